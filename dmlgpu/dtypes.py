@@ -1,0 +1,92 @@
+"""DirectML's enumerations, with DirectML's numbers (DirectML.h)."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgpu.errors import DescriptorError
+
+
+class _Enum(enum.IntEnum):
+    """Prints as it is written in Python: `DataType.FLOAT32`."""
+
+    __str__ = enum.Enum.__str__
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class DataType(_Enum):
+    """DML_TENSOR_DATA_TYPE."""
+
+    UNKNOWN = 0
+    FLOAT32 = 1
+    FLOAT16 = 2
+    UINT32 = 3
+    UINT16 = 4
+    UINT8 = 5
+    INT32 = 6
+    INT16 = 7
+    INT8 = 8
+    FLOAT64 = 9
+    UINT64 = 10
+    INT64 = 11
+    UINT4 = 12
+    INT4 = 13
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element; 0 for UNKNOWN."""
+        return 0 if self is DataType.UNKNOWN else int(self.name.lstrip("FLOATUIN"))
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy type of an element, in native byte order.
+
+        Raises:
+            DescriptorError: for UNKNOWN, UINT4 and INT4, which NumPy lacks.
+        """
+        if self.bits < 8:
+            raise DescriptorError(f"{self} has no NumPy type")
+        return np.dtype(self.name.lower())
+
+    @classmethod
+    def of(cls, dtype: npt.DTypeLike) -> DataType:
+        """The data type of a NumPy type, whatever its byte order.
+
+        Raises:
+            DescriptorError: where DirectML has no such type.
+        """
+        name = np.dtype(dtype).name.upper()
+        if name not in cls.__members__:
+            allowed = ", ".join(member.name.lower() for member in cls if member.bits >= 8)
+            raise DescriptorError(f"NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are {allowed}")
+        return cls[name]
+
+
+class AxisDirection(_Enum):
+    """DML_AXIS_DIRECTION: which of several equal elements an index names."""
+
+    INCREASING = 0
+    DECREASING = 1
+
+
+class ReduceFunction(_Enum):
+    """DML_REDUCE_FUNCTION."""
+
+    ARGMAX = 0
+    ARGMIN = 1
+    AVERAGE = 2
+    L1 = 3
+    L2 = 4
+    LOG_SUM = 5
+    LOG_SUM_EXP = 6
+    MAX = 7
+    MIN = 8
+    MULTIPLY = 9
+    SUM = 10
+    SUM_SQUARE = 11

@@ -1,0 +1,20 @@
+"""The exceptions that dmlgpu raises on purpose."""
+
+
+class DescriptorError(ValueError):
+    """A descriptor, or an array given to it, breaks one of DirectML's rules.
+
+    The message names the descriptor, the field, the value received and what is allowed.
+    """
+
+
+class DeviceError(RuntimeError):
+    """There is no such driver or device, or a device or device tensor cannot be used in this way."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A tensor does not fit the memory of the device."""
+
+
+class VerificationError(AssertionError):
+    """A result of the device differs from the NumPy oracle."""
