@@ -1,0 +1,201 @@
+"""`TensorDesc`: DML_BUFFER_TENSOR_DESC, the layout of a tensor in a linear buffer."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dmlgpu.dtypes import DataType
+from dmlgpu.errors import DescriptorError
+
+MAX_RANK = 8  # DML_TENSOR_DIMENSION_COUNT_MAX1
+MAX_ELEMENTS = 2**32 - 1  # of a tensor; a stride and the reach of a strided tensor are held to it too
+
+
+def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
+    """`value` as a UINT of at least `minimum`, or an error that names its owner and field."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise DescriptorError(f"{owner}.{field}: {value!r} is not an integer") from None
+    if not minimum <= number <= MAX_ELEMENTS:
+        raise DescriptorError(f"{owner}.{field}: {number} is not allowed; it must be {minimum} to {MAX_ELEMENTS}")
+    return number
+
+
+def unsigned_array(owner: str, field: str, values: Any, minimum: int = 0) -> tuple[int, ...]:
+    """`values` as a tuple of UINTs of at least `minimum`; errors name the entry."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise DescriptorError(f"{owner}.{field}: {values!r} is not a sequence of integers")
+    return tuple(unsigned(owner, f"{field}[{i}]", value, minimum) for i, value in enumerate(values))
+
+
+def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
+    """The strides, in elements, of a row-major tensor without gaps."""
+    return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+
+
+@dataclass(frozen=True, repr=False)
+class TensorDesc:
+    """The type and layout of a tensor (DML_BUFFER_TENSOR_DESC).
+
+    Args:
+        data_type: the type of an element.
+        sizes: 1 to 8 sizes, outermost first, each at least 1; at most 2^32 - 1 elements together.
+        strides: one for each size, in elements; 0 broadcasts a dimension. None: packed, row-major.
+        total_tensor_size_in_bytes: bytes of the buffer, gaps included. None: as many as the layout needs,
+            rounded up to a multiple of 4 (DMLCalcBufferTensorSize).
+
+    Raises:
+        DescriptorError: naming the field that breaks a rule.
+    """
+
+    data_type: DataType
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    total_tensor_size_in_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            data_type = DataType(self.data_type)
+        except ValueError:
+            data_type = DataType.UNKNOWN
+        if data_type is DataType.UNKNOWN:
+            allowed = ", ".join(member.name for member in DataType if member.bits)
+            raise DescriptorError(f"TensorDesc.data_type: {self.data_type!r} is not allowed; allowed are {allowed}")
+        sizes = unsigned_array("TensorDesc", "sizes", self.sizes, minimum=1)
+        if not 1 <= len(sizes) <= MAX_RANK:
+            raise DescriptorError(f"TensorDesc.sizes: {len(sizes)} dimensions; allowed are 1 to {MAX_RANK}")
+        if math.prod(sizes) > MAX_ELEMENTS:
+            raise DescriptorError(
+                f"TensorDesc.sizes: {sizes} has {math.prod(sizes)} elements; at most {MAX_ELEMENTS} are allowed"
+            )
+        object.__setattr__(self, "data_type", data_type)
+        object.__setattr__(self, "sizes", sizes)
+        if self.strides is not None:
+            self._check_strides()
+        if self.total_tensor_size_in_bytes is not None:
+            self._check_total()
+
+    def _check_strides(self) -> None:
+        strides = unsigned_array("TensorDesc", "strides", self.strides)
+        if len(strides) != len(self.sizes):
+            raise DescriptorError(
+                f"TensorDesc.strides: {len(strides)} strides for {len(self.sizes)} sizes; give one for each"
+            )
+        object.__setattr__(self, "strides", strides)
+        if self.reach > MAX_ELEMENTS:
+            raise DescriptorError(
+                f"TensorDesc.strides: {strides} reach {self.reach} elements far; at most {MAX_ELEMENTS} are allowed"
+            )
+
+    def _check_total(self) -> None:
+        value = self.total_tensor_size_in_bytes
+        try:
+            total = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            raise DescriptorError(f"TensorDesc.total_tensor_size_in_bytes: {value!r} is not an integer") from None
+        if total < self.minimum_size_in_bytes:
+            raise DescriptorError(
+                f"TensorDesc.total_tensor_size_in_bytes: {total} is too small; "
+                f"the sizes and strides need at least {self.minimum_size_in_bytes}"
+            )
+        object.__setattr__(self, "total_tensor_size_in_bytes", total)
+
+    @classmethod
+    def of(cls, array: Any) -> TensorDesc:
+        """The descriptor of an ndarray as it lies in memory; strides only where it is not packed.
+
+        Raises:
+            DescriptorError: a type or a layout (negative strides, misaligned elements) that DirectML lacks.
+        """
+        array = np.asarray(array)
+        data_type, sizes = DataType.of(array.dtype), array.shape
+        if array.flags.c_contiguous:
+            return cls(data_type, sizes)
+        steps = [divmod(stride, array.itemsize) for stride in array.strides]
+        if any(stride < 0 or remainder for stride, remainder in steps):
+            raise DescriptorError(
+                f"TensorDesc.strides: the array's strides of {array.strides} bytes are negative or no multiple of its "
+                f"element size {array.itemsize}; copy it with numpy.ascontiguousarray"
+            )
+        return cls(data_type, sizes, tuple(stride for stride, _ in steps))
+
+    @property
+    def rank(self) -> int:
+        """DimensionCount."""
+        return len(self.sizes)
+
+    @property
+    def element_count(self) -> int:
+        """Elements, each counted once however they are strided."""
+        return math.prod(self.sizes)
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """The strides in elements, packed ones included."""
+        return packed_strides(self.sizes) if self.strides is None else self.strides
+
+    @property
+    def reach(self) -> int:
+        """Elements from the first one in the buffer to the last, both included."""
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.element_strides, strict=True))
+
+    @property
+    def minimum_size_in_bytes(self) -> int:
+        """The bytes that sizes and strides need: DMLCalcBufferTensorSize, computed without overflow."""
+        return -(-self.reach * self.data_type.bits // 32) * 4
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of the buffer."""
+        total = self.total_tensor_size_in_bytes
+        return self.minimum_size_in_bytes if total is None else total
+
+    @property
+    def layout(self) -> tuple[tuple[int, int], ...]:
+        """(size, stride) of the dimensions that have more than one element: equal where elements lie alike."""
+        return tuple(pair for pair in zip(self.sizes, self.element_strides, strict=True) if pair[0] > 1)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the elements follow each other in row-major order, whatever `strides` spells out."""
+        return self.layout == TensorDesc(self.data_type, self.sizes).layout
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether two elements share memory (a stride 0, or strides smaller than what they step over)."""
+        # Two elements coincide where a vector of differences d, |d[i]| < size[i] and not all 0, has d . stride = 0.
+        # Largest stride first: once a stride exceeds all that the smaller ones can add up to, its d is 0.
+        dims = sorted(
+            ((stride, size - 1) for size, stride in zip(self.sizes, self.element_strides, strict=True) if size > 1),
+            reverse=True,
+        )
+        if any(stride == 0 for stride, _ in dims):
+            return True
+
+        def solvable(i: int, target: int, trivial: bool) -> bool:
+            if i == len(dims):
+                return target == 0 and not trivial
+            stride, limit = dims[i]
+            rest = sum(s * n for s, n in dims[i + 1 :])
+            first = max(-limit, -((rest - target) // stride))
+            last = min(limit, (target + rest) // stride)
+            # d and -d are the same pair of elements: until one is non-zero, negative ones need no look.
+            values = range(max(first, 0) if trivial else first, last + 1)
+            return any(solvable(i + 1, target - d * stride, trivial and d == 0) for d in values)
+
+        return solvable(0, 0, True)
+
+    def __repr__(self) -> str:
+        text = f"TensorDesc({self.data_type}, {self.sizes}"
+        if self.strides is not None:
+            text += f", strides={self.strides}"
+        if self.total_tensor_size_in_bytes is not None:
+            text += f", total_tensor_size_in_bytes={self.total_tensor_size_in_bytes}"
+        return text + ")"
