@@ -1,0 +1,51 @@
+"""Index arithmetic of plans: merging dimensions, and which memory a range of outputs reads or writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A dimension: how many elements, how far apart."""
+
+    size: int
+    stride: int
+
+
+def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
+    """The same addresses in the same row-major order, in as few dimensions as it takes."""
+    result: list[Dim] = []
+    for dim in dims:
+        if dim.size == 1:
+            continue
+        if result and result[-1].stride == dim.stride * dim.size:
+            result[-1] = Dim(result[-1].size * dim.size, dim.stride)
+        else:
+            result.append(dim)
+    return tuple(result)
+
+
+def coordinate_ranges(sizes: Sequence[int], begin: int, end: int) -> tuple[tuple[int, int], ...]:
+    """For each dimension the lowest and highest coordinate of the flat row-major numbers begin to end - 1."""
+    ranges: list[tuple[int, int]] = []
+    low, high = begin, end - 1
+    together = True  # so far both ends have the same coordinates
+    for i, size in enumerate(sizes):
+        weight = math.prod(sizes[i + 1 :])
+        first, low = divmod(low, weight)
+        last, high = divmod(high, weight)
+        ranges.append((first, last) if together else (0, size - 1))
+        together = together and first == last
+    return tuple(ranges)
+
+
+def address_span(dims: Sequence[Dim], begin: int, end: int) -> tuple[int, int]:
+    """The lowest and highest address of the flat numbers begin to end - 1."""
+    ranges = coordinate_ranges([dim.size for dim in dims], begin, end)
+    return (
+        sum(first * dim.stride for (first, _), dim in zip(ranges, dims, strict=True)),
+        sum(last * dim.stride for (_, last), dim in zip(ranges, dims, strict=True)),
+    )

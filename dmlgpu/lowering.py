@@ -1,0 +1,468 @@
+"""How every operator runs: from a descriptor and a device's limits to a plan.
+
+All operators here are one selection: of the elements that belong to an output, the one with the highest order key.
+They differ in which elements those are. A first pass says that and writes the outputs in place; where it cannot,
+because the elements lie in several segments or the outputs are strided, it writes records and a second pass,
+the same for all, combines them into the outputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, singledispatch
+from typing import Any, ClassVar
+
+from dmlgpu.dtypes import AxisDirection
+from dmlgpu.geometry import Dim, address_span, coordinate_ranges, merged
+from dmlgpu.operators import ArgminOperatorDesc, ArgOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
+from dmlgpu.plan import Binding, Constants, Dispatch, Kernel, Limits, NumberKind, Plan, Push, Role
+from dmlgpu.tensor import MAX_RANK, TensorDesc
+
+# Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
+# to begin with a word.
+_GRANULE = 64
+# With more outputs in a dispatch a shader's counter could pass 2^32.
+_MAX_OUTPUTS = 1 << 31
+
+
+def lower(desc: OperatorDesc, limits: Limits) -> Plan:
+    """The plan of an operator on a device of these limits."""
+    first_pass = _first_pass(desc.canonical(), limits)
+    dispatches: list[Dispatch] = []
+    records_bytes = 0
+    for begin, end, in_place in _ranges(first_pass):
+        pieces = first_pass.pieces(begin, end)
+        if in_place:
+            dispatches.append(first_pass.dispatch(begin, end, pieces[0], None))
+            continue
+        records = 0
+        for piece in pieces:
+            dispatches.append(first_pass.dispatch(begin, end, piece, records))
+            records += piece.records
+        dispatches += _second_pass(first_pass, begin, end, records)
+        records_bytes = max(records_bytes, 4 * first_pass.record_words * records * (end - begin))
+    return Plan(desc, limits, tuple(dispatches), records_bytes)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of the work on some outputs: of their elements, those in one segment of the input."""
+
+    segment: int
+
+    @property
+    def records(self) -> int:
+        """Records that it gives for each output."""
+        return 1
+
+
+@dataclass(frozen=True)
+class _FirstPass(ABC):
+    """Which elements every output is chosen from."""
+
+    desc: OperatorDesc
+    limits: Limits
+
+    values_output: ClassVar[int | None] = None
+    """The output that holds the elements chosen; all others hold their indices."""
+
+    @abstractmethod
+    def span(self, begin: int, end: int) -> tuple[int, int]:
+        """The lowest and highest address among the elements of outputs begin to end - 1."""
+
+    @abstractmethod
+    def pieces(self, begin: int, end: int) -> Sequence[_Piece]:
+        """All the work on outputs begin to end - 1."""
+
+    @abstractmethod
+    def furthest(self, begin: int) -> int:
+        """The end of the outputs from `begin` that one dispatch can compute."""
+
+    @abstractmethod
+    def dispatch(self, begin: int, end: int, piece: Any, record: int | None) -> Dispatch:
+        """The dispatch of a piece that writes its records from number `record` on; None: the outputs themselves."""
+
+    @property
+    def source(self) -> TensorDesc:
+        return self.desc.inputs[0]
+
+    @property
+    def record_words(self) -> int:
+        """An index and the bits of an element (best.glsl)."""
+        return 1 + max(1, self.source.data_type.bits // 32)
+
+    def segments(self, begin: int, end: int) -> range:
+        """The segments of the input that hold elements of outputs begin to end - 1."""
+        size = self.limits.segment_elements(self.source)
+        low, high = self.span(begin, end)
+        return range(low // size, high // size + 1)
+
+    def kernel(self, shader: str, outputs: Sequence[int], *, records: bool = False, segmented: bool = False) -> Kernel:
+        """A shader for the input's elements that writes these outputs, or records."""
+        data_type = self.source.data_type
+        constants = Constants(
+            group_size=self.limits.group_size,
+            number_kind=NumberKind[data_type.name.rstrip("0123456789")],
+            minimum=isinstance(self.desc, ArgminOperatorDesc),
+            last=getattr(self.desc, "axis_direction", None) is AxisDirection.DECREASING,
+            segmented=segmented,
+            records=records,
+            values=self.values_output in outputs,
+            index_words=max(
+                (self.desc.outputs[i].data_type.bits // 32 for i in outputs if i != self.values_output), default=0
+            ),
+        )
+        return Kernel(f"{shader}_{data_type.bits}", constants)
+
+    def first_kernel(self, shader: str, record: int | None, segmented: bool) -> Kernel:
+        if record is None:
+            return self.kernel(shader, range(len(self.desc.outputs)))
+        return self.kernel(shader, (), records=True, segmented=segmented)
+
+    def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
+        """The push constants that say which elements of the input are bound, and where; addresses lack `shift`."""
+        size = self.limits.segment_elements(self.source)
+        first = _wrapped(segment * size - shift)
+        return {"source_first": first, "source_count": size, "source_base": _wrapped(-first)}
+
+    def source_binding(self, segment: int) -> Binding:
+        return Binding(Role.INPUT, 0, segment, "source_base", self.source.data_type.bits)
+
+    def target_binding(self, begin: int, output: int, base: str, record: int | None) -> Binding:
+        """An output that is written in place, or the records."""
+        if record is not None:
+            return Binding(Role.RECORDS, base=base)
+        tensor = self.desc.outputs[output]
+        segment = begin // self.limits.segment_elements(tensor)
+        return Binding(Role.OUTPUT, output, segment, base, tensor.data_type.bits)
+
+    def target_base(self, begin: int, end: int, output: int, record: int | None) -> int:
+        """What to add to the number of an output for its place in the segment, or where the records begin."""
+        if record is not None:
+            return record * (end - begin) * self.record_words
+        size = self.limits.segment_elements(self.desc.outputs[output])
+        return _wrapped(-(begin // size * size))
+
+
+def _wrapped(number: int) -> int:
+    """A number as shaders hold it, modulo 2^32."""
+    return number % (1 << 32)
+
+
+def _ranges(first_pass: _FirstPass) -> Iterator[tuple[int, int, bool]]:
+    """Ranges (begin, end, in_place) of outputs that are computed together; in place where one piece suffices."""
+    limits, outputs = first_pass.limits, first_pass.desc.outputs
+    count = outputs[0].element_count
+    packed = all(tensor.is_packed for tensor in outputs)
+    begin = 0
+    while begin < count:
+        last = min(count, begin + _MAX_OUTPUTS, first_pass.furthest(begin))
+        end = begin
+        if packed and begin % _GRANULE == 0:
+            # As far as the outputs lie in one segment, and what they need is one piece.
+            here = min(last, *((begin // n + 1) * n for n in map(limits.segment_elements, outputs)))
+            ends = range(begin + _GRANULE, here + _GRANULE, _GRANULE)
+            fits = bisect_left(ends, 2, key=lambda e: _records(first_pass.pieces(begin, min(e, here))))
+            end = min(begin + fits * _GRANULE, here)
+        if end > begin:
+            yield begin, end, True
+        else:
+            output_bytes = 4 * first_pass.record_words * _records(first_pass.pieces(begin, last))
+            capacity = max(1, min(limits.records_bytes, limits.segment_bytes) // output_bytes)
+            if capacity > _GRANULE:
+                capacity -= capacity % _GRANULE
+            end = min(last, begin + capacity)
+            yield begin, end, False
+        begin = end
+
+
+def _records(pieces: Sequence[_Piece]) -> int:
+    return sum(piece.records for piece in pieces)
+
+
+@dataclass(frozen=True)
+class _CombinePush(Push):
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    rank: int
+    part_count: int
+    first_output: int
+    output_count: int
+    records_base: int
+    target_first: int
+    target_count: int
+    target_base: int
+
+
+def _second_pass(first_pass: _FirstPass, begin: int, end: int, parts: int) -> Iterator[Dispatch]:
+    """The dispatches that combine a range's records into every segment of every output that it touches."""
+    for output, tensor in enumerate(first_pass.desc.outputs):
+        dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
+        size = first_pass.limits.segment_elements(tensor)
+        low, high = address_span(dims, begin, end)
+        for segment in range(low // size, high // size + 1):
+            push = _CombinePush(
+                **_dimensions(dims),
+                rank=len(dims),
+                part_count=parts,
+                first_output=begin,
+                output_count=end - begin,
+                records_base=0,
+                target_first=segment * size,
+                target_count=size,
+                target_base=_wrapped(-segment * size),
+            )
+            records = Binding(Role.RECORDS, base="records_base")
+            target = Binding(Role.OUTPUT, output, segment, "target_base", tensor.data_type.bits)
+            yield Dispatch(first_pass.kernel("combine", (output,)), push, (records, target))
+
+
+def _dimensions(dims: Sequence[Dim]) -> dict[str, Any]:
+    """The push constants `size` and `stride`, filled up to the rank that shaders reserve."""
+    filled = (*dims, *(Dim(1, 0),) * (MAX_RANK - len(dims)))
+    return {"size": tuple(dim.size for dim in filled), "stride": tuple(dim.stride for dim in filled)}
+
+
+@singledispatch
+def _first_pass(desc: OperatorDesc, limits: Limits) -> _FirstPass:
+    raise NotImplementedError(f"{type(desc).__name__} has no lowering")
+
+
+# ARGMAX, ARGMIN
+
+
+@dataclass(frozen=True)
+class _ReducePush(Push):
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    kept_rank: int
+    reduced_rank: int
+    reduced_begin: int
+    reduced_end: int
+    stretch: int
+    first_output: int
+    output_count: int
+    source_first: int
+    source_count: int
+    source_base: int
+    target_base: int
+
+
+# Elements that are worth an invocation of their own, where invocations are to spare.
+_LEAST_STRETCH = 1024
+# Elements that reduce.comp takes in an iteration.
+_UNROLLED = 4
+
+
+@dataclass(frozen=True)
+class _Stretches(_Piece):
+    """Reduced elements begin to end - 1, `stretch` of them an invocation."""
+
+    begin: int
+    end: int
+    stretch: int
+
+    @property
+    def records(self) -> int:
+        return -(-(self.end - self.begin) // self.stretch)
+
+
+@dataclass(frozen=True)
+class _Reduce(_FirstPass):
+    """Chosen from the elements along the reduced axes."""
+
+    desc: ArgOperatorDesc
+
+    @cached_property
+    def dims(self) -> tuple[Dim, ...]:
+        return tuple(Dim(*pair) for pair in zip(self.source.sizes, self.source.element_strides, strict=True))
+
+    @cached_property
+    def kept(self) -> tuple[Dim, ...]:
+        return merged(dim for axis, dim in enumerate(self.dims) if axis not in self.desc.axes)
+
+    @cached_property
+    def reduced(self) -> tuple[Dim, ...]:
+        return merged(self.dims[axis] for axis in self.desc.axes) or (Dim(1, 0),)
+
+    def span(self, begin: int, end: int) -> tuple[int, int]:
+        low, high = address_span(self.kept, begin, end)
+        return low, high + sum((dim.size - 1) * dim.stride for dim in self.reduced)
+
+    @cached_property
+    def stretch(self) -> int:
+        """The reduced elements that one invocation looks at: a part of them where invocations would be idle else."""
+        count, outputs = math.prod(dim.size for dim in self.reduced), self.desc.output_tensor.element_count
+        stretch = count
+        if count > 2 * _LEAST_STRETCH:
+            stretch = max(_LEAST_STRETCH, -(-count * outputs // self.limits.invocations))
+        while self.iterations(stretch) > self.limits.loop_iterations:
+            stretch = -(-stretch // 2)
+        return min(count, stretch)
+
+    def iterations(self, stretch: int) -> int:
+        """Loop iterations of an invocation for one output, at most (reduce.comp)."""
+        run = self.reduced[-1].size
+        return 1 + len(self.kept) + (stretch // run + 2) * (len(self.reduced) + 4) + stretch // _UNROLLED
+
+    def furthest(self, begin: int) -> int:
+        splits = -(-math.prod(dim.size for dim in self.reduced) // self.stretch)
+        items = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.stretch))
+        return begin + max(items // splits // _GRANULE * _GRANULE, 1)
+
+    def pieces(self, begin: int, end: int) -> Sequence[_Stretches]:
+        segments = self.segments(begin, end)
+        count = math.prod(dim.size for dim in self.reduced)
+        size, stride = self.limits.segment_elements(self.source), self.reduced[0].stride
+        if len(segments) == 1 or len(self.reduced) > 1 or stride == 0:
+            return [_Stretches(segment, 0, count, self.stretch) for segment in segments]
+        # Along one dimension only some of the elements can lie in a segment.
+        low, high = address_span(self.kept, begin, end)
+        ranges = [
+            (max(0, (s * size - high) // stride), min(count, ((s + 1) * size - 1 - low) // stride + 1))
+            for s in segments
+        ]
+        return [_Stretches(s, a, b, self.stretch) for s, (a, b) in zip(segments, ranges, strict=True) if a < b]
+
+    def dispatch(self, begin: int, end: int, piece: _Stretches, record: int | None) -> Dispatch:
+        push = _ReducePush(
+            **_dimensions(self.kept + self.reduced),
+            kept_rank=len(self.kept),
+            reduced_rank=len(self.reduced),
+            reduced_begin=piece.begin,
+            reduced_end=piece.end,
+            stretch=piece.stretch,
+            first_output=begin,
+            output_count=end - begin,
+            **self.source_push(piece.segment),
+            target_base=self.target_base(begin, end, 0, record),
+        )
+        bindings = self.source_binding(piece.segment), self.target_binding(begin, 0, "target_base", record)
+        kernel = self.first_kernel("reduce", record, segmented=len(self.segments(begin, end)) > 1)
+        return Dispatch(kernel, push, bindings)
+
+
+_first_pass.register(ArgOperatorDesc, _Reduce)
+
+
+# MAX_POOLING
+
+
+@dataclass(frozen=True)
+class _PoolPush(Push):
+    plane_stride: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    output_size: tuple[int, ...]
+    window_size: tuple[int, ...]
+    window_stride: tuple[int, ...]
+    window_offset: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    first_output: int
+    output_count: int
+    source_first: int
+    source_count: int
+    source_base: int
+    indices_base: int
+    values_base: int
+
+
+@dataclass(frozen=True)
+class _Window(_Piece):
+    """The part of every window that begins `offset` steps of the dilation into it and is `size` elements large."""
+
+    offset: tuple[int, ...]
+    size: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Pool(_FirstPass):
+    """Chosen from the elements of a window."""
+
+    desc: MaxPooling2OperatorDesc
+
+    values_output: ClassVar = 0
+
+    def spatial(self, values: Sequence[int], flat: int) -> tuple[int, ...]:
+        """Depth, height and width; where there are two values, the depth is `flat`."""
+        return (flat,) * (5 - self.source.rank) + tuple(values)
+
+    def span(self, begin: int, end: int) -> tuple[int, int]:
+        desc, strides = self.desc, self.source.element_strides
+        ranges = coordinate_ranges(desc.output_tensor.sizes, begin, end)
+        low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
+        high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
+        for i, (first, last) in enumerate(ranges[2:]):
+            size, start, reach = self.source.sizes[2 + i], desc.start_padding[i], desc.window_size[i] - 1
+            low += max(0, first * desc.strides[i] - start) * strides[2 + i]
+            high += min(size - 1, last * desc.strides[i] - start + reach * desc.dilations[i]) * strides[2 + i]
+        return low, high
+
+    def iterations(self, size: Sequence[int]) -> int:
+        """Loop iterations of an invocation for the outputs of a word, at most (pool.comp)."""
+        depth, height, width = size
+        return 1 + max(1, 32 // self.source.data_type.bits) * (4 + depth * (1 + height * (1 + width)))
+
+    @cached_property
+    def window(self) -> tuple[int, ...]:
+        """What of a window one invocation looks at: all, if that is not too long."""
+        size = list(self.spatial(self.desc.window_size, 1))
+        for i in range(3):
+            while size[i] > 1 and self.iterations(size) > self.limits.loop_iterations:
+                size[i] = -(-size[i] // 2)
+        return tuple(size)
+
+    @cached_property
+    def planes(self) -> Dim:
+        """The (batch, channel) planes of the input that stand at one stride: all of them, or those of a batch entry."""
+        dims = [Dim(*pair) for pair in zip(self.source.sizes[:2], self.source.element_strides[:2], strict=True)]
+        together = merged(dims)
+        return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
+
+    def furthest(self, begin: int) -> int:
+        words = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.window))
+        together = self.planes.size * math.prod(self.desc.output_tensor.sizes[2:])
+        return min(begin + words // _GRANULE * _GRANULE, (begin // together + 1) * together)
+
+    def pieces(self, begin: int, end: int) -> Sequence[_Window]:
+        sizes = self.spatial(self.desc.window_size, 1)
+        offsets = itertools.product(*(range(0, size, step) for size, step in zip(sizes, self.window, strict=True)))
+        parts = [(o, tuple(map(min, self.window, (n - k for n, k in zip(sizes, o, strict=True))))) for o in offsets]
+        return [_Window(segment, *part) for segment in self.segments(begin, end) for part in parts]
+
+    def dispatch(self, begin: int, end: int, piece: _Window, record: int | None) -> Dispatch:
+        desc, dilation = self.desc, self.spatial(self.desc.dilations, 1)
+        indices = len(desc.outputs) - 1  # without indices their binding holds the values, unused
+        plane = begin // math.prod(desc.output_tensor.sizes[2:]) // self.planes.size * self.planes.size
+        batch = plane // self.source.sizes[1] * self.source.element_strides[0]
+        push = _PoolPush(
+            plane_stride=self.planes.stride,
+            size=self.spatial(self.source.sizes[2:], 1),
+            stride=self.spatial(self.source.element_strides[2:], 0),
+            output_size=self.spatial(desc.output_tensor.sizes[2:], 1),
+            window_size=piece.size,
+            window_stride=self.spatial(desc.strides, 1),
+            window_offset=tuple(k * d for k, d in zip(piece.offset, dilation, strict=True)),
+            start_padding=self.spatial(desc.start_padding, 0),
+            dilation=dilation,
+            first_output=begin,
+            output_count=end - begin,
+            **self.source_push(piece.segment, shift=batch - plane * self.planes.stride),
+            indices_base=self.target_base(begin, end, indices, record),
+            values_base=self.target_base(begin, end, 0, record),
+        )
+        bindings = (
+            self.source_binding(piece.segment),
+            self.target_binding(begin, indices, "indices_base", record),
+            self.target_binding(begin, 0, "values_base", record),
+        )
+        return Dispatch(self.first_kernel("pool", record, segmented=True), push, bindings)
+
+
+_first_pass.register(MaxPooling2OperatorDesc, _Pool)
