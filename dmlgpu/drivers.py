@@ -1,0 +1,152 @@
+"""What Vulkan drivers offer, asked before Kompute is: where Vulkan reports an error, Kompute ends the process."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dmlgpu.errors import DeviceError
+
+# In the order of VkPhysicalDeviceType.
+_TYPES = ("other", "integrated", "discrete", "virtual", "cpu")
+# Which type is taken where the user names no device.
+_PREFERENCE = ("discrete", "integrated", "virtual", "other", "cpu")
+
+_DEVICE_LOCAL, _HOST_VISIBLE, _HOST_COHERENT, _HOST_CACHED = 1, 2, 4, 8  # VkMemoryPropertyFlagBits
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A Vulkan device of this machine; sizes in bytes."""
+
+    index: int
+    name: str
+    type: str
+    """discrete, integrated, virtual, cpu or other."""
+    driver: str
+    api_version: str
+    max_storage_buffer_range: int
+    max_memory_allocation_size: int
+    max_memory_allocation_count: int
+    max_group_size: int
+    """Invocations of a workgroup."""
+    max_group_count: int
+    """Workgroups of a dispatch, along its first dimension."""
+    heaps: tuple[int, ...]
+    """Size of every memory heap."""
+    device_heap: int
+    """The heap that Kompute takes device memory from, ..."""
+    host_heap: int
+    """... and the one for memory that the host can see."""
+    unified: bool
+    """Whether what the host sees is device memory, and cached: no copy is needed between the two."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields, for JSON."""
+        return asdict(self)
+
+
+def devices() -> tuple[DeviceInfo, ...]:
+    """The Vulkan devices of this machine that can compute, without creating a device.
+
+    Raises:
+        DeviceError: there is no Vulkan loader, or no driver.
+    """
+    try:
+        import vulkan as vk
+    except OSError as error:
+        raise DeviceError(
+            f"no Vulkan loader: {error}. Install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"
+        ) from None
+    application = vk.VkApplicationInfo(
+        pApplicationName="dmlgpu",
+        applicationVersion=1,
+        pEngineName="dmlgpu",
+        engineVersion=1,
+        apiVersion=vk.VK_MAKE_VERSION(1, 1, 0),
+    )
+    try:
+        instance = vk.vkCreateInstance(vk.VkInstanceCreateInfo(pApplicationInfo=application), None)
+    except vk.VkError as error:
+        raise _no_driver(type(error).__name__) from None
+    try:
+        handles = vk.vkEnumeratePhysicalDevices(instance)
+        found = tuple(_describe(vk, index, handle) for index, handle in enumerate(handles) if _computes(vk, handle))
+    except vk.VkError as error:
+        raise _no_driver(type(error).__name__) from None
+    finally:
+        vk.vkDestroyInstance(instance, None)
+    if not found:
+        raise _no_driver("no device that computes")
+    return found
+
+
+def select(wanted: int | str | None) -> DeviceInfo:
+    """The device of this index or with this part of a name (in any case); None: the best.
+
+    Raises:
+        DeviceError: there is none, or several; the message lists what there is.
+    """
+    found = devices()
+    if wanted is None:
+        return min(found, key=lambda info: _PREFERENCE.index(info.type))
+    if isinstance(wanted, str) and wanted.isdecimal():
+        wanted = int(wanted)
+    if isinstance(wanted, int):
+        matches = [info for info in found if info.index == wanted]
+    else:
+        matches = [info for info in found if wanted.lower() in info.name.lower()]
+    if len(matches) != 1:
+        there_is = ", ".join(f"{info.index}: {info.name}" for info in found)
+        problem = "several devices match" if matches else "there is no device"
+        raise DeviceError(f"{problem} {wanted!r}; devices are {there_is}")
+    return matches[0]
+
+
+def _no_driver(reason: str) -> DeviceError:
+    return DeviceError(
+        f"no Vulkan driver ({reason}): install one (Debian: mesa-vulkan-drivers) "
+        "and check that VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, name its manifest"
+    )
+
+
+def _computes(vk: Any, handle: Any) -> bool:
+    families = vk.vkGetPhysicalDeviceQueueFamilyProperties(handle)
+    version = vk.vkGetPhysicalDeviceProperties(handle).apiVersion
+    return version >= vk.VK_MAKE_VERSION(1, 1, 0) and any(f.queueFlags & vk.VK_QUEUE_COMPUTE_BIT for f in families)
+
+
+def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
+    maintenance = vk.VkPhysicalDeviceMaintenance3Properties()
+    driver = vk.VkPhysicalDeviceDriverProperties(pNext=maintenance)
+    properties = vk.VkPhysicalDeviceProperties2(pNext=driver)
+    vk.vkGetPhysicalDeviceProperties2(handle, properties)
+    core, limits = properties.properties, properties.properties.limits
+    memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
+    types = [memory.memoryTypes[i] for i in range(memory.memoryTypeCount)]
+
+    def first(flags: int) -> Any:
+        """Kompute takes the first memory type that has these flags."""
+        return next(kind for kind in types if kind.propertyFlags & flags == flags)
+
+    host = first(_HOST_VISIBLE | _HOST_COHERENT)
+    unified = _DEVICE_LOCAL | _HOST_CACHED
+    texts = core.deviceName, driver.driverName, driver.driverInfo
+    name, driver_name, driver_version = (vk.ffi.string(text).decode() for text in texts)
+    return DeviceInfo(
+        index=index,
+        name=name,
+        type=_TYPES[core.deviceType],
+        driver=f"{driver_name} {driver_version}".strip()
+        or f"vendor {core.vendorID:#x}, version {core.driverVersion:#x}",
+        api_version=f"{core.apiVersion >> 22}.{core.apiVersion >> 12 & 0x3FF}.{core.apiVersion & 0xFFF}",
+        max_storage_buffer_range=limits.maxStorageBufferRange,
+        max_memory_allocation_size=maintenance.maxMemoryAllocationSize,
+        max_memory_allocation_count=limits.maxMemoryAllocationCount,
+        max_group_size=min(limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0]),
+        max_group_count=limits.maxComputeWorkGroupCount[0],
+        heaps=tuple(memory.memoryHeaps[i].size for i in range(memory.memoryHeapCount)),
+        device_heap=first(_DEVICE_LOCAL).heapIndex,
+        host_heap=host.heapIndex,
+        unified=host.propertyFlags & unified == unified,
+    )

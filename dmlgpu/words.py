@@ -1,0 +1,62 @@
+"""Arrays to and from the bytes that a `TensorDesc` lays out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgpu.errors import DescriptorError
+from dmlgpu.tensor import TensorDesc
+
+Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+
+def as_array(x: Any) -> Array:
+    """Anything that NumPy can view, as an ndarray: `__array__`, `__array_interface__`, buffers, DLPack on the CPU."""
+    viewable = ("__array__", "__array_interface__", "__array_struct__")
+    if hasattr(x, "__dlpack__") and not any(hasattr(x, name) for name in viewable):
+        return np.from_dlpack(x)
+    array: Array = np.asarray(x)
+    return array
+
+
+def bits(array: Array) -> Array:
+    """The elements as unsigned integers: comparing these compares bits."""
+    native = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
+    words: Array = native.view(f"u{native.itemsize}")
+    return words
+
+
+def elements(desc: TensorDesc, memory: Bytes) -> Array:
+    """The elements of a tensor as a view of its bytes."""
+    dtype = desc.data_type.numpy
+    strides = [stride * dtype.itemsize for stride in desc.element_strides]
+    view: Array = np.ndarray(desc.sizes, dtype, memory.data, strides=strides)
+    return view
+
+
+def check(desc: TensorDesc, field: str, x: Array) -> None:
+    """Raises a DescriptorError where an array has not the sizes and type of a tensor; `field` names it."""
+    if x.shape != desc.sizes:
+        raise DescriptorError(f"{field}.sizes: the operator is compiled for {desc.sizes}, the array has {x.shape}")
+    if x.dtype.newbyteorder("=") != desc.data_type.numpy:
+        raise DescriptorError(
+            f"{field}.data_type: the operator is compiled for {desc.data_type.name}, the array is {x.dtype}"
+        )
+
+
+def write(desc: TensorDesc, field: str, x: Array, memory: Bytes) -> None:
+    """Writes an array to where its tensor's elements lie, and nothing between them.
+
+    Raises:
+        DescriptorError: elements that share memory in the tensor (a stride 0) differ in the array.
+    """
+    target = elements(desc, memory)
+    target[...] = x
+    if desc.reach < desc.element_count and not np.array_equal(bits(target), bits(x)):
+        raise DescriptorError(
+            f"{field}.strides: elements that share memory with strides {desc.element_strides} differ in the array"
+        )
