@@ -1,0 +1,46 @@
+"""DirectML's axis reductions and windowed pooling, with exact results, on any Vulkan device."""
+
+from dmlgpu.device import CompiledOperator, Device, DeviceTensor
+from dmlgpu.drivers import DeviceInfo, devices
+from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.errors import DescriptorError, DeviceError, OutOfMemoryError, VerificationError
+from dmlgpu.functional import argmax, argmin, max_pooling, verify
+from dmlgpu.operators import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    MaxPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingOperatorDesc,
+    OperatorDesc,
+    ReduceOperatorDesc,
+)
+from dmlgpu.reference import reference
+from dmlgpu.tensor import TensorDesc
+
+__all__ = [
+    "ArgmaxOperatorDesc",
+    "ArgminOperatorDesc",
+    "AxisDirection",
+    "CompiledOperator",
+    "DataType",
+    "DescriptorError",
+    "Device",
+    "DeviceError",
+    "DeviceInfo",
+    "DeviceTensor",
+    "MaxPooling1OperatorDesc",
+    "MaxPooling2OperatorDesc",
+    "MaxPoolingOperatorDesc",
+    "OperatorDesc",
+    "OutOfMemoryError",
+    "ReduceFunction",
+    "ReduceOperatorDesc",
+    "TensorDesc",
+    "VerificationError",
+    "argmax",
+    "argmin",
+    "devices",
+    "max_pooling",
+    "reference",
+    "verify",
+]
