@@ -53,11 +53,13 @@ class Device:
         self.info: DeviceInfo = info
         self.limits: Limits = device_limits(info) if limits is None else limits
         self._kompute = Kompute(info)
+        # Empty buffers are kept for later calls up to an eighth of the heap that the host sees.
+        self._kept_bytes = info.heaps[info.host_heap] // 8
         self._memory: Allocator[KpBuffer] = Allocator(
             self._kompute.create_buffer,
             self._kompute.destroy_buffer,
             chunk=min(_CHUNK_BYTES, device_limits(info).segment_bytes) if info.unified else 0,
-            keep=info.heaps[info.host_heap] // 8,
+            keep=self._kept_bytes,
         )
         self._operators: OrderedDict[OperatorDesc, CompiledOperator] = OrderedDict()
 
@@ -242,8 +244,11 @@ class CompiledOperator:
         self.desc = desc
         self.plan = lower(desc, device.limits)
         self._recordings: OrderedDict[tuple[Any, ...], list[Any]] = OrderedDict()
-        # Pipelines are bound to buffers: those that the tensors of a first call will be given.
-        self._run([DeviceTensor(device, desc) for desc in self.desc.inputs], self._new_targets(), submit=False)
+        needed = sum(desc.size_in_bytes for desc in (*self.desc.inputs, *self.desc.outputs)) + self.plan.records_bytes
+        device._kompute.check_fits(needed)
+        if needed <= device._kept_bytes:
+            # Pipelines are bound to buffers: these are the ones that the tensors of a first call will be given.
+            self._run([DeviceTensor(device, desc) for desc in self.desc.inputs], self._new_targets(), submit=False)
 
     def __call__(self, *inputs: Any, out: DeviceTensor | Sequence[DeviceTensor] | None = None) -> Any:
         """Runs the operator.

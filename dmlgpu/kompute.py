@@ -71,19 +71,26 @@ class Kompute:
             self._algorithms.clear()
             self._finalizer()
 
+    def check_fits(self, size: int) -> None:
+        """Raises an OutOfMemoryError where so many bytes do not fit, whatever else is freed."""
+        self._check(size, [0] * len(self._used))
+
+    def _check(self, size: int, used: Sequence[int]) -> None:
+        for heap, needed in self._needs(size):
+            left = self.info.heaps[heap] - used[heap]
+            if needed > left:
+                raise OutOfMemoryError(
+                    f"{needed} bytes do not fit device {self.info.name}: "
+                    f"{left} of {self.info.heaps[heap]} bytes of heap {heap} are left"
+                )
+
     def create_buffer(self, size: int) -> KpBuffer:
         """A buffer of `size` bytes.
 
         Raises:
             OutOfMemoryError: the heaps have not so much left, or the driver allows no more allocations.
         """
-        for heap, needed in self._needs(size):
-            left = self.info.heaps[heap] - self._used[heap]
-            if needed > left:
-                raise OutOfMemoryError(
-                    f"{needed} bytes do not fit device {self.info.name}: "
-                    f"{left} of {self.info.heaps[heap]} bytes of heap {heap} are left"
-                )
+        self._check(size, self._used)
         if self._buffer_count >= self.info.max_memory_allocation_count // 2:
             raise OutOfMemoryError(f"device {self.info.name} allows no more than {self._buffer_count} buffers")
         kind = self._kp.TensorTypes.host if self.info.unified else self._kp.TensorTypes.device

@@ -46,7 +46,7 @@ class Allocator(Generic[Handle]):
     """Hands out slices of buffers.
 
     Args:
-        create: makes a buffer of so many bytes.
+        create: makes a buffer of so many bytes, or raises MemoryError.
         destroy: ends one.
         chunk: bytes of a buffer that slices share; 0 gives every slice a buffer of its own.
         keep: bytes of empty buffers that are kept for later.
@@ -70,11 +70,18 @@ class Allocator(Generic[Handle]):
                     rest = [(offset + size, room - size)] if self._chunk and room > size else []
                     buffer.free[i : i + 1] = rest
                     return Slice(buffer, offset, size if self._chunk else room)
-        buffer = Buffer(self._create(max(size, self._chunk)), max(size, self._chunk))
+        buffer = self._new_buffer(max(size, self._chunk))
         self._buffers.append(buffer)
         if buffer.size > size:
             buffer.free.append((size, buffer.size - size))
         return Slice(buffer, 0, size)
+
+    def _new_buffer(self, size: int) -> Buffer[Handle]:
+        try:
+            return Buffer(self._create(size), size)
+        except MemoryError:
+            self.trim(0)
+            return Buffer(self._create(size), size)
 
     def release(self, part: Slice[Handle]) -> None:
         """Gives a slice back. May be called from a finalizer at any time: the slice is only queued."""
