@@ -1,0 +1,46 @@
+# `make demo` and `make test` are each complete by themselves; see `make help`.
+
+# Which interpreter (3.10 or newer), for example PYTHON=python3.13.
+PYTHON ?= python3
+# Another NumPy than the pinned one, for example NUMPY='numpy==1.26.*'.
+NUMPY ?=
+# Not taken from the environment: the set-up deletes and remakes this folder.
+VENV = .venv
+# More arguments for the command that is run, for example ARGS='-k argmax'.
+ARGS ?=
+
+export PYTHON NUMPY
+bin = $(VENV)/bin
+
+.PHONY: help demo test test-numpy1 pytest lint bench clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+demo: ## set up and run the main job on a photograph
+	@sh .ci/setup $(VENV) demo
+	$(bin)/dmlgpu demo $(ARGS)
+
+test: pytest ## set up and run the whole suite, then its device tests under the validation layers
+	$(bin)/python -m tests.validation
+
+test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.10 to 3.12)
+	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy1 NUMPY='numpy==1.26.*'
+
+pytest: ## set up and run the suite once
+	@sh .ci/setup $(VENV) test
+	$(bin)/python -m pytest $(ARGS)
+
+lint: ## ruff and mypy
+	@sh .ci/setup $(VENV) demo
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy --strict dmlgpu
+
+bench: ## run the benchmarks
+	@sh .ci/setup $(VENV) demo
+	$(bin)/python -m benchmarks $(ARGS)
+
+clean: ## remove all that was made but the kept wheels in .cache
+	rm -rf .venv* build dist dmlgpu/spirv .hypothesis .mypy_cache .pytest_cache .ruff_cache
