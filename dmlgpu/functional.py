@@ -19,7 +19,7 @@ from dmlgpu.operators import (
     OperatorDesc,
     pooled_size,
 )
-from dmlgpu.tensor import TensorDesc, unsigned_array
+from dmlgpu.tensor import MAX_ELEMENTS, TensorDesc, unsigned_array
 from dmlgpu.words import Array, as_array
 
 _devices: dict[str | None, Device] = {}
@@ -126,14 +126,15 @@ def max_pooling(
     }
     window = {
         field: (minimum,) * spatial
-        if given[field] is None
+        if given[field] is None and field != "window_size"
         else unsigned_array("MaxPooling2OperatorDesc", field, given[field], minimum)
         for field, minimum in WINDOW_FIELDS.items()
     }
     if output_sizes is None:
-        # Entries that are missing or too large give sizes that the descriptor will not accept.
+        # Where no window fits or entries are missing, any size will do: the descriptor says what is wrong.
         rows = zip(source.sizes[2:], *window.values(), strict=False)
-        sizes = [max(1, pooled_size(n, w, s, start + end, d)) for n, w, s, start, end, d in rows]
+        fitting = [pooled_size(n, w, s, start + end, d) for n, w, s, start, end, d in rows]
+        sizes = [n if 1 <= n <= MAX_ELEMENTS else 1 for n in fitting]
     else:
         sizes = list(unsigned_array("MaxPooling2OperatorDesc", "output_tensor.sizes", output_sizes, 1))
     if len(sizes) <= spatial:
@@ -178,7 +179,7 @@ def _arg(
     source = _layout(array)
     if axes is None:
         axes = range(source.rank)
-    elif hasattr(axes, "__index__"):
+    elif isinstance(axes, (int, np.integer)):
         axes = (axes,)
     axes = unsigned_array(kind.__name__, "axes", axes)
     sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))

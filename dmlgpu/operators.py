@@ -30,16 +30,28 @@ INDEX_TYPES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 # For a tensor: the data types of each feature level that widened them, newest first.
 TypeTable = tuple[tuple[str, tuple[DataType, ...]], ...]
 
-ARG_INPUT: TypeTable = (("4_1", ALL_TYPES), ("3_0", (*FLOATS, *INTEGERS_TO_32)))
-ARG_OUTPUT: TypeTable = (("3_0", INDEX_TYPES),)
-MAX_POOLING: TypeTable = (("5_0", ALL_TYPES), ("3_0", (*FLOATS, DataType.INT8, DataType.UINT8)), ("1_0", FLOATS))
-MAX_POOLING_INDICES: TypeTable = (("5_0", (DataType.UINT64, DataType.UINT32)), ("2_0", (DataType.UINT32,)))
+ARG_TYPES: dict[str, TypeTable] = {
+    "input_tensor": (("4_1", ALL_TYPES), ("3_0", (*FLOATS, *INTEGERS_TO_32))),
+    "output_tensor": (("3_0", INDEX_TYPES),),
+}
+REDUCE_TYPES: dict[str, TypeTable] = {
+    "input_tensor": (*ARG_TYPES["input_tensor"], ("2_1", (*FLOATS, *INTEGERS_TO_32)), ("1_0", FLOATS)),
+    "output_tensor": (*ARG_TYPES["output_tensor"], ("1_0", (DataType.UINT32,))),
+}
+
+
+def max_pooling_types(introduced: str) -> dict[str, TypeTable]:
+    """The types of a MAX_POOLING operator that was introduced with this feature level."""
+    elements = (("5_0", ALL_TYPES), ("3_0", (*FLOATS, DataType.INT8, DataType.UINT8)), (introduced, FLOATS))
+    indices = (("5_0", (DataType.UINT64, DataType.UINT32)), (introduced, (DataType.UINT32,)))
+    return {"input_tensor": elements, "output_tensor": elements, "output_indices_tensor": indices}
 
 
 class OperatorDesc:
     """What all descriptors share: their tensors, and errors that name the descriptor and the field."""
 
     output_fields: ClassVar[tuple[str, ...]] = ("output_tensor",)
+    types: ClassVar[dict[str, TypeTable]]
 
     @property
     def input_fields(self) -> tuple[str, ...]:
@@ -79,9 +91,9 @@ class OperatorDesc:
             allowed = ", ".join(str(member) for member in enum)
             raise self._error(field, f"{value!r} is not allowed; allowed are {allowed}") from None
 
-    def _check_tensor(self, field: str, types: TypeTable) -> TensorDesc:
+    def _check_tensor(self, field: str) -> TensorDesc:
         """The tensor of a field, of a supported type; outputs must not overlap themselves."""
-        tensor = getattr(self, field)
+        tensor, types = getattr(self, field), self.types[field]
         if not isinstance(tensor, TensorDesc):
             raise self._error(field, f"{tensor!r} is not a TensorDesc")
         if tensor.data_type not in types[0][1]:
@@ -112,8 +124,8 @@ class _ReductionOperatorDesc(OperatorDesc):
     axes: tuple[int, ...]
 
     def _check_reduction(self) -> None:
-        source = self._check_tensor("input_tensor", ARG_INPUT)
-        target = self._check_tensor("output_tensor", ARG_OUTPUT)
+        source = self._check_tensor("input_tensor")
+        target = self._check_tensor("output_tensor")
         axes = unsigned_array(type(self).__name__, "axes", self.axes)
         if not axes:
             raise self._error("axes", "() is empty; at least one axis is needed")
@@ -137,6 +149,8 @@ class _ReductionOperatorDesc(OperatorDesc):
 @dataclass(frozen=True)
 class ArgOperatorDesc(_ReductionOperatorDesc):
     """The fields of ARGMAX and ARGMIN."""
+
+    types: ClassVar = ARG_TYPES
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -184,6 +198,8 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     Raises:
         DescriptorError: naming the field that breaks a rule.
     """
+
+    types: ClassVar = REDUCE_TYPES
 
     function: ReduceFunction
     input_tensor: TensorDesc
@@ -236,9 +252,9 @@ class _PoolingOperatorDesc(OperatorDesc):
     input_tensor: TensorDesc
     output_tensor: TensorDesc
 
-    def _check_pooling(self, types: TypeTable) -> None:
-        source = self._check_tensor("input_tensor", types)
-        target = self._check_tensor("output_tensor", types)
+    def _check_pooling(self) -> None:
+        source = self._check_tensor("input_tensor")
+        target = self._check_tensor("output_tensor")
         if source.rank not in (4, 5):
             raise self._error(
                 "input_tensor.sizes", f"{source.sizes} has {source.rank} dimensions; allowed are 4 (NCHW) and 5 (NCDHW)"
@@ -247,8 +263,6 @@ class _PoolingOperatorDesc(OperatorDesc):
             raise self._error(
                 "output_tensor.data_type", f"{target.data_type.name} differs from the input's {source.data_type.name}"
             )
-        if target.rank != source.rank:
-            raise self._error("output_tensor.sizes", f"{target.sizes} has another rank than the input {source.sizes}")
         spatial = source.rank - 2
         for field, minimum in WINDOW_FIELDS.items():
             if hasattr(self, field):
@@ -256,28 +270,36 @@ class _PoolingOperatorDesc(OperatorDesc):
                 if len(values) != spatial:
                     raise self._error(field, f"{values} has {len(values)} entries; the input's rank asks for {spatial}")
                 self._set(field, values)
+        if target.rank != source.rank:
+            raise self._error("output_tensor.sizes", f"{target.sizes} has another rank than the input {source.sizes}")
         sizes = tuple(self._check_dimension(i) for i in range(spatial))
         self._check_sizes("output_tensor", (*source.sizes[:2], *sizes), "(input + padding - extent) / stride + 1")
-        if getattr(self, "output_indices_tensor", None) is not None:
-            self._check_tensor("output_indices_tensor", MAX_POOLING_INDICES)
+        if "output_indices_tensor" in self.output_fields and len(self.outputs) > 1:
+            self._check_tensor("output_indices_tensor")
             self._check_sizes("output_indices_tensor", target.sizes, "the sizes of output_tensor")
 
     def _check_dimension(self, i: int) -> int:
-        """Checks the windows along spatial dimension i; the output size that they ask for."""
+        """Checks the windows along spatial dimension i; the output size, the given one where two are allowed."""
         size, given = self.input_tensor.sizes[2 + i], self.output_tensor.sizes[2 + i]
         window, stride, start, end, dilation = (getattr(self, f, (1,) * (i + 1))[i] for f in WINDOW_FIELDS)
         padded, extent = size + start + end, window_extent(window, dilation)
         if padded > MAX_ELEMENTS:
-            raise self._error(f"start_padding[{i}]", f"{start} pads to {padded}; at most {MAX_ELEMENTS} are allowed")
+            field, padding = ("start_padding", start) if start > end else ("end_padding", end)
+            raise self._error(f"{field}[{i}]", f"{padding} pads to {padded}; at most {MAX_ELEMENTS} are allowed")
         if extent > padded:
             raise self._error(
                 f"window_size[{i}]",
                 f"{window} with dilation {dilation} extends over {extent}; the padded input has only {padded}",
             )
-        outputs, rest = divmod(padded - extent, stride)
-        outputs += 1
-        if rest and given == outputs + 1:
-            outputs = given  # ceiling mode
+        outputs = pooled_size(size, window, stride, start + end, dilation)
+        if (padded - extent) % stride and given != outputs:
+            # Ceiling mode: a last window may hang over the end.
+            if given > outputs + 1:
+                raise self._error(
+                    f"output_tensor.sizes[{2 + i}]",
+                    f"{given} is wrong; expected {outputs}, or {outputs + 1} rounded up",
+                )
+            outputs = max(given, outputs)
         empty = _first_empty_window(size, outputs, window, stride, start, dilation)
         if empty is not None:
             raise self._error(
@@ -306,6 +328,7 @@ class MaxPooling2OperatorDesc(_PoolingOperatorDesc):
         DescriptorError: naming the field that breaks a rule.
     """
 
+    types: ClassVar = max_pooling_types("2_1")
     output_fields: ClassVar = ("output_tensor", "output_indices_tensor")
 
     input_tensor: TensorDesc
@@ -318,13 +341,14 @@ class MaxPooling2OperatorDesc(_PoolingOperatorDesc):
     dilations: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        self._check_pooling(MAX_POOLING)
+        self._check_pooling()
 
 
 @dataclass(frozen=True)
 class MaxPooling1OperatorDesc(_PoolingOperatorDesc):
     """`MaxPooling2OperatorDesc` with all dilations 1 (DML_MAX_POOLING1_OPERATOR_DESC)."""
 
+    types: ClassVar = max_pooling_types("2_0")
     output_fields: ClassVar = ("output_tensor", "output_indices_tensor")
 
     input_tensor: TensorDesc
@@ -336,7 +360,7 @@ class MaxPooling1OperatorDesc(_PoolingOperatorDesc):
     end_padding: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        self._check_pooling(MAX_POOLING)
+        self._check_pooling()
 
     def canonical(self) -> OperatorDesc:
         return MaxPooling2OperatorDesc(**vars(self), dilations=(1,) * len(self.strides))
@@ -346,6 +370,8 @@ class MaxPooling1OperatorDesc(_PoolingOperatorDesc):
 class MaxPoolingOperatorDesc(_PoolingOperatorDesc):
     """`MaxPooling2OperatorDesc` without indices and with all dilations 1 (DML_MAX_POOLING_OPERATOR_DESC)."""
 
+    types: ClassVar = max_pooling_types("1_0")
+
     input_tensor: TensorDesc
     output_tensor: TensorDesc
     strides: tuple[int, ...]
@@ -354,7 +380,7 @@ class MaxPoolingOperatorDesc(_PoolingOperatorDesc):
     end_padding: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        self._check_pooling(MAX_POOLING)
+        self._check_pooling()
 
     def canonical(self) -> OperatorDesc:
         return MaxPooling2OperatorDesc(**vars(self), output_indices_tensor=None, dilations=(1,) * len(self.strides))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
 
 def unsigned_array(owner: str, field: str, values: Any, minimum: int = 0) -> tuple[int, ...]:
     """`values` as a tuple of UINTs of at least `minimum`; errors name the entry."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, str) or not np.iterable(values):
         raise DescriptorError(f"{owner}.{field}: {values!r} is not a sequence of integers")
     return tuple(unsigned(owner, f"{field}[{i}]", value, minimum) for i, value in enumerate(values))
 
@@ -176,9 +177,10 @@ class TensorDesc:
             ((stride, size - 1) for size, stride in zip(self.sizes, self.element_strides, strict=True) if size > 1),
             reverse=True,
         )
-        if any(stride == 0 for stride, _ in dims):
+        if any(stride == 0 for stride, _ in dims) or self.reach < self.element_count:
             return True
 
+        @cache
         def solvable(i: int, target: int, trivial: bool) -> bool:
             if i == len(dims):
                 return target == 0 and not trivial
