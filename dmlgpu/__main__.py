@@ -1,0 +1,8 @@
+"""`python -m dmlgpu` is `dmlgpu`."""
+
+import sys
+
+from dmlgpu.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""The command line: `dmlgpu devices`, `dmlgpu demo` and `dmlgpu verify`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dmlgpu.device import Device
+from dmlgpu.drivers import DeviceInfo, devices
+from dmlgpu.errors import DescriptorError, DeviceError, VerificationError
+from dmlgpu.operators import OperatorDesc
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# What commands import beyond dmlgpu's own dependencies, and the extra that installs it.
+_EXTRAS = {"rich": "cli", "PIL": "demo", "matplotlib": "demo"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        argv: the arguments; None: those of the process.
+
+    Returns:
+        The exit code: 0 all is well, 1 a result differs from the oracle, 2 the command could not run.
+    """
+    args = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = args.run
+    try:
+        return run(args)
+    except VerificationError as error:
+        return _fail(error, 1)
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in _EXTRAS:
+            raise
+        return _fail(f"{module} is not installed: pip install dmlgpu[{_EXTRAS[module]}]", 2)
+    except (DescriptorError, DeviceError, OSError) as error:
+        return _fail(error, 2)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _fail(message: object, code: int) -> int:
+    print(f"dmlgpu: {message}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dmlgpu",
+        description="DirectML's ARGMAX, ARGMIN and MAX_POOLING2 on any Vulkan device.",
+        epilog="exit code: 0 all is well, 1 a result differs from the oracle, 2 the command could not run",
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, *examples: str
+    ) -> argparse.ArgumentParser:
+        added = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog="\n".join(["examples:", *(f"  {example}" for example in examples)]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.set_defaults(run=run)
+        return added
+
+    listing = command(
+        "devices", _devices, "list the Vulkan devices of this machine", "dmlgpu devices", "dmlgpu devices --json"
+    )
+    listing.add_argument(
+        "--json", action="store_true", help="a JSON array with everything that is known, sizes in bytes"
+    )
+
+    demo = command(
+        "demo",
+        _demo,
+        "run the operators on a photograph and draw what they make of it",
+        "dmlgpu demo",
+        "dmlgpu demo --image holiday.jpg --output holiday.png",
+        "dmlgpu demo --device 1",
+    )
+    demo.add_argument(
+        "--image", metavar="FILE", help="any image that Pillow reads (default: a portrait of Grace Hopper)"
+    )
+    demo.add_argument("--output", metavar="FILE", default="demo.png", help="the PNG to write (default: %(default)s)")
+
+    verify = command(
+        "verify",
+        _verify,
+        "check every operator with every type on a device against the NumPy oracle",
+        "dmlgpu verify",
+        "dmlgpu verify --device 0",
+        "dmlgpu verify --device llvmpipe",
+    )
+    for subparser in demo, verify:
+        subparser.add_argument(
+            "--device",
+            metavar="INDEX|NAME",
+            help="an index or part of a name of `dmlgpu devices` (default: DMLGPU_DEVICE, else the best device)",
+        )
+    return parser
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Files and pipes get tables in one piece.
+    return Console(width=shutil.get_terminal_size(fallback=(120, 24)).columns, highlight=False)
+
+
+def _devices(args: argparse.Namespace) -> int:
+    if args.json:
+        print(json.dumps([info.as_dict() for info in devices()], indent=2))
+        return 0
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("Index", "Name and driver", "Type", "Vulkan", box=SIMPLE_HEAD)
+    table.add_column("Limits", no_wrap=True)
+    table.add_column("Heaps")
+    for info in devices():
+        limits = {
+            "buffer": _bytes(info.max_storage_buffer_range),
+            "allocation": _bytes(info.max_memory_allocation_size),
+            "group size": f"{info.max_group_size:,}",
+            "groups": f"{info.max_group_count:,}",
+        }
+        table.add_row(
+            str(info.index),
+            f"{escape(info.name)}\n[dim]{escape(info.driver)}[/]",
+            info.type,
+            info.api_version,
+            "\n".join(f"{name} {limit}" for name, limit in limits.items()),
+            "\n".join(_heaps(info)),
+        )
+    _console().print(table)
+    return 0
+
+
+def _bytes(size: float) -> str:
+    unit, *larger = "bytes", "KiB", "MiB", "GiB", "TiB"
+    while size >= 1024 and larger:
+        size, unit = size / 1024, larger.pop(0)
+    return f"{size:.4g} {unit}"
+
+
+def _heaps(info: DeviceInfo) -> list[str]:
+    uses = {info.device_heap: ["device"]}
+    uses.setdefault(info.host_heap, []).append("host")
+    return [f"{_bytes(size)} {', '.join(uses.get(heap, ()))}".strip() for heap, size in enumerate(info.heaps)]
+
+
+def _print_device(console: Console, device: Device) -> None:
+    info = device.info
+    console.print(f"device {info.index}: {info.name} ({info.type}), driver {info.driver}", markup=False, soft_wrap=True)
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from dmlgpu import demo
+
+    console = _console()
+    photograph = demo.load_photograph(args.image)
+    with Device(args.device) as device:
+        _print_device(console, device)
+        results = demo.run(device, photograph)
+        demo.draw(results, device.info).save(args.output, "PNG")
+    # Lines broken by hand fit 80 columns.
+    table = Table("Operator", "Tensors", box=SIMPLE_HEAD, pad_edge=False)
+    for name in "Device\nms", "End to\nend ms", "NumPy\noracle\nms":
+        table.add_column(name, justify="right")
+    table.add_column("Result")
+    for m in results.measurements:
+        times = (f"{1000 * seconds:.2f}" for seconds in (m.device_time, m.end_to_end_time, m.numpy_time))
+        table.add_row(
+            m.operator.replace(" ", "\n"),
+            _tensors(m.desc),
+            *times,
+            "[green]exact[/]" if m.exact else "[red]DIFFERENT[/]",
+        )
+    console.print(table)
+    console.print(
+        f"Medians of {demo.RUNS} runs. Device: device tensors in and out; end to end: ndarrays in and out; "
+        "NumPy oracle: dmlgpu.reference, literal NumPy."
+    )
+    console.print(f"The picture is in {args.output}.", markup=False, soft_wrap=True)
+    if not all(m.exact for m in results.measurements):
+        return _fail("a result differs from the oracle", 1)
+    return 0
+
+
+def _tensors(desc: OperatorDesc) -> str:
+    """The types and sizes of a descriptor's tensors, a line each."""
+    texts = [f"{t.data_type.name.lower()} {'x'.join(map(str, t.sizes))}" for t in (*desc.inputs, *desc.outputs)]
+    return "\n-> ".join(texts)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from rich.box import SIMPLE_HEAD
+    from rich.progress import track
+    from rich.table import Table
+
+    from dmlgpu.selfcheck import checks
+
+    console = _console()
+    cases, exact = Counter[str](), Counter[str]()
+    first_error = None
+    start = time.perf_counter()
+    with Device(args.device) as device:
+        _print_device(console, device)
+        for check in track(checks(), "checking", console=console, transient=True, disable=not console.is_terminal):
+            error = check.run(device)
+            cases[check.operator] += 1
+            exact[check.operator] += error is None
+            first_error = first_error or error
+    table = Table("Operator", box=SIMPLE_HEAD)
+    for name in "Cases", "Exact", "Different":
+        table.add_column(name, justify="right")
+    for operator, count in cases.items():
+        table.add_row(operator, f"{count:,}", f"{exact[operator]:,}", f"{count - exact[operator]:,}")
+    console.print(table)
+    console.print(f"{cases.total():,} cases in {time.perf_counter() - start:.1f} s")
+    if first_error is not None:
+        raise first_error
+    return 0
