@@ -1,0 +1,314 @@
+"""The demo: the operators posterise, pool, put back and search a photograph, and one picture shows it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from dmlgpu.device import Device
+from dmlgpu.drivers import DeviceInfo
+from dmlgpu.dtypes import DataType
+from dmlgpu.operators import ArgmaxOperatorDesc, ArgminOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc, pooled_size
+from dmlgpu.reference import reference
+from dmlgpu.tensor import TensorDesc
+from dmlgpu.words import Array
+
+_LARGEST_SIDE = 1024
+_COLOURS = 12
+RUNS = 5
+
+
+def load_photograph(path: str | None) -> Array:
+    """A photograph as an (H, W, 3) array of uint8.
+
+    Args:
+        path: any image that Pillow reads, scaled down where it is large; None: matplotlib's sample photograph, a
+            portrait of Grace Hopper by the US Navy (public domain).
+
+    Raises:
+        OSError: it cannot be read.
+        ModuleNotFoundError: there is no matplotlib.
+    """
+    path = path or str(_sample())
+    try:
+        with Image.open(path) as file:
+            image = ImageOps.exif_transpose(file)
+            if image.mode.startswith(("I", "F")):
+                image = _eight_bits(image)
+            if image.has_transparency_data:
+                image = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+            image = image.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise OSError(f"cannot read image {path}: {error}") from None
+    image.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
+    return np.asarray(image)
+
+
+def _sample() -> Path:
+    matplotlib = find_spec("matplotlib")
+    if matplotlib is None or not matplotlib.submodule_search_locations:
+        raise ModuleNotFoundError("no matplotlib", name="matplotlib")
+    return Path(matplotlib.submodule_search_locations[0]) / "mpl-data" / "sample_data" / "grace_hopper.jpg"
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """A grey image of deeper pixels, its range of values spread over 0 to 255."""
+    grey = np.asarray(image, np.float64)
+    low, high = grey.min(), grey.max()
+    return Image.fromarray(np.uint8((grey - low) * (255 / max(high - low, 1))))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one operator did; times in seconds, medians of RUNS runs."""
+
+    operator: str
+    desc: OperatorDesc
+    device_time: float
+    """Device tensors in, device tensors out."""
+    end_to_end_time: float
+    """ndarrays in, ndarrays out."""
+    numpy_time: float
+    """The oracle: `dmlgpu.reference`."""
+    exact: bool
+    """Whether the outputs are the oracle's, bit for bit."""
+
+
+def _measure(device: Device, operator: str, desc: OperatorDesc, x: Array) -> tuple[tuple[Array, ...], Measurement]:
+    """The outputs of an operator, and how it did."""
+    compiled = device.compile(desc)
+    source = device.tensor(x)
+    targets = compiled(source)
+    outputs = _as_tuple(compiled(x))
+    expected = reference(desc, x)
+    return outputs, Measurement(
+        operator,
+        desc,
+        device_time=_median_time(lambda: compiled(source, out=targets)),
+        end_to_end_time=_median_time(lambda: compiled(x)),
+        numpy_time=_median_time(lambda: reference(desc, x)),
+        exact=[_identity(y) for y in outputs] == [_identity(y) for y in expected],
+    )
+
+
+def _as_tuple(outputs: Any) -> tuple[Array, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _median_time(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _identity(y: Array) -> tuple[Any, ...]:
+    return y.dtype, y.shape, y.tobytes()
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the operators made of a photograph; images are (H, W, 3) arrays of uint8."""
+
+    photo: Array
+    palette: Array
+    posterised: Array
+    pooled: Array
+    dilated: Array
+    put_back: Array
+    winners: int
+    """Pixels that are the maximum of a window in some channel."""
+    brightest: tuple[tuple[int, int], ...]
+    """Row and column of the brightest pixel of each channel."""
+    measurements: tuple[Measurement, ...]
+
+
+def run(device: Device, photo: Array) -> Results:
+    """Runs the operators on a photograph, an (H, W, 3) array of uint8."""
+    palette = _palette(photo)
+    distances = np.stack([((photo - colour) ** 2).sum(2) for colour in palette.astype(np.float32)], axis=2)
+    (nearest,), posterising = _measure(device, "ARGMIN", _arg_desc(ArgminOperatorDesc, distances, (2,)), distances)
+
+    planes = np.ascontiguousarray(photo.transpose(2, 0, 1))[np.newaxis]
+    unit = planes / np.float32(255)
+    (maxima, indices), pooling = _measure(device, "MAX_POOLING2", _pooling_desc(unit, dilation=1), unit)
+    put_back = np.zeros_like(unit)
+    # Clipping draws an index that is wrong too.
+    np.put(put_back, indices, maxima, mode="clip")
+    (dilated, _), dilating = _measure(device, "MAX_POOLING2 dilated", _pooling_desc(planes, dilation=2), planes)
+
+    (index,), searching = _measure(device, "ARGMAX", _arg_desc(ArgmaxOperatorDesc, planes, (2, 3)), planes)
+    return Results(
+        photo,
+        palette,
+        posterised=np.take(palette, nearest[:, :, 0], axis=0, mode="clip"),
+        pooled=_image(maxima * 255),
+        dilated=_image(dilated),
+        put_back=_image(put_back * 255),
+        winners=np.unique(indices % (photo.shape[0] * photo.shape[1])).size,
+        brightest=tuple(divmod(min(int(i), planes[0, 0].size - 1), photo.shape[1]) for i in index.flat),
+        measurements=(posterising, pooling, dilating, searching),
+    )
+
+
+def _palette(photo: Array) -> Array:
+    """At most _COLOURS colours that a photograph can do with, dark to light."""
+    small = Image.fromarray(photo)
+    small.thumbnail((256, 256))
+    quantized = small.quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=5)
+    palette = np.array(quantized.getpalette(), np.uint8).reshape(-1, 3)[np.unique(np.asarray(quantized))]
+    dark_to_light: Array = palette[np.argsort(palette @ [0.299, 0.587, 0.114])]
+    return dark_to_light
+
+
+def _arg_desc(
+    kind: type[ArgmaxOperatorDesc | ArgminOperatorDesc], x: Array, axes: tuple[int, ...]
+) -> ArgmaxOperatorDesc | ArgminOperatorDesc:
+    sizes = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    return kind(TensorDesc.of(x), TensorDesc(DataType.UINT32, sizes), axes)
+
+
+def _pooling_desc(x: Array, dilation: int) -> MaxPooling2OperatorDesc:
+    """Windows of 3 x 3, in steps of 2, each with its middle in the image."""
+    window, stride = 3, 2
+    sizes = (*x.shape[:2], *(pooled_size(n, window, stride, 2 * dilation, dilation) for n in x.shape[2:]))
+    return MaxPooling2OperatorDesc(
+        TensorDesc.of(x),
+        TensorDesc(DataType.of(x.dtype), sizes),
+        TensorDesc(DataType.UINT32, sizes),
+        strides=(stride, stride),
+        window_size=(window, window),
+        start_padding=(dilation, dilation),
+        end_padding=(dilation, dilation),
+        dilations=(dilation, dilation),
+    )
+
+
+def _image(planes: Array) -> Array:
+    image: Array = np.rint(planes[0]).astype(np.uint8).transpose(1, 2, 0)
+    return image
+
+
+# The picture: two rows of three panels, each a title, a line below it, an image and a strip that explains it.
+_WIDTH, _MOST_HEIGHT = 384, 512  # of an image
+_MARGIN, _HEADER, _TITLE, _STRIP = 36, 100, 64, 64
+_PAPER, _INK, _FAINT = "#ffffff", "#1d2330", "#6a7080"
+_CHANNELS = ("#ff3b30", "#2fd65a", "#3f8cff")
+# The part of the photograph that is enlarged: left, top, right and bottom as fractions of its size.
+_CLOSE_UP = (0.55, 0.28, 0.64, 0.37)
+
+
+def draw(results: Results, info: DeviceInfo) -> Image.Image:
+    """The picture of what the operators made of a photograph."""
+    images = results.photo, results.posterised, results.pooled, results.dilated, results.put_back
+    photo, posterised, pooled, dilated, put_back = map(Image.fromarray, images)
+    page = _Page(photo.size)
+    page.text(_MARGIN, 28, "A photograph through DirectML's operators on Vulkan", 26)
+    page.text(_MARGIN, 64, f"{info.name}, driver {info.driver}", 15, _FAINT)
+
+    left, below = page.panel(0, "Brightest pixels", "ARGMAX over height and width: value at x, y", photo)
+    for channel, (row, column) in enumerate(results.brightest):
+        page.ring(0, (column + 0.5) / photo.width, (row + 0.5) / photo.height, 10 + 4 * channel, _CHANNELS[channel])
+        x = left + channel * _WIDTH // 3
+        page.draw.ellipse((x, below + 3, x + 14, below + 17), fill=_CHANNELS[channel])
+        page.text(x + 20, below, f"{results.photo[row, column, channel]} at {column}, {row}")
+
+    subtitle = f"ARGMIN over the distances to a palette of {len(results.palette)}"
+    left, below = page.panel(1, "Posterised", subtitle, posterised)
+    for i, colour in enumerate(results.palette.tolist()):
+        x = left + i * _WIDTH // _COLOURS
+        page.draw.rectangle((x, below - 2, x + _WIDTH // _COLOURS - 5, below + 20), fill=tuple(colour), outline=_FAINT)
+
+    left, below = page.panel(2, "Pooled", "MAX_POOLING2, window 3 x 3, stride 2", pooled)
+    page.window(left, below, 1)
+    page.text(left + 42, below, f"the maximum of 9 neighbours: {pooled.width} x {pooled.height}")
+
+    left, below = page.panel(3, "Pooled with dilation", "MAX_POOLING2, window 3 x 3, stride 2, dilation 2", dilated)
+    page.window(left, below, 2)
+    page.text(left + 42, below, f"the maximum of 9 spread over 5 x 5: {dilated.width} x {dilated.height}")
+
+    subtitle = "MAX_POOLING2's indices say where each maximum stood"
+    left, below = page.panel(4, "Winners put back", subtitle, put_back)
+    page.text(left, below, f"{results.winners:,} of {photo.width * photo.height:,} pixels won, the rest is black")
+
+    close_ups = {"photograph": photo, "pooled": pooled, "winners put back": put_back, "with dilation": dilated}
+    left, below = page.panel(5, "Close-up", "what the frames enclose", page.close_ups(close_ups))
+    page.text(left, below, "every pixel as it is")
+    for number in 2, 3, 4:
+        page.frame(number)
+    return page.image
+
+
+class _Page:
+    """The picture while it is drawn; every image gets the size that fits the photograph into a panel."""
+
+    def __init__(self, photo_size: tuple[int, int]) -> None:
+        width, height = photo_size
+        scale = min(_WIDTH / width, _MOST_HEIGHT / height)
+        self.size = max(1, round(width * scale)), max(1, round(height * scale))
+        page_height = _HEADER + 2 * (_TITLE + self.size[1] + _STRIP)
+        self.image = Image.new("RGB", (_MARGIN + 3 * (_WIDTH + _MARGIN), page_height), _PAPER)
+        self.draw = ImageDraw.Draw(self.image)
+
+    def text(self, x: int, y: int, text: str, size: int = 14, colour: str = _INK) -> None:
+        self.draw.text((x, y), text, fill=colour, font=ImageFont.load_default(size))
+
+    def corner(self, number: int) -> tuple[int, int]:
+        """Left and top of a panel's image."""
+        row, column = divmod(number, 3)
+        return _MARGIN + column * (_WIDTH + _MARGIN), _HEADER + row * (_TITLE + self.size[1] + _STRIP) + _TITLE
+
+    def panel(self, number: int, title: str, subtitle: str, image: Image.Image) -> tuple[int, int]:
+        """Draws a panel; where its strip begins."""
+        left, top = self.corner(number)
+        self.text(left, top - _TITLE, title, 21)
+        self.text(left, top - _TITLE + 28, subtitle, 14, _FAINT)
+        resample = Image.Resampling.NEAREST if self.size[0] >= 2 * image.width else Image.Resampling.LANCZOS
+        self.image.paste(image.resize(self.size, resample), (left, top))
+        return left, top + self.size[1] + 14
+
+    def close_ups(self, images: dict[str, Image.Image]) -> Image.Image:
+        """Four images' close-ups, two by two."""
+        together = Image.new("RGB", self.size, _PAPER)
+        size = self.size[0] // 2 - 2, self.size[1] // 2 - 2
+        for i, (name, image) in enumerate(images.items() if min(size) > 0 else ()):
+            left, top, right, bottom = _CLOSE_UP
+            part = left * image.width, top * image.height, right * image.width, bottom * image.height
+            close_up = image.resize(size, Image.Resampling.NEAREST, part)
+            font = ImageFont.load_default(14)
+            ImageDraw.Draw(close_up).text((6, 4), name, fill="white", font=font, stroke_width=2, stroke_fill="black")
+            together.paste(close_up, (i % 2 * (size[0] + 4), i // 2 * (size[1] + 4)))
+        return together
+
+    def frame(self, number: int) -> None:
+        """Marks in a panel what is enlarged."""
+        x, y = self.corner(number)
+        left, right = (x + round(f * self.size[0]) for f in _CLOSE_UP[::2])
+        top, bottom = (y + round(f * self.size[1]) for f in _CLOSE_UP[1::2])
+        for outset, colour in (3, "black"), (2, "white"), (1, "white"), (0, "black"):
+            self.draw.rectangle((left - outset, top - outset, right + outset, bottom + outset), outline=colour)
+
+    def ring(self, number: int, x: float, y: float, radius: int, colour: str) -> None:
+        """Marks a point of a panel's image, given as fractions of its size."""
+        left, top = self.corner(number)
+        x, y = left + x * self.size[0], top + y * self.size[1]
+        for r, width, outline in (radius + 2, 7, "black"), (radius, 3, colour):
+            self.draw.ellipse((x - r, y - r, x + r, y + r), outline=outline, width=width)
+
+    def window(self, left: int, below: int, dilation: int) -> None:
+        """Draws which cells of a neighbourhood a 3 x 3 window takes."""
+        cells = {2 + dilation * k for k in (-1, 0, 1)}
+        for row, column in np.ndindex(5, 5):
+            x, y = left + 6 * column, below - 6 + 6 * row
+            self.draw.rectangle((x, y, x + 4, y + 4), fill=_INK if {row, column} <= cells else "#d5d9e0")

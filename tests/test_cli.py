@@ -1,0 +1,260 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import cli, selfcheck
+from dmlgpu.cli import main
+from dmlgpu.operators import ALL_TYPES, INDEX_TYPES
+from dmlgpu.reference import reference
+
+COMMANDS = ["devices", "demo", "verify"]
+OPERATORS = {
+    "ARGMAX": dmlgpu.ArgmaxOperatorDesc,
+    "ARGMIN": dmlgpu.ArgminOperatorDesc,
+    "REDUCE ARGMAX": dmlgpu.ReduceOperatorDesc,
+    "REDUCE ARGMIN": dmlgpu.ReduceOperatorDesc,
+    "MAX_POOLING": dmlgpu.MaxPoolingOperatorDesc,
+    "MAX_POOLING1": dmlgpu.MaxPooling1OperatorDesc,
+    "MAX_POOLING2": dmlgpu.MaxPooling2OperatorDesc,
+}
+
+
+@pytest.fixture(autouse=True)
+def _width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture
+def few_checks(monkeypatch):
+    """A check of each operator, for time."""
+    sample = tuple({check.operator: check for check in selfcheck.checks()}.values())
+    monkeypatch.setattr(selfcheck, "checks", lambda: sample)
+    return sample
+
+
+def hide(monkeypatch, package):
+    """Makes importing a package fail as if it were not installed."""
+    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+
+
+def rows(text):
+    """The words of every line of a table."""
+    return [line.split() for line in text.splitlines()]
+
+
+# Help and errors
+
+
+def test_help_lists_the_commands(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    help_text = capsys.readouterr().out
+    assert all(f"    {command} " in help_text for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_has_examples(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    help_text = capsys.readouterr().out
+    assert f"examples:\n  dmlgpu {command}\n" in help_text
+    assert ("--device" in help_text) == (command != "devices")
+
+
+@pytest.mark.parametrize("argv", [[], ["nonsense"], ["verify", "--nonsense"], ["demo", "--image"]])
+def test_wrong_arguments_exit_with_2(argv, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(argv)
+    assert "usage: dmlgpu" in capsys.readouterr().err
+
+
+def test_runs_as_a_module():
+    run = subprocess.run([sys.executable, "-m", "dmlgpu", "devices", "--json"], capture_output=True, check=True)
+    assert json.loads(run.stdout) == [json.loads(json.dumps(info.as_dict())) for info in dmlgpu.devices()]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_rich_it_names_the_extra(command, monkeypatch, capsys):
+    hide(monkeypatch, "rich")
+    assert main([command]) == 2
+    assert capsys.readouterr().err == "dmlgpu: rich is not installed: pip install dmlgpu[cli]\n"
+
+
+def test_json_needs_no_rich(monkeypatch, capsys):
+    hide(monkeypatch, "rich")
+    assert main(["devices", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_any_other_missing_module_is_a_bug(monkeypatch):
+    def fail():
+        raise ModuleNotFoundError("No module named 'nonsense'", name="nonsense")
+
+    monkeypatch.setattr(cli, "devices", fail)
+    with pytest.raises(ModuleNotFoundError, match="nonsense"):
+        main(["devices"])
+
+
+@pytest.mark.parametrize("command", ["demo", "verify"])
+@pytest.mark.parametrize("device", ["999", "no such device"])
+def test_no_such_device(command, device, tmp_path, capsys):
+    output = ["--output", str(tmp_path / "demo.png")] if command == "demo" else []
+    assert main([command, "--device", device, *output]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dmlgpu: there is no device ")
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_driver(monkeypatch, tmp_path, capsys):
+    for variable in "VK_DRIVER_FILES", "VK_ICD_FILENAMES":
+        monkeypatch.setenv(variable, str(tmp_path / "nothing.json"))
+    assert main(["devices"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dmlgpu: no Vulkan driver ")
+    assert error.count("\n") == 1
+
+
+def test_interrupt(monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "devices", interrupt)
+    assert main(["devices"]) == 130
+
+
+# devices
+
+
+def test_devices_json_has_everything(capsys):
+    assert main(["devices", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [dmlgpu.DeviceInfo(**info | {"heaps": tuple(info["heaps"])}) for info in listed] == list(dmlgpu.devices())
+
+
+def test_devices_table(capsys):
+    assert main(["devices"]) == 0
+    table = capsys.readouterr().out
+    for info in dmlgpu.devices():
+        assert all(text in table for text in (info.name, info.driver, info.type, info.api_version))
+
+
+def test_devices_table_in_human_units(monkeypatch, capsys):
+    gpu = replace(
+        dmlgpu.devices()[0],
+        index=7,
+        name="[red]A card[/]",
+        type="discrete",
+        max_storage_buffer_range=2**32 - 1,
+        max_memory_allocation_size=1536 << 20,
+        max_group_size=1024,
+        max_group_count=2**31 - 1,
+        heaps=(12 << 30, 256 << 20, 1000),
+        device_heap=0,
+        host_heap=1,
+    )
+    monkeypatch.setattr(cli, "devices", lambda: (gpu,))
+    assert main(["devices"]) == 0
+    table = capsys.readouterr().out
+    for text in "7", "[red]A card[/]", "discrete", "buffer 4 GiB", "allocation 1.5 GiB", "group size 1,024":
+        assert text in table
+    for text in "groups 2,147,483,647", "12 GiB device", "256 MiB host", "1000 bytes":
+        assert text in table
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1 KiB"),
+        (1 << 20, "1 MiB"),
+        (1 << 40, "1 TiB"),
+        (1 << 54, "1.638e+04 TiB"),
+    ],
+)
+def test_bytes(size, text):
+    assert cli._bytes(size) == text
+
+
+# verify
+
+
+def test_the_self_check_covers_every_operator_and_type():
+    checks = selfcheck.checks()
+    assert {check.operator: type(check.desc) for check in checks} == OPERATORS
+    for operator, desc_type in OPERATORS.items():
+        descs = [check.desc for check in checks if check.operator == operator]
+        assert {desc.inputs[0].data_type for desc in descs} == set(ALL_TYPES)
+        assert any(not desc.inputs[0].is_packed for desc in descs)
+        assert any(not desc.outputs[0].is_packed for desc in descs)
+        if "POOLING" in operator:
+            assert {desc.inputs[0].rank for desc in descs} == {4, 5}
+            assert any(desc.start_padding != desc.end_padding for desc in descs)
+        else:
+            assert {desc.outputs[0].data_type for desc in descs} == set(INDEX_TYPES)
+            assert {desc.inputs[0].rank for desc in descs} >= {1, 2, 3, 4, 8}
+        if desc_type in (dmlgpu.ArgmaxOperatorDesc, dmlgpu.ArgminOperatorDesc):
+            assert {desc.axis_direction for desc in descs} == set(dmlgpu.AxisDirection)
+        if operator in ("MAX_POOLING1", "MAX_POOLING2"):
+            indices = {desc.output_indices_tensor and desc.output_indices_tensor.data_type for desc in descs}
+            assert indices == {None, dmlgpu.DataType.UINT32, dmlgpu.DataType.UINT64}
+    assert any(set(check.desc.dilations) != {1} for check in checks if check.operator == "MAX_POOLING2")
+
+
+def test_the_self_check_covers_the_special_values():
+    tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
+    assert selfcheck._kinds(tensor) == ("ties", "any bits", "few NaN")
+    ties, any_bits, few_nan = (selfcheck._values(tensor, kind) for kind in selfcheck._kinds(tensor))
+    assert {float(x) for x in ties.flat} >= {np.inf, -np.inf, 0.0, 2.0**-24, -(2.0**-24), 65504.0}
+    assert np.any(np.signbit(ties) & (ties == 0))
+    assert len(np.unique(any_bits.view(np.uint16))) > 5000
+    assert 0 < np.count_nonzero(np.isnan(few_nan)) < 500
+
+
+@pytest.mark.parametrize("data_type", ALL_TYPES, ids=lambda data_type: data_type.name)
+def test_the_self_check_covers_the_ends_of_each_type(data_type):
+    tensor = dmlgpu.TensorDesc(data_type, (1000,))
+    limits = np.finfo(data_type.numpy) if data_type.numpy.kind == "f" else np.iinfo(data_type.numpy)
+    assert {limits.min, limits.max} <= set(selfcheck._values(tensor, "ties"))
+
+
+def test_verify(driver, few_checks, capsys):
+    assert main(["verify", "--device", str(driver.index)]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(f"device {driver.index}: {driver.name} ({driver.type}), driver {driver.driver}\n")
+    for operator in OPERATORS:
+        assert [*operator.split(), "1", "1", "0"] in rows(output)
+    assert "7 cases in " in output
+
+
+def test_verify_takes_part_of_a_name(driver, few_checks, capsys):
+    assert main(["verify", "--device", driver.name.upper()]) == 0
+    assert f"device {driver.index}: " in capsys.readouterr().out
+
+
+def test_verify_takes_the_device_of_the_environment(driver, few_checks, monkeypatch, capsys):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    assert main(["verify"]) == 0
+    assert f"device {driver.index}: " in capsys.readouterr().out
+
+
+def test_verify_finds_a_mismatch(driver, few_checks, monkeypatch, capsys):
+    def wrong_minima(desc, *inputs):
+        outputs = reference(desc, *inputs)
+        return tuple(y + 1 for y in outputs) if isinstance(desc, dmlgpu.ArgminOperatorDesc) else outputs
+
+    monkeypatch.setattr("dmlgpu.comparison.reference", wrong_minima)
+    assert main(["verify", "--device", str(driver.index)]) == 1
+    output, error = capsys.readouterr()
+    assert ["ARGMIN", "1", "0", "1"] in rows(output)
+    assert ["ARGMAX", "1", "1", "0"] in rows(output)
+    assert error.startswith("dmlgpu: ArgminOperatorDesc.output_tensor: ")
+    assert "the device gives" in error
