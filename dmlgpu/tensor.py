@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -168,7 +168,7 @@ class TensorDesc:
         """Whether the elements follow each other in row-major order, whatever `strides` spells out."""
         return self.layout == TensorDesc(self.data_type, self.sizes).layout
 
-    @property
+    @cached_property
     def overlaps(self) -> bool:
         """Whether two elements share memory (a stride 0, or strides smaller than what they step over)."""
         # Two elements coincide where a vector of differences d, |d[i]| < size[i] and not all 0, has d . stride = 0.

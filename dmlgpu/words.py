@@ -56,7 +56,7 @@ def write(desc: TensorDesc, field: str, x: Array, memory: Bytes) -> None:
     """
     target = elements(desc, memory)
     target[...] = x
-    if desc.reach < desc.element_count and not np.array_equal(bits(target), bits(x)):
+    if desc.overlaps and not np.array_equal(bits(target), bits(x)):
         raise DescriptorError(
             f"{field}.strides: elements that share memory with strides {desc.element_strides} differ in the array"
         )
