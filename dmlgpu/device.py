@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -32,8 +32,10 @@ _KP_MAX_BYTES = (1 << 32) - ALIGNMENT
 _CHUNK_BYTES = 4 << 20
 # Compiled operators that a device remembers.
 _OPERATORS = 256
-# Recorded submissions that an operator remembers, one for every set of places its tensors were found at.
+# Recorded submissions that an operator remembers, one for every set of places its tensors were found at; plans of
+# more dispatches than this are recorded anew each time.
 _RECORDINGS = 8
+_RECORDED_DISPATCHES = 64
 
 
 class Device:
@@ -318,7 +320,7 @@ class CompiledOperator:
             )
 
     def _run(self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], submit: bool = True) -> None:
-        """Records the dispatches for tensors at these places, if they were not before, and submits them."""
+        """Records the dispatches for these tensors, if they were not before, and submits them."""
         memory = self.device._memory
         records = [memory.allocate(self.plan.records_bytes)] if self.plan.records_bytes else []
         places = {
@@ -326,19 +328,28 @@ class CompiledOperator:
             Role.OUTPUT: [tensor._segments for tensor in targets],
             Role.RECORDS: [records],
         }
-        key = tuple((s.buffer, s.offset) for tensors in places.values() for segments in tensors for s in segments)
         try:
-            recording = self._recordings.pop(key, None)
-            if recording is None:
-                recording = [self._record(dispatch, places) for dispatch in self.plan.dispatches]
-            self._recordings[key] = recording
-            if len(self._recordings) > _RECORDINGS:
-                self._recordings.popitem(last=False)
+            submissions: Iterable[Any]
+            if len(self.plan.dispatches) <= _RECORDED_DISPATCHES:
+                submissions = self._recorded(places)
+            else:
+                submissions = (self._record(dispatch, places) for dispatch in self.plan.dispatches)
             # A submission of its own for each dispatch: the next one may read what it wrote.
-            for sequence in recording if submit else ():
+            for sequence in submissions if submit else ():
                 sequence.eval()
         finally:
             _release(memory, records)
+
+    def _recorded(self, places: Places) -> list[Any]:
+        """The submissions for tensors at these places, from before if there were any."""
+        key = tuple((s.buffer, s.offset) for tensors in places.values() for segments in tensors for s in segments)
+        recording = self._recordings.pop(key, None)
+        if recording is None:
+            recording = [self._record(dispatch, places) for dispatch in self.plan.dispatches]
+        self._recordings[key] = recording
+        if len(self._recordings) > _RECORDINGS:
+            self._recordings.popitem(last=False)
+        return recording
 
     def _record(self, dispatch: Dispatch, places: Places) -> Any:
         slices = [places[b.role][b.tensor][b.segment] for b in dispatch.bindings]

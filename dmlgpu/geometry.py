@@ -42,6 +42,19 @@ def coordinate_ranges(sizes: Sequence[int], begin: int, end: int) -> tuple[tuple
     return tuple(ranges)
 
 
+def segments_touched(low: int, high: int, dims: Sequence[Dim], size: int) -> tuple[int, ...]:
+    """The segments of `size` elements that hold an address from low to high, or one that these dims lead on to."""
+    far = max(dims, key=lambda dim: dim.stride, default=Dim(1, 0))
+    if far.stride > size:
+        near = [dim for dim in dims if dim is not far]
+        offsets = range(0, far.size * far.stride, far.stride)
+        found = {s for offset in offsets for s in segments_touched(low + offset, high + offset, near, size)}
+        return tuple(sorted(found))
+    # Steps within a segment leave none out.
+    high += sum((dim.size - 1) * dim.stride for dim in dims)
+    return tuple(range(low // size, high // size + 1))
+
+
 def address_span(dims: Sequence[Dim], begin: int, end: int) -> tuple[int, int]:
     """The lowest and highest address of the flat numbers begin to end - 1."""
     ranges = coordinate_ranges([dim.size for dim in dims], begin, end)

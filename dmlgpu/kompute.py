@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import threading
@@ -52,18 +53,19 @@ class Kompute:
         self._algorithms: dict[tuple[Any, ...], Any] = {}
         self._used = [0] * len(info.heaps)
         self._buffer_count = 0
-        # Before the interpreter takes modules apart, and never in a forked child.
-        self._finalizer = weakref.finalize(self, _destroy, self._manager, self._process)
+        # At exit this runs before the interpreter takes modules apart.
+        self._finalizer = weakref.finalize(self, self._manager.destroy)
+        _open.add(self)
 
     def check_usable(self) -> None:
         """Raises a DeviceError after close() and in a forked child."""
-        if not self._finalizer.alive:
-            raise DeviceError(f"device {self.info.name} is closed")
         if os.getpid() != self._process:
             raise DeviceError(
                 f"device {self.info.name} was opened in process {self._process} and cannot be used in its fork "
                 f"{os.getpid()}; open a device there, in a process started by spawn"
             )
+        if not self._finalizer.alive:
+            raise DeviceError(f"device {self.info.name} is closed")
 
     def close(self) -> None:
         """Frees the device and all that was made on it; a second call does nothing."""
@@ -150,6 +152,15 @@ class Kompute:
             self._manager.sequence().eval(self._kp.OpTensorSyncLocal([buffer.tensor]))
 
 
-def _destroy(manager: Any, process: int) -> None:
-    if os.getpid() == process:
-        manager.destroy()
+_open: weakref.WeakSet[Kompute] = weakref.WeakSet()
+
+
+def _abandon_in_child() -> None:
+    """Keeps a forked child from destroying Vulkan devices, which waits for ever for threads that it does not have."""
+    for kompute in list(_open):
+        kompute._finalizer.detach()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kompute._manager))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_in_child)

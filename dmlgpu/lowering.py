@@ -18,7 +18,7 @@ from functools import cached_property, singledispatch
 from typing import Any, ClassVar
 
 from dmlgpu.dtypes import AxisDirection
-from dmlgpu.geometry import Dim, address_span, coordinate_ranges, merged
+from dmlgpu.geometry import Dim, address_span, coordinate_ranges, merged, segments_touched
 from dmlgpu.operators import ArgminOperatorDesc, ArgOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
 from dmlgpu.plan import Binding, Constants, Dispatch, Kernel, Limits, NumberKind, Plan, Push, Role
 from dmlgpu.tensor import MAX_RANK, TensorDesc
@@ -72,8 +72,8 @@ class _FirstPass(ABC):
     """The output that holds the elements chosen; all others hold their indices."""
 
     @abstractmethod
-    def span(self, begin: int, end: int) -> tuple[int, int]:
-        """The lowest and highest address among the elements of outputs begin to end - 1."""
+    def segments(self, begin: int, end: int) -> tuple[int, ...]:
+        """The segments of the input that hold elements of outputs begin to end - 1."""
 
     @abstractmethod
     def pieces(self, begin: int, end: int) -> Sequence[_Piece]:
@@ -95,12 +95,6 @@ class _FirstPass(ABC):
     def record_words(self) -> int:
         """An index and the bits of an element (best.glsl)."""
         return 1 + max(1, self.source.data_type.bits // 32)
-
-    def segments(self, begin: int, end: int) -> range:
-        """The segments of the input that hold elements of outputs begin to end - 1."""
-        size = self.limits.segment_elements(self.source)
-        low, high = self.span(begin, end)
-        return range(low // size, high // size + 1)
 
     def kernel(self, shader: str, outputs: Sequence[int], *, records: bool = False, segmented: bool = False) -> Kernel:
         """A shader for the input's elements that writes these outputs, or records."""
@@ -290,9 +284,10 @@ class _Reduce(_FirstPass):
     def reduced(self) -> tuple[Dim, ...]:
         return merged(self.dims[axis] for axis in self.desc.axes) or (Dim(1, 0),)
 
-    def span(self, begin: int, end: int) -> tuple[int, int]:
-        low, high = address_span(self.kept, begin, end)
-        return low, high + sum((dim.size - 1) * dim.stride for dim in self.reduced)
+    def segments(self, begin: int, end: int) -> tuple[int, ...]:
+        return segments_touched(
+            *address_span(self.kept, begin, end), self.reduced, self.limits.segment_elements(self.source)
+        )
 
     @cached_property
     def stretch(self) -> int:
@@ -393,7 +388,7 @@ class _Pool(_FirstPass):
         """Depth, height and width; where there are two values, the depth is `flat`."""
         return (flat,) * (5 - self.source.rank) + tuple(values)
 
-    def span(self, begin: int, end: int) -> tuple[int, int]:
+    def segments(self, begin: int, end: int) -> tuple[int, ...]:
         desc, strides = self.desc, self.source.element_strides
         ranges = coordinate_ranges(desc.output_tensor.sizes, begin, end)
         low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
@@ -402,7 +397,7 @@ class _Pool(_FirstPass):
             size, start, reach = self.source.sizes[2 + i], desc.start_padding[i], desc.window_size[i] - 1
             low += max(0, first * desc.strides[i] - start) * strides[2 + i]
             high += min(size - 1, last * desc.strides[i] - start + reach * desc.dilations[i]) * strides[2 + i]
-        return low, high
+        return segments_touched(low, high, (), self.limits.segment_elements(self.source))
 
     def iterations(self, size: Sequence[int]) -> int:
         """Loop iterations of an invocation for the outputs of a word, at most (pool.comp)."""
@@ -428,7 +423,7 @@ class _Pool(_FirstPass):
     def furthest(self, begin: int) -> int:
         words = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.window))
         together = self.planes.size * math.prod(self.desc.output_tensor.sizes[2:])
-        return min(begin + words // _GRANULE * _GRANULE, (begin // together + 1) * together)
+        return min(begin + max(words // _GRANULE, 1) * _GRANULE, (begin // together + 1) * together)
 
     def pieces(self, begin: int, end: int) -> Sequence[_Window]:
         sizes = self.spatial(self.desc.window_size, 1)

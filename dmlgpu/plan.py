@@ -25,7 +25,7 @@ class Limits:
     group_count: int
     """Workgroups of a dispatch; the same for every shape, so that shapes share a pipeline."""
     records_bytes: int = 1 << 20
-    """Bytes of the records between two passes, at most."""
+    """Bytes of the records between two passes, at most; more only where the records of one output are."""
     loop_iterations: int = 60_000
     """Iterations of an invocation, all its loops together. Mesa's llvmpipe ends every loop of an invocation, without
     a word, once it has counted 65,535 (seen with Mesa 22.3)."""
