@@ -1,0 +1,574 @@
+"""What is run: cases of every operator, for the tests of the oracle, of plans and of devices alike.
+
+A new operator needs its cases here, in a list of CASES; all tests that are not about one operator run them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    AxisDirection,
+    DataType,
+    MaxPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingOperatorDesc,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+)
+
+Array = npt.NDArray[Any]
+# Makes the elements of a buffer: so many, of this type.
+Fill = Callable[[np.dtype[Any], int], Array]
+
+FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
+INT64, INT32, INT16, INT8 = DataType.INT64, DataType.INT32, DataType.INT16, DataType.INT8
+UINT64, UINT32, UINT16, UINT8 = DataType.UINT64, DataType.UINT32, DataType.UINT16, DataType.UINT8
+ELEMENT_TYPES = (FLOAT32, FLOAT16, INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8)
+INDEX_TYPES = (INT64, INT32, UINT64, UINT32)
+INCREASING, DECREASING = AxisDirection.INCREASING, AxisDirection.DECREASING
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator, the inputs it is given, and what comes out where a document says it."""
+
+    id: str
+    desc: OperatorDesc
+    fills: tuple[Fill, ...]
+    """One for each input tensor."""
+    expected: tuple[Any, ...] | None = None
+    """One nested list for each output tensor."""
+
+    def inputs(self) -> tuple[Array, ...]:
+        """The same arrays every time, of the descriptor's sizes; elements that share memory are equal."""
+        return tuple(arranged(t, fill) for t, fill in zip(self.desc.inputs, self.fills, strict=True))
+
+
+def arranged(tensor: TensorDesc, fill: Fill) -> Array:
+    """The elements of a tensor whose buffer is filled so."""
+    buffer = fill(tensor.data_type.numpy, tensor.reach)
+    strides = [stride * buffer.itemsize for stride in tensor.element_strides]
+    return np.lib.stride_tricks.as_strided(buffer, tensor.sizes, strides, writeable=False)
+
+
+# Fills
+
+
+def given(values: Any) -> Fill:
+    """These values, in row-major order."""
+    return lambda dtype, count: np.array(values, dtype).reshape(count)
+
+
+def ties(dtype: np.dtype[Any], count: int) -> Array:
+    """Few different values, many of them equal."""
+    return np.random.default_rng(count).integers(0, 4, count).astype(dtype) - (dtype.kind != "u")
+
+
+def any_bits(dtype: np.dtype[Any], count: int) -> Array:
+    """Every bit pattern: of floats also NaN, infinities and denormals."""
+    return np.frombuffer(np.random.default_rng(count).bytes(count * dtype.itemsize), dtype)
+
+
+def distinct(dtype: np.dtype[Any], count: int) -> Array:
+    """Values that differ as far as the type allows, shuffled."""
+    return np.random.default_rng(count).permutation(count).astype(dtype)
+
+
+def negative(dtype: np.dtype[Any], count: int) -> Array:
+    """Nothing above the least values of the type: whatever counts as 0 would win."""
+    values = np.random.default_rng(count).integers(1, 100, count)
+    return (-values if dtype.kind != "u" else values * 0).astype(dtype)
+
+
+def special_values(dtype: np.dtype[Any]) -> Array:
+    """The values of a type that comparisons get wrong first."""
+    if dtype.kind != "f":
+        info = np.iinfo(dtype)
+        return np.unique(np.array([info.min, info.min + 1, 0, 1, info.max - 1, info.max], dtype))
+    # The bits of positive values; the same with the sign follow.
+    magnitudes = {
+        2: [0x0000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0x7BFF, 0x7C00, 0x7C01, 0x7E00, 0x7FFF],
+        4: [0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FFFFFFF],
+    }[dtype.itemsize]
+    words = np.array(magnitudes, f"u{dtype.itemsize}")
+    return np.concatenate([words, words | 1 << (8 * dtype.itemsize - 1)]).astype(words.dtype).view(dtype)
+
+
+def special(dtype: np.dtype[Any], count: int) -> Array:
+    """Extremes; of floats both zeros, denormals, infinities, and NaN of several payloads, quiet and signalling."""
+    return np.random.default_rng(count).choice(special_values(dtype).view(f"u{dtype.itemsize}"), count).view(dtype)
+
+
+def special_without_nan(dtype: np.dtype[Any], count: int) -> Array:
+    """As `special`, so that other values than NaN win."""
+    values = special_values(dtype)
+    words = values[values == values].view(f"u{dtype.itemsize}")
+    return np.random.default_rng(count).choice(words, count).view(dtype)
+
+
+# Descriptors
+
+
+def permuted_strides(sizes: Sequence[int], order: Sequence[int], gap: int = 0) -> tuple[int, ...]:
+    """Strides of a tensor whose dimensions lie in this order, outermost first, `gap` elements after each one's end."""
+    strides, step = [0] * len(sizes), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step = step * sizes[dim] + gap
+    return tuple(strides)
+
+
+def reduced_sizes(sizes: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
+
+
+def arg_desc(
+    kind: type[ArgmaxOperatorDesc | ArgminOperatorDesc],
+    data_type: DataType,
+    sizes: Sequence[int],
+    axes: Sequence[int],
+    direction: AxisDirection = INCREASING,
+    index_type: DataType = UINT32,
+    *,
+    strides: Sequence[int] | None = None,
+    output_strides: Sequence[int] | None = None,
+) -> ArgmaxOperatorDesc | ArgminOperatorDesc:
+    """ARGMAX or ARGMIN with the output sizes that follow."""
+    source = TensorDesc(data_type, sizes, strides)
+    target = TensorDesc(index_type, reduced_sizes(sizes, axes), output_strides)
+    return kind(source, target, axes, direction)
+
+
+def pooled_sizes(
+    sizes: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    start: Sequence[int],
+    end: Sequence[int],
+    dilations: Sequence[int],
+    ceil: bool = False,
+) -> tuple[int, ...]:
+    """The output sizes that follow, each one larger with `ceil` where the division leaves a remainder."""
+    rests = [
+        size + a + b - (1 + (w - 1) * d)
+        for size, w, a, b, d in zip(sizes[2:], window, start, end, dilations, strict=True)
+    ]
+    return (*sizes[:2], *((rest + ceil * (s - 1)) // s + 1 for rest, s in zip(rests, strides, strict=True)))
+
+
+def pool_desc(
+    data_type: DataType,
+    sizes: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int] | None = None,
+    start: Sequence[int] | None = None,
+    end: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    indices: DataType | None = UINT32,
+    *,
+    ceil: bool = False,
+    input_strides: Sequence[int] | None = None,
+) -> MaxPooling2OperatorDesc:
+    """MAX_POOLING2 with the output sizes that follow."""
+    ones, zeros = (1,) * len(window), (0,) * len(window)
+    strides, dilations = strides or ones, dilations or ones
+    start, end = start or zeros, end or zeros
+    output = pooled_sizes(sizes, window, strides, start, end, dilations, ceil)
+    return MaxPooling2OperatorDesc(
+        TensorDesc(data_type, sizes, input_strides),
+        TensorDesc(data_type, output),
+        indices and TensorDesc(indices, output),
+        strides,
+        window,
+        start,
+        end,
+        dilations,
+    )
+
+
+# The documents' examples
+
+MATRIX = [[1, 2, 3], [3, 0, 4], [2, 5, 2]]
+PLANE = [[1, 3, 2, 4, -1], [5, 7, 6, 8, -2], [9, 11, 10, 12, -3], [13, 15, 14, 16, -4]]
+ROW = [1, 3, 2, 4, -1, -3, -2, -4, -6, -5, -4, -2]
+ZIGZAG = [1, 9, 2, 8, 3, 7, 4, 6, 5]
+
+
+def _arg_example(
+    id: str,
+    kind: type[ArgmaxOperatorDesc | ArgminOperatorDesc],
+    x: Any,
+    axes: Sequence[int],
+    expected: Any,
+    direction: AxisDirection = INCREASING,
+) -> Case:
+    return Case(id, arg_desc(kind, FLOAT32, np.shape(x), axes, direction), (given(x),), (expected,))
+
+
+def _pool_example(id: str, x: Any, values: Any, indices: Any, *args: Any, **kwargs: Any) -> Case:
+    """A plane (height, width), pooled with and given as 2-D windows."""
+    desc = pool_desc(FLOAT32, (1, 1, *np.shape(x)), *args, **kwargs)
+    return Case(id, desc, (given(x),), ([[values]], [[indices]]))
+
+
+DOCUMENTED = [
+    _arg_example("argmax-of-columns", ArgmaxOperatorDesc, MATRIX, [0], [[1, 2, 1]]),
+    _arg_example("argmax-of-rows", ArgmaxOperatorDesc, MATRIX, [1], [[2], [2], [1]]),
+    _arg_example("argmax-of-all", ArgmaxOperatorDesc, MATRIX, [0, 1], [[7]]),
+    _arg_example("argmin-of-columns", ArgminOperatorDesc, MATRIX, [0], [[0, 1, 2]]),
+    _arg_example("argmin-of-rows", ArgminOperatorDesc, MATRIX, [1], [[0], [1], [0]]),
+    _arg_example("argmin-of-rows-last", ArgminOperatorDesc, MATRIX, [1], [[0], [1], [2]], DECREASING),
+    _arg_example("argmin-of-all", ArgminOperatorDesc, MATRIX, [0, 1], [[4]]),
+    _arg_example("first-of-equal-maxima", ArgmaxOperatorDesc, [3, 2, 1, 2, 3], [0], [0]),
+    _arg_example("last-of-equal-maxima", ArgmaxOperatorDesc, [3, 2, 1, 2, 3], [0], [4], DECREASING),
+    _arg_example("first-of-equal-minima", ArgminOperatorDesc, [1, 2, 3, 2, 1], [0], [0]),
+    _arg_example("last-of-equal-minima", ArgminOperatorDesc, [1, 2, 3, 2, 1], [0], [4], DECREASING),
+    *(
+        Case(
+            f"reduce-{function.name.lower()}-of-all",
+            ReduceOperatorDesc(function, TensorDesc(FLOAT32, (3, 3)), TensorDesc(UINT32, (1, 1)), (0, 1)),
+            (given(MATRIX),),
+            ([[index]],),
+        )
+        for function, index in ((ReduceFunction.ARGMAX, 7), (ReduceFunction.ARGMIN, 4))
+    ),
+    _pool_example(
+        "dilated",
+        PLANE,
+        [[10, 12, 10], [14, 16, 14]],
+        [[12, 13, 12], [17, 18, 17]],
+        (2, 2),
+        dilations=(2, 2),
+    ),
+    _pool_example(
+        "dilated-and-padded",
+        PLANE,
+        [[7, 6, 8, 6, 8], [11, 10, 12, 10, 12], [15, 14, 16, 14, 16], [11, 10, 12, 10, 12]],
+        [[6, 7, 8, 7, 8], [11, 12, 13, 12, 13], [16, 17, 18, 17, 18], [11, 12, 13, 12, 13]],
+        (2, 2),
+        start=(1, 1),
+        end=(1, 1),
+        dilations=(2, 2),
+    ),
+    _pool_example(
+        "dilated-stride-2-floor",
+        PLANE,
+        [[10, 12, 10]],
+        [[12, 13, 12]],
+        (2, 2),
+        (2, 1),
+        dilations=(2, 2),
+    ),
+    _pool_example(
+        "dilated-stride-2-ceil",
+        PLANE,
+        [[10, 12, 10], [10, 12, 10]],
+        [[12, 13, 12], [12, 13, 12]],
+        (2, 2),
+        (2, 1),
+        dilations=(2, 2),
+        ceil=True,
+    ),
+    _pool_example("row-dilation-3", [ROW], [[4, 3, 2, 4, -1, -2]], [[3, 1, 2, 3, 4, 11]], (1, 3), dilations=(1, 3)),
+    _pool_example(
+        "column-dilation-3",
+        [[value] for value in ROW],
+        [[4], [3], [2], [4], [-1], [-2]],
+        [[3], [1], [2], [3], [4], [11]],
+        (3, 1),
+        dilations=(3, 1),
+    ),
+    _pool_example(
+        "row-dilation-3-padded",
+        [ROW],
+        [[2, 4, 3, 2, 4, -1, -2, -2]],
+        [[2, 3, 1, 2, 3, 4, 11, 6]],
+        (1, 3),
+        start=(0, 1),
+        end=(0, 1),
+        dilations=(1, 3),
+    ),
+    _pool_example(
+        "row-dilation-2-padded",
+        [ZIGZAG],
+        [[9, 2, 9, 3, 8, 4, 7, 5, 6]],
+        [[1, 2, 1, 4, 3, 6, 5, 8, 7]],
+        (1, 2),
+        start=(0, 1),
+        end=(0, 1),
+        dilations=(1, 2),
+    ),
+    Case(
+        "max-pooling1",
+        MaxPooling1OperatorDesc(
+            TensorDesc(FLOAT32, (1, 1, 2, 4)),
+            TensorDesc(FLOAT32, (1, 1, 2, 2)),
+            TensorDesc(UINT32, (1, 1, 2, 2)),
+            (1, 1),
+            (1, 3),
+            (0, 0),
+            (0, 0),
+        ),
+        (given([[3, 5, 7, 1], [9, 4, 2, 8]]),),
+        ([[[[7, 7], [9, 8]]]], [[[[2, 2], [4, 7]]]]),
+    ),
+    _pool_example(
+        "forward-of-the-gradient-example",
+        [[1, 2, 3], [2, 4, 2], [5, 6, 7]],
+        [[4, 4], [6, 7]],
+        [[4, 4], [7, 8]],
+        (2, 2),
+    ),
+    _pool_example(
+        "padding-does-not-win",
+        [[-5, -3], [-2, -9]],
+        [[-5, -3, -3], [-2, -2, -3], [-2, -2, -9]],
+        [[0, 1, 1], [2, 2, 1], [2, 2, 3]],
+        (2, 2),
+        start=(1, 1),
+        end=(1, 1),
+    ),
+]
+
+# ARGMAX, ARGMIN
+
+ARG_KINDS = (ArgmaxOperatorDesc, ArgminOperatorDesc)
+
+
+def _arg_case(id: str, fill: Fill, kind: Any, data_type: DataType, *args: Any, **kwargs: Any) -> Case:
+    return Case(id, arg_desc(kind, data_type, *args, **kwargs), (fill,))
+
+
+def _name(kind: type[OperatorDesc]) -> str:
+    return kind.__name__.removesuffix("OperatorDesc").lower()
+
+
+TYPE_PAIRS = [
+    _arg_case(
+        f"{_name(kind)}-{data_type.name}-{index_type.name}-{direction.name}".lower(),
+        ties,
+        kind,
+        data_type,
+        (3, 7, 5),
+        (0, 2),
+        direction,
+        index_type,
+    )
+    for kind in ARG_KINDS
+    for data_type in ELEMENT_TYPES
+    for index_type in INDEX_TYPES
+    for direction in AxisDirection
+]
+
+_SIZES = (3, 2, 4, 1, 3, 2, 5, 2)
+RANKS = [
+    _arg_case(f"rank-{rank}-{name}", any_bits, kind, INT16, _SIZES[:rank], axes)
+    for kind, rank in zip(itertools.cycle(ARG_KINDS), range(1, 9))
+    for name, axes in (("first", [0]), ("last", [rank - 1]), ("all", range(rank)), ("odd", range(0, rank, 2)))
+]
+
+
+def _subsets(rank: int) -> list[tuple[int, ...]]:
+    return [axes for n in range(1, rank + 1) for axes in itertools.combinations(range(rank), n)]
+
+
+AXES_OF_RANK_4 = [
+    _arg_case("axes-" + "".join(map(str, axes)), distinct, ArgmaxOperatorDesc, INT32, (3, 4, 5, 7), axes)
+    for axes in _subsets(4)
+]
+AXES_OF_RANK_8 = [
+    _arg_case("axes-" + "".join(map(str, axes)), distinct, ArgminOperatorDesc, FLOAT32, (2, 3, 1, 2, 3, 2, 2, 3), axes)
+    for axes in random.Random(8).sample(_subsets(8), 40)
+]
+
+# One element, one less and one more than what lies in a word, a workgroup and a segment of the lowered limits.
+BOUNDARIES = [
+    _arg_case(f"{data_type.name.lower()}-{outputs}-of-{axis}", ties, kind, data_type, (outputs, axis), [1])
+    for kind, data_type in zip(itertools.cycle(ARG_KINDS), (UINT8, FLOAT16, INT32, UINT64))
+    for outputs, axis in ((1, 1), (1, 257), (3, 5), (31, 33), (32, 32), (33, 31), (63, 4), (65, 3), (97, 2), (257, 1))
+]
+
+SPECIAL_ARGS = [
+    _arg_case(
+        f"{_name(kind)}-{fill.__name__}-{data_type.name}-{direction.name}".lower().replace("_", "-"),
+        fill,
+        kind,
+        data_type,
+        (64, 9),
+        [1],
+        direction,
+    )
+    for kind in ARG_KINDS
+    for fill in (special, special_without_nan, any_bits)
+    for data_type in ELEMENT_TYPES
+    for direction in AxisDirection
+]
+
+REDUCTIONS = [
+    Case(
+        f"reduce-{function.name}-{data_type.name}-{index_type.name}".lower(),
+        ReduceOperatorDesc(function, TensorDesc(data_type, (4, 6, 3)), TensorDesc(index_type, (4, 1, 3)), (1,)),
+        (ties,),
+    )
+    for function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN)
+    for data_type, index_type in zip(ELEMENT_TYPES, itertools.cycle(INDEX_TYPES))
+]
+
+# Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
+STRIDED_ARGS = [
+    _arg_case(f"{name}-{data_type.name.lower()}", ties, ArgmaxOperatorDesc, data_type, (4, 3, 5), axes, **strides)
+    for data_type in (UINT8, FLOAT16, FLOAT32, INT64)
+    for axes in ((0, 2),)
+    for name, strides in {
+        "padded-input": {"strides": (24, 8, 1)},
+        "column-major-input": {"strides": (1, 4, 12)},
+        "permuted-padded-input": {"strides": permuted_strides((4, 3, 5), (1, 0, 2), gap=3)},
+        "broadcast-kept": {"strides": (5, 0, 1)},
+        "broadcast-reduced": {"strides": (0, 5, 1)},
+        "broadcast-all": {"strides": (0, 0, 0)},
+        "overlapping-windows": {"strides": (1, 2, 1)},
+        "padded-output": {"output_strides": (9, 3, 1)},
+        "size-1-strides-are-free": {"output_strides": (1000, 1, 7777)},
+    }.items()
+] + [
+    _arg_case(f"permuted-output-{index_type.name.lower()}", any_bits, ArgminOperatorDesc, INT8, (4, 3, 5, 2), [3],
+              index_type=index_type, output_strides=permuted_strides((4, 3, 5, 1), (2, 0, 3, 1), gap=gap))
+    for gap, index_type in enumerate(INDEX_TYPES)
+]  # fmt: skip
+
+# MAX_POOLING
+
+
+def _pool_case(id: str, fill: Fill, *args: Any, **kwargs: Any) -> Case:
+    return Case(id, pool_desc(*args, **kwargs), (fill,))
+
+
+POOLED_TYPES = [
+    _pool_case(
+        f"pool-{data_type.name}-{indices.name if indices else 'none'}-{fill.__name__}".lower(),
+        fill,
+        data_type,
+        (2, 3, 5, 7),
+        (3, 2),
+        (1, 2),
+        (1, 0),
+        (0, 1),
+        (1, 2),
+        indices,
+    )
+    for data_type in ELEMENT_TYPES
+    for indices in (None, UINT32, UINT64)
+    for fill in (ties, any_bits, negative, special)
+]
+POOLED_TYPES_3D = [
+    _pool_case(
+        f"pool-3d-{data_type.name.lower()}",
+        any_bits,
+        data_type,
+        (1, 2, 3, 5, 7),
+        (2, 3, 2),
+        (1, 2, 1),
+        (1, 1, 0),
+        (0, 1, 1),
+        (1, 1, 3),
+        indices,
+    )
+    for data_type, indices in zip(ELEMENT_TYPES, itertools.cycle((UINT32, UINT64, None)))
+]
+
+POOLED_EDGES = [
+    _pool_case("window-1", any_bits, INT8, (3, 2, 3, 5), (1, 1)),
+    _pool_case("window-1-stride-3", any_bits, INT8, (3, 2, 7, 5), (1, 1), (3, 3)),
+    _pool_case("window-is-input", any_bits, INT16, (2, 3, 4, 5), (4, 5)),
+    _pool_case("window-is-padded-input", any_bits, INT16, (2, 3, 4, 5), (6, 8), None, (1, 2), (1, 1)),
+    _pool_case("window-larger-than-input", any_bits, UINT8, (1, 2, 3, 3), (5, 5), None, (2, 2), (2, 2)),
+    _pool_case("one-element", any_bits, FLOAT32, (1, 1, 1, 1), (1, 1)),
+    _pool_case("padding-around-one-element", any_bits, FLOAT32, (1, 1, 1, 1), (3, 3), None, (2, 2), (2, 2)),
+    _pool_case("many-planes", any_bits, UINT8, (13, 17, 2, 3), (2, 2)),
+    _pool_case("one-row", distinct, INT32, (1, 1, 1, 200), (1, 7), (1, 3)),
+    _pool_case("one-column", distinct, INT32, (1, 1, 200, 1), (7, 1), (3, 1)),
+    _pool_case("stride-larger-than-window", distinct, INT32, (1, 2, 13, 17), (2, 2), (5, 4)),
+    _pool_case("dilation-larger-than-output", distinct, INT32, (1, 2, 13, 17), (3, 2), None, None, None, (5, 11)),
+    # Window 0 holds only its second element, at an offset that the dilation carries over the padding.
+    _pool_case("dilation-over-padding", distinct, INT32, (1, 1, 4, 4), (2, 2), None, (3, 3), (3, 3), (3, 3)),
+    _pool_case("ceil", distinct, INT32, (1, 2, 8, 9), (3, 2), (3, 4), ceil=True),
+    _pool_case("ceil-padded", distinct, UINT8, (2, 1, 8, 9), (3, 3), (2, 2), (1, 1), (1, 0), ceil=True),
+    _pool_case("ceil-3d", distinct, INT16, (1, 2, 7, 5, 8), (2, 2, 3), (3, 2, 2), ceil=True),
+    _pool_case("no-indices-ceil", distinct, INT16, (1, 3, 7, 7), (2, 2), (3, 2), indices=None, ceil=True),
+]
+
+POOLED_STRIDED = [
+    _pool_case(
+        f"pool-{name}-{data_type.name.lower()}",
+        ties,
+        data_type,
+        (2, 3, 4, 5),
+        (2, 3),
+        (1, 1),
+        (1, 0),
+        (0, 1),
+        input_strides=strides,
+    )
+    for data_type in (UINT8, FLOAT16, INT32, FLOAT32, UINT64)
+    for name, strides in {
+        "channels-last": permuted_strides((2, 3, 4, 5), (0, 2, 3, 1)),
+        "padded-rows": (96, 32, 8, 1),
+        "batch-innermost": permuted_strides((2, 3, 4, 5), (1, 2, 3, 0), gap=1),
+        "broadcast-batch": (0, 20, 5, 1),
+        "broadcast-channel": (20, 0, 5, 1),
+        "broadcast-rows": (15, 5, 0, 1),
+        "broadcast-all": (0, 0, 0, 0),
+    }.items()
+]
+
+
+def _earlier_descs() -> list[Case]:
+    cases = []
+    for rank, data_type in ((4, FLOAT32), (4, UINT8), (5, FLOAT16), (5, INT64)):
+        new = pool_desc(data_type, (2, 1, 4, 5, 6)[:rank], (2,) * (rank - 2), (2,) * (rank - 2), (1,) * (rank - 2))
+        fields = {name: value for name, value in vars(new).items() if name != "dilations"}
+        tag = f"{rank}d-{data_type.name.lower()}"
+        cases.append(Case(f"max-pooling1-{tag}", MaxPooling1OperatorDesc(**fields), (any_bits,)))
+        cases.append(
+            Case(
+                f"max-pooling1-{tag}-none",
+                MaxPooling1OperatorDesc(**{**fields, "output_indices_tensor": None}),
+                (any_bits,),
+            )
+        )
+        del fields["output_indices_tensor"]
+        cases.append(Case(f"max-pooling-{tag}", MaxPoolingOperatorDesc(**fields), (any_bits,)))
+    return cases
+
+
+EARLIER_POOLINGS = _earlier_descs()
+
+# Every list above, small enough that all of it runs on every device.
+CASES = [
+    *DOCUMENTED,
+    *TYPE_PAIRS,
+    *RANKS,
+    *AXES_OF_RANK_4,
+    *AXES_OF_RANK_8,
+    *BOUNDARIES,
+    *SPECIAL_ARGS,
+    *REDUCTIONS,
+    *STRIDED_ARGS,
+    *POOLED_TYPES,
+    *POOLED_TYPES_3D,
+    *POOLED_EDGES,
+    *POOLED_STRIDED,
+    *EARLIER_POOLINGS,
+]

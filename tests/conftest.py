@@ -1,0 +1,141 @@
+"""The drivers under test: lavapipe, SwiftShader and those of DMLGPU_TEST_DRIVERS, side by side in one process.
+
+DMLGPU_TEST_DRIVERS holds paths of driver manifests, or names: `nvidia` is every `*nvidia*.json` in the folders where
+the Vulkan loader looks. They are separated as in PATH. A driver that is not found fails its tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import dmlgpu
+from dmlgpu.plan import Limits
+
+LOADER_FOLDERS = [
+    Path(root).expanduser() / "vulkan" / "icd.d"
+    for root in ("/etc", "/usr/local/etc", "/usr/local/share", "/usr/share", "/opt/homebrew/share", "~/.local/share")
+]
+BROWSER_FOLDERS = [
+    Path(folder)
+    for folder in (
+        "/usr/lib/chromium",
+        "/usr/lib64/chromium",
+        "/usr/lib/chromium-browser",
+        "/usr/lib64/chromium-browser",
+        "/opt/google/chrome",
+        "/opt/chromium.org/chromium",
+    )
+]
+
+# Low enough that small tensors lie in many segments, and need several ranges, pieces and records.
+LOWERED = Limits(segment_bytes=256, group_size=32, group_count=3, records_bytes=512, loop_iterations=200)
+
+
+def manifests(folders: list[Path], pattern: str) -> list[Path]:
+    """Driver manifests in these folders, those for this machine's architecture first."""
+    there_are = [manifest for folder in folders for manifest in sorted(folder.glob(pattern))]
+    return sorted(there_are, key=lambda manifest: platform.machine() not in manifest.name)
+
+
+def find_drivers() -> dict[str, Path | None]:
+    """The manifest of every driver under test, by its name; None where there is none."""
+    swiftshader = [
+        manifest
+        for manifest in manifests(BROWSER_FOLDERS + LOADER_FOLDERS, "vk_swiftshader_icd.json")
+        if manifest.with_name("libvk_swiftshader.so").exists() or manifest.parent in LOADER_FOLDERS
+    ]
+    drivers = {
+        "lavapipe": next(iter(manifests(LOADER_FOLDERS, "lvp_icd*.json")), None),
+        "swiftshader": next(iter(swiftshader), None),
+    }
+    for added in filter(None, os.environ.get("DMLGPU_TEST_DRIVERS", "").split(os.pathsep)):
+        named = Path(added).suffix == ".json"
+        matching = [Path(added).absolute()] if named else manifests(LOADER_FOLDERS, f"*{added}*.json")
+        for manifest in matching or [None]:
+            if manifest is None or not manifest.exists():
+                drivers[added] = None
+            elif manifest not in drivers.values():
+                drivers[str(manifest) if manifest.stem in drivers else manifest.stem] = manifest
+    return drivers
+
+
+def set_drivers(setenv: Callable[[str, str], object], *drivers: Path | None) -> None:
+    """Lets the Vulkan loader see these drivers only; it looks when an instance is created."""
+    for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        setenv(variable, os.pathsep.join(map(str, filter(None, drivers))))
+
+
+def device_of(manifest: Path) -> dmlgpu.DeviceInfo:
+    """A driver's first device, among those of all drivers."""
+    with pytest.MonkeyPatch.context() as environment:
+        set_drivers(environment.setenv, manifest)
+        alone = dmlgpu.devices()[0]
+    return next(
+        info
+        for info in dmlgpu.devices()
+        if (info.name, info.driver, info.api_version) == (alone.name, alone.driver, alone.api_version)
+    )
+
+
+DRIVERS = find_drivers()
+set_drivers(os.environ.__setitem__, *DRIVERS.values())
+# The tests say themselves what they want of these.
+for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY"):
+    os.environ.pop(variable, None)
+
+
+def pytest_report_header() -> list[str]:
+    return [f"driver {name}: {manifest or 'NOT FOUND'}" for name, manifest in DRIVERS.items()]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "driver" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.device)
+
+
+@pytest.fixture(scope="session", params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> dmlgpu.DeviceInfo:
+    """The device of each driver in turn, not opened."""
+    manifest = DRIVERS[request.param]
+    if manifest is None:
+        pytest.fail(f"the Vulkan driver {request.param} was not found; install it: tests never skip a driver")
+    return device_of(manifest)
+
+
+@pytest.fixture(scope="session")
+def open_device() -> Iterator[Callable[..., dmlgpu.Device]]:
+    """Opens a device, or gives the one that was opened so before: tests that share devices share pipelines."""
+    with contextlib.ExitStack() as stack:
+        yield functools.cache(lambda index, limits=None: stack.enter_context(dmlgpu.Device(index, limits=limits)))
+
+
+@pytest.fixture(scope="session")
+def device(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
+    """An open device of each driver in turn."""
+    return open_device(driver.index)
+
+
+@pytest.fixture(scope="session")
+def lowered(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
+    """The same with limits lowered by hand."""
+    return open_device(driver.index, LOWERED)
+
+
+@pytest.fixture(scope="session", params=["full-limits", "lowered-limits"])
+def any_device(request: pytest.FixtureRequest, device: dmlgpu.Device, lowered: dmlgpu.Device) -> dmlgpu.Device:
+    """The device with its own limits, then with lowered ones."""
+    return lowered if request.param == "lowered-limits" else device
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The variables of this process, for another one."""
+    return dict(os.environ)

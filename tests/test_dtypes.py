@@ -1,0 +1,67 @@
+"""The enumerations: DirectML's names and numbers."""
+
+import numpy as np
+import pytest
+
+from dmlgpu import AxisDirection, DataType, DescriptorError, ReduceFunction
+
+DATA_TYPES = "UNKNOWN FLOAT32 FLOAT16 UINT32 UINT16 UINT8 INT32 INT16 INT8 FLOAT64 UINT64 INT64 UINT4 INT4"
+REDUCE_FUNCTIONS = "ARGMAX ARGMIN AVERAGE L1 L2 LOG_SUM LOG_SUM_EXP MAX MIN MULTIPLY SUM SUM_SQUARE"
+
+
+@pytest.mark.parametrize(
+    ("enum", "names"),
+    [(DataType, DATA_TYPES), (AxisDirection, "INCREASING DECREASING"), (ReduceFunction, REDUCE_FUNCTIONS)],
+)
+def test_numbers_are_those_of_directml(enum, names):
+    assert {member.name: int(member) for member in enum} == {name: i for i, name in enumerate(names.split())}
+
+
+def test_members_print_as_they_are_written():
+    for member in (*DataType, *AxisDirection, *ReduceFunction):
+        assert repr(member) == str(member) == f"{member}"
+        assert eval(str(member)) is member
+
+
+@pytest.mark.parametrize(
+    ("bits", "names"),
+    [
+        (0, "UNKNOWN"),
+        (4, "UINT4 INT4"),
+        (8, "UINT8 INT8"),
+        (16, "FLOAT16 UINT16 INT16"),
+        (32, "FLOAT32 UINT32 INT32"),
+        (64, "FLOAT64 UINT64 INT64"),
+    ],
+)
+def test_bits(bits, names):
+    assert {member.name for member in DataType if member.bits == bits} == set(names.split())
+
+
+@pytest.mark.parametrize("data_type", [member for member in DataType if member.bits >= 8], ids=str)
+@pytest.mark.parametrize("order", "=<>")
+def test_numpy_type_and_back(data_type, order):
+    assert data_type.numpy.isnative
+    assert data_type.numpy.name == data_type.name.lower()
+    assert DataType.of(data_type.numpy.newbyteorder(order)) is data_type
+
+
+@pytest.mark.parametrize("name", ["float32", "<f4", np.float32, np.dtype(">f4")])
+def test_of_takes_all_that_numpy_calls_a_type(name):
+    assert DataType.of(name) is DataType.FLOAT32
+
+
+@pytest.mark.parametrize("data_type", [DataType.UNKNOWN, DataType.UINT4, DataType.INT4], ids=str)
+def test_types_that_numpy_lacks(data_type):
+    with pytest.raises(DescriptorError, match=f"^{data_type} has no NumPy type$"):
+        data_type.numpy  # noqa: B018
+
+
+@pytest.mark.parametrize("dtype", [bool, complex, object, "U3", "M8[s]", "m8[s]", [("a", "f4")]])
+def test_types_that_directml_lacks(dtype):
+    with pytest.raises(DescriptorError) as caught:
+        DataType.of(dtype)
+    assert str(caught.value) == (
+        f"NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are "
+        "float32, float16, uint32, uint16, uint8, int32, int16, int8, float64, uint64, int64"
+    )

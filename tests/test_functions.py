@@ -1,0 +1,250 @@
+"""argmax, argmin and max_pooling: what they take and give back."""
+
+import array
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import AxisDirection, DataType, DescriptorError, argmax, argmin, max_pooling
+from tests.cases import INDEX_TYPES, INT64, UINT64
+
+ROWS = [[1, 2, 3], [3, 0, 4], [2, 5, 2]]
+X = np.array(ROWS, np.float32)
+IMAGE = np.random.default_rng(0).permutation(2 * 3 * 7 * 9).reshape(2, 3, 7, 9).astype(np.float32)
+
+
+VIEWABLE = {
+    "ndarray": X,
+    "subclass": np.ma.masked_array(X),
+    "list": ROWS,
+    "tuple": tuple(map(tuple, ROWS)),
+    "list of arrays": list(X),
+    "memoryview": memoryview(X),
+    # Objects of other libraries, each with one way to their elements.
+    "array": SimpleNamespace(__array__=lambda dtype=None, copy=None: X),
+    "array interface": SimpleNamespace(__array_interface__=X.__array_interface__),
+    "array struct": SimpleNamespace(__array_struct__=X.__array_struct__),
+    "dlpack": SimpleNamespace(__dlpack__=X.__dlpack__, __dlpack_device__=X.__dlpack_device__),
+}
+
+
+@pytest.mark.parametrize("x", VIEWABLE.values(), ids=VIEWABLE)
+def test_takes_anything_that_numpy_can_view(device, x):
+    assert argmax(x, 1, device=device).tolist() == [[2], [2], [1]]
+    assert device.tensor(x).numpy().tolist() == ROWS
+
+
+def test_takes_python_s_arrays_and_bytes(device):
+    assert argmax(array.array("h", [3, 9, 4]), device=device).tolist() == [1]
+    assert argmax(bytearray(b"abca"), device=device).tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [
+        (None, [[7]]),
+        (0, [[1, 2, 1]]),
+        (1, [[2], [2], [1]]),
+        (np.int64(1), [[2], [2], [1]]),
+        ((0,), [[1, 2, 1]]),
+        ([0, 1], [[7]]),
+        ((1, 0), [[7]]),
+        ({0, 1}, [[7]]),
+        (range(2), [[7]]),
+        (np.array([0, 1]), [[7]]),
+        (np.array([1], np.uint8), [[2], [2], [1]]),
+    ],
+    ids=str,
+)
+def test_axes(device, axes, expected):
+    assert argmax(X, axes, device=device).tolist() == expected
+
+
+def test_argmin(device):
+    assert argmin(X, device=device).tolist() == [[4]]
+    assert argmin(X, 1, device=device).tolist() == [[0], [1], [0]]
+    assert argmin(X, 1, axis_direction=AxisDirection.DECREASING, device=device).tolist() == [[0], [1], [2]]
+
+
+def test_axis_direction_may_be_a_number(device):
+    assert argmax([3, 2, 1, 2, 3], axis_direction=0, device=device).tolist() == [0]
+    assert argmax([3, 2, 1, 2, 3], axis_direction=1, device=device).tolist() == [4]
+
+
+@pytest.mark.parametrize("data_type", INDEX_TYPES, ids=lambda data_type: data_type.name.lower())
+def test_output_data_type(device, data_type):
+    result = argmax(X, 0, output_data_type=data_type, device=device)
+    assert (result.dtype, result.tolist()) == (data_type.numpy, [[1, 2, 1]])
+
+
+def test_indices_are_uint32_where_nothing_is_said(device):
+    assert argmax(X, device=device).dtype == argmin(X, device=device).dtype == np.uint32
+    assert max_pooling(IMAGE, (2, 2), output_indices=True, device=device)[1].dtype == np.uint32
+
+
+def test_options_are_named_only(device):
+    with pytest.raises(TypeError, match="positional argument"):
+        argmax(X, 0, AxisDirection.INCREASING)
+    with pytest.raises(TypeError, match="positional argument"):
+        max_pooling(IMAGE, (2, 2), (1, 1))
+
+
+def test_results_are_packed_and_may_be_written_to(device):
+    for result in (argmax(X, 0, device=device), *max_pooling(IMAGE, (2, 2), output_indices=True, device=device)):
+        assert result.flags.c_contiguous
+        assert result.flags.owndata
+        result[...] = 0
+
+
+def test_input_is_left_as_it_is(device):
+    x = IMAGE.copy()
+    x.setflags(write=False)
+    argmax(x, device=device)
+    max_pooling(x, (3, 3), device=device)
+    assert np.array_equal(x, IMAGE)
+
+
+# max_pooling
+
+
+def windows(x, size, strides=(1, 1), dilations=(1, 1)):
+    """The elements of every window, along a last axis."""
+    extent = [1 + (n - 1) * d for n, d in zip(size, dilations, strict=True)]
+    view = np.lib.stride_tricks.sliding_window_view(x, extent, axis=(2, 3))
+    view = view[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+    return view.reshape(*view.shape[:4], -1)
+
+
+def test_only_values_where_no_indices_are_asked_for(device):
+    values = max_pooling(IMAGE, (2, 3), device=device)
+    assert type(values) is np.ndarray
+    assert np.array_equal(values, windows(IMAGE, (2, 3)).max(-1))
+
+
+def test_values_and_indices(device):
+    values, indices = max_pooling(IMAGE, (2, 3), output_indices=True, device=device)
+    assert np.array_equal(values, windows(IMAGE, (2, 3)).max(-1))
+    assert np.array_equal(IMAGE.reshape(-1)[indices], values)
+
+
+@pytest.mark.parametrize("data_type", [DataType.UINT32, UINT64], ids=lambda data_type: data_type.name.lower())
+def test_indices_data_type(device, data_type):
+    indices = max_pooling(IMAGE, (2, 3), output_indices=True, indices_data_type=data_type, device=device)[1]
+    assert indices.dtype == data_type.numpy
+
+
+def test_strides_and_dilations(device):
+    values = max_pooling(IMAGE, (2, 3), strides=(3, 2), dilations=[2, 1], device=device)
+    assert np.array_equal(values, windows(IMAGE, (2, 3), (3, 2), (2, 1)).max(-1))
+
+
+def test_padding_on_either_side(device):
+    padded = np.pad(IMAGE, ((0, 0), (0, 0), (1, 0), (2, 1)), constant_values=-np.inf)
+    values = max_pooling(IMAGE, np.array([2, 4]), start_padding=(1, 2), end_padding=np.array([0, 1]), device=device)
+    assert np.array_equal(values, windows(padded, (2, 4)).max(-1))
+
+
+@pytest.mark.parametrize("sizes", [(4, 5), (2, 3, 4, 5), np.array([4, 5])], ids=["spatial", "all", "array"])
+def test_output_sizes_that_round_up(device, sizes):
+    x = IMAGE[:, :, :, :8]
+    values = max_pooling(x, (2, 2), strides=(2, 2), output_sizes=(4, 4), device=device)
+    assert values.shape == (2, 3, 4, 4)
+    padded = np.pad(IMAGE, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=-np.inf)
+    values = max_pooling(IMAGE, (2, 2), strides=(2, 2), output_sizes=sizes, device=device)
+    assert np.array_equal(values, windows(padded, (2, 2), (2, 2)).max(-1))
+
+
+def test_three_spatial_dimensions(device):
+    x = IMAGE.reshape(2, 1, 3, 7, 9)
+    values, indices = max_pooling(x, (3, 7, 9), output_indices=True, device=device)
+    assert values.reshape(-1).tolist() == x.reshape(2, -1).max(1).tolist()
+    assert indices.reshape(-1).tolist() == [x[0].argmax(), 189 + x[1].argmax()]
+
+
+# Empty arrays, as NumPy
+
+
+@pytest.mark.parametrize("function", [argmax, argmin])
+@pytest.mark.parametrize(
+    ("shape", "axes", "result"),
+    [
+        ((0,), None, ValueError),
+        ((0, 3), None, ValueError),
+        ((0, 3), 0, ValueError),
+        ((0, 3), 1, (0, 1)),
+        ((2, 0), 0, (1, 0)),
+        ((2, 0), 1, ValueError),
+        ((2, 0, 3), (0, 2), (1, 0, 1)),
+        ((2, 0, 3), (0, 1), ValueError),
+        ((0, 0), 0, ValueError),
+        ((0, 2, 0), 1, (0, 1, 0)),
+    ],
+    ids=str,
+)
+def test_empty_arrays_behave_as_numpy_s(function, shape, axes, result):
+    x = np.zeros(shape, np.float32)
+    if axes is None or isinstance(axes, int):
+        # The rank is kept; everything else is as in NumPy.
+        numpy = getattr(np, function.__name__)
+        if result is ValueError:
+            with pytest.raises(ValueError, match="empty"):
+                numpy(x, axes)
+        else:
+            assert numpy(x, axes, keepdims=True).shape == result
+    if result is ValueError:
+        with pytest.raises(DescriptorError, match=r"OperatorDesc\.input_tensor\.sizes: axes .* are empty$"):
+            function(x, axes)
+    else:
+        empty = function(x, axes, output_data_type=INT64)
+        assert (empty.shape, empty.dtype) == (result, np.int64)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 0, 4, 5), (0, 0, 4, 5), (0, 1, 4, 5, 6)], ids=str)
+def test_pooling_of_no_planes_is_empty(shape):
+    size = (2,) * (len(shape) - 2)
+    expected = (*shape[:2], *(n - 1 for n in shape[2:]))
+    values, indices = max_pooling(np.zeros(shape, np.float16), size, output_indices=True, indices_data_type=UINT64)
+    assert (values.shape, values.dtype) == (expected, np.float16)
+    assert (indices.shape, indices.dtype) == (expected, np.uint64)
+    assert max_pooling(np.zeros(shape, np.float16), size).shape == expected
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 0, 3), (1, 1, 3, 0), (0, 1, 0, 3)], ids=str)
+def test_pooling_over_nothing_is_an_error(shape):
+    with pytest.raises(
+        DescriptorError, match=r"^MaxPooling2OperatorDesc\.input_tensor\.sizes: a window over .* is empty$"
+    ):
+        max_pooling(np.zeros(shape, np.float32), (1, 1))
+
+
+def test_empty_arrays_are_checked_as_others(device):
+    with pytest.raises(DescriptorError, match="FLOAT64 is not supported"):
+        argmax(np.zeros((0, 3)), 1)
+    with pytest.raises(DescriptorError, match="out of range"):
+        argmax(np.zeros((0, 3), np.float32), 2)
+    with pytest.raises(DescriptorError, match="sizes"):
+        device.tensor(np.zeros((0, 3), np.float32))
+
+
+# Bad arrays
+
+
+@pytest.mark.parametrize("x", [None, "text", b"", [], object(), {"a": 1}, [None], np.array(["a"]), [1 + 2j]])
+def test_what_is_no_array_of_numbers_is_a_descriptor_error(x):
+    with pytest.raises(DescriptorError):
+        argmax(x)
+
+
+def test_error_of_numpy_is_handed_on():
+    with pytest.raises(ValueError, match="inhomogeneous"):
+        argmax([[1, 2], [3]])
+
+
+def test_device_is_not_opened_for_bad_input(monkeypatch):
+    monkeypatch.setattr(dmlgpu.functional, "default_device", lambda: pytest.fail("a device was opened"))
+    with pytest.raises(DescriptorError):
+        argmax(X, 5)
+    with pytest.raises(DescriptorError):
+        max_pooling(IMAGE, (9, 9))

@@ -1,0 +1,608 @@
+"""Every way to get a descriptor wrong, and the whole text that says so."""
+
+import numpy as np
+import pytest
+
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    DataType,
+    DescriptorError,
+    MaxPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingOperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+    argmax,
+    argmin,
+    max_pooling,
+)
+from tests.cases import FLOAT32, INT16, INT32, UINT8, UINT32
+
+TYPES = "FLOAT32, FLOAT16, UINT32, UINT16, UINT8, INT32, INT16, INT8, FLOAT64, UINT64, INT64, UINT4, INT4"
+ROWS = np.zeros((2, 3), np.float32)
+IMAGE = np.zeros((1, 1, 3, 3), np.float32)
+
+
+def described(tensor):
+    """Arguments of a TensorDesc as one; anything else as it is."""
+    return TensorDesc(*tensor) if isinstance(tensor, tuple) else tensor
+
+
+def arg(i=(FLOAT32, (2, 3)), o=(UINT32, (2, 1)), axes=(1,), *direction):
+    """A valid descriptor, but for what is given."""
+    return ArgmaxOperatorDesc(described(i), described(o), axes, *direction)
+
+
+def pool(i=(FLOAT32, (1, 2, 5, 6)), o=(FLOAT32, (1, 2, 4, 5)), q=None, **window):
+    """A valid descriptor, but for what is given."""
+    valid = {
+        "strides": (1, 1),
+        "window_size": (2, 2),
+        "start_padding": (0, 0),
+        "end_padding": (0, 0),
+        "dilations": (1, 1),
+    }
+    return MaxPooling2OperatorDesc(described(i), described(o), described(q), **valid | window)
+
+
+TENSOR = [
+    (
+        lambda: TensorDesc(DataType.UNKNOWN, (1,)),
+        f"TensorDesc.data_type: DataType.UNKNOWN is not allowed; allowed are {TYPES}",
+    ),
+    (lambda: TensorDesc(14, (1,)), f"TensorDesc.data_type: 14 is not allowed; allowed are {TYPES}"),
+    (lambda: TensorDesc("FLOAT32", (1,)), f"TensorDesc.data_type: 'FLOAT32' is not allowed; allowed are {TYPES}"),
+    (lambda: TensorDesc(None, (1,)), f"TensorDesc.data_type: None is not allowed; allowed are {TYPES}"),
+    (lambda: TensorDesc(FLOAT32, 5), "TensorDesc.sizes: 5 is not a sequence of integers"),
+    (lambda: TensorDesc(FLOAT32, "12"), "TensorDesc.sizes: '12' is not a sequence of integers"),
+    (lambda: TensorDesc(FLOAT32, None), "TensorDesc.sizes: None is not a sequence of integers"),
+    (lambda: TensorDesc(FLOAT32, (1, 2.0)), "TensorDesc.sizes[1]: 2.0 is not an integer"),
+    (lambda: TensorDesc(FLOAT32, (1, "2")), "TensorDesc.sizes[1]: '2' is not an integer"),
+    (lambda: TensorDesc(FLOAT32, (4, 0)), "TensorDesc.sizes[1]: 0 is not allowed; it must be 1 to 4294967295"),
+    (lambda: TensorDesc(FLOAT32, (4, -1)), "TensorDesc.sizes[1]: -1 is not allowed; it must be 1 to 4294967295"),
+    (
+        lambda: TensorDesc(FLOAT32, (2**32,)),
+        "TensorDesc.sizes[0]: 4294967296 is not allowed; it must be 1 to 4294967295",
+    ),
+    (lambda: TensorDesc(FLOAT32, ()), "TensorDesc.sizes: 0 dimensions; allowed are 1 to 8"),
+    (lambda: TensorDesc(FLOAT32, (1,) * 9), "TensorDesc.sizes: 9 dimensions; allowed are 1 to 8"),
+    (
+        lambda: TensorDesc(FLOAT32, (2**16, 2**16)),
+        "TensorDesc.sizes: (65536, 65536) has 4294967296 elements; at most 4294967295 are allowed",
+    ),
+    (lambda: TensorDesc(FLOAT32, (2, 3), 1), "TensorDesc.strides: 1 is not a sequence of integers"),
+    (lambda: TensorDesc(FLOAT32, (2, 3), (3,)), "TensorDesc.strides: 1 strides for 2 sizes; give one for each"),
+    (lambda: TensorDesc(FLOAT32, (2, 3), ()), "TensorDesc.strides: 0 strides for 2 sizes; give one for each"),
+    (lambda: TensorDesc(FLOAT32, (2, 3), (3, 1, 1)), "TensorDesc.strides: 3 strides for 2 sizes; give one for each"),
+    (
+        lambda: TensorDesc(FLOAT32, (2, 3), (3, -1)),
+        "TensorDesc.strides[1]: -1 is not allowed; it must be 0 to 4294967295",
+    ),
+    (lambda: TensorDesc(FLOAT32, (2, 3), (3, 0.5)), "TensorDesc.strides[1]: 0.5 is not an integer"),
+    (
+        lambda: TensorDesc(FLOAT32, (2, 3), (2**32, 1)),
+        "TensorDesc.strides[0]: 4294967296 is not allowed; it must be 0 to 4294967295",
+    ),
+    (
+        lambda: TensorDesc(FLOAT32, (2, 3), (2**32 - 2, 1)),
+        "TensorDesc.strides: (4294967294, 1) reach 4294967297 elements far; at most 4294967295 are allowed",
+    ),
+    (
+        lambda: TensorDesc(FLOAT32, (2, 3), None, 20),
+        "TensorDesc.total_tensor_size_in_bytes: 20 is too small; the sizes and strides need at least 24",
+    ),
+    (
+        lambda: TensorDesc(FLOAT32, (2, 3), (8, 1), 40),
+        "TensorDesc.total_tensor_size_in_bytes: 40 is too small; the sizes and strides need at least 44",
+    ),
+    (
+        lambda: TensorDesc(UINT8, (5,), None, 5),
+        "TensorDesc.total_tensor_size_in_bytes: 5 is too small; the sizes and strides need at least 8",
+    ),
+    (
+        lambda: TensorDesc(FLOAT32, (2, 3), None, -1),
+        "TensorDesc.total_tensor_size_in_bytes: -1 is too small; the sizes and strides need at least 24",
+    ),
+    (lambda: TensorDesc(FLOAT32, (2, 3), None, 24.0), "TensorDesc.total_tensor_size_in_bytes: 24.0 is not an integer"),
+    (
+        lambda: TensorDesc.of(np.zeros((2, 3), np.float32)[::-1]),
+        (
+            "TensorDesc.strides: the array's strides of (-12, 4) bytes are negative or no multiple of its element"
+            " size 4; copy it with numpy.ascontiguousarray"
+        ),
+    ),
+    (
+        lambda: TensorDesc.of(np.zeros(4, [("a", "u1"), ("b", "f4")])["b"]),
+        (
+            "TensorDesc.strides: the array's strides of (5,) bytes are negative or no multiple of its element "
+            "size 4; copy it with numpy.ascontiguousarray"
+        ),
+    ),
+    (
+        lambda: TensorDesc.of(np.zeros(4, bool)),
+        (
+            "NumPy type bool has no DirectML data type; allowed are float32, float16, uint32, uint16, uint8, "
+            "int32, int16, int8, float64, uint64, int64"
+        ),
+    ),
+    (lambda: TensorDesc.of(np.float32(1)), "TensorDesc.sizes: 0 dimensions; allowed are 1 to 8"),
+]
+
+ARG = [
+    (lambda: arg(None), "ArgmaxOperatorDesc.input_tensor: None is not a TensorDesc"),
+    (lambda: arg(o=None), "ArgmaxOperatorDesc.output_tensor: None is not a TensorDesc"),
+    (
+        lambda: arg(o=(INT16, (2, 1))),
+        (
+            "ArgmaxOperatorDesc.output_tensor.data_type: INT16 is not supported; allowed are INT64, INT32, "
+            "UINT64, UINT32 (feature level 3_0)"
+        ),
+    ),
+    (lambda: arg(axes=()), "ArgmaxOperatorDesc.axes: () is empty; at least one axis is needed"),
+    (lambda: arg(axes=1), "ArgmaxOperatorDesc.axes: 1 is not a sequence of integers"),
+    (lambda: arg(axes=None), "ArgmaxOperatorDesc.axes: None is not a sequence of integers"),
+    (lambda: arg(axes="1"), "ArgmaxOperatorDesc.axes: '1' is not a sequence of integers"),
+    (lambda: arg(axes=(2,)), "ArgmaxOperatorDesc.axes[0]: 2 is out of range; allowed are 0 to 1"),
+    (lambda: arg(axes=(-1,)), "ArgmaxOperatorDesc.axes[0]: -1 is not allowed; it must be 0 to 4294967295"),
+    (lambda: arg(axes=(1.0,)), "ArgmaxOperatorDesc.axes[0]: 1.0 is not an integer"),
+    (lambda: arg(axes=(1, 1)), "ArgmaxOperatorDesc.axes[1]: 1 is given twice; every axis may be given once"),
+    (lambda: arg(axes=(0, 1, 0)), "ArgmaxOperatorDesc.axes[2]: 0 is given twice; every axis may be given once"),
+    (
+        lambda: arg(o=(UINT32, (2,))),
+        (
+            "ArgmaxOperatorDesc.output_tensor.sizes: (2,) has 1 dimensions; expected (2, 1), the input's sizes "
+            "with 1 on every reduced axis"
+        ),
+    ),
+    (
+        lambda: arg(o=(UINT32, (2, 1, 1))),
+        (
+            "ArgmaxOperatorDesc.output_tensor.sizes: (2, 1, 1) has 3 dimensions; expected (2, 1), the input's "
+            "sizes with 1 on every reduced axis"
+        ),
+    ),
+    (
+        lambda: arg(o=(UINT32, (2, 3))),
+        (
+            "ArgmaxOperatorDesc.output_tensor.sizes[1]: 3 is wrong; expected 1 of (2, 1), the input's sizes with "
+            "1 on every reduced axis"
+        ),
+    ),
+    (
+        lambda: arg(o=(UINT32, (1, 1))),
+        (
+            "ArgmaxOperatorDesc.output_tensor.sizes[0]: 1 is wrong; expected 2 of (2, 1), the input's sizes with "
+            "1 on every reduced axis"
+        ),
+    ),
+    (
+        lambda: arg((FLOAT32, (2, 3)), (UINT32, (1, 1)), (0,)),
+        (
+            "ArgmaxOperatorDesc.output_tensor.sizes[1]: 1 is wrong; expected 3 of (1, 3), the input's sizes with "
+            "1 on every reduced axis"
+        ),
+    ),
+    (
+        lambda: arg(o=(UINT32, (2, 1), (0, 1))),
+        (
+            "ArgmaxOperatorDesc.output_tensor.strides: with strides (0, 1) elements of sizes (2, 1) overlap; "
+            "every output element needs its own place"
+        ),
+    ),
+    (
+        lambda: arg((FLOAT32, (2, 3, 4)), (UINT32, (2, 3, 1), (2, 1, 1)), (2,)),
+        (
+            "ArgmaxOperatorDesc.output_tensor.strides: with strides (2, 1, 1) elements of sizes (2, 3, 1) "
+            "overlap; every output element needs its own place"
+        ),
+    ),
+    (
+        lambda: arg((UINT8, (2**31 + 1,)), (INT32, (1,)), (0,)),
+        (
+            "ArgmaxOperatorDesc.output_tensor.data_type: INT32 cannot hold the index of 2147483649 reduced "
+            "elements; allowed are UINT32, INT64, UINT64"
+        ),
+    ),
+    (
+        lambda: arg((FLOAT32, (2, 3)), (UINT32, (2, 1)), (1,), 2),
+        (
+            "ArgmaxOperatorDesc.axis_direction: 2 is not allowed; allowed are AxisDirection.INCREASING, "
+            "AxisDirection.DECREASING"
+        ),
+    ),
+    (
+        lambda: arg((FLOAT32, (2, 3)), (UINT32, (2, 1)), (1,), "INCREASING"),
+        (
+            "ArgmaxOperatorDesc.axis_direction: 'INCREASING' is not allowed; allowed are "
+            "AxisDirection.INCREASING, AxisDirection.DECREASING"
+        ),
+    ),
+    (
+        lambda: ArgminOperatorDesc(TensorDesc(FLOAT32, (3,)), TensorDesc(UINT32, (1,)), (1,)),
+        "ArgminOperatorDesc.axes[0]: 1 is out of range; allowed are 0 to 0",
+    ),
+    (
+        lambda: ReduceOperatorDesc(ReduceFunction.SUM, TensorDesc(FLOAT32, (3,)), TensorDesc(UINT32, (1,)), (0,)),
+        "ReduceOperatorDesc.function: SUM is not supported; allowed are ARGMAX, ARGMIN",
+    ),
+    (
+        lambda: ReduceOperatorDesc(12, TensorDesc(FLOAT32, (3,)), TensorDesc(UINT32, (1,)), (0,)),
+        (
+            "ReduceOperatorDesc.function: 12 is not allowed; allowed are ReduceFunction.ARGMAX, "
+            "ReduceFunction.ARGMIN, ReduceFunction.AVERAGE, ReduceFunction.L1, ReduceFunction.L2, "
+            "ReduceFunction.LOG_SUM, ReduceFunction.LOG_SUM_EXP, ReduceFunction.MAX, ReduceFunction.MIN, "
+            "ReduceFunction.MULTIPLY, ReduceFunction.SUM, ReduceFunction.SUM_SQUARE"
+        ),
+    ),
+    (
+        lambda: ReduceOperatorDesc(0, TensorDesc(FLOAT32, (3,)), TensorDesc(UINT32, (1,)), (1,)),
+        "ReduceOperatorDesc.axes[0]: 1 is out of range; allowed are 0 to 0",
+    ),
+]
+
+POOLING = [
+    (lambda: pool(None), "MaxPooling2OperatorDesc.input_tensor: None is not a TensorDesc"),
+    (lambda: pool(o=None), "MaxPooling2OperatorDesc.output_tensor: None is not a TensorDesc"),
+    (
+        lambda: pool((FLOAT32, (2, 5, 6)), (FLOAT32, (2, 4, 5))),
+        ("MaxPooling2OperatorDesc.input_tensor.sizes: (2, 5, 6) has 3 dimensions; allowed are 4 (NCHW) and 5 (NCDHW)"),
+    ),
+    (
+        lambda: pool((FLOAT32, (1, 1, 1, 2, 5, 6)), (FLOAT32, (1, 1, 1, 2, 4, 5))),
+        (
+            "MaxPooling2OperatorDesc.input_tensor.sizes: (1, 1, 1, 2, 5, 6) has 6 dimensions; allowed are 4 "
+            "(NCHW) and 5 (NCDHW)"
+        ),
+    ),
+    (
+        lambda: pool(o=(INT32, (1, 2, 4, 5))),
+        "MaxPooling2OperatorDesc.output_tensor.data_type: INT32 differs from the input's FLOAT32",
+    ),
+    (
+        lambda: pool(o=(FLOAT32, (1, 2, 1, 4, 5))),
+        ("MaxPooling2OperatorDesc.output_tensor.sizes: (1, 2, 1, 4, 5) has another rank than the input (1, 2, 5, 6)"),
+    ),
+    (
+        lambda: pool(o=(FLOAT32, (1, 2, 5, 5))),
+        (
+            "MaxPooling2OperatorDesc.output_tensor.sizes[2]: 5 is wrong; expected 4 of (1, 2, 4, 5), (input + "
+            "padding - extent) / stride + 1"
+        ),
+    ),
+    (
+        lambda: pool(o=(FLOAT32, (1, 2, 4, 6))),
+        (
+            "MaxPooling2OperatorDesc.output_tensor.sizes[3]: 6 is wrong; expected 5 of (1, 2, 4, 5), (input + "
+            "padding - extent) / stride + 1"
+        ),
+    ),
+    (
+        lambda: pool(o=(FLOAT32, (2, 2, 4, 5))),
+        (
+            "MaxPooling2OperatorDesc.output_tensor.sizes[0]: 2 is wrong; expected 1 of (1, 2, 4, 5), (input + "
+            "padding - extent) / stride + 1"
+        ),
+    ),
+    (
+        lambda: pool(o=(FLOAT32, (1, 1, 4, 5))),
+        (
+            "MaxPooling2OperatorDesc.output_tensor.sizes[1]: 1 is wrong; expected 2 of (1, 2, 4, 5), (input + "
+            "padding - extent) / stride + 1"
+        ),
+    ),
+    (
+        lambda: pool(o=(FLOAT32, (1, 2, 3, 5))),
+        (
+            "MaxPooling2OperatorDesc.output_tensor.sizes[2]: 3 is wrong; expected 4 of (1, 2, 4, 5), (input + "
+            "padding - extent) / stride + 1"
+        ),
+    ),
+    (
+        lambda: pool(o=(FLOAT32, (1, 2, 4, 5), (40, 19, 5, 1))),
+        (
+            "MaxPooling2OperatorDesc.output_tensor.strides: with strides (40, 19, 5, 1) elements of sizes (1, 2, "
+            "4, 5) overlap; every output element needs its own place"
+        ),
+    ),
+    (
+        lambda: pool(q=(UINT32, (1, 2, 4, 4))),
+        (
+            "MaxPooling2OperatorDesc.output_indices_tensor.sizes[3]: 4 is wrong; expected 5 of (1, 2, 4, 5), the "
+            "sizes of output_tensor"
+        ),
+    ),
+    (
+        lambda: pool(q=(UINT32, (2, 4, 5))),
+        (
+            "MaxPooling2OperatorDesc.output_indices_tensor.sizes: (2, 4, 5) has 3 dimensions; expected (1, 2, 4, "
+            "5), the sizes of output_tensor"
+        ),
+    ),
+    (
+        lambda: pool(q=(UINT32, (1, 2, 4, 5), (0, 0, 5, 1))),
+        (
+            "MaxPooling2OperatorDesc.output_indices_tensor.strides: with strides (0, 0, 5, 1) elements of sizes "
+            "(1, 2, 4, 5) overlap; every output element needs its own place"
+        ),
+    ),
+    (lambda: pool(q=7), "MaxPooling2OperatorDesc.output_indices_tensor: 7 is not a TensorDesc"),
+    (lambda: pool(strides=(0, 1)), "MaxPooling2OperatorDesc.strides[0]: 0 is not allowed; it must be 1 to 4294967295"),
+    (
+        lambda: pool(dilations=(1, 0)),
+        "MaxPooling2OperatorDesc.dilations[1]: 0 is not allowed; it must be 1 to 4294967295",
+    ),
+    (
+        lambda: pool(window_size=(0, 2)),
+        "MaxPooling2OperatorDesc.window_size[0]: 0 is not allowed; it must be 1 to 4294967295",
+    ),
+    (
+        lambda: pool(start_padding=(-1, 0)),
+        "MaxPooling2OperatorDesc.start_padding[0]: -1 is not allowed; it must be 0 to 4294967295",
+    ),
+    (
+        lambda: pool(end_padding=(0, 2**32)),
+        "MaxPooling2OperatorDesc.end_padding[1]: 4294967296 is not allowed; it must be 0 to 4294967295",
+    ),
+    (lambda: pool(strides=(1,)), "MaxPooling2OperatorDesc.strides: (1,) has 1 entries; the input's rank asks for 2"),
+    (
+        lambda: pool(window_size=(2, 2, 2)),
+        "MaxPooling2OperatorDesc.window_size: (2, 2, 2) has 3 entries; the input's rank asks for 2",
+    ),
+    (
+        lambda: pool(start_padding=()),
+        "MaxPooling2OperatorDesc.start_padding: () has 0 entries; the input's rank asks for 2",
+    ),
+    (
+        lambda: pool(end_padding=(0, 0, 0)),
+        "MaxPooling2OperatorDesc.end_padding: (0, 0, 0) has 3 entries; the input's rank asks for 2",
+    ),
+    (
+        lambda: pool(dilations=(1,)),
+        "MaxPooling2OperatorDesc.dilations: (1,) has 1 entries; the input's rank asks for 2",
+    ),
+    (lambda: pool(dilations=1), "MaxPooling2OperatorDesc.dilations: 1 is not a sequence of integers"),
+    (lambda: pool(strides=(1, 1.5)), "MaxPooling2OperatorDesc.strides[1]: 1.5 is not an integer"),
+    (
+        lambda: pool((FLOAT32, (1, 2, 5, 6, 7)), (FLOAT32, (1, 2, 4, 5, 6))),
+        "MaxPooling2OperatorDesc.window_size: (2, 2) has 2 entries; the input's rank asks for 3",
+    ),
+    (
+        lambda: pool(window_size=(6, 2)),
+        ("MaxPooling2OperatorDesc.window_size[0]: 6 with dilation 1 extends over 6; the padded input has only 5"),
+    ),
+    (
+        lambda: pool(window_size=(2, 4), dilations=(1, 2)),
+        ("MaxPooling2OperatorDesc.window_size[1]: 4 with dilation 2 extends over 7; the padded input has only 6"),
+    ),
+    (
+        lambda: pool(start_padding=(2**32 - 5, 0)),
+        ("MaxPooling2OperatorDesc.start_padding[0]: 4294967291 pads to 4294967296; at most 4294967295 are allowed"),
+    ),
+    (
+        lambda: pool(start_padding=(2, 0), o=(FLOAT32, (1, 2, 6, 5))),
+        (
+            "MaxPooling2OperatorDesc.window_size[0]: window 0 of dimension 2 lies wholly in the padding; every "
+            "window must hold input"
+        ),
+    ),
+    (
+        lambda: pool(end_padding=(0, 2), o=(FLOAT32, (1, 2, 4, 7))),
+        (
+            "MaxPooling2OperatorDesc.window_size[1]: window 6 of dimension 3 lies wholly in the padding; every "
+            "window must hold input"
+        ),
+    ),
+    (
+        lambda: pool(o=(FLOAT32, (1, 2, 2, 5)), window_size=(1, 2), strides=(5, 1)),
+        (
+            "MaxPooling2OperatorDesc.window_size[0]: window 1 of dimension 2 lies wholly in the padding; every "
+            "window must hold input"
+        ),
+    ),
+    (
+        lambda: pool(o=(FLOAT32, (1, 2, 2, 5)), window_size=(1, 2), strides=(5, 1), end_padding=(1, 0)),
+        (
+            "MaxPooling2OperatorDesc.window_size[0]: window 1 of dimension 2 lies wholly in the padding; every "
+            "window must hold input"
+        ),
+    ),
+    (
+        lambda: MaxPooling1OperatorDesc(
+            TensorDesc(FLOAT32, (1, 1, 3, 3)), TensorDesc(FLOAT32, (1, 1, 2, 2)), None, (1, 1), (2, 2), (0,), (0, 0)
+        ),
+        "MaxPooling1OperatorDesc.start_padding: (0,) has 1 entries; the input's rank asks for 2",
+    ),
+    (
+        lambda: MaxPoolingOperatorDesc(
+            TensorDesc(FLOAT32, (1, 1, 3, 3)), TensorDesc(FLOAT32, (1, 1, 3, 2)), (1, 1), (2, 2), (0, 0), (0, 0)
+        ),
+        (
+            "MaxPoolingOperatorDesc.output_tensor.sizes[2]: 3 is wrong; expected 2 of (1, 1, 2, 2), (input + "
+            "padding - extent) / stride + 1"
+        ),
+    ),
+]
+
+FUNCTIONS = [
+    (lambda: argmax(np.float32(1)), "TensorDesc.sizes: 0 dimensions; allowed are 1 to 8"),
+    (lambda: argmax(np.zeros((1,) * 9, np.float32)), "TensorDesc.sizes: 9 dimensions; allowed are 1 to 8"),
+    (
+        lambda: argmax(["a", "b"]),
+        (
+            "NumPy type <U1 has no DirectML data type; allowed are float32, float16, uint32, uint16, uint8, "
+            "int32, int16, int8, float64, uint64, int64"
+        ),
+    ),
+    (
+        lambda: argmax(np.zeros((2, 3), bool)),
+        (
+            "NumPy type bool has no DirectML data type; allowed are float32, float16, uint32, uint16, uint8, "
+            "int32, int16, int8, float64, uint64, int64"
+        ),
+    ),
+    (lambda: argmax(ROWS, 2), "ArgmaxOperatorDesc.axes[0]: 2 is out of range; allowed are 0 to 1"),
+    (lambda: argmax(ROWS, -1), "ArgmaxOperatorDesc.axes[0]: -1 is not allowed; it must be 0 to 4294967295"),
+    (lambda: argmax(ROWS, ()), "ArgmaxOperatorDesc.axes: () is empty; at least one axis is needed"),
+    (lambda: argmax(ROWS, (0, 0)), "ArgmaxOperatorDesc.axes[1]: 0 is given twice; every axis may be given once"),
+    (lambda: argmax(ROWS, "0"), "ArgmaxOperatorDesc.axes: '0' is not a sequence of integers"),
+    (lambda: argmax(ROWS, 1.0), "ArgmaxOperatorDesc.axes: 1.0 is not a sequence of integers"),
+    (
+        lambda: argmax(ROWS, output_data_type=DataType.INT8),
+        (
+            "ArgmaxOperatorDesc.output_tensor.data_type: INT8 is not supported; allowed are INT64, INT32, UINT64,"
+            " UINT32 (feature level 3_0)"
+        ),
+    ),
+    (
+        lambda: argmax(ROWS, output_data_type="uint32"),
+        f"TensorDesc.data_type: 'uint32' is not allowed; allowed are {TYPES}",
+    ),
+    (
+        lambda: argmin(ROWS, axis_direction=3),
+        (
+            "ArgminOperatorDesc.axis_direction: 3 is not allowed; allowed are AxisDirection.INCREASING, "
+            "AxisDirection.DECREASING"
+        ),
+    ),
+    (
+        lambda: argmin(np.zeros((2, 0), np.float32), 1),
+        "ArgminOperatorDesc.input_tensor.sizes: axes (1,) of (2, 0) are empty",
+    ),
+    (
+        lambda: argmin(np.zeros((2, 0), np.float32)),
+        "ArgminOperatorDesc.input_tensor.sizes: axes (0, 1) of (2, 0) are empty",
+    ),
+    (
+        lambda: max_pooling(np.zeros((3, 3), np.float32), (2, 2)),
+        ("MaxPooling2OperatorDesc.input_tensor.sizes: (3, 3) has 2 dimensions; allowed are 4 (NCHW) and 5 (NCDHW)"),
+    ),
+    (lambda: max_pooling(IMAGE, 2), "MaxPooling2OperatorDesc.window_size: 2 is not a sequence of integers"),
+    (
+        lambda: max_pooling(IMAGE, (2,)),
+        "MaxPooling2OperatorDesc.window_size: (2,) has 1 entries; the input's rank asks for 2",
+    ),
+    (
+        lambda: max_pooling(IMAGE, (2, 2, 2)),
+        "MaxPooling2OperatorDesc.window_size: (2, 2, 2) has 3 entries; the input's rank asks for 2",
+    ),
+    (lambda: max_pooling(IMAGE, None), "MaxPooling2OperatorDesc.window_size: None is not a sequence of integers"),
+    (
+        lambda: max_pooling(IMAGE, (4, 2)),
+        ("MaxPooling2OperatorDesc.window_size[0]: 4 with dilation 1 extends over 4; the padded input has only 3"),
+    ),
+    (
+        lambda: max_pooling(IMAGE, (2, 2), strides=(0, 1)),
+        "MaxPooling2OperatorDesc.strides[0]: 0 is not allowed; it must be 1 to 4294967295",
+    ),
+    (lambda: max_pooling(IMAGE, (2, 2), strides=2), "MaxPooling2OperatorDesc.strides: 2 is not a sequence of integers"),
+    (
+        lambda: max_pooling(IMAGE, (2, 2), dilations=(3, 1)),
+        ("MaxPooling2OperatorDesc.window_size[0]: 2 with dilation 3 extends over 4; the padded input has only 3"),
+    ),
+    (
+        lambda: max_pooling(IMAGE, (2, 2), output_sizes=(3, 2)),
+        (
+            "MaxPooling2OperatorDesc.output_tensor.sizes[2]: 3 is wrong; expected 2 of (1, 1, 2, 2), (input + "
+            "padding - extent) / stride + 1"
+        ),
+    ),
+    (
+        lambda: max_pooling(IMAGE, (2, 2), output_sizes=(1, 1, 3, 2)),
+        (
+            "MaxPooling2OperatorDesc.output_tensor.sizes[2]: 3 is wrong; expected 2 of (1, 1, 2, 2), (input + "
+            "padding - extent) / stride + 1"
+        ),
+    ),
+    (
+        lambda: max_pooling(IMAGE, (2, 2), output_sizes=(2,)),
+        "MaxPooling2OperatorDesc.output_tensor.sizes: (1, 1, 2) has another rank than the input (1, 1, 3, 3)",
+    ),
+    (
+        lambda: max_pooling(IMAGE, (2, 2), output_sizes=2),
+        "MaxPooling2OperatorDesc.output_tensor.sizes: 2 is not a sequence of integers",
+    ),
+    (
+        lambda: max_pooling(IMAGE, (2, 2), start_padding=(2, 0)),
+        (
+            "MaxPooling2OperatorDesc.window_size[0]: window 0 of dimension 2 lies wholly in the padding; every "
+            "window must hold input"
+        ),
+    ),
+    (
+        lambda: max_pooling(np.zeros((1, 1, 0, 3), np.float32), (1, 2)),
+        "MaxPooling2OperatorDesc.input_tensor.sizes: a window over (1, 1, 0, 3) is empty",
+    ),
+    (
+        lambda: max_pooling(np.zeros((0, 1, 3, 3), np.float32), (4, 2)),
+        ("MaxPooling2OperatorDesc.window_size[0]: 4 with dilation 1 extends over 4; the padded input has only 3"),
+    ),
+]
+
+
+MISTAKES = [*TENSOR, *ARG, *POOLING, *FUNCTIONS]
+
+
+@pytest.mark.parametrize(("build", "message"), MISTAKES, ids=[message[:80] for _, message in MISTAKES])
+def test_message(build, message):
+    with pytest.raises(DescriptorError) as caught:
+        build()
+    assert str(caught.value) == message
+
+
+def named(field: str) -> str:
+    return f"^MaxPooling2OperatorDesc\\.{field}: "
+
+
+@pytest.mark.parametrize("field", ["strides", "start_padding", "end_padding", "dilations"])
+def test_max_pooling_names_the_array_that_has_too_few_entries(field):
+    with pytest.raises(DescriptorError, match=named(field) + r"\(1,\) has 1 entries; the input's rank asks for 2$"):
+        max_pooling(IMAGE, (1, 1), **{field: (1,)})
+
+
+@pytest.mark.parametrize("field", ["start_padding", "end_padding"])
+def test_padding_beyond_what_an_index_holds_names_the_padding(field):
+    with pytest.raises(DescriptorError, match=named(field + r"\[0\]") + r".*at most 4294967295"):
+        pool(**{field: (2**32 - 1, 0)})
+    with pytest.raises(DescriptorError, match=named(field + r"\[0\]") + r".*at most 4294967295"):
+        max_pooling(IMAGE, (2, 2), **{field: (2**32 - 1, 0)})
+
+
+def test_both_sizes_are_named_where_rounding_up_allows_two():
+    wrong = (FLOAT32, (1, 2, 4, 5))
+    with pytest.raises(
+        DescriptorError, match=named(r"output_tensor\.sizes\[2\]") + r"4 is wrong; expected .*2.* or .*3"
+    ):
+        pool(o=wrong, strides=(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("build", "field"),
+    [
+        (lambda zero: TensorDesc(FLOAT32, zero), "TensorDesc.sizes"),
+        (lambda zero: TensorDesc(FLOAT32, (1,), zero), "TensorDesc.strides"),
+        (lambda zero: arg(axes=zero), "ArgmaxOperatorDesc.axes"),
+        (lambda zero: pool(window_size=zero), "MaxPooling2OperatorDesc.window_size"),
+        (lambda zero: max_pooling(IMAGE, zero), "MaxPooling2OperatorDesc.window_size"),
+    ],
+    ids=["sizes", "strides", "axes", "descriptor", "function"],
+)
+def test_an_array_of_no_dimensions_is_no_sequence(build, field):
+    with pytest.raises(DescriptorError, match=f"^{field}: .* is not a sequence of integers$"):
+        build(np.array(1))
+
+
+def test_every_descriptor_names_itself():
+    source, target = TensorDesc(FLOAT32, (1, 1, 3, 3)), TensorDesc(FLOAT32, (1, 1, 3, 3))
+    window = ((1, 1), (2, 2), (0, 0), (0, 0))
+    for kind, arguments in {
+        ArgmaxOperatorDesc: (source, target, (0,)),
+        ArgminOperatorDesc: (source, target, (0,)),
+        ReduceOperatorDesc: (0, source, target, (0,)),
+        MaxPoolingOperatorDesc: (source, target, *window),
+        MaxPooling1OperatorDesc: (source, target, None, *window),
+        MaxPooling2OperatorDesc: (source, target, None, *window, (1, 1)),
+    }.items():
+        with pytest.raises(DescriptorError, match=f"^{kind.__name__}\\.output_tensor"):
+            kind(*arguments)

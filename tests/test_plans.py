@@ -1,0 +1,158 @@
+"""Plans as values, without a device: what any correct plan keeps to."""
+
+import collections
+import copy
+import dataclasses
+import time
+
+import pytest
+
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, OperatorDesc
+from dmlgpu.lowering import lower
+from dmlgpu.plan import Limits, Plan, Role
+from tests.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, arg_desc, pool_desc
+from tests.conftest import LOWERED
+
+MIB = 1 << 20
+LIMITS = {
+    "cpu": Limits(segment_bytes=128 * MIB, group_size=64, group_count=64),
+    "gpu": Limits(segment_bytes=4096 * MIB - 256, group_size=64, group_count=4096),
+    "lowered": LOWERED,
+    "odd": Limits(segment_bytes=768, group_size=7, group_count=5, records_bytes=1000, loop_iterations=300),
+}
+# As large as tensors may be, in every way.
+LARGE = {
+    "one-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1,), [0]),
+    "one-axis-64-bit": arg_desc(ArgminOperatorDesc, UINT64, (2**32 - 1,), [0]),
+    "first-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (65535, 65536), [0]),
+    "last-axis": arg_desc(ArgmaxOperatorDesc, INT64, (65535, 65536), [1]),
+    "axis-of-1": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1, 1), [1]),
+    "long-first-axis": arg_desc(ArgmaxOperatorDesc, FLOAT16, (2**31 - 1, 2), [0]),
+    "windows": pool_desc(UINT8, (1, 1, 65536, 65535), (2, 2), (2, 2)),
+    "many-planes": pool_desc(FLOAT32, (1, 2**20, 64, 63), (3, 3), (2, 2), (1, 1)),
+    "many-global-windows": pool_desc(FLOAT32, (2**20, 1, 64, 63), (64, 63)),
+    "long-rows": pool_desc(UINT8, (1, 1, 1, 2**32 - 1), (1, 2**16), (1, 2**16)),
+}
+
+by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+
+
+def check_limits(plan: Plan, limits: Limits) -> None:
+    """Nothing in a plan is beyond what Vulkan or the limits allow."""
+    sizes = {
+        Role.INPUT: [limits.segments(tensor) for tensor in plan.desc.inputs],
+        Role.OUTPUT: [limits.segments(tensor) for tensor in plan.desc.outputs],
+        Role.RECORDS: [(plan.records_bytes,)],
+    }
+    assert plan.dispatches
+    for dispatch in plan.dispatches:
+        words = dispatch.push.words()
+        assert 4 * len(words) <= 128  # maxPushConstantsSize is at least that
+        assert all(0 <= word < 1 << 32 for word in words)
+        assert 1 <= len(dispatch.bindings) <= 4  # maxPerStageDescriptorStorageBuffers is at least that
+        assert dispatch.kernel.constants.group_size <= limits.group_size
+        for binding in dispatch.bindings:
+            size = sizes[binding.role][binding.tensor][binding.segment]
+            assert size % 4 == 0
+            assert 0 < size <= limits.segment_bytes or binding.role is Role.RECORDS
+            assert binding.base in vars(dispatch.push)
+
+
+def check_records(plan: Plan, limits: Limits) -> None:
+    """Records of several outputs keep to their limit; those of one output may need more."""
+    records = [d for d in plan.dispatches if any(binding.role is Role.RECORDS for binding in d.bindings)]
+    assert bool(records) == bool(plan.records_bytes)
+    assert plan.records_bytes <= limits.records_bytes or min(d.push.output_count for d in records) == 1
+
+
+def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
+    """(begin, end, segment) of what each dispatch writes of an output tensor."""
+    return [
+        (dispatch.push.first_output, dispatch.push.first_output + dispatch.push.output_count, binding.segment)
+        for dispatch in plan.dispatches
+        for binding in dispatch.bindings
+        if (binding.role, binding.tensor) == (Role.OUTPUT, output)
+    ]
+
+
+def check_coverage(plan: Plan) -> None:
+    """Ranges of outputs follow each other without gap or overlap; within a range every segment stands once."""
+    for output, tensor in enumerate(plan.desc.outputs):
+        written = written_ranges(plan, output)
+        # Without indices a kernel's indices binding holds the values too.
+        assert max(collections.Counter(written).values()) <= (2 if len(plan.desc.outputs) == 1 else 1)
+        ranges = sorted({(begin, end) for begin, end, _ in written})
+        assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+        assert ranges[-1][1] == tensor.element_count
+
+
+@by_case
+def test_plan_keeps_to_the_limits_and_covers_every_output_once(case):
+    for limits in LIMITS.values():
+        plan = lower(case.desc, limits)
+        check_limits(plan, limits)
+        check_records(plan, limits)
+        check_coverage(plan)
+
+
+@pytest.mark.parametrize("limits", [LIMITS["cpu"], LIMITS["gpu"]], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("desc", LARGE.values(), ids=LARGE)
+def test_plans_of_the_largest_tensors_are_short_and_made_at_once(desc, limits):
+    begin = time.perf_counter()
+    plan = lower(desc, limits)
+    assert time.perf_counter() - begin < 5
+    assert len(plan.dispatches) < 2000
+    check_limits(plan, limits)
+    check_records(plan, limits)
+    check_coverage(plan)
+
+
+@by_case
+def test_equal_descriptors_have_equal_plans(case):
+    plan, again = lower(case.desc, LOWERED), lower(copy.deepcopy(case.desc), copy.copy(LOWERED))
+    assert plan == again
+    assert hash(plan) == hash(again)
+    assert (plan.desc, plan.limits) == (case.desc, LOWERED)
+
+
+def test_plans_differ_where_limits_do():
+    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (100, 100), [0])
+    assert len({lower(desc, limits) for limits in LIMITS.values()}) == len(LIMITS)
+
+
+def test_plans_are_frozen_all_the_way_down():
+    plan = lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 2)), LOWERED)
+    dispatch = plan.dispatches[0]
+    for value in (plan, plan.limits, dispatch, dispatch.kernel, dispatch.kernel.constants, dispatch.push):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, dataclasses.fields(value)[0].name, None)
+    assert isinstance(plan.dispatches, tuple)
+    assert isinstance(dispatch.bindings, tuple)
+
+
+def test_plans_print_what_they_do():
+    plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (100, 100), [0]), LOWERED)
+    lines = str(plan).splitlines()
+    assert lines[:2] == [str(plan.desc), str(plan.limits)]
+    assert [line.strip() for line in lines[2:]] == [str(dispatch) for dispatch in plan.dispatches]
+
+
+def test_small_tensors_take_one_dispatch():
+    for desc in (
+        arg_desc(ArgmaxOperatorDesc, UINT8, (64, 64), [1]),
+        pool_desc(FLOAT32, (2, 3, 20, 20), (3, 3), (2, 2)),
+    ):
+        assert len(lower(desc, LIMITS["cpu"]).dispatches) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "segments"), [(1, (4,)), (4, (4,)), (5, (8,)), (256, (256,)), (257, (256, 4)), (640, (256, 256, 128))]
+)
+def test_segments_are_full_but_the_last(size, segments):
+    tensor = arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0]).input_tensor
+    assert LOWERED.segments(tensor) == segments
+
+
+def test_operator_without_a_lowering_says_so():
+    with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no lowering$"):
+        lower(OperatorDesc(), LOWERED)

@@ -1,0 +1,146 @@
+"""The oracle, against a reading of the operators so literal that it needs no NumPy."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    AxisDirection,
+    MaxPooling2OperatorDesc,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    reference,
+)
+from tests.cases import CASES, DECREASING, ELEMENT_TYPES, INCREASING, arg_desc, distinct, pool_desc, special, ties
+
+
+def bits(array):
+    return array.view(f"u{array.itemsize}").tolist()
+
+
+def is_nan(value):
+    return value != value
+
+
+def wins(value, champion, minimum, on_ties):
+    """Whether a value that comes later takes the champion's place."""
+    if is_nan(value) or is_nan(champion):
+        return is_nan(value) and (on_ties or not is_nan(champion))
+    if value == champion:
+        return on_ties
+    return value < champion if minimum else value > champion
+
+
+def literal_arg(x, axes, minimum, direction):
+    """For every output coordinate the index of the element that wins, in the order of the outputs."""
+    kept = [range(1) if axis in axes else range(size) for axis, size in enumerate(x.shape)]
+    reduced = [range(size) if axis in axes else range(1) for axis, size in enumerate(x.shape)]
+    result = []
+    for output in itertools.product(*kept):
+        best = None
+        for index, offset in enumerate(itertools.product(*reduced)):
+            value = x[tuple(map(sum, zip(output, offset, strict=True)))].item()
+            if best is None or wins(value, best[0], minimum, direction is DECREASING):
+                best = value, index
+        result.append(best[1])
+    return result
+
+
+def literal_pool(desc, x):
+    """For every output coordinate the flat position of the element that wins, in the order of the outputs."""
+    result = []
+    for n, c, *output in np.ndindex(desc.output_tensor.sizes):
+        best = None
+        for offset in itertools.product(*map(range, desc.window_size)):
+            rows = zip(output, desc.strides, desc.start_padding, offset, desc.dilations, strict=True)
+            at = [o * stride - start + k * dilation for o, stride, start, k, dilation in rows]
+            if all(0 <= i < size for i, size in zip(at, x.shape[2:], strict=True)):
+                position = int(np.ravel_multi_index((n, c, *at), x.shape))
+                value = x.reshape(-1)[position].item()
+                if best is None or wins(value, best[0], False, False):
+                    best = value, position
+        result.append(best[1])
+    return result
+
+
+def check(desc: OperatorDesc, x):
+    values = desc.canonical()
+    if isinstance(values, MaxPooling2OperatorDesc):
+        positions = literal_pool(values, x)
+        output, *indices = reference(desc, x)
+        assert bits(output.reshape(-1)) == bits(x.reshape(-1)[positions])
+        assert all(array.reshape(-1).tolist() == positions for array in indices)
+    else:
+        minimum = isinstance(values, ArgminOperatorDesc)
+        (output,) = reference(desc, x)
+        assert output.reshape(-1).tolist() == literal_arg(x, values.axes, minimum, values.axis_direction)
+    for array, tensor in zip(reference(desc, x), desc.outputs, strict=True):
+        assert (array.shape, array.dtype) == (tensor.sizes, tensor.data_type.numpy)
+
+
+SMALL = [case for case in CASES if math.prod(case.desc.input_tensor.sizes) < 700]
+
+
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.id)
+def test_reference_is_the_literal_reading_of_the_cases(case):
+    check(case.desc, *case.inputs())
+
+
+@given(st.data())
+@settings(derandomize=True, max_examples=150, deadline=None)
+def test_reference_is_the_literal_reading_of_arg_ops(data):
+    draw = data.draw
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    axes = draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, unique=True))
+    kind, data_type = (
+        draw(st.sampled_from((ArgmaxOperatorDesc, ArgminOperatorDesc))),
+        draw(st.sampled_from(ELEMENT_TYPES)),
+    )
+    desc = arg_desc(kind, data_type, sizes, axes, draw(st.sampled_from(AxisDirection)))
+    fill = draw(st.sampled_from((ties, special, distinct)))
+    check(desc, fill(data_type.numpy, math.prod(sizes)).reshape(sizes))
+
+
+@given(st.data())
+@settings(derandomize=True, max_examples=150, deadline=None)
+def test_reference_is_the_literal_reading_of_max_pooling(data):
+    draw = data.draw
+    spatial = draw(st.integers(2, 3))
+
+    def entries(low, high):
+        return draw(st.tuples(*[st.integers(low, high)] * spatial))
+
+    window, strides, dilations, start = entries(1, 3), entries(1, 3), entries(1, 3), entries(0, 2)
+    # Input under every element of the first window, and padding that the last one cannot leave.
+    sizes = (2, 2, *(1 + (w - 1) * d + n for w, d, n in zip(window, dilations, entries(0, 3), strict=True)))
+    end = tuple(min(e, (w - 1) * d) for e, w, d in zip(entries(0, 2), window, dilations, strict=True))
+    start = tuple(min(s, (w - 1) * d) for s, w, d in zip(start, window, dilations, strict=True))
+    data_type = draw(st.sampled_from(ELEMENT_TYPES))
+    desc = pool_desc(data_type, sizes, window, strides, start, end, dilations)
+    fill = draw(st.sampled_from((ties, special, distinct)))
+    check(desc, fill(data_type.numpy, math.prod(sizes)).reshape(sizes))
+
+
+def test_reduce_is_arg_op_with_increasing_direction():
+    x = np.array([[2, 5, 5, 2]], np.float32)
+    arg = arg_desc(ArgmaxOperatorDesc, ELEMENT_TYPES[0], (1, 4), [1], INCREASING)
+    reduce = ReduceOperatorDesc(ReduceFunction.ARGMAX, arg.input_tensor, arg.output_tensor, (1,))
+    assert reference(reduce, x)[0] == reference(arg, x)[0] == 1
+
+
+def test_reference_leaves_its_input_as_it_is():
+    x = np.array([3, 1, 2], np.int32)
+    x.setflags(write=False)
+    reference(arg_desc(ArgmaxOperatorDesc, ELEMENT_TYPES[3], (3,), [0]), x)
+
+
+def test_operator_without_a_reference_says_so():
+    with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no reference$"):
+        reference(OperatorDesc())

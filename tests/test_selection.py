@@ -1,0 +1,213 @@
+"""Which device is taken, and what is said where there is none."""
+
+import dataclasses
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dmlgpu
+from dmlgpu import Device, DeviceError, DeviceInfo
+from dmlgpu.drivers import select
+
+ROOT = Path(__file__).parents[1]
+
+
+def info(index: int, name: str, kind: str = "cpu") -> DeviceInfo:
+    return DeviceInfo(
+        index, name, kind, "driver 1", "1.3.0", 1 << 30, 1 << 30, 4096, 256, 65535, (1 << 31,), 0, 0, True
+    )
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine with other devices than this one; `select` is asked nothing else."""
+
+    def become(*infos):
+        monkeypatch.setattr("dmlgpu.drivers.devices", lambda: infos)
+
+    return become
+
+
+@pytest.mark.parametrize(
+    ("kinds", "best"),
+    [
+        (["cpu", "integrated", "discrete", "virtual", "other"], 2),
+        (["cpu", "virtual", "integrated", "other"], 2),
+        (["other", "cpu", "virtual"], 2),
+        (["cpu", "other"], 1),
+        (["cpu"], 0),
+        (["discrete", "discrete"], 0),
+    ],
+)
+def test_best_device_is_discrete_then_integrated_then_virtual_then_cpu(machine, kinds, best):
+    machine(*(info(i, f"device {i}", kind) for i, kind in enumerate(kinds)))
+    assert select(None).index == best
+
+
+@pytest.mark.parametrize("wanted", [1, "1", "beta", "BETA", "Beta 2"])
+def test_index_or_part_of_a_name_in_any_case(machine, wanted):
+    machine(info(0, "Alpha 1"), info(1, "Beta 2"))
+    assert select(wanted).name == "Beta 2"
+
+
+def test_indices_are_those_of_vulkan_where_some_devices_cannot_compute(machine):
+    machine(info(1, "one"), info(4, "four"))
+    assert select(4).name == "four"
+    with pytest.raises(DeviceError, match=r"^there is no device 0; devices are 1: one, 4: four$"):
+        select(0)
+
+
+@pytest.mark.parametrize("wanted", [2, -1, "2", "gamma"])
+def test_unknown_device(machine, wanted):
+    machine(info(0, "Alpha"), info(1, "Beta"))
+    with pytest.raises(DeviceError) as caught:
+        select(wanted)
+    shown = int(wanted) if str(wanted).isdecimal() else wanted
+    assert str(caught.value) == f"there is no device {shown!r}; devices are 0: Alpha, 1: Beta"
+
+
+def test_ambiguous_name(machine):
+    machine(info(0, "Alpha"), info(1, "Alphabet"), info(2, "Beta"))
+    with pytest.raises(DeviceError) as caught:
+        select("alpha")
+    assert str(caught.value) == "several devices match 'alpha'; devices are 0: Alpha, 1: Alphabet, 2: Beta"
+
+
+# This machine
+
+
+def test_devices_are_described(driver):
+    found = dmlgpu.devices()
+    assert driver in found
+    assert len({each.index for each in found}) == len(found)
+    for each in found:
+        assert each.name
+        assert each.driver
+        assert each.type in ("discrete", "integrated", "virtual", "cpu", "other")
+        assert [part.isdecimal() for part in each.api_version.split(".")] == [True] * 3
+        assert each.max_storage_buffer_range >= 1 << 27
+        assert each.max_group_size >= 128
+        assert each.max_group_count >= 65535
+        assert min(each.heaps) > 0
+
+
+def test_description_is_a_value_that_json_takes(driver):
+    assert json.loads(json.dumps(driver.as_dict())) == {
+        field.name: list(value) if isinstance(value, tuple) else value
+        for field in dataclasses.fields(driver)
+        for value in [getattr(driver, field.name)]
+    }
+    assert hash(driver) == hash(dataclasses.replace(driver))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        driver.name = "another"
+
+
+def opened(*args) -> DeviceInfo:
+    with Device(*args) as device:
+        return device.info
+
+
+def test_device_of_an_index(driver):
+    assert opened(driver.index) == opened(str(driver.index)) == driver
+
+
+def test_device_of_a_name(driver):
+    assert opened(driver.name) == opened(driver.name[:8].upper()) == driver
+
+
+@pytest.mark.parametrize("by", ["index", "name"])
+def test_environment_selects_a_device(driver, by, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(getattr(driver, by)))
+    assert opened() == driver
+
+
+def test_an_argument_counts_more_than_the_environment(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", "no such device")
+    assert opened(driver.index) == driver
+    with pytest.raises(DeviceError, match=r"^there is no device 'no such device'; devices are 0: "):
+        Device()
+
+
+def test_functions_use_the_device_of_the_environment(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    assert dmlgpu.functional.default_device().info == driver
+    assert dmlgpu.functional.default_device() is dmlgpu.functional.default_device()
+    assert dmlgpu.argmax([3, 5, 4]).tolist() == [1]
+
+
+def test_device_prints_its_index_and_name(device):
+    assert repr(device) == f"<dmlgpu.Device {device.info.index}: {device.info.name}>"
+
+
+def test_limits_are_those_of_the_device(device):
+    limits = device.limits
+    assert limits.segment_bytes % 256 == 0
+    assert limits.segment_bytes <= min(device.info.max_storage_buffer_range, device.info.max_memory_allocation_size)
+    assert limits.segment_bytes < 1 << 32
+    assert 1 <= limits.group_size <= device.info.max_group_size
+    assert 1 <= limits.group_count <= device.info.max_group_count
+
+
+def test_opening_a_device_leaves_logging_as_it_is(device):
+    before = list(logging.root.handlers)
+    opened(device.info.index)
+    assert logging.root.handlers == before
+
+
+# No driver, no loader
+
+
+def run(program: str, environment) -> str:
+    """What a program prints, in a process of its own with these variables set."""
+    finished = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert (finished.returncode, finished.stderr) == (0, "")
+    return finished.stdout
+
+
+EVERYTHING = """
+import numpy as np, dmlgpu
+from dmlgpu import *
+x = np.zeros(3, np.float32)
+desc = ArgmaxOperatorDesc(TensorDesc.of(x), TensorDesc(DataType.UINT32, (1,)), (0,))
+for call in (devices, Device, lambda: Device(0), lambda: argmax(x), lambda: verify(desc, x)):
+    try:
+        call()
+    except DeviceError as error:
+        print(error)
+print(reference(desc, x)[0].tolist(), argmax(np.zeros((0, 3)  , np.float32), 1).shape)
+"""
+
+
+def test_no_driver_is_a_device_error(environment):
+    environment |= {"VK_DRIVER_FILES": "/nowhere", "VK_ICD_FILENAMES": "/nowhere"}
+    *errors, last = run(EVERYTHING, environment).splitlines()
+    assert len(errors) == 5
+    for error in errors:
+        assert error.startswith("no Vulkan driver (")
+        assert error.endswith(
+            "install one (Debian: mesa-vulkan-drivers) "
+            "and check that VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, name its manifest"
+        )
+    assert last == "[0] (0, 1)"
+
+
+def test_no_loader_is_a_device_error(environment, tmp_path):
+    # What the vulkan package does where it finds no libvulkan.
+    (tmp_path / "vulkan.py").write_text("raise OSError('Cannot find Vulkan SDK version')")
+    environment["PYTHONPATH"] = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"
+    *errors, last = run(EVERYTHING, environment).splitlines()
+    assert (
+        errors
+        == [
+            "no Vulkan loader: Cannot find Vulkan SDK version. "
+            "Install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"
+        ]
+        * 5
+    )
+    assert last == "[0] (0, 1)"

@@ -1,0 +1,90 @@
+"""Max pooling: every combination of strides, padding and dilations, on odd shapes."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from dmlgpu import verify
+from tests.cases import FLOAT32, INT16, UINT8, UINT64, distinct, pool_desc, ties
+
+STRIDES, PADDINGS, DILATIONS = (1, 2, 3), (0, 1, 2), (1, 2, 3)
+# (stride, start padding, end padding, dilation) of one dimension, a third of all with each end padding.
+DIMENSIONS = [
+    (stride, start, (start + stride + dilation) % 3, dilation)
+    for stride, start, dilation in itertools.product(STRIDES, PADDINGS, DILATIONS)
+]
+
+
+def images(data_type, sizes, fill=distinct):
+    return fill(data_type.numpy, int(np.prod(sizes))).reshape(sizes)
+
+
+def pool_all(device, data_type, sizes, window, combinations, fill=distinct, **options):
+    """Pools one image in every way, with sizes rounded down and up; how many there were."""
+    x = images(data_type, sizes, fill)
+    count = 0
+    for combination in combinations:
+        strides, start, end, dilations = zip(*combination, strict=True)
+        descs = {pool_desc(data_type, sizes, window, strides, start, end, dilations, **options)}
+        # The last window may lie in the end padding only: then there is no rounding up.
+        last = [
+            n * s - a < size
+            for n, s, a, size in zip(next(iter(descs)).output_tensor.sizes[2:], strides, start, sizes[2:], strict=True)
+        ]
+        if all(last):
+            descs.add(pool_desc(data_type, sizes, window, strides, start, end, dilations, ceil=True, **options))
+        for desc in descs:
+            verify(desc, x, device=device)
+        count += len(descs)
+    return count
+
+
+@pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
+@pytest.mark.parametrize("dilation", DILATIONS, ids="dilation-{}".format)
+def test_every_combination_in_two_dimensions(device, height, dilation):
+    rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, dilation)]
+    assert pool_all(device, FLOAT32, (1, 2, 11, 13), (3, 3), itertools.product(rows, DIMENSIONS)) >= 81
+
+
+def test_every_combination_of_one_dimension_with_lowered_limits(lowered):
+    combinations = [(row, (1, 0, 0, 1)) for row in DIMENSIONS] + [((1, 0, 0, 1), row) for row in DIMENSIONS]
+    pool_all(lowered, UINT8, (1, 2, 11, 13), (3, 3), combinations, ties)
+    pool_all(lowered, INT16, (2, 1, 11, 13), (3, 2), combinations, indices=UINT64)
+
+
+@pytest.mark.parametrize("window", [(1, 1), (1, 4), (4, 1), (2, 3), (5, 5), (7, 2)], ids=str)
+def test_windows_of_any_shape(any_device, window):
+    combinations = [
+        ((s, min(a, w0 - 1), min(b, w0 - 1), 1), (t, min(b, w1 - 1), min(a, w1 - 1), 1))
+        for w0, w1 in [window]
+        for s, t, a, b in [(1, 1, 0, 0), (2, 1, 1, 0), (1, 3, 0, 2), (2, 2, 1, 1), (4, 5, 2, 1)]
+    ]
+    pool_all(any_device, UINT8, (1, 3, 13, 9), window, combinations, ties)
+    pool_all(any_device, FLOAT32, (2, 1, 13, 9), window, combinations)
+
+
+def test_sampled_combinations_in_three_dimensions(any_device):
+    every = list(itertools.product(DIMENSIONS, repeat=3))
+    pool_all(any_device, INT16, (1, 2, 7, 9, 8), (3, 2, 3), random.Random(3).sample(every, 40), indices=UINT64)
+
+
+def test_equal_combination_in_all_three_dimensions(device):
+    pool_all(device, FLOAT32, (1, 1, 7, 8, 9), (3, 3, 3), [(row,) * 3 for row in DIMENSIONS])
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+def test_every_stride_padding_and_dilation_of_a_row(device, size):
+    """Rows from one element on, dilations larger than the row included, wherever every window holds input."""
+    count = 0
+    for window, stride, start, dilation in itertools.product((2, 3), STRIDES, range(6), (1, 2, 4, 7)):
+        extent = 1 + (window - 1) * dilation
+        for end in (0, 2, extent - 1):
+            rest = size + start + end - extent
+            begins = [o * stride - start for o in range(rest // stride + 1)]
+            if rest >= 0 and all(any(0 <= b + k * dilation < size for k in range(window)) for b in begins):
+                desc = pool_desc(INT16, (1, 1, 1, size), (1, window), (1, stride), (0, start), (0, end), (1, dilation))
+                verify(desc, images(INT16, (1, 1, 1, size)), device=device)
+                count += 1
+    assert count >= 30
