@@ -16,6 +16,13 @@ from tests.test_plans import LIMITS
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.name: path.read_text() for path in (ROOT / "shaders").iterdir()}
+
+
+def included(name: str) -> str:
+    """A shader with the files that it includes."""
+    return re.sub(r'#include "(.*?)"', lambda match: included(match[1]), SOURCES[name])
+
+
 # The entry point of every module.
 MODULES = dict(re.findall(r"^spirv_module\((\w+)\s+(\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE))
 DISPATCHES = [
@@ -41,7 +48,7 @@ def test_push_blocks_are_the_dataclasses(entry_point):
     for push in pushes:
         values = [(field.name, getattr(push, field.name)) for field in fields(push)]
         given = [(name, len(value) if isinstance(value, tuple) else 0) for name, value in values]
-        assert given == push_block(SOURCES[entry_point])
+        assert given == push_block(included(entry_point))
 
 
 def test_specialization_constants_are_the_dataclass():
