@@ -30,7 +30,7 @@ test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.
 
 pytest: ## set up and run the suite once
 	@sh .ci/setup $(VENV) test
-	$(bin)/python -m pytest $(ARGS)
+	$(bin)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
 
 lint: ## ruff and mypy
 	@sh .ci/setup $(VENV) demo
