@@ -88,6 +88,11 @@ class _FirstPass(ABC):
         """The dispatch of a piece that writes its records from number `record` on; None: the outputs themselves."""
 
     @property
+    def unit(self) -> int:
+        """Ranges of outputs begin at multiples of this where they can."""
+        return _GRANULE
+
+    @property
     def source(self) -> TensorDesc:
         return self.desc.inputs[0]
 
@@ -96,27 +101,26 @@ class _FirstPass(ABC):
         """An index and the bits of an element (best.glsl)."""
         return 1 + max(1, self.source.data_type.bits // 32)
 
-    def kernel(self, shader: str, outputs: Sequence[int], *, records: bool = False, segmented: bool = False) -> Kernel:
-        """A shader for the input's elements that writes these outputs, or records."""
+    def kernel(self, shader: str, outputs: Sequence[int], **flags: Any) -> Kernel:
+        """A shader for the input's elements that writes these of the outputs."""
         data_type = self.source.data_type
         constants = Constants(
             group_size=self.limits.group_size,
             number_kind=NumberKind[data_type.name.rstrip("0123456789")],
             minimum=isinstance(self.desc, ArgminOperatorDesc),
             last=getattr(self.desc, "axis_direction", None) is AxisDirection.DECREASING,
-            segmented=segmented,
-            records=records,
             values=self.values_output in outputs,
             index_words=max(
                 (self.desc.outputs[i].data_type.bits // 32 for i in outputs if i != self.values_output), default=0
             ),
+            **flags,
         )
         return Kernel(f"{shader}_{data_type.bits}", constants)
 
-    def first_kernel(self, shader: str, record: int | None, segmented: bool) -> Kernel:
+    def first_kernel(self, shader: str, record: int | None, **flags: Any) -> Kernel:
         if record is None:
-            return self.kernel(shader, range(len(self.desc.outputs)))
-        return self.kernel(shader, (), records=True, segmented=segmented)
+            return self.kernel(shader, range(len(self.desc.outputs)), **flags | {"segmented": False})
+        return self.kernel(shader, (), records=True, **flags)
 
     def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
         """The push constants that say which elements of the input are bound, and where; addresses lack `shift`."""
@@ -152,24 +156,25 @@ def _ranges(first_pass: _FirstPass) -> Iterator[tuple[int, int, bool]]:
     """Ranges (begin, end, in_place) of outputs that are computed together; in place where one piece suffices."""
     limits, outputs = first_pass.limits, first_pass.desc.outputs
     count = outputs[0].element_count
+    unit = first_pass.unit
     packed = all(tensor.is_packed for tensor in outputs)
     begin = 0
     while begin < count:
         last = min(count, begin + _MAX_OUTPUTS, first_pass.furthest(begin))
         end = begin
-        if packed and begin % _GRANULE == 0:
+        if packed and begin % unit == 0:
             # As far as the outputs lie in one segment, and what they need is one piece.
             here = min(last, *((begin // n + 1) * n for n in map(limits.segment_elements, outputs)))
-            ends = range(begin + _GRANULE, here + _GRANULE, _GRANULE)
+            ends = range(begin + unit, here + unit, unit)
             fits = bisect_left(ends, 2, key=lambda e: _records(first_pass.pieces(begin, min(e, here))))
-            end = min(begin + fits * _GRANULE, here)
+            end = min(begin + fits * unit, here)
         if end > begin:
             yield begin, end, True
         else:
             output_bytes = 4 * first_pass.record_words * _records(first_pass.pieces(begin, last))
             capacity = max(1, min(limits.records_bytes, limits.segment_bytes) // output_bytes)
-            if capacity > _GRANULE:
-                capacity -= capacity % _GRANULE
+            if capacity > unit:
+                capacity -= (begin + capacity) % unit
             end = min(last, begin + capacity)
             yield begin, end, False
         begin = end
@@ -251,6 +256,8 @@ class _ReducePush(Push):
 _LEAST_STRETCH = 1024
 # Elements that reduce.comp takes in an iteration.
 _UNROLLED = 4
+# Blocks for which rows.comp does better to look at every element.
+_SHORT = 16
 
 
 @dataclass(frozen=True)
@@ -290,39 +297,97 @@ class _Reduce(_FirstPass):
         )
 
     @cached_property
+    def count(self) -> int:
+        """The elements of an output."""
+        return math.prod(dim.size for dim in self.reduced)
+
+    @cached_property
+    def block(self) -> int:
+        """Elements of a block (blocks.glsl)."""
+        return 128 // self.source.data_type.bits
+
+    @cached_property
+    def shader(self) -> str:
+        """The kernel, by what follows what in memory: an output's elements, or those of neighbouring outputs."""
+        if len(self.reduced) == 1 and self.count > 1:
+            if self.reduced[0].stride == 1 and self.count >= self.block:
+                return "rows"
+            if self.kept and self.kept[-1].stride == 1 and self.kept[-1].size >= self.block:
+                return "columns"
+        return "reduce"
+
+    @property
+    def unit(self) -> int:
+        # columns.comp takes whole rows of outputs, or a part of one.
+        return self.row if self.row <= self.most_outputs else _GRANULE
+
+    @property
+    def row(self) -> int:
+        """Outputs along the last kept dimension."""
+        return self.kept[-1].size if self.kept else 1
+
+    @cached_property
+    def most_outputs(self) -> int:
+        """Outputs that a dispatch can compute."""
+        splits = -(-self.count // self.stretch)
+        outputs = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.stretch)) // splits
+        return max(outputs, 1)
+
+    @cached_property
     def stretch(self) -> int:
-        """The reduced elements that one invocation looks at: a part of them where invocations would be idle else."""
-        count, outputs = math.prod(dim.size for dim in self.reduced), self.desc.output_tensor.element_count
-        stretch = count
-        if count > 2 * _LEAST_STRETCH:
-            stretch = max(_LEAST_STRETCH, -(-count * outputs // self.limits.invocations))
+        """The elements that one invocation looks at: a part of an output's where invocations would be idle else."""
+        outputs = self.desc.output_tensor.element_count // (self.block if self.shader == "columns" else 1)
+        stretch = self.count
+        if self.count > 2 * _LEAST_STRETCH:
+            stretch = max(_LEAST_STRETCH, -(-self.count * outputs // self.limits.invocations))
         while self.iterations(stretch) > self.limits.loop_iterations:
             stretch = -(-stretch // 2)
-        return min(count, stretch)
+        # Of whole blocks, so that all stretches are aligned if the first one is.
+        return min(self.count, -(-stretch // self.block) * self.block)
 
     def iterations(self, stretch: int) -> int:
-        """Loop iterations of an invocation for one output, at most (reduce.comp)."""
+        """Loop iterations of an invocation for one output or one block of columns, at most."""
+        if self.shader == "rows":
+            return 8 + stretch // self.block
+        if self.shader == "columns":
+            return 8 + stretch
         run = self.reduced[-1].size
         return 1 + len(self.kept) + (stretch // run + 2) * (len(self.reduced) + 4) + stretch // _UNROLLED
 
     def furthest(self, begin: int) -> int:
-        splits = -(-math.prod(dim.size for dim in self.reduced) // self.stretch)
-        items = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.stretch))
-        return begin + max(items // splits // _GRANULE * _GRANULE, 1)
+        end = begin + max(self.most_outputs // self.unit, 1) * self.unit
+        return end if self.unit == self.row else min(end, (begin // self.row + 1) * self.row)
 
     def pieces(self, begin: int, end: int) -> Sequence[_Stretches]:
         segments = self.segments(begin, end)
-        count = math.prod(dim.size for dim in self.reduced)
         size, stride = self.limits.segment_elements(self.source), self.reduced[0].stride
         if len(segments) == 1 or len(self.reduced) > 1 or stride == 0:
-            return [_Stretches(segment, 0, count, self.stretch) for segment in segments]
+            return [_Stretches(segment, 0, self.count, self.stretch) for segment in segments]
         # Along one dimension only some of the elements can lie in a segment.
         low, high = address_span(self.kept, begin, end)
-        ranges = [
-            (max(0, (s * size - high) // stride), min(count, ((s + 1) * size - 1 - low) // stride + 1))
-            for s in segments
-        ]
-        return [_Stretches(s, a, b, self.stretch) for s, (a, b) in zip(segments, ranges, strict=True) if a < b]
+        ranges = [(s, max(0, (s * size - high) // stride), ((s + 1) * size - 1 - low) // stride + 1) for s in segments]
+        return [_Stretches(s, a, min(b, self.count), self.stretch) for s, a, b in ranges if a < min(b, self.count)]
+
+    def kernel_of(self, begin: int, end: int, record: int | None) -> Kernel:
+        segmented = len(self.segments(begin, end)) > 1
+        shader = self.shader
+        whole_rows = begin % self.row == end % self.row == 0
+        part_of_a_row = begin // self.row == (end - 1) // self.row and end - begin >= self.block
+        if segmented or (shader == "columns" and not whole_rows and not part_of_a_row):
+            shader = "reduce"
+        steps = {
+            "rows": [self.count, *(dim.stride for dim in self.kept)],
+            "columns": [begin % self.row, min(self.row, end - begin), self.reduced[0].stride]
+            + [dim.stride for dim in self.kept[:-1]],
+            "reduce": [1],
+        }[shader]
+        return self.first_kernel(
+            shader,
+            record,
+            segmented=segmented,
+            aligned=all(step % self.block == 0 for step in steps),
+            short=shader == "rows" and self.stretch <= _SHORT * self.block,
+        )
 
     def dispatch(self, begin: int, end: int, piece: _Stretches, record: int | None) -> Dispatch:
         push = _ReducePush(
@@ -338,8 +403,7 @@ class _Reduce(_FirstPass):
             target_base=self.target_base(begin, end, 0, record),
         )
         bindings = self.source_binding(piece.segment), self.target_binding(begin, 0, "target_base", record)
-        kernel = self.first_kernel("reduce", record, segmented=len(self.segments(begin, end)) > 1)
-        return Dispatch(kernel, push, bindings)
+        return Dispatch(self.kernel_of(begin, end, record), push, bindings)
 
 
 _first_pass.register(ArgOperatorDesc, _Reduce)
@@ -358,7 +422,6 @@ class _PoolPush(Push):
     window_stride: tuple[int, ...]
     window_offset: tuple[int, ...]
     start_padding: tuple[int, ...]
-    dilation: tuple[int, ...]
     first_output: int
     output_count: int
     source_first: int
@@ -366,6 +429,12 @@ class _PoolPush(Push):
     source_base: int
     indices_base: int
     values_base: int
+
+
+# Elements of a window that pool.comp is compiled for; larger ones share a kernel that counts.
+_LARGEST_UNROLLED_WINDOW = 27
+# Outputs that an invocation of pool.comp computes in a row.
+_RUN = 4
 
 
 @dataclass(frozen=True)
@@ -400,9 +469,9 @@ class _Pool(_FirstPass):
         return segments_touched(low, high, (), self.limits.segment_elements(self.source))
 
     def iterations(self, size: Sequence[int]) -> int:
-        """Loop iterations of an invocation for the outputs of a word, at most (pool.comp)."""
+        """Loop iterations of an invocation for a run of outputs, at most (pool.comp)."""
         depth, height, width = size
-        return 1 + max(1, 32 // self.source.data_type.bits) * (4 + depth * (1 + height * (1 + width)))
+        return 4 + _RUN * (6 + depth * (1 + height * (1 + width)))
 
     @cached_property
     def window(self) -> tuple[int, ...]:
@@ -421,9 +490,9 @@ class _Pool(_FirstPass):
         return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
 
     def furthest(self, begin: int) -> int:
-        words = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.window))
+        outputs = _RUN * self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.window))
         together = self.planes.size * math.prod(self.desc.output_tensor.sizes[2:])
-        return min(begin + max(words // _GRANULE, 1) * _GRANULE, (begin // together + 1) * together)
+        return min(begin + max(outputs // _GRANULE, 1) * _GRANULE, (begin // together + 1) * together)
 
     def pieces(self, begin: int, end: int) -> Sequence[_Window]:
         sizes = self.spatial(self.desc.window_size, 1)
@@ -445,7 +514,6 @@ class _Pool(_FirstPass):
             window_stride=self.spatial(desc.strides, 1),
             window_offset=tuple(k * d for k, d in zip(piece.offset, dilation, strict=True)),
             start_padding=self.spatial(desc.start_padding, 0),
-            dilation=dilation,
             first_output=begin,
             output_count=end - begin,
             **self.source_push(piece.segment, shift=batch - plane * self.planes.stride),
@@ -457,7 +525,14 @@ class _Pool(_FirstPass):
             self.target_binding(begin, indices, "indices_base", record),
             self.target_binding(begin, 0, "values_base", record),
         )
-        return Dispatch(self.first_kernel("pool", record, segmented=True), push, bindings)
+        small = record is None and math.prod(piece.size) <= _LARGEST_UNROLLED_WINDOW
+        window = piece.size if small else (0, 0, 0)
+        constants = {
+            f"{name}_{dimension}": value
+            for name, values in (("window", window), ("dilation", dilation))
+            for dimension, value in zip(("depth", "height", "width"), values, strict=True)
+        }
+        return Dispatch(self.first_kernel("pool", record, segmented=True, **constants), push, bindings)
 
 
 _first_pass.register(MaxPooling2OperatorDesc, _Pool)

@@ -65,6 +65,14 @@ class Constants:
     records: bool = False
     index_words: int = 0
     values: bool = False
+    aligned: bool = False
+    short: bool = False
+    window_depth: int = 0
+    window_height: int = 0
+    window_width: int = 0
+    dilation_depth: int = 1
+    dilation_height: int = 1
+    dilation_width: int = 1
 
 
 @dataclass(frozen=True)

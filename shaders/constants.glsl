@@ -8,5 +8,13 @@ layout(constant_id = 4) const bool SEGMENTED = false;  // elements outside the b
 layout(constant_id = 5) const bool RECORDS = false;  // write records for combine.comp, not the outputs
 layout(constant_id = 6) const uint INDEX_WORDS = 1;  // of an index output; 0 writes none
 layout(constant_id = 7) const bool VALUES = false;   // write the elements themselves
+layout(constant_id = 8) const bool ALIGNED = false;  // blocks of 16 bytes begin at multiples of 16 bytes
+layout(constant_id = 9) const bool SHORT = false;    // an output has so few elements that chunks of blocks do not pay
+layout(constant_id = 10) const uint WINDOW_DEPTH = 0;  // of a window small enough to unroll, else 0
+layout(constant_id = 11) const uint WINDOW_HEIGHT = 0;
+layout(constant_id = 12) const uint WINDOW_WIDTH = 0;
+layout(constant_id = 13) const uint DILATION_DEPTH = 1;
+layout(constant_id = 14) const uint DILATION_HEIGHT = 1;
+layout(constant_id = 15) const uint DILATION_WIDTH = 1;
 
 const uint UINT = 0, INT = 1, FLOAT = 2;

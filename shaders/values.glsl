@@ -16,7 +16,8 @@ Bits order_key(Bits bits)
     return MINIMUM ? ~key : key;
 }
 
-bool is_above(Bits a, Bits b) { return a.y > b.y || (a.y == b.y && a.x > b.x); }
+// Without the branches of || and &&: SwiftShader compiles a nest of those for a minute.
+bool is_above(Bits a, Bits b) { return (a.y == b.y ? a.x : a.y) > (a.y == b.y ? b.x : b.y); }
 
 #else
 

@@ -400,6 +400,23 @@ BOUNDARIES = [
     for outputs, axis in ((1, 1), (1, 257), (3, 5), (31, 33), (32, 32), (33, 31), (63, 4), (65, 3), (97, 2), (257, 1))
 ]
 
+# Elements that follow each other along the reduced axis, or along the one beside it; whole blocks of 16 bytes, and odd.
+ROWS_AND_COLUMNS = [
+    _arg_case(
+        f"{name}-{data_type.name.lower()}-{direction.name.lower()}", ties, kind, data_type, sizes, [axis], direction
+    )
+    for data_type in (UINT8, INT8, FLOAT16, INT16, FLOAT32, INT32, INT64, UINT64)
+    for name, sizes, axis in (
+        ("rows", (3, 320), 1),
+        ("odd-rows", (2, 267), 1),
+        ("short-rows", (7, 21), 1),
+        ("columns", (6, 32), 0),
+        ("odd-columns", (5, 37), 0),
+        ("planes", (2, 5, 4, 8), 1),
+    )
+    for kind, direction in zip(ARG_KINDS, AxisDirection, strict=True)
+]
+
 SPECIAL_ARGS = [
     _arg_case(
         f"{_name(kind)}-{fill.__name__}-{data_type.name}-{direction.name}".lower().replace("_", "-"),
@@ -563,6 +580,7 @@ CASES = [
     *AXES_OF_RANK_4,
     *AXES_OF_RANK_8,
     *BOUNDARIES,
+    *ROWS_AND_COLUMNS,
     *SPECIAL_ARGS,
     *REDUCTIONS,
     *STRIDED_ARGS,

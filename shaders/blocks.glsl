@@ -1,0 +1,31 @@
+// Elements in blocks of 16 bytes, the widest load there is.
+
+const uint BLOCK = 128 / BITS;  // elements of a block
+
+// The block that begins with element `at` of the buffer; only words that hold elements of it are read.
+uvec4 load_block(uint at)
+{
+    if (ALIGNED)
+        return source_blocks[at / BLOCK];
+#if BITS >= 32
+    at *= WORDS_PER_ELEMENT;
+    return uvec4(source[at], source[at + 1], source[at + 2], source[at + 3]);
+#else
+    uint word = at / ELEMENTS_PER_WORD, shift = at % ELEMENTS_PER_WORD * BITS;
+    uvec4 low = uvec4(source[word], source[word + 1], source[word + 2], source[word + 3]);
+    uint last = source[(at + BLOCK - 1) / ELEMENTS_PER_WORD];
+    return shift == 0 ? low : (low >> shift) | (uvec4(low.yzw, last) << (32 - shift));
+#endif
+}
+
+// Element i of a block.
+Bits element_of(uvec4 block, uint i)
+{
+#if BITS == 64
+    return i == 0 ? block.xy : block.zw;
+#elif BITS == 32
+    return block[i];
+#else
+    return block[i / ELEMENTS_PER_WORD] >> (i % ELEMENTS_PER_WORD * BITS) & MASK;
+#endif
+}
