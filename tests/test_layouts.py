@@ -31,12 +31,14 @@ from tests.cases import (
 
 
 def laid_out(array, tensor: TensorDesc, buffer):
-    """The buffer after the elements of an array were written where a tensor has them, one by one."""
-    buffer = buffer.copy()
+    """The buffer after the elements of an array were written where a tensor has them."""
     size = tensor.data_type.bits // 8
-    for coordinates, word in zip(np.ndindex(array.shape), array.reshape(-1), strict=True):
-        at = size * sum(i * stride for i, stride in zip(coordinates, tensor.element_strides, strict=True))
-        buffer[at : at + size] = np.frombuffer(word.tobytes(), np.uint8)
+    places = sum(
+        (np.arange(n) * stride).reshape(-1, *[1] * (tensor.rank - 1 - dim))
+        for dim, (n, stride) in enumerate(zip(tensor.sizes, tensor.element_strides, strict=True))
+    )
+    buffer = buffer.copy()
+    buffer[places.reshape(-1, 1) * size + np.arange(size)] = np.frombuffer(array.tobytes(), np.uint8).reshape(-1, size)
     return buffer
 
 

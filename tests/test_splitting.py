@@ -52,7 +52,7 @@ def test_axis_that_ends_around_a_segment(lowered, data_type):
 
 @pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
 def test_first_and_middle_axis_over_segments(lowered, data_type):
-    for sizes, axes in (((40, 37), [0]), ((5, 40, 9), [1]), ((7, 11, 13), [0, 2]), ((130, 3), [0])):
+    for sizes, axes in (((20, 37), [0]), ((3, 40, 5), [1]), ((5, 11, 7), [0, 2]), ((130, 3), [0])):
         check(lowered, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, DECREASING))
         check(lowered, arg_desc(ArgminOperatorDesc, data_type, sizes, axes))
 
@@ -92,11 +92,10 @@ def test_broadcast_input_over_segments(lowered):
         check(lowered, arg_desc(ArgmaxOperatorDesc, INT32, (90, 100), [1], strides=strides), distinct)
 
 
-@pytest.mark.parametrize("indices", [None, UINT32, UINT64])
 @pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
-def test_windows_over_segments(lowered, data_type, indices):
+def test_windows_over_segments(lowered, data_type):
     segment = 256 * 8 // data_type.bits
-    for width in (segment - 1, segment, segment + 1):
+    for width, indices in zip((segment - 1, segment, segment + 1), (UINT32, None, UINT64), strict=True):
         check(lowered, pool_desc(data_type, (1, 2, 3, width), (2, 3), (1, 2), (1, 0), (0, 1), indices=indices))
 
 
@@ -255,7 +254,7 @@ def test_tensor_over_128_mib_along_its_last_axis(device):
 
 @only_lavapipe
 def test_tensor_over_128_mib_along_its_first_axis_to_outputs_over_128_mib(device):
-    x = np.zeros((4, 36_000_000), np.uint8)
+    x = np.zeros((4, 33_600_000), np.uint8)
     for row in range(4):
         x[row, row::4] = 1
     indices = argmax(x, 0, device=device)

@@ -244,7 +244,7 @@ by_small_type = pytest.mark.parametrize(
 @by_direction
 def test_all_values_as_one_axis(any_device, data_type, kind, direction):
     x = np.random.default_rng(1).permutation(all_values(data_type))
-    for row in (x, x[~np.isnan(x)], x[~np.isinf(x) & ~np.isnan(x)]):
+    for row in (x, x[~np.isnan(x)], x[np.isfinite(x)]) if data_type is FLOAT16 else (x,):
         verify(arg_desc(kind, data_type, row.shape, [0], direction), row, device=any_device)
 
 

@@ -27,14 +27,13 @@ def pool_all(device, data_type, sizes, window, combinations, fill=distinct, **op
     count = 0
     for combination in combinations:
         strides, start, end, dilations = zip(*combination, strict=True)
-        descs = {pool_desc(data_type, sizes, window, strides, start, end, dilations, **options)}
-        # The last window may lie in the end padding only: then there is no rounding up.
-        last = [
-            n * s - a < size
-            for n, s, a, size in zip(next(iter(descs)).output_tensor.sizes[2:], strides, start, sizes[2:], strict=True)
-        ]
-        if all(last):
-            descs.add(pool_desc(data_type, sizes, window, strides, start, end, dilations, ceil=True, **options))
+        window_fields = window, strides, start, end, dilations
+        floor = pool_desc(data_type, sizes, *window_fields, **options)
+        descs = {floor}
+        # Rounding up adds a window, unless that lies wholly in the padding.
+        added = zip(floor.output_tensor.sizes[2:], strides, start, sizes[2:], strict=True)
+        if all(n * stride - padding < size for n, stride, padding, size in added):
+            descs.add(pool_desc(data_type, sizes, *window_fields, ceil=True, **options))
         for desc in descs:
             verify(desc, x, device=device)
         count += len(descs)
@@ -51,7 +50,7 @@ def test_every_combination_in_two_dimensions(device, height, dilation):
 def test_every_combination_of_one_dimension_with_lowered_limits(lowered):
     combinations = [(row, (1, 0, 0, 1)) for row in DIMENSIONS] + [((1, 0, 0, 1), row) for row in DIMENSIONS]
     pool_all(lowered, UINT8, (1, 2, 11, 13), (3, 3), combinations, ties)
-    pool_all(lowered, INT16, (2, 1, 11, 13), (3, 2), combinations, indices=UINT64)
+    pool_all(lowered, INT16, (2, 1, 11, 13), (3, 3), combinations, indices=UINT64)
 
 
 @pytest.mark.parametrize("window", [(1, 1), (1, 4), (4, 1), (2, 3), (5, 5), (7, 2)], ids=str)
@@ -67,24 +66,24 @@ def test_windows_of_any_shape(any_device, window):
 
 def test_sampled_combinations_in_three_dimensions(any_device):
     every = list(itertools.product(DIMENSIONS, repeat=3))
-    pool_all(any_device, INT16, (1, 2, 7, 9, 8), (3, 2, 3), random.Random(3).sample(every, 40), indices=UINT64)
+    pool_all(any_device, INT16, (1, 2, 7, 9, 8), (3, 3, 3), random.Random(3).sample(every, 40), indices=UINT64)
 
 
 def test_equal_combination_in_all_three_dimensions(device):
     pool_all(device, FLOAT32, (1, 1, 7, 8, 9), (3, 3, 3), [(row,) * 3 for row in DIMENSIONS])
 
 
-@pytest.mark.parametrize("size", range(1, 12))
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 def test_every_stride_padding_and_dilation_of_a_row(device, size):
     """Rows from one element on, dilations larger than the row included, wherever every window holds input."""
     count = 0
-    for window, stride, start, dilation in itertools.product((2, 3), STRIDES, range(6), (1, 2, 4, 7)):
+    for window, stride, start, dilation in itertools.product((2, 3), STRIDES, (0, 1, 2, 5), (1, 2, 4, 7)):
         extent = 1 + (window - 1) * dilation
-        for end in (0, 2, extent - 1):
+        for end in (0, extent - 1):
             rest = size + start + end - extent
             begins = [o * stride - start for o in range(rest // stride + 1)]
             if rest >= 0 and all(any(0 <= b + k * dilation < size for k in range(window)) for b in begins):
                 desc = pool_desc(INT16, (1, 1, 1, size), (1, window), (1, stride), (0, start), (0, end), (1, dilation))
                 verify(desc, images(INT16, (1, 1, 1, size)), device=device)
                 count += 1
-    assert count >= 30
+    assert count >= 25
