@@ -12,7 +12,7 @@ ARGS ?=
 export PYTHON NUMPY
 bin = $(VENV)/bin
 
-.PHONY: help demo test test-numpy1 pytest lint bench clean
+.PHONY: help demo test test-numpy1 pytest lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -37,10 +37,6 @@ lint: ## ruff and mypy
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy --strict dmlgpu
-
-bench: ## run the benchmarks
-	@sh .ci/setup $(VENV) demo
-	$(bin)/python -m benchmarks $(ARGS)
 
 clean: ## remove all that was made but the kept wheels in .cache
 	rm -rf .venv* build dist dmlgpu/spirv .hypothesis .mypy_cache .pytest_cache .ruff_cache
