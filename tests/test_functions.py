@@ -15,6 +15,16 @@ X = np.array(ROWS, np.float32)
 IMAGE = np.random.default_rng(0).permutation(2 * 3 * 7 * 9).reshape(2, 3, 7, 9).astype(np.float32)
 
 
+class Exported:
+    """Offers X by DLPack, and in no other way."""
+
+    def __dlpack__(self, **arguments):
+        return X.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return X.__dlpack_device__()
+
+
 VIEWABLE = {
     "ndarray": X,
     "subclass": np.ma.masked_array(X),
@@ -26,7 +36,7 @@ VIEWABLE = {
     "array": SimpleNamespace(__array__=lambda dtype=None, copy=None: X),
     "array interface": SimpleNamespace(__array_interface__=X.__array_interface__),
     "array struct": SimpleNamespace(__array_struct__=X.__array_struct__),
-    "dlpack": SimpleNamespace(__dlpack__=X.__dlpack__, __dlpack_device__=X.__dlpack_device__),
+    "dlpack": Exported(),
 }
 
 
