@@ -7,7 +7,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -16,8 +16,8 @@ import numpy as np
 from dmlgpu.comparison import check_outputs
 from dmlgpu.drivers import DeviceInfo, select
 from dmlgpu.dtypes import DataType
-from dmlgpu.errors import DescriptorError, DeviceError
-from dmlgpu.kompute import Kompute, KpBuffer
+from dmlgpu.errors import DescriptorError, DeviceError, OutOfMemoryError
+from dmlgpu.kompute import RECORDED_STEPS, RELAY_BYTES, Kompute, KpBuffer, Step
 from dmlgpu.lowering import lower
 from dmlgpu.memory import ALIGNMENT, Allocator, Slice
 from dmlgpu.operators import OperatorDesc
@@ -27,15 +27,23 @@ from dmlgpu.words import Array, Bytes, as_array, check, elements, write
 
 # kp counts the bytes of a buffer in 32 bits.
 _KP_MAX_BYTES = (1 << 32) - ALIGNMENT
-# Where the host sees device memory, small tensors share buffers of this size: a pipeline is bound to buffers, so
-# tensors in the same buffer share pipelines.
-_CHUNK_BYTES = 4 << 20
+# A pipeline is bound to buffers, and making one takes 50 to 250 ms: tensors that share a buffer share pipelines. On a
+# CPU driver memory that nobody writes to costs nothing (see kompute.py) but 1 ms for each MiB when a buffer is made:
+# buffers have room for many tensors there, and each has more than the last. On a GPU that shares the host's memory the
+# room left over is less than 1 MiB. Elsewhere each tensor has a buffer of its own, as Kompute moves whole buffers
+# between host and device; tensors of like sizes take the same one, one after the other.
+_CPU_STEP, _CPU_GROWTH, _CPU_MOST = 24 << 20, 4, 96 << 20
+_SHARED_STEP = 1 << 20
+_OWN_STEP = RELAY_BYTES
+# Workgroups of every dispatch. A GPU needs many to be busy. On a CPU driver a group runs on one core, and every idle
+# group costs time: with two cores, ARGMAX of (8, 100) takes 85 us with 8 groups and 160 with 64 on lavapipe, 250 and
+# 1300 on SwiftShader. ARGMAX of (4096, 1024) and pooling are as fast with 8 groups as with 64.
+_CPU_GROUPS_PER_CORE = 4
+_GPU_GROUPS = 4096
 # Compiled operators that a device remembers.
 _OPERATORS = 256
-# Recorded submissions that an operator remembers, one for every set of places its tensors were found at; plans of
-# more dispatches than this are recorded anew each time.
-_RECORDINGS = 8
-_RECORDED_DISPATCHES = 64
+# Sets of places where an operator finds its tensors, and remembers what it does there.
+_PLACES = 8
 
 
 class Device:
@@ -55,20 +63,29 @@ class Device:
         self.info: DeviceInfo = info
         self.limits: Limits = device_limits(info) if limits is None else limits
         self._kompute = Kompute(info)
-        # Empty buffers are kept for later calls up to an eighth of the heap that the host sees.
-        self._kept_bytes = info.heaps[info.host_heap] // 8
-        self._memory: Allocator[KpBuffer] = Allocator(
-            self._kompute.create_buffer,
-            self._kompute.destroy_buffer,
-            chunk=min(_CHUNK_BYTES, device_limits(info).segment_bytes) if info.unified else 0,
-            keep=self._kept_bytes,
-        )
+        self._memory = _tensor_memory(info, self._kompute)
+        self._relays = self._memory
+        if info.unified:
+            self._relays = Allocator(
+                self._kompute.create_relay,
+                self._kompute.destroy_buffer,
+                shared=False,
+                step=RELAY_BYTES,
+                most=RELAY_BYTES,
+                keep=4 * RELAY_BYTES,
+            )
+        self._keep = self._memory.keep
         self._operators: OrderedDict[OperatorDesc, CompiledOperator] = OrderedDict()
+        self._compiled: weakref.WeakSet[CompiledOperator] = weakref.WeakSet()
+        self._batches = 0
+        self._pending: list[Step] = []
+        self._held: list[_Segments] = []
 
     def compile(self, desc: OperatorDesc) -> CompiledOperator:
         """An operator for this device: planned and its pipelines built now, called many times.
 
-        Operators are remembered: compiling an equal descriptor again returns the same one.
+        Operators are remembered: compiling an equal descriptor again returns the same one. Those alive share the
+        buffers that calls with arrays need, which are kept: as many bytes as the largest of them needs.
 
         Args:
             desc: any operator descriptor.
@@ -76,6 +93,16 @@ class Device:
         Raises:
             OutOfMemoryError: its tensors do not fit the device.
         """
+        with self._kompute.lock:
+            operator = self._operator(desc)
+            if operator not in self._compiled:
+                operator._prepare()
+                self._compiled.add(operator)
+                self._memory.keep = max(self._memory.keep, operator._buffer_bytes)
+            return operator
+
+    def _operator(self, desc: OperatorDesc) -> CompiledOperator:
+        """A remembered operator, or one that was only planned."""
         if not isinstance(desc, OperatorDesc):
             raise TypeError(f"{desc!r} is not an operator descriptor")
         with self._kompute.lock:
@@ -85,6 +112,94 @@ class Device:
             if len(self._operators) > _OPERATORS:
                 self._operators.popitem(last=False)
             return operator
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """A block whose calls with device tensors are submitted together.
+
+        They are computed at the end of the block, also where an exception ends it, or before that where memory or the
+        count of them makes it necessary. Reading a tensor in the block is safe: it has all calls so far computed. So
+        are calls from other threads; they join the batch. Blocks may be nested; the outermost counts.
+
+        Calls that depend on each other share a submission only on devices whose memory the host does not see, and
+        where the tensors between them have at most 64 KiB: no other barrier is to be had from Kompute. Otherwise they
+        are submitted one after the other, as without a batch.
+
+        Raises:
+            DeviceError: the device is closed.
+        """
+        with self._kompute.lock:
+            self._kompute.check_usable()
+            self._batches += 1
+        try:
+            yield
+        finally:
+            with self._kompute.lock:
+                self._batches -= 1
+                if not self._batches:
+                    self._submit_pending()
+
+    def _submit(self, steps: tuple[Step, ...], held: Iterable[_Segments]) -> None:
+        """Runs steps now, or in a batch later; what they need is held until then."""
+        if not self._batches:
+            self._kompute.submit(steps)
+            return
+        self._pending += steps
+        self._held += held
+        if len(self._pending) >= RECORDED_STEPS:
+            self._submit_pending()
+
+    def _submit_pending(self) -> None:
+        if self._pending:
+            steps, held = tuple(self._pending), self._held
+            self._pending, self._held = [], []
+            self._kompute.check_usable()
+            self._kompute.submit(steps)
+            del held
+
+    def _allocate(self, memory: Allocator[KpBuffer], sizes: Iterable[int]) -> _Segments:
+        segments = _Segments(memory)
+        for size in sizes:
+            try:
+                segments.slices.append(memory.allocate(size))
+            except OutOfMemoryError:
+                if not self._pending:
+                    raise
+                self._submit_pending()
+                segments.slices.append(memory.allocate(size))
+        return segments
+
+    def cache_info(self) -> CacheInfo:
+        """What is kept for calls to come.
+
+        Raises:
+            DeviceError: the device is closed.
+        """
+        with self._kompute.lock:
+            self._kompute.check_usable()
+            memories = {self._memory, self._relays}
+            return CacheInfo(
+                operators=len(self._operators),
+                pipelines=self._kompute.pipeline_count,
+                buffer_bytes=sum(memory.empty_bytes for memory in memories),
+                buffer_bytes_limit=sum(memory.keep for memory in memories),
+            )
+
+    def clear_cache(self) -> None:
+        """Frees all that is kept for calls to come. Tensors stay, and operators work: what they need is made anew.
+
+        Raises:
+            DeviceError: the device is closed.
+        """
+        with self._kompute.lock:
+            self._kompute.check_usable()
+            self._submit_pending()
+            self._operators.clear()
+            self._kompute.forget()
+            self._memory.keep = max([self._keep, *(operator._buffer_bytes for operator in self._compiled)])
+            for memory in (self._memory, self._relays):
+                memory.collect()
+                memory.trim(0)
 
     def tensor(self, x: Any, desc: TensorDesc | None = None) -> DeviceTensor:
         """A tensor in the device's memory with the elements of an array.
@@ -101,7 +216,7 @@ class Device:
         if desc is None:
             desc = TensorDesc(DataType.of(array.dtype), array.shape)
         tensor = DeviceTensor(self, desc)
-        tensor._upload(array, "TensorDesc")
+        tensor._write(array, "TensorDesc")
         return tensor
 
     def tensor_from_bytes(self, buffer: Any, desc: TensorDesc) -> DeviceTensor:
@@ -125,8 +240,14 @@ class Device:
         return tensor
 
     def close(self) -> None:
-        """Frees the device; its tensors and operators raise DeviceError from now on. A second call does nothing."""
-        self._kompute.close()
+        """Frees the device; its tensors and operators raise DeviceError from now on. A second call does nothing.
+
+        Calls that a batch has not submitted are never computed.
+        """
+        with self._kompute.lock:
+            self._pending.clear()
+            self._held.clear()
+            self._kompute.close()
 
     def __enter__(self) -> Device:
         return self
@@ -146,9 +267,57 @@ def device_limits(info: DeviceInfo) -> Limits:
     return Limits(
         segment_bytes=largest // ALIGNMENT * ALIGNMENT,
         group_size=min(64, info.max_group_size),
-        # Idle groups cost a CPU driver time; a GPU needs many to be busy.
-        group_count=min(64 if info.type == "cpu" else 4096, info.max_group_count),
+        group_count=min(_CPU_GROUPS_PER_CORE * _cores() if info.type == "cpu" else _GPU_GROUPS, info.max_group_count),
     )
+
+
+def _cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _tensor_memory(info: DeviceInfo, kompute: Kompute) -> Allocator[KpBuffer]:
+    heap, largest = info.heaps[info.host_heap], device_limits(info).segment_bytes
+    step, growth, most = _SHARED_STEP if info.unified else _OWN_STEP, 0, largest
+    if info.unified and info.type == "cpu":
+        step, growth, most = min(_CPU_STEP, heap // 16), _CPU_GROWTH, min(_CPU_MOST, heap // 16, largest)
+    return Allocator(
+        kompute.create_buffer,
+        kompute.destroy_buffer,
+        shared=info.unified,
+        step=step,
+        growth=growth,
+        most=most,
+        keep=heap // 8,
+    )
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """What a device keeps for calls to come."""
+
+    operators: int
+    """Operators that are remembered, 256 at most: plans, in the host's memory."""
+    pipelines: int
+    """Pipelines, 256 at most, in the driver's memory: up to 1 MiB each on lavapipe, and 0.3 MiB on SwiftShader."""
+    buffer_bytes: int
+    """Bytes of the device's memory in buffers that no tensor is in; on CPU drivers part of them may never have been
+    written to, and takes no memory."""
+    buffer_bytes_limit: int
+    """The most that `buffer_bytes` can be between calls: an eighth of the memory heap that the host sees, or the
+    buffers that the largest operator of `Device.compile` needs."""
+
+
+class _Segments:
+    """Slices of buffers, which go back to their allocator when this is dropped."""
+
+    def __init__(self, memory: Allocator[KpBuffer]) -> None:
+        self.memory = memory
+        self.slices: list[Slice[KpBuffer]] = []
+
+    def __del__(self) -> None:
+        for part in self.slices:
+            self.memory.release(part)
 
 
 class DeviceTensor:
@@ -164,11 +333,7 @@ class DeviceTensor:
         self.desc = desc
         with device._kompute.lock:
             device._kompute.check_usable()
-            self._segments: list[Slice[KpBuffer]] = []
-            # The finalizer holds the list, so that an allocation that fails half-way is given back too.
-            self._finalizer = weakref.finalize(self, _release, device._memory, self._segments)
-            for size in device.limits.segments(desc):
-                self._segments.append(device._memory.allocate(size))
+            self._segments = device._allocate(device._memory, device.limits.segments(desc))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -176,56 +341,68 @@ class DeviceTensor:
         return self.desc.sizes
 
     def numpy(self) -> Array:
-        """The elements, as a packed array of its own."""
-        with self._views(download=True) as views:
+        """The elements, as a packed array of its own.
+
+        Raises:
+            DeviceError: the device is closed.
+        """
+        with self.device._kompute.lock:
+            views = self._download()
             memory = views[0] if len(views) == 1 else np.concatenate(views)
             packed: Array = elements(self.desc, memory).copy()
         return packed
 
     def bytes(self) -> Bytes:
-        """The whole buffer, gaps included: `desc.size_in_bytes` bytes."""
-        with self._views(download=True) as views:
-            memory: Bytes = np.concatenate(views)
+        """The whole buffer, gaps included: `desc.size_in_bytes` bytes.
+
+        Raises:
+            DeviceError: the device is closed.
+        """
+        with self.device._kompute.lock:
+            memory: Bytes = np.concatenate(self._download())
         return memory[: self.desc.size_in_bytes]
 
-    def _upload(self, x: Array, field: str) -> None:
+    def _write(self, x: Array, field: str) -> None:
         """Writes the elements; what lies between them is left as it is only in a tensor of one segment."""
         check(self.desc, field, x)
-        if len(self._segments) > 1:
+        if len(self._segments.slices) > 1:
             memory = np.zeros(self.desc.size_in_bytes, np.uint8)
             write(self.desc, field, x, memory)
             self._write_bytes(memory)
-        else:
-            with self._views(upload=True) as (view,):
-                write(self.desc, field, x, view)
+            return
+        with self.device._kompute.lock:
+            (view,) = self._views()
+            write(self.desc, field, x, view)
+            self._upload()
 
     def _write_bytes(self, memory: Bytes) -> None:
-        with self._views(upload=True) as views:
+        with self.device._kompute.lock:
             begin = 0
-            for view in views:
+            for view in self._views():
                 part = memory[begin : begin + view.size]
                 view[: part.size] = part
                 begin += view.size
+            self._upload()
 
-    @contextmanager
-    def _views(self, *, download: bool = False, upload: bool = False) -> Iterator[list[Bytes]]:
-        """The bytes of every segment as the host sees them; written ones are uploaded at the end."""
-        kompute = self.device._kompute
-        with kompute.lock:
-            kompute.check_usable()
-            for part in self._segments if download else ():
-                kompute.download(part.buffer.handle)
-            yield [part.buffer.handle.view[part.offset : part.offset + part.size] for part in self._segments]
-            for part in self._segments if upload else ():
-                kompute.upload(part.buffer.handle)
+    def _views(self) -> list[Bytes]:
+        """The bytes of every segment as the host sees them."""
+        self.device._kompute.check_usable()
+        return [part.buffer.handle.view[part.offset : part.offset + part.size] for part in self._segments.slices]
+
+    def _upload(self) -> None:
+        for part in self._segments.slices:
+            self.device._kompute.upload(part.buffer.handle)
+
+    def _download(self) -> list[Bytes]:
+        """The bytes of every segment, all that was called computed."""
+        views = self._views()
+        self.device._submit_pending()
+        for part in self._segments.slices:
+            self.device._kompute.download(part.buffer.handle)
+        return views
 
     def __repr__(self) -> str:
         return f"<dmlgpu.DeviceTensor {self.desc} on {self.device.info.name}>"
-
-
-def _release(memory: Allocator[KpBuffer], segments: list[Slice[KpBuffer]]) -> None:
-    for part in segments:
-        memory.release(part)
 
 
 # The segments of every tensor, by its role.
@@ -245,12 +422,21 @@ class CompiledOperator:
         self.device = device
         self.desc = desc
         self.plan = lower(desc, device.limits)
-        self._recordings: OrderedDict[tuple[Any, ...], list[Any]] = OrderedDict()
-        needed = sum(desc.size_in_bytes for desc in (*self.desc.inputs, *self.desc.outputs)) + self.plan.records_bytes
+        self._steps: OrderedDict[tuple[Any, ...], tuple[Step, ...]] = OrderedDict()
+        self._buffer_bytes = 0
+        needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs)) + self.plan.records_bytes
         device._kompute.check_fits(needed)
-        if needed <= device._kept_bytes:
-            # Pipelines are bound to buffers: these are the ones that the tensors of a first call will be given.
-            self._run([DeviceTensor(device, desc) for desc in self.desc.inputs], self._new_targets(), submit=False)
+
+    def _prepare(self) -> None:
+        """Makes the buffers that a first call with arrays is given, and the pipelines, which are bound to them."""
+        tensors = [DeviceTensor(self.device, desc) for desc in (*self.desc.inputs, *self.desc.outputs)]
+        count = len(self.desc.inputs)
+        records = self._records()
+        if len(self.plan.dispatches) <= RECORDED_STEPS:
+            self.device._kompute.prepare(self._recall(tensors[:count], tensors[count:], records))
+        segments = [*(tensor._segments for tensor in tensors), records]
+        buffers = {part.buffer for owned in segments if owned.memory is self.device._memory for part in owned.slices}
+        self._buffer_bytes = sum(buffer.size for buffer in buffers)
 
     def __call__(self, *inputs: Any, out: DeviceTensor | Sequence[DeviceTensor] | None = None) -> Any:
         """Runs the operator.
@@ -291,7 +477,7 @@ class CompiledOperator:
             self._check_tensor(x, field)
             return x
         tensor = DeviceTensor(self.device, getattr(self.desc, field))
-        tensor._upload(as_array(x), f"{type(self.desc).__name__}.{field}")
+        tensor._write(as_array(x), f"{type(self.desc).__name__}.{field}")
         return tensor
 
     def _new_targets(self) -> list[DeviceTensor]:
@@ -319,47 +505,52 @@ class CompiledOperator:
                 f"{type(self.desc).__name__}.{field}: the operator is compiled for {desc}, the tensor is {given}"
             )
 
-    def _run(self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], submit: bool = True) -> None:
-        """Records the dispatches for these tensors, if they were not before, and submits them."""
-        memory = self.device._memory
-        records = [memory.allocate(self.plan.records_bytes)] if self.plan.records_bytes else []
+    def _run(self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor]) -> None:
+        records = self._records()
+        held = (*(tensor._segments for tensor in (*sources, *targets)), records)
+        self.device._submit(self._recall(sources, targets, records), held)
+
+    def _records(self) -> _Segments:
+        """Memory for the records of a call."""
+        size = self.plan.records_bytes
+        memory = self.device._relays if size <= RELAY_BYTES else self.device._memory
+        return self.device._allocate(memory, (size,) if size else ())
+
+    def _recall(
+        self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], records: _Segments
+    ) -> tuple[Step, ...]:
+        """What to do for tensors at these places, from before if they were there before."""
         places = {
-            Role.INPUT: [tensor._segments for tensor in sources],
-            Role.OUTPUT: [tensor._segments for tensor in targets],
-            Role.RECORDS: [records],
+            Role.INPUT: [tensor._segments.slices for tensor in sources],
+            Role.OUTPUT: [tensor._segments.slices for tensor in targets],
+            Role.RECORDS: [records.slices],
         }
-        try:
-            submissions: Iterable[Any]
-            if len(self.plan.dispatches) <= _RECORDED_DISPATCHES:
-                submissions = self._recorded(places)
-            else:
-                submissions = (self._record(dispatch, places) for dispatch in self.plan.dispatches)
-            # A submission of its own for each dispatch: the next one may read what it wrote.
-            for sequence in submissions if submit else ():
-                sequence.eval()
-        finally:
-            _release(memory, records)
+        key = tuple((s.buffer, s.offset) for tensors in places.values() for slices in tensors for s in slices)
+        steps = self._steps.pop(key, None) or tuple(self._step(dispatch, places) for dispatch in self.plan.dispatches)
+        if len(steps) <= RECORDED_STEPS:
+            self._steps[key] = steps
+        if len(self._steps) > _PLACES:
+            self._steps.popitem(last=False)
+        return steps
 
-    def _recorded(self, places: Places) -> list[Any]:
-        """The submissions for tensors at these places, from before if there were any."""
-        key = tuple((s.buffer, s.offset) for tensors in places.values() for segments in tensors for s in segments)
-        recording = self._recordings.pop(key, None)
-        if recording is None:
-            recording = [self._record(dispatch, places) for dispatch in self.plan.dispatches]
-        self._recordings[key] = recording
-        if len(self._recordings) > _RECORDINGS:
-            self._recordings.popitem(last=False)
-        return recording
-
-    def _record(self, dispatch: Dispatch, places: Places) -> Any:
+    def _step(self, dispatch: Dispatch, places: Places) -> Step:
         slices = [places[b.role][b.tensor][b.segment] for b in dispatch.bindings]
         bases = {
             b.base: (getattr(dispatch.push, b.base) + s.offset * 8 // b.unit_bits) % (1 << 32)
             for b, s in zip(dispatch.bindings, slices, strict=True)
         }
-        buffers = [s.buffer.handle for s in slices]
-        push = replace(dispatch.push, **bases)
-        return self.device._kompute.record(dispatch.kernel, self.device.limits, buffers, push.words())
+        # The second of two passes writes outputs and reads records, the first one writes records.
+        roles = [b.role for b in dispatch.bindings]
+        written = Role.OUTPUT if Role.OUTPUT in roles else Role.RECORDS
+        at = [(role, (s.buffer.handle, s.offset)) for role, s in zip(roles, slices, strict=True)]
+        return self.device._kompute.step(
+            dispatch.kernel,
+            self.device.limits.group_count,
+            tuple(s.buffer.handle for s in slices),
+            replace(dispatch.push, **bases).words(),
+            reads=(place for role, place in at if role is not written),
+            writes=(place for role, place in at if role is written),
+        )
 
     def __repr__(self) -> str:
         return f"<dmlgpu.CompiledOperator {self.desc} on {self.device.info.name}>"

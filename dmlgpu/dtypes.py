@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,12 @@ class DataType(_Enum):
     UINT4 = 12
     INT4 = 13
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Bits of one element; 0 for UNKNOWN."""
         return 0 if self is DataType.UNKNOWN else int(self.name.lstrip("FLOATUIN"))
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy type of an element, in native byte order.
 

@@ -164,7 +164,7 @@ def verify(desc: OperatorDesc, *inputs: Any, device: Device | None = None) -> An
     Raises:
         VerificationError: with the first differing coordinates, both values and the plan.
     """
-    return (device or default_device()).compile(desc)._call(inputs, None, verified=True)
+    return (device or default_device())._operator(desc)._call(inputs, None, verified=True)
 
 
 def _arg(
@@ -193,7 +193,7 @@ def _arg(
 
 
 def _run(desc: OperatorDesc, array: Array, device: Device | None) -> Any:
-    return (device or default_device()).compile(desc)(array)
+    return (device or default_device())._operator(desc)(array)
 
 
 def _layout(array: Array) -> TensorDesc:

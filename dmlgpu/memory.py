@@ -1,4 +1,4 @@
-"""Where tensors lie in buffers: a first-fit allocator over any kind of buffer."""
+"""Where tensors lie in buffers: an allocator over any kind of buffer."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ class Buffer(Generic[Handle]):
     size: int
     free: list[tuple[int, int]] = field(default_factory=list)
     """(offset, size) of every free range, by offset; no two touch."""
+    used: int = 0
+    """When a slice of it was last handed out, as a count of slices."""
 
     @property
     def is_empty(self) -> bool:
@@ -48,40 +50,74 @@ class Allocator(Generic[Handle]):
     Args:
         create: makes a buffer of so many bytes, or raises MemoryError.
         destroy: ends one.
-        chunk: bytes of a buffer that slices share; 0 gives every slice a buffer of its own.
+        shared: whether slices share buffers; otherwise each has a buffer of its own.
+        step: buffers are multiples of so many bytes, ...
+        growth: ... and so many times as large as any before them, ...
+        most: ... but made larger than their first slice only up to so many bytes, and where there is memory for it.
         keep: bytes of empty buffers that are kept for later.
     """
 
     def __init__(
-        self, create: Callable[[int], Handle], destroy: Callable[[Handle], None], *, chunk: int, keep: int
+        self,
+        create: Callable[[int], Handle],
+        destroy: Callable[[Handle], None],
+        *,
+        shared: bool,
+        step: int,
+        growth: int = 0,
+        most: int,
+        keep: int,
     ) -> None:
         self._create, self._destroy = create, destroy
-        self._chunk, self._keep = chunk, keep
+        self._shared, self._step, self._growth, self._most = shared, step, growth, most
+        self.keep = keep
+        # By size: a small slice takes the smallest buffer with room, and seldom pins a large one.
         self._buffers: list[Buffer[Handle]] = []
         self._released: deque[Slice[Handle]] = deque()
+        self._allocated = 0
+
+    @property
+    def empty_bytes(self) -> int:
+        """Bytes of the empty buffers."""
+        self.collect()
+        return sum(buffer.size for buffer in self._buffers if buffer.is_empty)
 
     def allocate(self, size: int) -> Slice[Handle]:
-        """A slice of at least `size` bytes; its content is arbitrary."""
+        """A slice of at least `size` bytes; its content is arbitrary.
+
+        Raises:
+            MemoryError: as `create` does; all empty buffers were destroyed before.
+        """
         self.collect()
+        self._allocated += 1
         size = aligned(size)
         for buffer in self._buffers:
-            for i, (offset, room) in enumerate(buffer.free):
-                if size <= room and (self._chunk or (buffer.is_empty and room <= 2 * size)):
-                    rest = [(offset + size, room - size)] if self._chunk and room > size else []
-                    buffer.free[i : i + 1] = rest
-                    return Slice(buffer, offset, size if self._chunk else room)
-        buffer = self._new_buffer(max(size, self._chunk))
-        self._buffers.append(buffer)
-        if buffer.size > size:
-            buffer.free.append((size, buffer.size - size))
-        return Slice(buffer, 0, size)
+            for i, (_, room) in enumerate(buffer.free):
+                if size <= room and (self._shared or room <= max(2 * size, self._step)):
+                    return self._take(buffer, i, size)
+        buffer = self._new_buffer(size)
+        insort(self._buffers, buffer, key=lambda buffer: buffer.size)
+        return self._take(buffer, 0, size)
+
+    def _take(self, buffer: Buffer[Handle], i: int, size: int) -> Slice[Handle]:
+        """The first `size` bytes of a free range; all of it where slices have buffers of their own."""
+        offset, room = buffer.free[i]
+        size = size if self._shared else room
+        buffer.free[i : i + 1] = [(offset + size, room - size)] if room > size else []
+        buffer.used = self._allocated
+        return Slice(buffer, offset, size)
 
     def _new_buffer(self, size: int) -> Buffer[Handle]:
+        largest = self._buffers[-1].size if self._buffers else 0
+        roomy = max(-(-size // self._step) * self._step, self._growth * largest)
         try:
-            return Buffer(self._create(size), size)
+            return self._buffer(max(size, min(roomy, self._most)))
         except MemoryError:
             self.trim(0)
-            return Buffer(self._create(size), size)
+        return self._buffer(size)
+
+    def _buffer(self, size: int) -> Buffer[Handle]:
+        return Buffer(self._create(size), size, [(0, size)])
 
     def release(self, part: Slice[Handle]) -> None:
         """Gives a slice back. May be called from a finalizer at any time: the slice is only queued."""
@@ -89,6 +125,8 @@ class Allocator(Generic[Handle]):
 
     def collect(self) -> None:
         """Takes queued slices back, and destroys empty buffers beyond what is kept."""
+        if not self._released:
+            return
         while self._released:
             part = self._released.popleft()
             free = part.buffer.free
@@ -101,13 +139,13 @@ class Allocator(Generic[Handle]):
                 else:
                     merged.append((offset, size))
             part.buffer.free = merged
-        self.trim(self._keep)
+        self.trim(self.keep)
 
     def trim(self, keep: int) -> None:
-        """Destroys empty buffers, the largest first, until no more than `keep` bytes of them are left."""
-        empty = sorted((buffer for buffer in self._buffers if buffer.is_empty), key=lambda buffer: -buffer.size)
+        """Destroys empty buffers, the longest unused first, until no more than `keep` bytes of them are left."""
+        empty = [buffer for buffer in self._buffers if buffer.is_empty]
         excess = sum(buffer.size for buffer in empty) - keep
-        for buffer in empty:
+        for buffer in sorted(empty, key=lambda buffer: buffer.used):
             if excess <= 0:
                 break
             excess -= buffer.size

@@ -137,7 +137,7 @@ class TensorDesc:
         """Elements, each counted once however they are strided."""
         return math.prod(self.sizes)
 
-    @property
+    @cached_property
     def element_strides(self) -> tuple[int, ...]:
         """The strides in elements, packed ones included."""
         return packed_strides(self.sizes) if self.strides is None else self.strides
@@ -152,7 +152,7 @@ class TensorDesc:
         """The bytes that sizes and strides need: DMLCalcBufferTensorSize, computed without overflow."""
         return -(-self.reach * self.data_type.bits // 32) * 4
 
-    @property
+    @cached_property
     def size_in_bytes(self) -> int:
         """Bytes of the buffer."""
         total = self.total_tensor_size_in_bytes
@@ -163,7 +163,7 @@ class TensorDesc:
         """(size, stride) of the dimensions that have more than one element: equal where elements lie alike."""
         return tuple(pair for pair in zip(self.sizes, self.element_strides, strict=True) if pair[0] > 1)
 
-    @property
+    @cached_property
     def is_packed(self) -> bool:
         """Whether the elements follow each other in row-major order, whatever `strides` spells out."""
         return self.layout == TensorDesc(self.data_type, self.sizes).layout

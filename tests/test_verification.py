@@ -138,6 +138,6 @@ def test_a_wrong_shader_is_found(device, monkeypatch):
     plan = lower(minimum, device.limits)
     operator = dmlgpu.CompiledOperator(device, ARGMAX)
     monkeypatch.setattr(operator, "plan", dmlgpu.plan.Plan(ARGMAX, device.limits, plan.dispatches, plan.records_bytes))
-    operator._recordings.clear()
+    operator._steps.clear()
     with pytest.raises(VerificationError, match=r"3 of 3 elements differ, the first at \(0, 0\)"):
         operator._call((X,), None, verified=True)
