@@ -1,10 +1,10 @@
 """DirectML's axis reductions and windowed pooling, with exact results, on any Vulkan device."""
 
-from dmlgpu.device import CompiledOperator, Device, DeviceTensor
+from dmlgpu.device import CacheInfo, CompiledOperator, Device, DeviceTensor
 from dmlgpu.drivers import DeviceInfo, devices
 from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.errors import DescriptorError, DeviceError, OutOfMemoryError, VerificationError
-from dmlgpu.functional import argmax, argmin, max_pooling, verify
+from dmlgpu.functional import argmax, argmin, cache_info, clear_cache, max_pooling, verify
 from dmlgpu.operators import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
@@ -21,6 +21,7 @@ __all__ = [
     "ArgmaxOperatorDesc",
     "ArgminOperatorDesc",
     "AxisDirection",
+    "CacheInfo",
     "CompiledOperator",
     "DataType",
     "DescriptorError",
@@ -39,6 +40,8 @@ __all__ = [
     "VerificationError",
     "argmax",
     "argmin",
+    "cache_info",
+    "clear_cache",
     "devices",
     "max_pooling",
     "reference",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.device import Device
+from dmlgpu.device import CacheInfo, Device
 from dmlgpu.dtypes import AxisDirection, DataType
 from dmlgpu.errors import DescriptorError
 from dmlgpu.operators import (
@@ -167,6 +167,23 @@ def verify(desc: OperatorDesc, *inputs: Any, device: Device | None = None) -> An
     return (device or default_device())._operator(desc)._call(inputs, None, verified=True)
 
 
+def cache_info(*, device: Device | None = None) -> CacheInfo:
+    """What a device keeps for further calls of the functions, and of its operators.
+
+    Args:
+        device: None: the default device.
+
+    Raises:
+        DeviceError: there is no device, or it is closed.
+    """
+    return (device or default_device()).cache_info()
+
+
+def clear_cache(*, device: Device | None = None) -> None:
+    """Frees what a device keeps for further calls; arguments and errors as of `cache_info`."""
+    (device or default_device()).clear_cache()
+
+
 def _arg(
     kind: type[ArgmaxOperatorDesc | ArgminOperatorDesc],
     x: Any,
@@ -203,7 +220,7 @@ def _layout(array: Array) -> TensorDesc:
     """
     sizes = tuple(max(size, 1) for size in array.shape)
     packed = TensorDesc(DataType.of(array.dtype), sizes)
-    if array.size == 0 or any(stride < 0 or stride % array.itemsize for stride in array.strides):
+    if array.flags.c_contiguous or any(stride < 0 or stride % array.itemsize for stride in array.strides):
         return packed
     as_it_lies = TensorDesc.of(array)
     return as_it_lies if as_it_lies.reach <= packed.element_count else packed

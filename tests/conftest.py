@@ -7,6 +7,7 @@ the Vulkan loader looks. They are separated as in PATH. A driver that is not fou
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import platform
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import dmlgpu
+import dmlgpu.device
 from dmlgpu.plan import Limits
 
 LOADER_FOLDERS = [
@@ -91,6 +93,15 @@ for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY"):
     os.environ.pop(variable, None)
 
 
+# Kompute binds whole buffers, and the validation layer takes all of a binding for read or written. It can tell what
+# depends on what only where no two tensors share a buffer.
+if os.environ.get("DMLGPU_TEST_OWN_BUFFERS"):
+    tensor_memory = dmlgpu.device._tensor_memory
+    dmlgpu.device._tensor_memory = lambda info, kompute: tensor_memory(
+        dataclasses.replace(info, unified=False), kompute
+    )
+
+
 def pytest_report_header() -> list[str]:
     return [f"driver {name}: {manifest or 'NOT FOUND'}" for name, manifest in DRIVERS.items()]
 
@@ -121,6 +132,24 @@ def open_device() -> Iterator[Callable[..., dmlgpu.Device]]:
 def device(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
     """An open device of each driver in turn."""
     return open_device(driver.index)
+
+
+@contextlib.contextmanager
+def opened_as(driver: dmlgpu.DeviceInfo, **changes: object) -> Iterator[dmlgpu.Device]:
+    """A device that is taken for another one, opened."""
+    info = dataclasses.replace(driver, **changes)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("dmlgpu.device.select", lambda wanted: info)
+        device = dmlgpu.Device()
+    with device:
+        yield device
+
+
+@pytest.fixture(scope="session")
+def staged(driver: dmlgpu.DeviceInfo) -> Iterator[dmlgpu.Device]:
+    """The device as if the host did not see its memory: every tensor has a staging copy."""
+    with opened_as(driver, unified=False) as device:
+        yield device
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import gc
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from dmlgpu import (
     TensorDesc,
 )
 from tests.cases import DOCUMENTED, FLOAT32, POOLED_STRIDED, STRIDED_ARGS, UINT8, UINT32, any_bits, arg_desc, pool_desc
+from tests.conftest import opened_as
 from tests.test_layouts import check_all_bytes
 
 ROOT = Path(__file__).parents[1]
@@ -364,9 +364,7 @@ def test_forked_child_gets_a_device_error_and_the_parent_lives(driver):
 @pytest.fixture
 def small_heap(driver):
     """A device whose heaps have 24 MiB."""
-    with Device(driver.index) as device:
-        heaps = (24 << 20,) * len(driver.heaps)
-        device._kompute.info = dataclasses.replace(device._kompute.info, heaps=heaps)
+    with opened_as(driver, heaps=(24 << 20,) * len(driver.heaps)) as device:
         yield device
 
 
@@ -438,28 +436,15 @@ def test_tensors_until_the_heap_is_full(small_heap):
 
 
 def test_as_many_buffers_as_the_driver_allows(driver):
-    with Device(driver.index) as device:
-        kept = [device.tensor(ROWS)]
-        count = device._kompute._buffer_count
-        device._kompute.info = dataclasses.replace(driver, max_memory_allocation_count=2 * count + 2)
-        kept.append(device.tensor(np.zeros(5 << 20, np.uint8)))
-        with pytest.raises(OutOfMemoryError, match=f"allows no more than {count + 1} buffers$"):
-            device.tensor(np.zeros(5 << 20, np.uint8))
-        del kept[1:]
-        device.tensor(np.zeros(5 << 20, np.uint8))
+    with opened_as(driver, unified=False, max_memory_allocation_count=6) as device:
+        tensors = [device.tensor(ROWS) for _ in range(3)]
+        with pytest.raises(OutOfMemoryError, match=r"allows no more than 3 buffers$"):
+            device.tensor(ROWS)
+        del tensors[1:]
+        assert device.tensor(-ROWS).numpy().tolist() == (-ROWS).tolist()
 
 
-# Devices whose memory the host does not see: every tensor has a staging copy. CPU drivers can be used in this way too.
-
-
-@pytest.fixture(scope="module")
-def staged(driver):
-    discrete = dataclasses.replace(driver, unified=False)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("dmlgpu.device.select", lambda wanted: discrete)
-        device = Device()
-    with device:
-        yield device
+# Devices whose memory the host does not see
 
 
 @pytest.mark.parametrize("case", DOCUMENTED, ids=lambda case: case.id)

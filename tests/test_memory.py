@@ -27,8 +27,8 @@ class Buffers:
     def destroy(self, handle: int) -> None:
         del self.sizes[handle]
 
-    def allocator(self, chunk: int = 1024, keep: int = 0) -> Allocator[int]:
-        return Allocator(self.create, self.destroy, chunk=chunk, keep=keep)
+    def allocator(self, step: int = 1024, keep: int = 0, **options) -> Allocator[int]:
+        return Allocator(self.create, self.destroy, step=step, keep=keep, **{"shared": True, "most": 1 << 20} | options)
 
 
 def check_slices(buffers: Buffers, slices: list) -> None:
@@ -49,13 +49,23 @@ OPERATIONS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("chunk", [0, 256, 1024, 4096])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shared": False, "step": 256},
+        {"shared": False, "step": 1024},
+        {"shared": True, "step": 256},
+        {"shared": True, "step": 4096},
+        {"shared": True, "step": 512, "growth": 4, "most": 2048},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("keep", [0, 2048])
 @given(operations=st.lists(OPERATIONS, max_size=60))
 @settings(derandomize=True, max_examples=80, deadline=None)
-def test_slices_never_overlap_and_everything_comes_back(chunk, keep, operations):
+def test_slices_never_overlap_and_everything_comes_back(options, keep, operations):
     buffers = Buffers()
-    allocator = buffers.allocator(chunk, keep)
+    allocator = buffers.allocator(keep=keep, **options)
     slices = []
     for operation, number in operations:
         if operation == "allocate":
@@ -71,7 +81,7 @@ def test_slices_never_overlap_and_everything_comes_back(chunk, keep, operations)
     for part in slices:
         allocator.release(part)
     allocator.collect()
-    assert sum(buffers.sizes.values()) <= keep
+    assert sum(buffers.sizes.values()) == allocator.empty_bytes <= keep
     allocator.trim(0)
     assert buffers.sizes == {}
 
@@ -83,22 +93,33 @@ def test_aligned(size, result):
 
 def test_small_slices_share_a_buffer():
     buffers = Buffers()
-    allocator = buffers.allocator(chunk=1024)
+    allocator = buffers.allocator()
     slices = [allocator.allocate(200) for _ in range(4)]
     assert buffers.created == 1
     assert sorted(part.offset for part in slices) == [0, 256, 512, 768]
 
 
-def test_without_chunks_every_slice_has_a_buffer_of_its_own():
+def test_slices_with_buffers_of_their_own():
     buffers = Buffers()
-    allocator = buffers.allocator(chunk=0)
+    allocator = buffers.allocator(shared=False)
     assert len({allocator.allocate(200).buffer.handle for _ in range(4)}) == 4
 
 
-@pytest.mark.parametrize("chunk", [0, 1024])
-def test_what_was_released_is_used_again(chunk):
+def test_slices_of_like_sizes_take_the_same_buffer_in_turn():
     buffers = Buffers()
-    allocator = buffers.allocator(chunk, keep=1024)
+    allocator = buffers.allocator(shared=False, keep=1 << 20)
+    for size in (1, 1000, 300, 1024):
+        allocator.release(allocator.allocate(size))
+    assert list(buffers.sizes.values()) == [1024]
+    for size in (3000, 2100):
+        allocator.release(allocator.allocate(size))
+    assert list(buffers.sizes.values()) == [1024, 3072]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_was_released_is_used_again(shared):
+    buffers = Buffers()
+    allocator = buffers.allocator(shared=shared, keep=1024)
     for _ in range(10):
         allocator.release(allocator.allocate(700))
     assert buffers.created == 1
@@ -106,17 +127,45 @@ def test_what_was_released_is_used_again(chunk):
 
 def test_neighbours_that_were_released_become_one():
     buffers = Buffers()
-    allocator = buffers.allocator(chunk=1024, keep=1024)
+    allocator = buffers.allocator(keep=1024)
     for part in [allocator.allocate(256) for _ in range(4)]:
         allocator.release(part)
     assert allocator.allocate(1024).offset == 0
     assert buffers.created == 1
 
 
-def test_a_slice_larger_than_a_chunk_has_a_buffer_of_its_size():
+@pytest.mark.parametrize(("size", "buffer"), [(1, 1024), (1024, 1024), (1025, 2048), (4000, 4096), (4100, 4352)])
+def test_buffers_are_multiples_of_the_step_up_to_the_most(size, buffer):
     buffers = Buffers()
-    buffers.allocator(chunk=1024).allocate(5000)
-    assert list(buffers.sizes.values()) == [aligned(5000)]
+    buffers.allocator(most=4096).allocate(size)
+    assert list(buffers.sizes.values()) == [buffer]
+
+
+def test_buffers_grow():
+    buffers = Buffers()
+    allocator = buffers.allocator(growth=4, most=20_480)
+    for _ in range(45):
+        allocator.allocate(1024)
+    assert list(buffers.sizes.values()) == [1024, 4096, 16_384, 20_480, 20_480]
+
+
+def test_a_buffer_with_no_room_to_spare_where_there_is_no_memory_for_more():
+    buffers = Buffers(limit=2048)
+    allocator = buffers.allocator(growth=4)
+    slices = [allocator.allocate(1024), allocator.allocate(768)]
+    assert list(buffers.sizes.values()) == [1024, 768]
+    check_slices(buffers, slices)
+
+
+def test_a_small_slice_leaves_large_buffers_alone():
+    buffers = Buffers(limit=9 * 1024)
+    allocator = buffers.allocator(growth=8, keep=1 << 20)
+    first = allocator.allocate(1024)
+    allocator.release(allocator.allocate(8 * 1024))
+    allocator.release(first)
+    small = allocator.allocate(256)
+    assert buffers.sizes[small.buffer.handle] == 1024
+    assert allocator.allocate(8 * 1024).size == 8 * 1024
 
 
 def test_releasing_destroys_nothing_yet():
@@ -128,13 +177,17 @@ def test_releasing_destroys_nothing_yet():
     assert buffers.sizes == {}
 
 
-def test_the_largest_empty_buffers_go_first():
+def test_the_longest_unused_empty_buffers_go_first():
     buffers = Buffers()
-    allocator = buffers.allocator(chunk=0, keep=1000)
+    allocator = buffers.allocator(shared=False, step=256, keep=1 << 20)
     for part in [allocator.allocate(size) for size in (512, 4096, 256)]:
         allocator.release(part)
-    allocator.collect()
+    allocator.release(allocator.allocate(512))
+    assert allocator.empty_bytes == 512 + 4096 + 256
+    allocator.trim(1024)
     assert sorted(buffers.sizes.values()) == [256, 512]
+    allocator.trim(512)
+    assert sorted(buffers.sizes.values()) == [512]
 
 
 def test_a_buffer_that_cannot_be_made_changes_nothing():

@@ -1,0 +1,524 @@
+"""What calls have in common: buffers, pipelines, recordings, and in a batch submissions."""
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    DescriptorError,
+    Device,
+    DeviceError,
+    OutOfMemoryError,
+    TensorDesc,
+    argmax,
+    max_pooling,
+)
+from dmlgpu.kompute import Kompute, Pipeline, Step, _submissions
+from dmlgpu.plan import Constants, Kernel, NumberKind
+from tests.cases import FLOAT32, UINT8, UINT32, arg_desc, pool_desc
+from tests.conftest import opened_as
+
+ROOT = Path(__file__).parents[1]
+X = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
+ROWS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])
+COLUMNS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [0])
+# One axis so long that it takes two passes.
+LONG = arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 100_000), [1])
+
+
+class Counted:
+    """A recorded submission that counts how often it is evaluated."""
+
+    def __init__(self, sequence, counts: Counter):
+        self.sequence, self.counts = sequence, counts
+
+    def eval(self):
+        self.counts["submissions"] += 1
+        self.sequence.eval()
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """What every device does from now on: buffers created, submissions recorded, submissions, transfers."""
+    found: Counter[str] = Counter()
+    create, record, transfer = Kompute._create, Kompute._record, Kompute._transfer
+
+    def counted_create(self, size, *, staged):
+        found["buffers"] += 1
+        return create(self, size, staged=staged)
+
+    def counted_record(self, submission):
+        found["recordings"] += 1
+        return Counted(record(self, submission), found)
+
+    def counted_transfer(self, buffer, operation):
+        found["transfers"] += 1
+        transfer(self, buffer, operation)
+
+    monkeypatch.setattr(Kompute, "_create", counted_create)
+    monkeypatch.setattr(Kompute, "_record", counted_record)
+    monkeypatch.setattr(Kompute, "_transfer", counted_transfer)
+    return found
+
+
+@pytest.fixture
+def fresh(driver, counts):
+    """A device that was just opened."""
+    with Device(driver.index) as device:
+        yield device
+
+
+@pytest.fixture
+def fresh_staged(driver, counts):
+    """The same as if the host did not see its memory."""
+    with opened_as(driver, unified=False) as device:
+        yield device
+
+
+@pytest.fixture(params=["unified", "staged"])
+def either(request, driver, counts):
+    """One after the other."""
+    return request.getfixturevalue("fresh" if request.param == "unified" else "fresh_staged")
+
+
+# Calls
+
+
+def test_compiling_makes_all_that_a_call_needs(either, counts):
+    operator = either.compile(LONG)
+    x = np.zeros((1, 100_000), np.float32)
+    before, pipelines = Counter(counts), either.cache_info().pipelines
+    for i in range(3):
+        x[0, 1000 * i] = i + 1
+        assert operator(x).item() == 1000 * i
+    done = counts - before
+    assert (done["buffers"], done["recordings"], done["submissions"]) == (0, 0, 3)
+    assert either.cache_info().pipelines == pipelines == 2
+
+
+def in_a_buffer_of(size: int) -> ArgmaxOperatorDesc:
+    """An operator of few elements, and an input tensor of so many bytes."""
+    return ArgmaxOperatorDesc(TensorDesc(UINT8, (5,), None, size), TensorDesc(UINT32, (1,)), (0,))
+
+
+SMALL = np.array([1, 3, 2, 0, 3], np.uint8)
+
+
+def test_a_large_operator_keeps_its_buffers(driver, counts):
+    # Of heaps of 32 MiB 4 are kept for operators that nobody compiled.
+    with opened_as(driver, heaps=(32 << 20,) * len(driver.heaps)) as device:
+        small, large = device.compile(in_a_buffer_of(3 << 20)), device.compile(in_a_buffer_of(12 << 20))
+        before = Counter(counts)
+        for _ in range(2):
+            assert large(SMALL).tolist() == small(SMALL).tolist() == [1]
+        assert (counts - before)["buffers"] == 0
+        assert 12 << 20 <= device.cache_info().buffer_bytes <= device.cache_info().buffer_bytes_limit
+        del large
+        device.clear_cache()
+        assert device.cache_info().buffer_bytes == 0
+        assert device.cache_info().buffer_bytes_limit < 6 << 20
+
+
+def test_nothing_is_staged_where_the_host_sees_the_memory(fresh, counts):
+    assert fresh.compile(ROWS)(X).reshape(-1).tolist() == X.argmax(1).tolist()
+    tensor = fresh.tensor(X)
+    fresh.compile(ROWS)(tensor).numpy()
+    tensor.bytes()
+    assert counts["transfers"] == 0
+    assert not any(buffer.handle.staged for buffer in fresh._memory._buffers)
+
+
+@pytest.mark.shared_buffers
+def test_a_new_shape_of_a_known_kernel_is_not_compiled(fresh, counts):
+    rng = np.random.default_rng(0)
+    assert argmax(X, 1, device=fresh).shape == (20, 1)
+    for shape in [(20, 30), (33, 64), (8, 60), (1000, 50), (100, 60), (8000, 62)]:
+        x = rng.standard_normal(shape, dtype=np.float32)
+        assert argmax(x, 1, device=fresh).reshape(-1).tolist() == x.argmax(1).tolist()
+    kernels = {step.pipeline.kernel for steps in fresh._kompute._recordings for step in steps}
+    assert fresh.cache_info().pipelines == len(kernels)
+    for shape in [(1, 1, 8, 8), (2, 3, 9, 7), (1, 5, 200, 300), (4, 2, 32, 32)]:
+        max_pooling(rng.standard_normal(shape, dtype=np.float32), (2, 2), output_indices=True, device=fresh)
+    kernels = {step.pipeline.kernel for steps in fresh._kompute._recordings for step in steps}
+    assert fresh.cache_info().pipelines == len(kernels)
+    assert counts["buffers"] == 1
+
+
+def test_a_tensor_of_like_size_takes_the_same_buffer_where_memory_is_staged(fresh_staged, counts):
+    for size in (10, 1000, 9000, 16_000):
+        argmax(np.arange(size, dtype=np.float32), device=fresh_staged)
+    assert counts["buffers"] <= 3
+
+
+def test_transfers_are_recorded_once_for_each_buffer(fresh_staged):
+    for i in range(3):
+        assert fresh_staged.tensor(X + i).numpy()[0, 0] == X[0, 0] + i
+    (buffer,) = fresh_staged._memory._buffers
+    assert len(buffer.handle.transfers) == 2
+
+
+def test_two_passes_are_one_submission(either, counts):
+    x = np.random.default_rng(0).standard_normal((1, 100_000), dtype=np.float32)
+    operator, tensor = either.compile(LONG), either.tensor(x)
+    assert len(operator.plan.dispatches) == 2
+    counts.clear()
+    assert operator(tensor).numpy().item() == x.argmax()
+    assert counts["submissions"] == 1
+
+
+# Memory that operators hold
+
+
+def test_buffers_of_a_compiled_operator_are_little_more_than_its_tensors(fresh_staged):
+    for desc in (ROWS, LONG, arg_desc(ArgmaxOperatorDesc, UINT8, (5 << 20, 3), [1])):
+        operator = fresh_staged.compile(desc)
+        tensors = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
+        assert tensors <= operator._buffer_bytes <= tensors + (1 << 20)
+
+
+RESIDENT = """
+import resource, sys
+import numpy as np
+from dmlgpu import *
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+def compiled(rows):
+    desc = ArgmaxOperatorDesc(TensorDesc(DataType.FLOAT32, (rows, 1024)), TensorDesc(DataType.UINT32, (rows, 1)), (1,))
+    return device.compile(desc)
+device = Device(int(sys.argv[1]))
+x = np.zeros((4096, 1024), np.float32)
+x[:, 5] = 1
+held = [compiled(8)]
+held[0](x[:8])
+before = resident()
+held.append(compiled(4096))
+assert (held[1](x) == 5).all()
+print((resident() - before) / 2**20)
+"""
+
+
+def test_resident_memory_of_a_compiled_operator_is_that_of_its_tensors(driver):
+    command = [sys.executable, "-c", RESIDENT, str(driver.index)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert 16 <= float(finished.stdout) <= 17.02
+
+
+# What is kept
+
+
+def test_cache_is_shown_and_cleared(either):
+    operator = either.compile(ROWS)
+    argmax(X, 0, device=either)
+    info = either.cache_info()
+    assert (info.operators, info.pipelines) == (2, 2)
+    assert 0 < info.buffer_bytes <= info.buffer_bytes_limit
+    tensor = either.tensor(X)
+    either.clear_cache()
+    info = either.cache_info()
+    assert (info.operators, info.pipelines) == (0, 0)
+    assert operator(tensor).numpy().reshape(-1).tolist() == operator(X).reshape(-1).tolist() == X.argmax(1).tolist()
+    del tensor
+    either.clear_cache()
+    assert either.cache_info().buffer_bytes == 0
+
+
+def test_cache_of_the_functions(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    dmlgpu.clear_cache()
+    argmax(X)
+    assert dmlgpu.cache_info() == dmlgpu.functional.default_device().cache_info()
+    assert dmlgpu.cache_info().operators == 1
+    dmlgpu.clear_cache()
+    assert dmlgpu.cache_info().operators == dmlgpu.cache_info().buffer_bytes == 0
+    assert argmax(X, 1).reshape(-1).tolist() == X.argmax(1).tolist()
+
+
+def test_cache_of_a_device_that_is_named(fresh):
+    argmax(X, device=fresh)
+    assert dmlgpu.cache_info(device=fresh) == fresh.cache_info()
+    dmlgpu.clear_cache(device=fresh)
+    assert fresh.cache_info().operators == 0
+
+
+def test_calls_of_functions_keep_no_more_bytes_than_the_limit(driver):
+    with opened_as(driver, heaps=(8 << 20,) * len(driver.heaps)) as device:
+        for size in (40_000, 300_000, 80_000, 400_000, 120_000):
+            assert argmax(np.zeros(size, np.int64), device=device).item() == 0
+            info = device.cache_info()
+            assert info.buffer_bytes <= info.buffer_bytes_limit < 2 << 20
+
+
+def test_pipelines_and_recordings_are_limited(fresh, counts, monkeypatch):
+    monkeypatch.setattr("dmlgpu.kompute._PIPELINES", 2)
+    monkeypatch.setattr("dmlgpu.kompute._RECORDINGS", 3)
+    tensor = fresh.tensor(X)
+    kinds = [(kind, axis) for kind in (ArgmaxOperatorDesc, ArgminOperatorDesc) for axis in (0, 1)]
+    for _ in range(2):
+        for kind, axis in kinds:
+            result = fresh.compile(arg_desc(kind, FLOAT32, X.shape, [axis]))(tensor).numpy()
+            expected = X.argmax(axis) if kind is ArgmaxOperatorDesc else X.argmin(axis)
+            assert result.reshape(-1).tolist() == expected.tolist()
+            assert fresh.cache_info().pipelines <= 2
+            assert len(fresh._kompute._recordings) <= 3
+    # The last two are still there.
+    before = Counter(counts)
+    for kind, axis in kinds[2:]:
+        fresh.compile(arg_desc(kind, FLOAT32, X.shape, [axis]))(tensor)
+    assert (counts - before)["recordings"] == 0
+
+
+def test_no_pipelines_are_left_of_buffers_that_are_gone(fresh_staged):
+    operator = fresh_staged.compile(ROWS)
+    operator(X)
+    fresh_staged._memory.collect()
+    fresh_staged._memory.trim(0)
+    assert fresh_staged.cache_info().pipelines == 0
+    assert not fresh_staged._kompute._recordings
+    assert operator(X).reshape(-1).tolist() == X.argmax(1).tolist()
+
+
+# Batches
+
+
+def test_independent_calls_are_one_submission(either, counts):
+    operators = [either.compile(desc) for desc in (ROWS, COLUMNS)]
+    tensors = [either.tensor(X), either.tensor(-X)]
+    for _ in range(2):
+        counts.clear()
+        with either.batch():
+            results = [operator(tensor) for operator in operators for tensor in tensors]
+            assert counts["submissions"] == 0
+        assert counts["submissions"] == 1
+        expected = [x.argmax(axis).tolist() for axis in (1, 0) for x in (X, -X)]
+        assert [result.numpy().reshape(-1).tolist() for result in results] == expected
+        del results
+    # The same calls of the same tensors were recorded before.
+    assert counts["recordings"] == 0
+
+
+CHAIN = [
+    pool_desc(FLOAT32, (1, 1, 20, 30), (2, 2), indices=None),
+    pool_desc(FLOAT32, (1, 1, 19, 29), (3, 3), indices=None),
+]
+
+
+def test_calls_that_depend_on_each_other(either, counts):
+    pool, again = map(either.compile, CHAIN)
+    indices = either.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 1, 17, 27), [2, 3]))
+    tensor = either.tensor(X.reshape(1, 1, 20, 30))
+    apart = indices(again(pool(tensor))).numpy()
+    counts.clear()
+    with either.batch():
+        result = indices(again(pool(tensor)))
+    assert result.numpy().tolist() == apart.tolist()
+    # Only where the tensors between them are staged is there a barrier for them.
+    assert counts["submissions"] == (3 if either.info.unified else 1)
+
+
+def test_one_tensor_for_many_calls_of_a_batch(fresh_staged, counts):
+    pool, again = map(fresh_staged.compile, CHAIN)
+    tensor = fresh_staged.tensor(X.reshape(1, 1, 20, 30))
+    counts.clear()
+    with fresh_staged.batch():
+        pooled = pool(tensor)
+        results = [again(pooled) for _ in range(3)]
+    assert counts["submissions"] == 1
+    assert len({result.bytes().tobytes() for result in results}) == 1
+
+
+def test_a_large_tensor_between_calls_waits_for_the_first(fresh_staged, counts):
+    x = np.random.default_rng(0).standard_normal((1, 1, 200, 200), dtype=np.float32)
+    pool = fresh_staged.compile(pool_desc(FLOAT32, x.shape, (2, 2), indices=None))
+    rows = fresh_staged.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 1, 199, 199), [3]))
+    tensor = fresh_staged.tensor(x)
+    counts.clear()
+    with fresh_staged.batch():
+        result = rows(pool(tensor))
+    assert counts["submissions"] == 2
+    pooled = np.lib.stride_tricks.sliding_window_view(x, (2, 2), (2, 3)).max((4, 5))
+    assert result.numpy().reshape(-1).tolist() == pooled.argmax(3).reshape(-1).tolist()
+
+
+def test_outputs_written_twice_hold_the_last(either):
+    operator, target = either.compile(ROWS), either.tensor(np.zeros((20, 1), np.uint32))
+    first, second = either.tensor(-X), either.tensor(X)
+    with either.batch():
+        operator(first, out=target)
+        operator(second, out=target)
+    assert target.numpy().reshape(-1).tolist() == X.argmax(1).tolist()
+
+
+def test_an_input_may_be_overwritten_after_it_was_read(either):
+    pool = either.compile(pool_desc(FLOAT32, (1, 1, 20, 30), (1, 1), indices=None))
+    a, b = either.tensor(X.reshape(1, 1, 20, 30)), either.tensor(-X.reshape(1, 1, 20, 30))
+    with either.batch():
+        kept = pool(a)
+        pool(b, out=a)
+        moved = pool(a)
+    assert kept.numpy().tolist() == X.reshape(1, 1, 20, 30).tolist()
+    assert a.numpy().tolist() == moved.numpy().tolist() == (-X).reshape(1, 1, 20, 30).tolist()
+
+
+def test_reading_in_a_batch(any_device):
+    operator, tensor = any_device.compile(ROWS), any_device.tensor(X)
+    with any_device.batch():
+        assert operator(tensor).numpy().reshape(-1).tolist() == X.argmax(1).tolist()
+        assert operator(-X).reshape(-1).tolist() == (-X).argmax(1).tolist()
+        later = operator(tensor)
+        assert later.bytes().view(np.uint32).tolist() == X.argmax(1).tolist()
+
+
+def test_verified_calls_in_a_batch(any_device, monkeypatch):
+    monkeypatch.setenv("DMLGPU_VERIFY", "1")
+    with any_device.batch():
+        result = any_device.compile(ROWS)(any_device.tensor(X))
+    assert result.numpy().reshape(-1).tolist() == X.argmax(1).tolist()
+
+
+def test_an_exception_in_a_batch_leaves_what_was_called(either):
+    operator, tensor = either.compile(ROWS), either.tensor(X)
+    results = []
+    with pytest.raises(DescriptorError), either.batch():  # noqa: PT012
+        results.append(operator(tensor))
+        operator(X[:3])
+    assert results[0].numpy().reshape(-1).tolist() == X.argmax(1).tolist()
+    assert either.compile(COLUMNS)(tensor).numpy().reshape(-1).tolist() == X.argmax(0).tolist()
+
+
+def test_batches_nest(fresh, counts):
+    operator, tensor = fresh.compile(ROWS), fresh.tensor(X)
+    with fresh.batch():
+        with fresh.batch():
+            inner = operator(tensor)
+        assert counts["submissions"] == 0
+        outer = operator(tensor)
+    assert counts["submissions"] == 1
+    assert inner.numpy().tolist() == outer.numpy().tolist()
+
+
+def test_an_empty_batch_submits_nothing(fresh, counts):
+    with fresh.batch():
+        pass
+    assert counts["submissions"] == 0
+
+
+def test_tensors_dropped_in_a_batch_live_until_it_is_computed(any_device):
+    operator = any_device.compile(ROWS)
+    arrays = [np.roll(X, i) for i in range(40)]
+    with any_device.batch():
+        results = [operator(any_device.tensor(x)) for x in arrays]
+    for x, result in zip(arrays, results, strict=True):
+        assert result.numpy().reshape(-1).tolist() == x.argmax(1).tolist()
+
+
+def test_a_batch_of_hundreds_of_calls_is_computed_in_parts(fresh, counts):
+    operator, tensor = fresh.compile(ROWS), fresh.tensor(X)
+    with fresh.batch():
+        results = [operator(tensor) for _ in range(200)]
+    assert 1 < counts["submissions"] < 10
+    assert all(result.numpy().reshape(-1).tolist() == X.argmax(1).tolist() for result in results)
+
+
+def test_a_batch_computes_what_it_has_where_memory_ends(driver):
+    with opened_as(driver, heaps=(24 << 20,) * len(driver.heaps)) as device:
+        desc = in_a_buffer_of(2 << 20)
+        operator = device.compile(desc)
+        with device.batch():
+            for i in range(30):
+                result = operator(device.tensor(np.roll(SMALL, i), desc.input_tensor))
+            with pytest.raises(OutOfMemoryError):
+                device.tensor(np.zeros(25 << 20, np.uint8))
+        assert result.numpy().tolist() == [0]
+
+
+def test_clearing_the_cache_in_a_batch(fresh):
+    operator, tensor = fresh.compile(ROWS), fresh.tensor(X)
+    with fresh.batch():
+        first = operator(tensor)
+        fresh.clear_cache()
+        second = operator(tensor)
+    assert first.numpy().tolist() == second.numpy().tolist()
+
+
+def test_other_threads_join_a_batch(any_device):
+    operator, tensor = any_device.compile(ROWS), any_device.tensor(X)
+    results = []
+    with any_device.batch():
+        threads = [threading.Thread(target=lambda: results.append(operator(tensor).numpy())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        own = operator(tensor)
+        for thread in threads:
+            thread.join()
+    assert all(result.reshape(-1).tolist() == X.argmax(1).tolist() for result in (*results, own.numpy()))
+    assert len(results) == 4
+
+
+def test_closing_a_device_in_a_batch(driver):
+    device = Device(driver.index)
+    with device.batch():
+        result = device.compile(ROWS)(device.tensor(X))
+        device.close()
+    with pytest.raises(DeviceError, match=r"is closed$"):
+        result.numpy()
+    for use in (device.cache_info, device.clear_cache, device.batch().__enter__):
+        with pytest.raises(DeviceError, match=r"is closed$"):
+            use()
+
+
+# Where submissions end and barriers stand, without a device
+
+
+class Place(str):
+    """Stands for a buffer; those in capitals are staged and small."""
+
+    relays = property(str.isupper)
+
+
+def grouped(*steps: str) -> str:
+    """Steps as in 'ab>c', which reads a and b and writes c: submissions apart by '|', barriers in brackets."""
+    kernel = Kernel("", Constants(group_size=1, number_kind=NumberKind.UINT))
+
+    def step(text):
+        reads, writes = (frozenset((Place(c), 0) for c in part) for part in text.split(">"))
+        return Step(Pipeline(kernel, 1, (text,)), np.zeros(0, np.uint32), reads, writes)
+
+    parts = [
+        " ".join(p.pipeline.buffers[0] if isinstance(p, Step) else f"[{''.join(sorted(p))}]" for p in submission)
+        for submission in _submissions(map(step, steps))
+    ]
+    return " | ".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (["a>b"], "a>b"),
+        (["a>b", "a>c", "d>e"], "a>b a>c d>e"),
+        (["a>b", "b>c"], "a>b | b>c"),
+        (["a>B", "B>c"], "a>B [B] B>c"),
+        (["a>B", "B>C", "C>D"], "a>B [B] B>C [C] C>D"),
+        (["a>B", "c>D", "BD>e"], "a>B c>D [BD] BD>e"),
+        (["a>B", "c>d", "Bd>e"], "a>B c>d | Bd>e"),
+        (["a>B", "B>c", "B>d"], "a>B [B] B>c B>d"),
+        (["a>B", "B>c", "c>d"], "a>B [B] B>c | c>d"),
+        (["a>b", "c>b"], "a>b | c>b"),
+        (["a>B", "c>B"], "a>B | c>B"),
+        (["a>b", "c>a"], "a>b | c>a"),
+        (["A>b", "C>A"], "A>b | C>A"),
+        (["a>B", "B>c", "d>B", "B>e"], "a>B [B] B>c | d>B [B] B>e"),
+        (["a>b", "b>c", "c>d"], "a>b | b>c | c>d"),
+    ],
+)
+def test_submissions(steps, expected):
+    assert grouped(*steps) == expected
