@@ -19,7 +19,7 @@ from dmlgpu.dtypes import DataType
 from dmlgpu.errors import DescriptorError, DeviceError, OutOfMemoryError
 from dmlgpu.kompute import RECORDED_STEPS, RELAY_BYTES, Kompute, KpBuffer, Step
 from dmlgpu.lowering import lower
-from dmlgpu.memory import ALIGNMENT, Allocator, Slice
+from dmlgpu.memory import ALIGNMENT, Allocator, Buffer, Slice
 from dmlgpu.operators import OperatorDesc
 from dmlgpu.plan import Dispatch, Limits, Role
 from dmlgpu.tensor import TensorDesc
@@ -84,8 +84,8 @@ class Device:
     def compile(self, desc: OperatorDesc) -> CompiledOperator:
         """An operator for this device: planned and its pipelines built now, called many times.
 
-        Operators are remembered: compiling an equal descriptor again returns the same one. Those alive share the
-        buffers that calls with arrays need, which are kept: as many bytes as the largest of them needs.
+        Operators are remembered: compiling an equal descriptor again returns the same one. The buffers that their
+        calls with arrays need are kept as long as they live; operators share them.
 
         Args:
             desc: any operator descriptor.
@@ -98,8 +98,12 @@ class Device:
             if operator not in self._compiled:
                 operator._prepare()
                 self._compiled.add(operator)
-                self._memory.keep = max(self._memory.keep, operator._buffer_bytes)
+                self._keep_buffers()
             return operator
+
+    def _keep_buffers(self) -> None:
+        buffers = set().union(*(operator._buffers for operator in self._compiled))
+        self._memory.keep = max(self._keep, sum(buffer.size for buffer in buffers))
 
     def _operator(self, desc: OperatorDesc) -> CompiledOperator:
         """A remembered operator, or one that was only planned."""
@@ -196,7 +200,7 @@ class Device:
             self._submit_pending()
             self._operators.clear()
             self._kompute.forget()
-            self._memory.keep = max([self._keep, *(operator._buffer_bytes for operator in self._compiled)])
+            self._keep_buffers()
             for memory in (self._memory, self._relays):
                 memory.collect()
                 memory.trim(0)
@@ -305,7 +309,7 @@ class CacheInfo:
     written to, and takes no memory."""
     buffer_bytes_limit: int
     """The most that `buffer_bytes` can be between calls: an eighth of the memory heap that the host sees, or the
-    buffers that the largest operator of `Device.compile` needs."""
+    buffers of the operators of `Device.compile` that are alive."""
 
 
 class _Segments:
@@ -423,7 +427,7 @@ class CompiledOperator:
         self.desc = desc
         self.plan = lower(desc, device.limits)
         self._steps: OrderedDict[tuple[Any, ...], tuple[Step, ...]] = OrderedDict()
-        self._buffer_bytes = 0
+        self._buffers: set[Buffer[KpBuffer]] = set()
         needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs)) + self.plan.records_bytes
         device._kompute.check_fits(needed)
 
@@ -435,8 +439,7 @@ class CompiledOperator:
         if len(self.plan.dispatches) <= RECORDED_STEPS:
             self.device._kompute.prepare(self._recall(tensors[:count], tensors[count:], records))
         segments = [*(tensor._segments for tensor in tensors), records]
-        buffers = {part.buffer for owned in segments if owned.memory is self.device._memory for part in owned.slices}
-        self._buffer_bytes = sum(buffer.size for buffer in buffers)
+        self._buffers = {part.buffer for owned in segments for part in owned.slices}
 
     def __call__(self, *inputs: Any, out: DeviceTensor | Sequence[DeviceTensor] | None = None) -> Any:
         """Runs the operator.

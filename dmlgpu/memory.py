@@ -100,10 +100,9 @@ class Allocator(Generic[Handle]):
         return self._take(buffer, 0, size)
 
     def _take(self, buffer: Buffer[Handle], i: int, size: int) -> Slice[Handle]:
-        """The first `size` bytes of a free range; all of it where slices have buffers of their own."""
+        """The first `size` bytes of a free range; the rest of it stays free where slices share buffers."""
         offset, room = buffer.free[i]
-        size = size if self._shared else room
-        buffer.free[i : i + 1] = [(offset + size, room - size)] if room > size else []
+        buffer.free[i : i + 1] = [(offset + size, room - size)] if self._shared and room > size else []
         buffer.used = self._allocated
         return Slice(buffer, offset, size)
 
@@ -130,7 +129,7 @@ class Allocator(Generic[Handle]):
         while self._released:
             part = self._released.popleft()
             free = part.buffer.free
-            insort(free, (part.offset, part.size))
+            insort(free, (part.offset, part.size if self._shared else part.buffer.size))
             merged = [free[0]]
             for offset, size in free[1:]:
                 last_offset, last_size = merged[-1]
