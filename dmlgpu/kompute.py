@@ -278,7 +278,8 @@ def _submissions(steps: Iterable[Step]) -> Iterator[list[Step | list[KpBuffer]]]
 
     Kompute puts a barrier before a dispatch for what transfers wrote, but none for what dispatches did. Its one command
     with such a barrier is OpTensorSyncLocal: for staged buffers, which it copies, and once for each in a submission,
-    as nothing orders two copies to a staging buffer. All else that depends on an earlier step waits for its end.
+    as nothing orders two copies to a staging buffer. With the barrier of the dispatch after it, it also orders all that
+    was read before and is written after. What else depends on an earlier step waits for its end.
     """
     submission: list[Step | list[KpBuffer]] = []
     reads: set[Place] = set()
@@ -286,13 +287,15 @@ def _submissions(steps: Iterable[Step]) -> Iterator[list[Step | list[KpBuffer]]]
     handed_on: set[Place] = set()
     for step in steps:
         waiting = (step.reads & writes) - handed_on
-        if step.writes & (reads | writes) or not all(buffer.relays for buffer, _ in waiting):
+        overwrites = step.writes & writes or (step.writes & reads and not waiting)
+        if overwrites or not all(buffer.relays for buffer, _ in waiting):
             yield submission
             submission, waiting = [], frozenset()
             reads, writes, handed_on = set(), set(), set()
         if waiting:
             submission.append([buffer for buffer, _ in waiting])
             handed_on |= waiting
+            reads = set()
         submission.append(step)
         reads |= step.reads
         writes |= step.writes

@@ -11,13 +11,15 @@ import dataclasses
 import functools
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dmlgpu
-import dmlgpu.device
+import dmlgpu.kompute
+from dmlgpu.kompute import Place, Step
 from dmlgpu.plan import Limits
 
 LOADER_FOLDERS = [
@@ -93,13 +95,18 @@ for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY"):
     os.environ.pop(variable, None)
 
 
-# Kompute binds whole buffers, and the validation layer takes all of a binding for read or written. It can tell what
-# depends on what only where no two tensors share a buffer.
-if os.environ.get("DMLGPU_TEST_OWN_BUFFERS"):
-    tensor_memory = dmlgpu.device._tensor_memory
-    dmlgpu.device._tensor_memory = lambda info, kompute: tensor_memory(
-        dataclasses.replace(info, unified=False), kompute
-    )
+# Kompute binds whole buffers, and the validation layer takes all of a binding for read or written. It has nothing to
+# report only where steps are taken to depend on each other as soon as their buffers are the same.
+if os.environ.get("DMLGPU_TEST_WHOLE_BUFFERS"):
+    submissions = dmlgpu.kompute._submissions
+
+    def of_whole_buffers(steps: Iterable[Step]) -> Iterator[list[Any]]:
+        def whole(places: frozenset[Place]) -> frozenset[Place]:
+            return frozenset((buffer, 0) for buffer, _ in places)
+
+        return submissions(dataclasses.replace(s, reads=whole(s.reads), writes=whole(s.writes)) for s in steps)
+
+    dmlgpu.kompute._submissions = of_whole_buffers
 
 
 def pytest_report_header() -> list[str]:

@@ -136,7 +136,6 @@ def test_nothing_is_staged_where_the_host_sees_the_memory(fresh, counts):
     assert not any(buffer.handle.staged for buffer in fresh._memory._buffers)
 
 
-@pytest.mark.shared_buffers
 def test_a_new_shape_of_a_known_kernel_is_not_compiled(fresh, counts):
     rng = np.random.default_rng(0)
     assert argmax(X, 1, device=fresh).shape == (20, 1)
@@ -290,6 +289,7 @@ def test_no_pipelines_are_left_of_buffers_that_are_gone(fresh_staged):
 # Batches
 
 
+@pytest.mark.parts_of_buffers
 def test_independent_calls_are_one_submission(either, counts):
     operators = [either.compile(desc) for desc in (ROWS, COLUMNS)]
     tensors = [either.tensor(X), either.tensor(-X)]
@@ -395,6 +395,7 @@ def test_an_exception_in_a_batch_leaves_what_was_called(either):
     assert either.compile(COLUMNS)(tensor).numpy().reshape(-1).tolist() == X.argmax(0).tolist()
 
 
+@pytest.mark.parts_of_buffers
 def test_batches_nest(fresh, counts):
     operator, tensor = fresh.compile(ROWS), fresh.tensor(X)
     with fresh.batch():
@@ -421,6 +422,7 @@ def test_tensors_dropped_in_a_batch_live_until_it_is_computed(any_device):
         assert result.numpy().reshape(-1).tolist() == x.argmax(1).tolist()
 
 
+@pytest.mark.parts_of_buffers
 def test_a_batch_of_hundreds_of_calls_is_computed_in_parts(fresh, counts):
     operator, tensor = fresh.compile(ROWS), fresh.tensor(X)
     with fresh.batch():
@@ -518,6 +520,10 @@ def grouped(*steps: str) -> str:
         (["A>b", "C>A"], "A>b | C>A"),
         (["a>B", "B>c", "d>B", "B>e"], "a>B [B] B>c | d>B [B] B>e"),
         (["a>b", "b>c", "c>d"], "a>b | b>c | c>d"),
+        (["a>B", "B>a"], "a>B [B] B>a"),
+        (["a>B", "B>c", "d>a"], "a>B [B] B>c d>a"),
+        (["a>B", "B>c", "d>B"], "a>B [B] B>c | d>B"),
+        (["a>B", "B>c", "e>f", "d>e"], "a>B [B] B>c e>f | d>e"),
     ],
 )
 def test_submissions(steps, expected):

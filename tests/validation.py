@@ -54,7 +54,7 @@ def run(folder: Path, command: list[str]) -> tuple[int, dict[str, str]]:
     log = folder / "log.txt"
     (folder / "vk_layer_settings.txt").write_text(SETTINGS.format(log=log))
     layers = {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_SETTINGS_PATH": str(folder)}
-    environment = {**os.environ, **layers, "DMLGPU_TEST_OWN_BUFFERS": "1"}
+    environment = {**os.environ, **layers, "DMLGPU_TEST_WHOLE_BUFFERS": "1"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(done.stdout, flush=True)
     return done.returncode, identifiers(log)
@@ -66,7 +66,7 @@ def main() -> int:
         if CONTROL not in messages:
             print(f"The validation layer did not report {CONTROL}: is it installed (vulkan-validationlayers)?")
             return 1
-        pytest = [sys.executable, "-m", "pytest", "-q", "-m", "device and not shared_buffers", *sys.argv[1:]]
+        pytest = [sys.executable, "-m", "pytest", "-q", "-m", "device and not parts_of_buffers", *sys.argv[1:]]
         # A log has one process that writes it: one for the tests of each of the two drivers, side by side.
         parts = {"lavapipe": "lavapipe", "others": "not lavapipe"}
         with ThreadPoolExecutor() as pool:
