@@ -154,12 +154,14 @@ class Device:
             self._submit_pending()
 
     def _submit_pending(self) -> None:
-        if self._pending:
-            steps, held = tuple(self._pending), self._held
-            self._pending, self._held = [], []
+        if not self._pending:
+            return
+        try:
             self._kompute.check_usable()
-            self._kompute.submit(steps)
-            del held
+            self._kompute.submit(tuple(self._pending))
+        finally:
+            self._pending.clear()
+            self._held.clear()
 
     def _allocate(self, memory: Allocator[KpBuffer], sizes: Iterable[int]) -> _Segments:
         segments = _Segments(memory)
@@ -167,11 +169,15 @@ class Device:
             try:
                 segments.slices.append(memory.allocate(size))
             except OutOfMemoryError:
-                if not self._pending:
-                    raise
                 self._submit_pending()
+                self._free_buffers()
                 segments.slices.append(memory.allocate(size))
         return segments
+
+    def _free_buffers(self) -> None:
+        for memory in (self._memory, self._relays):
+            memory.collect()
+            memory.trim(0)
 
     def cache_info(self) -> CacheInfo:
         """What is kept for calls to come.
@@ -201,9 +207,7 @@ class Device:
             self._operators.clear()
             self._kompute.forget()
             self._keep_buffers()
-            for memory in (self._memory, self._relays):
-                memory.collect()
-                memory.trim(0)
+            self._free_buffers()
 
     def tensor(self, x: Any, desc: TensorDesc | None = None) -> DeviceTensor:
         """A tensor in the device's memory with the elements of an array.

@@ -127,6 +127,18 @@ def test_a_large_operator_keeps_its_buffers(driver, counts):
         assert device.cache_info().buffer_bytes_limit < 6 << 20
 
 
+def test_kept_buffers_make_room_for_records(driver):
+    with opened_as(driver, heaps=(24 << 20,) * len(driver.heaps)) as device:
+        x = np.zeros((1, 100_000), np.float32)
+        x[0, 77_777] = 1
+        # One buffer of 1.5 MiB, one of 20, and one of almost the 2.5 MiB left, which is kept.
+        tensor, beside = device.tensor(x), device.tensor(np.zeros(20 << 20, np.uint8))
+        device.tensor(np.zeros((5 << 19) - 50_000, np.uint8))
+        assert device.cache_info().buffer_bytes > 2 << 20
+        assert device._operator(LONG)(tensor).numpy().item() == 77_777
+        assert beside.numpy().max() == 0
+
+
 def test_nothing_is_staged_where_the_host_sees_the_memory(fresh, counts):
     assert fresh.compile(ROWS)(X).reshape(-1).tolist() == X.argmax(1).tolist()
     tensor = fresh.tensor(X)
