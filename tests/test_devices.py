@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import gc
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from dmlgpu import (
     OutOfMemoryError,
     TensorDesc,
 )
+from dmlgpu.device import device_limits
 from tests.cases import DOCUMENTED, FLOAT32, POOLED_STRIDED, STRIDED_ARGS, UINT8, UINT32, any_bits, arg_desc, pool_desc
 from tests.conftest import opened_as
 from tests.test_layouts import check_all_bytes
@@ -133,6 +135,14 @@ def test_operator_prints_what_and_where_it_is(device):
     assert repr(operator) == f"<dmlgpu.CompiledOperator {ARGMAX} on {device.info.name}>"
     assert (operator.desc, operator.device) == (ARGMAX, device)
     assert str(operator.plan).startswith(str(ARGMAX))
+
+
+@pytest.mark.parametrize(("kind", "groups"), [("cpu", 12), ("discrete", 4096), ("integrated", 4096)])
+def test_groups_of_a_dispatch_follow_the_cores_on_a_cpu_only(driver, monkeypatch, kind, groups):
+    monkeypatch.setattr("dmlgpu.device._cores", lambda: 3)
+    info = dataclasses.replace(driver, type=kind)
+    assert device_limits(info).group_count == groups
+    assert device_limits(dataclasses.replace(info, max_group_count=7)).group_count == 7
 
 
 # Wrong calls
