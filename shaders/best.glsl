@@ -11,15 +11,17 @@ struct Best {
 
 Best best_of(Bits bits, uint index) { return Best(order_key(bits), bits, index); }
 
-// Takes a candidate whose index is above that of the best.
+// Takes a candidate whose index is above that of the best. All by selects, as in order_key.
 void consider(inout Best best, Bits bits, uint index)
 {
     Bits key = order_key(bits);
-    bool wins = LAST ? !is_above(best.key, key) : is_above(key, best.key);
-    if (SEGMENTED)
-        wins = wins || best.index == NONE;
-    if (wins)
-        best = Best(key, bits, index);
+    bool above = is_above(key, best.key), not_below = !is_above(best.key, key);
+    bool wins = LAST ? not_below : above;
+    bool none = best.index == NONE, wins_or_first = wins || none;
+    wins = SEGMENTED ? wins_or_first : wins;
+    best.key = wins ? key : best.key;
+    best.bits = wins ? bits : best.bits;
+    best.index = wins ? index : best.index;
 }
 
 #if BITS == 64

@@ -19,7 +19,8 @@ const uint LOW = 0xFFFFFFFFu >> BITS;
 State first_state() { return 0; }
 void step(inout State state, Bits bits, uint place)
 {
-    state = max(state, order_key(bits) << (32 - BITS) | (LAST ? place : ~place & LOW));
+    uint reversed = ~place & LOW;
+    state = max(state, order_key(bits) << (32 - BITS) | (LAST ? place : reversed));
 }
 uint place_of(State state) { return (LAST ? state : ~state) & LOW; }
 
@@ -30,10 +31,10 @@ State first_state() { return Best(Bits(0), Bits(0), 0); }
 void step(inout State state, Bits bits, uint place)
 {
     Bits key = order_key(bits);
-    if (LAST ? !is_above(state.key, key) : is_above(key, state.key)) {
-        state.key = key;
-        state.index = place;
-    }
+    bool above = is_above(key, state.key), not_below = !is_above(state.key, key);
+    bool wins = LAST ? not_below : above;
+    state.key = wins ? key : state.key;
+    state.index = wins ? place : state.index;
 }
 uint place_of(State state) { return state.index; }
 
@@ -41,20 +42,22 @@ uint place_of(State state) { return state.index; }
 
 void main()
 {
-    uint row_size = push.size[push.kept_rank - 1], step_size = push.stride[push.kept_rank];
-    uint first_row = push.first_output / row_size, first_column = push.first_output - first_row * row_size;
+    read_push();
+    uint row_size = push.size[kept_rank - 1], step_size = push.stride[kept_rank];
+    uint first_row = first_output / row_size, first_column = first_output - first_row * row_size;
+    outer_stride = kept_rank == 1 ? 0 : outer_stride;  // of the rows
     // Whole rows of outputs, or a part of one.
-    uint width = min(row_size, push.output_count);
+    uint width = min(row_size, output_count);
     uint blocks = (width - 1) / BLOCK + 1;
-    uint block_count = blocks * (push.output_count / width), items = block_count * stretch_count();
+    uint block_count = blocks * (output_count / width), items = block_count * stretch_count;
     for (uint item = gl_GlobalInvocationID.x; item < items; item += gl_NumWorkGroups.x * GROUP_SIZE) {
         uint stretch = RECORDS ? item / block_count : 0;
         uint number = item - stretch * block_count, row = number / blocks;
         uint owned = (number - row * blocks) * BLOCK, column = min(owned, width - BLOCK);
         uint begin, end;
         stretch_range(stretch, begin, end);
-        uint address = address_of(first_row + row, 0, push.kept_rank - 1) + first_column + column + begin * step_size
-            + push.source_base;
+        uint address = address_of(first_row + row, 0, kept_rank - 1, outer_stride) + first_column + column + begin * step_size
+            + source_base;
         State states[BLOCK];
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
             states[k] = first_state();

@@ -11,21 +11,20 @@
 
 void look(inout Best best, uint address, uint index)
 {
-    if (!SEGMENTED || address - push.source_first < push.source_count)
-        consider(best, LOAD(source, address + push.source_base), index);
+    if (!SEGMENTED || address - source_first < source_count)
+        consider(best, LOAD(source, address + source_base), index);
 }
 
-Best reduce(uint origin, uint begin, uint end)
+// `run` elements along the last dimension stand `step` apart.
+Best reduce(uint origin, uint begin, uint end, uint rank, uint run, uint step, uint outermost_stride)
 {
-    uint rank = push.kept_rank + push.reduced_rank;
-    uint run = push.size[rank - 1], step = push.stride[rank - 1];
     Best best;
     best.index = NONE;
     for (uint index = begin; index < end;) {
-        uint address = origin + address_of(index, push.kept_rank, rank);
+        uint address = origin + address_of(index, kept_rank, rank, outermost_stride);
         uint run_end = min(end, index - index % run + run);
         if (!SEGMENTED && index == begin)
-            best = best_of(LOAD(source, address + push.source_base), index);
+            best = best_of(LOAD(source, address + source_base), index);
         for (; run_end - index >= 4; index += 4, address += 4 * step) {
             look(best, address, index);
             look(best, address + step, index + 1);
@@ -40,12 +39,16 @@ Best reduce(uint origin, uint begin, uint end)
 
 void main()
 {
-    uint items = push.output_count * stretch_count();
+    read_push();
+    uint rank = kept_rank + push.reduced_rank, run = push.size[rank - 1], step = push.stride[rank - 1];
+    uint outermost_stride = push.stride[kept_rank];
+    uint items = output_count * stretch_count;
     for (uint item = gl_GlobalInvocationID.x; item < items; item += gl_NumWorkGroups.x * GROUP_SIZE) {
-        uint stretch = RECORDS ? item / push.output_count : 0;
-        uint i = item - stretch * push.output_count;
+        uint stretch = RECORDS ? item / output_count : 0;
+        uint i = item - stretch * output_count;
         uint begin, end;
         stretch_range(stretch, begin, end);
-        write(i, stretch, reduce(address_of(push.first_output + i, 0, push.kept_rank), begin, end));
+        uint origin = address_of(first_output + i, 0, kept_rank, outer_stride);
+        write(i, stretch, reduce(origin, begin, end, rank, run, step, outermost_stride));
     }
 }

@@ -20,33 +20,51 @@ layout(push_constant) uniform Push {
     uint target_base;       // what to add to an output's number: in indices, or for records in words
 } push;
 
-// The address of a flat row-major number in dimensions begin to end.
-uint address_of(uint number, uint begin, uint end)
+// What is read of them for every output, read once by read_push(): llvmpipe gathers a push constant lane by lane wherever
+// it is read.
+uint kept_rank, outer_stride, reduced_begin, reduced_end, stretch_size, stretch_count, first_output, output_count;
+uint source_first, source_count, source_base, target_base;
+
+void read_push()
 {
-    if (begin == end)
-        return 0;
-    uint address = 0;
-    for (uint i = end - 1; i > begin; --i) {
-        address += number % push.size[i] * push.stride[i];
-        number /= push.size[i];
-    }
-    return address + number * push.stride[begin];
+    kept_rank = push.kept_rank;
+    outer_stride = kept_rank == 0 ? 0 : push.stride[0];
+    reduced_begin = push.reduced_begin;
+    reduced_end = push.reduced_end;
+    stretch_size = push.stretch;
+    stretch_count = RECORDS ? (reduced_end - reduced_begin - 1) / stretch_size + 1 : 1;
+    first_output = push.first_output;
+    output_count = push.output_count;
+    source_first = push.source_first;
+    source_count = push.source_count;
+    source_base = push.source_base;
+    target_base = push.target_base;
 }
 
-uint stretch_count() { return RECORDS ? (push.reduced_end - push.reduced_begin - 1) / push.stretch + 1 : 1; }
+// The address of a flat row-major number in dimensions begin to end, the outermost of this stride.
+uint address_of(uint number, uint begin, uint end, uint outermost_stride)
+{
+    uint address = 0;
+    for (uint i = end - 1; int(i) > int(begin); --i) {
+        uint size = push.size[i], next = number / size;
+        address += (number - next * size) * push.stride[i];
+        number = next;
+    }
+    return address + number * outermost_stride;
+}
 
 // The reduced elements of stretch number `stretch`.
 void stretch_range(uint stretch, out uint begin, out uint end)
 {
-    begin = push.reduced_begin + stretch * push.stretch;
-    end = push.reduced_end - begin > push.stretch ? begin + push.stretch : push.reduced_end;
+    begin = reduced_begin + stretch * stretch_size;
+    end = begin + min(reduced_end - begin, stretch_size);
 }
 
 // Writes the winner among a stretch of an output's elements: `i` counts the dispatch's outputs.
 void write(uint i, uint stretch, Best best)
 {
     if (RECORDS)
-        STORE_RECORD(target, (stretch * push.output_count + i) * RECORD_WORDS + push.target_base, best)
+        STORE_RECORD(target, (stretch * output_count + i) * RECORD_WORDS + target_base, best)
     else
-        STORE_INDEX(target, push.first_output + i + push.target_base, best.index)
+        STORE_INDEX(target, first_output + i + target_base, best.index)
 }

@@ -79,9 +79,12 @@ Best reduce_short(uint address, uint begin, uint end)
         [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
             Bits key = order_key(element_of(block, k));
             // What was looked at before wins nothing: of equal elements the first does, or the last.
-            bool wins = LAST ? !is_above(best.key, key) && (at + k >= best.index || key != best.key) : is_above(key, best.key);
+            uint place = at + k;
+            bool above = is_above(key, best.key), later = place >= best.index, equal = key == best.key;
+            bool not_below = equal ? later : above;
+            bool wins = LAST ? not_below : above;
             best.key = wins ? key : best.key;
-            best.index = wins ? at + k : best.index;
+            best.index = wins ? place : best.index;
         }
     }
     return best;
@@ -124,13 +127,14 @@ Best reduce(uint address, uint begin, uint end)
 
 void main()
 {
-    uint items = push.output_count * stretch_count();
+    read_push();
+    uint items = output_count * stretch_count;
     for (uint item = gl_GlobalInvocationID.x; item < items; item += gl_NumWorkGroups.x * GROUP_SIZE) {
-        uint stretch = RECORDS ? item / push.output_count : 0;
-        uint i = item - stretch * push.output_count;
+        uint stretch = RECORDS ? item / output_count : 0;
+        uint i = item - stretch * output_count;
         uint begin, end;
         stretch_range(stretch, begin, end);
-        uint origin = address_of(push.first_output + i, 0, push.kept_rank);
-        write(i, stretch, reduce(origin + push.source_base, begin, end));
+        uint origin = address_of(first_output + i, 0, kept_rank, outer_stride);
+        write(i, stretch, reduce(origin + source_base, begin, end));
     }
 }

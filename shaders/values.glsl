@@ -9,11 +9,14 @@
 #define Bits uvec2
 const uint WORDS_PER_ELEMENT = 2;
 const uint ELEMENTS_PER_WORD = 1;
+const uint SIGN = 0x80000000u;  // of the high word
 
 Bits order_key(Bits bits)
 {
-    Bits key = NUMBER_KIND == INT ? uvec2(bits.x, bits.y ^ 0x80000000u) : bits;
-    return MINIMUM ? ~key : key;
+    uvec2 key = uvec2(bits.x, bits.y ^ SIGN);
+    key = NUMBER_KIND == INT ? key : bits;
+    uvec2 reversed = ~key;
+    return MINIMUM ? reversed : key;
 }
 
 // Without the branches of || and &&: SwiftShader compiles a nest of those for a minute.
@@ -32,20 +35,21 @@ const uint INFINITY = 0x7C00u;
 const uint INFINITY = 0x7F800000u;
 #endif
 
+// Choices are between variables, so that glslang makes selects of them: SwiftShader keeps every branch, even one on a
+// constant, and compiles a shader with hundreds of them for minutes.
 Bits order_key(Bits bits)
 {
-    uint key = bits;
-    if (NUMBER_KIND == INT)
-        key ^= SIGN;
-    if (NUMBER_KIND == FLOAT) {
-        uint magnitude = bits & (MASK ^ SIGN);
-        if (magnitude > INFINITY)
-            return MASK;
-        if (magnitude == 0)
-            key = 0;
-        key = (key & SIGN) != 0 ? key ^ MASK : key | SIGN;
-    }
-    return MINIMUM ? key ^ MASK : key;
+    // Sign and magnitude of a float, as a signed number around SIGN: -0 and +0 meet there.
+    uint magnitude = bits & (MASK ^ SIGN), positive = bits >> (BITS - 1), negative = 0 - positive;
+    positive -= 1;
+    negative = MINIMUM ? positive : negative;
+    uint number = (magnitude ^ negative) - negative + SIGN, highest = MASK;
+    number = magnitude > INFINITY ? highest : number;
+    uint key = bits ^ SIGN;
+    key = NUMBER_KIND == INT ? key : bits;
+    uint reversed = key ^ MASK;
+    key = MINIMUM ? reversed : key;
+    return NUMBER_KIND == FLOAT ? number : key;
 }
 
 bool is_above(Bits a, Bits b) { return a > b; }
