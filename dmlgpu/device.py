@@ -276,6 +276,7 @@ def device_limits(info: DeviceInfo) -> Limits:
         segment_bytes=largest // ALIGNMENT * ALIGNMENT,
         group_size=min(64, info.max_group_size),
         group_count=min(_CPU_GROUPS_PER_CORE * _cores() if info.type == "cpu" else _GPU_GROUPS, info.max_group_count),
+        unrolls="SwiftShader" not in info.driver,
     )
 
 

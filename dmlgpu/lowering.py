@@ -97,6 +97,11 @@ class _FirstPass(ABC):
         return self.desc.inputs[0]
 
     @property
+    def block(self) -> int:
+        """Elements of a block of 16 bytes (blocks.glsl)."""
+        return 128 // self.source.data_type.bits
+
+    @property
     def record_words(self) -> int:
         """An index and the bits of an element (best.glsl)."""
         return 1 + max(1, self.source.data_type.bits // 32)
@@ -302,11 +307,6 @@ class _Reduce(_FirstPass):
         return math.prod(dim.size for dim in self.reduced)
 
     @cached_property
-    def block(self) -> int:
-        """Elements of a block (blocks.glsl)."""
-        return 128 // self.source.data_type.bits
-
-    @cached_property
     def shader(self) -> str:
         """The kernel, by what follows what in memory: an output's elements, or those of neighbouring outputs."""
         if len(self.reduced) == 1 and self.count > 1:
@@ -347,12 +347,14 @@ class _Reduce(_FirstPass):
 
     def iterations(self, stretch: int) -> int:
         """Loop iterations of an invocation for one output or one block of columns, at most."""
-        if self.shader == "rows":
-            return 8 + stretch // self.block
-        if self.shader == "columns":
-            return 8 + stretch
         run = self.reduced[-1].size
-        return 1 + len(self.kept) + (stretch // run + 2) * (len(self.reduced) + 4) + stretch // _UNROLLED
+        any_layout = 1 + len(self.kept) + (stretch // run + 2) * (len(self.reduced) + 4) + stretch // _UNROLLED
+        # Ranges of outputs that read several segments, and parts of rows of outputs, take reduce.comp (kernel_of).
+        if self.shader == "columns":
+            return max(8 + stretch, any_layout)
+        if self.shader == "rows" and len(self.limits.segments(self.source)) == 1:
+            return 8 + stretch // self.block
+        return any_layout
 
     def furthest(self, begin: int) -> int:
         end = begin + max(self.most_outputs // self.unit, 1) * self.unit
@@ -421,6 +423,7 @@ class _PoolPush(Push):
     window_size: tuple[int, ...]
     window_stride: tuple[int, ...]
     window_offset: tuple[int, ...]
+    dilation: tuple[int, ...]
     start_padding: tuple[int, ...]
     first_output: int
     output_count: int
@@ -431,10 +434,29 @@ class _PoolPush(Push):
     values_base: int
 
 
-# Elements of a window that pool.comp is compiled for; larger ones share a kernel that counts.
-_LARGEST_UNROLLED_WINDOW = 27
-# Outputs that an invocation of pool.comp computes in a row.
-_RUN = 4
+@dataclass(frozen=True)
+class _WindowsPush(Push):
+    plane_stride: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    output_size: tuple[int, ...]
+    window_stride: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    dilation_depth: int
+    row_step: int
+    fresh: int
+    strip: int
+    first_output: int
+    output_count: int
+    source_base: int
+    indices_base: int
+    values_base: int
+
+
+# The largest window, along each dimension, that windows.comp is compiled for: it is unrolled.
+_SMALL_WINDOW = 7
+# Rows of its ring, at most.
+_RING = 9
 
 
 @dataclass(frozen=True)
@@ -457,30 +479,33 @@ class _Pool(_FirstPass):
         """Depth, height and width; where there are two values, the depth is `flat`."""
         return (flat,) * (5 - self.source.rank) + tuple(values)
 
-    def segments(self, begin: int, end: int) -> tuple[int, ...]:
-        desc, strides = self.desc, self.source.element_strides
-        ranges = coordinate_ranges(desc.output_tensor.sizes, begin, end)
-        low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
-        high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
-        for i, (first, last) in enumerate(ranges[2:]):
-            size, start, reach = self.source.sizes[2 + i], desc.start_padding[i], desc.window_size[i] - 1
-            low += max(0, first * desc.strides[i] - start) * strides[2 + i]
-            high += min(size - 1, last * desc.strides[i] - start + reach * desc.dilations[i]) * strides[2 + i]
-        return segments_touched(low, high, (), self.limits.segment_elements(self.source))
-
-    def iterations(self, size: Sequence[int]) -> int:
-        """Loop iterations of an invocation for a run of outputs, at most (pool.comp)."""
-        depth, height, width = size
-        return 4 + _RUN * (6 + depth * (1 + height * (1 + width)))
+    @cached_property
+    def size(self) -> tuple[int, ...]:
+        return self.spatial(self.source.sizes[2:], 1)
 
     @cached_property
-    def window(self) -> tuple[int, ...]:
-        """What of a window one invocation looks at: all, if that is not too long."""
-        size = list(self.spatial(self.desc.window_size, 1))
-        for i in range(3):
-            while size[i] > 1 and self.iterations(size) > self.limits.loop_iterations:
-                size[i] = -(-size[i] // 2)
-        return tuple(size)
+    def stride(self) -> tuple[int, ...]:
+        return self.spatial(self.source.element_strides[2:], 0)
+
+    @cached_property
+    def output_size(self) -> tuple[int, ...]:
+        return self.spatial(self.desc.output_tensor.sizes[2:], 1)
+
+    @cached_property
+    def window_size(self) -> tuple[int, ...]:
+        return self.spatial(self.desc.window_size, 1)
+
+    @cached_property
+    def window_stride(self) -> tuple[int, ...]:
+        return self.spatial(self.desc.strides, 1)
+
+    @cached_property
+    def dilation(self) -> tuple[int, ...]:
+        return self.spatial(self.desc.dilations, 1)
+
+    @cached_property
+    def start_padding(self) -> tuple[int, ...]:
+        return self.spatial(self.desc.start_padding, 0)
 
     @cached_property
     def planes(self) -> Dim:
@@ -489,50 +514,190 @@ class _Pool(_FirstPass):
         together = merged(dims)
         return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
 
+    @cached_property
+    def small(self) -> bool:
+        """Whether windows.comp can compute the outputs."""
+        per_word = 32 // self.source.data_type.bits or 1
+        tensors = (self.source, *self.desc.outputs)
+        return (
+            self.limits.unrolls
+            and max(self.window_size) <= _SMALL_WINDOW
+            and self.span <= 4 * self.run
+            and (self.stride[2] == 1 or self.size[2] == 1)
+            and self.output_size[2] % per_word == 0
+            and all(tensor.is_packed for tensor in self.desc.outputs)
+            and all(len(self.limits.segments(tensor)) == 1 for tensor in tensors)
+            and self.source.size_in_bytes * 8 // self.source.data_type.bits < 1 << 31
+        )
+
+    @cached_property
+    def run(self) -> int:
+        """Outputs in a row that one invocation of windows.comp computes."""
+        return max(4, self.block)
+
+    @cached_property
+    def span(self) -> int:
+        """Elements of a row that a run touches."""
+        return (self.run - 1) * self.window_stride[2] + (self.window_size[2] - 1) * self.dilation[2] + 1
+
+    @cached_property
+    def shares_rows(self) -> bool:
+        """Whether a window shares more rows with the one below it than it would read in vain."""
+        reach = (self.window_size[1] - 1) * self.dilation[1] + 1
+        return self.window_stride[1] < min(reach, self.window_size[1] + 1) and reach <= _RING
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of the ring: all that a window spans where they are shared, else those that it looks at."""
+        return (self.window_size[1] - 1) * (self.dilation[1] if self.shares_rows else 1) + 1
+
+    @cached_property
+    def fresh(self) -> int:
+        return self.window_stride[1] if self.shares_rows else self.rows
+
+    @cached_property
+    def runs(self) -> int:
+        """Runs in a row of outputs."""
+        return -(-self.output_size[2] // self.run)
+
+    @cached_property
+    def strip(self) -> int:
+        """Rows of outputs that one invocation goes down: as many as leave work for all."""
+        rows = self.desc.output_tensor.element_count // self.output_size[2]
+        return max(1, min(self.output_size[1], rows * self.runs // (4 * self.limits.invocations)))
+
+    def segments(self, begin: int, end: int) -> tuple[int, ...]:
+        strides = self.source.element_strides
+        ranges = coordinate_ranges(self.desc.output_tensor.sizes, begin, end)
+        low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
+        high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
+        for i, (first, last) in enumerate(((0, 0),) * (5 - self.source.rank) + ranges[2:]):
+            reach = (self.window_size[i] - 1) * self.dilation[i]
+            low += max(0, first * self.window_stride[i] - self.start_padding[i]) * self.stride[i]
+            high += min(self.size[i] - 1, last * self.window_stride[i] - self.start_padding[i] + reach) * self.stride[i]
+        return segments_touched(low, high, (), self.limits.segment_elements(self.source))
+
+    def iterations(self, size: Sequence[int]) -> int:
+        """Loop iterations of an invocation of pool.comp for the outputs of a word, at most."""
+        depth, height, width = size
+        return 2 + (32 // self.source.data_type.bits or 1) * (2 + depth * (2 + height * (3 + width)))
+
+    @cached_property
+    def window(self) -> tuple[int, ...]:
+        """What of a window one invocation looks at: all, if that is not too long."""
+        size = list(self.window_size)
+        for i in range(3):
+            while size[i] > 1 and self.iterations(size) > self.limits.loop_iterations:
+                size[i] = -(-size[i] // 2)
+        return tuple(size)
+
+    @cached_property
+    def slab(self) -> int:
+        """Outputs of one depth."""
+        return self.output_size[1] * self.output_size[2]
+
+    @cached_property
+    def most_outputs(self) -> int:
+        """Outputs that a dispatch can compute."""
+        if self.small:
+            row_iterations = 2 + self.window_size[0]
+            iterations = 2 + self.rows * row_iterations + self.strip * (1 + self.fresh * row_iterations)
+            items = self.limits.invocations * (self.limits.loop_iterations // iterations)
+            rows = items // self.runs * self.strip
+            # The last strip of a slab may be shorter.
+            slabs = items // (self.runs * -(-self.output_size[1] // self.strip))
+            return slabs * self.slab if slabs else max(rows, 1) * self.output_size[2]
+        words = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.window))
+        return max(words * 32 // self.source.data_type.bits // _GRANULE, 1) * _GRANULE
+
+    @property
+    def unit(self) -> int:
+        # windows.comp takes whole slabs, or whole rows of one.
+        if self.small:
+            return self.slab if self.slab <= self.most_outputs else self.output_size[2]
+        return _GRANULE
+
     def furthest(self, begin: int) -> int:
-        outputs = _RUN * self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.window))
-        together = self.planes.size * math.prod(self.desc.output_tensor.sizes[2:])
-        return min(begin + max(outputs // _GRANULE, 1) * _GRANULE, (begin // together + 1) * together)
+        together = self.planes.size * math.prod(self.output_size)
+        if self.small and self.unit < self.slab:
+            together = self.slab
+        return min(begin + self.most_outputs, (begin // together + 1) * together)
 
     def pieces(self, begin: int, end: int) -> Sequence[_Window]:
-        sizes = self.spatial(self.desc.window_size, 1)
-        offsets = itertools.product(*(range(0, size, step) for size, step in zip(sizes, self.window, strict=True)))
-        parts = [(o, tuple(map(min, self.window, (n - k for n, k in zip(sizes, o, strict=True))))) for o in offsets]
+        steps = zip(self.window_size, self.window, strict=True)
+        parts = [
+            (offset, tuple(map(min, self.window, (n - k for n, k in zip(self.window_size, offset, strict=True)))))
+            for offset in itertools.product(*(range(0, size, step) for size, step in steps))
+        ]
         return [_Window(segment, *part) for segment in self.segments(begin, end) for part in parts]
 
     def dispatch(self, begin: int, end: int, piece: _Window, record: int | None) -> Dispatch:
-        desc, dilation = self.desc, self.spatial(self.desc.dilations, 1)
-        indices = len(desc.outputs) - 1  # without indices their binding holds the values, unused
-        plane = begin // math.prod(desc.output_tensor.sizes[2:]) // self.planes.size * self.planes.size
+        indices = len(self.desc.outputs) - 1  # without indices their binding holds the values, unused
+        plane = begin // math.prod(self.output_size) // self.planes.size * self.planes.size
         batch = plane // self.source.sizes[1] * self.source.element_strides[0]
-        push = _PoolPush(
-            plane_stride=self.planes.stride,
-            size=self.spatial(self.source.sizes[2:], 1),
-            stride=self.spatial(self.source.element_strides[2:], 0),
-            output_size=self.spatial(desc.output_tensor.sizes[2:], 1),
-            window_size=piece.size,
-            window_stride=self.spatial(desc.strides, 1),
-            window_offset=tuple(k * d for k, d in zip(piece.offset, dilation, strict=True)),
-            start_padding=self.spatial(desc.start_padding, 0),
-            first_output=begin,
-            output_count=end - begin,
-            **self.source_push(piece.segment, shift=batch - plane * self.planes.stride),
-            indices_base=self.target_base(begin, end, indices, record),
-            values_base=self.target_base(begin, end, 0, record),
-        )
+        source = self.source_push(piece.segment, shift=batch - plane * self.planes.stride)
+        push: dict[str, Any] = {
+            "plane_stride": self.planes.stride,
+            "size": self.size,
+            "output_size": self.output_size,
+            "window_stride": self.window_stride,
+            "start_padding": self.start_padding,
+            "first_output": begin,
+            "output_count": end - begin,
+            "indices_base": self.target_base(begin, end, indices, record),
+            "values_base": self.target_base(begin, end, 0, record),
+        }
         bindings = (
             self.source_binding(piece.segment),
             self.target_binding(begin, indices, "indices_base", record),
             self.target_binding(begin, 0, "values_base", record),
         )
-        small = record is None and math.prod(piece.size) <= _LARGEST_UNROLLED_WINDOW
-        window = piece.size if small else (0, 0, 0)
-        constants = {
-            f"{name}_{dimension}": value
-            for name, values in (("window", window), ("dilation", dilation))
-            for dimension, value in zip(("depth", "height", "width"), values, strict=True)
-        }
-        return Dispatch(self.first_kernel("pool", record, segmented=True, **constants), push, bindings)
+        if self.small:
+            windows_push = _WindowsPush(
+                **push,
+                stride=self.stride[:2],
+                dilation_depth=self.dilation[0],
+                row_step=1 if self.shares_rows else self.dilation[1],
+                fresh=self.fresh,
+                strip=self.strip,
+                source_base=source["source_base"],
+            )
+            return Dispatch(self.windows_kernel(), windows_push, bindings)
+        pool_push = _PoolPush(
+            **push,
+            **source,
+            stride=self.stride,
+            window_size=piece.size,
+            window_offset=tuple(k * d for k, d in zip(piece.offset, self.dilation, strict=True)),
+            dilation=self.dilation,
+        )
+        return Dispatch(self.pool_kernel(record), pool_push, bindings)
+
+    def windows_kernel(self) -> Kernel:
+        steps = [self.run * self.window_stride[2], self.planes.stride, *self.stride[:2]]
+        aligned = all(step % self.block == 0 for step in steps)
+        return self.first_kernel(
+            "windows",
+            None,
+            aligned=aligned,
+            window_depth=self.window_size[0],
+            window_height=self.window_size[1],
+            window_width=self.window_size[2],
+            stride_width=self.window_stride[2],
+            dilation_width=self.dilation[2],
+            rows=self.rows,
+            row_step=self.dilation[1] if self.shares_rows else 1,
+            phase=-self.start_padding[2] % self.block if aligned else 0,
+            whole_runs=self.output_size[2] % self.run == 0,
+        )
+
+    def pool_kernel(self, record: int | None) -> Kernel:
+        long_rows = self.stride[2] == self.dilation[2] == 1 and self.window_size[2] >= 2 * self.block
+        if record is not None or not long_rows:
+            # Where there are records, a part of a window may have no element in the input.
+            return self.first_kernel("pool", record, segmented=True)
+        steps = [self.window_stride[2], self.start_padding[2], self.planes.stride, *self.stride[:2]]
+        return self.first_kernel("pool_blocks", record, aligned=all(step % self.block == 0 for step in steps))
 
 
 _first_pass.register(MaxPooling2OperatorDesc, _Pool)

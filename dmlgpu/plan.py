@@ -29,6 +29,8 @@ class Limits:
     loop_iterations: int = 60_000
     """Iterations of an invocation, all its loops together. Mesa's llvmpipe ends every loop of an invocation, without
     a word, once it has counted 65,535 (seen with Mesa 22.3)."""
+    unrolls: bool = True
+    """Whether the driver unrolls loops over local arrays, so that they become registers."""
 
     @property
     def invocations(self) -> int:
@@ -67,12 +69,15 @@ class Constants:
     values: bool = False
     aligned: bool = False
     short: bool = False
-    window_depth: int = 0
-    window_height: int = 0
-    window_width: int = 0
-    dilation_depth: int = 1
-    dilation_height: int = 1
+    window_depth: int = 1
+    window_height: int = 1
+    window_width: int = 1
+    stride_width: int = 1
     dilation_width: int = 1
+    rows: int = 1
+    row_step: int = 1
+    phase: int = 0
+    whole_runs: bool = False
 
 
 @dataclass(frozen=True)

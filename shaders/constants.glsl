@@ -10,11 +10,15 @@ layout(constant_id = 6) const uint INDEX_WORDS = 1;  // of an index output; 0 wr
 layout(constant_id = 7) const bool VALUES = false;   // write the elements themselves
 layout(constant_id = 8) const bool ALIGNED = false;  // blocks of 16 bytes begin at multiples of 16 bytes
 layout(constant_id = 9) const bool SHORT = false;    // an output has so few elements that chunks of blocks do not pay
-layout(constant_id = 10) const uint WINDOW_DEPTH = 0;  // of a window small enough to unroll, else 0
-layout(constant_id = 11) const uint WINDOW_HEIGHT = 0;
-layout(constant_id = 12) const uint WINDOW_WIDTH = 0;
-layout(constant_id = 13) const uint DILATION_DEPTH = 1;
-layout(constant_id = 14) const uint DILATION_HEIGHT = 1;
-layout(constant_id = 15) const uint DILATION_WIDTH = 1;
+// windows.comp: a window is small enough to be unrolled.
+layout(constant_id = 10) const uint WINDOW_DEPTH = 1;
+layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
+layout(constant_id = 12) const uint WINDOW_WIDTH = 1;
+layout(constant_id = 13) const uint STRIDE_WIDTH = 1;
+layout(constant_id = 14) const uint DILATION_WIDTH = 1;
+layout(constant_id = 15) const uint ROWS = 1;          // of the ring
+layout(constant_id = 16) const uint ROW_STEP = 1;      // rows of the ring from one row of a window to the next
+layout(constant_id = 17) const uint PHASE = 0;         // where in a block every run's windows begin, if ALIGNED
+layout(constant_id = 18) const bool WHOLE_RUNS = false;  // a row of outputs is a number of whole runs
 
 const uint UINT = 0, INT = 1, FLOAT = 2;

@@ -1,18 +1,23 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// MAX_POOLING over any input layout.
-// One invocation owns a run of outputs, whole words of them for 8- and 16-bit elements. For each it reads the elements of
-// the window that lie in the input, in row-major order, and writes value and index, or a record for combine.comp.
+// MAX_POOLING over any input layout, windows of any size.
+// One invocation owns the outputs of a word. For each it reads the elements of the window that lie in the input, in
+// row-major order, and writes value and index, or a record for combine.comp.
 // Three spatial dimensions (depth, height, width); a 4-D tensor has depth 1.
+
+// With BLOCKS, the elements of a window's row follow each other and are read in blocks.
 
 #include "constants.glsl"
 #include "values.glsl"
 #include "best.glsl"
 
 layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
+layout(set = 0, binding = 0) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };  // or records
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
+
+#include "blocks.glsl"
 
 layout(push_constant) uniform Push {
     uint plane_stride;      // of the input's (batch, channel) planes; strides in elements
@@ -22,6 +27,7 @@ layout(push_constant) uniform Push {
     uint window_size[3];
     uint window_stride[3];
     uint window_offset[3];  // where the part of the window begins that this dispatch looks at
+    uint dilation[3];
     uint start_padding[3];
     uint first_output;      // the outputs that this dispatch computes
     uint output_count;
@@ -32,118 +38,81 @@ layout(push_constant) uniform Push {
     uint values_base;       // in elements
 } push;
 
-const uint RUN = 4;  // outputs
-
-uint dilation(uint i) { return i == 0 ? DILATION_DEPTH : i == 1 ? DILATION_HEIGHT : DILATION_WIDTH; }
-
-// The first element of a window that lies in the input, along one dimension; `at` counts the padding.
-uint first_inside(uint i, uint at)
-{
-    uint padding = push.start_padding[i];
-    return at >= padding ? at - padding : (dilation(i) - (padding - at) % dilation(i)) % dilation(i);
-}
-
-// How many elements of a window lie in the input, along one dimension.
-uint count_inside(uint i, uint at, uint begin)
-{
-    uint padding = push.start_padding[i];
-    uint last = at + min((push.window_size[i] - 1) * dilation(i), ~at);  // may hang over by more than a uint holds
-    uint end = last >= padding ? min(push.size[i], last - padding + 1) : 0;
-    return end > begin ? (end - begin - 1) / dilation(i) + 1 : 0;
-}
-
-// Element k of a window along one dimension; for one in the padding the first that is not, which changes nothing: it
-// is looked at again after, or for the first time before, all others.
-uint inside(uint i, uint at, uint k, uint begin)
-{
-    uint coordinate = at + k * dilation(i) - push.start_padding[i];
-    return coordinate < push.size[i] ? coordinate : begin;
-}
-
-// The winner of the window of output (plane, coordinate), where plane is batch * channels + channel.
-Best pool(uint plane, uint coordinate[3])
-{
-    uint at[3], begin[3], count[3];
-    [[unroll]] for (uint i = 0; i < 3; ++i) {
-        at[i] = coordinate[i] * push.window_stride[i] + push.window_offset[i];
-        begin[i] = first_inside(i, at[i]);
-        count[i] = WINDOW_DEPTH == 0 ? count_inside(i, at[i], begin[i]) : 0;
-    }
-    uint origin = plane * push.plane_stride;
-    Best best;
-    best.index = NONE;
-    if (!SEGMENTED) {
-        uint address = origin + begin[0] * push.stride[0] + begin[1] * push.stride[1] + begin[2] * push.stride[2];
-        uint index = ((plane * push.size[0] + begin[0]) * push.size[1] + begin[1]) * push.size[2] + begin[2];
-        best = best_of(LOAD(source, address + push.source_base), index);
-    }
-    for (uint d = 0; d < WINDOW_DEPTH; ++d)
-        for (uint h = 0; h < WINDOW_HEIGHT; ++h) {
-            uint z = inside(0, at[0], d, begin[0]), y = inside(1, at[1], h, begin[1]);
-            uint index = ((plane * push.size[0] + z) * push.size[1] + y) * push.size[2];
-            uint row = origin + z * push.stride[0] + y * push.stride[1] + push.source_base;
-            for (uint w = 0; w < WINDOW_WIDTH; ++w) {
-                uint x = inside(2, at[2], w, begin[2]);
-                consider(best, LOAD(source, row + x * push.stride[2]), index + x);
-            }
-        }
-    uint step = dilation(2) * push.stride[2];
-    for (uint d = 0; d < count[0]; ++d)
-        for (uint h = 0; h < count[1]; ++h) {
-            uint z = begin[0] + d * dilation(0), y = begin[1] + h * dilation(1);
-            uint index = ((plane * push.size[0] + z) * push.size[1] + y) * push.size[2] + begin[2];
-            uint address = origin + z * push.stride[0] + y * push.stride[1] + begin[2] * push.stride[2];
-            for (uint w = 0; w < count[2]; ++w, address += step, index += dilation(2))
-                if (!SEGMENTED || address - push.source_first < push.source_count)
-                    consider(best, LOAD(source, address + push.source_base), index);
-        }
-    return best;
-}
+uvec3 all_of(uint dimensions[3]) { return uvec3(dimensions[0], dimensions[1], dimensions[2]); }
 
 void main()
 {
-    for (uint i = gl_GlobalInvocationID.x * RUN; i < push.output_count; i += gl_NumWorkGroups.x * GROUP_SIZE * RUN) {
-        uint number = push.first_output + i, plane = number;
-        uint coordinate[3];
-        [[unroll]] for (int d = 2; d >= 0; --d) {
-            uint next = plane / push.output_size[d];
-            coordinate[d] = plane - next * push.output_size[d];
-            plane = next;
-        }
+    // Read once: llvmpipe gathers a push constant lane by lane wherever it is read.
+    uvec3 size = all_of(push.size), stride = all_of(push.stride), output_size = all_of(push.output_size);
+    uvec3 window_size = all_of(push.window_size), window_stride = all_of(push.window_stride);
+    uvec3 window_offset = all_of(push.window_offset), dilation = all_of(push.dilation);
+    uvec3 start_padding = all_of(push.start_padding);
+    uint plane_stride = push.plane_stride, first_output = push.first_output, output_count = push.output_count;
+    uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
+    uint indices_base = push.indices_base, values_base = push.values_base;
+    uvec3 reach = (window_size - 1) * dilation;
+
+    for (uint i = gl_GlobalInvocationID.x * ELEMENTS_PER_WORD; i < output_count;
+         i += gl_NumWorkGroups.x * GROUP_SIZE * ELEMENTS_PER_WORD) {
         uint word = 0;
-        for (uint k = 0; k < min(RUN, push.output_count - i); ++k) {
-            Best best = pool(plane, coordinate);
+        uint outputs = min(ELEMENTS_PER_WORD, output_count - i);
+        for (uint k = 0; k < outputs; ++k) {
+            uint number = first_output + i + k, plane = number;
+            uvec3 begin, end;
+            [[unroll]] for (int d = 2; d >= 0; --d) {
+                uint next = plane / output_size[d];
+                uint at = (plane - next * output_size[d]) * window_stride[d] + window_offset[d];
+                plane = next;
+                // The elements in the input; `at` counts the padding, and may hang over by more than a uint holds.
+                uint padding = start_padding[d], last = at + min(reach[d], ~at);
+                uint steps_outside = at < padding ? (padding - at - 1) / dilation[d] + 1 : 0;
+                begin[d] = at + steps_outside * dilation[d] - padding;
+                end[d] = last >= padding ? min(size[d], last - padding + 1) : 0;
+            }
+            uint origin = plane * plane_stride + begin.z * stride.z + source_base;
+            uint base = plane * size.x * size.y * size.z + begin.z;
+
+            Best best;
+            best.index = NONE;
+            if (!SEGMENTED)
+                best = best_of(LOAD(source, origin + begin.x * stride.x + begin.y * stride.y),
+                               base + (begin.x * size.y + begin.y) * size.z);
+            // The steps stop at the end: a dilation may lead on past 2^32.
+            for (uint z = begin.x; z < end.x; z += min(dilation.x, end.x - z))
+                for (uint y = begin.y; y < end.y; y += min(dilation.y, end.y - y)) {
+                    uint address = origin + z * stride.x + y * stride.y, index = base + (z * size.y + y) * size.z;
+                    uint row_end = index + end.z - begin.z;
+#ifdef BLOCKS
+                    for (; index < row_end && row_end - index >= BLOCK; index += BLOCK, address += BLOCK) {
+                        uvec4 block = load_block(address);
+                        [[unroll]] for (uint w = 0; w < BLOCK; ++w)
+                            consider(best, element_of(block, w), index + w);
+                    }
+#endif
+                    for (; index < row_end; index += min(dilation.z, row_end - index), address += dilation.z * stride.z)
+                        if (!SEGMENTED || address - source_base - source_first < source_count)
+                            consider(best, LOAD(source, address), index);
+                }
+
             if (RECORDS)
-                STORE_RECORD(indices, (i + k) * RECORD_WORDS + push.indices_base, best)
+                STORE_RECORD(indices, (i + k) * RECORD_WORDS + indices_base, best)
             else if (INDEX_WORDS != 0)
-                STORE_INDEX(indices, number + k + push.indices_base, best.index)
+                STORE_INDEX(indices, number + indices_base, best.index)
             if (VALUES) {
-                uint at = (number + k + push.values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
+                uint at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
 #if BITS == 64
                 values[at] = best.bits.x;
                 values[at + 1] = best.bits.y;
 #elif BITS == 32
                 values[at] = best.bits;
 #else
-                uint position = k % ELEMENTS_PER_WORD;
-                word = (position == 0 ? 0 : word) | best.bits << (position * BITS);
-                if (position == ELEMENTS_PER_WORD - 1)
+                word |= best.bits << (k * BITS);
+                if (k == ELEMENTS_PER_WORD - 1)
                     values[at] = word;
-                else if (i + k == push.output_count - 1)
+                else if (k == outputs - 1)
                     // What lies behind the last output in its word stays.
-                    values[at] = word | values[at] & ~0u << ((position + 1) * BITS);
+                    values[at] = word | values[at] & ~0u << ((k + 1) * BITS);
 #endif
-            }
-            // The next output, without a division.
-            coordinate[2] += 1;
-            [[unroll]] for (uint d = 2; d > 0; --d)
-                if (coordinate[d] == push.output_size[d]) {
-                    coordinate[d] = 0;
-                    coordinate[d - 1] += 1;
-                }
-            if (coordinate[0] == push.output_size[0]) {
-                coordinate[0] = 0;
-                plane += 1;
             }
         }
     }

@@ -526,6 +526,52 @@ POOLED_EDGES = [
     _pool_case("no-indices-ceil", distinct, INT16, (1, 3, 7, 7), (2, 2), (3, 2), indices=None, ceil=True),
 ]
 
+# Small windows: rows of whole runs and blocks or not, shared by windows or not, borders on all sides. Not in CASES:
+# with lowered limits these have thousands of dispatches.
+SMALL_WINDOWS = [
+    _pool_case(
+        f"small-window-{'x'.join(map(str, sizes[2:]))}-{tag}-{data_type.name.lower()}",
+        fill,
+        data_type,
+        sizes,
+        *window,
+        indices=indices,
+    )
+    for data_type, fill, indices in (
+        (FLOAT32, special, UINT32),
+        (INT32, ties, None),
+        (FLOAT16, special, UINT64),
+        (UINT8, ties, UINT32),
+        (INT64, ties, UINT64),
+    )
+    for tag, sizes, window in (
+        ("aligned", (1, 2, 9, 32), ((3, 3), (1, 1), (1, 1), (1, 1))),
+        ("aligned-stride-2", (2, 1, 8, 64), ((3, 3), (2, 2), (1, 1), (1, 1))),
+        ("unaligned", (1, 2, 7, 37), ((2, 2), (1, 1), (0, 0), (0, 1))),
+        ("stride-2", (1, 2, 11, 35), ((3, 3), (2, 2), (1, 1), (1, 2))),
+        ("stride-3", (1, 1, 13, 49), ((2, 3), (3, 3), (0, 1), (0, 0))),
+        ("dilation", (1, 2, 12, 36), ((3, 3), (1, 1), (2, 2), (2, 2), (2, 2))),
+        ("stride-and-dilation", (1, 1, 17, 40), ((3, 2), (2, 2), (3, 1), (3, 1), (3, 3))),
+        ("far-rows", (1, 1, 40, 16), ((3, 1), (1, 1), (12, 0), (12, 0), (12, 1))),
+        ("5x5", (1, 1, 8, 24), ((5, 5), (1, 1), (2, 2), (2, 2))),
+        ("7x7", (1, 1, 12, 16), ((7, 7), (2, 2), (3, 3), (3, 3))),
+        ("1x4", (1, 2, 3, 50), ((1, 4), (1, 4), (0, 3), (0, 3))),
+        ("3-d", (1, 2, 5, 6, 20), ((3, 2, 3), (2, 1, 1), (1, 1, 1), (1, 0, 1), (1, 1, 1))),
+        ("3-d-dilation", (1, 1, 6, 7, 16), ((2, 3, 2), (1, 2, 1), (0, 2, 1), (1, 2, 1), (2, 2, 1))),
+    )
+]
+# Windows whose rows are read in blocks.
+LONG_WINDOWS = [
+    _pool_case(f"long-window-{tag}-{data_type.name.lower()}", ties, data_type, *args)
+    for data_type in (UINT8, FLOAT16, FLOAT32, UINT64)
+    for tag, args in {
+        "global": ((2, 3, 3, 64), (3, 64)),
+        "global-unaligned": ((2, 3, 3, 53), (3, 53)),
+        "padded": ((1, 2, 2, 70), (2, 41), (1, 3), (1, 5), (1, 17)),
+        "3-d": ((1, 2, 3, 2, 48), (2, 2, 48)),
+    }.items()
+]
+
 POOLED_STRIDED = [
     _pool_case(
         f"pool-{name}-{data_type.name.lower()}",
@@ -587,6 +633,7 @@ CASES = [
     *POOLED_TYPES,
     *POOLED_TYPES_3D,
     *POOLED_EDGES,
+    *LONG_WINDOWS,
     *POOLED_STRIDED,
     *EARLIER_POOLINGS,
 ]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, Device, argmax, argmin, max_pooling, verify
+from dmlgpu.lowering import lower
 from dmlgpu.plan import Limits
 from tests.cases import (
     DECREASING,
@@ -279,3 +280,12 @@ def test_pooling_over_128_mib(device):
     values, indices = max_pooling(x, (1000, 1000), strides=(1000, 1000), output_indices=True, device=device)
     assert values.reshape(-1).tolist() == list(range(1, 145))
     assert indices.reshape(-1).tolist() == (at[0] * 12_000 + at[1]).tolist()
+
+
+def test_long_axis_over_segments_keeps_to_the_loop_limit():
+    # With few invocations a stretch is long; over segments it is read by reduce.comp, whose loops are the longest.
+    desc = arg_desc(ArgmaxOperatorDesc, UINT8, (3, 48_000_000), [1])
+    limits = Limits(segment_bytes=128 << 20, group_size=64, group_count=8)
+    for dispatch in lower(desc, limits).dispatches:
+        if dispatch.kernel.module.startswith("reduce"):
+            assert dispatch.push.stretch // 4 < limits.loop_iterations

@@ -1,5 +1,6 @@
 """Max pooling: every combination of strides, padding and dilations, on odd shapes."""
 
+import dataclasses
 import itertools
 import random
 
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 
 from dmlgpu import verify
-from tests.cases import FLOAT32, INT16, UINT8, UINT64, distinct, pool_desc, ties
+from dmlgpu.device import device_limits
+from tests.cases import FLOAT32, INT16, SMALL_WINDOWS, UINT8, UINT64, distinct, pool_desc, ties
 
 STRIDES, PADDINGS, DILATIONS = (1, 2, 3), (0, 1, 2), (1, 2, 3)
 # (stride, start padding, end padding, dilation) of one dimension, a third of all with each end padding.
@@ -87,3 +89,18 @@ def test_every_stride_padding_and_dilation_of_a_row(device, size):
                 verify(desc, images(INT16, (1, 1, 1, size)), device=device)
                 count += 1
     assert count >= 25
+
+
+@pytest.fixture
+def unrolling(driver, open_device):
+    """A device of each driver that takes the kernel for small windows, whatever is best there."""
+    return open_device(driver.index, dataclasses.replace(device_limits(driver), unrolls=True))
+
+
+@pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)
+def test_small_windows(unrolling, case):
+    # Where neighbouring outputs share words between rows the kernel is not used.
+    shared = case.desc.output_tensor.sizes[-1] * case.desc.output_tensor.data_type.bits % 32 != 0
+    operator = unrolling.compile(case.desc)
+    assert operator.plan.dispatches[0].kernel.module.startswith("pool" if shared else "windows")
+    verify(case.desc, *case.inputs(), device=unrolling)
