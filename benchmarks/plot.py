@@ -10,20 +10,25 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, NullFormatter
 
-from benchmarks.results import CALL, KERNEL, BenchmarkError, Result, others
+from benchmarks.results import CALL, COPY, KERNEL, BenchmarkError, Result, others
 from benchmarks.scale import by_name
 
 # Okabe and Ito's colours, which colour-blind people can tell apart, and markers for everybody.
 _STYLES = {
     KERNEL: ("#000000", "o"),
     CALL: ("#999999", "s"),
-    "copy": ("#E69F00", "|"),
+    COPY: ("#E69F00", "|"),
     "usual": ("#CC79A7", "D"),
     "numpy": ("#0072B2", "v"),
     "torch": ("#D55E00", "^"),
     "onnxruntime": ("#009E73", "X"),
 }
-_LABELS = {KERNEL: "dmlgpu, device tensors", CALL: "dmlgpu, ndarrays", "copy": "copy of as many bytes"}
+_LABELS = {
+    KERNEL: "dmlgpu, device tensors",
+    CALL: "dmlgpu, ndarrays",
+    COPY: "copy of as many bytes",
+    "usual": "usual kernel",
+}
 
 
 def check_path(path: str) -> None:
@@ -36,15 +41,17 @@ def check_path(path: str) -> None:
 def plot_cases(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
     """The median time of everything that ran each case, a row for each case."""
     names = [KERNEL, CALL, *others(results)]
-    figure = Figure(figsize=(10, 2 + 0.32 * len(results)), layout="constrained")
+    figure = Figure(figsize=(10, 2 + 0.4 * len(results)), layout="constrained")
     axes = figure.subplots()
-    for name in names:
+    for number, name in enumerate(names):
+        # One below the other, so that none hides another.
+        offset = 0.11 * (number - (len(names) - 1) / 2)
         rows = [row for row, result in enumerate(results) if name in result.timings]
         if rows:
             colour, marker = _STYLES[name]
             axes.plot(
                 [results[row].timings[name].median for row in rows],
-                rows,
+                [row + offset for row in rows],
                 marker=marker,
                 color=colour,
                 linestyle="none",
