@@ -23,7 +23,7 @@ def random_values(dtype: np.dtype[Any], count: int) -> Array:
     return np.frombuffer(generator.bytes(count * dtype.itemsize), dtype)
 
 
-def _argmax(
+def argmax_case(
     name: str,
     sizes: Sequence[int],
     axes: Sequence[int],
@@ -34,7 +34,7 @@ def _argmax(
     return Case(f"argmax-{name}", desc, (random_values,))
 
 
-def _pool(
+def pooling_case(
     name: str,
     sizes: Sequence[int],
     window_size: int,
@@ -53,39 +53,39 @@ def _pool(
     return Case(f"pool-{name}{'-indices' if indices else ''}", desc, (random_values,))
 
 
-_RESNET = partial(_pool, sizes=(8, 64, 112, 112), window_size=3, stride=2, padding=1)
+_RESNET = partial(pooling_case, sizes=(8, 64, 112, 112), window_size=3, stride=2, padding=1)
 _POOLINGS = {
     "resnet": _RESNET,
-    "2x2": partial(_pool, sizes=(8, 64, 56, 56), window_size=2, stride=2),
-    "dilated": partial(_pool, sizes=(8, 32, 56, 56), window_size=3, padding=1, dilation=2),
-    "3d": partial(_pool, sizes=(2, 16, 32, 64, 64), window_size=3, stride=2, padding=1),
-    "global": partial(_pool, sizes=(1, 512, 28, 28), window_size=28),
+    "2x2": partial(pooling_case, sizes=(8, 64, 56, 56), window_size=2, stride=2),
+    "dilated": partial(pooling_case, sizes=(8, 32, 56, 56), window_size=3, padding=1, dilation=2),
+    "3d": partial(pooling_case, sizes=(2, 16, 32, 64, 64), window_size=3, stride=2, padding=1),
+    "global": partial(pooling_case, sizes=(1, 512, 28, 28), window_size=28),
 }
 
 CASES = [
-    _argmax("4096x1024-last", (4096, 1024), [1]),
-    _argmax("4096x1024-first", (4096, 1024), [0]),
-    _argmax("4096x1024-all", (4096, 1024), [0, 1]),
-    _argmax("segmentation", (16, 512, 28, 28), [1]),
-    _argmax("vocabulary", (1, 129280), [1]),
-    _argmax("2^20x8", (1 << 20, 8), [1]),
-    _argmax("8x2^20", (8, 1 << 20), [1]),
-    _argmax("65536x33", (65536, 33), [1]),
+    argmax_case("4096x1024-last", (4096, 1024), [1]),
+    argmax_case("4096x1024-first", (4096, 1024), [0]),
+    argmax_case("4096x1024-all", (4096, 1024), [0, 1]),
+    argmax_case("segmentation", (16, 512, 28, 28), [1]),
+    argmax_case("vocabulary", (1, 129280), [1]),
+    argmax_case("2^20x8", (1 << 20, 8), [1]),
+    argmax_case("8x2^20", (8, 1 << 20), [1]),
+    argmax_case("65536x33", (65536, 33), [1]),
     *(
-        _argmax(f"4096x1024-{data_type.name.lower()}", (4096, 1024), [1], data_type)
+        argmax_case(f"4096x1024-{data_type.name.lower()}", (4096, 1024), [1], data_type)
         for data_type in (FLOAT16, UINT8, INT8, INT64)
     ),
-    _argmax("4096x1024-transposed", (4096, 1024), [1], strides=permuted_strides((4096, 1024), (1, 0))),
+    argmax_case("4096x1024-transposed", (4096, 1024), [1], strides=permuted_strides((4096, 1024), (1, 0))),
     *(pooling(name, indices=indices) for name, pooling in _POOLINGS.items() for indices in (False, True)),
     *(_RESNET(f"resnet-{data_type.name.lower()}", data_type=data_type) for data_type in (FLOAT16, UINT8)),
 ]
 
 # Cases of any power of two of elements, from 2^10.
 SCALES: dict[str, Callable[[int], Case]] = {
-    "argmax-rows": lambda n: _argmax("rows", (n >> 10, 1 << 10), [1]),
-    "argmax-columns": lambda n: _argmax("columns", (1 << 10, n >> 10), [0]),
-    "argmax-all": lambda n: _argmax("all", (n,), [0]),
-    "pool-planes": lambda n: _pool("planes", (1, n >> 10, 32, 32), 3, 2, 1, indices=True),
+    "argmax-rows": lambda n: argmax_case("rows", (n >> 10, 1 << 10), [1]),
+    "argmax-columns": lambda n: argmax_case("columns", (1 << 10, n >> 10), [0]),
+    "argmax-all": lambda n: argmax_case("all", (n,), [0]),
+    "pool-planes": lambda n: pooling_case("planes", (1, n >> 10, 32, 32), 3, 2, 1, indices=True),
 }
 
 

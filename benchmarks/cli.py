@@ -184,12 +184,15 @@ def _measure(args: argparse.Namespace) -> None:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    terminal = Console(stderr=True)
     with ExitStack() as stack:
         device = stack.enter_context(Device(args.device))
         kompute = stack.enter_context(Kompute(device))
         peers, missing = _open_peers(args.peers, kompute)
         where = header(device, peers, args.rounds, args.seconds)
-        bars = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+        bars = stack.enter_context(
+            Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
+        )
         done = bars.add_task("cases", total=len(cases))
         results = []
         for case in cases:

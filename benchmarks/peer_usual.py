@@ -55,8 +55,8 @@ class UsualPeer(Peer):
             raise UnavailableError("kernels are for tensors of one buffer")
 
     def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
-        sizes, axes = desc.input_tensor.sizes, sorted(desc.axes)
-        if axes != list(range(axes[0], axes[-1] + 1)) or desc.axis_direction is not AxisDirection.INCREASING:
+        sizes, axes = desc.input_tensor.sizes, desc.axes
+        if axes != tuple(range(axes[0], axes[-1] + 1)) or desc.axis_direction is not AxisDirection.INCREASING:
             raise UnavailableError("kernels take the first of equal elements, over neighbouring axes")
         outputs = desc.output_tensor.element_count
         length, inner = math.prod(sizes[axes[0] : axes[-1] + 1]), math.prod(sizes[axes[-1] + 1 :])

@@ -27,8 +27,8 @@ class Table:
 
 def digits(number: float) -> str:
     """A positive number with three digits, without an exponent."""
-    decimals = 2 - math.floor(math.log10(number))
-    return f"{round(number, decimals):.{max(0, decimals)}f}"
+    rounded = float(f"{number:.2e}")
+    return f"{rounded:.{max(0, 2 - math.floor(math.log10(rounded)))}f}"
 
 
 def duration(seconds: float) -> str:
