@@ -190,13 +190,14 @@ def _measure(args: argparse.Namespace) -> None:
         kompute = stack.enter_context(Kompute(device))
         peers, missing = _open_peers(args.peers, kompute)
         where = header(device, peers, args.rounds, args.seconds)
+        # Drawn between rounds, never beside one.
         bars = stack.enter_context(
-            Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
+            Progress(*columns, console=terminal, transient=True, auto_refresh=False, disable=not terminal.is_terminal)
         )
-        done = bars.add_task("cases", total=len(cases))
+        bar = bars.add_task("", total=len(cases) * args.rounds)
         results = []
         for case in cases:
-            rounds = bars.add_task(case.id, total=args.rounds)
+            bars.update(bar, description=case.id, refresh=True)
             result = run_case(
                 case,
                 kompute,
@@ -205,11 +206,9 @@ def _measure(args: argparse.Namespace) -> None:
                 rounds=args.rounds,
                 seconds=args.seconds,
                 fresh=not args.scale,
-                advance=lambda task=rounds: bars.advance(task),  # type: ignore[misc]
+                advance=lambda: bars.update(bar, advance=1, refresh=True),
             )
             results.append(result)
-            bars.remove_task(rounds)
-            bars.advance(done)
     run = Run(where, bool(args.scale), tuple(results))
     if args.json:
         save(run, args.json)
