@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from benchmarks.measure import PAUSE, SAMPLE
+from benchmarks.measure import SAMPLE
 from benchmarks.peers import Peer, cores
 from dmlgpu import Device
 
@@ -31,8 +31,7 @@ def header(device: Device, peers: Mapping[str, Peer], rounds: int, seconds: floa
         "CPU": f"{_cpu()}, {cores()} cores",
         "system": f"{platform.system()} on {platform.machine()}",
         "shader caches": f"off ({', '.join(off)})" if len(off) == len(_CACHE_VARIABLES) else "on",
-        "rounds": f"{rounds}, or fewer of what takes longer than {seconds:g} s; samples of at least "
-        f"{SAMPLE * 1e3:g} ms, a pause of {PAUSE * 1e3:g} ms before each",
+        "rounds": f"{rounds}, or fewer of what takes longer than {seconds:g} s; a call or {SAMPLE * 1e3:g} ms a sample",
     }
 
 

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-# Threads of other libraries spin for a while after their work is done; what is timed next should have all cores.
-PAUSE = 0.005
 # A sample is the mean of as many calls as last this long.
 SAMPLE = 0.01
 _MOST_CALLS = 10_000
+# Other threads are idle once they did next to nothing for so long; they are not waited for longer than that.
+_WATCHED = 0.002
+_LONGEST_SPIN = 0.5
 # However long they take.
 LEAST_ROUNDS = 3
 
@@ -72,11 +73,23 @@ def interleave(
 
 
 def _sample(run: Callable[[], object], calls: int) -> float:
-    time.sleep(PAUSE)
+    _settle()
     if calls > 1:
         # The caches hold what another one has left there, and a call as short as this would notice.
         run()
     return mean_time(run, calls)
+
+
+def _settle() -> None:
+    """Waits until the other threads are idle: some spin for a while after their work, on what should be all cores."""
+    deadline = time.perf_counter() + _LONGEST_SPIN
+    while (begin := time.perf_counter()) < deadline:
+        used = time.process_time() - time.thread_time()
+        # Asleep, this thread would leave the cores to a lower clock and the scheduler to other ideas.
+        while time.perf_counter() < begin + _WATCHED:
+            pass
+        if time.process_time() - time.thread_time() - used < _WATCHED / 10:
+            break
 
 
 def mean_time(run: Callable[[], object], calls: int = 1) -> float:
