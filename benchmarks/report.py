@@ -124,7 +124,8 @@ def to_markdown(header: Mapping[str, str], tables: Sequence[Table], dashes: Sequ
 
 
 def _markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    numbers = [all(text == DASH or text[:1].isdecimal() for text in column) for column in zip(*rows, strict=True)]
+    lines = [columns, ["---", *("---:" if number else "---" for number in numbers[1:])], *rows]
     return "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines)
 
 

@@ -69,6 +69,6 @@ def _table(name: str, group: Sequence[Result]) -> Table:
         name,
         ("elements", "kernel", "per element", "to the best", *names),
         tuple(rows),
-        f"{group[-1].operator}. Medians. To the best: the kernel's time per element to the least of those from "
+        f"The last is {group[-1].operator}. Medians. To the best: the kernel's time per element to the least of those from "
         f"2^{BEST_FROM} to 2^{BEST_TO}.",
     )

@@ -231,6 +231,26 @@ def test_what_takes_long_sits_out_rounds_after_the_third(monkeypatch):
     assert times["slow"].minimum >= 0.01 > 0.001 > times["fast"].median
 
 
+def test_threads_that_spin_are_waited_for(monkeypatch):
+    class Clock:
+        now = 0.0
+
+        def perf_counter(self):
+            self.now += 0.0005
+            return self.now
+
+        def process_time(self):
+            return min(self.now, 0.04)
+
+        def thread_time(self):
+            return 0.0
+
+    clock = Clock()
+    monkeypatch.setattr(measure, "time", clock)
+    measure._settle()
+    assert 0.04 < clock.now < 0.05
+
+
 def test_a_timing_has_median_and_interquartile_range():
     timing = Timing((5.0, 1.0, 2.0, 4.0, 3.0))
     assert (timing.minimum, timing.median, timing.spread) == (1, 3, 2)
