@@ -69,6 +69,6 @@ def _table(name: str, group: Sequence[Result]) -> Table:
         name,
         ("elements", "kernel", "per element", "to the best", *names),
         tuple(rows),
-        f"The last is {group[-1].operator}. Medians. To the best: the kernel's time per element to the least of those from "
-        f"2^{BEST_FROM} to 2^{BEST_TO}.",
+        f"The last is {group[-1].operator}. Medians. To the best: the kernel's time per element to the least "
+        f"of those from 2^{BEST_FROM} to 2^{BEST_TO}.",
     )
