@@ -12,7 +12,7 @@ ARGS ?=
 export PYTHON NUMPY
 bin = $(VENV)/bin
 
-.PHONY: help demo test test-numpy1 pytest lint clean
+.PHONY: help demo test test-numpy1 pytest bench lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -32,11 +32,15 @@ pytest: ## set up and run the suite once
 	@sh .ci/setup $(VENV) test
 	$(bin)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
 
+bench: ## set up and measure against NumPy, and whatever else of the peers is installed
+	@sh .ci/setup $(VENV) test
+	$(bin)/python -m benchmarks $(ARGS)
+
 lint: ## ruff and mypy
 	@sh .ci/setup $(VENV) demo
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
-	$(bin)/mypy --strict dmlgpu
+	$(bin)/mypy --strict dmlgpu benchmarks
 
 clean: ## remove all that was made but the kept wheels in .cache
 	rm -rf .venv* build dist dmlgpu/spirv .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,243 @@
+"""The command line: measuring, showing again what was measured, and comparing it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.cases import CASES, SCALES
+from benchmarks.compare import compared, differences
+from benchmarks.kompute import Kompute
+from benchmarks.machine import header
+from benchmarks.peer_numpy import NumpyPeer
+from benchmarks.peer_onnxruntime import OnnxruntimePeer
+from benchmarks.peer_torch import TorchPeer
+from benchmarks.peer_usual import UsualPeer
+from benchmarks.peers import Peer, UnavailableError
+from benchmarks.report import absences, case_tables, operators_table, show, to_markdown
+from benchmarks.results import BenchmarkError, Run, load, save
+from benchmarks.run import run_case
+from benchmarks.scale import LARGEST, SMALLEST, exponents, scale_tables, scaled
+from dmlgpu import Device, DeviceError
+from tests.cases import Case
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PEERS: dict[str, Callable[[Kompute], Peer]] = {
+    "usual": UsualPeer,
+    "numpy": lambda _: NumpyPeer(),
+    "torch": lambda _: TorchPeer(),
+    "onnxruntime": lambda _: OnnxruntimePeer(),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; the exit code is 0, or 2 where the command could not run or results differ."""
+    args = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], None] = args.run
+    try:
+        run(args)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("rich", "matplotlib"):
+            raise
+        return _fail(f'{error.name} is not installed: pip install "dmlgpu[bench]"')
+    except (BenchmarkError, DeviceError, OSError) as error:
+        return _fail(error)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _fail(message: object) -> int:
+    print(f"benchmarks: {message}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measures dmlgpu, and what computes the same, in turns.",
+        epilog="examples:\n"
+        "  python -m benchmarks -k pool --device llvmpipe --json new.json\n"
+        "  python -m benchmarks --scale --plot scale.png\n"
+        "  python -m benchmarks compare old.json new.json\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=_measure)
+    parser.add_argument("-k", metavar="TEXT", default="", help="only cases with this in their names")
+    parser.add_argument("--list", action="store_true", help="list the cases and stop")
+    parser.add_argument("--device", metavar="INDEX|NAME", help="default: DMLGPU_DEVICE, else the best device")
+    parser.add_argument(
+        "--peers", metavar="NAMES", default=",".join(_PEERS), help="separated by commas (default: %(default)s)"
+    )
+    parser.add_argument("--rounds", metavar="N", type=_positive(int), default=15, help="of samples (default: 15)")
+    parser.add_argument(
+        "--seconds",
+        metavar="S",
+        type=_positive(float),
+        default=5.0,
+        help="what takes longer than this in all its rounds of a case sits out the rest, but for three (default: 5)",
+    )
+    parser.add_argument(
+        "--scale",
+        metavar="LOW-HIGH",
+        nargs="?",
+        const=f"{SMALLEST}-{LARGEST}",
+        help="measure sizes doubled from 2^LOW elements to 2^HIGH (default: %(const)s) instead",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all samples")
+    _add_outputs(parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    showing = commands.add_parser("show", help="show what --json wrote", description="Shows what --json wrote.")
+    showing.add_argument("file", metavar="FILE")
+    _add_outputs(showing)
+    showing.set_defaults(run=_show)
+    comparing = commands.add_parser(
+        "compare", help="compare two runs", description="What moved between two files that --json wrote."
+    )
+    comparing.add_argument("old", metavar="OLD")
+    comparing.add_argument("new", metavar="NEW")
+    comparing.set_defaults(run=_compare)
+    return parser
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plot", metavar="FILE", help="draw the times: .png, .svg or .pdf")
+    parser.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown")
+
+
+def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        number = kind(text)
+        if number <= 0:
+            raise argparse.ArgumentTypeError(f"{text} is not positive")
+        return number
+
+    parse.__name__ = f"positive {kind.__name__}"
+    return parse
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Files and pipes get tables in one piece.
+    return Console(width=shutil.get_terminal_size(fallback=(160, 24)).columns, highlight=False)
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    """Finds out before a long run what could not be written after it."""
+    for path in filter(None, (getattr(args, "json", None), args.plot, args.markdown)):
+        if not Path(path).absolute().parent.is_dir():
+            raise BenchmarkError(f"{path}: there is no such folder")
+    if args.plot:
+        from benchmarks.plot import check_path
+
+        check_path(args.plot)
+
+
+def _cases(args: argparse.Namespace) -> list[Case]:
+    text = args.k.lower()
+    if args.scale:
+        sizes = exponents(args.scale)
+        chosen = [scaled(name, exponent) for name in SCALES if text in name.lower() for exponent in sizes]
+        names = list(SCALES)
+    else:
+        chosen = [case for case in CASES if text in case.id.lower()]
+        names = [case.id for case in CASES]
+    if not chosen:
+        raise BenchmarkError(f"no case has {args.k!r} in its name; cases are {', '.join(names)}")
+    return chosen
+
+
+def _open_peers(names: str, kompute: Kompute) -> tuple[dict[str, Peer], dict[str, str]]:
+    """The peers that there are, and why the others are not."""
+    present, missing = {}, {}
+    for name in filter(None, (name.strip() for name in names.split(","))):
+        if name not in _PEERS:
+            raise BenchmarkError(f"there is no peer {name!r}; peers are {', '.join(_PEERS)}")
+        try:
+            present[name] = _PEERS[name](kompute)
+        except UnavailableError as reason:
+            missing[name] = str(reason)
+    return present, missing
+
+
+def _measure(args: argparse.Namespace) -> None:
+    console = _console()
+    cases = _cases(args)
+    if args.list:
+        for case in cases:
+            console.print(case.id, markup=False)
+        return
+    _check_files(args)
+    if os.environ.get("DMLGPU_VERIFY", "0") != "0":
+        raise BenchmarkError("DMLGPU_VERIFY is set: every call would be timed together with the oracle's")
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    terminal = Console(stderr=True)
+    with ExitStack() as stack:
+        device = stack.enter_context(Device(args.device))
+        kompute = stack.enter_context(Kompute(device))
+        peers, missing = _open_peers(args.peers, kompute)
+        where = header(device, peers, args.rounds, args.seconds)
+        # Drawn between rounds, never beside one.
+        bars = stack.enter_context(
+            Progress(*columns, console=terminal, transient=True, auto_refresh=False, disable=not terminal.is_terminal)
+        )
+        bar = bars.add_task("", total=len(cases) * args.rounds)
+        results = []
+        for case in cases:
+            bars.update(bar, description=case.id, refresh=True)
+            result = run_case(
+                case,
+                kompute,
+                peers,
+                missing,
+                rounds=args.rounds,
+                seconds=args.seconds,
+                fresh=not args.scale,
+                advance=lambda: bars.update(bar, advance=1, refresh=True),
+            )
+            results.append(result)
+    run = Run(where, bool(args.scale), tuple(results))
+    if args.json:
+        save(run, args.json)
+    _present(run, console, args)
+
+
+def _show(args: argparse.Namespace) -> None:
+    console = _console()
+    _check_files(args)
+    _present(load(args.file), console, args)
+
+
+def _present(run: Run, console: Console, args: argparse.Namespace) -> None:
+    tables = scale_tables(run.results) if run.scale else case_tables(run.results)
+    dashes = absences(run.results)
+    show(console, run.header, tables, dashes)
+    if args.markdown:
+        tables = tables if run.scale else [*tables, operators_table(run.results)]
+        Path(args.markdown).write_text(to_markdown(run.header, tables, dashes), encoding="utf-8")
+    if args.plot:
+        from benchmarks.plot import plot_cases, plot_scale
+
+        figure = (plot_scale if run.scale else plot_cases)(run.header, run.results)
+        figure.savefig(args.plot, dpi=150)
+
+
+def _compare(args: argparse.Namespace) -> None:
+    old, new = load(args.old), load(args.new)
+    table = compared(old, new)
+    if not table.rows:
+        raise BenchmarkError(f"{args.old} and {args.new} have no case in common")
+    show(_console(), {}, [table], differences(old, new))

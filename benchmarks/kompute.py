@@ -1,0 +1,84 @@
+"""Kompute without dmlgpu, for what dmlgpu is compared with on its own device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from dmlgpu import Device
+from tests.cases import Array
+
+
+class Kompute:
+    """A Kompute manager on the device of an open dmlgpu.Device, until the end of a `with` block.
+
+    What is made on it is freed when the last reference to it dies, and must not be used after the block.
+    """
+
+    def __init__(self, device: Device) -> None:
+        # Importing kp adds a handler to the root logger; dmlgpu imported it, without that, when it opened the device.
+        import kp
+
+        self.device = device
+        self._kp: Any = kp
+        self._manager: Any = kp.Manager(device.info.index)
+        unified = device.info.unified
+        self._kind = kp.TensorTypes.host if unified else kp.TensorTypes.device
+
+    def __enter__(self) -> Kompute:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._manager.destroy()
+
+    def upload(self, x: Array) -> Any:
+        """A tensor with the bytes of an array, a multiple of 4."""
+        tensor = self._manager.tensor_t(np.ascontiguousarray(x).reshape(-1).view(np.uint32), self._kind)
+        self._manager.sequence().eval(self._kp.OpTensorSyncDevice([tensor]))
+        return tensor
+
+    def download(self, tensor: Any, dtype: Any) -> Array:
+        """A copy of a tensor's content."""
+        self._manager.sequence().eval(self._kp.OpTensorSyncLocal([tensor]))
+        content: Array = tensor.data().view(dtype).copy()
+        return content
+
+    def dispatch(
+        self,
+        module: bytes,
+        groups: Sequence[int],
+        constants: Sequence[int],
+        push: Sequence[int],
+        tensors: Sequence[Any],
+    ) -> Any:
+        """A recorded dispatch; `eval()` runs it."""
+        algorithm = self._manager.algorithm(
+            list(tensors), module, tuple(groups), np.array(constants, np.uint32), np.array(push, np.uint32)
+        )
+        sequence = self._manager.sequence()
+        sequence.record(self._kp.OpAlgoDispatch(algorithm, np.array(push, np.uint32)))
+        return sequence
+
+    def copy(self, size: int) -> Any:
+        """A recorded copy of so many bytes, rounded up to words, in the device's memory; `eval()` runs it.
+
+        It is done in pieces where buffers cannot be as large.
+        """
+        sequence = self._manager.sequence()
+        words, most = -(-size // 4), self.device.limits.segment_bytes // 4
+        for begin in range(0, words, most):
+            piece = np.arange(begin, min(begin + most, words), dtype=np.uint32)
+            given = self.upload(piece)
+            # Kompute copies tensors of other types a second time on the host.
+            source, target = (
+                self._manager.tensor_t(np.zeros_like(piece), self._kp.TensorTypes.storage) for _ in range(2)
+            )
+            # Memory that was never written need not be there yet.
+            self._manager.sequence().eval(self._kp.OpTensorCopy([given, source, target]))
+            sequence.record(self._kp.OpTensorCopy([source, target]))
+        return sequence

@@ -1,0 +1,108 @@
+"""Times of several things that take turns."""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+# A sample is the mean of as many calls as last this long.
+SAMPLE = 0.01
+_MOST_CALLS = 10_000
+# Other threads are idle once they did next to nothing for so long; they are not waited for longer than that.
+_WATCHED = 0.002
+_LONGEST_SPIN = 0.5
+# However long they take.
+LEAST_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a call took, in seconds, once for every round."""
+
+    samples: tuple[float, ...]
+
+    @property
+    def minimum(self) -> float:
+        return min(self.samples)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """The interquartile range."""
+        if len(self.samples) == 1:
+            return 0.0
+        lower, _, upper = statistics.quantiles(self.samples, n=4, method="inclusive")
+        return upper - lower
+
+
+def interleave(
+    runs: Mapping[str, Callable[[], object]], rounds: int, seconds: float, advance: Callable[[], object]
+) -> dict[str, Timing]:
+    """Times of each run, which take turns in another order every round.
+
+    Args:
+        runs: what is timed.
+        rounds: how often, at most.
+        seconds: what took longer than this in all its rounds sits out the rest, but for LEAST_ROUNDS.
+        advance: called after each round.
+    """
+    calls = {name: _calls_of_a_sample(run) for name, run in runs.items()}
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    order, shuffler = list(runs), random.Random(0)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for number in range(rounds):
+            shuffler.shuffle(order)
+            for name in order:
+                if number < LEAST_ROUNDS or sum(samples[name]) * calls[name] < seconds:
+                    samples[name].append(_sample(runs[name], calls[name]))
+            advance()
+    finally:
+        if collecting:
+            gc.enable()
+    return {name: Timing(tuple(times)) for name, times in samples.items()}
+
+
+def _sample(run: Callable[[], object], calls: int) -> float:
+    _settle()
+    if calls > 1:
+        # The caches hold what another one has left there, and a call as short as this would notice.
+        run()
+    return mean_time(run, calls)
+
+
+def _settle() -> None:
+    """Waits until the other threads are idle: some spin for a while after their work, on what should be all cores."""
+    deadline = time.perf_counter() + _LONGEST_SPIN
+    while (begin := time.perf_counter()) < deadline:
+        used = time.process_time() - time.thread_time()
+        # Asleep, this thread would leave the cores to a lower clock and the scheduler to other ideas.
+        while time.perf_counter() < begin + _WATCHED:
+            pass
+        if time.process_time() - time.thread_time() - used < _WATCHED / 10:
+            break
+
+
+def mean_time(run: Callable[[], object], calls: int = 1) -> float:
+    """Seconds of a call."""
+    start = time.perf_counter_ns()
+    for _ in range(calls):
+        run()
+    return (time.perf_counter_ns() - start) / calls / 1e9
+
+
+def _calls_of_a_sample(run: Callable[[], object]) -> int:
+    """As many calls as last SAMPLE."""
+    warm = mean_time(run)
+    if warm < SAMPLE:
+        warm = mean_time(run, 3)
+    return math.ceil(SAMPLE / max(warm, SAMPLE / _MOST_CALLS))

@@ -1,0 +1,125 @@
+"""The kernels that are usual for these operators, on dmlgpu's device: a workgroup per row, an invocation per output."""
+
+from __future__ import annotations
+
+import functools
+import math
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.kompute import Kompute
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs
+from dmlgpu import ArgmaxOperatorDesc, AxisDirection, DataType, MaxPooling2OperatorDesc, OperatorDesc
+from tests.cases import Array
+
+_SHADERS = Path(__file__).with_name("shaders")
+_GROUP_SIZE = 256
+
+
+class UsualPeer(Peer):
+    """Kernels for packed FLOAT32 tensors of one buffer, compiled when the benchmark runs."""
+
+    def __init__(self, kompute: Kompute) -> None:
+        self._kompute = kompute
+        self._group_size = min(_GROUP_SIZE, kompute.device.info.max_group_size)
+        compiler = shutil.which("glslangValidator") or shutil.which("glslang")
+        if compiler is None:
+            raise UnavailableError("glslangValidator is not installed")
+        self._compiler = compiler
+
+    @property
+    def description(self) -> str:
+        return f"GLSL of benchmarks/shaders, workgroups of {self._group_size}"
+
+    def contender(self, desc: OperatorDesc, x: Array) -> Contender:
+        self._check_tensors(desc)
+        if isinstance(desc, ArgmaxOperatorDesc):
+            return self._argmax(desc, x)
+        if isinstance(desc, MaxPooling2OperatorDesc):
+            return self._max_pooling(desc, x)
+        raise UnavailableError(f"no kernel for {type(desc).__name__}")
+
+    def _check_tensors(self, desc: OperatorDesc) -> None:
+        tensors = (*desc.inputs, *desc.outputs)
+        if {tensor.data_type for tensor in tensors} - {DataType.FLOAT32, DataType.UINT32} or not all(
+            tensor.is_packed for tensor in tensors
+        ):
+            raise UnavailableError("kernels are for packed float32 and uint32")
+        if max(tensor.size_in_bytes for tensor in tensors) > self._kompute.device.limits.segment_bytes:
+            raise UnavailableError("kernels are for tensors of one buffer")
+
+    def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
+        sizes, axes = desc.input_tensor.sizes, desc.axes
+        if axes != tuple(range(axes[0], axes[-1] + 1)) or desc.axis_direction is not AxisDirection.INCREASING:
+            raise UnavailableError("kernels take the first of equal elements, over neighbouring axes")
+        outputs = desc.output_tensor.element_count
+        length, inner = math.prod(sizes[axes[0] : axes[-1] + 1]), math.prod(sizes[axes[-1] + 1 :])
+        if inner == 1:
+            self._check_loop(math.ceil(length / self._group_size))
+            return self._contender(desc, x, "argmax_rows.comp", outputs, [outputs, length])
+        self._check_loop(length)
+        groups = math.ceil(outputs / self._group_size)
+        return self._contender(desc, x, "argmax.comp", groups, [outputs, length, inner])
+
+    def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+        self._check_loop(math.prod(desc.window_size))
+        source, target = desc.input_tensor.sizes[2:], desc.output_tensor.sizes[2:]
+        fields = (
+            (source, 1),
+            (target, 1),
+            (desc.window_size, 1),
+            (desc.strides, 1),
+            (desc.start_padding, 0),
+            (desc.dilations, 1),
+        )
+        # A plane is a volume of depth 1.
+        volumes = [(*(filler,) * (3 - len(values)), *values) for values, filler in fields]
+        outputs = desc.output_tensor.element_count
+        push = [outputs, *(value for volume in volumes for value in volume)]
+        return self._contender(desc, x, "max_pooling.comp", math.ceil(outputs / self._group_size), push)
+
+    def _check_loop(self, iterations: int) -> None:
+        if iterations > self._kompute.device.limits.loop_iterations:
+            raise UnavailableError("more iterations than llvmpipe does")
+
+    def _contender(self, desc: OperatorDesc, x: Array, shader: str, groups: int, push: Sequence[int]) -> Contender:
+        kompute = self._kompute
+        # As many rows of workgroups as are needed where they are more than a row holds.
+        columns = min(groups, kompute.device.info.max_group_count)
+        targets = [kompute.upload(np.zeros(tensor.sizes, tensor.data_type.numpy)) for tensor in desc.outputs]
+        indices = isinstance(desc, MaxPooling2OperatorDesc) and len(targets) == 2
+        unused = [kompute.upload(np.zeros(1, np.uint32))] if len(targets) == 1 else []
+        submission = kompute.dispatch(
+            _compile(self._compiler, shader),
+            (columns, math.ceil(groups / columns), 1),
+            [self._group_size, indices],
+            push,
+            [kompute.upload(x), *targets, *unused],
+        )
+
+        def outputs(_: Any) -> tuple[Array, ...]:
+            arrays = (
+                kompute.download(target, tensor.data_type.numpy)
+                for target, tensor in zip(targets, desc.outputs, strict=True)
+            )
+            return as_outputs(desc, *arrays)
+
+        return Contender(submission.eval, outputs)
+
+
+@functools.cache
+def _compile(compiler: str, shader: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        module = Path(folder, "module.spv")
+        subprocess.run(
+            [compiler, "--quiet", "--target-env", "vulkan1.1", "-o", module, _SHADERS / shader],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        return module.read_bytes()

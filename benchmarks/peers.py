@@ -1,0 +1,69 @@
+"""What dmlgpu is compared with: libraries and kernels that compute the same."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dmlgpu import ArgmaxOperatorDesc, OperatorDesc
+from tests.cases import Array
+
+
+class UnavailableError(Exception):
+    """A peer is not installed, or does not compute an operator; the message says why."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One of those that compute the same."""
+
+    run: Callable[[], Any]
+    """What is timed."""
+    outputs: Callable[[Any], tuple[Array, ...]]
+    """The outputs of the descriptor, from what `run` returned."""
+
+
+class Peer(ABC):
+    """Something that may compute an operator too.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """Version and threads."""
+
+    @abstractmethod
+    def contender(self, desc: OperatorDesc, x: Array) -> Contender:
+        """How it computes an operator; everything that is not the computation itself is done here.
+
+        Raises:
+            UnavailableError: it does not.
+        """
+
+
+def cores() -> int:
+    """The cores that this process may use: threads of every peer that takes a number of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def with_one_axis(desc: ArgmaxOperatorDesc, x: Array) -> tuple[Array, int]:
+    """The input of an ARGMAX, and the one axis to reduce: several become the last one."""
+    if len(desc.axes) == 1:
+        return x, desc.axes[0]
+    kept = [axis for axis in range(x.ndim) if axis not in desc.axes]
+    rows = x.transpose(*kept, *desc.axes).reshape(*(x.shape[axis] for axis in kept), -1)
+    return rows, rows.ndim - 1
+
+
+def as_outputs(desc: OperatorDesc, *arrays: Array) -> tuple[Array, ...]:
+    """Arrays with the sizes and types of a descriptor's outputs."""
+    pairs = zip(arrays, desc.outputs, strict=True)
+    return tuple(array.reshape(tensor.sizes).astype(tensor.data_type.numpy, copy=False) for array, tensor in pairs)

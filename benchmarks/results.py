@@ -1,0 +1,106 @@
+"""What was measured, and the JSON files that keep it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.measure import Timing
+
+# Ours, by what is timed.
+KERNEL = "kernel"
+CALL = "call"
+COMPILE = "compile"
+FIRST_CALL = "first call"
+OURS = (KERNEL, CALL, COMPILE, FIRST_CALL)
+COPY = "copy"
+OTHERS = (COPY, "usual", "numpy", "torch", "onnxruntime")
+
+_FORMAT = "dmlgpu benchmarks 1"
+
+
+class BenchmarkError(Exception):
+    """What was asked for cannot be done; the message says why."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured of one case."""
+
+    case: str
+    operator: str
+    elements: int
+    """Of the input."""
+    bytes: int
+    """Of the input and the outputs, as the descriptor has them."""
+    timings: dict[str, Timing]
+    """Of OURS and OTHERS."""
+    absent: dict[str, str]
+    """Peers that did not run it, and why."""
+
+    def bandwidth(self, name: str) -> float:
+        """Bytes per second."""
+        return self.bytes / self.timings[name].median
+
+    def ratio(self, name: str) -> float:
+        """Our kernel's time to that of another, of their medians: below 1 it is faster."""
+        return self.timings[KERNEL].median / self.timings[name].median
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of the benchmarks measured, and where."""
+
+    header: dict[str, str]
+    scale: bool
+    """Whether its cases are one operator over many sizes."""
+    results: tuple[Result, ...]
+
+
+def others(results: Sequence[Result]) -> list[str]:
+    """All of OTHERS that was asked for, whether it ran or not."""
+    asked = {name for result in results for name in (*result.timings, *result.absent)}
+    return [name for name in OTHERS if name in asked]
+
+
+def save(run: Run, path: str) -> None:
+    """Writes a JSON file; times are in seconds, the spread is the interquartile range."""
+    results = [
+        {
+            **{field: value for field, value in vars(result).items() if field != "timings"},
+            "timings": {
+                name: {
+                    "minimum": timing.minimum,
+                    "median": timing.median,
+                    "spread": timing.spread,
+                    "samples": timing.samples,
+                }
+                for name, timing in result.timings.items()
+            },
+        }
+        for result in run.results
+    ]
+    content = {"format": _FORMAT, "header": run.header, "scale": run.scale, "results": results}
+    Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def load(path: str) -> Run:
+    """Reads what `save` wrote.
+
+    Raises:
+        BenchmarkError: it is something else.
+        OSError: it cannot be read.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BenchmarkError(f"{path} is no JSON file: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise BenchmarkError(f"{path} was not written by `python -m benchmarks --json`")
+    results = []
+    for fields in content["results"]:
+        timings = {name: Timing(tuple(timing["samples"])) for name, timing in fields.pop("timings").items()}
+        results.append(Result(**fields, timings=timings))
+    return Run(content["header"], content["scale"], tuple(results))

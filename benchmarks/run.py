@@ -1,0 +1,108 @@
+"""One case: everything that computes it is checked, then timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cases import describe
+from benchmarks.kompute import Kompute
+from benchmarks.measure import Timing, interleave, mean_time
+from benchmarks.peers import Contender, Peer, UnavailableError
+from benchmarks.results import CALL, COMPILE, COPY, FIRST_CALL, KERNEL, BenchmarkError, Result
+from dmlgpu import Device, OperatorDesc, reference
+from tests.cases import Array, Case
+
+# Devices that are opened to time a compilation.
+_FRESH_DEVICES = 3
+# The oracle takes many times the memory of its input: above this many elements all must agree with our kernel.
+_ORACLE_ELEMENTS = 1 << 23
+
+
+def run_case(
+    case: Case,
+    kompute: Kompute,
+    peers: Mapping[str, Peer],
+    missing: Mapping[str, str],
+    *,
+    rounds: int,
+    seconds: float,
+    fresh: bool,
+    advance: Callable[[], object],
+) -> Result:
+    """Measures a case.
+
+    Args:
+        case: what is computed.
+        kompute: the device, and what copies on it.
+        peers: by their names.
+        missing: peers that are not there, and why.
+        rounds: of samples.
+        seconds: that a contender's rounds may take; see `interleave`.
+        fresh: whether to time compilations and first calls too.
+        advance: called after every round.
+
+    Raises:
+        BenchmarkError: results differ.
+    """
+    desc, (x,) = case.desc, case.inputs()
+    contenders = _ours(kompute.device, desc, x)
+    absent = dict(missing)
+    for name, peer in peers.items():
+        try:
+            contenders[name] = peer.contender(desc, x)
+        except UnavailableError as reason:
+            absent[name] = str(reason)
+    _check_agreement(case, x, contenders)
+    size = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
+    runs = {name: contender.run for name, contender in contenders.items()}
+    # Half of the bytes are read and half of them written, so that as many are moved.
+    copies = {COPY: kompute.copy(size // 2).eval}
+    ours = {name: runs.pop(name) for name in (KERNEL, CALL)}
+    timings = interleave({**ours, **copies, **runs}, rounds, seconds, advance)
+    if fresh:
+        timings |= _first_times(kompute.device.info.index, desc, x)
+    return Result(case.id, describe(desc), desc.inputs[0].element_count, size, timings, absent)
+
+
+def _as_tuple(outputs: Any) -> tuple[Any, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _ours(device: Device, desc: OperatorDesc, x: Array) -> dict[str, Contender]:
+    """Device tensors to device tensors, and ndarray to ndarray."""
+    op = device.compile(desc)
+    source = device.tensor(x, desc.inputs[0])
+    targets = op(source)
+    return {
+        KERNEL: Contender(
+            lambda: op(source, out=targets), lambda outputs: tuple(target.numpy() for target in _as_tuple(outputs))
+        ),
+        CALL: Contender(lambda: op(x), _as_tuple),
+    }
+
+
+def _check_agreement(case: Case, x: Array, contenders: Mapping[str, Contender]) -> None:
+    if x.size <= _ORACLE_ELEMENTS:
+        expected, by = reference(case.desc, x), "the oracle"
+    else:
+        expected, by = contenders[KERNEL].outputs(contenders[KERNEL].run()), "our kernel"
+    for name, contender in contenders.items():
+        for number, (got, wanted) in enumerate(zip(contender.outputs(contender.run()), expected, strict=True)):
+            if got.dtype != wanted.dtype or not np.array_equal(got, wanted):
+                raise BenchmarkError(f"{case.id}: output {number} of {name} differs from that of {by}")
+
+
+def _first_times(index: int, desc: OperatorDesc, x: Array) -> dict[str, Timing]:
+    """Compiling an operator, and calling it for the first time, on devices that did nothing before."""
+    times = []
+    for _ in range(_FRESH_DEVICES):
+        with Device(index) as device:
+            compiling = mean_time(partial(device.compile, desc))
+            op = device.compile(desc)
+            times.append((compiling, mean_time(partial(op, x))))
+    compiles, first_calls = zip(*times, strict=True)
+    return {COMPILE: Timing(compiles), FIRST_CALL: Timing(first_calls)}

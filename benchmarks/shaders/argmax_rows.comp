@@ -1,0 +1,51 @@
+#version 450
+// ARGMAX over rows that lie one after the other, the usual way: a workgroup per row, a tree in shared memory.
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint GROUP_SIZE = 256;
+
+layout(binding = 0) readonly buffer Source { float source[]; };
+layout(binding = 1) writeonly buffer Target { uint target[]; };
+
+layout(push_constant) uniform Push {
+    uint rows;
+    uint row_length;
+};
+
+shared float values[GROUP_SIZE];
+shared uint indices[GROUP_SIZE];
+
+void main()
+{
+    uint row = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+    if (row >= rows)
+        return;
+
+    uint lane = gl_LocalInvocationID.x;
+    float best = uintBitsToFloat(0xFF800000u);  // minus infinity
+    uint index = lane;
+    for (uint i = lane; i < row_length; i += GROUP_SIZE) {
+        float value = source[row * row_length + i];
+        if (value > best) {
+            best = value;
+            index = i;
+        }
+    }
+    values[lane] = best;
+    indices[lane] = index;
+    barrier();
+
+    for (uint other = GROUP_SIZE / 2; other > 0; other /= 2) {
+        if (lane < other) {
+            float value = values[lane + other];
+            uint at = indices[lane + other];
+            if (value > values[lane] || (value == values[lane] && at < indices[lane])) {
+                values[lane] = value;
+                indices[lane] = at;
+            }
+        }
+        barrier();
+    }
+    if (lane == 0)
+        target[row] = indices[0];
+}

@@ -1,0 +1,472 @@
+"""The benchmarks measure what they say: small cases, and runs made up."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dmlgpu
+from benchmarks import cli, compare, measure, peer_usual
+from benchmarks.cases import CASES, SCALES, argmax_case, describe, pooling_case
+from benchmarks.kompute import Kompute
+from benchmarks.measure import Timing, interleave
+from benchmarks.peer_numpy import NumpyPeer
+from benchmarks.peer_onnxruntime import OnnxruntimePeer
+from benchmarks.peer_torch import TorchPeer
+from benchmarks.peer_usual import UsualPeer
+from benchmarks.peers import UnavailableError
+from benchmarks.report import case_tables, digits, duration
+from benchmarks.results import Result, Run, load, save
+from benchmarks.run import run_case
+from benchmarks.scale import scale_tables, scaled
+from dmlgpu import reference
+from tests.cases import FLOAT16, FLOAT32, INT8, INT64, UINT8, permuted_strides
+
+# As the cases that are measured, but small.
+TINY = [
+    argmax_case("rows", (7, 300), [1]),
+    argmax_case("columns", (7, 300), [0]),
+    argmax_case("all", (7, 300), [0, 1]),
+    argmax_case("planes", (2, 5, 3, 4), [1]),
+    argmax_case("short", (600, 3), [1]),
+    *(argmax_case(data_type.name, (5, 40), [1], data_type) for data_type in (FLOAT16, UINT8, INT8, INT64)),
+    argmax_case("transposed", (5, 40), [1], strides=permuted_strides((5, 40), (1, 0))),
+    *(
+        case
+        for indices in (False, True)
+        for case in (
+            pooling_case("padded", (2, 3, 9, 7), 3, 2, 1, indices=indices),
+            pooling_case("dilated", (2, 3, 9, 7), 3, padding=1, dilation=2, indices=indices),
+            pooling_case("3d", (1, 2, 5, 6, 7), 3, 2, 1, indices=indices),
+            pooling_case("global", (2, 3, 5, 5), 5, indices=indices),
+            pooling_case("float16", (2, 3, 9, 7), 3, 2, 1, data_type=FLOAT16, indices=indices),
+            pooling_case("uint8", (2, 3, 9, 7), 3, 2, 1, data_type=UINT8, indices=indices),
+        )
+    ),
+]
+# What the usual kernels are for.
+USUAL = {case.id for case in TINY if case.desc.inputs[0].data_type is FLOAT32 and case.desc.inputs[0].is_packed}
+HEADER = {"device": "a device", "CPU": "a CPU, 2 cores", "date": "today"}
+
+
+@pytest.fixture(autouse=True)
+def _width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def kompute(device):
+    with Kompute(device) as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(driver, monkeypatch, capsys):
+    """Runs `python -m benchmarks` on tiny cases: its exit code, output and errors."""
+    monkeypatch.setattr(cli, "CASES", TINY)
+
+    def ran(*argv):
+        code = cli.main(["--device", str(driver.index), "--rounds", "2", *map(str, argv)])
+        return code, *capsys.readouterr()
+
+    return ran
+
+
+def agreed(case, peer):
+    """Whether a peer computes a case; its outputs are then the oracle's."""
+    (x,) = case.inputs()
+    try:
+        contender = peer.contender(case.desc, x)
+    except UnavailableError:
+        return False
+    outputs = contender.outputs(contender.run())
+    for got, wanted in zip(outputs, reference(case.desc, x), strict=True):
+        assert got.dtype == wanted.dtype
+        assert np.array_equal(got, wanted)
+    return True
+
+
+def result(case="a", **medians):
+    """A result with these times in seconds; a pair is a median and a spread, a text why there is none."""
+    absent = {name: time for name, time in medians.items() if isinstance(time, str)}
+    timings = {}
+    for name, time in medians.items():
+        if name not in absent:
+            median, spread = time if isinstance(time, tuple) else (time, 0.0)
+            timings[name.replace("_", " ")] = Timing((median - spread, median, median + spread))
+    for name in ("kernel", "call", "compile", "first call"):
+        timings.setdefault(name, Timing((1.0,)))
+    return Result(case, f"ARGMAX of {case}", 1 << 20, 4_000_000, timings, absent)
+
+
+def table_rows(table):
+    return {row[0]: dict(zip(table.columns[1:], row[1:], strict=True)) for row in table.rows}
+
+
+# Cases
+
+
+def test_cases_have_names_and_descriptions_of_their_own():
+    assert len({case.id for case in CASES}) == len({describe(case.desc) for case in CASES}) == len(CASES) >= 24
+
+
+def test_descriptions_say_what_is_computed():
+    assert describe(TINY[0].desc) == "ARGMAX float32 7x300 axes 1"
+    by_name = {case.id: describe(case.desc) for case in TINY}
+    assert by_name["argmax-transposed"] == "ARGMAX float32 5x40 strides 1x5 axes 1"
+    assert by_name["pool-dilated-indices"] == (
+        "MAX_POOLING2 float32 2x3x9x7 window 3x3 strides 1x1 padding 1x1 dilations 2x2 with indices"
+    )
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_a_scaled_case_has_its_power_of_two_of_elements(name):
+    for exponent in (10, 16, 27):
+        case = scaled(name, exponent)
+        assert (case.id, case.desc.inputs[0].element_count) == (f"{name}-2^{exponent}", 1 << exponent)
+
+
+def test_values_have_no_nan():
+    for case in TINY:
+        (x,) = case.inputs()
+        assert np.array_equal(x, x)
+        assert len(np.unique(x)) > 20
+
+
+# Peers
+
+
+@pytest.mark.parametrize("case", TINY, ids=lambda case: case.id)
+def test_numpy_agrees_with_the_oracle(case):
+    assert agreed(case, NumpyPeer())
+
+
+@pytest.mark.parametrize("case", TINY, ids=lambda case: case.id)
+def test_torch_agrees_with_the_oracle(case):
+    pytest.importorskip("torch")
+    assert agreed(case, TorchPeer())
+
+
+@pytest.mark.parametrize("case", TINY, ids=lambda case: case.id)
+def test_onnxruntime_agrees_with_the_oracle(case):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    assert agreed(case, OnnxruntimePeer()) == (case.id != "argmax-transposed")
+
+
+def test_usual_kernels_agree_with_the_oracle(kompute):
+    peer = UsualPeer(kompute)
+    assert {case.id for case in TINY if agreed(case, peer)} == USUAL
+
+
+def test_usual_kernels_take_rows_of_workgroups(kompute, monkeypatch):
+    """More rows than workgroups fit a dimension of the dispatch."""
+    info = replace(kompute.device.info, max_group_count=100)
+    monkeypatch.setattr(kompute.device, "info", info)
+    peer = UsualPeer(kompute)
+    assert agreed(argmax_case("rows", (333, 5), [1]), peer)
+    assert agreed(argmax_case("columns", (3, 100_000), [0]), peer)
+
+
+# Measuring
+
+
+@pytest.mark.parametrize("size", [4, 1000, 5000])
+def test_a_copy_moves_its_bytes_in_pieces(kompute, monkeypatch, size):
+    monkeypatch.setattr(kompute.device, "limits", replace(kompute.device.limits, segment_bytes=2048))
+    kompute.copy(size).eval()
+
+
+def test_a_case_is_checked_and_measured(kompute):
+    rounds = []
+    measured = run_case(
+        TINY[0],
+        kompute,
+        {"numpy": NumpyPeer()},
+        {"torch": "not installed"},
+        rounds=2,
+        seconds=1,
+        fresh=True,
+        advance=lambda: rounds.append(1),
+    )
+    assert list(measured.timings) == ["kernel", "call", "copy", "numpy", "compile", "first call"]
+    assert all(timing.minimum > 0 for timing in measured.timings.values())
+    assert len(measured.timings["kernel"].samples) == len(rounds) == 2
+    assert (measured.elements, measured.bytes) == (2100, 4 * (2100 + 7))
+    assert measured.absent == {"torch": "not installed"}
+
+
+class WrongPeer(NumpyPeer):
+    def contender(self, desc, x):
+        return super().contender(desc, -x)
+
+
+def test_a_peer_that_is_wrong_stops_the_run(run, monkeypatch):
+    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
+    code, _, errors = run("-k", "argmax-columns", "--peers", "numpy")
+    assert (code, errors) == (2, "benchmarks: argmax-columns: output 0 of numpy differs from that of the oracle\n")
+
+
+def test_runs_take_turns(monkeypatch):
+    # One call is a sample.
+    monkeypatch.setattr(measure, "SAMPLE", 1e-12)
+    called = []
+    runs = {name: lambda name=name: called.append(name) for name in "abc"}
+    times = interleave(runs, 20, 10, lambda: None)
+    turns = ["".join(called[i : i + 3]) for i in range(len(called) - 60, len(called), 3)]
+    assert {"".join(sorted(turn)) for turn in turns} == {"abc"}
+    assert len(set(turns)) > 1
+    assert {name: len(timing.samples) for name, timing in times.items()} == dict.fromkeys("abc", 20)
+
+
+def test_what_takes_long_sits_out_rounds_after_the_third(monkeypatch):
+    monkeypatch.setattr(measure, "SAMPLE", 0.001)
+    times = interleave({"slow": lambda: measure.time.sleep(0.01), "fast": int}, 6, 0.02, lambda: None)
+    assert {name: len(timing.samples) for name, timing in times.items()} == {"slow": 3, "fast": 6}
+    assert times["slow"].minimum >= 0.01 > 0.001 > times["fast"].median
+
+
+def test_threads_that_spin_are_waited_for(monkeypatch):
+    class Clock:
+        now = 0.0
+
+        def perf_counter(self):
+            self.now += 0.0005
+            return self.now
+
+        def process_time(self):
+            return min(self.now, 0.04)
+
+        def thread_time(self):
+            return 0.0
+
+    clock = Clock()
+    monkeypatch.setattr(measure, "time", clock)
+    measure._settle()
+    assert 0.04 < clock.now < 0.05
+
+
+def test_a_timing_has_median_and_interquartile_range():
+    timing = Timing((5.0, 1.0, 2.0, 4.0, 3.0))
+    assert (timing.minimum, timing.median, timing.spread) == (1, 3, 2)
+    assert Timing((2.0,)).spread == 0
+
+
+# Reports
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (12.345, "12.3 s"),
+        (1, "1.00 s"),
+        (0.99951, "1.00 s"),
+        (0.0123, "12.3 ms"),
+        (4.567e-6, "4.57 µs"),
+        (3e-9, "3.00 ns"),
+    ],
+)
+def test_a_duration_has_three_digits(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_numbers_have_three_digits():
+    assert [digits(n) for n in (1234.5, 99.96, 9.996, 0.12345, 0.00123456)] == [
+        "1230",
+        "100",
+        "10.0",
+        "0.123",
+        "0.00123",
+    ]
+
+
+def test_tables_have_times_ratios_and_dashes():
+    own, ratios, times = case_tables(
+        [
+            result("a", kernel=(0.002, 0.0005), call=0.003, compile=0.1, first_call=0.2, copy=0.001, numpy=0.004),
+            result("b", kernel=0.002, copy=0.001, numpy="of no use", torch=(0.008, 0.002)),
+        ]
+    )
+    assert table_rows(own)["a"] == {
+        "minimum": "1.50 ms",
+        "median": "2.00 ms",
+        "spread": "25 %",
+        "GB/s": "2.00",
+        "call": "3.00 ms",
+        "compile": "100 ms",
+        "first call": "200 ms",
+    }
+    assert table_rows(ratios) == {
+        "a": {"copy": "2.00", "numpy": "0.500", "torch": "-"},
+        "b": {"copy": "2.00", "numpy": "-", "torch": "0.250"},
+    }
+    assert table_rows(times)["b"] == {"copy": "1.00 ms ± 0 %", "numpy": "-", "torch": "8.00 ms ± 25 %"}
+
+
+def test_scale_has_the_time_per_element_and_its_ratio_to_the_best():
+    def at(exponent, per_element):
+        made = result(f"argmax-rows-2^{exponent}", kernel=per_element * (1 << exponent), copy=0.001)
+        return replace(made, elements=1 << exponent)
+
+    # Sizes below 2^16 and above 2^26 do not count.
+    (table,) = scale_tables([at(15, 1e-9), at(16, 4e-9), at(20, 2e-9), at(26, 3e-9), at(27, 1e-9)])
+    found = table_rows(table)
+    assert {size: row["to the best"] for size, row in found.items()} == {
+        "2^15": "-",
+        "2^16": "2.00",
+        "2^20": "1.00",
+        "2^26": "1.50",
+        "2^27": "-",
+    }
+    assert found["2^20"]["per element"] == "2.00 ns"
+    assert found["2^20"]["copy"] == "1.00 ms"
+
+
+# Comparing
+
+
+def test_a_change_counts_above_the_noise_of_both_runs():
+    old = Run(HEADER, False, (result("a", kernel=(1.0, 0.1), call=(1.0, 0.1), copy=1.0, numpy=2.0),))
+    new = Run(HEADER, False, (result("a", kernel=(1.3, 0.13), call=(1.15, 0.115), copy=1.1, numpy=2.2),))
+    rows = {row[1]: row for row in compare.compared(old, new).rows}
+    assert rows["kernel"] == ("a", "kernel", "1.00 s", "1.30 s", "+30 %", "20 %", "+10 %", "slower")
+    assert rows["call"] == ("a", "call", "1.00 s", "1.15 s", "+15 %", "20 %", "+10 %", "same")
+    assert {row[1]: row[-1] for row in compare.compared(new, old).rows}["kernel"] == "faster"
+
+
+def test_what_only_one_run_has_is_said():
+    old = Run({**HEADER, "driver": "1"}, False, (result("a"), result("b")))
+    new = Run({**HEADER, "driver": "2", "date": "tomorrow"}, False, (result("b"), result("c")))
+    assert [row[0] for row in compare.compared(old, new).rows] == ["b"] * 4
+    assert compare.differences(old, new) == ["driver: 1 -> 2", "only in the old run: a", "only in the new run: c"]
+
+
+# The command line
+
+
+def test_a_run_writes_tables_json_markdown_and_a_plot(run, tmp_path):
+    files = [tmp_path / name for name in ("run.json", "run.md", "run.png")]
+    code, output, errors = run(
+        "-k", "ALL", "--peers", "usual,numpy", "--json", files[0], "--markdown", files[1], "--plot", files[2]
+    )
+    assert (code, errors) == (0, "")
+    assert "argmax-all" in output
+    assert "numpy " + np.__version__ in output
+
+    content = json.loads(files[0].read_text())
+    (measured,) = content["results"]
+    assert (measured["case"], measured["operator"]) == ("argmax-all", "ARGMAX float32 7x300 axes 0, 1")
+    kernel = measured["timings"]["kernel"]
+    assert kernel["minimum"] <= kernel["median"] == pytest.approx(np.median(kernel["samples"]))
+    assert {"date", "device", "driver", "versions", "CPU", "peer usual", "peer numpy"} <= set(content["header"])
+
+    text = files[1].read_text()
+    assert "| case | copy | usual | numpy |\n| --- | ---: | ---: | ---: |\n| argmax-all |" in text
+    assert "| argmax-all | ARGMAX float32 7x300 axes 0, 1 | 0.0084 MB |" in text
+
+    with Image.open(files[2]) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    assert pixels.shape[1] == 1500
+    assert {tuple(map(int, colour)) for colour in np.unique(pixels.reshape(-1, 3), axis=0)} >= {
+        (0, 0, 0),
+        (0x00, 0x72, 0xB2),  # NumPy
+        (0xE6, 0x9F, 0x00),  # the copy
+    }
+
+
+def test_a_missing_peer_is_a_dash(run, monkeypatch):
+    for package in ("torch", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(peer_usual.shutil, "which", lambda _: None)
+    code, output, _ = run("-k", "argmax-rows")
+    assert code == 0
+    ratios = next(line.split() for line in output.split("kernel / other")[1].splitlines() if "argmax-rows" in line)
+    assert (ratios[2], ratios[4:]) == ("-", ["-", "-"])
+    assert "- torch: not installed" in output
+    assert "- usual: glslangValidator is not installed" in output
+
+
+def test_scale_doubles_a_case(run, tmp_path):
+    picture, saved = tmp_path / "scale.svg", tmp_path / "scale.json"
+    code, output, _ = run("--scale", "10-12", "-k", "columns", "--peers", "numpy", "--plot", picture, "--json", saved)
+    assert code == 0
+    assert [line.split()[0] for line in output.splitlines() if line.lstrip().startswith("2^")] == [
+        "2^10",
+        "2^11",
+        "2^12",
+    ]
+    assert "<svg" in picture.read_text()
+    assert load(str(saved)).scale
+
+
+def test_show_and_compare_read_what_was_written(run, tmp_path, capsys):
+    files = [str(tmp_path / name) for name in ("old.json", "new.json")]
+    for file, time in zip(files, (0.001, 0.002), strict=True):
+        save(Run(HEADER, False, (result("a", kernel=time, numpy=0.004, torch="absent"),)), file)
+    assert load(files[0]).results[0].timings["kernel"].median == 0.001
+    assert cli.main(["show", files[1], "--markdown", str(tmp_path / "new.md")]) == 0
+    assert "a device" in capsys.readouterr().out
+    assert "- torch: absent" in (tmp_path / "new.md").read_text()
+    assert cli.main(["compare", *files]) == 0
+    assert "a kernel 1.00 ms 2.00 ms +100 % 0 % +0 % slower" in " ".join(capsys.readouterr().out.split())
+
+
+def test_list_has_the_chosen_cases(capsys):
+    assert cli.main(["--list", "-k", "vocab"]) == 0
+    assert capsys.readouterr().out.split() == ["argmax-vocabulary"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["-k", "nothing"], "no case has 'nothing' in its name; cases are argmax-rows, "),
+        (["--peers", "numpy,tensorflow"], "there is no peer 'tensorflow'; peers are usual, numpy, torch, onnxruntime"),
+        (["--device", "none such"], "there is no device 'none such'"),
+        (["--scale", "1-5"], "--scale 1-5: give exponents of 2 as LOW-HIGH, from 10 to 27"),
+        (["--plot", "plot.gift"], "plot.gift: give a picture the suffix of its format: "),
+        (["--json", "no/such/folder.json"], "no/such/folder.json: there is no such folder"),
+        (["show", "{text}"], "{text} is no JSON file: "),
+        (["show", "{other}"], "{other} was not written by `python -m benchmarks --json`"),
+        (["show", "{none}"], "No such file or directory: '{none}'"),
+        (["compare", "{a}", "{b}"], "{a} and {b} have no case in common"),
+    ],
+)
+def test_errors_say_what_is_wrong(run, tmp_path, argv, message):
+    files = {name: str(tmp_path / name) for name in ("text", "other", "none", "a", "b")}
+    Path(files["text"]).write_text("text")
+    Path(files["other"]).write_text("[]")
+    for name in "ab":
+        save(Run(HEADER, False, (result(name),)), files[name])
+    code, _, errors = run(*(arg.format(**files) for arg in argv))
+    assert code == 2
+    assert errors.startswith("benchmarks: ")
+    assert message.format(**files) in errors
+
+
+def test_calls_that_are_verified_are_not_measured(run, monkeypatch):
+    monkeypatch.setenv("DMLGPU_VERIFY", "1")
+    assert run()[2] == "benchmarks: DMLGPU_VERIFY is set: every call would be timed together with the oracle's\n"
+
+
+def test_a_missing_extra_is_named(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert run("--list")[2] == 'benchmarks: rich.console is not installed: pip install "dmlgpu[bench]"\n'
+
+
+def test_the_module_turns_shader_caches_off(driver, environment, tmp_path):
+    argv = ["-k", "pool-global", "--device", str(driver.index), "--peers", "numpy", "--rounds", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *argv],
+        env=environment,
+        cwd=Path(dmlgpu.__file__).parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "shader caches: off (MESA_SHADER_CACHE_DISABLE=true" in done.stdout
+    assert "pool-global-indices" in done.stdout
