@@ -277,6 +277,7 @@ def device_limits(info: DeviceInfo) -> Limits:
         group_size=min(64, info.max_group_size),
         group_count=min(_CPU_GROUPS_PER_CORE * _cores() if info.type == "cpu" else _GPU_GROUPS, info.max_group_count),
         unrolls="SwiftShader" not in info.driver,
+        cooperating=info.type != "cpu",
     )
 
 

@@ -30,6 +30,30 @@ _GRANULE = 64
 _MAX_OUTPUTS = 1 << 31
 
 
+# Which kernel computes what, and why; times are those of lavapipe (Mesa 22.3) with 2 cores and float32, as medians on
+# a machine at rest. llvmpipe loads every lane's words one by one, whatever their addresses, about 40 instructions for
+# 4 words and 24 for one: its kernels are as fast as they load blocks and load none twice. The choices themselves are
+# `_Reduce.shader`, `_Pool.small` and `_Pool.pool_kernel`.
+_MAPPINGS = {
+    # 4096 x 1024: 3 ms; with one scalar load an element 22.
+    "rows": "one invocation an output: its elements follow each other, and are read in blocks of 16 bytes",
+    # On a CPU driver barriers make it ten times as slow as rows. On a GPU it is not measured: neighbouring lanes read
+    # neighbouring blocks, as ggml, MLX and CUB have them.
+    "lanes": "several invocations an output, as suits a GPU: its elements follow each other, lane next to lane",
+    # 4096 x 1024, first axis: 10 ms; one output an invocation 19.
+    "columns": "one invocation a block of neighbouring outputs: their elements stand side by side",
+    "reduce": "one invocation an output, element by element: any layout, or several segments",
+    # 8 x 64 x 112 x 112, 3 x 3, stride 2: 17 ms; unrolled an output at a time 50, element by element 150.
+    # SwiftShader does not unroll it: it is slower there than pool.
+    "windows": "one invocation some neighbouring outputs, down a strip of rows: small windows share what they load",
+    # 1 x 512 x 28 x 28, global: 0.8 ms.
+    "pool_blocks": "one invocation an output: long rows of a window are read in blocks of 16 bytes",
+    "pool": "one invocation a word of outputs, element by element: any layout, window or driver",
+    "pool_parts": "as pool, for windows in parts: in several segments, or too long for one invocation",
+    "combine": "second pass: the best of what the first left of every output, wherever the output lies",
+}
+
+
 def lower(desc: OperatorDesc, limits: Limits) -> Plan:
     """The plan of an operator on a device of these limits."""
     first_pass = _first_pass(desc.canonical(), limits)
@@ -46,7 +70,9 @@ def lower(desc: OperatorDesc, limits: Limits) -> Plan:
             records += piece.records
         dispatches += _second_pass(first_pass, begin, end, records)
         records_bytes = max(records_bytes, 4 * first_pass.record_words * records * (end - begin))
-    return Plan(desc, limits, tuple(dispatches), records_bytes)
+    kernels = dict.fromkeys(dispatch.kernel.module.rpartition("_")[0] for dispatch in dispatches)
+    mapping = tuple(f"{kernel}: {_MAPPINGS[kernel]}" for kernel in kernels)
+    return Plan(desc, limits, tuple(dispatches), records_bytes, mapping)
 
 
 @dataclass(frozen=True)
@@ -180,6 +206,10 @@ def _ranges(first_pass: _FirstPass) -> Iterator[tuple[int, int, bool]]:
             capacity = max(1, min(limits.records_bytes, limits.segment_bytes) // output_bytes)
             if capacity > unit:
                 capacity -= (begin + capacity) % unit
+            if packed and begin % unit == 0 and begin + unit < last:
+                after = first_pass.pieces(begin + unit, min(begin + 2 * unit, last))
+                # Often only the outputs here have elements in two segments.
+                capacity = min(capacity, unit) if _records(after) < 2 else capacity
             end = min(last, begin + capacity)
             yield begin, end, False
         begin = end
@@ -272,6 +302,8 @@ class _Stretches(_Piece):
     begin: int
     end: int
     stretch: int
+    whole: bool
+    """Whether all of them lie in the segment, for every output."""
 
     @property
     def records(self) -> int:
@@ -311,15 +343,21 @@ class _Reduce(_FirstPass):
         """The kernel, by what follows what in memory: an output's elements, or those of neighbouring outputs."""
         if len(self.reduced) == 1 and self.count > 1:
             if self.reduced[0].stride == 1 and self.count >= self.block:
-                return "rows"
+                return "lanes" if self.limits.cooperating else "rows"
             if self.kept and self.kept[-1].stride == 1 and self.kept[-1].size >= self.block:
                 return "columns"
         return "reduce"
 
+    @cached_property
+    def lanes(self) -> int:
+        """Invocations that share an output: a power of 2 that divides a group; each has a block at least."""
+        most = self.count // self.block if self.shader == "lanes" else 1
+        return min(1 << (most.bit_length() - 1), self.limits.group_size & -self.limits.group_size)
+
     @property
     def unit(self) -> int:
         # columns.comp takes whole rows of outputs, or a part of one.
-        return self.row if self.row <= self.most_outputs else _GRANULE
+        return self.row if self.shader == "columns" and self.row <= self.most_outputs else _GRANULE
 
     @property
     def row(self) -> int:
@@ -330,13 +368,14 @@ class _Reduce(_FirstPass):
     def most_outputs(self) -> int:
         """Outputs that a dispatch can compute."""
         splits = -(-self.count // self.stretch)
-        outputs = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.stretch)) // splits
+        items = self.limits.invocations // self.lanes * (self.limits.loop_iterations // self.iterations(self.stretch))
+        outputs = items // splits
         return max(outputs, 1)
 
     @cached_property
     def stretch(self) -> int:
         """The elements that one invocation looks at: a part of an output's where invocations would be idle else."""
-        outputs = self.desc.output_tensor.element_count // (self.block if self.shader == "columns" else 1)
+        outputs = self.desc.output_tensor.element_count * self.lanes // (self.block if self.shader == "columns" else 1)
         stretch = self.count
         if self.count > 2 * _LEAST_STRETCH:
             stretch = max(_LEAST_STRETCH, -(-self.count * outputs // self.limits.invocations))
@@ -349,36 +388,52 @@ class _Reduce(_FirstPass):
         """Loop iterations of an invocation for one output or one block of columns, at most."""
         run = self.reduced[-1].size
         any_layout = 1 + len(self.kept) + (stretch // run + 2) * (len(self.reduced) + 4) + stretch // _UNROLLED
-        # Ranges of outputs that read several segments, and parts of rows of outputs, take reduce.comp (kernel_of).
-        if self.shader == "columns":
-            return max(8 + stretch, any_layout)
-        if self.shader == "rows" and len(self.limits.segments(self.source)) == 1:
-            return 8 + stretch // self.block
-        return any_layout
+        own = {
+            "rows": 8 + stretch // self.block,
+            "lanes": 16 + stretch // (self.block * self.lanes),
+            "columns": 8 + stretch,
+            "reduce": any_layout,
+        }[self.shader]
+        # What lies in several segments, and parts of rows of outputs, take reduce.comp (kernel_of).
+        alone = self.shader != "columns" and len(self.limits.segments(self.source)) == 1
+        return own if alone else max(own, any_layout)
 
     def furthest(self, begin: int) -> int:
-        end = begin + max(self.most_outputs // self.unit, 1) * self.unit
-        return end if self.unit == self.row else min(end, (begin // self.row + 1) * self.row)
+        most = self.most_outputs
+        end = begin + (most // self.unit * self.unit or most)
+        in_parts = self.shader == "columns" and self.unit != self.row
+        return min(end, (begin // self.row + 1) * self.row) if in_parts else end
 
     def pieces(self, begin: int, end: int) -> Sequence[_Stretches]:
         segments = self.segments(begin, end)
         size, stride = self.limits.segment_elements(self.source), self.reduced[0].stride
         if len(segments) == 1 or len(self.reduced) > 1 or stride == 0:
-            return [_Stretches(segment, 0, self.count, self.stretch) for segment in segments]
-        # Along one dimension only some of the elements can lie in a segment.
+            whole = len(segments) == 1
+            return [_Stretches(segment, 0, self.count, self.stretch, whole) for segment in segments]
+        # Along one dimension only some of the elements lie in a segment: those between the first that does for any
+        # output and the last. Within these are those that do for all outputs.
         low, high = address_span(self.kept, begin, end)
-        ranges = [(s, max(0, (s * size - high) // stride), ((s + 1) * size - 1 - low) // stride + 1) for s in segments]
-        return [_Stretches(s, a, min(b, self.count), self.stretch) for s, a, b in ranges if a < min(b, self.count)]
+        pieces = []
+        for segment in segments:
+            first, last = segment * size, (segment + 1) * size - 1
+            some = max(0, -(-(first - high) // stride)), min(self.count, (last - low) // stride + 1)
+            every = max(0, -(-(first - low) // stride)), min(self.count, (last - high) // stride + 1)
+            if every[1] - every[0] < self.block:
+                every = some[1], some[1]
+            for a, b, whole in ((some[0], every[0], False), (*every, True), (every[1], some[1], False)):
+                if a < b:
+                    pieces.append(_Stretches(segment, a, b, self.stretch, whole))
+        return pieces
 
-    def kernel_of(self, begin: int, end: int, record: int | None) -> Kernel:
-        segmented = len(self.segments(begin, end)) > 1
+    def kernel_of(self, begin: int, end: int, piece: _Stretches, record: int | None) -> Kernel:
         shader = self.shader
         whole_rows = begin % self.row == end % self.row == 0
         part_of_a_row = begin // self.row == (end - 1) // self.row and end - begin >= self.block
-        if segmented or (shader == "columns" and not whole_rows and not part_of_a_row):
+        if not piece.whole or (shader == "columns" and not whole_rows and not part_of_a_row):
             shader = "reduce"
         steps = {
-            "rows": [self.count, *(dim.stride for dim in self.kept)],
+            "rows": [piece.begin, piece.end, *(dim.stride for dim in self.kept)],
+            "lanes": [piece.begin, piece.end, *(dim.stride for dim in self.kept)],
             "columns": [begin % self.row, min(self.row, end - begin), self.reduced[0].stride]
             + [dim.stride for dim in self.kept[:-1]],
             "reduce": [1],
@@ -386,9 +441,10 @@ class _Reduce(_FirstPass):
         return self.first_kernel(
             shader,
             record,
-            segmented=segmented,
+            segmented=not piece.whole,
             aligned=all(step % self.block == 0 for step in steps),
             short=shader == "rows" and self.stretch <= _SHORT * self.block,
+            lanes=self.lanes if shader == "lanes" else 1,
         )
 
     def dispatch(self, begin: int, end: int, piece: _Stretches, record: int | None) -> Dispatch:
@@ -405,7 +461,7 @@ class _Reduce(_FirstPass):
             target_base=self.target_base(begin, end, 0, record),
         )
         bindings = self.source_binding(piece.segment), self.target_binding(begin, 0, "target_base", record)
-        return Dispatch(self.kernel_of(begin, end, record), push, bindings)
+        return Dispatch(self.kernel_of(begin, end, piece, record), push, bindings)
 
 
 _first_pass.register(ArgOperatorDesc, _Reduce)
@@ -692,10 +748,11 @@ class _Pool(_FirstPass):
         )
 
     def pool_kernel(self, record: int | None) -> Kernel:
-        long_rows = self.stride[2] == self.dilation[2] == 1 and self.window_size[2] >= 2 * self.block
-        if record is not None or not long_rows:
-            # Where there are records, a part of a window may have no element in the input.
-            return self.first_kernel("pool", record, segmented=True)
+        if record is not None:
+            # A part of a window may have no element in the input.
+            return self.first_kernel("pool_parts", record, segmented=True)
+        if self.stride[2] != 1 or self.dilation[2] > 1 or self.window_size[2] < 2 * self.block:
+            return self.first_kernel("pool", record)
         steps = [self.window_stride[2], self.start_padding[2], self.planes.stride, *self.stride[:2]]
         return self.first_kernel("pool_blocks", record, aligned=all(step % self.block == 0 for step in steps))
 

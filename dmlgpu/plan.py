@@ -31,6 +31,9 @@ class Limits:
     a word, once it has counted 65,535 (seen with Mesa 22.3)."""
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
+    cooperating: bool = False
+    """Whether neighbouring invocations do best to read neighbouring memory, as on a GPU. On a CPU driver they are the
+    lanes of a vector, each reading for itself, and a barrier costs more than a row."""
 
     @property
     def invocations(self) -> int:
@@ -78,6 +81,7 @@ class Constants:
     row_step: int = 1
     phase: int = 0
     whole_runs: bool = False
+    lanes: int = 1
 
 
 @dataclass(frozen=True)
@@ -136,8 +140,10 @@ class Plan:
     dispatches: tuple[Dispatch, ...]
     records_bytes: int
     """What the records between a first and a second pass take."""
+    mapping: tuple[str, ...]
+    """Which kernels it takes, and why."""
 
     def __str__(self) -> str:
-        lines = [f"{self.desc}", f"{self.limits}"]
+        lines = [f"{self.desc}", f"{self.limits}", *self.mapping]
         lines += [f"  {dispatch}" for dispatch in self.dispatches]
         return "\n".join(lines)

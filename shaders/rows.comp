@@ -11,6 +11,7 @@
 #include "best.glsl"
 #include "reduction.glsl"
 #include "blocks.glsl"
+#include "row.glsl"
 
 #if BITS == 64
 
@@ -69,27 +70,6 @@ Bits highest_key(Extreme extreme)
 
 #endif
 
-// Looks at every element of a few.
-Best reduce_short(uint address, uint begin, uint end)
-{
-    Best best = Best(Bits(0), Bits(0), begin);
-    for (uint next = begin; next < end; next += BLOCK) {
-        uint at = min(next, end - BLOCK);
-        uvec4 block = load_block(address + at);
-        [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
-            Bits key = order_key(element_of(block, k));
-            // What was looked at before wins nothing: of equal elements the first does, or the last.
-            uint place = at + k;
-            bool above = is_above(key, best.key), later = place >= best.index, equal = key == best.key;
-            bool not_below = equal ? later : above;
-            bool wins = LAST ? not_below : above;
-            best.key = wins ? key : best.key;
-            best.index = wins ? place : best.index;
-        }
-    }
-    return best;
-}
-
 Best reduce_long(uint address, uint begin, uint end)
 {
     uint last = end - BLOCK;
@@ -119,7 +99,7 @@ Best reduce_long(uint address, uint begin, uint end)
 Best reduce(uint address, uint begin, uint end)
 {
     begin = min(begin, end - BLOCK);  // a last stretch of less than a block also takes what is before it
-    Best best = SHORT ? reduce_short(address, begin, end) : reduce_long(address, begin, end);
+    Best best = SHORT ? best_of_blocks(address, begin, end, 0, 1) : reduce_long(address, begin, end);
     if (RECORDS)
         best.bits = LOAD(source, address + best.index);
     return best;

@@ -19,6 +19,7 @@ import pytest
 
 import dmlgpu
 import dmlgpu.kompute
+from dmlgpu.device import device_limits
 from dmlgpu.kompute import Place, Step
 from dmlgpu.plan import Limits
 
@@ -163,6 +164,12 @@ def staged(driver: dmlgpu.DeviceInfo) -> Iterator[dmlgpu.Device]:
 def lowered(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
     """The same with limits lowered by hand."""
     return open_device(driver.index, LOWERED)
+
+
+@pytest.fixture(scope="session")
+def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
+    """The same with the mapping of a GPU."""
+    return open_device(driver.index, dataclasses.replace(device_limits(driver), cooperating=True, group_count=16))
 
 
 @pytest.fixture(scope="session", params=["full-limits", "lowered-limits"])

@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 
 import dmlgpu
+from dmlgpu.lowering import lower
+from dmlgpu.plan import Limits, Plan
 from tests.cases import CASES, DOCUMENTED, Case
 
 
 def by_id(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.id)
+
+
+def plan_of(case: Case) -> Plan:
+    """A case's plan for a GPU."""
+    return lower(case.desc, Limits(segment_bytes=1 << 30, group_size=64, group_count=16, cooperating=True))
 
 
 @by_id(DOCUMENTED)
@@ -23,6 +30,13 @@ def test_device_gives_what_the_documents_say(any_device, case):
 @by_id(CASES)
 def test_device_equals_reference(any_device, case):
     dmlgpu.verify(case.desc, *case.inputs(), device=any_device)
+
+
+@by_id(
+    [case for case in CASES if any(dispatch.kernel.module.startswith("lanes") for dispatch in plan_of(case).dispatches)]
+)
+def test_mapping_of_a_gpu_equals_reference(cooperating, case):
+    dmlgpu.verify(case.desc, *case.inputs(), device=cooperating)
 
 
 @by_id(DOCUMENTED)

@@ -16,7 +16,7 @@ from tests.conftest import LOWERED
 MIB = 1 << 20
 LIMITS = {
     "cpu": Limits(segment_bytes=128 * MIB, group_size=64, group_count=64),
-    "gpu": Limits(segment_bytes=4096 * MIB - 256, group_size=64, group_count=4096),
+    "gpu": Limits(segment_bytes=4096 * MIB - 256, group_size=64, group_count=4096, cooperating=True),
     "lowered": LOWERED,
     "odd": Limits(segment_bytes=768, group_size=7, group_count=5, records_bytes=1000, loop_iterations=300),
 }
@@ -134,7 +134,9 @@ def test_plans_print_what_they_do():
     plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 30), [0]), LOWERED)
     lines = str(plan).splitlines()
     assert lines[:2] == [str(plan.desc), str(plan.limits)]
-    assert [line.strip() for line in lines[2:]] == [str(dispatch) for dispatch in plan.dispatches]
+    assert lines[2:4] == list(plan.mapping)
+    assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine"]
+    assert [line.strip() for line in lines[4:]] == [str(dispatch) for dispatch in plan.dispatches]
 
 
 def test_small_tensors_take_one_dispatch():

@@ -29,7 +29,7 @@ MODULES = dict(re.findall(r"^spirv_module\((\w+)\s+(\S+)", (ROOT / "CMakeLists.t
 DISPATCHES = [
     dispatch
     for case in CASES
-    for limits in (LOWERED, LIMITS["cpu"])
+    for limits in (LOWERED, LIMITS["cpu"], LIMITS["gpu"])
     for dispatch in lower(case.desc, limits).dispatches
 ]
 

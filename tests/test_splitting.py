@@ -282,10 +282,15 @@ def test_pooling_over_128_mib(device):
     assert indices.reshape(-1).tolist() == (at[0] * 12_000 + at[1]).tolist()
 
 
-def test_long_axis_over_segments_keeps_to_the_loop_limit():
-    # With few invocations a stretch is long; over segments it is read by reduce.comp, whose loops are the longest.
-    desc = arg_desc(ArgmaxOperatorDesc, UINT8, (3, 48_000_000), [1])
-    limits = Limits(segment_bytes=128 << 20, group_size=64, group_count=8)
-    for dispatch in lower(desc, limits).dispatches:
-        if dispatch.kernel.module.startswith("reduce"):
-            assert dispatch.push.stretch // 4 < limits.loop_iterations
+@pytest.mark.parametrize("sizes", [(3, 48_000_000), (5, 7_000_000), (1, 120_000_000), (70, 2_000_000)], ids=str)
+@pytest.mark.parametrize("cooperating", [False, True], ids=["cpu", "gpu"])
+def test_long_axes_keep_to_the_loop_limit(sizes, cooperating):
+    # Few invocations, as with two cores: stretches are long, and an invocation may have several.
+    limits = Limits(segment_bytes=128 << 20, group_size=64, group_count=8, cooperating=cooperating)
+    for dispatch in lower(arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [1]), limits).dispatches:
+        if not dispatch.kernel.module.startswith("combine"):
+            push, lanes = dispatch.push, dispatch.kernel.constants.lanes
+            items = push.output_count * -(-(push.reduced_end - push.reduced_begin) // push.stretch)
+            rounds = -(-items // (limits.invocations // lanes))
+            at_once = 4 if dispatch.kernel.module.startswith("reduce") else 16 * lanes
+            assert rounds * (push.stretch // at_once) <= limits.loop_iterations

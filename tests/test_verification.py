@@ -137,7 +137,9 @@ def test_a_wrong_shader_is_found(device, monkeypatch):
     minimum = arg_desc(ArgminOperatorDesc, FLOAT32, (3, 3), [1])
     plan = lower(minimum, device.limits)
     operator = dmlgpu.CompiledOperator(device, ARGMAX)
-    monkeypatch.setattr(operator, "plan", dmlgpu.plan.Plan(ARGMAX, device.limits, plan.dispatches, plan.records_bytes))
+    monkeypatch.setattr(
+        operator, "plan", dmlgpu.plan.Plan(ARGMAX, device.limits, plan.dispatches, plan.records_bytes, plan.mapping)
+    )
     operator._steps.clear()
     with pytest.raises(VerificationError, match=r"3 of 3 elements differ, the first at \(0, 0\)"):
         operator._call((X,), None, verified=True)
