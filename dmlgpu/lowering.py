@@ -578,6 +578,7 @@ class _Pool(_FirstPass):
         return (
             self.limits.unrolls
             and max(self.window_size) <= _SMALL_WINDOW
+            and self.window == self.window_size
             and self.span <= 4 * self.run
             and (self.stride[2] == 1 or self.size[2] == 1)
             and self.output_size[2] % per_word == 0
