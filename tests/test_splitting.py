@@ -1,11 +1,13 @@
 """Work that is too much for one buffer, one dispatch, one workgroup or one loop: split, never wrong."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, Device, argmax, argmin, max_pooling, verify
+from dmlgpu.device import device_limits
 from dmlgpu.lowering import lower
 from dmlgpu.plan import Limits
 from tests.cases import (
@@ -121,7 +123,7 @@ def test_permuted_windows_over_segments(lowered, order):
 
 OTHER_LIMITS = {
     "one-group": Limits(segment_bytes=1 << 20, group_size=1, group_count=1, records_bytes=1024, loop_iterations=500),
-    "odd-groups": Limits(segment_bytes=1 << 16, group_size=7, group_count=5, records_bytes=1 << 10),
+    "odd-groups": Limits(segment_bytes=1 << 16, group_size=7, group_count=5, records_bytes=1 << 10, bundle=14),
     "short-loops": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, loop_iterations=100),
     "few-records": Limits(segment_bytes=2048, group_size=64, group_count=64, records_bytes=64),
 }
@@ -294,3 +296,27 @@ def test_long_axes_keep_to_the_loop_limit(sizes, cooperating):
             rounds = -(-items // (limits.invocations // lanes))
             at_once = 4 if dispatch.kernel.module.startswith("reduce") else 16 * lanes
             assert rounds * (push.stretch // at_once) <= limits.loop_iterations
+
+
+@only_lavapipe
+@pytest.mark.parametrize("unrolls", [False, True], ids=["pool", "windows"])
+@pytest.mark.parametrize(
+    ("sizes", "window", "strides"),
+    [
+        ((1, 40, 128, 128), (2, 2), (2, 2)),
+        ((1, 40, 128, 128), (1, 1), (2, 1)),
+        ((1, 40, 128, 128), (3, 3), (2, 2)),
+        ((1, 20, 128, 128), (1, 5), (1, 1)),
+        ((1, 40, 128, 128), (5, 1), (1, 2)),
+        ((1, 4, 40, 64, 64), (3, 3, 3), (1, 1, 1)),
+        ((1, 4, 40, 64, 64), (2, 1, 2), (1, 1, 2)),
+        ((8, 1, 300, 300), (9, 11), (1, 1)),
+    ],
+    ids=str,
+)
+def test_pooling_keeps_to_the_loop_limit(driver, open_device, sizes, window, strides, unrolls):
+    # With eight invocations each has so many outputs that llvmpipe would end its loops, were they in one dispatch.
+    device = open_device(driver.index, replace(device_limits(driver), group_size=8, group_count=1, unrolls=unrolls))
+    desc = pool_desc(FLOAT32, sizes, window, strides)
+    assert len(device.compile(desc).plan.dispatches) > 1
+    check(device, desc)
