@@ -272,12 +272,16 @@ class Device:
 def device_limits(info: DeviceInfo) -> Limits:
     """What plans for a device keep to."""
     largest = min(info.max_storage_buffer_range, info.max_memory_allocation_size, _KP_MAX_BYTES)
+    on_cpu = info.type == "cpu"
+    group_size = min(64, info.max_group_size)
+    group_count = min(_CPU_GROUPS_PER_CORE * _cores() if on_cpu else _GPU_GROUPS, info.max_group_count)
     return Limits(
         segment_bytes=largest // ALIGNMENT * ALIGNMENT,
-        group_size=min(64, info.max_group_size),
-        group_count=min(_CPU_GROUPS_PER_CORE * _cores() if info.type == "cpu" else _GPU_GROUPS, info.max_group_count),
+        group_size=group_size,
+        group_count=group_count,
+        bundle=info.subgroup_size if on_cpu else group_size * group_count,
         unrolls="SwiftShader" not in info.driver,
-        cooperating=info.type != "cpu",
+        cooperating=not on_cpu,
     )
 
 

@@ -32,6 +32,8 @@ class DeviceInfo:
     """Invocations of a workgroup."""
     max_group_count: int
     """Workgroups of a dispatch, along its first dimension."""
+    subgroup_size: int
+    """Invocations that run side by side; on a CPU the lanes of a vector."""
     heaps: tuple[int, ...]
     """Size of every memory heap."""
     device_heap: int
@@ -118,7 +120,8 @@ def _computes(vk: Any, handle: Any) -> bool:
 
 def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
     maintenance = vk.VkPhysicalDeviceMaintenance3Properties()
-    driver = vk.VkPhysicalDeviceDriverProperties(pNext=maintenance)
+    subgroup = vk.VkPhysicalDeviceSubgroupProperties(pNext=maintenance)
+    driver = vk.VkPhysicalDeviceDriverProperties(pNext=subgroup)
     properties = vk.VkPhysicalDeviceProperties2(pNext=driver)
     vk.vkGetPhysicalDeviceProperties2(handle, properties)
     core, limits = properties.properties, properties.properties.limits
@@ -145,6 +148,7 @@ def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
         max_memory_allocation_count=limits.maxMemoryAllocationCount,
         max_group_size=min(limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0]),
         max_group_count=limits.maxComputeWorkGroupCount[0],
+        subgroup_size=subgroup.subgroupSize,
         heaps=tuple(memory.memoryHeaps[i].size for i in range(memory.memoryHeapCount)),
         device_heap=first(_DEVICE_LOCAL).heapIndex,
         host_heap=host.heapIndex,

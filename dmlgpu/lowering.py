@@ -137,6 +137,7 @@ class _FirstPass(ABC):
         data_type = self.source.data_type
         constants = Constants(
             group_size=self.limits.group_size,
+            bundle=math.gcd(self.limits.bundle, self.limits.invocations),
             number_kind=NumberKind[data_type.name.rstrip("0123456789")],
             minimum=isinstance(self.desc, ArgminOperatorDesc),
             last=getattr(self.desc, "axis_direction", None) is AxisDirection.DECREASING,

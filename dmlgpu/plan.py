@@ -31,6 +31,9 @@ class Limits:
     a word, once it has counted 65,535 (seen with Mesa 22.3)."""
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
+    bundle: int = 8
+    """Invocations that work on neighbouring items at a time, while other bundles are at other ranges of them. On a CPU
+    driver the lanes of a vector, so that a core reads on where it has read; on a GPU all invocations."""
     cooperating: bool = False
     """Whether neighbouring invocations do best to read neighbouring memory, as on a GPU. On a CPU driver they are the
     lanes of a vector, each reading for itself, and a barrier costs more than a row."""
@@ -82,6 +85,7 @@ class Constants:
     phase: int = 0
     whole_runs: bool = False
     lanes: int = 1
+    bundle: int = 1
 
 
 @dataclass(frozen=True)

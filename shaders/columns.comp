@@ -6,6 +6,7 @@
 // partial block is read as a full one that ends with it; its first columns belong to the invocation before.
 
 #include "constants.glsl"
+#include "items.glsl"
 #include "values.glsl"
 #include "best.glsl"
 #include "reduction.glsl"
@@ -50,7 +51,8 @@ void main()
     uint width = min(row_size, output_count);
     uint blocks = (width - 1) / BLOCK + 1;
     uint block_count = blocks * (output_count / width), items = block_count * stretch_count;
-    for (uint item = gl_GlobalInvocationID.x; item < items; item += gl_NumWorkGroups.x * GROUP_SIZE) {
+    Items mine = items_of(items);
+    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint stretch = RECORDS ? item / block_count : 0;
         uint number = item - stretch * block_count, row = number / blocks;
         uint owned = (number - row * blocks) * BLOCK, column = min(owned, width - BLOCK);

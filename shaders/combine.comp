@@ -4,6 +4,7 @@
 // One invocation owns one output. Its records stand `output_count` records apart, one from each part of the input.
 
 #include "constants.glsl"
+#include "items.glsl"
 #include "values.glsl"
 #include "best.glsl"
 
@@ -40,7 +41,8 @@ Best combine(uint i)
 
 void main()
 {
-    for (uint i = gl_GlobalInvocationID.x; i < push.output_count; i += gl_NumWorkGroups.x * GROUP_SIZE) {
+    Items mine = items_of(push.output_count);
+    for (uint i = mine.next; i < mine.end; i += BUNDLE) {
         uint number = push.first_output + i, address = 0;
         for (uint d = push.rank; d-- > 0;) {
             address += number % push.size[d] * push.stride[d];

@@ -9,6 +9,7 @@
 // With BLOCKS, the elements of a window's row follow each other and are read in blocks.
 
 #include "constants.glsl"
+#include "items.glsl"
 #include "values.glsl"
 #include "best.glsl"
 
@@ -52,9 +53,9 @@ void main()
     uint indices_base = push.indices_base, values_base = push.values_base;
     uvec3 reach = (window_size - 1) * dilation;
 
-    for (uint i = gl_GlobalInvocationID.x * ELEMENTS_PER_WORD; i < output_count;
-         i += gl_NumWorkGroups.x * GROUP_SIZE * ELEMENTS_PER_WORD) {
-        uint word = 0;
+    Items mine = items_of((output_count - 1) / ELEMENTS_PER_WORD + 1);
+    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+        uint i = item * ELEMENTS_PER_WORD, word = 0;
         uint outputs = min(ELEMENTS_PER_WORD, output_count - i);
         for (uint k = 0; k < outputs; ++k) {
             uint number = first_output + i + k, plane = number;

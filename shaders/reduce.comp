@@ -5,6 +5,7 @@
 // and writes an index, or a record for combine.comp.
 
 #include "constants.glsl"
+#include "items.glsl"
 #include "values.glsl"
 #include "best.glsl"
 #include "reduction.glsl"
@@ -43,7 +44,8 @@ void main()
     uint rank = kept_rank + push.reduced_rank, run = push.size[rank - 1], step = push.stride[rank - 1];
     uint outermost_stride = push.stride[kept_rank];
     uint items = output_count * stretch_count;
-    for (uint item = gl_GlobalInvocationID.x; item < items; item += gl_NumWorkGroups.x * GROUP_SIZE) {
+    Items mine = items_of(items);
+    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint stretch = RECORDS ? item / output_count : 0;
         uint i = item - stretch * output_count;
         uint begin, end;

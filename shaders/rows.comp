@@ -7,6 +7,7 @@
 // element twice changes nothing.
 
 #include "constants.glsl"
+#include "items.glsl"
 #include "values.glsl"
 #include "best.glsl"
 #include "reduction.glsl"
@@ -109,7 +110,8 @@ void main()
 {
     read_push();
     uint items = output_count * stretch_count;
-    for (uint item = gl_GlobalInvocationID.x; item < items; item += gl_NumWorkGroups.x * GROUP_SIZE) {
+    Items mine = items_of(items);
+    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint stretch = RECORDS ? item / output_count : 0;
         uint i = item - stretch * output_count;
         uint begin, end;

@@ -8,6 +8,7 @@
 // Three spatial dimensions (depth, height, width); a 4-D tensor has depth 1.
 
 #include "constants.glsl"
+#include "items.glsl"
 #include "values.glsl"
 #include "best.glsl"
 
@@ -114,7 +115,8 @@ void main()
     uint height = min(output_size.y, row_count);
     uint strips = (height - 1) / strip + 1;
     uint items = row_count / height * strips * runs;
-    for (uint item = gl_GlobalInvocationID.x; item < items; item += gl_NumWorkGroups.x * GROUP_SIZE) {
+    Items mine = items_of(items);
+    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint above = item / runs, column = (item - above * runs) * RUN;
         uint above_it = above / strips, row = above_it * height + (above - above_it * strips) * strip;
         uint end = first_row + min(row + strip, (above_it + 1) * height);

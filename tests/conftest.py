@@ -169,7 +169,8 @@ def lowered(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]
 @pytest.fixture(scope="session")
 def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
     """The same with the mapping of a GPU."""
-    return open_device(driver.index, dataclasses.replace(device_limits(driver), cooperating=True, group_count=16))
+    limits = dataclasses.replace(device_limits(driver), cooperating=True, group_count=16)
+    return open_device(driver.index, dataclasses.replace(limits, bundle=limits.invocations))
 
 
 @pytest.fixture(scope="session", params=["full-limits", "lowered-limits"])

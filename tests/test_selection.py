@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 def info(index: int, name: str, kind: str = "cpu") -> DeviceInfo:
     return DeviceInfo(
-        index, name, kind, "driver 1", "1.3.0", 1 << 30, 1 << 30, 4096, 256, 65535, (1 << 31,), 0, 0, True
+        index, name, kind, "driver 1", "1.3.0", 1 << 30, 1 << 30, 4096, 256, 65535, 8, (1 << 31,), 0, 0, True
     )
 
 

@@ -1,0 +1,15 @@
+// Which items of a dispatch an invocation has: those from `next` to `end` - 1, BUNDLE apart. Invocations of a bundle take
+// turns, so that they always work on neighbours; bundles have ranges that follow each other, as even as can be.
+
+struct Items {
+    uint next;
+    uint end;
+};
+
+Items items_of(uint count)
+{
+    uint bundles = gl_NumWorkGroups.x * GROUP_SIZE / BUNDLE, bundle = gl_GlobalInvocationID.x / BUNDLE;
+    uint turns = (count + BUNDLE - 1) / BUNDLE, each = turns / bundles, more = turns - each * bundles;
+    uint first = bundle * each + min(bundle, more), taken = bundle < more ? each + 1 : each;
+    return Items(first * BUNDLE + gl_GlobalInvocationID.x % BUNDLE, min(count, (first + taken) * BUNDLE));
+}
