@@ -432,9 +432,10 @@ class _Reduce(_FirstPass):
         part_of_a_row = begin // self.row == (end - 1) // self.row and end - begin >= self.block
         if not piece.whole or (shader == "columns" and not whole_rows and not part_of_a_row):
             shader = "reduce"
+        along_rows = [piece.begin, piece.end, *(dim.stride for dim in self.kept)]
         steps = {
-            "rows": [piece.begin, piece.end, *(dim.stride for dim in self.kept)],
-            "lanes": [piece.begin, piece.end, *(dim.stride for dim in self.kept)],
+            "rows": along_rows,
+            "lanes": along_rows,
             "columns": [begin % self.row, min(self.row, end - begin), self.reduced[0].stride]
             + [dim.stride for dim in self.kept[:-1]],
             "reduce": [1],
@@ -446,6 +447,7 @@ class _Reduce(_FirstPass):
             aligned=all(step % self.block == 0 for step in steps),
             short=shader == "rows" and self.stretch <= _SHORT * self.block,
             lanes=self.lanes if shader == "lanes" else 1,
+            flat=len(self.kept) <= (2 if shader == "columns" else 1),
         )
 
     def dispatch(self, begin: int, end: int, piece: _Stretches, record: int | None) -> Dispatch:

@@ -86,6 +86,7 @@ class Constants:
     whole_runs: bool = False
     lanes: int = 1
     bundle: int = 1
+    flat: bool = False
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ void main()
         uint owned = (number - row * blocks) * BLOCK, column = min(owned, width - BLOCK);
         uint begin, end;
         stretch_range(stretch, begin, end);
-        uint address = address_of(first_row + row, 0, kept_rank - 1, outer_stride) + first_column + column + begin * step_size
+        uint address = address_of_kept(first_row + row, kept_rank - 1) + first_column + column + begin * step_size
             + source_base;
         State states[BLOCK];
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)

@@ -26,5 +26,6 @@ layout(constant_id = 17) const uint PHASE = 0;         // where in a block every
 layout(constant_id = 18) const bool WHOLE_RUNS = false;  // a row of outputs is a number of whole runs
 layout(constant_id = 19) const uint LANES = 1;         // lanes.comp: invocations that share an output, a power of 2
 layout(constant_id = 20) const uint BUNDLE = 1;        // items.glsl: invocations that work on neighbouring items
+layout(constant_id = 21) const bool FLAT = false;      // outputs (columns.comp: rows of them) begin at one stride
 
 const uint UINT = 0, INT = 1, FLOAT = 2;

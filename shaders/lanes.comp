@@ -27,7 +27,7 @@ void main()
         uint begin, end;
         stretch_range(stretch, begin, end);
         begin = min(begin, end - BLOCK);  // a last stretch of less than a block also takes what is before it
-        uint address = address_of(first_output + i, 0, kept_rank, outer_stride) + source_base;
+        uint address = address_of_kept(first_output + i, kept_rank) + source_base;
         Best best = best_of_blocks(address, begin, end, lane, LANES);
         keys[here] = best.key;
         indices[here] = best.index;

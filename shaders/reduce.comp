@@ -50,7 +50,7 @@ void main()
         uint i = item - stretch * output_count;
         uint begin, end;
         stretch_range(stretch, begin, end);
-        uint origin = address_of(first_output + i, 0, kept_rank, outer_stride);
+        uint origin = address_of_kept(first_output + i, kept_rank);
         write(i, stretch, reduce(origin, begin, end, rank, run, step, outermost_stride));
     }
 }

@@ -53,6 +53,13 @@ uint address_of(uint number, uint begin, uint end, uint outermost_stride)
     return address + number * outermost_stride;
 }
 
+// The address of the first element of output `number`; of row `number` of outputs, for columns.comp.
+uint address_of_kept(uint number, uint rank)
+{
+    // llvmpipe divides lane by lane, in loops that do not run too.
+    return FLAT ? number * outer_stride : address_of(number, 0, rank, outer_stride);
+}
+
 // The reduced elements of stretch number `stretch`.
 void stretch_range(uint stretch, out uint begin, out uint end)
 {

@@ -116,7 +116,7 @@ void main()
         uint i = item - stretch * output_count;
         uint begin, end;
         stretch_range(stretch, begin, end);
-        uint origin = address_of(first_output + i, 0, kept_rank, outer_stride);
+        uint origin = address_of_kept(first_output + i, kept_rank);
         write(i, stretch, reduce(origin + source_base, begin, end));
     }
 }
