@@ -2,8 +2,12 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint GROUP_SIZE = 64;
 layout(constant_id = 1) const uint NUMBER_KIND = 0;  // of an element: UINT, INT or FLOAT
+#ifdef POOLING  // has neither; known when it is compiled, as below
+const bool MINIMUM = false, LAST = false;
+#else
 layout(constant_id = 2) const bool MINIMUM = false;  // look for the minimum, not the maximum
 layout(constant_id = 3) const bool LAST = false;     // of equal elements take the last, not the first
+#endif
 #ifdef IN_PLACE  // known when it is compiled: SwiftShader runs what is behind a constant's branch, too
 const bool SEGMENTED = false, RECORDS = false;
 #else

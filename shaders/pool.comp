@@ -8,6 +8,7 @@
 
 // With BLOCKS, the elements of a window's row follow each other and are read in blocks.
 
+#define POOLING
 #include "constants.glsl"
 #include "items.glsl"
 #include "values.glsl"

@@ -7,6 +7,7 @@
 // An output is the best of the ring's rows; the output below takes over those that both windows hold.
 // Three spatial dimensions (depth, height, width); a 4-D tensor has depth 1.
 
+#define POOLING
 #include "constants.glsl"
 #include "items.glsl"
 #include "values.glsl"
