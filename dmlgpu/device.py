@@ -247,6 +247,11 @@ class Device:
         tensor._write_bytes(given)
         return tensor
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the device was neither closed nor lost."""
+        return self._kompute.is_open
+
     def close(self) -> None:
         """Frees the device; its tensors and operators raise DeviceError from now on. A second call does nothing.
 
@@ -462,6 +467,7 @@ class CompiledOperator:
         Raises:
             DescriptorError: an input or `out` is not as the descriptor says.
             DeviceError: a device tensor of another device, or the device is closed.
+            DeviceLostError: the driver did not run the operator, now or in an earlier call.
             OutOfMemoryError: the tensors do not fit the device.
         """
         return self._call(inputs, out, verified=os.environ.get("DMLGPU_VERIFY", "0") != "0")

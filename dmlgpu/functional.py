@@ -29,12 +29,14 @@ _devices_lock = threading.Lock()
 def default_device() -> Device:
     """The device that functions use where none is given: `Device()`, opened once for each DMLGPU_DEVICE.
 
+    It is opened again where it was closed or lost.
+
     Raises:
         DeviceError: there is none.
     """
     wanted = os.environ.get("DMLGPU_DEVICE")
     with _devices_lock:
-        if wanted not in _devices:
+        if wanted not in _devices or not _devices[wanted].is_open:
             _devices[wanted] = Device()
         return _devices[wanted]
 

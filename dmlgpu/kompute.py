@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import spirv
-from dmlgpu.drivers import DeviceInfo
-from dmlgpu.errors import DeviceError, OutOfMemoryError
+from dmlgpu.drivers import DeviceInfo, devices
+from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dmlgpu.plan import Kernel
 from dmlgpu.words import Array, Bytes
 
@@ -85,33 +85,67 @@ class Kompute:
     """A Vulkan device opened through Kompute. Callers hold `lock` around everything else."""
 
     def __init__(self, info: DeviceInfo) -> None:
+        if _forked:
+            raise DeviceError(
+                f"process {os.getpid()} is the fork of one with open devices, where drivers may hang; {_SPAWN}"
+            )
         self.info = info
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._kp = _import_kp()
-        self._manager: Any = self._kp.Manager(info.index)
-        name = self._manager.get_device_properties()["device_name"]
-        if name != info.name:
-            raise DeviceError(f"asked Kompute for device {info.index} ({info.name}), got {name}")
+        try:
+            self._manager: Any = self._kp.Manager(info.index)
+        except RuntimeError as error:
+            raise DeviceError(f"asked Kompute for device {info.index} ({info.name}): {error}") from error
+        self._check_identity()
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
         self._recordings: OrderedDict[tuple[Step, ...], list[Any]] = OrderedDict()
         self._submitted = 0
         self._used = [0] * len(info.heaps)
         self._buffer_count = 0
+        self._lost: str | None = None
+        # Every submission ends with a copy of this buffer's 1 to where the host sees it.
+        self._receipt = self._new_buffer(4, staged=True)
+        self._receipt.view[0] = 1
+        submit = self._manager.sequence()
+        submit.record(self._kp.OpTensorSyncDevice([self._receipt.tensor]))
+        submit.eval()
         # At exit this runs before the interpreter takes modules apart.
         self._finalizer = weakref.finalize(self, self._manager.destroy)
         _open.add(self)
 
+    def _check_identity(self) -> None:
+        """Raises a DeviceError where Kompute opened another device than was asked for.
+
+        Kompute takes an index of an enumeration of its own, and tells little of what it found. So the devices are
+        enumerated once more: what stands where it stood before Kompute looked, stood there when it did.
+        """
+        wanted, seen = self.info, self._manager.get_device_properties()
+        opened = seen["device_name"], min(seen["max_work_group_invocations"], seen["max_work_group_size"][0])
+        uuid = next((info.uuid for info in devices() if info.index == wanted.index), None)
+        if (*opened, uuid) != (wanted.name, wanted.max_group_size, wanted.uuid):
+            raise DeviceError(
+                f"asked Kompute for device {wanted.index}, {wanted.name} with UUID {wanted.uuid}; "
+                f"it opened {opened[0]}, and the device there has UUID {uuid}: the devices have changed meanwhile"
+            )
+
     def check_usable(self) -> None:
-        """Raises a DeviceError after close() and in a forked child."""
+        """Raises a DeviceError after close() and in a forked child, a DeviceLostError after the device was lost."""
         if os.getpid() != self._process:
             raise DeviceError(
                 f"device {self.info.name} was opened in process {self._process} and cannot be used in its fork "
-                f"{os.getpid()}; open a device there, in a process started by spawn"
+                f"{os.getpid()}; {_SPAWN}"
             )
-        if not self._finalizer.alive:
+        if self._lost is not None:
+            raise DeviceLostError(self._lost)
+        if not self.is_open:
             raise DeviceError(f"device {self.info.name} is closed")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the device was neither closed nor lost."""
+        return self._finalizer.alive
 
     def close(self) -> None:
         """Frees the device and all that was made on it; a second call does nothing."""
@@ -158,10 +192,14 @@ class Kompute:
         self._check(size, staged, self._used)
         if self._buffer_count >= self.info.max_memory_allocation_count // 2:
             raise OutOfMemoryError(f"device {self.info.name} allows no more than {self._buffer_count} buffers")
-        kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
-        buffer = KpBuffer(self._manager.tensor_t(np.empty(size // 4, np.uint32), kind), staged)
+        buffer = self._new_buffer(size, staged=staged)
         if self.info.type == "cpu" and not staged:
             _give_pages_back(buffer.view)
+        return buffer
+
+    def _new_buffer(self, size: int, *, staged: bool) -> KpBuffer:
+        kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
+        buffer = KpBuffer(self._manager.tensor_t(np.empty(size // 4, np.uint32), kind), staged)
         self._account(buffer, 1)
         return buffer
 
@@ -205,7 +243,7 @@ class Kompute:
         for step in steps:
             step.pipeline.used = self._submitted
         for sequence in self._recorded(steps):
-            sequence.eval()
+            self._evaluate(sequence)
 
     def prepare(self, steps: tuple[Step, ...]) -> None:
         """Makes the pipelines of up to RECORDED_STEPS steps, and records them for a `submit` of the very same steps."""
@@ -228,7 +266,30 @@ class Kompute:
                 sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
             else:
                 sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in part]))
+        return self._receipted(sequence)
+
+    def _receipted(self, sequence: Any) -> Any:
+        sequence.record(self._kp.OpTensorSyncLocal([self._receipt.tensor]))
         return sequence
+
+    def _evaluate(self, sequence: Any) -> None:
+        """Runs a submission and waits for its end.
+
+        Kompute drops what vkQueueSubmit and vkWaitForFences return: after a VK_ERROR_DEVICE_LOST it goes on as if the
+        work had been done. Only the receipt tells.
+        """
+        self._receipt.view[0] = 0
+        try:
+            sequence.eval()
+        except RuntimeError as error:
+            raise self._lose(str(error)) from error
+        if not self._receipt.view[0]:
+            raise self._lose("the driver did not run what was submitted")
+
+    def _lose(self, reason: str) -> DeviceLostError:
+        self._lost = f"device {self.info.name} is lost and closed: {reason}; open a new Device"
+        self.close()
+        return DeviceLostError(self._lost)
 
     def _algorithm(self, step: Step) -> Any:
         pipeline = step.pipeline
@@ -269,8 +330,8 @@ class Kompute:
         if operation not in buffer.transfers:
             sequence = self._manager.sequence()
             sequence.record(operation([buffer.tensor]))
-            buffer.transfers[operation] = sequence
-        buffer.transfers[operation].eval()
+            buffer.transfers[operation] = self._receipted(sequence)
+        self._evaluate(buffer.transfers[operation])
 
 
 def _submissions(steps: Iterable[Step]) -> Iterator[list[Step | list[KpBuffer]]]:
@@ -317,13 +378,19 @@ def _give_pages_back(view: Bytes) -> None:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), advice)
 
 
+_SPAWN = "open a device in a process that is started by spawn"
 _open: weakref.WeakSet[Kompute] = weakref.WeakSet()
+_forked = False
 
 
 def _abandon_in_child() -> None:
-    """Keeps a forked child from destroying Vulkan devices, which waits for ever for threads that it does not have."""
+    """Keeps a forked child from Vulkan, which waits for ever for threads that the child does not have."""
+    global _forked
     for kompute in list(_open):
+        _forked = _forked or kompute.is_open
         kompute._finalizer.detach()
+        # A thread that the child does not have may hold it.
+        kompute.lock = threading.RLock()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kompute._manager))
 
 
