@@ -565,6 +565,7 @@ class CompiledOperator:
             replace(dispatch.push, **bases).words(),
             reads=(place for role, place in at if role is not written),
             writes=(place for role, place in at if role is written),
+            elements=-(-self.desc.work // len(self.plan.dispatches)),
         )
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ import logging
 import mmap
 import os
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +31,14 @@ _RECORDINGS = 256
 # this takes copies the whole buffer: on two cores of lavapipe and SwiftShader a submission more costs 30 to 60 us, the
 # copy of 64 KiB nothing to be seen beside it, that of 1 MiB as much.
 RELAY_BYTES = 64 << 10
+# A submission of several steps should take no longer: between submissions Ctrl-C is heard, and watchdogs reset GPUs
+# that are busy with one for seconds.
+SUBMISSION_SECONDS = 0.2
+# What takes less tells little about the pace of its pipelines.
+_MEASURED_SECONDS = 0.001
+# Seconds for an element, before it was measured: pool.comp element by element on two cores of lavapipe, and the memory
+# of a small GPU.
+_CPU_PACE, _GPU_PACE = 10e-9, 0.1e-9
 
 
 def _import_kp() -> Any:
@@ -61,10 +70,14 @@ class Pipeline:
     kernel: Kernel
     group_count: int
     buffers: tuple[KpBuffer, ...]
+    pace: float
+    """Seconds for an element, as last measured."""
     algorithm: Any = None
     """What Kompute made of it; None where it is not kept."""
     used: int = 0
     """When it was last submitted or recorded, as a count of submissions."""
+    compiled: bool = False
+    """Whether it ran: the first run may take long."""
 
 
 # A buffer and the offset of a slice in it: no two slices have both in common at a time.
@@ -79,6 +92,17 @@ class Step:
     push: Array
     reads: frozenset[Place]
     writes: frozenset[Place]
+    elements: int
+    """How many it looks at."""
+
+    @property
+    def seconds(self) -> float:
+        """What it should take."""
+        return self.elements * self.pipeline.pace
+
+
+# Steps, and lists of buffers where a barrier for these stands.
+Submission = list[Step | list[KpBuffer]]
 
 
 class Kompute:
@@ -100,7 +124,7 @@ class Kompute:
         self._check_identity()
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
-        self._recordings: OrderedDict[tuple[Step, ...], list[Any]] = OrderedDict()
+        self._recordings: OrderedDict[tuple[Step, ...], list[tuple[Any, Submission]]] = OrderedDict()
         self._submitted = 0
         self._used = [0] * len(info.heaps)
         self._buffer_count = 0
@@ -231,35 +255,66 @@ class Kompute:
         push: Sequence[int],
         reads: Iterable[Place],
         writes: Iterable[Place],
+        elements: int,
     ) -> Step:
-        """A dispatch of a kernel; `reads` and `writes` are the slices of the buffers that it may read and write."""
+        """A dispatch of a kernel.
+
+        Args:
+            kernel: what runs, ...
+            group_count: ... in so many workgroups, ...
+            buffers: ... bound to these, ...
+            push: ... with these push constants.
+            reads: the slices of the buffers that it may read.
+            writes: those that it may write.
+            elements: about how many it looks at.
+        """
         key = (kernel, group_count, buffers)
-        pipeline = self._pipelines.setdefault(key, Pipeline(*key))
-        return Step(pipeline, np.array(push, np.uint32), frozenset(reads), frozenset(writes))
+        pace = _CPU_PACE if self.info.type == "cpu" else _GPU_PACE
+        pipeline = self._pipelines.setdefault(key, Pipeline(*key, pace))
+        return Step(pipeline, np.array(push, np.uint32), frozenset(reads), frozenset(writes), elements)
 
     def submit(self, steps: tuple[Step, ...]) -> None:
-        """Runs steps in order, in as few submissions as is valid, and waits for their end."""
+        """Runs steps in order and waits for their end.
+
+        They are as few submissions as is valid, and as keep to SUBMISSION_SECONDS by the pace that was measured.
+        """
         self._submitted += 1
         for step in steps:
             step.pipeline.used = self._submitted
-        for sequence in self._recorded(steps):
+        for sequence, submission in self._recorded(steps):
+            begin = time.perf_counter()
             self._evaluate(sequence)
+            self._learn(steps, submission, time.perf_counter() - begin)
+
+    def _learn(self, steps: tuple[Step, ...], submission: Submission, seconds: float) -> None:
+        """Takes the pace of pipelines from the time of a submission; one that took too long is recorded anew."""
+        parts = [part for part in submission if isinstance(part, Step)]
+        pipelines = {step.pipeline for step in parts}
+        if seconds > _MEASURED_SECONDS and all(pipeline.compiled for pipeline in pipelines):
+            factor = seconds / sum(step.seconds for step in parts)
+            for pipeline in pipelines:
+                pipeline.pace *= factor
+            if seconds > SUBMISSION_SECONDS and len(parts) > 1:
+                self._recordings.pop(steps, None)
+        for pipeline in pipelines:
+            pipeline.compiled = True
 
     def prepare(self, steps: tuple[Step, ...]) -> None:
         """Makes the pipelines of up to RECORDED_STEPS steps, and records them for a `submit` of the very same steps."""
         self._recorded(steps)
 
-    def _recorded(self, steps: tuple[Step, ...]) -> Iterable[Any]:
-        """The submissions of steps, from before if there are any."""
+    def _recorded(self, steps: tuple[Step, ...]) -> Iterable[tuple[Any, Submission]]:
+        """The submissions of steps as Kompute recorded them, from before if there are any."""
+        recorded = ((self._record(submission), submission) for submission in _submissions(steps))
         if len(steps) > RECORDED_STEPS:
-            return map(self._record, _submissions(steps))
-        recording = self._recordings.pop(steps, None) or list(map(self._record, _submissions(steps)))
+            return recorded
+        recording = self._recordings.pop(steps, None) or list(recorded)
         self._recordings[steps] = recording
         if len(self._recordings) > _RECORDINGS:
             self._recordings.popitem(last=False)
         return recording
 
-    def _record(self, submission: Iterable[Step | list[KpBuffer]]) -> Any:
+    def _record(self, submission: Submission) -> Any:
         sequence = self._manager.sequence()
         for part in submission:
             if isinstance(part, Step):
@@ -314,6 +369,7 @@ class Kompute:
             del self._recordings[steps]
         for pipeline in pipelines:
             pipeline.algorithm = None
+            pipeline.compiled = False
         self._kept_pipelines = self._kept_pipelines - pipelines
 
     def upload(self, buffer: KpBuffer) -> None:
@@ -334,30 +390,33 @@ class Kompute:
         self._evaluate(buffer.transfers[operation])
 
 
-def _submissions(steps: Iterable[Step]) -> Iterator[list[Step | list[KpBuffer]]]:
-    """Steps as submissions, with lists of buffers where a barrier for these has to stand.
+def _submissions(steps: Iterable[Step]) -> Iterator[Submission]:
+    """Steps as submissions, with the barriers that they need, cut where they would take too long.
 
     Kompute puts a barrier before a dispatch for what transfers wrote, but none for what dispatches did. Its one command
     with such a barrier is OpTensorSyncLocal: for staged buffers, which it copies, and once for each in a submission,
     as nothing orders two copies to a staging buffer. With the barrier of the dispatch after it, it also orders all that
     was read before and is written after. What else depends on an earlier step waits for its end.
     """
-    submission: list[Step | list[KpBuffer]] = []
+    submission: Submission = []
+    seconds = 0.0
     reads: set[Place] = set()
     writes: set[Place] = set()
     handed_on: set[Place] = set()
     for step in steps:
         waiting = (step.reads & writes) - handed_on
         overwrites = step.writes & writes or (step.writes & reads and not waiting)
-        if overwrites or not all(buffer.relays for buffer, _ in waiting):
+        too_long = submission and seconds + step.seconds > SUBMISSION_SECONDS
+        if overwrites or too_long or not all(buffer.relays for buffer, _ in waiting):
             yield submission
-            submission, waiting = [], frozenset()
+            submission, waiting, seconds = [], frozenset(), 0.0
             reads, writes, handed_on = set(), set(), set()
         if waiting:
             submission.append([buffer for buffer, _ in waiting])
             handed_on |= waiting
             reads = set()
         submission.append(step)
+        seconds += step.seconds
         reads |= step.reads
         writes |= step.writes
     yield submission
