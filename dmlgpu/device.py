@@ -77,7 +77,7 @@ class Device:
         self._keep = self._memory.keep
         self._operators: OrderedDict[OperatorDesc, CompiledOperator] = OrderedDict()
         self._compiled: weakref.WeakSet[CompiledOperator] = weakref.WeakSet()
-        self._batches = 0
+        self._batches: set[object] = set()
         self._pending: list[Step] = []
         self._held: list[_Segments] = []
 
@@ -122,8 +122,9 @@ class Device:
         """A block whose calls with device tensors are submitted together.
 
         They are computed at the end of the block, also where an exception ends it, or before that where memory or the
-        count of them makes it necessary. Reading a tensor in the block is safe: it has all calls so far computed. So
-        are calls from other threads; they join the batch. Blocks may be nested; the outermost counts.
+        count of them makes it necessary. Where Ctrl-C ends the computing, what is left is never computed. Reading a
+        tensor in the block is safe: it has all calls so far computed. So are calls from other threads; they join the
+        batch. Blocks may be nested; the outermost counts.
 
         Calls that depend on each other share a submission only on devices whose memory the host does not see, and
         where the tensors between them have at most 64 KiB: no other barrier is to be had from Kompute. Otherwise they
@@ -132,14 +133,15 @@ class Device:
         Raises:
             DeviceError: the device is closed.
         """
-        with self._kompute.lock:
-            self._kompute.check_usable()
-            self._batches += 1
+        batch = object()
         try:
+            with self._kompute.lock:
+                self._kompute.check_usable()
+                self._batches.add(batch)
             yield
         finally:
             with self._kompute.lock:
-                self._batches -= 1
+                self._batches.discard(batch)
                 if not self._batches:
                     self._submit_pending()
 
@@ -256,11 +258,14 @@ class Device:
         """Frees the device; its tensors and operators raise DeviceError from now on. A second call does nothing.
 
         Calls that a batch has not submitted are never computed.
+
+        Raises:
+            DeviceError: called in the middle of a call of the same thread, by a signal handler or a finalizer.
         """
+        self._kompute.close()
         with self._kompute.lock:
             self._pending.clear()
             self._held.clear()
-            self._kompute.close()
 
     def __enter__(self) -> Device:
         return self

@@ -24,6 +24,11 @@ from dmlgpu.words import Array, as_array
 
 _devices: dict[str | None, Device] = {}
 _devices_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # No fork while a device is being opened: the child would wait for ever for the lock, or in the driver.
+    os.register_at_fork(
+        before=_devices_lock.acquire, after_in_parent=_devices_lock.release, after_in_child=_devices_lock.release
+    )
 
 
 def default_device() -> Device:

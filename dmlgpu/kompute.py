@@ -126,8 +126,8 @@ class Kompute:
         self._kept_pipelines: set[Pipeline] = set()
         self._recordings: OrderedDict[tuple[Step, ...], list[tuple[Any, Submission]]] = OrderedDict()
         self._submitted = 0
-        self._used = [0] * len(info.heaps)
-        self._buffer_count = 0
+        # Weakly: whatever interrupts a call, a buffer that nobody holds is freed and counts no more.
+        self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
         self._lost: str | None = None
         # Every submission ends with a copy of this buffer's 1 to where the host sees it.
         self._receipt = self._new_buffer(4, staged=True)
@@ -136,7 +136,7 @@ class Kompute:
         submit.record(self._kp.OpTensorSyncDevice([self._receipt.tensor]))
         submit.eval()
         # At exit this runs before the interpreter takes modules apart.
-        self._finalizer = weakref.finalize(self, self._manager.destroy)
+        self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock)
         _open.add(self)
 
     def _check_identity(self) -> None:
@@ -172,10 +172,19 @@ class Kompute:
         return self._finalizer.alive
 
     def close(self) -> None:
-        """Frees the device and all that was made on it; a second call does nothing."""
+        """Frees the device and all that was made on it; a second call does nothing.
+
+        Raises:
+            DeviceError: this thread is in the middle of a call, as in a signal handler or a finalizer.
+        """
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            raise DeviceError(f"device {self.info.name} cannot be closed in the middle of a call")
         with self.lock:
-            self.forget()
-            self._finalizer()
+            self._close()
+
+    def _close(self) -> None:
+        self.forget()
+        self._finalizer()
 
     @property
     def pipeline_count(self) -> int:
@@ -189,11 +198,15 @@ class Kompute:
 
     def check_fits(self, size: int) -> None:
         """Raises an OutOfMemoryError where tensors of so many bytes do not fit, whatever else is freed."""
-        self._check(size, not self.info.unified, [0] * len(self._used))
+        self._check(size, not self.info.unified, ())
 
-    def _check(self, size: int, staged: bool, used: Sequence[int]) -> None:
+    def _check(self, size: int, staged: bool, beside: Iterable[KpBuffer]) -> None:
+        left_of = list(self.info.heaps)
+        for buffer in beside:
+            for heap, taken in self._needs(buffer.view.size, buffer.staged):
+                left_of[heap] -= taken
         for heap, needed in self._needs(size, staged):
-            left = self.info.heaps[heap] - used[heap]
+            left = left_of[heap]
             if needed > left:
                 raise OutOfMemoryError(
                     f"{needed} bytes do not fit device {self.info.name}: "
@@ -213,9 +226,9 @@ class Kompute:
         return self._create(size, staged=True)
 
     def _create(self, size: int, *, staged: bool) -> KpBuffer:
-        self._check(size, staged, self._used)
-        if self._buffer_count >= self.info.max_memory_allocation_count // 2:
-            raise OutOfMemoryError(f"device {self.info.name} allows no more than {self._buffer_count} buffers")
+        self._check(size, staged, self._buffers)
+        if len(self._buffers) >= self.info.max_memory_allocation_count // 2:
+            raise OutOfMemoryError(f"device {self.info.name} allows no more than {len(self._buffers)} buffers")
         buffer = self._new_buffer(size, staged=staged)
         if self.info.type == "cpu" and not staged:
             _give_pages_back(buffer.view)
@@ -224,13 +237,13 @@ class Kompute:
     def _new_buffer(self, size: int, *, staged: bool) -> KpBuffer:
         kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
         buffer = KpBuffer(self._manager.tensor_t(np.empty(size // 4, np.uint32), kind), staged)
-        self._account(buffer, 1)
+        self._buffers.add(buffer)
         return buffer
 
     def destroy_buffer(self, buffer: KpBuffer) -> None:
         """Frees a buffer, and the pipelines bound to it."""
         self._drop({pipeline for pipeline in self._kept_pipelines if buffer in pipeline.buffers})
-        self._account(buffer, -1)
+        self._buffers.discard(buffer)
         buffer.transfers.clear()
         del buffer.view
         buffer.tensor.destroy()
@@ -241,11 +254,6 @@ class Kompute:
         if not staged:
             return ((host, size),)
         return ((device, 2 * size),) if device == host else ((device, size), (host, size))
-
-    def _account(self, buffer: KpBuffer, sign: int) -> None:
-        for heap, needed in self._needs(buffer.view.size, buffer.staged):
-            self._used[heap] += sign * needed
-        self._buffer_count += sign
 
     def step(
         self,
@@ -343,7 +351,7 @@ class Kompute:
 
     def _lose(self, reason: str) -> DeviceLostError:
         self._lost = f"device {self.info.name} is lost and closed: {reason}; open a new Device"
-        self.close()
+        self._close()
         return DeviceLostError(self._lost)
 
     def _algorithm(self, step: Step) -> Any:
@@ -420,6 +428,12 @@ def _submissions(steps: Iterable[Step]) -> Iterator[Submission]:
         reads |= step.reads
         writes |= step.writes
     yield submission
+
+
+def _destroy(manager: Any, lock: Any) -> None:
+    """Destroys a device; at exit a daemon thread may be in the middle of a call."""
+    with lock:
+        manager.destroy()
 
 
 def _give_pages_back(view: Bytes) -> None:
