@@ -331,9 +331,11 @@ class CacheInfo:
 class _Segments:
     """Slices of buffers, which go back to their allocator when this is dropped."""
 
+    slices: list[Slice[KpBuffer]] = []  # noqa: RUF012
+
     def __init__(self, memory: Allocator[KpBuffer]) -> None:
         self.memory = memory
-        self.slices: list[Slice[KpBuffer]] = []
+        self.slices = []
 
     def __del__(self) -> None:
         for part in self.slices:
