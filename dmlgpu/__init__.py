@@ -3,7 +3,7 @@
 from dmlgpu.device import CacheInfo, CompiledOperator, Device, DeviceTensor
 from dmlgpu.drivers import DeviceInfo, devices
 from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction
-from dmlgpu.errors import DescriptorError, DeviceError, OutOfMemoryError, VerificationError
+from dmlgpu.errors import DescriptorError, DeviceError, DeviceLostError, OutOfMemoryError, VerificationError
 from dmlgpu.functional import argmax, argmin, cache_info, clear_cache, max_pooling, verify
 from dmlgpu.operators import (
     ArgmaxOperatorDesc,
@@ -28,6 +28,7 @@ __all__ = [
     "Device",
     "DeviceError",
     "DeviceInfo",
+    "DeviceLostError",
     "DeviceTensor",
     "MaxPooling1OperatorDesc",
     "MaxPooling2OperatorDesc",

@@ -77,7 +77,7 @@ class Device:
         self._keep = self._memory.keep
         self._operators: OrderedDict[OperatorDesc, CompiledOperator] = OrderedDict()
         self._compiled: weakref.WeakSet[CompiledOperator] = weakref.WeakSet()
-        self._batches = 0
+        self._batches: set[object] = set()
         self._pending: list[Step] = []
         self._held: list[_Segments] = []
 
@@ -122,8 +122,9 @@ class Device:
         """A block whose calls with device tensors are submitted together.
 
         They are computed at the end of the block, also where an exception ends it, or before that where memory or the
-        count of them makes it necessary. Reading a tensor in the block is safe: it has all calls so far computed. So
-        are calls from other threads; they join the batch. Blocks may be nested; the outermost counts.
+        count of them makes it necessary. Where Ctrl-C ends the computing, what is left is never computed. Reading a
+        tensor in the block is safe: it has all calls so far computed. So are calls from other threads; they join the
+        batch. Blocks may be nested; the outermost counts.
 
         Calls that depend on each other share a submission only on devices whose memory the host does not see, and
         where the tensors between them have at most 64 KiB: no other barrier is to be had from Kompute. Otherwise they
@@ -132,14 +133,15 @@ class Device:
         Raises:
             DeviceError: the device is closed.
         """
-        with self._kompute.lock:
-            self._kompute.check_usable()
-            self._batches += 1
+        batch = object()
         try:
+            with self._kompute.lock:
+                self._kompute.check_usable()
+                self._batches.add(batch)
             yield
         finally:
             with self._kompute.lock:
-                self._batches -= 1
+                self._batches.discard(batch)
                 if not self._batches:
                     self._submit_pending()
 
@@ -247,15 +249,23 @@ class Device:
         tensor._write_bytes(given)
         return tensor
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the device was neither closed nor lost."""
+        return self._kompute.is_open
+
     def close(self) -> None:
         """Frees the device; its tensors and operators raise DeviceError from now on. A second call does nothing.
 
         Calls that a batch has not submitted are never computed.
+
+        Raises:
+            DeviceError: called in the middle of a call of the same thread, by a signal handler or a finalizer.
         """
+        self._kompute.close()
         with self._kompute.lock:
             self._pending.clear()
             self._held.clear()
-            self._kompute.close()
 
     def __enter__(self) -> Device:
         return self
@@ -325,9 +335,11 @@ class CacheInfo:
 class _Segments:
     """Slices of buffers, which go back to their allocator when this is dropped."""
 
+    slices: list[Slice[KpBuffer]] = []  # noqa: RUF012
+
     def __init__(self, memory: Allocator[KpBuffer]) -> None:
         self.memory = memory
-        self.slices: list[Slice[KpBuffer]] = []
+        self.slices = []
 
     def __del__(self) -> None:
         for part in self.slices:
@@ -466,6 +478,7 @@ class CompiledOperator:
         Raises:
             DescriptorError: an input or `out` is not as the descriptor says.
             DeviceError: a device tensor of another device, or the device is closed.
+            DeviceLostError: the driver did not run the operator, now or in an earlier call.
             OutOfMemoryError: the tensors do not fit the device.
         """
         return self._call(inputs, out, verified=os.environ.get("DMLGPU_VERIFY", "0") != "0")
@@ -563,6 +576,7 @@ class CompiledOperator:
             replace(dispatch.push, **bases).words(),
             reads=(place for role, place in at if role is not written),
             writes=(place for role, place in at if role is written),
+            elements=-(-self.desc.work // len(self.plan.dispatches)),
         )
 
     def __repr__(self) -> str:

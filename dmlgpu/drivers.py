@@ -24,6 +24,8 @@ class DeviceInfo:
     type: str
     """discrete, integrated, virtual, cpu or other."""
     driver: str
+    uuid: str
+    """VkPhysicalDeviceIDProperties.deviceUUID, 32 hexadecimal digits."""
     api_version: str
     max_storage_buffer_range: int
     max_memory_allocation_size: int
@@ -121,7 +123,8 @@ def _computes(vk: Any, handle: Any) -> bool:
 def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
     maintenance = vk.VkPhysicalDeviceMaintenance3Properties()
     subgroup = vk.VkPhysicalDeviceSubgroupProperties(pNext=maintenance)
-    driver = vk.VkPhysicalDeviceDriverProperties(pNext=subgroup)
+    identity = vk.VkPhysicalDeviceIDProperties(pNext=subgroup)
+    driver = vk.VkPhysicalDeviceDriverProperties(pNext=identity)
     properties = vk.VkPhysicalDeviceProperties2(pNext=driver)
     vk.vkGetPhysicalDeviceProperties2(handle, properties)
     core, limits = properties.properties, properties.properties.limits
@@ -142,6 +145,7 @@ def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
         type=_TYPES[core.deviceType],
         driver=f"{driver_name} {driver_version}".strip()
         or f"vendor {core.vendorID:#x}, version {core.driverVersion:#x}",
+        uuid=bytes(identity.deviceUUID).hex(),
         api_version=f"{core.apiVersion >> 22}.{core.apiVersion >> 12 & 0x3FF}.{core.apiVersion & 0xFFF}",
         max_storage_buffer_range=limits.maxStorageBufferRange,
         max_memory_allocation_size=maintenance.maxMemoryAllocationSize,

@@ -12,6 +12,10 @@ class DeviceError(RuntimeError):
     """There is no such driver or device, or a device or device tensor cannot be used in this way."""
 
 
+class DeviceLostError(DeviceError):
+    """The driver did not run what was submitted to it. The device is closed; a new one can be opened."""
+
+
 class OutOfMemoryError(DeviceError, MemoryError):
     """A tensor does not fit the memory of the device."""
 

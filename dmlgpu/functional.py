@@ -24,17 +24,24 @@ from dmlgpu.words import Array, as_array
 
 _devices: dict[str | None, Device] = {}
 _devices_lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # No fork while a device is being opened: the child would wait for ever for the lock, or in the driver.
+    os.register_at_fork(
+        before=_devices_lock.acquire, after_in_parent=_devices_lock.release, after_in_child=_devices_lock.release
+    )
 
 
 def default_device() -> Device:
     """The device that functions use where none is given: `Device()`, opened once for each DMLGPU_DEVICE.
+
+    It is opened again where it was closed or lost.
 
     Raises:
         DeviceError: there is none.
     """
     wanted = os.environ.get("DMLGPU_DEVICE")
     with _devices_lock:
-        if wanted not in _devices:
+        if wanted not in _devices or not _devices[wanted].is_open:
             _devices[wanted] = Device()
         return _devices[wanted]
 

@@ -7,6 +7,7 @@ import logging
 import mmap
 import os
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import spirv
-from dmlgpu.drivers import DeviceInfo
-from dmlgpu.errors import DeviceError, OutOfMemoryError
+from dmlgpu.drivers import DeviceInfo, devices
+from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dmlgpu.plan import Kernel
 from dmlgpu.words import Array, Bytes
 
@@ -30,6 +31,14 @@ _RECORDINGS = 256
 # this takes copies the whole buffer: on two cores of lavapipe and SwiftShader a submission more costs 30 to 60 us, the
 # copy of 64 KiB nothing to be seen beside it, that of 1 MiB as much.
 RELAY_BYTES = 64 << 10
+# A submission of several steps should take no longer: between submissions Ctrl-C is heard, and watchdogs reset GPUs
+# that are busy with one for seconds.
+SUBMISSION_SECONDS = 0.2
+# What takes less tells little about the pace of its pipelines.
+_MEASURED_SECONDS = 0.001
+# Seconds for an element, before it was measured: pool.comp element by element on two cores of lavapipe, and the memory
+# of a small GPU.
+_CPU_PACE, _GPU_PACE = 10e-9, 0.1e-9
 
 
 def _import_kp() -> Any:
@@ -61,10 +70,14 @@ class Pipeline:
     kernel: Kernel
     group_count: int
     buffers: tuple[KpBuffer, ...]
+    pace: float
+    """Seconds for an element, as last measured."""
     algorithm: Any = None
     """What Kompute made of it; None where it is not kept."""
     used: int = 0
     """When it was last submitted or recorded, as a count of submissions."""
+    compiled: bool = False
+    """Whether it ran: the first run may take long."""
 
 
 # A buffer and the offset of a slice in it: no two slices have both in common at a time.
@@ -79,45 +92,99 @@ class Step:
     push: Array
     reads: frozenset[Place]
     writes: frozenset[Place]
+    elements: int
+    """How many it looks at."""
+
+    @property
+    def seconds(self) -> float:
+        """What it should take."""
+        return self.elements * self.pipeline.pace
+
+
+# Steps, and lists of buffers where a barrier for these stands.
+Submission = list[Step | list[KpBuffer]]
 
 
 class Kompute:
     """A Vulkan device opened through Kompute. Callers hold `lock` around everything else."""
 
     def __init__(self, info: DeviceInfo) -> None:
+        if _forked:
+            raise DeviceError(
+                f"process {os.getpid()} is the fork of one with open devices, where drivers may hang; {_SPAWN}"
+            )
         self.info = info
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._kp = _import_kp()
-        self._manager: Any = self._kp.Manager(info.index)
-        name = self._manager.get_device_properties()["device_name"]
-        if name != info.name:
-            raise DeviceError(f"asked Kompute for device {info.index} ({info.name}), got {name}")
+        try:
+            self._manager: Any = self._kp.Manager(info.index)
+        except RuntimeError as error:
+            raise DeviceError(f"asked Kompute for device {info.index} ({info.name}): {error}") from error
+        self._check_identity()
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
-        self._recordings: OrderedDict[tuple[Step, ...], list[Any]] = OrderedDict()
+        self._recordings: OrderedDict[tuple[Step, ...], list[tuple[Any, Submission]]] = OrderedDict()
         self._submitted = 0
-        self._used = [0] * len(info.heaps)
-        self._buffer_count = 0
+        # Weakly: whatever interrupts a call, a buffer that nobody holds is freed and counts no more.
+        self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
+        self._lost: str | None = None
+        # Every submission ends with a copy of this buffer's 1 to where the host sees it.
+        self._receipt = self._new_buffer(4, staged=True)
+        self._receipt.view[0] = 1
+        submit = self._manager.sequence()
+        submit.record(self._kp.OpTensorSyncDevice([self._receipt.tensor]))
+        submit.eval()
         # At exit this runs before the interpreter takes modules apart.
-        self._finalizer = weakref.finalize(self, self._manager.destroy)
+        self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock)
         _open.add(self)
 
+    def _check_identity(self) -> None:
+        """Raises a DeviceError where Kompute opened another device than was asked for.
+
+        Kompute takes an index of an enumeration of its own, and tells little of what it found. So the devices are
+        enumerated once more: what stands where it stood before Kompute looked, stood there when it did.
+        """
+        wanted, seen = self.info, self._manager.get_device_properties()
+        opened = seen["device_name"], min(seen["max_work_group_invocations"], seen["max_work_group_size"][0])
+        uuid = next((info.uuid for info in devices() if info.index == wanted.index), None)
+        if (*opened, uuid) != (wanted.name, wanted.max_group_size, wanted.uuid):
+            raise DeviceError(
+                f"asked Kompute for device {wanted.index}, {wanted.name} with UUID {wanted.uuid}; "
+                f"it opened {opened[0]}, and the device there has UUID {uuid}: the devices have changed meanwhile"
+            )
+
     def check_usable(self) -> None:
-        """Raises a DeviceError after close() and in a forked child."""
+        """Raises a DeviceError after close() and in a forked child, a DeviceLostError after the device was lost."""
         if os.getpid() != self._process:
             raise DeviceError(
                 f"device {self.info.name} was opened in process {self._process} and cannot be used in its fork "
-                f"{os.getpid()}; open a device there, in a process started by spawn"
+                f"{os.getpid()}; {_SPAWN}"
             )
-        if not self._finalizer.alive:
+        if self._lost is not None:
+            raise DeviceLostError(self._lost)
+        if not self.is_open:
             raise DeviceError(f"device {self.info.name} is closed")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the device was neither closed nor lost."""
+        return self._finalizer.alive
+
     def close(self) -> None:
-        """Frees the device and all that was made on it; a second call does nothing."""
+        """Frees the device and all that was made on it; a second call does nothing.
+
+        Raises:
+            DeviceError: this thread is in the middle of a call, as in a signal handler or a finalizer.
+        """
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            raise DeviceError(f"device {self.info.name} cannot be closed in the middle of a call")
         with self.lock:
-            self.forget()
-            self._finalizer()
+            self._close()
+
+    def _close(self) -> None:
+        self.forget()
+        self._finalizer()
 
     @property
     def pipeline_count(self) -> int:
@@ -131,11 +198,15 @@ class Kompute:
 
     def check_fits(self, size: int) -> None:
         """Raises an OutOfMemoryError where tensors of so many bytes do not fit, whatever else is freed."""
-        self._check(size, not self.info.unified, [0] * len(self._used))
+        self._check(size, not self.info.unified, ())
 
-    def _check(self, size: int, staged: bool, used: Sequence[int]) -> None:
+    def _check(self, size: int, staged: bool, beside: Iterable[KpBuffer]) -> None:
+        left_of = list(self.info.heaps)
+        for buffer in beside:
+            for heap, taken in self._needs(buffer.view.size, buffer.staged):
+                left_of[heap] -= taken
         for heap, needed in self._needs(size, staged):
-            left = self.info.heaps[heap] - used[heap]
+            left = left_of[heap]
             if needed > left:
                 raise OutOfMemoryError(
                     f"{needed} bytes do not fit device {self.info.name}: "
@@ -155,20 +226,24 @@ class Kompute:
         return self._create(size, staged=True)
 
     def _create(self, size: int, *, staged: bool) -> KpBuffer:
-        self._check(size, staged, self._used)
-        if self._buffer_count >= self.info.max_memory_allocation_count // 2:
-            raise OutOfMemoryError(f"device {self.info.name} allows no more than {self._buffer_count} buffers")
-        kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
-        buffer = KpBuffer(self._manager.tensor_t(np.empty(size // 4, np.uint32), kind), staged)
+        self._check(size, staged, self._buffers)
+        if len(self._buffers) >= self.info.max_memory_allocation_count // 2:
+            raise OutOfMemoryError(f"device {self.info.name} allows no more than {len(self._buffers)} buffers")
+        buffer = self._new_buffer(size, staged=staged)
         if self.info.type == "cpu" and not staged:
             _give_pages_back(buffer.view)
-        self._account(buffer, 1)
+        return buffer
+
+    def _new_buffer(self, size: int, *, staged: bool) -> KpBuffer:
+        kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
+        buffer = KpBuffer(self._manager.tensor_t(np.empty(size // 4, np.uint32), kind), staged)
+        self._buffers.add(buffer)
         return buffer
 
     def destroy_buffer(self, buffer: KpBuffer) -> None:
         """Frees a buffer, and the pipelines bound to it."""
         self._drop({pipeline for pipeline in self._kept_pipelines if buffer in pipeline.buffers})
-        self._account(buffer, -1)
+        self._buffers.discard(buffer)
         buffer.transfers.clear()
         del buffer.view
         buffer.tensor.destroy()
@@ -180,11 +255,6 @@ class Kompute:
             return ((host, size),)
         return ((device, 2 * size),) if device == host else ((device, size), (host, size))
 
-    def _account(self, buffer: KpBuffer, sign: int) -> None:
-        for heap, needed in self._needs(buffer.view.size, buffer.staged):
-            self._used[heap] += sign * needed
-        self._buffer_count += sign
-
     def step(
         self,
         kernel: Kernel,
@@ -193,42 +263,96 @@ class Kompute:
         push: Sequence[int],
         reads: Iterable[Place],
         writes: Iterable[Place],
+        elements: int,
     ) -> Step:
-        """A dispatch of a kernel; `reads` and `writes` are the slices of the buffers that it may read and write."""
+        """A dispatch of a kernel.
+
+        Args:
+            kernel: what runs, ...
+            group_count: ... in so many workgroups, ...
+            buffers: ... bound to these, ...
+            push: ... with these push constants.
+            reads: the slices of the buffers that it may read.
+            writes: those that it may write.
+            elements: about how many it looks at.
+        """
         key = (kernel, group_count, buffers)
-        pipeline = self._pipelines.setdefault(key, Pipeline(*key))
-        return Step(pipeline, np.array(push, np.uint32), frozenset(reads), frozenset(writes))
+        pace = _CPU_PACE if self.info.type == "cpu" else _GPU_PACE
+        pipeline = self._pipelines.setdefault(key, Pipeline(*key, pace))
+        return Step(pipeline, np.array(push, np.uint32), frozenset(reads), frozenset(writes), elements)
 
     def submit(self, steps: tuple[Step, ...]) -> None:
-        """Runs steps in order, in as few submissions as is valid, and waits for their end."""
+        """Runs steps in order and waits for their end.
+
+        They are as few submissions as is valid, and as keep to SUBMISSION_SECONDS by the pace that was measured.
+        """
         self._submitted += 1
         for step in steps:
             step.pipeline.used = self._submitted
-        for sequence in self._recorded(steps):
-            sequence.eval()
+        for sequence, submission in self._recorded(steps):
+            begin = time.perf_counter()
+            self._evaluate(sequence)
+            self._learn(steps, submission, time.perf_counter() - begin)
+
+    def _learn(self, steps: tuple[Step, ...], submission: Submission, seconds: float) -> None:
+        """Takes the pace of pipelines from the time of a submission; one that took too long is recorded anew."""
+        parts = [part for part in submission if isinstance(part, Step)]
+        pipelines = {step.pipeline for step in parts}
+        if seconds > _MEASURED_SECONDS and all(pipeline.compiled for pipeline in pipelines):
+            factor = seconds / sum(step.seconds for step in parts)
+            for pipeline in pipelines:
+                pipeline.pace *= factor
+            if seconds > SUBMISSION_SECONDS and len(parts) > 1:
+                self._recordings.pop(steps, None)
+        for pipeline in pipelines:
+            pipeline.compiled = True
 
     def prepare(self, steps: tuple[Step, ...]) -> None:
         """Makes the pipelines of up to RECORDED_STEPS steps, and records them for a `submit` of the very same steps."""
         self._recorded(steps)
 
-    def _recorded(self, steps: tuple[Step, ...]) -> Iterable[Any]:
-        """The submissions of steps, from before if there are any."""
+    def _recorded(self, steps: tuple[Step, ...]) -> Iterable[tuple[Any, Submission]]:
+        """The submissions of steps as Kompute recorded them, from before if there are any."""
+        recorded = ((self._record(submission), submission) for submission in _submissions(steps))
         if len(steps) > RECORDED_STEPS:
-            return map(self._record, _submissions(steps))
-        recording = self._recordings.pop(steps, None) or list(map(self._record, _submissions(steps)))
+            return recorded
+        recording = self._recordings.pop(steps, None) or list(recorded)
         self._recordings[steps] = recording
         if len(self._recordings) > _RECORDINGS:
             self._recordings.popitem(last=False)
         return recording
 
-    def _record(self, submission: Iterable[Step | list[KpBuffer]]) -> Any:
+    def _record(self, submission: Submission) -> Any:
         sequence = self._manager.sequence()
         for part in submission:
             if isinstance(part, Step):
                 sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
             else:
                 sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in part]))
+        return self._receipted(sequence)
+
+    def _receipted(self, sequence: Any) -> Any:
+        sequence.record(self._kp.OpTensorSyncLocal([self._receipt.tensor]))
         return sequence
+
+    def _evaluate(self, sequence: Any) -> None:
+        """Runs a submission and waits for its end.
+
+        Kompute drops what vkQueueSubmit and vkWaitForFences return: after a VK_ERROR_DEVICE_LOST it goes on as if the
+        work had been done. Only the receipt tells.
+        """
+        self._receipt.view[0] = 0
+        try:
+            sequence.eval()
+        except RuntimeError as error:
+            raise self._lose(str(error)) from error
+        if not self._receipt.view[0]:
+            raise self._lose("the driver did not run what was submitted")
+
+    def _lose(self, reason: str) -> DeviceLostError:
+        self._lost = f"device {self.info.name} is lost and closed: {reason}; open a new Device"
+        self._close()
+        return DeviceLostError(self._lost)
 
     def _algorithm(self, step: Step) -> Any:
         pipeline = step.pipeline
@@ -253,6 +377,7 @@ class Kompute:
             del self._recordings[steps]
         for pipeline in pipelines:
             pipeline.algorithm = None
+            pipeline.compiled = False
         self._kept_pipelines = self._kept_pipelines - pipelines
 
     def upload(self, buffer: KpBuffer) -> None:
@@ -269,37 +394,46 @@ class Kompute:
         if operation not in buffer.transfers:
             sequence = self._manager.sequence()
             sequence.record(operation([buffer.tensor]))
-            buffer.transfers[operation] = sequence
-        buffer.transfers[operation].eval()
+            buffer.transfers[operation] = self._receipted(sequence)
+        self._evaluate(buffer.transfers[operation])
 
 
-def _submissions(steps: Iterable[Step]) -> Iterator[list[Step | list[KpBuffer]]]:
-    """Steps as submissions, with lists of buffers where a barrier for these has to stand.
+def _submissions(steps: Iterable[Step]) -> Iterator[Submission]:
+    """Steps as submissions, with the barriers that they need, cut where they would take too long.
 
     Kompute puts a barrier before a dispatch for what transfers wrote, but none for what dispatches did. Its one command
     with such a barrier is OpTensorSyncLocal: for staged buffers, which it copies, and once for each in a submission,
     as nothing orders two copies to a staging buffer. With the barrier of the dispatch after it, it also orders all that
     was read before and is written after. What else depends on an earlier step waits for its end.
     """
-    submission: list[Step | list[KpBuffer]] = []
+    submission: Submission = []
+    seconds = 0.0
     reads: set[Place] = set()
     writes: set[Place] = set()
     handed_on: set[Place] = set()
     for step in steps:
         waiting = (step.reads & writes) - handed_on
         overwrites = step.writes & writes or (step.writes & reads and not waiting)
-        if overwrites or not all(buffer.relays for buffer, _ in waiting):
+        too_long = submission and seconds + step.seconds > SUBMISSION_SECONDS
+        if overwrites or too_long or not all(buffer.relays for buffer, _ in waiting):
             yield submission
-            submission, waiting = [], frozenset()
+            submission, waiting, seconds = [], frozenset(), 0.0
             reads, writes, handed_on = set(), set(), set()
         if waiting:
             submission.append([buffer for buffer, _ in waiting])
             handed_on |= waiting
             reads = set()
         submission.append(step)
+        seconds += step.seconds
         reads |= step.reads
         writes |= step.writes
     yield submission
+
+
+def _destroy(manager: Any, lock: Any) -> None:
+    """Destroys a device; at exit a daemon thread may be in the middle of a call."""
+    with lock:
+        manager.destroy()
 
 
 def _give_pages_back(view: Bytes) -> None:
@@ -317,13 +451,19 @@ def _give_pages_back(view: Bytes) -> None:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), advice)
 
 
+_SPAWN = "open a device in a process that is started by spawn"
 _open: weakref.WeakSet[Kompute] = weakref.WeakSet()
+_forked = False
 
 
 def _abandon_in_child() -> None:
-    """Keeps a forked child from destroying Vulkan devices, which waits for ever for threads that it does not have."""
+    """Keeps a forked child from Vulkan, which waits for ever for threads that the child does not have."""
+    global _forked
     for kompute in list(_open):
+        _forked = _forked or kompute.is_open
         kompute._finalizer.detach()
+        # A thread that the child does not have may hold it.
+        kompute.lock = threading.RLock()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kompute._manager))
 
 

@@ -102,9 +102,11 @@ class Allocator(Generic[Handle]):
     def _take(self, buffer: Buffer[Handle], i: int, size: int) -> Slice[Handle]:
         """The first `size` bytes of a free range; the rest of it stays free where slices share buffers."""
         offset, room = buffer.free[i]
-        buffer.free[i : i + 1] = [(offset + size, room - size)] if self._shared and room > size else []
+        part = Slice(buffer, offset, size)
         buffer.used = self._allocated
-        return Slice(buffer, offset, size)
+        # Last, so that no exception, such as a KeyboardInterrupt, loses the range.
+        buffer.free[i : i + 1] = [(offset + size, room - size)] if self._shared and room > size else []
+        return part
 
     def _new_buffer(self, size: int) -> Buffer[Handle]:
         largest = self._buffers[-1].size if self._buffers else 0

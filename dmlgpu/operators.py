@@ -6,6 +6,7 @@ A descriptor is a frozen dataclass with the fields of DirectML's structure, in i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -72,6 +73,11 @@ class OperatorDesc:
         """The tensors that are written, in the order in which they are returned; absent ones left out."""
         tensors = (getattr(self, name) for name in self.output_fields)
         return tuple(tensor for tensor in tensors if tensor is not None)
+
+    @property
+    def work(self) -> int:
+        """Elements that are looked at for all outputs, each as often as outputs look at it."""
+        return sum(tensor.element_count for tensor in self.inputs)
 
     def canonical(self) -> OperatorDesc:
         """The same operation, as the descriptor that DirectML names as its equivalent or successor."""
@@ -251,6 +257,12 @@ class _PoolingOperatorDesc(OperatorDesc):
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
+    window_size: tuple[int, ...]
+
+    @property
+    def work(self) -> int:
+        """Elements that are looked at for all outputs, each as often as outputs look at it."""
+        return self.output_tensor.element_count * math.prod(self.window_size)
 
     def _check_pooling(self) -> None:
         source = self._check_tensor("input_tensor")

@@ -4,9 +4,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import gc
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +24,6 @@ from tests.cases import DOCUMENTED, FLOAT32, POOLED_STRIDED, STRIDED_ARGS, UINT8
 from tests.conftest import opened_as
 from tests.test_layouts import check_all_bytes
 
-ROOT = Path(__file__).parents[1]
 ROWS = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
 ARGMAX = arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 3), [1])
 POOL = pool_desc(FLOAT32, (1, 1, 3, 3), (2, 2))
@@ -310,70 +306,6 @@ def test_devices_are_opened_and_closed_many_times(driver):
             assert device.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
 
 
-KEEP = "import builtins; builtins.kept = device, operator, tensor"
-ENDINGS = {
-    "end of the program": "",
-    "exit": "raise SystemExit(0)",
-    "device deleted first": "del device; import gc; gc.collect()",
-    "closed": "device.close()",
-    "kept in a module": KEEP,
-    "closed and kept in a module": f"{KEEP}; device.close()",
-    "cycle": "device.self = device; tensor.self = tensor; del device, operator, tensor",
-}
-PROGRAM = """
-import sys
-import numpy as np
-from dmlgpu import *
-x = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
-device = Device(int(sys.argv[1]))
-operator = device.compile(ArgmaxOperatorDesc(TensorDesc.of(x), TensorDesc(DataType.UINT32, (3, 1)), (1,)))
-tensor = operator(device.tensor(x))
-print(tensor.numpy().tolist(), flush=True)
-"""
-
-
-def run(program: str, driver) -> str:
-    """What a program prints; it must end well."""
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, str(driver.index)]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    return finished.stdout
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_process_ends_well(driver, ending):
-    assert run(PROGRAM + ENDINGS[ending], driver) == "[[2], [2], [1]]\n"
-
-
-FORK = """
-import os
-child = os.fork()
-if child == 0:
-    uses = (
-        lambda: operator(x),
-        lambda: operator(tensor),
-        lambda: tensor.numpy(),
-        lambda: device.tensor(x),
-        lambda: device.compile(operator.desc),
-        lambda: argmax(x, device=device),
-    )
-    for use in uses:
-        try:
-            use()
-        except DeviceError as error:
-            text = f"device {device.info.name} was opened in process {os.getppid()} and cannot be used in its fork"
-            print(str(error).startswith(text), flush=True)
-    del tensor, operator
-    device.close()
-else:
-    print(os.waitpid(child, 0)[1], operator(x).tolist())
-"""
-
-
-def test_forked_child_gets_a_device_error_and_the_parent_lives(driver):
-    assert run(PROGRAM + FORK, driver).splitlines() == ["[[2], [2], [1]]", *["True"] * 6, "0 [[2], [2], [1]]"]
-
-
 # Memory
 
 
@@ -452,9 +384,10 @@ def test_tensors_until_the_heap_is_full(small_heap):
 
 
 def test_as_many_buffers_as_the_driver_allows(driver):
-    with opened_as(driver, unified=False, max_memory_allocation_count=6) as device:
+    # One buffer is the device's own.
+    with opened_as(driver, unified=False, max_memory_allocation_count=8) as device:
         tensors = [device.tensor(ROWS) for _ in range(3)]
-        with pytest.raises(OutOfMemoryError, match=r"allows no more than 3 buffers$"):
+        with pytest.raises(OutOfMemoryError, match=r"allows no more than 4 buffers$"):
             device.tensor(ROWS)
         del tensors[1:]
         assert device.tensor(-ROWS).numpy().tolist() == (-ROWS).tolist()

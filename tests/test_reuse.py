@@ -500,12 +500,17 @@ class Place(str):
 
 
 def grouped(*steps: str) -> str:
-    """Steps as in 'ab>c', which reads a and b and writes c: submissions apart by '|', barriers in brackets."""
+    """Steps as in 'ab>c', which reads a and b and writes c: submissions apart by '|', barriers in brackets.
+
+    'a>b*150' should take 150 ms.
+    """
     kernel = Kernel("", Constants(group_size=1, number_kind=NumberKind.UINT))
 
     def step(text):
-        reads, writes = (frozenset((Place(c), 0) for c in part) for part in text.split(">"))
-        return Step(Pipeline(kernel, 1, (text,)), np.zeros(0, np.uint32), reads, writes)
+        places, _, milliseconds = text.partition("*")
+        reads, writes = (frozenset((Place(c), 0) for c in part) for part in places.split(">"))
+        pipeline = Pipeline(kernel, 1, (places,), pace=0.001)
+        return Step(pipeline, np.zeros(0, np.uint32), reads, writes, int(milliseconds or 0))
 
     parts = [
         " ".join(p.pipeline.buffers[0] if isinstance(p, Step) else f"[{''.join(sorted(p))}]" for p in submission)
@@ -536,6 +541,11 @@ def grouped(*steps: str) -> str:
         (["a>B", "B>c", "d>a"], "a>B [B] B>c d>a"),
         (["a>B", "B>c", "d>B"], "a>B [B] B>c | d>B"),
         (["a>B", "B>c", "e>f", "d>e"], "a>B [B] B>c e>f | d>e"),
+        (["a>b*150", "c>d*50", "e>f*1"], "a>b c>d | e>f"),
+        (["a>b*900", "c>d*900"], "a>b | c>d"),
+        (["a>b*900", "c>d", "e>f*100", "g>h*100"], "a>b | c>d e>f g>h"),
+        (["a>B*150", "B>c*100", "B>d*100"], "a>B | B>c B>d"),
+        (["a>B*50", "B>c*150", "d>B*150", "B>e*50"], "a>B [B] B>c | d>B [B] B>e"),
     ],
 )
 def test_submissions(steps, expected):

@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def info(index: int, name: str, kind: str = "cpu") -> DeviceInfo:
+    uuid, size, groups = f"{index:032x}", 1 << 30, 65535
     return DeviceInfo(
-        index, name, kind, "driver 1", "1.3.0", 1 << 30, 1 << 30, 4096, 256, 65535, 8, (1 << 31,), 0, 0, True
+        index, name, kind, "driver 1", uuid, "1.3.0", size, size, 4096, 256, groups, 8, (1 << 31,), 0, 0, True
     )
 
 
@@ -87,6 +88,7 @@ def test_devices_are_described(driver):
     for each in found:
         assert each.name
         assert each.driver
+        assert len(bytes.fromhex(each.uuid)) == 16
         assert each.type in ("discrete", "integrated", "virtual", "cpu", "other")
         assert [part.isdecimal() for part in each.api_version.split(".")] == [True] * 3
         assert each.max_storage_buffer_range >= 1 << 27
