@@ -48,6 +48,15 @@ class DeviceInfo:
         return asdict(self)
 
 
+def loader_version() -> str:
+    """The version of Vulkan that the loader speaks.
+
+    Raises:
+        DeviceError: there is no Vulkan loader.
+    """
+    return _version(_vulkan().vkEnumerateInstanceVersion())
+
+
 def devices() -> tuple[DeviceInfo, ...]:
     """The Vulkan devices of this machine that can compute, without creating a device.
 
@@ -55,12 +64,7 @@ def devices() -> tuple[DeviceInfo, ...]:
         DeviceError: there is no Vulkan loader, no driver, a driver that fails to load, or no device that computes; the
             message says which of them it is, and what to install.
     """
-    try:
-        import vulkan as vk
-    except OSError as error:
-        raise DeviceError(
-            f"no Vulkan loader: {error}. Install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"
-        ) from None
+    vk = _vulkan()
     application = vk.VkApplicationInfo(
         pApplicationName="dmlgpu",
         applicationVersion=1,
@@ -116,6 +120,21 @@ def choose(found: tuple[DeviceInfo, ...], wanted: int | str | None) -> DeviceInf
     return matches[0]
 
 
+def _vulkan() -> Any:
+    """The vulkan package, which loads the Vulkan loader."""
+    try:
+        import vulkan
+    except OSError as error:
+        raise DeviceError(
+            f"no Vulkan loader: {error}. Install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"
+        ) from None
+    return vulkan
+
+
+def _version(number: int) -> str:
+    return f"{number >> 22}.{number >> 12 & 0x3FF}.{number & 0xFFF}"
+
+
 def _no_device(reason: str) -> DeviceError:
     """Says whether there is no driver, a driver fails to load, or drivers have no device."""
     found = manifests.drivers()
@@ -167,7 +186,7 @@ def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
         type=_TYPES[core.deviceType],
         driver=f"{driver_name} {driver_version}".strip()
         or f"vendor {core.vendorID:#x}, version {core.driverVersion:#x}",
-        api_version=f"{core.apiVersion >> 22}.{core.apiVersion >> 12 & 0x3FF}.{core.apiVersion & 0xFFF}",
+        api_version=_version(core.apiVersion),
         max_storage_buffer_range=limits.maxStorageBufferRange,
         max_memory_allocation_size=maintenance.maxMemoryAllocationSize,
         max_memory_allocation_count=limits.maxMemoryAllocationCount,
