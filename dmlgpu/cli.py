@@ -93,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
         "dmlgpu demo --device 1",
     )
     demo.add_argument(
-        "--image", metavar="FILE", help="any image that Pillow reads (default: a portrait of Grace Hopper)"
+        "--image",
+        metavar="FILE",
+        help="a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP image (default: a portrait of Grace Hopper)",
     )
     demo.add_argument("--output", metavar="FILE", default="demo.png", help="the PNG to write (default: %(default)s)")
 
