@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +155,15 @@ def _is_on(layer: dict[str, Any]) -> bool:
 
 
 def _matches(name: str, patterns: list[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    """Whether a name, in any case, is one of these; they may begin and end with a star."""
+    return any(_matches_one(name.lower(), pattern.lower()) for pattern in patterns)
+
+
+def _matches_one(name: str, pattern: str) -> bool:
+    begins, ends, part = not pattern.startswith("*"), not pattern.endswith("*"), pattern.strip("*")
+    if begins and ends:
+        return name == part
+    return name.startswith(part) if begins else name.endswith(part) if ends else part in name
 
 
 def _files(folder: str, instead: tuple[str, ...], added: str) -> tuple[Path, ...]:

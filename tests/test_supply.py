@@ -109,7 +109,9 @@ def requirements(text: str) -> dict[str, str]:
 PROJECT = (ROOT / "pyproject.toml").read_text()
 PINNED = requirements(re.sub(r"^#.*\n|^\n", "", (ROOT / ".ci/constraints.txt").read_text(), flags=re.MULTILINE))
 # The quoted requirements of the lists that hold some.
-LISTS = re.findall(r"^(?:dependencies|requires|cli|demo|bench|dev) = \[(.*?)\]$", PROJECT, re.MULTILINE | re.DOTALL)
+LISTS = re.findall(
+    r"^(?:dependencies|requires|cli|demo|bench|fuzz|dev) = \[(.*?)\]$", PROJECT, re.MULTILINE | re.DOTALL
+)
 RANGES = requirements("\n".join(text for part in LISTS for text in re.findall(r'"(.+?)"', part)))
 
 
