@@ -395,9 +395,14 @@ def _settings() -> Iterator[Finding]:
 def _layers() -> Iterator[Finding]:
     for layer in manifests.layers():
         if layer.missing:
-            yield Finding(f"layer {layer.name}", ODD, f"{layer.reason} names it, but it is not installed", "unset it")
+            yield Finding(
+                f"layer {layer.name}",
+                ODD,
+                f"{layer.reason} names it, but it is not installed",
+                f"install it, or unset {layer.reason}",
+            )
         elif layer.name not in _CHEAP_LAYERS:
             variable = layer.reason.startswith("VK_")
             text = f"between dmlgpu and every driver, by {layer.reason}: layers cost time, those that validate much"
-            mend = "unset it" if variable else f"set VK_LOADER_LAYERS_DISABLE={layer.name}"
+            mend = f"unset {layer.reason}" if variable else f"set VK_LOADER_LAYERS_DISABLE={layer.name}"
             yield Finding(f"layer {layer.name}", ODD, text, mend)
