@@ -245,6 +245,7 @@ def test_an_image_too_large_to_trust(save, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(f"dmlgpu: cannot read image {path}: Image size (10000 pixels) exceeds")
 
 
+@pytest.mark.filterwarnings("default")
 def test_an_image_that_pillow_only_warns_of(save, monkeypatch, capsys):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 9_000)
     path = save(Image.new("RGB", (100, 100)))
