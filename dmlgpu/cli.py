@@ -1,4 +1,4 @@
-"""The command line: `dmlgpu devices`, `dmlgpu demo` and `dmlgpu verify`."""
+"""The command line: `dmlgpu devices`, `dmlgpu demo`, `dmlgpu verify` and `dmlgpu doctor`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments; None: those of the process.
 
     Returns:
-        The exit code: 0 all is well, 1 a result differs from the oracle, 2 the command could not run.
+        The exit code: 0 all is well, 1 a result differs from the oracle or something is broken, 2 the command could not
+        run.
     """
     args = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = args.run
@@ -58,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dmlgpu",
         description="DirectML's ARGMAX, ARGMIN and MAX_POOLING2 on any Vulkan device.",
-        epilog="exit code: 0 all is well, 1 a result differs from the oracle, 2 the command could not run",
+        epilog="exit code: 0 all is well, 1 a result differs from the oracle or something is broken, "
+        "2 the command could not run",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
@@ -91,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
         "dmlgpu demo --device 1",
     )
     demo.add_argument(
-        "--image", metavar="FILE", help="any image that Pillow reads (default: a portrait of Grace Hopper)"
+        "--image",
+        metavar="FILE",
+        help="a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP image (default: a portrait of Grace Hopper)",
     )
     demo.add_argument("--output", metavar="FILE", default="demo.png", help="the PNG to write (default: %(default)s)")
 
@@ -109,6 +113,15 @@ def _parser() -> argparse.ArgumentParser:
             metavar="INDEX|NAME",
             help="an index or part of a name of `dmlgpu devices` (default: DMLGPU_DEVICE, else the best device)",
         )
+
+    doctor = command(
+        "doctor",
+        _doctor,
+        "find what is broken, slow or odd on this machine, and say how to mend it",
+        "dmlgpu doctor",
+        "dmlgpu doctor --json",
+    )
+    doctor.add_argument("--json", action="store_true", help="everything that was found, for a bug report")
     return parser
 
 
@@ -237,3 +250,29 @@ def _verify(args: argparse.Namespace) -> int:
     if first_error is not None:
         raise first_error
     return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from dmlgpu.doctor import BROKEN, ODD, OK, examine
+
+    if args.json:
+        report = examine()
+        print(json.dumps(report.as_dict(), indent=2))
+        return 0 if report.healthy else 1
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = _console()
+    with console.status("examining this machine"):
+        report = examine()
+    colours = {OK: "green", ODD: "yellow", BROKEN: "red"}
+    table = Table("What", "State", "Found", box=SIMPLE_HEAD, pad_edge=False)
+    for finding in report.findings:
+        mend = f"\n[bold]To mend it:[/] {escape(finding.mend)}" if finding.mend else ""
+        colour = colours[finding.state]
+        table.add_row(escape(finding.subject), f"[{colour}]{finding.state}[/]", escape(finding.text) + mend)
+    console.print(table)
+    counts = Counter(finding.state for finding in report.findings)
+    console.print(f"{counts[BROKEN]} broken, {counts[ODD]} odd, {counts[OK]} ok")
+    return 0 if report.healthy else 1

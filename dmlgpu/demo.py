@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +25,10 @@ from dmlgpu.tensor import TensorDesc
 from dmlgpu.words import Array
 
 _LARGEST_SIDE = 1024
+# Formats that Pillow reads by itself: for PostScript it would run another program.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+# Of a file. Pillow has a limit of its own for pixels.
+_MOST_BYTES = 512 << 20
 _COLOURS = 12
 RUNS = 5
 
@@ -30,16 +37,19 @@ def load_photograph(path: str | None) -> Array:
     """A photograph as an (H, W, 3) array of uint8.
 
     Args:
-        path: any image that Pillow reads, scaled down where it is large; None: matplotlib's sample photograph, a
-            portrait of Grace Hopper by the US Navy (public domain).
+        path: a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP file of up to 512 MiB and Image.MAX_IMAGE_PIXELS pixels, scaled
+            down where it is large; None: matplotlib's sample photograph, a portrait of Grace Hopper by the US Navy
+            (public domain).
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, or is larger.
         ModuleNotFoundError: there is no matplotlib.
     """
     path = path or str(_sample())
     try:
-        with Image.open(path) as file:
+        if os.stat(path).st_size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+        with _no_bombs(), Image.open(path, formats=_FORMATS) as file:
             image = ImageOps.exif_transpose(file)
             if image.mode.startswith(("I", "F")):
                 image = _eight_bits(image)
@@ -47,10 +57,18 @@ def load_photograph(path: str | None) -> Array:
                 image = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
             image = image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise OSError(f"cannot read image {path}: {error}") from None
     image.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
     return np.asarray(image)
+
+
+@contextmanager
+def _no_bombs() -> Iterator[None]:
+    """Makes an error of what Pillow only warns of: images of more than Image.MAX_IMAGE_PIXELS."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
 
 
 def _sample() -> Path:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dmlgpu import manifests
 from dmlgpu.errors import DeviceError
 
 # In the order of VkPhysicalDeviceType.
@@ -50,18 +52,23 @@ class DeviceInfo:
         return asdict(self)
 
 
+def loader_version() -> str:
+    """The version of Vulkan that the loader speaks.
+
+    Raises:
+        DeviceError: there is no Vulkan loader.
+    """
+    return _version(_vulkan().vkEnumerateInstanceVersion())
+
+
 def devices() -> tuple[DeviceInfo, ...]:
     """The Vulkan devices of this machine that can compute, without creating a device.
 
     Raises:
-        DeviceError: there is no Vulkan loader, or no driver.
+        DeviceError: there is no Vulkan loader, no driver, a driver that fails to load, or no device that computes; the
+            message says which of them it is, and what to install.
     """
-    try:
-        import vulkan as vk
-    except OSError as error:
-        raise DeviceError(
-            f"no Vulkan loader: {error}. Install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"
-        ) from None
+    vk = _vulkan()
     application = vk.VkApplicationInfo(
         pApplicationName="dmlgpu",
         applicationVersion=1,
@@ -72,16 +79,16 @@ def devices() -> tuple[DeviceInfo, ...]:
     try:
         instance = vk.vkCreateInstance(vk.VkInstanceCreateInfo(pApplicationInfo=application), None)
     except vk.VkError as error:
-        raise _no_driver(type(error).__name__) from None
+        raise _no_device(type(error).__name__) from None
     try:
         handles = vk.vkEnumeratePhysicalDevices(instance)
         found = tuple(_describe(vk, index, handle) for index, handle in enumerate(handles) if _computes(vk, handle))
     except vk.VkError as error:
-        raise _no_driver(type(error).__name__) from None
+        raise _no_device(type(error).__name__) from None
     finally:
         vk.vkDestroyInstance(instance, None)
     if not found:
-        raise _no_driver("no device that computes")
+        raise _no_device("none of their devices computes")
     return found
 
 
@@ -90,13 +97,23 @@ def select(wanted: int | str | None) -> DeviceInfo:
 
     Raises:
         DeviceError: there is none, or several; the message lists what there is.
+        TypeError: what is wanted is neither.
     """
-    found = devices()
+    return choose(devices(), wanted)
+
+
+def choose(found: tuple[DeviceInfo, ...], wanted: int | str | None) -> DeviceInfo:
+    """`select` of these devices."""
     if wanted is None:
         return min(found, key=lambda info: _PREFERENCE.index(info.type))
-    if isinstance(wanted, str) and wanted.isdecimal():
+    # What has more digits is no index, and int() takes no more than 4,300.
+    if isinstance(wanted, str) and wanted.isdecimal() and len(wanted) < 10:
         wanted = int(wanted)
-    if isinstance(wanted, int):
+    if not isinstance(wanted, str):
+        try:
+            wanted = operator.index(wanted)
+        except TypeError:
+            raise TypeError(f"a device is chosen by its index or part of its name, not by {wanted!r}") from None
         matches = [info for info in found if info.index == wanted]
     else:
         matches = [info for info in found if wanted.lower() in info.name.lower()]
@@ -107,10 +124,40 @@ def select(wanted: int | str | None) -> DeviceInfo:
     return matches[0]
 
 
-def _no_driver(reason: str) -> DeviceError:
+def _vulkan() -> Any:
+    """The vulkan package, which loads the Vulkan loader."""
+    try:
+        import vulkan
+    except OSError as error:
+        raise DeviceError(
+            f"no Vulkan loader: {error}. Install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"
+        ) from None
+    return vulkan
+
+
+def _version(number: int) -> str:
+    return f"{number >> 22}.{number >> 12 & 0x3FF}.{number & 0xFFF}"
+
+
+def _no_device(reason: str) -> DeviceError:
+    """Says whether there is no driver, a driver fails to load, or drivers have no device."""
+    found = manifests.drivers()
+    there_are = [manifest for manifest in found if not manifest.missing]
+    if not there_are:
+        return DeviceError(
+            f"no Vulkan driver: there is none in {manifests.driver_source()}. Install one (Debian: "
+            "mesa-vulkan-drivers), and let VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, name its manifest"
+        )
+    failing = [manifest.problem for manifest in there_are if manifest.problem]
+    if failing:
+        return DeviceError(
+            f"a Vulkan driver fails to load: {'; '.join(failing)}. Install it again (Debian: mesa-vulkan-drivers), "
+            "or name only others in VK_DRIVER_FILES"
+        )
     return DeviceError(
-        f"no Vulkan driver ({reason}): install one (Debian: mesa-vulkan-drivers) "
-        "and check that VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, name its manifest"
+        f"no Vulkan device: there are drivers ({', '.join(str(manifest.path) for manifest in there_are)}), but they "
+        f"have none that computes ({reason}). Install the driver of your GPU, or one that needs none (Debian: "
+        "mesa-vulkan-drivers)"
     )
 
 
@@ -138,7 +185,7 @@ def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
     host = first(_HOST_VISIBLE | _HOST_COHERENT)
     unified = _DEVICE_LOCAL | _HOST_CACHED
     texts = core.deviceName, driver.driverName, driver.driverInfo
-    name, driver_name, driver_version = (vk.ffi.string(text).decode() for text in texts)
+    name, driver_name, driver_version = (vk.ffi.string(text).decode(errors="replace") for text in texts)
     return DeviceInfo(
         index=index,
         name=name,
@@ -146,7 +193,7 @@ def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
         driver=f"{driver_name} {driver_version}".strip()
         or f"vendor {core.vendorID:#x}, version {core.driverVersion:#x}",
         uuid=bytes(identity.deviceUUID).hex(),
-        api_version=f"{core.apiVersion >> 22}.{core.apiVersion >> 12 & 0x3FF}.{core.apiVersion & 0xFFF}",
+        api_version=_version(core.apiVersion),
         max_storage_buffer_range=limits.maxStorageBufferRange,
         max_memory_allocation_size=maintenance.maxMemoryAllocationSize,
         max_memory_allocation_count=limits.maxMemoryAllocationCount,

@@ -12,7 +12,7 @@ from dmlgpu.cli import main
 from dmlgpu.operators import ALL_TYPES, INDEX_TYPES
 from dmlgpu.reference import reference
 
-COMMANDS = ["devices", "demo", "verify"]
+COMMANDS = ["devices", "demo", "verify", "doctor"]
 OPERATORS = {
     "ARGMAX": dmlgpu.ArgmaxOperatorDesc,
     "ARGMIN": dmlgpu.ArgminOperatorDesc,
@@ -65,7 +65,7 @@ def test_help_of_a_command_has_examples(command, capsys):
         main([command, "--help"])
     help_text = capsys.readouterr().out
     assert f"examples:\n  dmlgpu {command}\n" in help_text
-    assert ("--device" in help_text) == (command != "devices")
+    assert ("--device" in help_text) == (command in ("demo", "verify"))
 
 
 @pytest.mark.parametrize("argv", [[], ["nonsense"], ["verify", "--nonsense"], ["demo", "--image"]])
@@ -118,7 +118,7 @@ def test_no_driver(monkeypatch, tmp_path, capsys):
         monkeypatch.setenv(variable, str(tmp_path / "nothing.json"))
     assert main(["devices"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("dmlgpu: no Vulkan driver ")
+    assert error.startswith("dmlgpu: no Vulkan driver: there is none in VK_DRIVER_FILES=")
     assert error.count("\n") == 1
 
 

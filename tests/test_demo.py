@@ -245,6 +245,29 @@ def test_an_image_too_large_to_trust(save, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(f"dmlgpu: cannot read image {path}: Image size (10000 pixels) exceeds")
 
 
+@pytest.mark.filterwarnings("default")
+def test_an_image_that_pillow_only_warns_of(save, monkeypatch, capsys):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 9_000)
+    path = save(Image.new("RGB", (100, 100)))
+    assert main(["demo", "--image", path]) == 2
+    assert capsys.readouterr().err.startswith(f"dmlgpu: cannot read image {path}: Image size (10000 pixels) exceeds")
+
+
+def test_a_file_too_large_to_read(save, capsys):
+    path = save(Image.new("RGB", (4, 4)))
+    with open(path, "r+b") as file:
+        file.truncate((512 << 20) + 1)
+    assert main(["demo", "--image", path]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: cannot read image {path}: it has more than 512 MiB\n"
+
+
+def test_a_format_for_which_pillow_runs_another_program(tmp_path, capsys):
+    path = tmp_path / "photo.eps"
+    Image.new("RGB", (4, 4)).save(path, "EPS")
+    assert main(["demo", "--image", str(path)]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: cannot read image {path}: cannot identify image file '{path}'\n"
+
+
 def test_a_folder_that_does_not_exist(driver, save, tmp_path, capsys):
     photo, output = save(Image.new("RGB", (4, 4))), tmp_path / "nowhere" / "made.png"
     assert main(["demo", "--device", str(driver.index), "--image", photo, "--output", str(output)]) == 2

@@ -12,7 +12,7 @@ import dmlgpu
 PACKAGE = Path(dmlgpu.__file__).parent
 # From the bottom. A module may import those of the layers below its own.
 LAYERS = [
-    {"errors", "geometry", "memory"},
+    {"errors", "geometry", "manifests", "memory"},
     {"dtypes", "spirv", "drivers"},
     {"tensor"},
     {"words", "operators"},
@@ -22,6 +22,7 @@ LAYERS = [
     {"functional"},
     {"__init__"},
     {"demo", "selfcheck"},
+    {"doctor"},
     {"cli"},
     {"__main__"},
 ]

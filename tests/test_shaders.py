@@ -1,7 +1,10 @@
 """The shaders' interface: GLSL declares what the Python dataclasses say, field by field."""
 
 import re
+import shutil
 import struct
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -97,6 +100,142 @@ def test_module_asks_for_no_feature_of_the_device(module):
     assert capabilities == [1]  # Shader
 
 
-def test_missing_module_is_named():
-    with pytest.raises(DeviceError, match=r"^shader .*absent\.spv cannot be read \(.*\); reinstall dmlgpu$"):
+# Damaged installations
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The folder of the modules, a copy that a test may damage."""
+    folder = tmp_path / "spirv"
+    shutil.copytree(Path(spirv.__file__).with_name("spirv"), folder)
+    monkeypatch.setattr(spirv, "_FOLDER", folder)
+    monkeypatch.setattr(spirv, "_CHECKSUMS", folder / "SHA256SUMS")
+    spirv.load.cache_clear()
+    spirv._checksums.cache_clear()
+    yield folder
+    spirv.load.cache_clear()
+    spirv._checksums.cache_clear()
+
+
+def flip(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+def test_checksums_are_of_the_modules_and_no_others(installed):
+    assert spirv.modules() == tuple(MODULES)
+    assert {path.name for path in installed.iterdir()} == {"SHA256SUMS", *(f"{name}.spv" for name in MODULES)}
+
+
+DAMAGE = {
+    "cut": lambda content: content[:-4],
+    "empty": lambda content: b"",
+    "first byte flipped": lambda content: flip(content, 0),
+    "byte in the middle flipped": lambda content: flip(content, len(content) // 2),
+    "last byte flipped": lambda content: flip(content, len(content) - 1),
+    "longer": lambda content: content + bytes(4),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_damaged_module_is_named(installed, damage):
+    file = installed / "pool_8.spv"
+    content = damage(file.read_bytes())
+    file.write_bytes(content)
+    with pytest.raises(DeviceError) as caught:
+        spirv.load("pool_8")
+    assert str(caught.value) == (
+        f"shader {file} is damaged: {len(content)} bytes that are not those of SHA256SUMS; reinstall dmlgpu"
+    )
+    assert spirv.load("pool_16")
+
+
+def test_no_more_is_read_than_a_module_can_have(installed):
+    with (installed / "pool_8.spv").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(DeviceError, match=r"pool_8\.spv is damaged: more than 1048576 bytes; reinstall dmlgpu$"):
+        spirv.load("pool_8")
+
+
+def test_missing_module_is_named(installed):
+    (installed / "pool_8.spv").unlink()
+    with pytest.raises(DeviceError, match=r"^shader .*pool_8\.spv cannot be read \(.*\); reinstall dmlgpu$"):
+        spirv.load("pool_8")
+
+
+def test_module_without_a_checksum_is_named(installed):
+    with pytest.raises(DeviceError, match=r"^.*SHA256SUMS has no shader absent\.spv; reinstall dmlgpu$"):
         spirv.load("absent")
+
+
+def test_missing_checksums_are_named(installed):
+    (installed / "SHA256SUMS").unlink()
+    with pytest.raises(DeviceError, match=r"^shader .*SHA256SUMS cannot be read \(.*\); reinstall dmlgpu$"):
+        spirv.load("pool_8")
+
+
+@pytest.mark.parametrize("at", [0, 64, 66, -5, -1])
+def test_damaged_checksums_are_named(installed, at):
+    file = installed / "SHA256SUMS"
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[0] = flip(lines[0], at % len(lines[0]))
+    file.write_bytes(b"".join(lines))
+    name = next(iter(MODULES))
+    with pytest.raises(DeviceError, match=r"SHA256SUMS.*; reinstall dmlgpu$"):
+        spirv.load(name)
+
+
+@pytest.mark.parametrize("keep", [0, 30, 64, 500])
+def test_cut_checksums_are_named(installed, keep):
+    file = installed / "SHA256SUMS"
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(DeviceError) as caught:
+        spirv.load("combine_64")
+    assert str(caught.value) == f"the shaders' checksums {file} are damaged; reinstall dmlgpu"
+
+
+def test_checksums_listed_twice_are_damaged(installed):
+    file = installed / "SHA256SUMS"
+    file.write_bytes(file.read_bytes() + file.read_bytes().splitlines(keepends=True)[0])
+    with pytest.raises(DeviceError, match=r"SHA256SUMS are damaged; reinstall dmlgpu$"):
+        spirv.load("pool_8")
+
+
+def test_hash_is_computed_once(installed, monkeypatch):
+    spirv.load("pool_8")
+    monkeypatch.setattr(spirv.hashlib, "sha256", lambda content: pytest.fail("hashed again"))
+    assert spirv.load("pool_8") is spirv.load("pool_8")
+
+
+DAMAGED = """
+import sys
+from pathlib import Path
+import numpy as np
+from dmlgpu import DeviceError, argmax, spirv
+spirv._FOLDER = Path(sys.argv[1])
+spirv._CHECKSUMS = spirv._FOLDER / "SHA256SUMS"
+try:
+    argmax(np.zeros((3, 4), np.float32))
+except DeviceError as error:
+    print(error)
+"""
+
+
+def test_damage_is_a_device_error_of_the_first_call(installed, driver, environment):
+    for file in installed.glob("*.spv"):
+        file.write_bytes(flip(file.read_bytes(), 99))
+    environment["DMLGPU_DEVICE"] = str(driver.index)
+    command = [sys.executable, "-c", DAMAGED, str(installed)]
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert re.fullmatch(rf"shader {installed}/\w+_32\.spv is damaged: .*; reinstall dmlgpu\n", finished.stdout)
+
+
+def test_wheels_have_the_modules_and_their_checksums(tmp_path):
+    build = tmp_path / "build"
+    command = ["cmake", "-S", ROOT, "-B", build, "-DSKBUILD=2", "-DSKBUILD_STATE=wheel"]
+    subprocess.run(command, check=True, capture_output=True)
+    shutil.copytree(Path(spirv.__file__).with_name("spirv"), build / "spirv", dirs_exist_ok=True)
+    command = ["cmake", "--install", build, "--prefix", tmp_path / "wheel"]
+    subprocess.run(command, check=True, capture_output=True)
+    there_are = {path.name for path in (tmp_path / "wheel/dmlgpu/spirv").iterdir()}
+    assert there_are == {"SHA256SUMS", *(f"{name}.spv" for name in MODULES)}

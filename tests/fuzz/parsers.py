@@ -1,0 +1,208 @@
+"""Coverage-guided fuzzing, with atheris, of what reads text and files.
+
+    python -m tests.fuzz.parsers [SECONDS]              every target for so long; 30 if not said
+    python -m tests.fuzz.parsers TARGET [OPTION...]     one target, with options of libFuzzer; without any for ever
+
+A target takes bytes and fails where they end in anything but a result or the error that is promised. The input of a
+failure is printed, and kept in the temporary folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from dmlgpu import DeviceError, DeviceInfo, cli, demo, doctor, manifests, spirv
+from dmlgpu.doctor import OK, Finding
+from dmlgpu.drivers import choose
+
+DEVICES = tuple(
+    DeviceInfo(index, name, "cpu", "driver 1", "1.3.0", 1 << 30, 1 << 30, 4096, 256, 65535, (1 << 31,), 0, 0, True)
+    for index, name in ((0, "llvmpipe (LLVM 15.0.6, 256 bits)"), (2, "Straße \u0130"), (3, "llvmpipe"))
+)
+
+
+def text(data: bytes) -> str:
+    """As the text of an argument or variable: any bytes but 0, which no system lets through."""
+    return os.fsdecode(data.replace(b"\0", b""))
+
+
+def arguments(data: bytes) -> None:
+    """The command line: arguments are accepted, or the process ends with 0 for help and 2 for errors."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
+        try:
+            cli._parser().parse_args([text(part) for part in data.split(b"\n")])
+        except SystemExit as end:
+            code = end.code
+        else:
+            return
+    assert code == 0 or (code == 2 and "usage: dmlgpu" in errors.getvalue())
+
+
+def selector(data: bytes) -> None:
+    """DMLGPU_DEVICE and --device: a device, or an error that lists all."""
+    try:
+        chosen = choose(DEVICES, text(data))
+    except DeviceError as error:
+        message = str(error)
+    else:
+        assert chosen in DEVICES
+        return
+    assert message.endswith("devices are " + ", ".join(f"{info.index}: {info.name}" for info in DEVICES))
+
+
+def checksums(data: bytes) -> None:
+    """The checksums of the shaders: all of the file's, or an error that names it."""
+    try:
+        sums = spirv.parse_checksums(data, "SHA256SUMS")
+    except DeviceError:
+        return
+    assert "".join(f"{value}  {name}.spv\n" for name, value in sums.items()).encode() == data
+
+
+def driver_manifest(data: bytes) -> None:
+    """A driver's manifest: its library, or a ValueError."""
+    with contextlib.suppress(ValueError):
+        assert manifests.driver_library(data)
+
+
+def layer_manifest(data: bytes) -> None:
+    """A layer's manifest: named layers that are on or off, or a ValueError."""
+    with contextlib.suppress(ValueError):
+        for layer in manifests.layer_objects(data):
+            assert manifests._is_on(layer) in (True, False)
+            assert manifests._matches(layer["name"], ["VK_LAYER_*", layer["name"]]) in (True, False)
+
+
+def layer_patterns(data: bytes) -> None:
+    """VK_LOADER_LAYERS_ENABLE: patterns that fit a name or do not."""
+    assert manifests._matches("VK_LAYER_KHRONOS_validation", text(data).split(",")) in (True, False)
+
+
+def findings(data: bytes) -> None:
+    """What drivers print and files are called: something that every terminal takes."""
+    finding, *noise = doctor._printable(Finding("driver", OK, text(data))), *doctor._noise("driver", text(data))
+    for found in (finding, *map(doctor._printable, noise), doctor._problem("driver", text(data), "mend")):
+        assert found.state
+    assert finding.text.isprintable()
+    finding.text.encode()
+
+
+def image(data: bytes) -> None:
+    """A photograph: an array of the demo's size, or an OSError."""
+    file = Path(tempfile.gettempdir(), f"dmlgpu-fuzz-{os.getpid()}")
+    file.write_bytes(data)
+    try:
+        photo = demo.load_photograph(str(file))
+    except OSError:
+        return
+    finally:
+        file.unlink()
+    assert (photo.dtype, photo.shape[2]) == (np.uint8, 3)
+    assert 1 <= min(photo.shape) <= max(photo.shape) <= 1024
+
+
+def _images() -> list[bytes]:
+    from PIL import Image
+
+    grey = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
+    saved = []
+    for mode, name in [
+        *(("RGB", name) for name in demo._FORMATS),
+        *(("P", name) for name in ("BMP", "GIF", "PNG", "TIFF")),
+        *(("I;16", name) for name in ("PNG", "PPM", "TIFF")),
+        *(("RGBA", name) for name in ("PNG", "WEBP")),
+        *(("F", "TIFF"), ("1", "PPM"), ("CMYK", "JPEG"), ("LA", "PNG")),
+    ]:
+        with io.BytesIO() as file:
+            made = Image.fromarray(np.asarray(grey, np.uint16) << 8) if mode == "I;16" else grey.convert(mode)
+            made.save(file, name)
+            saved.append(file.getvalue())
+    return saved
+
+
+def _sums() -> list[bytes]:
+    return [f"{'0123456789abcdef' * 4}  pool_8.spv\n{'f' * 64}  reduce_64.spv\n".encode()]
+
+
+# A target, and inputs to begin with.
+TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {
+    "arguments": (
+        arguments,
+        lambda: [
+            b"demo\n--image\nx.png\n--output\ny.png\n--device\n1",
+            b"devices\n--json",
+            b"doctor",
+            b"verify\n--help",
+        ],
+    ),
+    "selector": (selector, lambda: [b"0", b"2", b"llvm", b"9" * 5000, "Straße".encode(), "٢".encode(), b"\xff"]),
+    "checksums": (checksums, _sums),
+    "driver_manifest": (
+        driver_manifest,
+        lambda: [b'{"ICD": {"library_path": "lib.so", "api_version": "1.3.0"}}', b"[" * 2000, b'"\\ud800"'],
+    ),
+    "layer_manifest": (
+        layer_manifest,
+        lambda: [
+            b'{"layer": {"name": "A", "enable_environment": {"B": "1"}, "disable_environment": {"C": "1"}}}',
+            b'{"layers": [{"name": "\\ud800", "disable_environment": {"\\ud800": ""}}, 5]}',
+        ],
+    ),
+    "layer_patterns": (layer_patterns, lambda: [b"VK_LAYER_*,*", b"[!a-z]?*", b"*a*a*a*a*a*a*b"]),
+    "findings": (findings, lambda: [b"\xff\x1b[31m", b"no driver. Install one", b"a\n\nb"]),
+    "image": (image, _images),
+}
+
+
+# A process that fuzzes: imports are instrumented, so that atheris sees which lines an input reaches.
+PROGRAM = """
+import sys, atheris
+with atheris.instrument_imports(include=["dmlgpu", "argparse", "json", "PIL"]):
+    from tests.fuzz import parsers
+parsers.fuzz(sys.argv[1], sys.argv[2:])
+"""
+
+
+def fuzz(target: str, options: list[str]) -> None:
+    """Runs a target until it fails; ends the process."""
+    import atheris
+
+    test, seeds = TARGETS[target]
+    with tempfile.TemporaryDirectory(prefix=f"dmlgpu-{target}-") as corpus:
+        for number, seed in enumerate(seeds()):
+            Path(corpus, str(number)).write_bytes(seed)
+        atheris.Setup([target, *options, corpus], test)
+        atheris.Fuzz()
+
+
+def main(arguments: list[str]) -> int:
+    """Fuzzes every target in a process of its own, or the one that is named."""
+    program = [sys.executable, "-c", PROGRAM]
+    if arguments and arguments[0] in TARGETS:
+        return subprocess.run([*program, *arguments], check=False).returncode
+    seconds = int(arguments[0]) if arguments else 30
+    failed = False
+    for target in TARGETS:
+        options = [f"-max_total_time={seconds}", "-print_final_stats=1", f"-artifact_prefix={tempfile.gettempdir()}/"]
+        command = [*program, target, "-max_len=8192", "-timeout=20", *options]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        counted, covered = re.search(r"executed_units: (\d+)", done.stdout), re.findall(r"cov: (\d+)", done.stdout)
+        print(f"{target}: {int(counted[1]) if counted else 0:,} inputs, {covered[-1:]} branches", flush=True)
+        if done.returncode:
+            print(done.stdout[-4000:], flush=True)
+            failed = True
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,264 @@
+"""Machines whose Vulkan is broken: each in a process of its own, which must end well and say what is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dmlgpu import manifests
+from tests.conftest import DRIVERS
+
+ROOT = Path(__file__).parents[1]
+INSTALL = "Debian: mesa-vulkan-drivers"
+
+
+@pytest.fixture
+def environment(environment):
+    """The variables of a user who has set none of the loader's."""
+    return {name: value for name, value in environment.items() if not name.startswith(("VK_", "XDG_"))}
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    """Writes a driver manifest; its path."""
+
+    def written(content, name="broken.json"):
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    return written
+
+
+def naming(library) -> dict[str, object]:
+    return {"file_format_version": "1.0.0", "ICD": {"library_path": str(library), "api_version": "1.3.0"}}
+
+
+def run(program: str, environment, *arguments) -> str:
+    """What a program prints, in a process of its own with these variables; it must end well."""
+    command = [sys.executable, "-c", program, *arguments]
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    return finished.stdout
+
+
+# Every way to a device, then what works without one.
+EVERYTHING = """
+import numpy as np, dmlgpu
+from dmlgpu import *
+x = np.array([[1, 3, 2]], np.float32)
+desc = ArgmaxOperatorDesc(TensorDesc.of(x), TensorDesc(DataType.UINT32, (1, 1)), (1,))
+for call in (devices, Device, lambda: Device(0), lambda: argmax(x), lambda: verify(desc, x)):
+    try:
+        call()
+    except Exception as error:
+        print(type(error) is DeviceError, error)
+print(reference(desc, x)[0].tolist(), argmax(np.zeros((0, 3), np.float32), 1).shape)
+try:
+    ArgmaxOperatorDesc(TensorDesc.of(x), TensorDesc(DataType.UINT32, (1, 1)), (2,))
+except DescriptorError as error:
+    print(error)
+"""
+
+
+def errors(environment) -> str:
+    """The one message that every way to a device ends in."""
+    *found, oracle, descriptor = run(EVERYTHING, environment).splitlines()
+    assert oracle == "[[1]] (0, 1)"
+    assert descriptor == "ArgmaxOperatorDesc.axes[0]: 2 is out of range; allowed are 0 to 1"
+    assert len(found) == 5
+    (message,) = set(found)
+    assert message.startswith("True ")
+    return message.removeprefix("True ")
+
+
+def test_no_loader(environment, tmp_path):
+    # What the vulkan package does where it finds no libvulkan.
+    (tmp_path / "vulkan.py").write_text("raise OSError('Cannot find Vulkan SDK version')")
+    environment["PYTHONPATH"] = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"
+    assert errors(environment) == (
+        f"no Vulkan loader: Cannot find Vulkan SDK version. Install it (Debian: libvulkan1) and a driver ({INSTALL})"
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LD_LIBRARY_PATH and the name of the loader")
+def test_a_loader_that_does_not_load(environment, tmp_path):
+    for name in "libvulkan.so", "libvulkan.so.1":
+        (tmp_path / name).write_text("no library")
+    environment["LD_LIBRARY_PATH"] = str(tmp_path)
+    assert errors(environment).startswith("no Vulkan loader: ")
+
+
+@pytest.mark.parametrize("variable", ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"])
+@pytest.mark.parametrize("there_is", ["nothing", "empty folder"])
+def test_no_driver(environment, tmp_path, variable, there_is):
+    place = tmp_path / "drivers"
+    if there_is == "empty folder":
+        place.mkdir()
+    environment[variable] = str(place)
+    assert errors(environment) == (
+        f"no Vulkan driver: there is none in {variable}={place}. Install one ({INSTALL}), "
+        "and let VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, name its manifest"
+    )
+
+
+def test_no_driver_is_installed(environment, tmp_path, monkeypatch):
+    # A machine without drivers cannot be made here: what would be said on one.
+    monkeypatch.setattr(manifests, "_folders", lambda: [tmp_path / "etc", tmp_path / "share"])
+    for variable in "VK_DRIVER_FILES", "VK_ICD_FILENAMES":
+        monkeypatch.delenv(variable, raising=False)
+    assert manifests.drivers() == ()
+    assert manifests.driver_source() == f"{tmp_path}/etc/icd.d, {tmp_path}/share/icd.d"
+
+
+def failing(environment, path) -> str:
+    """The reason that is given for a driver that fails to load."""
+    environment["VK_DRIVER_FILES"] = str(path)
+    message = errors(environment)
+    begin, end = "a Vulkan driver fails to load: ", f". Install it again ({INSTALL}), or name only others in "
+    assert message.startswith(begin)
+    assert message.endswith(f"{end}VK_DRIVER_FILES")
+    return message.removeprefix(begin).removesuffix(f"{end}VK_DRIVER_FILES")
+
+
+def test_manifest_naming_a_missing_library(environment, manifest):
+    path = manifest(naming("/nowhere/libdriver.so"))
+    assert failing(environment, path).startswith(f"{path}: /nowhere/libdriver.so: cannot open shared object file")
+
+
+def test_manifest_naming_a_broken_library(environment, manifest, tmp_path):
+    (tmp_path / "libdriver.so").write_text("no library")
+    path = manifest(naming("./libdriver.so"))
+    assert failing(environment, path).startswith(f"{path}: {tmp_path}/libdriver.so: ")
+
+
+def test_manifest_naming_another_library(environment, manifest):
+    path = manifest(naming("libm.so.6"))
+    assert failing(environment, path) == f"{path}: libm.so.6 is no Vulkan driver"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"ICD', "Unterminated string starting at: line 1 column 2 (char 1)"),
+        ("", "Expecting value: line 1 column 1 (char 0)"),
+        ("[]", "no JSON object"),
+        ("{}", "it has no ICD.library_path"),
+        ('{"ICD": {"library_path": 5}}', "it has no ICD.library_path"),
+        ("[" * 100_000, "nested too deep"),
+        (" " * (1 << 20) + "{}", "more than 1048576 bytes"),
+    ],
+)
+def test_damaged_manifest(manifest, monkeypatch, content, reason):
+    path = manifest(content)
+    monkeypatch.setenv("VK_DRIVER_FILES", str(path))
+    (found,) = manifests.drivers()
+    assert (found.path, found.missing, found.problem) == (path, False, f"{path} is damaged ({reason})")
+
+
+def test_damaged_manifest_in_a_process(environment, manifest):
+    path = manifest('{"ICD')
+    assert failing(environment, path).startswith(f"{path} is damaged (")
+
+
+def test_driver_without_a_device(environment, manifest):
+    # A driver of which there is no device here: what Mesa's AMD driver is on most machines.
+    radeon = next(Path("/usr/share/vulkan/icd.d").glob("radeon_icd*.json"), None)
+    if radeon is None or os.path.exists("/dev/dri"):
+        pytest.skip("no driver for a device that this machine lacks")
+    environment["VK_DRIVER_FILES"] = str(radeon)
+    message = errors(environment)
+    assert message.startswith(f"no Vulkan device: there are drivers ({radeon}), but they have none that computes (")
+    assert message.endswith(f"). Install the driver of your GPU, or one that needs none ({INSTALL})")
+
+
+@pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
+def test_a_driver_that_fails_to_load_leaves_the_others(environment, manifest, driver):
+    environment["VK_DRIVER_FILES"] = os.pathsep.join(
+        [str(manifest(naming("/nowhere/libdriver.so"))), "/nowhere", str(DRIVERS[driver])]
+    )
+    assert run("import dmlgpu; print(dmlgpu.argmax([3, 5, 4]).tolist())", environment) == "[1]\n"
+
+
+@pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
+def test_noise_on_stderr(environment, driver):
+    environment |= {"VK_DRIVER_FILES": str(DRIVERS[driver]), "VK_LOADER_DEBUG": "all"}
+    command = [sys.executable, "-c", "import dmlgpu; print(dmlgpu.argmax([3, 5, 4]).tolist())"]
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (finished.returncode, finished.stdout) == (0, "[1]\n")
+    assert finished.stderr.count("\n") > 20
+
+
+@pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
+def test_validation_layer_of_the_user(environment, driver):
+    environment |= {"VK_DRIVER_FILES": str(DRIVERS[driver]), "VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}
+    assert not any(layer.missing for layer in layers_of(environment))
+    # The layer may print what it has to say on stdout.
+    program = "import dmlgpu; print(dmlgpu.argmax([3, 5, 4]).tolist(), dmlgpu.max_pooling([[[[1, 2]]]], (1, 2)).shape)"
+    assert run(program, environment).splitlines()[-1] == "[1] (1, 1, 1, 1)"
+
+
+def layers_of(environment) -> tuple[manifests.Layer, ...]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "environ", environment)
+        return manifests.layers()
+
+
+# Layers
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """The variables of a machine with these layers: explicit ones by name, implicit ones as they are in manifests."""
+
+    def made(explicit=(), implicit=(), **variables):
+        for kind, objects in ("explicit", [{"name": name} for name in explicit]), ("implicit", implicit):
+            folder = tmp_path / "vulkan" / f"{kind}_layer.d"
+            folder.mkdir(parents=True)
+            for i, layer in enumerate(objects):
+                (folder / f"{i}.json").write_text(json.dumps({"layer": layer}))
+        return {"XDG_DATA_DIRS": str(tmp_path), "XDG_CONFIG_HOME": "/nowhere", "HOME": "/nowhere", **variables}
+
+    return made
+
+
+def names(environment) -> list[tuple[str, bool]]:
+    return [(layer.name, layer.missing) for layer in layers_of(environment) if "/etc/" not in layer.reason]
+
+
+def test_explicit_layers_are_those_asked_for(machine):
+    assert names(machine(["A", "B"])) == []
+
+
+def test_layers_asked_for(machine):
+    assert names(machine(["A", "B"], VK_INSTANCE_LAYERS="B:C")) == [("B", False), ("C", True)]
+
+
+def test_layers_asked_for_by_pattern(machine):
+    assert names(machine(["A1", "A2", "B"], VK_LOADER_LAYERS_ENABLE="A*,C")) == [("A1", False), ("A2", False)]
+
+
+IMPLICIT = [
+    {"name": "always", "disable_environment": {"NO_ALWAYS": "1"}},
+    {"name": "sometimes", "enable_environment": {"SOMETIMES": "1"}, "disable_environment": {"NO": "1"}},
+    {"name": "\ud800", "disable_environment": {"\ud800": "1"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, ["always", "\ud800"]),
+        ({"SOMETIMES": "1"}, ["always", "sometimes", "\ud800"]),
+        ({"SOMETIMES": "2"}, ["always", "\ud800"]),
+        ({"SOMETIMES": "1", "NO": "1"}, ["always", "\ud800"]),
+        ({"NO_ALWAYS": "1"}, ["\ud800"]),
+        ({"VK_LOADER_LAYERS_DISABLE": "al*"}, ["\ud800"]),
+        ({"VK_LOADER_LAYERS_DISABLE": "~implicit~"}, []),
+    ],
+)
+def test_implicit_layers(machine, variables, expected):
+    assert names(machine([], IMPLICIT, **variables)) == [(name, False) for name in expected]

@@ -1,0 +1,68 @@
+"""A short run of the fuzzing of parsers, without its guide: what targets begin with, whole, cut, flipped and mixed."""
+
+import random
+from functools import partial
+
+import pytest
+
+from dmlgpu import manifests, spirv
+from tests.fuzz.parsers import TARGETS
+
+
+def mutated(seeds: list[bytes], rng: random.Random) -> bytes:
+    data = bytearray(rng.choice(seeds))
+    for _ in range(rng.randint(0, 4)):
+        at = rng.randint(0, len(data))
+        kind = rng.randrange(4)
+        if kind == 0:
+            del data[at : at + rng.randint(1, 20)]
+        elif kind == 1:
+            data[at:at] = rng.randbytes(rng.randint(1, 4))
+        elif kind == 2 and at < len(data):
+            data[at] ^= 1 << rng.randrange(8)
+        else:
+            data[at:at] = rng.choice(seeds)[:1000]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+# What Pillow finds damaged but can read.
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+def test_a_result_or_the_error_that_is_promised(target):
+    test, seeds = TARGETS[target]
+    there_are, rng = seeds(), random.Random(0)
+    for data in (b"", *there_are, *(mutated(there_are, rng) for _ in range(300))):
+        test(data)
+
+
+@pytest.mark.parametrize(
+    ("target", "place", "fault"),
+    [
+        ("checksums", (spirv, "parse_checksums"), lambda content, name: content.decode().splitlines()),
+        ("driver_manifest", (manifests, "driver_library"), lambda content: content["ICD"]),
+        ("image", ("dmlgpu.demo.load_photograph",), lambda path: None),
+    ],
+)
+def test_a_fault_is_found(monkeypatch, target, place, fault):
+    monkeypatch.setattr(*place, fault)
+    with pytest.raises((TypeError, AttributeError, UnicodeDecodeError, AssertionError)):
+        partial(test_a_result_or_the_error_that_is_promised, target)()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        ("VK_LAYER_A", True),
+        ("vk_layer_a", True),
+        ("VK_*", True),
+        ("*_a", True),
+        ("*LAYER*", True),
+        ("*", True),
+        ("VK_LAYER", False),
+        ("VK*A", False),
+        ("LAYER*", False),
+        ("", False),
+    ],
+)
+def test_patterns_of_layers(pattern, fits):
+    assert manifests._matches("VK_LAYER_A", [pattern]) == fits

@@ -1,0 +1,133 @@
+"""What the code never does, and what the set-up takes from where."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted(path for folder in ("dmlgpu", "benchmarks", ".ci") for path in (ROOT / folder).rglob("*.py"))
+SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if path.suffix not in (".txt", ".py"))
+
+# Modules that run what they read, and calls that run text.
+MODULES = {
+    "pickle",
+    "_pickle",
+    "cPickle",
+    "marshal",
+    "shelve",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "multiprocessing",
+    "code",
+}
+NAMES = {"eval", "exec", "compile", "__import__"}
+ATTRIBUTES = {
+    *(("os", name) for name in ("system", "popen")),
+    *(("builtins", name) for name in NAMES),
+    *(("subprocess", name) for name in ("getoutput", "getstatusoutput")),
+    ("asyncio", "create_subprocess_shell"),
+    ("pty", "spawn"),
+    ("yaml", "load"),
+    ("torch", "load"),
+}
+
+
+def forbidden(source: str) -> list[str]:
+    """What a program does that none of ours may."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [a.name for a in node.names if a.name.partition(".")[0] in MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            names = {(node.module, a.name) for a in node.names}
+            found += [node.module] if str(node.module).partition(".")[0] in MODULES else []
+            found += [".".join(name) for name in names & ATTRIBUTES]
+        elif isinstance(node, ast.Name) and node.id in NAMES:
+            found.append(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found += [f"{node.value.id}.{node.attr}"] if (node.value.id, node.attr) in ATTRIBUTES else []
+        elif isinstance(node, ast.keyword) and node.arg in ("shell", "allow_pickle"):
+            found += [] if isinstance(node.value, ast.Constant) and node.value.value is False else [node.arg]
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_pickle_no_eval_no_shell(path):
+    assert forbidden(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "import multiprocessing.pool",
+        "eval('1')",
+        "run = exec",
+        "import builtins; builtins.eval('1')",
+        "import os; os.system('ls')",
+        "from os import popen",
+        "import subprocess; subprocess.run('ls', shell=True)",
+        "import subprocess; subprocess.run('ls', shell=maybe)",
+        "import subprocess; subprocess.getoutput('ls')",
+        "import numpy as np; np.load('x', allow_pickle=True)",
+    ],
+)
+def test_the_scan_finds(source):
+    assert len(forbidden(source)) == 1
+
+
+@pytest.mark.parametrize("source", ["sequence.eval()", "import subprocess; subprocess.run(['ls'], shell=False)"])
+def test_the_scan_lets_pass(source):
+    assert forbidden(source) == []
+
+
+# The set-up
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_stop_at_the_first_error(path):
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] in ("set -eu", "set -euo pipefail")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_run_nothing_that_was_read(path):
+    text = re.sub(r"#.*", "", path.read_text())
+    assert not re.search(r"\beval\b|\bcurl\b|\bwget\b|\|\s*(ba)?sh\b|--trusted-host|--allow-unauthenticated", text)
+
+
+def requirements(text: str) -> dict[str, str]:
+    """Packages and what is required of their versions."""
+    found = re.findall(r"^([\w.-]+)(?:\[.*?\])? *([^\s;]*)", text, re.MULTILINE)
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
+
+
+PROJECT = (ROOT / "pyproject.toml").read_text()
+PINNED = requirements(re.sub(r"^#.*\n|^\n", "", (ROOT / ".ci/constraints.txt").read_text(), flags=re.MULTILINE))
+# The quoted requirements of the lists that hold some.
+LISTS = re.findall(
+    r"^(?:dependencies|requires|cli|demo|bench|fuzz|dev) = \[(.*?)\]$", PROJECT, re.MULTILINE | re.DOTALL
+)
+RANGES = requirements("\n".join(text for part in LISTS for text in re.findall(r'"(.+?)"', part)))
+
+
+def test_the_project_has_ranges():
+    assert set(RANGES) >= {"kp", "numpy", "vulkan", "rich", "pytest", "scikit-build-core", "dmlgpu"}
+    assert {name: version for name, version in RANGES.items() if not version.startswith(">=")} == {
+        "kp": "==0.9.0",
+        "dmlgpu": "",
+    }
+
+
+def test_one_file_pins_everything():
+    assert all(re.fullmatch(r"==[\w.]+", version) for version in PINNED.values()), PINNED
+    assert set(RANGES) - {"kp", "dmlgpu"} <= set(PINNED)
+
+
+def test_the_source_of_kp_is_pinned_by_its_hash():
+    assert re.fullmatch(r"kp==0\.9\.0 --hash=sha256:[0-9a-f]{64}\n", (ROOT / ".ci/kp-requirement.txt").read_text())
+    assert "--require-hashes -r" in (ROOT / ".ci/kp-wheel").read_text()
