@@ -6,13 +6,16 @@ PYTHON ?= python3
 NUMPY ?=
 # Not taken from the environment: the set-up deletes and remakes this folder.
 VENV = .venv
+# How long `make fuzz` runs, and how much `make soak` calls.
+MINUTES ?= 10
+CALLS ?= 200000
 # More arguments for the command that is run, for example ARGS='-k argmax'.
 ARGS ?=
 
 export PYTHON NUMPY
 bin = $(VENV)/bin
 
-.PHONY: help demo test test-numpy1 pytest bench lint clean
+.PHONY: help demo test test-numpy1 pytest validation fuzz soak bench lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -22,8 +25,8 @@ demo: ## set up and run the main job on a photograph
 	@sh .ci/setup $(VENV) demo
 	$(bin)/dmlgpu demo $(ARGS)
 
-test: pytest ## set up and run the whole suite, then its device tests under the validation layers
-	$(bin)/python -m tests.validation
+test: pytest ## set up and run the whole suite, then its device tests under the validation layer: core and sync
+	$(bin)/python -m tests.validation core,sync
 
 test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.10 to 3.12)
 	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy1 NUMPY='numpy==1.26.*'
@@ -31,6 +34,20 @@ test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.
 pytest: ## set up and run the suite once
 	@sh .ci/setup $(VENV) test
 	$(bin)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+validation: ## set up and run the device tests under the validation layer three times
+	@sh .ci/setup $(VENV) test
+	$(bin)/python -m tests.validation core
+	$(bin)/python -m tests.validation sync
+	$(bin)/python -m tests.validation gpu
+
+fuzz: ## set up and compute random operators for MINUTES=10 on each driver
+	@sh .ci/setup $(VENV) test
+	$(bin)/python -m tests.fuzz $(MINUTES)
+
+soak: ## set up and make CALLS=200000 mixed calls in one process on each driver
+	@sh .ci/setup $(VENV) test
+	$(bin)/python -m tests.soak $(CALLS)
 
 bench: ## set up and measure against NumPy, and whatever else of the peers is installed
 	@sh .ci/setup $(VENV) test

@@ -359,6 +359,7 @@ class DeviceTensor:
         self.desc = desc
         with device._kompute.lock:
             device._kompute.check_usable()
+            device._kompute.check_fits(desc.size_in_bytes)
             self._segments = device._allocate(device._memory, device.limits.segments(desc))
 
     @property
@@ -447,11 +448,13 @@ class CompiledOperator:
     def __init__(self, device: Device, desc: OperatorDesc) -> None:
         self.device = device
         self.desc = desc
+        needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
+        # A plan has a number for every segment: none is made of tensors that have too many.
+        device._kompute.check_fits(needed)
         self.plan = lower(desc, device.limits)
+        device._kompute.check_fits(needed + self.plan.records_bytes)
         self._steps: OrderedDict[tuple[Any, ...], tuple[Step, ...]] = OrderedDict()
         self._buffers: set[Buffer[KpBuffer]] = set()
-        needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs)) + self.plan.records_bytes
-        device._kompute.check_fits(needed)
 
     def _prepare(self) -> None:
         """Makes the buffers that a first call with arrays is given, and the pipelines, which are bound to them."""

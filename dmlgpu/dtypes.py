@@ -65,7 +65,9 @@ class DataType(_Enum):
         name = np.dtype(dtype).name.upper()
         if name not in cls.__members__:
             allowed = ", ".join(member.name.lower() for member in cls if member.bits >= 8)
-            raise DescriptorError(f"NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are {allowed}")
+            raise DescriptorError(
+                f"TensorDesc.data_type: NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are {allowed}"
+            )
         return cls[name]
 
 

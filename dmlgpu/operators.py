@@ -14,7 +14,7 @@ import numpy as np
 
 from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.errors import DescriptorError
-from dmlgpu.tensor import MAX_ELEMENTS, TensorDesc, unsigned_array
+from dmlgpu.tensor import MAX_ELEMENTS, TensorDesc, shown, unsigned_array
 
 FLOATS = (DataType.FLOAT32, DataType.FLOAT16)
 INTEGERS_TO_32 = (
@@ -95,13 +95,13 @@ class OperatorDesc:
             self._set(field, enum(value))
         except ValueError:
             allowed = ", ".join(str(member) for member in enum)
-            raise self._error(field, f"{value!r} is not allowed; allowed are {allowed}") from None
+            raise self._error(field, f"{shown(value)} is not allowed; allowed are {allowed}") from None
 
     def _check_tensor(self, field: str) -> TensorDesc:
         """The tensor of a field, of a supported type; outputs must not overlap themselves."""
         tensor, types = getattr(self, field), self.types[field]
         if not isinstance(tensor, TensorDesc):
-            raise self._error(field, f"{tensor!r} is not a TensorDesc")
+            raise self._error(field, f"{shown(tensor)} is not a TensorDesc")
         if tensor.data_type not in types[0][1]:
             allowed = "; ".join(f"{', '.join(t.name for t in row)} (feature level {level})" for level, row in types)
             raise self._error(f"{field}.data_type", f"{tensor.data_type.name} is not supported; allowed are {allowed}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -16,6 +17,18 @@ from dmlgpu.errors import DescriptorError
 
 MAX_RANK = 8  # DML_TENSOR_DIMENSION_COUNT_MAX1
 MAX_ELEMENTS = 2**32 - 1  # of a tensor; a stride and the reach of a strided tensor are held to it too
+MAX_BYTES = 2**64 - 1  # TotalTensorSizeInBytes is a UINT64
+# Entries of an array that are looked at: more than any field takes, and few enough for a message.
+_MOST_ENTRIES = 64
+
+
+def shown(value: Any) -> str:
+    """`value` as errors print it, whatever it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no integers of thousands of digits
+        text = f"{type(value).__name__} too long to print"
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
@@ -23,17 +36,22 @@ def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise DescriptorError(f"{owner}.{field}: {value!r} is not an integer") from None
+        raise DescriptorError(f"{owner}.{field}: {shown(value)} is not an integer") from None
     if not minimum <= number <= MAX_ELEMENTS:
-        raise DescriptorError(f"{owner}.{field}: {number} is not allowed; it must be {minimum} to {MAX_ELEMENTS}")
+        raise DescriptorError(
+            f"{owner}.{field}: {shown(number)} is not allowed; it must be {minimum} to {MAX_ELEMENTS}"
+        )
     return number
 
 
 def unsigned_array(owner: str, field: str, values: Any, minimum: int = 0) -> tuple[int, ...]:
     """`values` as a tuple of UINTs of at least `minimum`; errors name the entry."""
     if isinstance(values, str) or not np.iterable(values):
-        raise DescriptorError(f"{owner}.{field}: {values!r} is not a sequence of integers")
-    return tuple(unsigned(owner, f"{field}[{i}]", value, minimum) for i, value in enumerate(values))
+        raise DescriptorError(f"{owner}.{field}: {shown(values)} is not a sequence of integers")
+    entries = tuple(itertools.islice(values, _MOST_ENTRIES + 1))
+    if len(entries) > _MOST_ENTRIES:
+        raise DescriptorError(f"{owner}.{field}: {shown(values)} has more entries than the {MAX_RANK} of any tensor")
+    return tuple(unsigned(owner, f"{field}[{i}]", value, minimum) for i, value in enumerate(entries))
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -50,7 +68,7 @@ class TensorDesc:
         sizes: 1 to 8 sizes, outermost first, each at least 1; at most 2^32 - 1 elements together.
         strides: one for each size, in elements; 0 broadcasts a dimension. None: packed, row-major.
         total_tensor_size_in_bytes: bytes of the buffer, gaps included. None: as many as the layout needs,
-            rounded up to a multiple of 4 (DMLCalcBufferTensorSize).
+            rounded up to a multiple of 4 (DMLCalcBufferTensorSize). At most 2^64 - 1.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -68,7 +86,9 @@ class TensorDesc:
             data_type = DataType.UNKNOWN
         if data_type is DataType.UNKNOWN:
             allowed = ", ".join(member.name for member in DataType if member.bits)
-            raise DescriptorError(f"TensorDesc.data_type: {self.data_type!r} is not allowed; allowed are {allowed}")
+            raise DescriptorError(
+                f"TensorDesc.data_type: {shown(self.data_type)} is not allowed; allowed are {allowed}"
+            )
         sizes = unsigned_array("TensorDesc", "sizes", self.sizes, minimum=1)
         if not 1 <= len(sizes) <= MAX_RANK:
             raise DescriptorError(f"TensorDesc.sizes: {len(sizes)} dimensions; allowed are 1 to {MAX_RANK}")
@@ -100,11 +120,15 @@ class TensorDesc:
         try:
             total = operator.index(value)  # type: ignore[arg-type]
         except TypeError:
-            raise DescriptorError(f"TensorDesc.total_tensor_size_in_bytes: {value!r} is not an integer") from None
+            raise DescriptorError(f"TensorDesc.total_tensor_size_in_bytes: {shown(value)} is not an integer") from None
         if total < self.minimum_size_in_bytes:
             raise DescriptorError(
-                f"TensorDesc.total_tensor_size_in_bytes: {total} is too small; "
+                f"TensorDesc.total_tensor_size_in_bytes: {shown(total)} is too small; "
                 f"the sizes and strides need at least {self.minimum_size_in_bytes}"
+            )
+        if total > MAX_BYTES:
+            raise DescriptorError(
+                f"TensorDesc.total_tensor_size_in_bytes: {shown(total)} is too large; at most {MAX_BYTES} are allowed"
             )
         object.__setattr__(self, "total_tensor_size_in_bytes", total)
 

@@ -22,6 +22,7 @@ import dmlgpu.kompute
 from dmlgpu.device import device_limits
 from dmlgpu.kompute import Place, Step
 from dmlgpu.plan import Limits
+from tests import guards
 
 LOADER_FOLDERS = [
     Path(root).expanduser() / "vulkan" / "icd.d"
@@ -108,6 +109,10 @@ if os.environ.get("DMLGPU_TEST_WHOLE_BUFFERS"):
         return submissions(dataclasses.replace(s, reads=whole(s.reads), writes=whole(s.writes)) for s in steps)
 
     dmlgpu.kompute._submissions = of_whole_buffers
+
+
+def pytest_configure() -> None:
+    guards.install()
 
 
 def pytest_report_header() -> list[str]:

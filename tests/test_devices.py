@@ -18,6 +18,7 @@ from dmlgpu import (
     DeviceTensor,
     OutOfMemoryError,
     TensorDesc,
+    verify,
 )
 from dmlgpu.device import device_limits
 from tests.cases import DOCUMENTED, FLOAT32, POOLED_STRIDED, STRIDED_ARGS, UINT8, UINT32, any_bits, arg_desc, pool_desc
@@ -421,3 +422,19 @@ def test_staged_upload_keeps_the_rest_of_a_tensor(staged):
     tensor = staged.tensor_from_bytes(bytes(range(64)), desc)
     assert tensor.bytes().tobytes() == bytes(range(64))
     assert tensor.numpy().tolist() == [0, 4, 8]
+
+
+@pytest.mark.parametrize("total", [1 << 40, 1 << 62, (1 << 64) - 1])
+def test_a_buffer_of_any_size_is_refused_at_once(device, total):
+    source = TensorDesc(UINT8, (8,), None, total)
+    desc = ArgmaxOperatorDesc(source, TensorDesc(UINT32, (1,)), (0,))
+    x = np.zeros(8, np.uint8)
+    before = device.cache_info().buffer_bytes
+    for call in (
+        lambda: device.compile(desc),
+        lambda: verify(desc, x, device=device),
+        lambda: device.tensor(x, source),
+    ):
+        with pytest.raises(OutOfMemoryError, match=r"^\d+ bytes do not fit device "):
+            call()
+    assert device.cache_info().buffer_bytes == before

@@ -62,6 +62,6 @@ def test_types_that_directml_lacks(dtype):
     with pytest.raises(DescriptorError) as caught:
         DataType.of(dtype)
     assert str(caught.value) == (
-        f"NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are "
+        f"TensorDesc.data_type: NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are "
         "float32, float16, uint32, uint16, uint8, int32, int16, int8, float64, uint64, int64"
     )

@@ -94,6 +94,24 @@ TENSOR = [
         "TensorDesc.total_tensor_size_in_bytes: 20 is too small; the sizes and strides need at least 24",
     ),
     (
+        lambda: TensorDesc(FLOAT32, (2, 3), None, 2**64),
+        "TensorDesc.total_tensor_size_in_bytes: 18446744073709551616 is too large; "
+        "at most 18446744073709551615 are allowed",
+    ),
+    (
+        lambda: TensorDesc(FLOAT32, (10**5000,)),
+        "TensorDesc.sizes[0]: int too long to print is not allowed; it must be 1 to 4294967295",
+    ),
+    (
+        lambda: TensorDesc(10**5000, (1,)),
+        f"TensorDesc.data_type: int too long to print is not allowed; allowed are {TYPES}",
+    ),
+    (
+        lambda: TensorDesc(FLOAT32, range(10**12)),
+        "TensorDesc.sizes: range(0, 1000000000000) has more entries than the 8 of any tensor",
+    ),
+    (lambda: TensorDesc(FLOAT32, "1" * 1000), f"TensorDesc.sizes: '{'1' * 199}... is not a sequence of integers"),
+    (
         lambda: TensorDesc(FLOAT32, (2, 3), (8, 1), 40),
         "TensorDesc.total_tensor_size_in_bytes: 40 is too small; the sizes and strides need at least 44",
     ),
@@ -123,7 +141,8 @@ TENSOR = [
     (
         lambda: TensorDesc.of(np.zeros(4, bool)),
         (
-            "NumPy type bool has no DirectML data type; allowed are float32, float16, uint32, uint16, uint8, "
+            "TensorDesc.data_type: NumPy type bool has no DirectML data type; allowed are float32, float16, "
+            "uint32, uint16, uint8, "
             "int32, int16, int8, float64, uint64, int64"
         ),
     ),
@@ -431,14 +450,16 @@ FUNCTIONS = [
     (
         lambda: argmax(["a", "b"]),
         (
-            "NumPy type <U1 has no DirectML data type; allowed are float32, float16, uint32, uint16, uint8, "
+            "TensorDesc.data_type: NumPy type <U1 has no DirectML data type; allowed are float32, float16, "
+            "uint32, uint16, uint8, "
             "int32, int16, int8, float64, uint64, int64"
         ),
     ),
     (
         lambda: argmax(np.zeros((2, 3), bool)),
         (
-            "NumPy type bool has no DirectML data type; allowed are float32, float16, uint32, uint16, uint8, "
+            "TensorDesc.data_type: NumPy type bool has no DirectML data type; allowed are float32, float16, "
+            "uint32, uint16, uint8, "
             "int32, int16, int8, float64, uint64, int64"
         ),
     ),

@@ -1,41 +1,85 @@
-"""Runs the device tests under the Khronos validation layer, synchronization validation included.
+"""Runs the device tests under the Khronos validation layer, in one of its modes or in several at once.
 
-    python -m tests.validation [PYTEST ARGUMENTS]
+    python -m tests.validation core|sync|gpu|core,sync|... [PYTEST ARGUMENTS]
 
-Fails where a test fails, or where the layer has anything to say that is not a known fault of kp itself.
+core: the rules of Vulkan's functions. sync: hazards between what a submission reads and writes. gpu: shaders that
+check their own accesses to buffers. Fails where a test fails, where the layer has anything to say that is not a known
+fault of kp itself, or where it does not report what a control does wrong on each driver.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+
+from tests.conftest import DRIVERS
 
 LAYER = "VK_LAYER_KHRONOS_validation"
 SETTINGS = """\
 khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
 khronos_validation.report_flags = error,warn,perf
-khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT
 khronos_validation.log_filename = {log}
 """
+WITHOUT_CORE = "khronos_validation.disables = VK_VALIDATION_FEATURE_DISABLE_CORE_CHECKS_EXT\n"
 
 # Messages that are faults of kp 0.9.0 itself, as (identifier, why it is harmless). dmlgpu meets none at present.
 KNOWN_FAULTS: dict[str, str] = {}
 
-# kp never resets the query pool of its timestamps. dmlgpu does not use them; here they prove that the layer listens.
-CONTROL = "UNASSIGNED-CoreValidation-DrawState-QueryNotReset"
-PROVOCATION = """
-import kp
-from numpy import zeros, uint32
+# What the controls need: a kernel that adds 1 to elements from a given one on.
+SHADER = """\
+#version 450
+layout(local_size_x = 64) in;
+layout(set = 0, binding = 0) buffer Words { uint words[]; };
+layout(push_constant) uniform Push { uint first; };
+void main() { words[gl_GlobalInvocationID.x + first] += 1; }
+"""
+CONTROL = """
+import kp, sys
+from numpy import array, uint32, zeros
 manager = kp.Manager(0)
-sequence = manager.sequence(0, 2)
-sequence.record(kp.OpTensorSyncDevice([manager.tensor_t(zeros(64, uint32))]))
+tensor = manager.tensor_t(zeros(64, uint32))
+sequence = manager.sequence(0, {timestamps})
+sequence.record(kp.OpTensorSyncDevice([tensor]))
+shader = open({shader!r}, "rb").read()
+algorithm = manager.algorithm([tensor], shader, (1, 1, 1), array([], uint32), array([0], uint32))
+for first in {firsts}:
+    sequence.record(kp.OpAlgoDispatch(algorithm, array([first], uint32)))
 sequence.eval()
 """
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A mode of the layer, and a control: what it must report, of dispatches that begin at these elements."""
+
+    enables: tuple[str, ...]
+    message: str
+    firsts: tuple[int, ...] = ()
+    timestamps: int = 0
+
+
+MODES = {
+    # kp never resets the query pool of its timestamps, which dmlgpu does not use.
+    "core": Mode((), "UNASSIGNED-CoreValidation-DrawState-QueryNotReset", timestamps=2),
+    # Two dispatches that write to the same elements with no barrier between them.
+    "sync": Mode(("SYNCHRONIZATION_VALIDATION",), "SYNC-HAZARD-WRITE-AFTER-WRITE", firsts=(0, 0)),
+    # A dispatch that writes beyond the end of its buffer.
+    "gpu": Mode(("GPU_ASSISTED", "GPU_ASSISTED_RESERVE_BINDING_SLOT"), "VUID-vkCmdDispatch-None-02706", firsts=(1000,)),
+}
+
+
+def settings(modes: list[str]) -> str:
+    """The layer's settings for some modes, but for where it writes."""
+    enables = [f"VK_VALIDATION_FEATURE_ENABLE_{name}_EXT" for mode in modes for name in MODES[mode].enables]
+    text = "" if "core" in modes else WITHOUT_CORE
+    return SETTINGS + text + (f"khronos_validation.enables = {','.join(enables)}\n" if enables else "")
 
 
 def identifiers(log: Path) -> dict[str, str]:
@@ -48,35 +92,62 @@ def identifiers(log: Path) -> dict[str, str]:
     return found
 
 
-def run(folder: Path, command: list[str]) -> tuple[int, dict[str, str]]:
+def run(folder: Path, modes: list[str], command: list[str], **variables: str) -> tuple[int, dict[str, str]]:
     """Runs a command under the layer; its exit code and the layer's messages."""
     folder.mkdir()
     log = folder / "log.txt"
-    (folder / "vk_layer_settings.txt").write_text(SETTINGS.format(log=log))
-    layers = {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_SETTINGS_PATH": str(folder)}
-    environment = {**os.environ, **layers, "DMLGPU_TEST_WHOLE_BUFFERS": "1"}
+    (folder / "vk_layer_settings.txt").write_text(settings(modes).format(log=log))
+    variables |= {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_SETTINGS_PATH": str(folder)}
+    if "sync" in modes:
+        variables["DMLGPU_TEST_WHOLE_BUFFERS"] = "1"
+    environment = {**os.environ, **variables}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(done.stdout, flush=True)
     return done.returncode, identifiers(log)
 
 
+def listens(folder: Path, modes: list[str], control: Mode, manifest: Path) -> bool:
+    """Whether the layer reports on a driver what a control does wrong."""
+    folder.mkdir()
+    shader = folder / "control.spv"
+    source = folder / "control.comp"
+    source.write_text(SHADER)
+    compiler = ["glslangValidator", "-V", "--quiet", "--target-env", "vulkan1.1", "-o", str(shader), str(source)]
+    subprocess.run(compiler, check=True)
+    program = CONTROL.format(timestamps=control.timestamps, shader=str(shader), firsts=control.firsts)
+    # Kompute's device 0 is then the only one.
+    alone = {"VK_DRIVER_FILES": str(manifest), "VK_ICD_FILENAMES": str(manifest)}
+    _, messages = run(folder / "run", modes, [sys.executable, "-c", program], **alone)
+    return control.message in messages
+
+
 def main() -> int:
+    modes = sys.argv[1].split(",") if len(sys.argv) > 1 else []
+    if not modes or not set(modes) <= set(MODES):
+        print(__doc__)
+        return 2
     with tempfile.TemporaryDirectory() as temporary:
-        _, messages = run(Path(temporary, "control"), [sys.executable, "-c", PROVOCATION])
-        if CONTROL not in messages:
-            print(f"The validation layer did not report {CONTROL}: is it installed (vulkan-validationlayers)?")
-            return 1
-        pytest = [sys.executable, "-m", "pytest", "-q", "-m", "device and not parts_of_buffers", *sys.argv[1:]]
+        folder = Path(temporary)
+        for (i, (name, manifest)), mode in itertools.product(enumerate(DRIVERS.items()), modes):
+            if manifest is None or not listens(folder / f"control-{mode}-{i}", modes, MODES[mode], manifest):
+                message = MODES[mode].message
+                print(f"{name}: the layer did not report {message}; is it there (vulkan-validationlayers)?")
+                return 1
+        select = "device and not parts_of_buffers" if "sync" in modes else "device"
+        pytest = [sys.executable, "-m", "pytest", "-q", "-m", select, *sys.argv[2:]]
         # A log has one process that writes it: one for the tests of each of the two drivers, side by side.
         parts = {"lavapipe": "lavapipe", "others": "not lavapipe"}
         with ThreadPoolExecutor() as pool:
-            runs = [pool.submit(run, Path(temporary, name), [*pytest, "-k", k]) for name, k in parts.items()]
+            runs = [pool.submit(run, folder / name, modes, [*pytest, "-k", k]) for name, k in parts.items()]
         codes, logs = zip(*(done.result() for done in runs), strict=True)
     messages = {name: text for log in logs for name, text in log.items()}
     unknown = {name: text for name, text in messages.items() if name not in KNOWN_FAULTS}
     for name, text in unknown.items():
         print(f"{name}: {text}")
-    print(f"Validation layer: {len(messages)} kinds of messages, {len(unknown)} of them not known faults of kp")
+    print(
+        f"Validation layer, {' and '.join(modes)}: {len(messages)} kinds of messages, "
+        f"{len(unknown)} of them not known faults of kp"
+    )
     return max(codes) or bool(unknown)
 
 

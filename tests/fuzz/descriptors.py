@@ -1,0 +1,353 @@
+"""Random descriptors, valid and not: for the properties of the suite and for `make fuzz`.
+
+All of them are made from choices, numbers from a low one to a high one. Hypothesis makes the choices for the suite,
+and a plain random generator, fifty times as fast, for `make fuzz`. The simplest choice is the low one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    AxisDirection,
+    DataType,
+    DescriptorError,
+    MaxPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingOperatorDesc,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+    argmax,
+    argmin,
+    max_pooling,
+)
+from dmlgpu.plan import Limits
+from tests.cases import (
+    ELEMENT_TYPES,
+    INDEX_TYPES,
+    UINT32,
+    UINT64,
+    Array,
+    Fill,
+    any_bits,
+    distinct,
+    negative,
+    reduced_sizes,
+    special,
+    special_without_nan,
+    ties,
+)
+
+# The operators, each followed by the older descriptors that mean the same.
+KINDS = (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    MaxPooling2OperatorDesc,
+    ReduceOperatorDesc,
+    MaxPoolingOperatorDesc,
+    MaxPooling1OperatorDesc,
+)
+
+T = TypeVar("T")
+
+
+class Choices:
+    """Makes choices by asking for an integer from a low one to a high one."""
+
+    def __init__(self, integer: Callable[[int, int], int]) -> None:
+        self.integer = integer
+
+    def of(self, values: Sequence[T]) -> T:
+        """One of some values; the first is the simplest."""
+        return values[self.integer(0, len(values) - 1)]
+
+    def chance(self, one_in: int) -> bool:
+        return self.integer(0, one_in - 1) == one_in - 1
+
+    def order(self, count: int) -> list[int]:
+        """The numbers below `count` in any order."""
+        numbers = list(range(count))
+        return [numbers.pop(self.integer(0, len(numbers) - 1)) for _ in range(count)]
+
+
+_integers = cache(st.integers)
+
+
+def strategy(make: Callable[..., T], *arguments: Any) -> st.SearchStrategy[T]:
+    """What a function makes of choices, as a strategy of Hypothesis."""
+
+    @st.composite
+    def made(draw: st.DrawFn) -> T:
+        return make(Choices(lambda low, high: draw(_integers(low, high))), *arguments)
+
+    return made()
+
+
+# Elements
+
+
+@dataclass(frozen=True, repr=False)
+class Data:
+    """A fill of cases.py with other random numbers."""
+
+    fill: Fill
+    seed: int
+
+    def __call__(self, dtype: np.dtype[Any], count: int) -> Array:
+        return self.fill(dtype, count + self.seed)[self.seed :]
+
+    def __repr__(self) -> str:
+        return f"Data({self.fill.__name__}, {self.seed})"
+
+
+FILLS = (ties, any_bits, distinct, negative, special, special_without_nan)
+
+
+def data(choices: Choices) -> Data:
+    return Data(choices.of(FILLS), choices.integer(0, 99))
+
+
+# Valid descriptors
+
+
+def layout(choices: Choices, sizes: Sequence[int], output: bool) -> tuple[int, ...] | None:
+    """Strides for these sizes: packed, or permuted with gaps; of inputs also broadcast or anything small."""
+    styles = ("packed", "packed", "permuted", "padded")
+    style = choices.of(styles if output else (*styles, "broadcast", "any"))
+    if style == "packed":
+        return None
+    if style == "any":
+        return tuple(choices.integer(0, 9) for _ in sizes)
+    order = list(range(len(sizes))) if style == "padded" else choices.order(len(sizes))
+    strides, step = [0] * len(sizes), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step = step * sizes[dim] + (0 if style == "permuted" else choices.integer(0, 3))
+    if style == "broadcast":
+        strides[choices.integer(0, len(sizes) - 1)] = 0
+    return tuple(strides)
+
+
+def tensor(choices: Choices, data_type: DataType, sizes: Sequence[int], output: bool = False) -> TensorDesc:
+    desc = TensorDesc(data_type, tuple(sizes), layout(choices, sizes, output))
+    extra = choices.of((None, None, None, 0, 1, 4, 1000))
+    if extra is None:
+        return desc
+    return TensorDesc(data_type, desc.sizes, desc.strides, desc.minimum_size_in_bytes + extra)
+
+
+# The largest size of a dimension, by the rank.
+LARGEST = (300, 30, 12, 7, 5, 4, 3, 3)
+
+
+def arg_op(choices: Choices, kind: Any, data_type: DataType, long: bool) -> OperatorDesc:
+    rank = choices.integer(1, 8)
+    sizes = [choices.integer(1, LARGEST[rank - 1]) for _ in range(rank)]
+    if long and rank < 4 and choices.chance(10):
+        # Longer than what one invocation looks at.
+        long = choices.integer(0, rank - 1)
+        sizes = [choices.integer(1000, 5000) if dim == long else min(size, 4) for dim, size in enumerate(sizes)]
+    axes = choices.order(rank)[: choices.integer(1, rank)]
+    source = tensor(choices, data_type, sizes)
+    target = tensor(choices, choices.of(INDEX_TYPES), reduced_sizes(sizes, axes), output=True)
+    if kind is ReduceOperatorDesc:
+        function = choices.of((ReduceFunction.ARGMAX, ReduceFunction.ARGMIN))
+        return ReduceOperatorDesc(function, source, target, axes)
+    return kind(source, target, axes, choices.of(tuple(AxisDirection)))
+
+
+# Along one dimension: stride, window size, start and end padding, dilation.
+Window = tuple[tuple[int, int, int, int, int], ...]
+
+
+def window(choices: Choices, long: bool) -> Window:
+    """A window of two or three dimensions, padded so little that it can always hold input; its rows may be long."""
+    steps = []
+    spatial = choices.integer(2, 3)
+    for dim in range(spatial):
+        size, stride, dilation = choices.integer(1, 4), choices.integer(1, 4), choices.integer(1, 3)
+        if long and dim == spatial - 1 and choices.chance(6):
+            # Rows that are read in blocks.
+            size, dilation = choices.integer(8, 40), 1
+        most = min(4, (size - 1) * dilation)
+        steps.append((stride, size, choices.integer(0, most), choices.integer(0, most), dilation))
+    return tuple(steps)
+
+
+def pooling(choices: Choices, kind: Any, data_type: DataType, windows: Sequence[Window], long: bool) -> OperatorDesc:
+    steps = choices.of(windows) if windows else window(choices, long)
+    if kind is not MaxPooling2OperatorDesc:
+        steps = tuple((s, w, min(start, w - 1), min(end, w - 1), 1) for s, w, start, end, _ in steps)
+    sizes = [choices.integer(1, 3), choices.integer(1, 3)]
+    output = [*sizes]
+    for stride, size, start, end, dilation in steps:
+        extent = 1 + (size - 1) * dilation
+        least = max(dilation, extent - start - end)
+        sizes.append(choices.integer(least, least + (11 if len(steps) == 2 else 5)))
+        rest = sizes[-1] + start + end - extent
+        count = rest // stride + 1
+        rounds_up = rest % stride and count * stride - start < sizes[-1]
+        output.append(count + choices.integer(0, 1) if rounds_up else count)
+    indices = choices.of((None, UINT32, UINT64))
+    fields = {
+        "input_tensor": tensor(choices, data_type, sizes),
+        "output_tensor": tensor(choices, data_type, output, output=True),
+        "output_indices_tensor": indices and tensor(choices, indices, output, output=True),
+    }
+    names = ("strides", "window_size", "start_padding", "end_padding", "dilations")
+    fields |= dict(zip(names, zip(*steps, strict=True), strict=True))
+    if kind is not MaxPooling2OperatorDesc:
+        del fields["dilations"]
+    if kind is MaxPoolingOperatorDesc:
+        del fields["output_indices_tensor"]
+    return kind(**fields)
+
+
+def operator(
+    choices: Choices,
+    kind: Any,
+    data_types: Sequence[DataType] = ELEMENT_TYPES,
+    windows: Sequence[Window] = (),
+    long: bool = True,
+) -> OperatorDesc:
+    """A valid descriptor of a kind, of one of these types.
+
+    A pooling has one of these windows, if there are any. Axes and rows of windows are long only if `long`: in small
+    segments they take thousands of dispatches.
+    """
+    data_type = choices.of(data_types)
+    if "Pooling" in kind.__name__:
+        return pooling(choices, kind, data_type, windows, long)
+    return arg_op(choices, kind, data_type, long)
+
+
+def limits(choices: Choices) -> Limits:
+    """Limits at and below the least that Vulkan promises; the mapping of a GPU or of a CPU driver."""
+    segment_bytes = choices.of((128 << 20, 128 << 20, 1 << 16, 1 << 16, 2048, 512, 256))
+    return Limits(
+        segment_bytes=segment_bytes,
+        group_size=choices.of((64, 128, 32, 7, 1)),
+        group_count=choices.of((8, 16, 3, 1)),
+        records_bytes=choices.of((1 << 20, 512, 64)),
+        # Parts of windows in many segments are too many dispatches.
+        loop_iterations=choices.of((60_000, 200, 100) if segment_bytes > 2048 else (60_000, 1000)),
+        unrolls=choices.chance(2),
+        cooperating=choices.chance(2),
+    )
+
+
+# Descriptors that may be invalid
+
+
+@dataclass(frozen=True, repr=False)
+class Attempt:
+    """A call that may be wrong; it prints as Python."""
+
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+
+    def outcome(self) -> Any:
+        """What the call gives, or None after a DescriptorError that names a descriptor and a field."""
+        try:
+            return self.function(**self.arguments)
+        except DescriptorError as error:
+            message = str(error)
+        assert MESSAGE.match(message), message
+        return None
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.function.__name__}({arguments})"
+
+
+MESSAGE = re.compile(r"(TensorDesc|\w+OperatorDesc)\.[a-z_]+(\.[a-z_]+)?(\[\d+\])?: \S")
+ODD = (
+    *(0, 1, 2, -1, 2**31, 2**32 - 1, 2**32, 2**64, -(2**70), 10**5000, -(10**5000)),
+    *(None, True, False, ..., int, 1.0, 1.5, float("nan"), float("inf"), 1j, "1", "FLOAT32", b"", b"\1"),
+    *((), (0,), (1, 1), (1, -1), (2, 2.5), (2**32, 1), (10**5000,), [[1]], [(1, 1)], ["1"], [None], (True, 1)),
+    *({}, {1: 2}, {1, 2}, range(3), range(2**40), range(10**30), slice(3)),
+    *(np.int64(1), np.uint8(2), np.float32(1), np.bool_(True), np.str_("1"), np.datetime64(1, "s")),
+    *(np.array(1), np.array([1, 1]), np.array([1.0]), np.array([[1, 1]]), np.array([]), np.array([None, "1"])),
+    *(DataType.UINT8, AxisDirection.DECREASING, ReduceFunction.SUM, TensorDesc(UINT32, (1,))),
+)
+ODD_ENTRIES = (2**31, 2**32 - 1, 2**32, 0.5, None, "1", True, 10**5000, np.int32(2), np.float64(1), (1,), np.array(1))
+TYPES = [data_type for data_type in DataType if data_type.bits]
+
+
+def entries(choices: Choices) -> Any:
+    """An array of numbers, most of them small; seldom something else among them, or an ndarray."""
+    numbers = [choices.integer(0, 5) for _ in range(choices.integer(0, 9))]
+    if numbers and choices.chance(3):
+        numbers[choices.integer(0, len(numbers) - 1)] = choices.of((*ODD_ENTRIES, -1, 9))
+        return numbers
+    return np.array(numbers, np.int64) if choices.chance(4) else numbers
+
+
+def odd(choices: Choices) -> Any:
+    return choices.of(ODD) if choices.chance(2) else entries(choices)
+
+
+def small_sizes(choices: Choices, least: int = 1) -> tuple[int, ...]:
+    return tuple(choices.integer(least, 5) for _ in range(choices.integer(1, 6)))
+
+
+def tensor_attempt(choices: Choices) -> Attempt:
+    arguments = {
+        "data_type": choices.of((*DataType, *ODD)),
+        "sizes": small_sizes(choices) if choices.chance(2) else odd(choices),
+    }
+    if choices.chance(2):
+        arguments["strides"] = odd(choices)
+    if choices.chance(2):
+        arguments["total_tensor_size_in_bytes"] = choices.of((*ODD, 4, 20, 400, 2**63, 2**65))
+    return Attempt(TensorDesc, arguments)
+
+
+def operator_attempt(choices: Choices, kind: Any) -> Attempt:
+    """A valid descriptor with one or two of its fields replaced by anything."""
+    arguments = dict(vars(operator(choices, kind)))
+    for _ in range(choices.integer(1, 2)):
+        field = choices.of(sorted(arguments))
+        if "tensor" in field and choices.chance(2):
+            arguments[field] = tensor(choices, choices.of(TYPES), small_sizes(choices))
+        else:
+            arguments[field] = odd(choices)
+    return Attempt(kind, arguments)
+
+
+def arg_attempt(choices: Choices) -> Attempt:
+    """A call with an axis that is empty: nothing is computed where all arguments are right."""
+    sizes = [*small_sizes(choices, least=0), 0]
+    arguments = {"x": np.zeros(sizes, choices.of(("f4", "i1", "f8", "?", "S1", "O", "c8", "m8[s]")))}
+    arguments["axes"] = odd(choices)
+    if choices.chance(4):
+        arguments["axis_direction"] = odd(choices)
+    if choices.chance(4):
+        arguments["output_data_type"] = choices.of((*DataType, *ODD))
+    return Attempt(choices.of((argmax, argmin)), arguments)
+
+
+def max_pooling_attempt(choices: Choices) -> Attempt:
+    sizes = small_sizes(choices)
+    arguments: dict[str, Any] = {"window_size": (1,) * max(0, len(sizes) - 2)}
+    for _ in range(choices.integer(0, 3)):
+        name = choices.of(("window_size", "strides", "start_padding", "end_padding", "dilations", "output_sizes"))
+        arguments[name] = odd(choices)
+    return Attempt(max_pooling, {"x": np.zeros((0, *sizes[1:]), np.float32)} | arguments)
+
+
+def attempt(choices: Choices) -> Attempt:
+    """Any call that may be wrong."""
+    kind = choices.of((*KINDS, tensor_attempt, arg_attempt, max_pooling_attempt))
+    return operator_attempt(choices, kind) if kind in KINDS else kind(choices)

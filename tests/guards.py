@@ -1,0 +1,84 @@
+"""Guard words: every tensor in a buffer that tensors share lies between bytes that nobody may write to.
+
+Installed for the whole suite. Tensors with buffers of their own (devices whose memory the host does not see) have none,
+nor have those that would need a larger buffer than devices may make for several.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+import dmlgpu.device
+from dmlgpu.kompute import Kompute, KpBuffer, Step
+from dmlgpu.memory import ALIGNMENT, Allocator, Buffer, Slice, aligned
+from dmlgpu.words import Bytes
+
+# Nothing that any operator writes by chance, and no byte of it like the next.
+_GUARD = (np.arange(ALIGNMENT, dtype=np.uint16) * 89 + 0xA5).astype(np.uint8)
+_PLACES = np.arange(ALIGNMENT)
+
+_allocators: weakref.WeakKeyDictionary[Kompute, weakref.WeakSet[GuardedAllocator]] = weakref.WeakKeyDictionary()
+_submit = Kompute.submit
+
+
+class GuardedAllocator(Allocator[KpBuffer]):
+    """Hands out slices with a guard before, and one behind that begins with the first byte not asked for."""
+
+    def __init__(self, create: Any, destroy: Any, **options: Any) -> None:
+        super().__init__(create, destroy, **options)
+        self._guarded: dict[Slice[KpBuffer], tuple[Slice[KpBuffer], int]] = {}
+        """For what was handed out: what it is a part of, and the bytes that were asked for."""
+        _allocators.setdefault(create.__self__, weakref.WeakSet()).add(self)
+
+    def allocate(self, size: int) -> Slice[KpBuffer]:
+        room = aligned(size) + 2 * ALIGNMENT
+        if not self._shared or room > self._most:
+            return super().allocate(size)
+        whole = super().allocate(room)
+        part = Slice(whole.buffer, whole.offset + ALIGNMENT, aligned(size))
+        self._guarded[part] = whole, size
+        blocks, offsets, begins = self._guards(whole.buffer, [(part, size)])
+        blocks[offsets] = np.where(begins <= _PLACES, _GUARD, blocks[offsets])
+        return part
+
+    def release(self, part: Slice[KpBuffer]) -> None:
+        whole, _ = self._guarded.pop(part, (part, 0))
+        super().release(whole)
+
+    @staticmethod
+    def _guards(buffer: Buffer[KpBuffer], parts: list[tuple[Slice[KpBuffer], int]]) -> tuple[Bytes, Any, Any]:
+        """A buffer as blocks of bytes, the numbers of those with guards, and where in them a guard begins."""
+        blocks = buffer.handle.view[: buffer.size // ALIGNMENT * ALIGNMENT].reshape(-1, ALIGNMENT)
+        before = [(part.offset // ALIGNMENT - 1, 0) for part, _ in parts]
+        around = [((part.offset + size) // ALIGNMENT, size % ALIGNMENT) for part, size in parts]
+        behind = [((part.offset + part.size) // ALIGNMENT, 0) for part, size in parts if size % ALIGNMENT]
+        offsets, begins = np.array(before + around + behind).T
+        return blocks, offsets, begins[:, None]
+
+    def check(self) -> None:
+        """Raises an AssertionError where a guard is not what it was."""
+        parts: dict[Buffer[KpBuffer], list[tuple[Slice[KpBuffer], int]]] = {}
+        for part, (whole, size) in list(self._guarded.items()):
+            parts.setdefault(whole.buffer, []).append((part, size))
+        for buffer, here in parts.items():
+            blocks, offsets, begins = self._guards(buffer, here)
+            wrong = (blocks[offsets] != _GUARD) & (begins <= _PLACES)
+            if wrong.any():
+                i, place = np.argwhere(wrong)[0]
+                byte = offsets[i] * ALIGNMENT + place
+                raise AssertionError(f"a guard was written to: byte {byte} of a buffer of {buffer.size}")
+
+
+def _guarded_submit(kompute: Kompute, steps: tuple[Step, ...]) -> None:
+    _submit(kompute, steps)
+    for allocator in _allocators.get(kompute, ()):
+        allocator.check()
+
+
+def install() -> None:
+    """Guards the tensors of all devices that are opened from now on."""
+    dmlgpu.device.Allocator = GuardedAllocator  # type: ignore[misc]
+    Kompute.submit = _guarded_submit  # type: ignore[method-assign]

@@ -1,0 +1,121 @@
+"""Calls in one process, many and mixed: what is held afterwards must be what was held after the first of them.
+
+    python -m tests.soak CALLS [DRIVER]
+
+On a driver, or on all under test one after the other: results are compared with the oracle's; resident memory, the
+buffers and pipelines of the device, and open files must be within 1 % of what they were after the first 1,000 calls.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import DescriptorError, Device, OperatorDesc
+from tests.cases import CASES, Array, Case
+from tests.conftest import DRIVERS, device_of
+
+WARM_UP = 1000
+# So many cases that every one has been called several times in the first 1,000 calls.
+OPERATORS = 60
+
+Call = Callable[[Device, OperatorDesc, tuple[Array, ...]], Any]
+
+
+def with_arrays(device: Device, desc: OperatorDesc, inputs: tuple[Array, ...]) -> Any:
+    return device.compile(desc)(*inputs)
+
+
+def with_tensors(device: Device, desc: OperatorDesc, inputs: tuple[Array, ...]) -> Any:
+    tensors = [device.tensor(x, tensor) for x, tensor in zip(inputs, desc.inputs, strict=True)]
+    return device.compile(desc)(*tensors)
+
+
+def in_a_batch(device: Device, desc: OperatorDesc, inputs: tuple[Array, ...]) -> Any:
+    with device.batch():
+        with_tensors(device, desc, inputs)
+        return with_tensors(device, desc, inputs)
+
+
+def after_an_error(device: Device, desc: OperatorDesc, inputs: tuple[Array, ...]) -> Any:
+    with pytest.raises(DescriptorError):
+        device.compile(desc)(np.zeros((1,) * 9, np.float32))
+    return with_arrays(device, desc, inputs)
+
+
+CALLS: tuple[Call, ...] = (with_arrays, with_tensors, in_a_batch, after_an_error)
+
+
+def arrays(result: Any) -> tuple[bytes, ...]:
+    """The bits of what a call returned."""
+    outputs = result if isinstance(result, tuple) else (result,)
+    return tuple((x.numpy() if isinstance(x, dmlgpu.DeviceTensor) else x).tobytes() for x in outputs)
+
+
+def mixed_calls(device: Device, count: int) -> Iterator[None]:
+    """Calls of operators of all kinds in all ways, each checked against the oracle."""
+    numbers = random.Random(0)
+    cases: list[Case] = numbers.sample(CASES, OPERATORS)
+    inputs = [case.inputs() for case in cases]
+    expected = [arrays(dmlgpu.reference(case.desc, *x)) for case, x in zip(cases, inputs, strict=True)]
+    # Every call of every case first; then as it comes.
+    ways = [*itertools.product(range(OPERATORS), CALLS)]
+    for i in range(count):
+        which, call = ways[i] if i < len(ways) else numbers.choice(ways)
+        assert arrays(call(device, cases[which].desc, inputs[which])) == expected[which], cases[which]
+        yield
+
+
+def held(device: Device) -> dict[str, int]:
+    """What this process holds: memory in KiB, and counts."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    info = device.cache_info()
+    return {
+        "resident memory (KiB)": pages * os.sysconf("SC_PAGE_SIZE") // 1024,
+        "device memory (KiB)": sum(device._kompute._used) // 1024,
+        "buffers": device._kompute._buffer_count,
+        "buffers without tensors (KiB)": info.buffer_bytes // 1024,
+        "pipelines": info.pipelines,
+        "operators": info.operators,
+        "open files": len(os.listdir("/proc/self/fd")),
+    }
+
+
+def soak(device: Device, count: int) -> bool:
+    """Prints what was held after the warm-up and at the end; whether they are the same within 1 %."""
+    calls = mixed_calls(device, count)
+    begin = time.monotonic()
+    for _ in itertools.islice(calls, WARM_UP):
+        pass
+    before = held(device)
+    done = WARM_UP + sum(1 for _ in calls)
+    after = held(device)
+    print(f"{device.info.driver}: {done} calls in {time.monotonic() - begin:.0f} s")
+    for name, number in after.items():
+        print(f"  {name}: {before[name]} after {WARM_UP} calls, {number} at the end")
+    return all(abs(after[name] - number) <= number / 100 for name, number in before.items())
+
+
+def main() -> int:
+    good = True
+    for driver in sys.argv[2:] or DRIVERS:
+        with Device(device_of(DRIVERS[driver]).index) as device:
+            good = soak(device, int(sys.argv[1])) and good
+    print("within 1 %" if good else "NOT within 1 %")
+    return not good
+
+
+if __name__ == "__main__":
+    sys.exit(main())
