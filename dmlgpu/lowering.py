@@ -98,10 +98,6 @@ class _FirstPass(ABC):
     """The output that holds the elements chosen; all others hold their indices."""
 
     @abstractmethod
-    def segments(self, begin: int, end: int) -> tuple[int, ...]:
-        """The segments of the input that hold elements of outputs begin to end - 1."""
-
-    @abstractmethod
     def pieces(self, begin: int, end: int) -> Sequence[_Piece]:
         """All the work on outputs begin to end - 1."""
 
@@ -329,11 +325,6 @@ class _Reduce(_FirstPass):
     def reduced(self) -> tuple[Dim, ...]:
         return merged(self.dims[axis] for axis in self.desc.axes) or (Dim(1, 0),)
 
-    def segments(self, begin: int, end: int) -> tuple[int, ...]:
-        return segments_touched(
-            *address_span(self.kept, begin, end), self.reduced, self.limits.segment_elements(self.source)
-        )
-
     @cached_property
     def count(self) -> int:
         """The elements of an output."""
@@ -406,14 +397,14 @@ class _Reduce(_FirstPass):
         return min(end, (begin // self.row + 1) * self.row) if in_parts else end
 
     def pieces(self, begin: int, end: int) -> Sequence[_Stretches]:
-        segments = self.segments(begin, end)
         size, stride = self.limits.segment_elements(self.source), self.reduced[0].stride
+        low, high = address_span(self.kept, begin, end)
+        segments = segments_touched(low, high, self.reduced, size)
         if len(segments) == 1 or len(self.reduced) > 1 or stride == 0:
             whole = len(segments) == 1
             return [_Stretches(segment, 0, self.count, self.stretch, whole) for segment in segments]
         # Along one dimension only some of the elements lie in a segment: those between the first that does for any
         # output and the last. Within these are those that do for all outputs.
-        low, high = address_span(self.kept, begin, end)
         pieces = []
         for segment in segments:
             first, last = segment * size, (segment + 1) * size - 1
@@ -626,15 +617,20 @@ class _Pool(_FirstPass):
         rows = self.desc.output_tensor.element_count // self.output_size[2]
         return max(1, min(self.output_size[1], rows * self.runs // (4 * self.limits.invocations)))
 
-    def segments(self, begin: int, end: int) -> tuple[int, ...]:
+    def segments(self, begin: int, end: int, offset: Sequence[int], size: Sequence[int]) -> tuple[int, ...]:
+        """The segments that hold elements of a part of the windows of outputs begin to end - 1."""
         strides = self.source.element_strides
         ranges = coordinate_ranges(self.desc.output_tensor.sizes, begin, end)
         low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
         high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
         for i, (first, last) in enumerate(((0, 0),) * (5 - self.source.rank) + ranges[2:]):
-            reach = (self.window_size[i] - 1) * self.dilation[i]
-            low += max(0, first * self.window_stride[i] - self.start_padding[i]) * self.stride[i]
-            high += min(self.size[i] - 1, last * self.window_stride[i] - self.start_padding[i] + reach) * self.stride[i]
+            origin, reach = offset[i] * self.dilation[i] - self.start_padding[i], (size[i] - 1) * self.dilation[i]
+            least = max(0, first * self.window_stride[i] + origin)
+            most = min(self.size[i] - 1, last * self.window_stride[i] + origin + reach)
+            if least > most:
+                return ()  # all of it is padding
+            low += least * self.stride[i]
+            high += most * self.stride[i]
         return segments_touched(low, high, (), self.limits.segment_elements(self.source))
 
     def iterations(self, size: Sequence[int]) -> int:
@@ -690,7 +686,7 @@ class _Pool(_FirstPass):
             (offset, tuple(map(min, self.window, (n - k for n, k in zip(self.window_size, offset, strict=True)))))
             for offset in itertools.product(*(range(0, size, step) for size, step in steps))
         ]
-        return [_Window(segment, *part) for segment in self.segments(begin, end) for part in parts]
+        return [_Window(segment, *part) for part in parts for segment in self.segments(begin, end, *part)]
 
     def dispatch(self, begin: int, end: int, piece: _Window, record: int | None) -> Dispatch:
         indices = len(self.desc.outputs) - 1  # without indices their binding holds the values, unused
@@ -758,6 +754,7 @@ class _Pool(_FirstPass):
             return self.first_kernel("pool_parts", record, segmented=True)
         if self.stride[2] != 1 or self.dilation[2] > 1 or self.window_size[2] < 2 * self.block:
             return self.first_kernel("pool", record)
+        # A part of a window that is all of it, as what comes before is padding, begins where the input does.
         steps = [self.window_stride[2], self.start_padding[2], self.planes.stride, *self.stride[:2]]
         return self.first_kernel("pool_blocks", record, aligned=all(step % self.block == 0 for step in steps))
 

@@ -227,6 +227,14 @@ def test_window_of_more_elements_than_loops_may_have(device, dtype, shape):
     assert indices.reshape(-1).tolist() == (planes.argmax(1) + np.arange(len(planes)) * planes.shape[1]).tolist()
 
 
+@pytest.mark.parametrize("start", [0, 4, 32, 64, 90])
+@pytest.mark.parametrize("end", [0, 3, 50, 90])
+def test_parts_of_windows_in_the_padding(limited, start, end):
+    for width, window, stride in itertools.product((8, 41, 64), (33, 64, 100, 130), (1, 4, 7)):
+        if max(start, end) < window <= width + start + end:
+            check(limited, pool_desc(FLOAT32, (1, 2, 2, width), (1, window), (1, stride), (0, start), (0, end)))
+
+
 def test_long_windows_that_overlap(device):
     x = np.random.default_rng(2).permutation(100_003).astype(np.float32).reshape(1, 1, 1, -1)
     values, indices = max_pooling(x, (1, 100_000), output_indices=True, device=device)
