@@ -361,13 +361,21 @@ class _Reduce(_FirstPass):
         """Outputs that a dispatch can compute."""
         splits = -(-self.count // self.stretch)
         items = self.limits.invocations // self.lanes * (self.limits.loop_iterations // self.iterations(self.stretch))
-        outputs = items // splits
-        return max(outputs, 1)
+        return max(min(items // splits, self.short_outputs), 1)
+
+    @property
+    def short_outputs(self) -> int:
+        """Outputs that a dispatch computes in a short time; where they have too many elements, these are cut."""
+        stride, together = self.reduced[0].stride, self.count
+        if len(self.reduced) == 1 and stride > 0:
+            together = min(together, self.limits.segment_elements(self.source) // stride + 1)
+        return max(self.limits.dispatch_elements // together, _GRANULE)
 
     @cached_property
     def stretch(self) -> int:
         """The elements that one invocation looks at: a part of an output's where invocations would be idle else."""
-        outputs = self.desc.output_tensor.element_count * self.lanes // (self.block if self.shader == "columns" else 1)
+        outputs = min(self.desc.output_tensor.element_count, self.short_outputs)
+        outputs = outputs * self.lanes // (self.block if self.shader == "columns" else 1)
         stretch = self.count
         if self.count > 2 * _LEAST_STRETCH:
             stretch = max(_LEAST_STRETCH, -(-self.count * outputs // self.limits.invocations))
@@ -400,21 +408,26 @@ class _Reduce(_FirstPass):
         size, stride = self.limits.segment_elements(self.source), self.reduced[0].stride
         low, high = address_span(self.kept, begin, end)
         segments = segments_touched(low, high, self.reduced, size)
+        most = max(self.limits.dispatch_elements // (end - begin) // self.stretch, 1) * self.stretch
+
+        def cut(segment: int, first: int, last: int, whole: bool) -> list[_Stretches]:
+            starts = range(first, last, most)
+            return [_Stretches(segment, at, min(at + most, last), self.stretch, whole) for at in starts]
+
         if len(segments) == 1 or len(self.reduced) > 1 or stride == 0:
-            whole = len(segments) == 1
-            return [_Stretches(segment, 0, self.count, self.stretch, whole) for segment in segments]
+            return [piece for segment in segments for piece in cut(segment, 0, self.count, len(segments) == 1)]
         # Along one dimension only some of the elements lie in a segment: those between the first that does for any
         # output and the last. Within these are those that do for all outputs.
-        pieces = []
+        pieces: list[_Stretches] = []
         for segment in segments:
             first, last = segment * size, (segment + 1) * size - 1
             some = max(0, -(-(first - high) // stride)), min(self.count, (last - low) // stride + 1)
             every = max(0, -(-(first - low) // stride)), min(self.count, (last - high) // stride + 1)
             if every[1] - every[0] < self.block:
                 every = some[1], some[1]
-            for a, b, whole in ((some[0], every[0], False), (*every, True), (every[1], some[1], False)):
-                if a < b:
-                    pieces.append(_Stretches(segment, a, b, self.stretch, whole))
+            pieces += cut(segment, some[0], every[0], False)
+            pieces += cut(segment, *every, True)
+            pieces += cut(segment, every[1], some[1], False)
         return pieces
 
     def kernel_of(self, begin: int, end: int, piece: _Stretches, record: int | None) -> Kernel:
@@ -656,16 +669,17 @@ class _Pool(_FirstPass):
     @cached_property
     def most_outputs(self) -> int:
         """Outputs that a dispatch can compute."""
+        short = self.limits.dispatch_elements // math.prod(self.window)
         if self.small:
             row_iterations = 2 + self.window_size[0]
             iterations = 2 * (2 + self.rows * row_iterations + self.strip * (1 + self.fresh * row_iterations))
             items = self.limits.invocations * (self.limits.loop_iterations // iterations)
-            rows = items // self.runs * self.strip
+            rows = min(items // self.runs * self.strip, short // self.output_size[2])
             # The last strip of a slab may be shorter.
-            slabs = items // (self.runs * -(-self.output_size[1] // self.strip))
+            slabs = min(items // (self.runs * -(-self.output_size[1] // self.strip)), short // self.slab)
             return slabs * self.slab if slabs else max(rows, 1) * self.output_size[2]
         words = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.window))
-        return max(words * 32 // self.source.data_type.bits // _GRANULE, 1) * _GRANULE
+        return max(min(words * 32 // self.source.data_type.bits, short) // _GRANULE, 1) * _GRANULE
 
     @property
     def unit(self) -> int:

@@ -29,6 +29,8 @@ class Limits:
     loop_iterations: int = 60_000
     """Iterations of an invocation, all its loops together. Mesa's llvmpipe ends every loop of an invocation, without
     a word, once it has counted 65,535 (seen with Mesa 22.3)."""
+    dispatch_elements: int = 1 << 24
+    """Elements that a dispatch looks at, about: so many that it is over in 200 ms on a slow device of its kind."""
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
     bundle: int = 8

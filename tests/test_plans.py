@@ -3,6 +3,7 @@
 import collections
 import copy
 import dataclasses
+import math
 import time
 
 import pytest
@@ -18,6 +19,7 @@ LIMITS = {
     "cpu": Limits(segment_bytes=128 * MIB, group_size=64, group_count=64),
     "gpu": Limits(segment_bytes=4096 * MIB - 256, group_size=64, group_count=4096, cooperating=True),
     "lowered": LOWERED,
+    "short": Limits(segment_bytes=128 * MIB, group_size=64, group_count=8, dispatch_elements=2000),
     "odd": Limits(segment_bytes=768, group_size=7, group_count=5, records_bytes=1000, loop_iterations=300),
 }
 # As large as tensors may be, in every way.
@@ -58,6 +60,25 @@ def check_limits(plan: Plan, limits: Limits) -> None:
             assert binding.base in vars(dispatch.push)
 
 
+def check_work(plan: Plan, limits: Limits) -> None:
+    """No dispatch looks at many more elements than a dispatch should, for a range of 64 outputs at least."""
+    for dispatch in plan.dispatches:
+        push, least = dispatch.push, 64
+        if hasattr(push, "reduced_end"):
+            each = push.reduced_end - push.reduced_begin
+            least = min(64, push.output_count)  # the elements of so many outputs are cut, too
+            assert each * least <= limits.dispatch_elements or each <= push.stretch
+        elif hasattr(push, "strip"):
+            constants = dispatch.kernel.constants
+            each = constants.window_depth * constants.window_height * constants.window_width
+            least = push.output_size[2]
+        elif hasattr(push, "window_size"):
+            each = math.prod(push.window_size)
+        else:
+            each = push.part_count
+        assert push.output_count <= max(least, 2 * limits.dispatch_elements // each)
+
+
 def check_records(plan: Plan, limits: Limits) -> None:
     """Records of several outputs keep to their limit; those of one output may need more."""
     records = [d for d in plan.dispatches if any(binding.role is Role.RECORDS for binding in d.bindings)]
@@ -91,6 +112,7 @@ def test_plan_keeps_to_the_limits_and_covers_every_output_once(case):
     for limits in LIMITS.values():
         plan = lower(case.desc, limits)
         check_limits(plan, limits)
+        check_work(plan, limits)
         check_records(plan, limits)
         check_coverage(plan)
 
@@ -103,6 +125,7 @@ def test_plans_of_the_largest_tensors_are_short_and_made_at_once(desc, limits):
     assert time.perf_counter() - begin < 5
     assert len(plan.dispatches) < 2000
     check_limits(plan, limits)
+    check_work(plan, limits)
     check_records(plan, limits)
     check_coverage(plan)
 

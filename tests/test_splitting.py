@@ -125,6 +125,7 @@ OTHER_LIMITS = {
     "one-group": Limits(segment_bytes=1 << 20, group_size=1, group_count=1, records_bytes=1024, loop_iterations=500),
     "odd-groups": Limits(segment_bytes=1 << 16, group_size=7, group_count=5, records_bytes=1 << 10, bundle=14),
     "short-loops": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, loop_iterations=100),
+    "short-dispatches": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, dispatch_elements=1000),
     "few-records": Limits(segment_bytes=2048, group_size=64, group_count=64, records_bytes=64),
 }
 

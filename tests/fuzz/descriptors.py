@@ -242,6 +242,8 @@ def limits(choices: Choices) -> Limits:
         records_bytes=choices.of((1 << 20, 512, 64)),
         # Parts of windows in many segments are too many dispatches.
         loop_iterations=choices.of((60_000, 200, 100) if segment_bytes > 2048 else (60_000, 1000)),
+        dispatch_elements=choices.of((1 << 24, 1000)),
+        bundle=choices.of((8, 4, 1024)),
         unrolls=choices.chance(2),
         cooperating=choices.chance(2),
     )
