@@ -40,8 +40,8 @@ _OWN_STEP = RELAY_BYTES
 # 1300 on SwiftShader. ARGMAX of (4096, 1024) and pooling are as fast with 8 groups as with 64.
 _CPU_GROUPS_PER_CORE = 4
 _GPU_GROUPS = 4096
-# Elements of a dispatch, so that it ends in 200 ms: a watchdog resets a GPU that is busy with one for seconds. SwiftShader
-# needs up to 10 ns for an element with two cores; 0.1 ns is the memory of a small GPU.
+# Elements of a dispatch, so that it ends in 200 ms: a watchdog resets a GPU that is busy with one for seconds. With two
+# cores SwiftShader needs up to 10 ns for an element; 0.1 ns is the memory of a small GPU.
 _CPU_ELEMENTS, _GPU_ELEMENTS = 1 << 24, 1 << 30
 # Compiled operators that a device remembers.
 _OPERATORS = 256

@@ -110,6 +110,16 @@ class _FirstPass(ABC):
         """The dispatch of a piece that writes its records from number `record` on; None: the outputs themselves."""
 
     @property
+    @abstractmethod
+    def most_outputs(self) -> int:
+        """Outputs that a dispatch can compute in place."""
+
+    @property
+    def most_recorded(self) -> int:
+        """Outputs that a dispatch can write records of."""
+        return self.most_outputs
+
+    @property
     def unit(self) -> int:
         """Ranges of outputs begin at multiples of this where they can."""
         return _GRANULE
@@ -196,12 +206,17 @@ def _ranges(first_pass: _FirstPass) -> Iterator[tuple[int, int, bool]]:
             ends = range(begin + unit, here + unit, unit)
             fits = bisect_left(ends, 2, key=lambda e: _records(first_pass.pieces(begin, min(e, here))))
             end = min(begin + fits * unit, here)
+            if unit < end - begin and end < count:
+                end -= end % unit
         if end > begin:
             yield begin, end, True
         else:
             output_bytes = 4 * first_pass.record_words * _records(first_pass.pieces(begin, last))
             capacity = max(1, min(limits.records_bytes, limits.segment_bytes) // output_bytes)
-            if capacity > unit:
+            capacity = min(capacity, first_pass.most_recorded)
+            if packed and begin % unit != 0:
+                capacity = min(capacity, unit - begin % unit)
+            elif capacity > unit:
                 capacity -= (begin + capacity) % unit
             if packed and begin % unit == 0 and begin + unit < last:
                 after = first_pass.pieces(begin + unit, min(begin + 2 * unit, last))
@@ -358,7 +373,6 @@ class _Reduce(_FirstPass):
 
     @cached_property
     def most_outputs(self) -> int:
-        """Outputs that a dispatch can compute."""
         splits = -(-self.count // self.stretch)
         items = self.limits.invocations // self.lanes * (self.limits.loop_iterations // self.iterations(self.stretch))
         return max(min(items // splits, self.short_outputs), 1)
@@ -581,7 +595,6 @@ class _Pool(_FirstPass):
     def small(self) -> bool:
         """Whether windows.comp can compute the outputs."""
         per_word = 32 // self.source.data_type.bits or 1
-        tensors = (self.source, *self.desc.outputs)
         return (
             self.limits.unrolls
             and max(self.window_size) <= _SMALL_WINDOW
@@ -589,8 +602,8 @@ class _Pool(_FirstPass):
             and self.span <= 4 * self.run
             and (self.stride[2] == 1 or self.size[2] == 1)
             and self.output_size[2] % per_word == 0
+            and self.output_size[2] <= self.most_recorded
             and all(tensor.is_packed for tensor in self.desc.outputs)
-            and all(len(self.limits.segments(tensor)) == 1 for tensor in tensors)
             and self.source.size_in_bytes * 8 // self.source.data_type.bits < 1 << 31
         )
 
@@ -668,31 +681,39 @@ class _Pool(_FirstPass):
 
     @cached_property
     def most_outputs(self) -> int:
-        """Outputs that a dispatch can compute."""
-        short = self.limits.dispatch_elements // math.prod(self.window)
-        if self.small:
-            row_iterations = 2 + self.window_size[0]
-            iterations = 2 * (2 + self.rows * row_iterations + self.strip * (1 + self.fresh * row_iterations))
-            items = self.limits.invocations * (self.limits.loop_iterations // iterations)
-            rows = min(items // self.runs * self.strip, short // self.output_size[2])
-            # The last strip of a slab may be shorter.
-            slabs = min(items // (self.runs * -(-self.output_size[1] // self.strip)), short // self.slab)
-            return slabs * self.slab if slabs else max(rows, 1) * self.output_size[2]
+        if not self.small:
+            return self.most_recorded
+        row_iterations = 2 + self.window_size[0]
+        iterations = 2 * (2 + self.rows * row_iterations + self.strip * (1 + self.fresh * row_iterations))
+        items = self.limits.invocations * (self.limits.loop_iterations // iterations)
+        rows = min(items // self.runs * self.strip, self.short_outputs // self.output_size[2])
+        # The last strip of a slab may be shorter.
+        slabs = min(items // (self.runs * -(-self.output_size[1] // self.strip)), self.short_outputs // self.slab)
+        return slabs * self.slab if slabs else max(rows, 1) * self.output_size[2]
+
+    @cached_property
+    def most_recorded(self) -> int:
         words = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.window))
-        return max(min(words * 32 // self.source.data_type.bits, short) // _GRANULE, 1) * _GRANULE
+        return max(min(words * 32 // self.source.data_type.bits, self.short_outputs) // _GRANULE, 1) * _GRANULE
+
+    @property
+    def short_outputs(self) -> int:
+        """Outputs that a dispatch computes in a short time."""
+        return self.limits.dispatch_elements // math.prod(self.window)
 
     @property
     def unit(self) -> int:
-        # windows.comp takes whole slabs, or whole rows of one.
+        # windows.comp takes whole slabs, or whole rows of one; what lies around the end of a segment takes pool.comp.
         if self.small:
-            return self.slab if self.slab <= self.most_outputs else self.output_size[2]
+            return self.slab if self.slab <= min(self.most_outputs, self.most_recorded) else self.output_size[2]
         return _GRANULE
 
     def furthest(self, begin: int) -> int:
         together = self.planes.size * math.prod(self.output_size)
         if self.small and self.unit < self.slab:
             together = self.slab
-        return min(begin + self.most_outputs, (begin // together + 1) * together)
+        most = self.most_recorded if begin % self.unit else self.most_outputs
+        return min(begin + most, (begin // together + 1) * together)
 
     def pieces(self, begin: int, end: int) -> Sequence[_Window]:
         steps = zip(self.window_size, self.window, strict=True)
@@ -723,7 +744,7 @@ class _Pool(_FirstPass):
             self.target_binding(begin, indices, "indices_base", record),
             self.target_binding(begin, 0, "values_base", record),
         )
-        if self.small:
+        if self.small and record is None and begin % self.unit == end % self.unit == 0:
             windows_push = _WindowsPush(
                 **push,
                 stride=self.stride[:2],
