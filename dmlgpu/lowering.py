@@ -591,6 +591,11 @@ class _Pool(_FirstPass):
         together = merged(dims)
         return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
 
+    @property
+    def row_steps(self) -> tuple[int, ...]:
+        """What leads from one row of the input to another: planes, batch entries, depths, heights."""
+        return (self.planes.stride, self.source.element_strides[0], *self.stride[:2])
+
     @cached_property
     def small(self) -> bool:
         """Whether windows.comp can compute the outputs."""
@@ -766,7 +771,7 @@ class _Pool(_FirstPass):
         return Dispatch(self.pool_kernel(record), pool_push, bindings)
 
     def windows_kernel(self) -> Kernel:
-        steps = [self.run * self.window_stride[2], self.planes.stride, *self.stride[:2]]
+        steps = [self.run * self.window_stride[2], *self.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
         return self.first_kernel(
             "windows",
@@ -790,7 +795,7 @@ class _Pool(_FirstPass):
         if self.stride[2] != 1 or self.dilation[2] > 1 or self.window_size[2] < 2 * self.block:
             return self.first_kernel("pool", record)
         # A part of a window that is all of it, as what comes before is padding, begins where the input does.
-        steps = [self.window_stride[2], self.start_padding[2], self.planes.stride, *self.stride[:2]]
+        steps = [self.window_stride[2], self.start_padding[2], *self.row_steps]
         return self.first_kernel("pool_blocks", record, aligned=all(step % self.block == 0 for step in steps))
 
 

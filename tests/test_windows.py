@@ -104,3 +104,14 @@ def test_small_windows(unrolling, case):
     operator = unrolling.compile(case.desc)
     assert operator.plan.dispatches[0].kernel.module.startswith("pool" if shared else "windows")
     verify(case.desc, *case.inputs(), device=unrolling)
+
+
+@pytest.mark.parametrize("data_type", [UINT8, INT16, FLOAT32, UINT64], ids=lambda t: t.name)
+@pytest.mark.parametrize(("size", "window"), [(16, 4), (40, 32)], ids=["small", "long"])
+@pytest.mark.parametrize("pad", [1, 3])
+def test_batch_entries_at_any_stride(unrolling, data_type, size, window, pad):
+    # Rows begin with a block of 16 bytes in the first batch entry, and elsewhere in the next.
+    plane = 2 * size * size
+    strides = plane + pad, size * size, size, 1
+    desc = pool_desc(data_type, (3, 2, size, size), (1, window), (1, 4), input_strides=strides)
+    verify(desc, images(data_type, (3, 2, size, size)), device=unrolling)
