@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measure import Timing
 
@@ -19,6 +20,8 @@ COPY = "copy"
 OTHERS = (COPY, "usual", "numpy", "torch", "onnxruntime")
 
 _FORMAT = "dmlgpu benchmarks 1"
+# A run of all cases has less than 1 MiB.
+_MOST_BYTES = 64 << 20
 
 
 class BenchmarkError(Exception):
@@ -93,14 +96,24 @@ def load(path: str) -> Run:
         BenchmarkError: it is something else.
         OSError: it cannot be read.
     """
+    with open(path, "rb") as file:
+        text = file.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise BenchmarkError(f"{path} has more than {_MOST_BYTES} bytes")
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise BenchmarkError(f"{path} is no JSON file: {error}") from None
+    foreign = BenchmarkError(f"{path} was not written by `python -m benchmarks --json`")
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise BenchmarkError(f"{path} was not written by `python -m benchmarks --json`")
-    results = []
-    for fields in content["results"]:
-        timings = {name: Timing(tuple(timing["samples"])) for name, timing in fields.pop("timings").items()}
-        results.append(Result(**fields, timings=timings))
-    return Run(content["header"], content["scale"], tuple(results))
+        raise foreign
+    try:
+        results = [_result(**fields) for fields in content["results"]]
+        return Run(dict(content["header"]), bool(content["scale"]), tuple(results))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise foreign from error
+
+
+def _result(*, timings: dict[str, Any], **fields: Any) -> Result:
+    """A result, by the fields of its JSON."""
+    return Result(**fields, timings={name: Timing(tuple(map(float, t["samples"]))) for name, t in timings.items()})

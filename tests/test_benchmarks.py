@@ -448,6 +448,38 @@ def test_errors_say_what_is_wrong(run, tmp_path, argv, message):
     assert message.format(**files) in errors
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"header": {}, "scale": False},
+        {"header": {}, "scale": False, "results": [1]},
+        {"header": {}, "scale": False, "results": [{}]},
+        {"header": [1], "scale": False, "results": []},
+        {"header": {}, "scale": False, "results": [{"case": "a", "timings": {"kernel": {"samples": ["x"]}}}]},
+    ],
+    ids=str,
+)
+def test_a_file_with_other_content_is_named(run, tmp_path, content):
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({"format": "dmlgpu benchmarks 1"} | content))
+    code, _, errors = run("show", str(file))
+    assert (code, errors) == (2, f"benchmarks: {file} was not written by `python -m benchmarks --json`\n")
+
+
+def test_a_file_nested_too_deep_is_named(run, tmp_path):
+    file = tmp_path / "deep.json"
+    file.write_text("[" * 100_000)
+    assert run("show", str(file))[2].startswith(f"benchmarks: {file} is no JSON file: ")
+
+
+def test_a_file_too_large_to_read_is_named(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.results._MOST_BYTES", 100)
+    file = tmp_path / "large.json"
+    file.write_text("1" * 101)
+    assert run("show", str(file))[2] == f"benchmarks: {file} has more than 100 bytes\n"
+
+
 def test_calls_that_are_verified_are_not_measured(run, monkeypatch):
     monkeypatch.setenv("DMLGPU_VERIFY", "1")
     assert run()[2] == "benchmarks: DMLGPU_VERIFY is set: every call would be timed together with the oracle's\n"
