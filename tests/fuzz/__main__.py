@@ -28,7 +28,7 @@ from tests.fuzz.descriptors import KINDS, Choices
 from tests.test_layouts import check_all_bytes
 
 # Cases of a round. It has one device, one kind of operator and one type, which take few pipelines: these take the time.
-VALID, INVALID = 600, 600
+VALID, INVALID = 2000, 2000
 # A case with more is passed over, and not counted: low limits can ask for thousands.
 MOST_DISPATCHES = 200
 # Seconds that a failure is made simpler for.

@@ -21,12 +21,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dmlgpu import DeviceError, DeviceInfo, cli, demo, doctor, manifests, spirv
+from dmlgpu import DeviceError, cli, demo, doctor, manifests, spirv
 from dmlgpu.doctor import OK, Finding
 from dmlgpu.drivers import choose
+from tests.test_selection import info
 
 DEVICES = tuple(
-    DeviceInfo(index, name, "cpu", "driver 1", "1.3.0", 1 << 30, 1 << 30, 4096, 256, 65535, (1 << 31,), 0, 0, True)
+    info(index, name)
     for index, name in ((0, "llvmpipe (LLVM 15.0.6, 256 bits)"), (2, "Straße \u0130"), (3, "llvmpipe"))
 )
 
