@@ -232,6 +232,7 @@ def test_results_with_the_least_that_vulkan_promises(driver, kind):
 # Long work
 
 
+@pytest.mark.parts_of_buffers
 def test_submissions_are_cut_by_the_measured_pace(driver, monkeypatch):
     lengths: list[int] = []
     learn = Kompute._learn
