@@ -20,6 +20,15 @@ class _Enum(enum.IntEnum):
     def __repr__(self) -> str:
         return str(self)
 
+    @classmethod
+    def member(cls, value: Any) -> Any:
+        """The member that equals a value; None if none does. What has no hash, as arrays, is not even compared."""
+        try:
+            hash(value)
+            return cls(value)
+        except (TypeError, ValueError):
+            return None
+
 
 class DataType(_Enum):
     """DML_TENSOR_DATA_TYPE."""

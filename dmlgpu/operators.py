@@ -91,11 +91,11 @@ class OperatorDesc:
 
     def _check_enum(self, field: str, enum: type[Any]) -> None:
         value = getattr(self, field)
-        try:
-            self._set(field, enum(value))
-        except ValueError:
-            allowed = ", ".join(str(member) for member in enum)
-            raise self._error(field, f"{shown(value)} is not allowed; allowed are {allowed}") from None
+        member = enum.member(value)
+        if member is None:
+            allowed = ", ".join(str(each) for each in enum)
+            raise self._error(field, f"{shown(value)} is not allowed; allowed are {allowed}")
+        self._set(field, member)
 
     def _check_tensor(self, field: str) -> TensorDesc:
         """The tensor of a field, of a supported type; outputs must not overlap themselves."""

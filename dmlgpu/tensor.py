@@ -80,10 +80,7 @@ class TensorDesc:
     total_tensor_size_in_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        try:
-            data_type = DataType(self.data_type)
-        except ValueError:
-            data_type = DataType.UNKNOWN
+        data_type = DataType.member(self.data_type) or DataType.UNKNOWN
         if data_type is DataType.UNKNOWN:
             allowed = ", ".join(member.name for member in DataType if member.bits)
             raise DescriptorError(

@@ -54,6 +54,10 @@ TENSOR = [
     ),
     (lambda: TensorDesc(14, (1,)), f"TensorDesc.data_type: 14 is not allowed; allowed are {TYPES}"),
     (lambda: TensorDesc("FLOAT32", (1,)), f"TensorDesc.data_type: 'FLOAT32' is not allowed; allowed are {TYPES}"),
+    (
+        lambda: TensorDesc(np.zeros(0), (1,)),
+        f"TensorDesc.data_type: array([], dtype=float64) is not allowed; allowed are {TYPES}",
+    ),
     (lambda: TensorDesc(None, (1,)), f"TensorDesc.data_type: None is not allowed; allowed are {TYPES}"),
     (lambda: TensorDesc(FLOAT32, 5), "TensorDesc.sizes: 5 is not a sequence of integers"),
     (lambda: TensorDesc(FLOAT32, "12"), "TensorDesc.sizes: '12' is not a sequence of integers"),
