@@ -1,4 +1,7 @@
-// Elements in blocks of 16 bytes, the widest load there is.
+// The input, in words and in blocks of 16 bytes, the widest load there is.
+
+layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
+layout(set = 0, binding = 0) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
 
 const uint BLOCK = 128 / BITS;  // elements of a block
 

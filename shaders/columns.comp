@@ -5,12 +5,7 @@
 // block of them at least. One invocation owns the outputs of a block of columns, or a stretch of their elements. A last,
 // partial block is read as a full one that ends with it; its first columns belong to the invocation before.
 
-#include "constants.glsl"
-#include "items.glsl"
-#include "values.glsl"
-#include "best.glsl"
 #include "reduction.glsl"
-#include "blocks.glsl"
 
 #if BITS < 32
 
@@ -50,8 +45,8 @@ void main()
     // Whole rows of outputs, or a part of one.
     uint width = min(row_size, output_count);
     uint blocks = (width - 1) / BLOCK + 1;
-    uint block_count = blocks * (output_count / width), items = block_count * stretch_count;
-    Items mine = items_of(items);
+    uint block_count = blocks * (output_count / width);
+    Items mine = items_of(block_count * stretch_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint stretch = RECORDS ? item / block_count : 0;
         uint number = item - stretch * block_count, row = number / blocks;

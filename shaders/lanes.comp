@@ -4,11 +4,7 @@
 // ARGMAX and ARGMIN as rows.comp, for GPUs: LANES invocations own an output, or a stretch of its elements, together.
 // Neighbouring lanes read neighbouring blocks; their bests are then combined through shared memory, two by two.
 
-#include "constants.glsl"
-#include "values.glsl"
-#include "best.glsl"
 #include "reduction.glsl"
-#include "blocks.glsl"
 #include "row.glsl"
 
 shared Bits keys[GROUP_SIZE];

@@ -4,22 +4,13 @@
 // MAX_POOLING over any input layout, windows of any size.
 // One invocation owns the outputs of a word. For each it reads the elements of the window that lie in the input, in
 // row-major order, and writes value and index, or a record for combine.comp.
-// Three spatial dimensions (depth, height, width); a 4-D tensor has depth 1.
 
 // With BLOCKS, the elements of a window's row follow each other and are read in blocks.
 
-#define POOLING
-#include "constants.glsl"
-#include "items.glsl"
-#include "values.glsl"
-#include "best.glsl"
+#include "pooling.glsl"
 
-layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
-layout(set = 0, binding = 0) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };  // or records
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
-
-#include "blocks.glsl"
 
 layout(push_constant) uniform Push {
     uint plane_stride;      // of the input's (batch, channel) planes; strides in elements
@@ -39,8 +30,6 @@ layout(push_constant) uniform Push {
     uint indices_base;      // what to add to an output's number: in indices, or for records in words
     uint values_base;       // in elements
 } push;
-
-uvec3 all_of(uint dimensions[3]) { return uvec3(dimensions[0], dimensions[1], dimensions[2]); }
 
 void main()
 {

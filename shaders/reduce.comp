@@ -4,10 +4,6 @@
 // One invocation owns one output: it reads the output's reduced elements, or a stretch of them, in order of their index
 // and writes an index, or a record for combine.comp.
 
-#include "constants.glsl"
-#include "items.glsl"
-#include "values.glsl"
-#include "best.glsl"
 #include "reduction.glsl"
 
 void look(inout Best best, uint address, uint index)
@@ -43,8 +39,7 @@ void main()
     read_push();
     uint rank = kept_rank + push.reduced_rank, run = push.size[rank - 1], step = push.stride[rank - 1];
     uint outermost_stride = push.stride[kept_rank];
-    uint items = output_count * stretch_count;
-    Items mine = items_of(items);
+    Items mine = items_of(output_count * stretch_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint stretch = RECORDS ? item / output_count : 0;
         uint i = item - stretch * output_count;

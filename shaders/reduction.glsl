@@ -1,7 +1,11 @@
 // What the kernels of ARGMAX and ARGMIN share: bindings, push constants, and which output an invocation works on.
 
-layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
-layout(set = 0, binding = 0) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
+#include "constants.glsl"
+#include "items.glsl"
+#include "values.glsl"
+#include "best.glsl"
+#include "blocks.glsl"
+
 layout(set = 0, binding = 1) writeonly buffer Target { uint target[]; };
 
 layout(push_constant) uniform Push {

@@ -6,12 +6,7 @@
 // winner's place in it. What stands in a last, partial block is read as a full block that ends with it: to look at an
 // element twice changes nothing.
 
-#include "constants.glsl"
-#include "items.glsl"
-#include "values.glsl"
-#include "best.glsl"
 #include "reduction.glsl"
-#include "blocks.glsl"
 #include "row.glsl"
 
 #if BITS == 64
@@ -109,8 +104,7 @@ Best reduce(uint address, uint begin, uint end)
 void main()
 {
     read_push();
-    uint items = output_count * stretch_count;
-    Items mine = items_of(items);
+    Items mine = items_of(output_count * stretch_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint stretch = RECORDS ? item / output_count : 0;
         uint i = item - stretch * output_count;

@@ -5,15 +5,9 @@
 // One invocation owns RUN neighbouring outputs of a row and goes down a strip of rows. Of every input row it loads the
 // blocks of 16 bytes that the run's windows touch, once, and keeps the best of each window's part of the row in a ring.
 // An output is the best of the ring's rows; the output below takes over those that both windows hold.
-// Three spatial dimensions (depth, height, width); a 4-D tensor has depth 1.
 
-#define POOLING
-#include "constants.glsl"
-#include "items.glsl"
-#include "values.glsl"
-#include "best.glsl"
+#include "pooling.glsl"
 
-layout(set = 0, binding = 0) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 1) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
 layout(set = 0, binding = 2) writeonly buffer Values { uint values[]; };
@@ -37,7 +31,6 @@ layout(push_constant) uniform Push {
     uint values_base;       // in elements
 } push;
 
-const uint BLOCK = 128 / BITS;  // elements of a block
 const uint RUN = max(4, BLOCK);
 const uint SPAN = (RUN - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;  // what a run touches of a row
 // The blocks that hold a span: it begins PHASE elements into the first one, or anywhere in it.
@@ -88,18 +81,7 @@ void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
 }
 
 // Element c of a span.
-Bits element_at(uvec4 blocks[BLOCKS_AND_ONE], uint c)
-{
-#if BITS == 64
-    return c % 2 == 0 ? blocks[c / 2].xy : blocks[c / 2].zw;
-#elif BITS == 32
-    return blocks[c / BLOCK][c % BLOCK];
-#else
-    return blocks[c / BLOCK][c % BLOCK / ELEMENTS_PER_WORD] >> (c % ELEMENTS_PER_WORD * BITS) & MASK;
-#endif
-}
-
-uvec3 all_of(uint dimensions[3]) { return uvec3(dimensions[0], dimensions[1], dimensions[2]); }
+Bits element_at(uvec4 blocks[BLOCKS_AND_ONE], uint c) { return element_of(blocks[c / BLOCK], c % BLOCK); }
 
 void main()
 {
@@ -115,8 +97,7 @@ void main()
     uint runs = (output_size.z - 1) / RUN + 1;
     uint height = min(output_size.y, row_count);
     uint strips = (height - 1) / strip + 1;
-    uint items = row_count / height * strips * runs;
-    Items mine = items_of(items);
+    Items mine = items_of(row_count / height * strips * runs);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint above = item / runs, column = (item - above * runs) * RUN;
         uint above_it = above / strips, row = above_it * height + (above - above_it * strips) * strip;
