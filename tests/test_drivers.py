@@ -10,8 +10,8 @@ import pytest
 
 from dmlgpu import manifests
 from tests.conftest import DRIVERS
+from tests.processes import ROOT, output_of
 
-ROOT = Path(__file__).parents[1]
 INSTALL = "Debian: mesa-vulkan-drivers"
 
 
@@ -37,14 +37,6 @@ def naming(library) -> dict[str, object]:
     return {"file_format_version": "1.0.0", "ICD": {"library_path": str(library), "api_version": "1.3.0"}}
 
 
-def run(program: str, environment, *arguments) -> str:
-    """What a program prints, in a process of its own with these variables; it must end well."""
-    command = [sys.executable, "-c", program, *arguments]
-    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    return finished.stdout
-
-
 # Every way to a device, then what works without one.
 EVERYTHING = """
 import numpy as np, dmlgpu
@@ -66,7 +58,7 @@ except DescriptorError as error:
 
 def errors(environment) -> str:
     """The one message that every way to a device ends in."""
-    *found, oracle, descriptor = run(EVERYTHING, environment).splitlines()
+    *found, oracle, descriptor = output_of(EVERYTHING, environment=environment).splitlines()
     assert oracle == "[[1]] (0, 1)"
     assert descriptor == "ArgmaxOperatorDesc.axes[0]: 2 is out of range; allowed are 0 to 1"
     assert len(found) == 5
@@ -180,7 +172,7 @@ def test_a_driver_that_fails_to_load_leaves_the_others(environment, manifest, dr
     environment["VK_DRIVER_FILES"] = os.pathsep.join(
         [str(manifest(naming("/nowhere/libdriver.so"))), "/nowhere", str(DRIVERS[driver])]
     )
-    assert run("import dmlgpu; print(dmlgpu.argmax([3, 5, 4]).tolist())", environment) == "[1]\n"
+    assert output_of("import dmlgpu; print(dmlgpu.argmax([3, 5, 4]).tolist())", environment=environment) == "[1]\n"
 
 
 @pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
@@ -198,7 +190,7 @@ def test_validation_layer_of_the_user(environment, driver):
     assert not any(layer.missing for layer in layers_of(environment))
     # The layer may print what it has to say on stdout.
     program = "import dmlgpu; print(dmlgpu.argmax([3, 5, 4]).tolist(), dmlgpu.max_pooling([[[[1, 2]]]], (1, 2)).shape)"
-    assert run(program, environment).splitlines()[-1] == "[1] (1, 1, 1, 1)"
+    assert output_of(program, environment=environment).splitlines()[-1] == "[1] (1, 1, 1, 1)"
 
 
 def layers_of(environment) -> tuple[manifests.Layer, ...]:

@@ -4,9 +4,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +15,9 @@ from dmlgpu.lowering import lower
 from dmlgpu.selfcheck import checks
 from tests.cases import CASES, FLOAT32, UINT8, arg_desc
 from tests.conftest import opened_as
+from tests.processes import ROOT, output_of
 from tests.test_plans import check_limits
 
-ROOT = Path(__file__).parents[1]
 # How long threads compute in test_threads; the suite takes a few seconds.
 THREAD_SECONDS = float(os.environ.get("DMLGPU_TEST_THREAD_SECONDS", "3"))
 
@@ -57,10 +54,8 @@ RESULT = "[[2], [2], [1]]"
 def run(program: str, driver, timeout: float = 60) -> list[str]:
     """The lines that a program prints in a process of its own; it must end well, and say nothing on stderr."""
     # Python 3.12 warns of forks of processes with threads.
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, str(driver.index)]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    return finished.stdout.splitlines()
+    options = ("-W", "ignore::DeprecationWarning")
+    return output_of(program, str(driver.index), options=options, timeout=timeout).splitlines()
 
 
 def test_a_program_that_fails_is_seen(driver):

@@ -1,10 +1,7 @@
 """What calls have in common: buffers, pipelines, recordings, and in a batch submissions."""
 
-import subprocess
-import sys
 import threading
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,8 +22,8 @@ from dmlgpu.kompute import Kompute, Pipeline, Step, _submissions
 from dmlgpu.plan import Constants, Kernel, NumberKind
 from tests.cases import FLOAT32, UINT8, UINT32, arg_desc, pool_desc
 from tests.conftest import opened_as
+from tests.processes import output_of
 
-ROOT = Path(__file__).parents[1]
 X = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
 ROWS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])
 COLUMNS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [0])
@@ -218,10 +215,7 @@ print((resident() - before) / 2**20)
 
 
 def test_resident_memory_of_a_compiled_operator_is_that_of_its_tensors(driver):
-    command = [sys.executable, "-c", RESIDENT, str(driver.index)]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert 16 <= float(finished.stdout) <= 17.02
+    assert 16 <= float(output_of(RESIDENT, str(driver.index))) <= 17.02
 
 
 # What is kept

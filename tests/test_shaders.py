@@ -4,7 +4,6 @@ import re
 import shutil
 import struct
 import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from dmlgpu.lowering import lower
 from dmlgpu.plan import Constants, NumberKind
 from tests.cases import CASES
 from tests.conftest import LOWERED
+from tests.processes import ROOT, output_of
 from tests.test_plans import LIMITS
 
-ROOT = Path(__file__).parents[1]
 SOURCES = {path.name: path.read_text() for path in (ROOT / "shaders").iterdir()}
 
 
@@ -224,10 +223,8 @@ def test_damage_is_a_device_error_of_the_first_call(installed, driver, environme
     for file in installed.glob("*.spv"):
         file.write_bytes(flip(file.read_bytes(), 99))
     environment["DMLGPU_DEVICE"] = str(driver.index)
-    command = [sys.executable, "-c", DAMAGED, str(installed)]
-    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert re.fullmatch(rf"shader {installed}/\w+_32\.spv is damaged: .*; reinstall dmlgpu\n", finished.stdout)
+    printed = output_of(DAMAGED, str(installed), environment=environment)
+    assert re.fullmatch(rf"shader {installed}/\w+_32\.spv is damaged: .*; reinstall dmlgpu\n", printed)
 
 
 def test_wheels_have_the_modules_and_their_checksums(tmp_path):
