@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dmlgpu.files import read_at_most
+
 # Manifests have about 1 KiB.
 _MOST_BYTES = 1 << 20
 _ENTRY_POINTS = ("vk_icdGetInstanceProcAddr", "vkGetInstanceProcAddr")
@@ -117,7 +119,7 @@ def layer_objects(content: bytes) -> list[dict[str, Any]]:
 
 def _driver(path: Path) -> DriverManifest:
     try:
-        library = driver_library(_read(path))
+        library = driver_library(read_at_most(path, _MOST_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return DriverManifest(path, True, f"{path} does not exist")
     except OSError as error:
@@ -138,7 +140,7 @@ def _driver(path: Path) -> DriverManifest:
 def _layers(folder: str, instead: tuple[str, ...], added: str) -> Iterator[tuple[Path, dict[str, Any]]]:
     for path in _files(folder, instead, added):
         try:
-            objects = layer_objects(_read(path))
+            objects = layer_objects(read_at_most(path, _MOST_BYTES))
         except (OSError, ValueError):
             continue
         yield from ((path, layer) for layer in objects)
@@ -198,11 +200,3 @@ def _folders() -> list[Path]:
         *(["/opt/homebrew/share"] if sys.platform == "darwin" else []),
     ]
     return list(dict.fromkeys(Path(root) / "vulkan" for root in roots if root))
-
-
-def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"more than {_MOST_BYTES} bytes")
-    return content

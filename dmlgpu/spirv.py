@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from dmlgpu.errors import DeviceError
+from dmlgpu.files import read_at_most
 
 # Ten times the largest module: what is longer is none of the build's.
 _MOST_BYTES = 1 << 20
@@ -62,10 +63,8 @@ def parse_checksums(content: bytes, name: str) -> dict[str, str]:
 
 def _read(file: Path) -> bytes:
     try:
-        with file.open("rb") as opened:
-            content = opened.read(_MOST_BYTES + 1)
+        return read_at_most(file, _MOST_BYTES)
     except OSError as error:
         raise DeviceError(f"shader {file} cannot be read ({error}); reinstall dmlgpu") from None
-    if len(content) > _MOST_BYTES:
-        raise DeviceError(f"shader {file} is damaged: more than {_MOST_BYTES} bytes; reinstall dmlgpu")
-    return content
+    except ValueError as error:
+        raise DeviceError(f"shader {file} is damaged: {error}; reinstall dmlgpu") from None

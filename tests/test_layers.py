@@ -11,8 +11,9 @@ from tests.processes import output_of
 PACKAGE = Path(dmlgpu.__file__).parent
 # From the bottom. A module may import those of the layers below its own.
 LAYERS = [
-    {"errors", "geometry", "manifests", "memory"},
-    {"dtypes", "spirv", "drivers"},
+    {"errors", "files", "geometry", "memory"},
+    {"dtypes", "manifests", "spirv"},
+    {"drivers"},
     {"tensor"},
     {"words", "operators"},
     {"reference", "plan"},
