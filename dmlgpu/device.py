@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections import OrderedDict
@@ -17,7 +18,7 @@ from dmlgpu.comparison import check_outputs
 from dmlgpu.drivers import DeviceInfo, select
 from dmlgpu.dtypes import DataType
 from dmlgpu.errors import DescriptorError, DeviceError, OutOfMemoryError
-from dmlgpu.kompute import RECORDED_STEPS, RELAY_BYTES, Kompute, KpBuffer, Step
+from dmlgpu.kompute import RECORDED_STEPS, RELAY_BYTES, SUBMISSION_SECONDS, Kompute, KpBuffer, Step, first_pace
 from dmlgpu.lowering import lower
 from dmlgpu.memory import ALIGNMENT, Allocator, Buffer, Slice
 from dmlgpu.operators import OperatorDesc
@@ -40,9 +41,6 @@ _OWN_STEP = RELAY_BYTES
 # 1300 on SwiftShader. ARGMAX of (4096, 1024) and pooling are as fast with 8 groups as with 64.
 _CPU_GROUPS_PER_CORE = 4
 _GPU_GROUPS = 4096
-# Elements of a dispatch, so that it ends in 200 ms: a watchdog resets a GPU that is busy with one for seconds. With two
-# cores SwiftShader needs up to 10 ns for an element; 0.1 ns is the memory of a small GPU.
-_CPU_ELEMENTS, _GPU_ELEMENTS = 1 << 24, 1 << 30
 # Compiled operators that a device remembers.
 _OPERATORS = 256
 # Sets of places where an operator finds its tensors, and remembers what it does there.
@@ -293,7 +291,7 @@ def device_limits(info: DeviceInfo) -> Limits:
         group_size=group_size,
         group_count=group_count,
         bundle=info.subgroup_size if on_cpu else group_size * group_count,
-        dispatch_elements=_CPU_ELEMENTS if on_cpu else _GPU_ELEMENTS,
+        dispatch_elements=1 << int(math.log2(SUBMISSION_SECONDS / first_pace(info))),
         unrolls="SwiftShader" not in info.driver,
         cooperating=not on_cpu,
     )

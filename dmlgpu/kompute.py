@@ -36,9 +36,12 @@ RELAY_BYTES = 64 << 10
 SUBMISSION_SECONDS = 0.2
 # What takes less tells little about the pace of its pipelines.
 _MEASURED_SECONDS = 0.001
-# Seconds for an element, before it was measured: pool.comp element by element on two cores of lavapipe, and the memory
-# of a small GPU.
-_CPU_PACE, _GPU_PACE = 10e-9, 0.1e-9
+
+
+def first_pace(info: DeviceInfo) -> float:
+    """Seconds for an element, before it was measured: those of a slow device of its kind."""
+    # pool.comp element by element on two cores of lavapipe or SwiftShader; the memory of a small GPU.
+    return 10e-9 if info.type == "cpu" else 0.1e-9
 
 
 def _import_kp() -> Any:
@@ -277,8 +280,7 @@ class Kompute:
             elements: about how many it looks at.
         """
         key = (kernel, group_count, buffers)
-        pace = _CPU_PACE if self.info.type == "cpu" else _GPU_PACE
-        pipeline = self._pipelines.setdefault(key, Pipeline(*key, pace))
+        pipeline = self._pipelines.setdefault(key, Pipeline(*key, first_pace(self.info)))
         return Step(pipeline, np.array(push, np.uint32), frozenset(reads), frozenset(writes), elements)
 
     def submit(self, steps: tuple[Step, ...]) -> None:
