@@ -119,10 +119,11 @@ class Reduction(FirstPass):
     def stretch(self) -> int:
         """The elements that one invocation looks at: a part of an output's where invocations would be idle else."""
         outputs = min(self.desc.output_tensor.element_count, self.short_outputs)
+        count = min(self.count, self.limits.dispatch_elements // outputs)  # of an output, in a dispatch
         outputs = outputs * self.lanes // (self.block if self.shader == "columns" else 1)
         stretch = self.count
         if self.count > 2 * _LEAST_STRETCH:
-            stretch = max(_LEAST_STRETCH, -(-self.count * outputs // self.limits.invocations))
+            stretch = max(_LEAST_STRETCH, -(-count * outputs // self.limits.invocations))
         while self.iterations(stretch) > self.limits.loop_iterations:
             stretch = -(-stretch // 2)
         # Of whole blocks, so that all stretches are aligned if the first one is.
