@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from dmlgpu.first_pass import GRANULE, FirstPass, Piece, dimensions
 from dmlgpu.geometry import Dim, address_span, merged, segments_touched
@@ -94,7 +96,7 @@ class Reduction(FirstPass):
     @property
     def unit(self) -> int:
         # columns.comp takes whole rows of outputs, or a part of one.
-        return self.row if self.shader == "columns" and self.row <= self.most_outputs else GRANULE
+        return 1 if self.shader != "columns" else self.row if self.row <= self.most_outputs else GRANULE
 
     @property
     def row(self) -> int:
@@ -145,9 +147,26 @@ class Reduction(FirstPass):
 
     def furthest(self, begin: int) -> int:
         most = self.most_outputs
-        end = begin + (most // self.unit * self.unit or most)
-        in_parts = self.shader == "columns" and self.unit != self.row
-        return min(end, (begin // self.row + 1) * self.row) if in_parts else end
+        end = min(begin + (most // self.unit * self.unit or most), self.desc.output_tensor.element_count)
+        if self.shader == "columns" and self.unit != self.row:
+            end = min(end, (begin // self.row + 1) * self.row)
+        if len(self.limits.segments(self.source)) == 1 or not self.ascending:
+            return end
+        # No further than outputs begin in one segment, and end in one: fast kernels take what lies in one segment.
+        ends = range(begin + self.unit, end + self.unit, self.unit)
+        alike = bisect_left(ends, True, key=lambda last: not self.are_alike(begin, min(last, end)))
+        return min(begin + max(alike, 1) * self.unit, end)
+
+    @cached_property
+    def ascending(self) -> bool:
+        """Whether every output begins behind the one before: few ranges of outputs begin in another segment, then."""
+        return all(outer.stride >= inner.size * inner.stride for outer, inner in pairwise(self.kept))
+
+    def are_alike(self, begin: int, end: int) -> bool:
+        """Whether the elements of all outputs begin in the same segment, and end in the same one."""
+        size, (low, high) = self.limits.segment_elements(self.source), address_span(self.kept, begin, end)
+        reach = sum((dim.size - 1) * dim.stride for dim in self.reduced)
+        return low // size == high // size and (low + reach) // size == (high + reach) // size
 
     def pieces(self, begin: int, end: int) -> Sequence[_Stretches]:
         size, stride = self.limits.segment_elements(self.source), self.reduced[0].stride

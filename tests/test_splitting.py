@@ -1,6 +1,7 @@
 """Work that is too much for one buffer, one dispatch, one workgroup or one loop: split, never wrong."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -248,6 +249,19 @@ def test_more_windows_than_65535_groups_have_invocations(device):
     values = max_pooling(x, (2, 2), device=device)[0, 0]
     plane = x[0, 0]
     assert np.array_equal(values, np.maximum.reduce([plane[:-1, :-1], plane[:-1, 1:], plane[1:, :-1], plane[1:, 1:]]))
+
+
+# Four rows in a segment; a row in two segments; a row in four.
+@pytest.mark.parametrize("sizes", [(8, 1 << 18), (9, 300_000), (3, 3_333_328), (2, 2, 2, 1 << 18)], ids=str)
+@pytest.mark.parametrize("kernel", ["rows", "lanes"])
+def test_fast_kernels_take_long_rows_in_several_segments(sizes, kernel):
+    limits = Limits(segment_bytes=1 << 20, group_size=64, group_count=8, cooperating=kernel == "lanes")
+    dispatches = lower(arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [len(sizes) - 1]), limits).dispatches
+    firsts = [dispatch for dispatch in dispatches if not dispatch.kernel.module.startswith("combine")]
+    assert {dispatch.kernel.module for dispatch in firsts} == {f"{kernel}_8"}
+    # No element is looked at in vain.
+    pushes = [dispatch.push for dispatch in firsts]
+    assert sum(push.output_count * (push.reduced_end - push.reduced_begin) for push in pushes) == math.prod(sizes)
 
 
 # Tensors of more than maxStorageBufferRange, 128 MiB on lavapipe
