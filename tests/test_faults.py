@@ -259,6 +259,7 @@ from dmlgpu.plan import Limits
 device = Device(index, limits=Limits(segment_bytes=256, group_size=32, group_count=3, records_bytes=512))
 y = np.random.default_rng(0).permutation(20_000).astype(np.float32)
 count = 0
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the shells of some CI have their children ignore it
 evaluate = Kompute._evaluate
 def interrupted(self, sequence):
     global count
