@@ -81,7 +81,7 @@ def mixed_calls(device: Device, count: int) -> Iterator[None]:
 def held(device: Device) -> dict[str, int]:
     """What this process holds: memory in KiB, and counts."""
     gc.collect()
-    # glibc keeps what was freed: Mesa's buffers of 1 MiB for push constants, which it fills one after the other.
+    # glibc keeps what was freed.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)
