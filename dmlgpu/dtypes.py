@@ -71,13 +71,20 @@ class DataType(_Enum):
         Raises:
             DescriptorError: where DirectML has no such type.
         """
-        name = np.dtype(dtype).name.upper()
-        if name not in cls.__members__:
+        name = np.dtype(dtype).name
+        if name.upper() not in cls.__members__:
             allowed = ", ".join(member.name.lower() for member in cls if member.bits >= 8)
             raise DescriptorError(
-                f"TensorDesc.data_type: NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are {allowed}"
+                f"TensorDesc.data_type: NumPy type {np.dtype(dtype)} has no DirectML data type; "
+                f"allowed are {allowed}{conversion(name)}"
             )
-        return cls[name]
+        return cls[name.upper()]
+
+
+def conversion(name: str) -> str:
+    """How errors end where an array of this NumPy type, which no operator takes, can be converted."""
+    nearest = "uint8" if name == "bool" else "float32" if "float" in name else ""
+    return f"; convert the array, as by x.astype(np.{nearest})" if nearest else ""
 
 
 class AxisDirection(_Enum):

@@ -12,47 +12,40 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction, conversion
 from dmlgpu.errors import DescriptorError
 from dmlgpu.tensor import MAX_ELEMENTS, TensorDesc, shown, unsigned_array
 
-FLOATS = (DataType.FLOAT32, DataType.FLOAT16)
-INTEGERS_TO_32 = (
+ALL_TYPES = (
+    DataType.FLOAT32,
+    DataType.FLOAT16,
+    DataType.INT64,
     DataType.INT32,
     DataType.INT16,
     DataType.INT8,
+    DataType.UINT64,
     DataType.UINT32,
     DataType.UINT16,
     DataType.UINT8,
 )
-ALL_TYPES = (*FLOATS, *INTEGERS_TO_32, DataType.INT64, DataType.UINT64)
 INDEX_TYPES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 
-# For a tensor: the data types of each feature level that widened them, newest first.
-TypeTable = tuple[tuple[str, tuple[DataType, ...]], ...]
+# The types of an operator's tensors, as of the newest feature level that widened them.
+TypeTable = dict[str, tuple[DataType, ...]]
 
-ARG_TYPES: dict[str, TypeTable] = {
-    "input_tensor": (("4_1", ALL_TYPES), ("3_0", (*FLOATS, *INTEGERS_TO_32))),
-    "output_tensor": (("3_0", INDEX_TYPES),),
+ARG_TYPES: TypeTable = {"input_tensor": ALL_TYPES, "output_tensor": INDEX_TYPES}  # 4_1
+MAX_POOLING_TYPES: TypeTable = {  # 5_0
+    "input_tensor": ALL_TYPES,
+    "output_tensor": ALL_TYPES,
+    "output_indices_tensor": (DataType.UINT64, DataType.UINT32),
 }
-REDUCE_TYPES: dict[str, TypeTable] = {
-    "input_tensor": (*ARG_TYPES["input_tensor"], ("2_1", (*FLOATS, *INTEGERS_TO_32)), ("1_0", FLOATS)),
-    "output_tensor": (*ARG_TYPES["output_tensor"], ("1_0", (DataType.UINT32,))),
-}
-
-
-def max_pooling_types(introduced: str) -> dict[str, TypeTable]:
-    """The types of a MAX_POOLING operator that was introduced with this feature level."""
-    elements = (("5_0", ALL_TYPES), ("3_0", (*FLOATS, DataType.INT8, DataType.UINT8)), (introduced, FLOATS))
-    indices = (("5_0", (DataType.UINT64, DataType.UINT32)), (introduced, (DataType.UINT32,)))
-    return {"input_tensor": elements, "output_tensor": elements, "output_indices_tensor": indices}
 
 
 class OperatorDesc:
     """What all descriptors share: their tensors, and errors that name the descriptor and the field."""
 
     output_fields: ClassVar[tuple[str, ...]] = ("output_tensor",)
-    types: ClassVar[dict[str, TypeTable]]
+    types: ClassVar[TypeTable]
 
     @property
     def input_fields(self) -> tuple[str, ...]:
@@ -102,9 +95,10 @@ class OperatorDesc:
         tensor, types = getattr(self, field), self.types[field]
         if not isinstance(tensor, TensorDesc):
             raise self._error(field, f"{shown(tensor)} is not a TensorDesc")
-        if tensor.data_type not in types[0][1]:
-            allowed = "; ".join(f"{', '.join(t.name for t in row)} (feature level {level})" for level, row in types)
-            raise self._error(f"{field}.data_type", f"{tensor.data_type.name} is not supported; allowed are {allowed}")
+        if tensor.data_type not in types:
+            name, allowed = tensor.data_type.name, ", ".join(t.name for t in types)
+            how = "" if field in self.output_fields else conversion(name.lower())
+            raise self._error(f"{field}.data_type", f"{name} is not supported; allowed are {allowed}{how}")
         if field in self.output_fields and tensor.overlaps:
             raise self._error(
                 f"{field}.strides",
@@ -205,7 +199,7 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
         DescriptorError: naming the field that breaks a rule.
     """
 
-    types: ClassVar = REDUCE_TYPES
+    types: ClassVar = ARG_TYPES
 
     function: ReduceFunction
     input_tensor: TensorDesc
@@ -340,7 +334,7 @@ class MaxPooling2OperatorDesc(_PoolingOperatorDesc):
         DescriptorError: naming the field that breaks a rule.
     """
 
-    types: ClassVar = max_pooling_types("2_1")
+    types: ClassVar = MAX_POOLING_TYPES
     output_fields: ClassVar = ("output_tensor", "output_indices_tensor")
 
     input_tensor: TensorDesc
@@ -360,7 +354,7 @@ class MaxPooling2OperatorDesc(_PoolingOperatorDesc):
 class MaxPooling1OperatorDesc(_PoolingOperatorDesc):
     """`MaxPooling2OperatorDesc` with all dilations 1 (DML_MAX_POOLING1_OPERATOR_DESC)."""
 
-    types: ClassVar = max_pooling_types("2_0")
+    types: ClassVar = MAX_POOLING_TYPES
     output_fields: ClassVar = ("output_tensor", "output_indices_tensor")
 
     input_tensor: TensorDesc
@@ -382,7 +376,7 @@ class MaxPooling1OperatorDesc(_PoolingOperatorDesc):
 class MaxPoolingOperatorDesc(_PoolingOperatorDesc):
     """`MaxPooling2OperatorDesc` without indices and with all dilations 1 (DML_MAX_POOLING_OPERATOR_DESC)."""
 
-    types: ClassVar = max_pooling_types("1_0")
+    types: ClassVar = MAX_POOLING_TYPES
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dmlgpu import AxisDirection, DataType, DescriptorError, ReduceFunction
+from dmlgpu.dtypes import conversion
 
 DATA_TYPES = "UNKNOWN FLOAT32 FLOAT16 UINT32 UINT16 UINT8 INT32 INT16 INT8 FLOAT64 UINT64 INT64 UINT4 INT4"
 REDUCE_FUNCTIONS = "ARGMAX ARGMIN AVERAGE L1 L2 LOG_SUM LOG_SUM_EXP MAX MIN MULTIPLY SUM SUM_SQUARE"
@@ -57,7 +58,7 @@ def test_types_that_numpy_lacks(data_type):
         data_type.numpy  # noqa: B018
 
 
-@pytest.mark.parametrize("dtype", [bool, complex, object, "U3", "M8[s]", "m8[s]", [("a", "f4")]])
+@pytest.mark.parametrize("dtype", [complex, object, "U3", "M8[s]", "m8[s]", [("a", "f4")]])
 def test_types_that_directml_lacks(dtype):
     with pytest.raises(DescriptorError) as caught:
         DataType.of(dtype)
@@ -65,3 +66,14 @@ def test_types_that_directml_lacks(dtype):
         f"TensorDesc.data_type: NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are "
         "float32, float16, uint32, uint16, uint8, int32, int16, int8, float64, uint64, int64"
     )
+
+
+@pytest.mark.parametrize(("dtype", "nearest"), [(bool, "uint8"), (np.dtype(np.longdouble), "float32")], ids=str)
+def test_types_that_can_be_converted(dtype, nearest):
+    with pytest.raises(DescriptorError, match=rf"; convert the array, as by x\.astype\(np\.{nearest}\)$"):
+        DataType.of(dtype)
+
+
+def test_bfloat16_can_be_converted():
+    # ml_dtypes has it; NumPy only names it.
+    assert conversion("bfloat16") == "; convert the array, as by x.astype(np.float32)"

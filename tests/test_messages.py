@@ -146,8 +146,8 @@ TENSOR = [
         lambda: TensorDesc.of(np.zeros(4, bool)),
         (
             "TensorDesc.data_type: NumPy type bool has no DirectML data type; allowed are float32, float16, "
-            "uint32, uint16, uint8, "
-            "int32, int16, int8, float64, uint64, int64"
+            "uint32, uint16, uint8, int32, int16, int8, float64, uint64, int64; convert the array, as by "
+            "x.astype(np.uint8)"
         ),
     ),
     (lambda: TensorDesc.of(np.float32(1)), "TensorDesc.sizes: 0 dimensions; allowed are 1 to 8"),
@@ -160,7 +160,7 @@ ARG = [
         lambda: arg(o=(INT16, (2, 1))),
         (
             "ArgmaxOperatorDesc.output_tensor.data_type: INT16 is not supported; allowed are INT64, INT32, "
-            "UINT64, UINT32 (feature level 3_0)"
+            "UINT64, UINT32"
         ),
     ),
     (lambda: arg(axes=()), "ArgmaxOperatorDesc.axes: () is empty; at least one axis is needed"),
@@ -463,8 +463,8 @@ FUNCTIONS = [
         lambda: argmax(np.zeros((2, 3), bool)),
         (
             "TensorDesc.data_type: NumPy type bool has no DirectML data type; allowed are float32, float16, "
-            "uint32, uint16, uint8, "
-            "int32, int16, int8, float64, uint64, int64"
+            "uint32, uint16, uint8, int32, int16, int8, float64, uint64, int64; convert the array, as by "
+            "x.astype(np.uint8)"
         ),
     ),
     (lambda: argmax(ROWS, 2), "ArgmaxOperatorDesc.axes[0]: 2 is out of range; allowed are 0 to 1"),
@@ -474,11 +474,15 @@ FUNCTIONS = [
     (lambda: argmax(ROWS, "0"), "ArgmaxOperatorDesc.axes: '0' is not a sequence of integers"),
     (lambda: argmax(ROWS, 1.0), "ArgmaxOperatorDesc.axes: 1.0 is not a sequence of integers"),
     (
-        lambda: argmax(ROWS, output_data_type=DataType.INT8),
+        lambda: argmax(np.zeros((2, 3))),
         (
-            "ArgmaxOperatorDesc.output_tensor.data_type: INT8 is not supported; allowed are INT64, INT32, UINT64,"
-            " UINT32 (feature level 3_0)"
+            "ArgmaxOperatorDesc.input_tensor.data_type: FLOAT64 is not supported; allowed are FLOAT32, FLOAT16, INT64, "
+            "INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8; convert the array, as by x.astype(np.float32)"
         ),
+    ),
+    (
+        lambda: argmax(ROWS, output_data_type=DataType.INT8),
+        ("ArgmaxOperatorDesc.output_tensor.data_type: INT8 is not supported; allowed are INT64, INT32, UINT64, UINT32"),
     ),
     (
         lambda: argmax(ROWS, output_data_type="uint32"),
