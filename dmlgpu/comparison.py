@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from dmlgpu.arrays import Array
 from dmlgpu.errors import VerificationError
 from dmlgpu.plan import Plan
 from dmlgpu.reference import reference
-from dmlgpu.words import Array, bits
+from dmlgpu.words import bits
 
 
 def check_outputs(plan: Plan, inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> None:

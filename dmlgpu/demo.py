@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from dmlgpu.arrays import Array
 from dmlgpu.device import Device
 from dmlgpu.drivers import DeviceInfo
 from dmlgpu.dtypes import DataType
 from dmlgpu.operators import ArgmaxOperatorDesc, ArgminOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc, pooled_size
 from dmlgpu.reference import reference
 from dmlgpu.tensor import TensorDesc
-from dmlgpu.words import Array
 
 _LARGEST_SIDE = 1024
 # Formats that Pillow reads by itself: for PostScript it would run another program.

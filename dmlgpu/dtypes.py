@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dmlgpu.errors import DescriptorError
 
@@ -25,7 +25,7 @@ class _Enum(enum.IntEnum):
         """The member that equals a value; None if none does. What has no hash, as arrays, is not even compared."""
         try:
             hash(value)
-            return cls(value)
+            return None if isinstance(value, bool) else cls(value)
         except (TypeError, ValueError):
             return None
 
@@ -65,18 +65,30 @@ class DataType(_Enum):
         return np.dtype(self.name.lower())
 
     @classmethod
-    def of(cls, dtype: npt.DTypeLike) -> DataType:
+    def of(cls, dtype: Any, field: str = "TensorDesc.data_type", allowed: Iterable[DataType] | None = None) -> DataType:
         """The data type of a NumPy type, whatever its byte order.
+
+        Args:
+            dtype: anything that NumPy takes for a type, but None; or a DataType, which is given back.
+            field: what errors call it, a descriptor and its field.
+            allowed: the types that errors list; None: all that NumPy has too.
 
         Raises:
             DescriptorError: where DirectML has no such type.
         """
-        name = np.dtype(dtype).name
+        if isinstance(dtype, cls):
+            return dtype
+        try:
+            if dtype is None:  # NumPy's float64
+                raise TypeError
+            name = np.dtype(dtype).name
+        except TypeError:
+            raise DescriptorError(f"{field}: {dtype!r} is neither a DataType nor a NumPy type") from None
         if name.upper() not in cls.__members__:
-            allowed = ", ".join(member.name.lower() for member in cls if member.bits >= 8)
+            names = ", ".join(m.name.lower() for m in allowed or (member for member in cls if member.bits >= 8))
             raise DescriptorError(
-                f"TensorDesc.data_type: NumPy type {np.dtype(dtype)} has no DirectML data type; "
-                f"allowed are {allowed}{conversion(name)}"
+                f"{field}: NumPy type {np.dtype(dtype)} has no DirectML data type; "
+                f"allowed are {names}{conversion(name)}"
             )
         return cls[name.upper()]
 

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import spirv
+from dmlgpu.arrays import Array
 from dmlgpu.drivers import DeviceInfo, devices
 from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dmlgpu.plan import Kernel
-from dmlgpu.words import Array, Bytes
+from dmlgpu.words import Bytes
 
 # Pipelines that are kept; on lavapipe one takes up to 1 MiB, on SwiftShader a quarter of that.
 _PIPELINES = 256

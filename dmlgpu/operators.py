@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction, conversion
 from dmlgpu.errors import DescriptorError
 from dmlgpu.tensor import MAX_ELEMENTS, TensorDesc, shown, unsigned_array
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ALL_TYPES = (
     DataType.FLOAT32,
@@ -123,6 +126,15 @@ class _ReductionOperatorDesc(OperatorDesc):
     output_tensor: TensorDesc
     axes: tuple[int, ...]
 
+    @classmethod
+    def _inferred(cls, input_tensor: Any, axes: Any, output_data_type: Any) -> dict[str, Any]:
+        """The fields for an input and its axes, the output packed."""
+        source = TensorDesc.of(input_tensor)
+        axes = tuple(range(source.rank)) if axes is None else unsigned_array(cls.__name__, "axes", axes)
+        sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))
+        data_type = DataType.of(output_data_type, f"{cls.__name__}.output_tensor.data_type")
+        return {"input_tensor": source, "output_tensor": TensorDesc(data_type, sizes), "axes": axes}
+
     def _check_reduction(self) -> None:
         source = self._check_tensor("input_tensor")
         target = self._check_tensor("output_tensor")
@@ -156,6 +168,28 @@ class ArgOperatorDesc(_ReductionOperatorDesc):
     output_tensor: TensorDesc
     axes: tuple[int, ...]
     axis_direction: AxisDirection = AxisDirection.INCREASING
+
+    @classmethod
+    def of(
+        cls,
+        input_tensor: Any,
+        axes: Any = None,
+        axis_direction: AxisDirection = AxisDirection.INCREASING,
+        *,
+        output_data_type: Any = DataType.UINT32,
+    ) -> Self:
+        """The descriptor for an input, its output inferred: packed, with 1 on every reduced axis.
+
+        Args:
+            input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
+            axes: the reduced axes; None: all.
+            axis_direction: as the field.
+            output_data_type: of the indices: a DataType, or a NumPy type.
+
+        Raises:
+            DescriptorError: naming the field that breaks a rule.
+        """
+        return cls(**cls._inferred(input_tensor, axes, output_data_type), axis_direction=axis_direction)
 
     def __post_init__(self) -> None:
         self._check_reduction()
@@ -206,6 +240,13 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     output_tensor: TensorDesc
     axes: tuple[int, ...]
 
+    @classmethod
+    def of(
+        cls, function: ReduceFunction, input_tensor: Any, axes: Any = None, *, output_data_type: Any = DataType.UINT32
+    ) -> Self:
+        """The descriptor for a function and an input, its output inferred; otherwise as `ArgmaxOperatorDesc.of`."""
+        return cls(function, **cls._inferred(input_tensor, axes, output_data_type))
+
     def __post_init__(self) -> None:
         self._check_enum("function", ReduceFunction)
         if self.function not in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN):
@@ -252,6 +293,56 @@ class _PoolingOperatorDesc(OperatorDesc):
     input_tensor: TensorDesc
     output_tensor: TensorDesc
     window_size: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        input_tensor: Any,
+        window_size: Any,
+        *,
+        output_sizes: Any = None,
+        indices_data_type: Any = None,
+        **window: Any,
+    ) -> Self:
+        """The descriptor for an input and a window, its outputs inferred and packed.
+
+        Args:
+            input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
+            window_size: as the field.
+            output_sizes: all sizes of the output, or the spatial ones; None: as many windows as fit.
+            indices_data_type: UINT32 or UINT64, or the NumPy type; None: no indices.
+            window: strides, start_padding, end_padding and dilations, as the fields; what is left out or None is 1
+                for strides and dilations, 0 for paddings.
+
+        Raises:
+            DescriptorError: naming the field that breaks a rule.
+            TypeError: an argument for a field that the descriptor lacks.
+        """
+        source = TensorDesc.of(input_tensor)
+        spatial = max(source.rank - 2, 0)
+        given: dict[str, Any] = {"input_tensor": source, "window_size": window_size, **window}
+        for field, minimum in WINDOW_FIELDS.items():
+            if field in given and (given[field] is not None or field == "window_size"):
+                given[field] = unsigned_array(cls.__name__, field, given[field], minimum)
+            elif field in cls.__dataclass_fields__:  # type: ignore[attr-defined]
+                given[field] = (minimum,) * spatial
+        if output_sizes is None:
+            # Where no window fits or entries are missing, any size will do: the descriptor says what is wrong.
+            ones = (1,) * spatial
+            rows = zip(source.sizes[2:], *(given.get(field, ones) for field in WINDOW_FIELDS), strict=False)
+            fitting = [pooled_size(n, w, s, start + end, d) for n, w, s, start, end, d in rows]
+            sizes = tuple(n if 1 <= n <= MAX_ELEMENTS else 1 for n in fitting)
+        else:
+            sizes = unsigned_array(cls.__name__, "output_tensor.sizes", output_sizes, 1)
+        if len(sizes) <= spatial:
+            sizes = (*source.sizes[:2], *sizes)
+        if indices_data_type is not None:
+            data_type = DataType.of(indices_data_type, f"{cls.__name__}.output_indices_tensor.data_type")
+            given["output_indices_tensor"] = TensorDesc(data_type, sizes)
+        elif "output_indices_tensor" in cls.output_fields:
+            given["output_indices_tensor"] = None
+        given["output_tensor"] = TensorDesc(source.data_type, sizes)
+        return cls(**given)
 
     @property
     def work(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlgpu.arrays import Array
 from dmlgpu.device import Device
 from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.errors import VerificationError
@@ -26,7 +27,6 @@ from dmlgpu.operators import (
     pooled_size,
 )
 from dmlgpu.tensor import TensorDesc, packed_strides
-from dmlgpu.words import Array
 
 Ints = tuple[int, ...]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlgpu.arrays import as_array
 from dmlgpu.dtypes import DataType
 from dmlgpu.errors import DescriptorError
 
@@ -31,12 +32,19 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else text[:200] + "..."
 
 
-def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
-    """`value` as a UINT of at least `minimum`, or an error that names its owner and field."""
+def integer(owner: str, field: str, value: Any) -> int:
+    """`value` as an int, or an error that names its owner and field; True and False are none, whatever Python says."""
     try:
-        number = operator.index(value)
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
     except TypeError:
         raise DescriptorError(f"{owner}.{field}: {shown(value)} is not an integer") from None
+
+
+def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
+    """`value` as a UINT of at least `minimum`, or an error that names its owner and field."""
+    number = integer(owner, field, value)
     if not minimum <= number <= MAX_ELEMENTS:
         raise DescriptorError(
             f"{owner}.{field}: {shown(number)} is not allowed; it must be {minimum} to {MAX_ELEMENTS}"
@@ -44,14 +52,20 @@ def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
     return number
 
 
-def unsigned_array(owner: str, field: str, values: Any, minimum: int = 0) -> tuple[int, ...]:
-    """`values` as a tuple of UINTs of at least `minimum`; errors name the entry."""
+def integers(owner: str, field: str, values: Any) -> tuple[int, ...]:
+    """`values` as a tuple of ints; errors name the entry."""
     if isinstance(values, str) or not np.iterable(values):
         raise DescriptorError(f"{owner}.{field}: {shown(values)} is not a sequence of integers")
     entries = tuple(itertools.islice(values, _MOST_ENTRIES + 1))
     if len(entries) > _MOST_ENTRIES:
         raise DescriptorError(f"{owner}.{field}: {shown(values)} has more entries than the {MAX_RANK} of any tensor")
-    return tuple(unsigned(owner, f"{field}[{i}]", value, minimum) for i, value in enumerate(entries))
+    return tuple(integer(owner, f"{field}[{i}]", value) for i, value in enumerate(entries))
+
+
+def unsigned_array(owner: str, field: str, values: Any, minimum: int = 0) -> tuple[int, ...]:
+    """`values` as a tuple of UINTs of at least `minimum`; errors name the entry."""
+    entries = enumerate(integers(owner, field, values))
+    return tuple(unsigned(owner, f"{field}[{i}]", value, minimum) for i, value in entries)
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -113,11 +127,7 @@ class TensorDesc:
             )
 
     def _check_total(self) -> None:
-        value = self.total_tensor_size_in_bytes
-        try:
-            total = operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            raise DescriptorError(f"TensorDesc.total_tensor_size_in_bytes: {shown(value)} is not an integer") from None
+        total = integer("TensorDesc", "total_tensor_size_in_bytes", self.total_tensor_size_in_bytes)
         if total < self.minimum_size_in_bytes:
             raise DescriptorError(
                 f"TensorDesc.total_tensor_size_in_bytes: {shown(total)} is too small; "
@@ -131,12 +141,19 @@ class TensorDesc:
 
     @classmethod
     def of(cls, array: Any) -> TensorDesc:
-        """The descriptor of an ndarray as it lies in memory; strides only where it is not packed.
+        """The descriptor of an array as it lies in memory; strides only where it is not packed.
+
+        Args:
+            array: anything that NumPy can view; a device tensor gives its own descriptor, a TensorDesc itself.
 
         Raises:
-            DescriptorError: a type or a layout (negative strides, misaligned elements) that DirectML lacks.
+            DescriptorError: a type or a layout (negative strides, misaligned elements) that DirectML lacks, or an array
+                that is more than its elements (a mask, units).
         """
-        array = np.asarray(array)
+        for described in array, getattr(array, "desc", None):
+            if isinstance(described, TensorDesc):
+                return described
+        array = as_array(array, "TensorDesc.of")
         data_type, sizes = DataType.of(array.dtype), array.shape
         if array.flags.c_contiguous:
             return cls(data_type, sizes)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from dmlgpu.arrays import Array
 from dmlgpu.errors import DescriptorError
 from dmlgpu.tensor import TensorDesc
 
-Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
-
-
-def as_array(x: Any) -> Array:
-    """Anything that NumPy can view, as an ndarray: `__array__`, `__array_interface__`, buffers, DLPack on the CPU."""
-    viewable = ("__array__", "__array_interface__", "__array_struct__")
-    if hasattr(x, "__dlpack__") and not any(hasattr(x, name) for name in viewable):
-        return np.from_dlpack(x)
-    array: Array = np.asarray(x)
-    return array
 
 
 def bits(array: Array) -> Array:
