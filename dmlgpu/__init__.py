@@ -4,7 +4,7 @@ from dmlgpu.device import CacheInfo, CompiledOperator, Device, DeviceTensor
 from dmlgpu.drivers import DeviceInfo, devices
 from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.errors import DescriptorError, DeviceError, DeviceLostError, OutOfMemoryError, VerificationError
-from dmlgpu.functional import argmax, argmin, cache_info, clear_cache, max_pooling, verify
+from dmlgpu.functional import argmax, argmin, cache_info, clear_cache, explain, max_pooling, verify
 from dmlgpu.operators import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
@@ -44,6 +44,7 @@ __all__ = [
     "cache_info",
     "clear_cache",
     "devices",
+    "explain",
     "max_pooling",
     "reference",
     "verify",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -14,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from dmlgpu import conventions
+from dmlgpu.arrays import Array, as_array
 from dmlgpu.comparison import check_outputs
 from dmlgpu.drivers import DeviceInfo, select
 from dmlgpu.dtypes import DataType
@@ -21,10 +24,10 @@ from dmlgpu.errors import DescriptorError, DeviceError, OutOfMemoryError
 from dmlgpu.kompute import RECORDED_STEPS, RELAY_BYTES, SUBMISSION_SECONDS, Kompute, KpBuffer, Step, first_pace
 from dmlgpu.lowering import lower
 from dmlgpu.memory import ALIGNMENT, Allocator, Buffer, Slice
-from dmlgpu.operators import OperatorDesc
+from dmlgpu.operators import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, OperatorDesc
 from dmlgpu.plan import Dispatch, Limits, Role
-from dmlgpu.tensor import TensorDesc
-from dmlgpu.words import Array, Bytes, as_array, check, elements, write
+from dmlgpu.tensor import TensorDesc, integers
+from dmlgpu.words import Bytes, check, elements, write
 
 # kp counts the bytes of a buffer in 32 bits.
 _KP_MAX_BYTES = (1 << 32) - ALIGNMENT
@@ -95,15 +98,15 @@ class Device:
             OutOfMemoryError: its tensors do not fit the device.
         """
         with self._kompute.lock:
-            operator = self._operator(desc)
-            if operator not in self._compiled:
-                operator._prepare()
-                self._compiled.add(operator)
+            compiled = self._operator(desc)
+            if compiled not in self._compiled:
+                compiled._prepare()
+                self._compiled.add(compiled)
                 self._keep_buffers()
-            return operator
+            return compiled
 
     def _keep_buffers(self) -> None:
-        buffers = set().union(*(operator._buffers for operator in self._compiled))
+        buffers = set().union(*(compiled._buffers for compiled in self._compiled))
         self._memory.keep = max(self._keep, sum(buffer.size for buffer in buffers))
 
     def _operator(self, desc: OperatorDesc) -> CompiledOperator:
@@ -112,11 +115,32 @@ class Device:
             raise TypeError(f"{desc!r} is not an operator descriptor")
         with self._kompute.lock:
             self._kompute.check_usable()
-            operator = self._operators.pop(desc, None) or CompiledOperator(self, desc)
-            self._operators[desc] = operator
+            compiled = self._operators.pop(desc, None) or CompiledOperator(self, desc)
+            self._operators[desc] = compiled
             if len(self._operators) > _OPERATORS:
                 self._operators.popitem(last=False)
-            return operator
+            return compiled
+
+    def _call(self, call: conventions.Call, x: DeviceTensor | Array) -> Any:
+        """The results of a function's call with x: device tensors for a device tensor, else arrays; one, or a tuple."""
+        (source,) = call.desc.inputs
+        if isinstance(x, DeviceTensor):
+            self._check_owns(x)
+            x = x._sharing(source, source.sizes)
+        else:
+            x = x.reshape(source.sizes)
+        targets = [
+            target._sharing(replace(conventions.described(call.shape, target.desc), data_type=data_type), call.shape)
+            for target, data_type in zip(self._operator(call.desc)._compute((x,)), call.data_types, strict=True)
+        ]
+        results = _returned(targets, (x,))
+        # As NumPy: a number, not an array without dimensions.
+        return results[()] if isinstance(results, np.ndarray) and call.shape == () else results
+
+    def _check_owns(self, tensor: DeviceTensor) -> None:
+        if tensor.device is not self:
+            again = ": the same one, opened another time" if tensor.device.info == self.info else ""
+            raise DeviceError(f"{tensor!r} is on another device than {self!r}{again}")
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -223,9 +247,11 @@ class Device:
             DescriptorError: a type or shape that DirectML lacks, or that `desc` contradicts.
             OutOfMemoryError: it does not fit.
         """
-        array = as_array(x)
-        if desc is None:
-            desc = TensorDesc(DataType.of(array.dtype), array.shape)
+        array = as_array(x, "TensorDesc.of")
+        if desc is None and array.ndim == 0:
+            # DirectML has no tensors without dimensions.
+            return self.tensor(array.reshape(1)).reshape(())
+        desc = desc or TensorDesc(DataType.of(array.dtype), array.shape)
         tensor = DeviceTensor(self, desc)
         tensor._write(array, "TensorDesc")
         return tensor
@@ -275,6 +301,9 @@ class Device:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> str:
+        raise TypeError(f"{self!r} cannot be copied or pickled; open Device({self.info.index}) where it is needed")
 
     def __repr__(self) -> str:
         return f"<dmlgpu.Device {self.info.index}: {self.info.name}>"
@@ -351,23 +380,88 @@ class _Segments:
 class DeviceTensor:
     """A tensor in the memory of a device; nothing is downloaded until asked. Made by `Device.tensor` and by operators.
 
+    NumPy's functions take it: they download it, but argmax and argmin run on the device. Operators of Python do not:
+    `numpy()` says where a copy is made. It hashes by identity.
+
     Attributes:
         device: where it is.
         desc: its type and layout.
+        shape: its sizes as NumPy counts them: those of the descriptor, or () for one element.
     """
+
+    # Arrays leave `array + tensor` to the methods here.
+    __array_priority__ = 1000
 
     def __init__(self, device: Device, desc: TensorDesc) -> None:
         self.device = device
         self.desc = desc
+        self.shape = desc.sizes
         with device._kompute.lock:
             device._kompute.check_usable()
             device._kompute.check_fits(desc.size_in_bytes)
             self._segments = device._allocate(device._memory, device.limits.segments(desc))
 
+    def _shares_memory(self, other: DeviceTensor) -> bool:
+        return any(
+            a.buffer is b.buffer and a.offset < b.offset + b.size and b.offset < a.offset + a.size
+            for a in self._segments.slices
+            for b in other._segments.slices
+        )
+
+    def _sharing(self, desc: TensorDesc, shape: tuple[int, ...]) -> DeviceTensor:
+        """Another tensor in the same memory, of which `desc` needs no more than there is."""
+        other = object.__new__(DeviceTensor)
+        other.device, other.desc, other.shape, other._segments = self.device, desc, shape, self._segments
+        return other
+
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes of the descriptor."""
-        return self.desc.sizes
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type of an element."""
+        return self.desc.data_type.numpy
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.desc.element_count
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, gaps not counted."""
+        return self.size * self.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a device tensor without dimensions")
+        return self.shape[0]
+
+    def reshape(self, *shape: Any) -> DeviceTensor:
+        """The same elements and the same memory under another shape.
+
+        Args:
+            shape: sizes, or a sequence of them; one may be -1, for as many as there are elements left.
+
+        Raises:
+            DescriptorError: other sizes than the elements fill, more than 8 of them, or a tensor that is not packed.
+        """
+        sizes = integers("DeviceTensor", "shape", shape[0] if len(shape) == 1 and np.iterable(shape[0]) else shape)
+        rest = math.prod(size for size in sizes if size != -1)
+        if sizes.count(-1) == 1 and rest > 0 and self.size % rest == 0:
+            sizes = tuple(self.size // rest if size == -1 else size for size in sizes)
+        if math.prod(sizes) != self.size or min(sizes, default=1) < 1:
+            raise DescriptorError(f"DeviceTensor.shape: {sizes} is not allowed; {self!r} has {self.size} elements")
+        if not self.desc.is_packed:
+            raise DescriptorError(f"DeviceTensor.shape: {self!r} is not packed; copy it with .numpy() and reshape that")
+        return self._sharing(replace(self.desc, sizes=sizes or (1,), strides=None), sizes)
 
     def numpy(self) -> Array:
         """The elements, as a packed array of its own.
@@ -378,8 +472,60 @@ class DeviceTensor:
         with self.device._kompute.lock:
             views = self._download()
             memory = views[0] if len(views) == 1 else np.concatenate(views)
-            packed: Array = elements(self.desc, memory).copy()
+            packed: Array = elements(self.desc, memory).reshape(self.shape).copy()
         return packed
+
+    def item(self) -> Any:
+        """The only element, as a number of Python.
+
+        Raises:
+            ValueError: there are several.
+        """
+        return self.numpy().item()
+
+    def argmax(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+        """`dmlgpu.argmax` of this tensor, with its options; `out` is there for `np.argmax`, and must be None."""
+        return self._arg(ArgmaxOperatorDesc, axis, out, options)
+
+    def argmin(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+        """`dmlgpu.argmin` of this tensor, with its options; `out` is there for `np.argmin`, and must be None."""
+        return self._arg(ArgminOperatorDesc, axis, out, options)
+
+    def _arg(self, kind: type[ArgOperatorDesc], axis: Any, out: Any, options: dict[str, Any]) -> DeviceTensor:
+        if out is not None:
+            raise TypeError("out must be None: the result is a new device tensor")
+        tensor: DeviceTensor = self.device._call(conventions.arg(kind, self.shape, self.desc, axis, **options), self)
+        return tensor
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError(f"{self!r} is in the device's memory: an array of it is always a copy")
+        return self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if options.get("copy") is False:
+            raise BufferError(f"{self!r} is in the device's memory: what is exported is always a copy")
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # kDLCPU: what is exported is a copy there
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.numpy())
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __index__(self) -> int:
+        return operator.index(self.numpy())
+
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> str:
+        raise TypeError(f"{self!r} cannot be copied or pickled; .numpy() gives an array, Device.tensor() a new tensor")
 
     def bytes(self) -> Bytes:
         """The whole buffer, gaps included: `desc.size_in_bytes` bytes.
@@ -431,7 +577,27 @@ class DeviceTensor:
         return views
 
     def __repr__(self) -> str:
-        return f"<dmlgpu.DeviceTensor {self.desc} on {self.device.info.name}>"
+        return f"<dmlgpu.DeviceTensor {self.desc} on device {self.device.info.index}: {self.device.info.name}>"
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def method(self: DeviceTensor, *_: object) -> Any:
+        raise TypeError(f"a device tensor has no {name}, an array has: use .numpy() of {self!r}")
+
+    method.__name__ = name
+    return method
+
+
+# Python's operators would download in silence, or compare by identity.
+for _name in (
+    *(f"__{side}{name}__" for side in ("", "r") for name in (
+        "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "divmod", "pow",
+        "lshift", "rshift", "and", "or", "xor",
+    )),
+    *(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert")),
+    *(f"__{name}__" for name in ("iter", "getitem", "setitem", "contains")),
+):  # fmt: skip
+    setattr(DeviceTensor, _name, _refused(_name))
 
 
 # The segments of every tensor, by its role.
@@ -486,29 +652,46 @@ class CompiledOperator:
             DeviceLostError: the driver did not run the operator, now or in an earlier call.
             OutOfMemoryError: the tensors do not fit the device.
         """
-        return self._call(inputs, out, verified=os.environ.get("DMLGPU_VERIFY", "0") != "0")
+        return self._call(inputs, out)
 
-    def _call(self, inputs: Sequence[Any], out: DeviceTensor | Sequence[DeviceTensor] | None, verified: bool) -> Any:
+    def _call(
+        self,
+        inputs: Sequence[Any],
+        out: DeviceTensor | Sequence[DeviceTensor] | None = None,
+        verified: bool = False,
+    ) -> Any:
+        return _returned(self._compute(inputs, out, verified), inputs)
+
+    def _compute(
+        self,
+        inputs: Sequence[Any],
+        out: DeviceTensor | Sequence[DeviceTensor] | None = None,
+        verified: bool = False,
+    ) -> list[DeviceTensor]:
+        """The outputs, compared with the oracle's where `verified` or the environment asks for it."""
         fields = self.desc.input_fields
         if len(inputs) != len(fields):
-            raise TypeError(f"{type(self.desc).__name__} takes {len(fields)} inputs, {len(inputs)} were given")
+            takes = "1 input" if len(fields) == 1 else f"{len(fields)} inputs"
+            were = "1 was" if len(inputs) == 1 else f"{len(inputs)} were"
+            raise TypeError(f"{type(self.desc).__name__} takes {takes}, {were} given")
         with self.device._kompute.lock:
             self.device._kompute.check_usable()
             sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
-            targets = self._new_targets() if out is None else self._given_targets(out)
+            targets = self._new_targets() if out is None else self._given_targets(out, sources)
             self._run(sources, targets)
-            if verified:
-                check_outputs(self.plan, tuple(t.numpy() for t in sources), tuple(t.numpy() for t in targets))
-            on_device = all(isinstance(x, DeviceTensor) for x in inputs)
-            results = tuple(targets if on_device else (target.numpy() for target in targets))
-        return results[0] if len(results) == 1 else results
+            if verified or os.environ.get("DMLGPU_VERIFY", "0") != "0":
+                arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
+                check_outputs(self.plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
+        return targets
 
     def _source(self, x: Any, field: str) -> DeviceTensor:
         if isinstance(x, DeviceTensor):
             self._check_tensor(x, field)
             return x
+        name = f"{type(self.desc).__name__}.{field}"
+        array = as_array(x, name)
         tensor = DeviceTensor(self.device, getattr(self.desc, field))
-        tensor._write(as_array(x), f"{type(self.desc).__name__}.{field}")
+        tensor._write(array, name)
         return tensor
 
     def _new_targets(self) -> list[DeviceTensor]:
@@ -518,18 +701,27 @@ class CompiledOperator:
                 target._write_bytes(np.zeros(target.desc.size_in_bytes, np.uint8))
         return targets
 
-    def _given_targets(self, out: DeviceTensor | Sequence[DeviceTensor]) -> list[DeviceTensor]:
+    def _given_targets(
+        self, out: DeviceTensor | Sequence[DeviceTensor], sources: Sequence[DeviceTensor]
+    ) -> list[DeviceTensor]:
         targets = [out] if isinstance(out, DeviceTensor) else list(out)
         fields = [name for name in self.desc.output_fields if getattr(self.desc, name) is not None]
         if len(targets) != len(fields) or not all(isinstance(target, DeviceTensor) for target in targets):
             raise TypeError(f"out must be {len(fields)} device tensors, for {', '.join(fields)}")
+        others = list(zip(self.desc.input_fields, sources, strict=True))
         for target, field in zip(targets, fields, strict=True):
             self._check_tensor(target, field)
+            for other_field, other in others:
+                if target._shares_memory(other):
+                    raise DescriptorError(
+                        f"{type(self.desc).__name__}.{field}: out has {target!r}, which shares memory with "
+                        f"{other_field}; an output needs memory of its own"
+                    )
+            others.append((field, target))
         return targets
 
     def _check_tensor(self, tensor: DeviceTensor, field: str) -> None:
-        if tensor.device is not self.device:
-            raise DeviceError(f"{tensor!r} is on another device than the operator, {self.device!r}")
+        self.device._check_owns(tensor)
         given, desc = tensor.desc, getattr(self.desc, field)
         if (given.data_type, given.sizes, given.layout) != (desc.data_type, desc.sizes, desc.layout):
             raise DescriptorError(
@@ -584,5 +776,15 @@ class CompiledOperator:
             elements=-(-self.desc.work // len(self.plan.dispatches)),
         )
 
+    def __reduce__(self) -> str:
+        raise TypeError(f"{self!r} cannot be copied or pickled; its desc can, and Device.compile(desc) makes another")
+
     def __repr__(self) -> str:
-        return f"<dmlgpu.CompiledOperator {self.desc} on {self.device.info.name}>"
+        return f"<dmlgpu.CompiledOperator {self.desc} on device {self.device.info.index}: {self.device.info.name}>"
+
+
+def _returned(targets: list[DeviceTensor], inputs: Sequence[Any]) -> Any:
+    """What a call gives for its inputs: device tensors for device tensors, else arrays; one, or a tuple."""
+    on_device = all(isinstance(x, DeviceTensor) for x in inputs)
+    results = tuple(targets if on_device else (target.numpy() for target in targets))
+    return results[0] if len(results) == 1 else results

@@ -1,4 +1,4 @@
-"""The operators as functions of arrays."""
+"""The operators as functions of arrays and device tensors."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.device import CacheInfo, Device
+from dmlgpu import conventions
+from dmlgpu.arrays import Array, as_array
+from dmlgpu.device import CacheInfo, Device, DeviceTensor
+from dmlgpu.drivers import select
 from dmlgpu.dtypes import AxisDirection, DataType
-from dmlgpu.errors import DescriptorError
 from dmlgpu.operators import (
-    WINDOW_FIELDS,
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
+    ArgOperatorDesc,
     MaxPooling2OperatorDesc,
     OperatorDesc,
-    pooled_size,
 )
-from dmlgpu.tensor import MAX_ELEMENTS, TensorDesc, unsigned_array
-from dmlgpu.words import Array, as_array
+from dmlgpu.plan import Plan
+from dmlgpu.tensor import TensorDesc
 
-_devices: dict[str | None, Device] = {}
+# What `device=` takes; None: the variable DMLGPU_DEVICE, or the best device.
+Selector = Device | int | str | None
+
+# By type and text of what selects them: 1, True and "1" are different, and nothing needs a hash.
+_devices: dict[tuple[type, str], Device] = {}
 _devices_lock = threading.Lock()
 if hasattr(os, "register_at_fork"):
     # No fork while a device is being opened: the child would wait for ever for the lock, or in the driver.
@@ -31,59 +36,74 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def default_device() -> Device:
-    """The device that functions use where none is given: `Device()`, opened once for each DMLGPU_DEVICE.
+def open_device(selector: Selector = None) -> Device:
+    """The device that functions use for what is given as `device`, opened once for all that select it.
 
     It is opened again where it was closed or lost.
 
+    Args:
+        selector: a Device, which is given back; or what `Device` takes.
+
     Raises:
-        DeviceError: there is none.
+        DeviceError: there is none. TypeError: no device is selected so.
     """
-    wanted = os.environ.get("DMLGPU_DEVICE")
+    if isinstance(selector, Device):
+        return selector
+    wanted = os.environ.get("DMLGPU_DEVICE") if selector is None else selector
+    key = type(wanted), str(wanted)
     with _devices_lock:
-        if wanted not in _devices or not _devices[wanted].is_open:
-            _devices[wanted] = Device()
-        return _devices[wanted]
+        device = _devices.get(key)
+        if device is None or not device.is_open:
+            info = select(wanted)
+            same = (other for other in _devices.values() if other.is_open and other.info == info)
+            device = _devices[key] = next(same, None) or Device(info.index)
+        return device
 
 
 def argmax(
     x: Any,
-    axes: Any = None,
+    axis: Any = None,
     *,
+    axes: Any = None,
+    keepdims: bool | None = None,
     axis_direction: AxisDirection = AxisDirection.INCREASING,
-    output_data_type: DataType = DataType.UINT32,
-    device: Device | None = None,
-) -> Array:
+    output_data_type: Any = DataType.INT64,
+    device: Selector = None,
+) -> Any:
     """The index of the maximum over one or more axes: `ArgmaxOperatorDesc` of an array.
 
     Args:
-        x: anything that NumPy can view, of 1 to 8 dimensions and a type of ArgmaxOperatorDesc.
-        axes: an axis or several; None: all.
+        x: a device tensor, or anything that NumPy can view, of up to 8 dimensions and a type of ArgmaxOperatorDesc.
+        axis: as in NumPy: an axis or several, negative ones counted from the last; None: all.
+        axes: the same as DirectML has it, in place of axis: counted from 0, and the rank is kept.
+        keepdims: whether reduced axes stay, with size 1. None: with axes, not with axis.
         axis_direction: of equal maxima INCREASING takes the first, DECREASING the last.
-        output_data_type: UINT32, INT32, UINT64 or INT64.
-        device: None: the default device.
+        output_data_type: INT64, INT32, UINT64 or UINT32, or the NumPy type.
+        device: a Device, an index, part of a name or a UUID; None: that of a device tensor, else the default device.
 
     Returns:
-        Indices into the reduced axes, flattened in row-major order; the rank is kept, reduced sizes are 1. Empty where
-        a kept size is 0.
+        Indices into the reduced axes, flattened in row-major order; empty where a kept size is 0. A device tensor for
+        a device tensor, else an array; a NumPy integer where no axis is left.
 
     Raises:
         DescriptorError: an argument is not allowed; a ValueError too where a reduced axis is empty.
         DeviceError: there is no device. OutOfMemoryError: x does not fit it.
     """
-    return _arg(ArgmaxOperatorDesc, x, axes, axis_direction, output_data_type, device)
+    return _arg(ArgmaxOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
 
 
 def argmin(
     x: Any,
-    axes: Any = None,
+    axis: Any = None,
     *,
+    axes: Any = None,
+    keepdims: bool | None = None,
     axis_direction: AxisDirection = AxisDirection.INCREASING,
-    output_data_type: DataType = DataType.UINT32,
-    device: Device | None = None,
-) -> Array:
+    output_data_type: Any = DataType.INT64,
+    device: Selector = None,
+) -> Any:
     """The index of the minimum over one or more axes: `ArgminOperatorDesc` of an array; otherwise as `argmax`."""
-    return _arg(ArgminOperatorDesc, x, axes, axis_direction, output_data_type, device)
+    return _arg(ArgminOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
 
 
 def max_pooling(
@@ -91,79 +111,64 @@ def max_pooling(
     window_size: Any,
     *,
     strides: Any = None,
+    padding: Any = None,
     start_padding: Any = None,
     end_padding: Any = None,
     dilations: Any = None,
     output_sizes: Any = None,
     output_indices: bool = False,
-    indices_data_type: DataType = DataType.UINT32,
-    device: Device | None = None,
+    indices_data_type: Any = DataType.INT64,
+    device: Selector = None,
 ) -> Any:
     """The maximum of every window: `MaxPooling2OperatorDesc` of an array.
 
     Args:
-        x: anything that NumPy can view, (N, C, H, W) or (N, C, D, H, W), of a type of MaxPooling2OperatorDesc.
-        window_size: one entry for each spatial dimension, as in all that follow.
+        x: a device tensor, or anything that NumPy can view, of a type of MaxPooling2OperatorDesc: (N, C, H, W) or
+            (N, C, D, H, W), where N, or N and C, may be missing.
+        window_size: an entry for each spatial dimension, as in all that follow: (height, width), or (depth, height,
+            width). An int stands for equal entries: 3 for arrays of 5 dimensions, else 2.
         strides: None: 1.
+        padding: start_padding and end_padding in one.
         start_padding: None: 0.
         end_padding: None: 0.
         dilations: None: 1.
         output_sizes: all sizes of the output, or the spatial ones; None: as many windows as fit.
         output_indices: whether to return indices too.
-        indices_data_type: UINT32 or UINT64.
-        device: None: the default device.
+        indices_data_type: INT64, UINT64 or UINT32, or the NumPy type.
+        device: a Device, an index, part of a name or a UUID; None: that of a device tensor, else the default device.
 
     Returns:
         The maxima, or (maxima, indices): the position of each maximum in x, counted over all of it in row-major order.
-        Empty where N or C is 0.
+        Of x's rank; empty where N or C is 0. Device tensors for a device tensor, else arrays.
 
     Raises:
         DescriptorError: an argument is not allowed.
         DeviceError: there is no device. OutOfMemoryError: x does not fit it.
     """
-    array = as_array(x)
-    source = _layout(array)
-    spatial = max(source.rank - 2, 0)
-    given = {
-        "window_size": window_size,
-        "strides": strides,
-        "start_padding": start_padding,
-        "end_padding": end_padding,
-        "dilations": dilations,
-    }
-    window = {
-        field: (minimum,) * spatial
-        if given[field] is None and field != "window_size"
-        else unsigned_array("MaxPooling2OperatorDesc", field, given[field], minimum)
-        for field, minimum in WINDOW_FIELDS.items()
-    }
-    if output_sizes is None:
-        # Where no window fits or entries are missing, any size will do: the descriptor says what is wrong.
-        rows = zip(source.sizes[2:], *window.values(), strict=False)
-        fitting = [pooled_size(n, w, s, start + end, d) for n, w, s, start, end, d in rows]
-        sizes = [n if 1 <= n <= MAX_ELEMENTS else 1 for n in fitting]
-    else:
-        sizes = list(unsigned_array("MaxPooling2OperatorDesc", "output_tensor.sizes", output_sizes, 1))
-    if len(sizes) <= spatial:
-        sizes = [*source.sizes[:2], *sizes]
-    output = TensorDesc(source.data_type, tuple(sizes))
-    indices = TensorDesc(indices_data_type, output.sizes) if output_indices else None
-    desc = MaxPooling2OperatorDesc(source, output, indices, **window)
-    if array.size == 0:
-        if 0 in array.shape[2:]:
-            raise DescriptorError(f"MaxPooling2OperatorDesc.input_tensor.sizes: a window over {array.shape} is empty")
-        empty = tuple(np.empty(array.shape[:2] + t.sizes[2:], t.data_type.numpy) for t in desc.outputs)
-        return empty if output_indices else empty[0]
-    return _run(desc, array, device)
+    x, shape, source = _input(x, MaxPooling2OperatorDesc)
+    call = conventions.max_pooling(
+        shape,
+        source,
+        window_size,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        dilations=dilations,
+        output_sizes=output_sizes,
+        output_indices=output_indices,
+        indices_data_type=indices_data_type,
+    )
+    return _run(call, x, device)
 
 
-def verify(desc: OperatorDesc, *inputs: Any, device: Device | None = None) -> Any:
+def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:
     """Runs an operator on a device and checks the result, bit for bit, against the NumPy oracle.
 
     Args:
         desc: the operator.
-        inputs: one array for each input tensor.
-        device: None: the default device.
+        inputs: one array or device tensor for each input tensor.
+        device: as for `argmax`.
 
     Returns:
         What the operator returned.
@@ -171,63 +176,87 @@ def verify(desc: OperatorDesc, *inputs: Any, device: Device | None = None) -> An
     Raises:
         VerificationError: with the first differing coordinates, both values and the plan.
     """
-    return (device or default_device())._operator(desc)._call(inputs, None, verified=True)
+    return _device_for(device, *inputs)._operator(desc)._call(inputs, verified=True)
 
 
-def cache_info(*, device: Device | None = None) -> CacheInfo:
+def explain(desc: OperatorDesc, *, device: Selector = None) -> Plan:
+    """The plan of an operator: what a device does for it. Print it to read it.
+
+    Args:
+        desc: the operator; `ArgmaxOperatorDesc.of(x, axes)` and the like describe a call.
+        device: as for `argmax`.
+
+    Raises:
+        DeviceError: there is no device. OutOfMemoryError: the operator's tensors do not fit it.
+    """
+    return open_device(device)._operator(desc).plan
+
+
+def cache_info(*, device: Selector = None) -> CacheInfo:
     """What a device keeps for further calls of the functions, and of its operators.
 
     Args:
-        device: None: the default device.
+        device: as for `argmax`.
 
     Raises:
         DeviceError: there is no device, or it is closed.
     """
-    return (device or default_device()).cache_info()
+    return open_device(device).cache_info()
 
 
-def clear_cache(*, device: Device | None = None) -> None:
+def clear_cache(*, device: Selector = None) -> None:
     """Frees what a device keeps for further calls; arguments and errors as of `cache_info`."""
-    (device or default_device()).clear_cache()
+    open_device(device).clear_cache()
 
 
-def _arg(
-    kind: type[ArgmaxOperatorDesc | ArgminOperatorDesc],
-    x: Any,
-    axes: Any,
-    axis_direction: AxisDirection,
-    output_data_type: DataType,
-    device: Device | None,
-) -> Array:
-    array = as_array(x)
-    source = _layout(array)
-    if axes is None:
-        axes = range(source.rank)
-    elif isinstance(axes, (int, np.integer)):
-        axes = (axes,)
-    axes = unsigned_array(kind.__name__, "axes", axes)
-    sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))
-    desc = kind(source, TensorDesc(output_data_type, sizes), axes, axis_direction)
-    if array.size == 0:
-        if any(array.shape[axis] == 0 for axis in axes):
-            raise DescriptorError(f"{kind.__name__}.input_tensor.sizes: axes {axes} of {array.shape} are empty")
-        shape = tuple(1 if axis in axes else size for axis, size in enumerate(array.shape))
-        return np.empty(shape, desc.output_tensor.data_type.numpy)
-    return _run(desc, array, device)  # type: ignore[no-any-return]
+def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any) -> Any:
+    axis, axes, keepdims, axis_direction, output_data_type = arguments
+    x, shape, source = _input(x, kind)
+    call = conventions.arg(
+        kind,
+        shape,
+        source,
+        axis,
+        axes=axes,
+        keepdims=keepdims,
+        axis_direction=axis_direction,
+        output_data_type=output_data_type,
+    )
+    return _run(call, x, device)
 
 
-def _run(desc: OperatorDesc, array: Array, device: Device | None) -> Any:
-    return (device or default_device())._operator(desc)(array)
+def _input(x: Any, kind: type[OperatorDesc]) -> tuple[DeviceTensor | Array, tuple[int, ...], TensorDesc]:
+    """The input of an operator as a device tensor or an array, its shape, and how it lies on the device."""
+    if isinstance(x, DeviceTensor):
+        return x, x.shape, x.desc
+    field = f"{kind.__name__}.input_tensor"
+    array = as_array(x, field)
+    data_type = DataType.of(array.dtype, f"{field}.data_type", kind.types["input_tensor"])
+    return array, array.shape, _layout(array, data_type)
 
 
-def _layout(array: Array) -> TensorDesc:
-    """A descriptor in which an array can be uploaded by one copy: as it lies where it has no gaps, else packed.
-
-    DirectML has no empty tensors: a size 0 counts as 1, so that everything else about it can be checked.
-    """
-    sizes = tuple(max(size, 1) for size in array.shape)
-    packed = TensorDesc(DataType.of(array.dtype), sizes)
+def _layout(array: Array, data_type: DataType) -> TensorDesc:
+    """A descriptor in which an array can be uploaded by one copy: as it lies where it has no gaps, else packed."""
+    packed = conventions.described(array.shape, TensorDesc(data_type, (1,)))
     if array.flags.c_contiguous or any(stride < 0 or stride % array.itemsize for stride in array.strides):
         return packed
     as_it_lies = TensorDesc.of(array)
     return as_it_lies if as_it_lies.reach <= packed.element_count else packed
+
+
+def _run(call: conventions.Call, x: DeviceTensor | Array, device: Selector) -> Any:
+    if call.is_empty:
+        empty = tuple(np.empty(call.shape, data_type.numpy) for data_type in call.data_types)
+        return empty if len(empty) > 1 else empty[0]
+    return _device_for(device, x)._call(call, x)
+
+
+def _device_for(selector: Selector, *inputs: Any) -> Device:
+    """The device that is selected; where none is, that of the first device tensor."""
+    owners = [x.device for x in inputs if isinstance(x, DeviceTensor)]
+    if selector is None and owners:
+        return owners[0]
+    device = open_device(selector)
+    if owners and not isinstance(selector, Device) and device.info == owners[0].info:
+        return owners[0]
+    return device

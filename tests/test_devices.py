@@ -18,6 +18,8 @@ from dmlgpu import (
     DeviceTensor,
     OutOfMemoryError,
     TensorDesc,
+    argmax,
+    argmin,
     verify,
 )
 from dmlgpu.device import device_limits
@@ -129,7 +131,7 @@ def test_threads_share_devices_and_operators(any_device):
 
 def test_operator_prints_what_and_where_it_is(device):
     operator = device.compile(ARGMAX)
-    assert repr(operator) == f"<dmlgpu.CompiledOperator {ARGMAX} on {device.info.name}>"
+    assert repr(operator) == f"<dmlgpu.CompiledOperator {ARGMAX} on device {device.info.index}: {device.info.name}>"
     assert (operator.desc, operator.device) == (ARGMAX, device)
     assert str(operator.plan).startswith(str(ARGMAX))
 
@@ -185,7 +187,7 @@ def test_array_that_does_not_match(device, x, message):
 def test_wrong_number_of_inputs(device, inputs):
     with pytest.raises(TypeError) as caught:
         device.compile(ARGMAX)(*inputs)
-    assert str(caught.value) == f"ArgmaxOperatorDesc takes 1 inputs, {len(inputs)} were given"
+    assert str(caught.value) == f"ArgmaxOperatorDesc takes 1 input, {len(inputs)} were given"
 
 
 @pytest.mark.parametrize(
@@ -229,11 +231,17 @@ def test_out_that_is_no_device_tensor_or_one_too_few(device):
 def test_device_tensor_of_another_device(device, lowered):
     for one, other in ((device, lowered), (lowered, device)):
         tensor = other.tensor(ROWS)
-        message = f"{tensor!r} is on another device than the operator, {one!r}"
+        # Both have the same name.
+        assert f"on device {one.info.index}: " in repr(tensor)
+        message = f"{tensor!r} is on another device than {one!r}: the same one, opened another time"
         with pytest.raises(DeviceError) as caught:
             one.compile(ARGMAX)(tensor)
         assert str(caught.value) == message
-        with pytest.raises(DeviceError, match="is on another device than the operator"):
+        for function in argmax, argmin:
+            with pytest.raises(DeviceError) as caught:
+                function(tensor, device=one)
+            assert str(caught.value) == message
+        with pytest.raises(DeviceError, match="is on another device than "):
             one.compile(ARGMAX)(ROWS, out=other.tensor(np.zeros((3, 1), np.uint32)))
 
 

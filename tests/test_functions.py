@@ -27,7 +27,7 @@ class Exported:
 
 VIEWABLE = {
     "ndarray": X,
-    "subclass": np.ma.masked_array(X),
+    "subclass": X.view(type("Plain", (np.ndarray,), {})),
     "list": ROWS,
     "tuple": tuple(map(tuple, ROWS)),
     "list of arrays": list(X),
@@ -40,15 +40,67 @@ VIEWABLE = {
 }
 
 
+def test_takes_a_memmap(device, tmp_path):
+    X.tofile(tmp_path / "x")
+    assert argmax(np.memmap(tmp_path / "x", np.float32, "r", shape=X.shape), 1, device=device).tolist() == [2, 2, 1]
+
+
+class Quantity(np.ndarray):
+    """An array with units: its functions are its own."""
+
+    def __array_ufunc__(self, *arguments, **options):
+        raise NotImplementedError
+
+
+MASKED = np.ma.masked_array(X, mask=X > 4)
+MORE_THAN_ELEMENTS = {
+    "masked": MASKED,
+    "nothing masked": np.ma.masked_array(X),
+    "list of masked": [MASKED, MASKED],
+    "tuple in list": [(MASKED[0], MASKED[1])],
+    # As a variable of netCDF4.
+    "gives masked": SimpleNamespace(__array__=lambda dtype=None, copy=None: MASKED),
+    "units": X.view(Quantity),
+    "matrix": X.view(np.matrix),
+}
+
+
+@pytest.mark.parametrize("x", MORE_THAN_ELEMENTS.values(), ids=MORE_THAN_ELEMENTS)
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (argmax, "ArgmaxOperatorDesc.input_tensor"),
+        (argmin, "ArgminOperatorDesc.input_tensor"),
+        (lambda x: max_pooling(x, 2), "MaxPooling2OperatorDesc.input_tensor"),
+        (dmlgpu.TensorDesc.of, "TensorDesc.of"),
+    ],
+    ids=["argmax", "argmin", "max_pooling", "of"],
+)
+def test_refuses_arrays_that_are_more_than_their_elements(call, field, x):
+    with pytest.raises(DescriptorError) as caught:
+        call(x)
+    text = str(caught.value)
+    assert text.startswith(f"{field}: a "), text
+    assert text.endswith("; its elements alone are np.asarray(x)"), text
+    assert ("has no mask; fill it" in text) == (type(x) not in (Quantity, np.matrix))
+
+
+def test_operators_and_tensors_refuse_masks(device):
+    op = device.compile(dmlgpu.ArgmaxOperatorDesc.of(X, (1,)))
+    for call in op, device.tensor, lambda x: dmlgpu.verify(op.desc, x, device=device):
+        with pytest.raises(DescriptorError, match="has no mask"):
+            call(MASKED)
+
+
 @pytest.mark.parametrize("x", VIEWABLE.values(), ids=VIEWABLE)
 def test_takes_anything_that_numpy_can_view(device, x):
-    assert argmax(x, 1, device=device).tolist() == [[2], [2], [1]]
+    assert argmax(x, 1, device=device).tolist() == [2, 2, 1]
     assert device.tensor(x).numpy().tolist() == ROWS
 
 
 def test_takes_python_s_arrays_and_bytes(device):
-    assert argmax(array.array("h", [3, 9, 4]), device=device).tolist() == [1]
-    assert argmax(bytearray(b"abca"), device=device).tolist() == [2]
+    assert argmax(array.array("h", [3, 9, 4]), device=device) == 1
+    assert argmax(bytearray(b"abca"), device=device) == 2
 
 
 @pytest.mark.parametrize(
@@ -68,30 +120,35 @@ def test_takes_python_s_arrays_and_bytes(device):
     ],
     ids=str,
 )
-def test_axes(device, axes, expected):
-    assert argmax(X, axes, device=device).tolist() == expected
+def test_axes_keep_the_rank(device, axes, expected):
+    kept = argmax(X, axes=axes, device=device) if axes is not None else argmax(X, keepdims=True, device=device)
+    assert kept.tolist() == expected
+    assert argmax(X, axes, keepdims=True, device=device).tolist() == expected
+    assert argmax(X, axes, device=device).tolist() == np.squeeze(expected).tolist()
 
 
 def test_argmin(device):
-    assert argmin(X, device=device).tolist() == [[4]]
-    assert argmin(X, 1, device=device).tolist() == [[0], [1], [0]]
-    assert argmin(X, 1, axis_direction=AxisDirection.DECREASING, device=device).tolist() == [[0], [1], [2]]
+    assert argmin(X, device=device) == 4
+    assert argmin(X, 1, device=device).tolist() == [0, 1, 0]
+    assert argmin(X, axes=1, axis_direction=AxisDirection.DECREASING, device=device).tolist() == [[0], [1], [2]]
 
 
 def test_axis_direction_may_be_a_number(device):
-    assert argmax([3, 2, 1, 2, 3], axis_direction=0, device=device).tolist() == [0]
-    assert argmax([3, 2, 1, 2, 3], axis_direction=1, device=device).tolist() == [4]
+    assert argmax([3, 2, 1, 2, 3], axis_direction=0, device=device) == 0
+    assert argmax([3, 2, 1, 2, 3], axis_direction=1, device=device) == 4
 
 
 @pytest.mark.parametrize("data_type", INDEX_TYPES, ids=lambda data_type: data_type.name.lower())
 def test_output_data_type(device, data_type):
-    result = argmax(X, 0, output_data_type=data_type, device=device)
-    assert (result.dtype, result.tolist()) == (data_type.numpy, [[1, 2, 1]])
+    for given in data_type, data_type.numpy, data_type.numpy.name, data_type.numpy.type:
+        result = argmax(X, 0, output_data_type=given, device=device)
+        assert (result.dtype, result.tolist()) == (data_type.numpy, [1, 2, 1])
 
 
-def test_indices_are_uint32_where_nothing_is_said(device):
-    assert argmax(X, device=device).dtype == argmin(X, device=device).dtype == np.uint32
-    assert max_pooling(IMAGE, (2, 2), output_indices=True, device=device)[1].dtype == np.uint32
+def test_indices_are_int64_where_nothing_is_said(device):
+    assert argmax(X, device=device).dtype == argmin(X, device=device).dtype == np.int64
+    assert argmin(X, device=device) - 5 == -1
+    assert max_pooling(IMAGE, (2, 2), output_indices=True, device=device)[1].dtype == np.int64
 
 
 def test_options_are_named_only(device):
@@ -139,10 +196,12 @@ def test_values_and_indices(device):
     assert np.array_equal(IMAGE.reshape(-1)[indices], values)
 
 
-@pytest.mark.parametrize("data_type", [DataType.UINT32, UINT64], ids=lambda data_type: data_type.name.lower())
+@pytest.mark.parametrize("data_type", [DataType.UINT32, UINT64, INT64], ids=lambda data_type: data_type.name.lower())
 def test_indices_data_type(device, data_type):
-    indices = max_pooling(IMAGE, (2, 3), output_indices=True, indices_data_type=data_type, device=device)[1]
-    assert indices.dtype == data_type.numpy
+    expected = max_pooling(IMAGE, (2, 3), output_indices=True, device=device)[1].tolist()
+    for given in data_type, data_type.numpy, data_type.numpy.name:
+        indices = max_pooling(IMAGE, (2, 3), output_indices=True, indices_data_type=given, device=device)[1]
+        assert (indices.dtype, indices.tolist()) == (data_type.numpy, expected)
 
 
 def test_strides_and_dilations(device):
@@ -207,8 +266,10 @@ def test_empty_arrays_behave_as_numpy_s(function, shape, axes, result):
         with pytest.raises(DescriptorError, match=r"OperatorDesc\.input_tensor\.sizes: axes .* are empty$"):
             function(x, axes)
     else:
-        empty = function(x, axes, output_data_type=INT64)
+        empty = function(x, axes, keepdims=True, output_data_type=INT64)
         assert (empty.shape, empty.dtype) == (result, np.int64)
+        if axes is None or isinstance(axes, int):
+            assert function(x, axes).shape == numpy(x, axes).shape
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 0, 4, 5), (0, 0, 4, 5), (0, 1, 4, 5, 6)], ids=str)
@@ -253,7 +314,7 @@ def test_error_of_numpy_is_handed_on():
 
 
 def test_device_is_not_opened_for_bad_input(monkeypatch):
-    monkeypatch.setattr(dmlgpu.functional, "default_device", lambda: pytest.fail("a device was opened"))
+    monkeypatch.setattr(dmlgpu.functional, "open_device", lambda selector: pytest.fail("a device was opened"))
     with pytest.raises(DescriptorError):
         argmax(X, 5)
     with pytest.raises(DescriptorError):

@@ -12,11 +12,11 @@ PACKAGE = Path(dmlgpu.__file__).parent
 # From the bottom. A module may import those of the layers below its own.
 LAYERS = [
     {"errors", "files", "geometry", "memory"},
-    {"dtypes", "manifests", "spirv"},
+    {"arrays", "dtypes", "manifests", "spirv"},
     {"drivers"},
     {"tensor"},
     {"words", "operators"},
-    {"reference", "plan"},
+    {"conventions", "reference", "plan"},
     {"first_pass", "comparison", "kompute"},
     {"reduction", "pooling"},
     {"lowering"},

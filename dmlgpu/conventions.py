@@ -1,0 +1,170 @@
+"""What NumPy's users type, as descriptors: negative axes, results without the reduced axes, ints for windows, int64."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dmlgpu.dtypes import AxisDirection, DataType
+from dmlgpu.errors import DescriptorError
+from dmlgpu.operators import ArgOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
+from dmlgpu.tensor import TensorDesc, integer, integers, shown
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function: the operator that computes it, and how its results look to the caller."""
+
+    desc: OperatorDesc
+    shape: Shape
+    """Of every result: the elements of an output, with other dimensions of one element, or without them."""
+    data_types: tuple[DataType, ...]
+    """Of every result: an output's, or INT64 for one that holds the same bits as UINT64."""
+    is_empty: bool
+    """Whether the results have no elements, and nothing is to be computed."""
+
+
+def described(shape: Shape, layout: TensorDesc) -> TensorDesc:
+    """A tensor's layout for an array of another shape that has the same elements; dimensions of 1 come or go.
+
+    DirectML has neither tensors of no dimensions nor empty ones: the first are (1,) there, and a size 0 counts as 1, so
+    that everything else about it can be checked.
+    """
+    sizes = tuple(max(size, 1) for size in shape) or (1,)
+    strides = iter([s for n, s in zip(layout.sizes, layout.element_strides, strict=True) if n > 1])
+    kept = None if layout.strides is None else tuple(next(strides) if size > 1 else 0 for size in sizes)
+    return replace(layout, sizes=sizes, strides=kept)
+
+
+def arg(
+    kind: type[ArgOperatorDesc],
+    shape: Shape,
+    source: TensorDesc,
+    axis: Any = None,
+    *,
+    axes: Any = None,
+    keepdims: bool | None = None,
+    axis_direction: AxisDirection = AxisDirection.INCREASING,
+    output_data_type: Any = DataType.INT64,
+) -> Call:
+    """A call of argmax or argmin on an array of this shape that lies as `source` says; arguments as there."""
+    name = kind.__name__
+    if axes is None:
+        axes = _axes(name, axis, source.rank)
+        keepdims = False if keepdims is None else _flag(name, "keepdims", keepdims)
+    else:
+        if axis is not None:
+            raise DescriptorError(f"{name}.axes: {shown(axes)} is given beside axis={shown(axis)}; give one of them")
+        if keepdims is not None and not _flag(name, "keepdims", keepdims):
+            raise DescriptorError(f"{name}.axes: {shown(axes)} keeps the rank; give axis= for keepdims=False")
+        axes = (axes,) if _is_int(axes) else axes
+        keepdims = True
+    desc = kind.of(source, axes, axis_direction, output_data_type=output_data_type)
+    if any(shape[i] == 0 for i in desc.axes if i < len(shape)):
+        raise DescriptorError(f"{name}.input_tensor.sizes: axes {desc.axes} of {shape} are empty")
+    sizes = [(1 if i in desc.axes else size) for i, size in enumerate(shape) if keepdims or i not in desc.axes]
+    return Call(desc, tuple(sizes), (desc.output_tensor.data_type,), 0 in shape)
+
+
+def _axes(name: str, axis: Any, rank: int) -> Shape:
+    """NumPy's `axis` as DirectML's axes."""
+    if axis is None:
+        return tuple(range(rank))
+    axes = (integer(name, "axis", axis),) if _is_int(axis) else integers(name, "axis", axis)
+    for value in axes:
+        if not -rank <= value < rank:
+            raise DescriptorError(f"{name}.axis: {shown(value)} is out of range; allowed are {-rank} to {rank - 1}")
+    return tuple(value % rank for value in axes)
+
+
+def _is_int(value: Any) -> bool:
+    """Whether Python takes a value for an int."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _flag(name: str, field: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise DescriptorError(f"{name}.{field}: {shown(value)} is not allowed; allowed are True and False")
+    return bool(value)
+
+
+# What each function argument of a window is where nothing is said.
+_DEFAULTS = {"strides": 1, "start_padding": 0, "end_padding": 0, "dilations": 1}
+
+
+def max_pooling(
+    shape: Shape,
+    source: TensorDesc,
+    window_size: Any,
+    *,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    dilations: Any = None,
+    output_sizes: Any = None,
+    output_indices: bool = False,
+    indices_data_type: Any = DataType.INT64,
+) -> Call:
+    """A call of max_pooling on an array of this shape that lies as `source` says; arguments as there."""
+    name = MaxPooling2OperatorDesc.__name__
+    if padding is not None:
+        if start_padding is not None or end_padding is not None:
+            beside = "start_padding" if start_padding is not None else "end_padding"
+            raise DescriptorError(f"{name}.{beside}: padding is given too, which is both sides; give one of them")
+        start_padding = end_padding = padding
+    spatial = _spatial(name, window_size, shape)
+    leading = len(shape) - spatial
+
+    def each(value: Any) -> Any:
+        return (value,) * spatial if _is_int(value) else value
+
+    if output_sizes is not None and len(sizes := integers(name, "output_tensor.sizes", output_sizes)) == len(shape):
+        output_sizes = (1,) * (2 - leading) + sizes
+    index_type = DataType.of(indices_data_type, f"{name}.output_indices_tensor.data_type")
+    # DirectML has only unsigned ones; no tensor has so many elements that the bits differ.
+    unsigned_type = DataType.UINT64 if index_type is DataType.INT64 else index_type
+    with_indices = _flag(name, "output_indices", output_indices)
+    desc = MaxPooling2OperatorDesc.of(
+        described((1,) * (2 - leading) + shape, source),
+        each(window_size),
+        strides=each(strides),
+        start_padding=each(start_padding),
+        end_padding=each(end_padding),
+        dilations=each(dilations),
+        output_sizes=output_sizes,
+        indices_data_type=unsigned_type if with_indices else None,
+    )
+    if 0 in shape[leading:]:
+        raise DescriptorError(f"{name}.input_tensor.sizes: a window over {shape} is empty")
+    data_types = (source.data_type, index_type) if with_indices else (source.data_type,)
+    return Call(desc, shape[:leading] + desc.output_tensor.sizes[2:], data_types, 0 in shape)
+
+
+def _spatial(name: str, window_size: Any, shape: Shape) -> int:
+    """The spatial dimensions of a window over an array; before them stand none, C, or N and C."""
+    spatial = 3 if len(shape) == 5 else 2
+    if not _is_int(window_size):
+        spatial = len(integers(name, "window_size", window_size))
+    if spatial == 1 or len(shape) == 1:
+        raise DescriptorError(
+            f"{name}.window_size: {shown(window_size)} over {shape} is 1-D; pooling is 2-D or 3-D: "
+            "reshape x to (..., 1, width), and take a window of (1, width)"
+        )
+    if spatial not in (2, 3):
+        raise DescriptorError(f"{name}.window_size: {shown(window_size)} has {spatial} entries; allowed are 2 and 3")
+    if not spatial <= len(shape) <= spatial + 2:
+        raise DescriptorError(
+            f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; "
+            f"a window of {spatial} entries takes {spatial} to {spatial + 2}"
+        )
+    return spatial
