@@ -20,9 +20,8 @@ from dmlgpu.arrays import Array
 from dmlgpu.device import Device
 from dmlgpu.drivers import DeviceInfo
 from dmlgpu.dtypes import DataType
-from dmlgpu.operators import ArgmaxOperatorDesc, ArgminOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc, pooled_size
+from dmlgpu.operators import ArgmaxOperatorDesc, ArgminOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
 from dmlgpu.reference import reference
-from dmlgpu.tensor import TensorDesc
 
 _LARGEST_SIDE = 1024
 # Formats that Pillow reads by itself: for PostScript it would run another program.
@@ -156,7 +155,7 @@ def run(device: Device, photo: Array) -> Results:
     """Runs the operators on a photograph, an (H, W, 3) array of uint8."""
     palette = _palette(photo)
     distances = np.stack([((photo - colour) ** 2).sum(2) for colour in palette.astype(np.float32)], axis=2)
-    (nearest,), posterising = _measure(device, "ARGMIN", _arg_desc(ArgminOperatorDesc, distances, (2,)), distances)
+    (nearest,), posterising = _measure(device, "ARGMIN", ArgminOperatorDesc.of(distances, (2,)), distances)
 
     planes = np.ascontiguousarray(photo.transpose(2, 0, 1))[np.newaxis]
     unit = planes / np.float32(255)
@@ -166,7 +165,7 @@ def run(device: Device, photo: Array) -> Results:
     np.put(put_back, indices, maxima, mode="clip")
     (dilated, _), dilating = _measure(device, "MAX_POOLING2 dilated", _pooling_desc(planes, dilation=2), planes)
 
-    (index,), searching = _measure(device, "ARGMAX", _arg_desc(ArgmaxOperatorDesc, planes, (2, 3)), planes)
+    (index,), searching = _measure(device, "ARGMAX", ArgmaxOperatorDesc.of(planes, (2, 3)), planes)
     return Results(
         photo,
         palette,
@@ -190,26 +189,16 @@ def _palette(photo: Array) -> Array:
     return dark_to_light
 
 
-def _arg_desc(
-    kind: type[ArgmaxOperatorDesc | ArgminOperatorDesc], x: Array, axes: tuple[int, ...]
-) -> ArgmaxOperatorDesc | ArgminOperatorDesc:
-    sizes = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-    return kind(TensorDesc.of(x), TensorDesc(DataType.UINT32, sizes), axes)
-
-
 def _pooling_desc(x: Array, dilation: int) -> MaxPooling2OperatorDesc:
     """Windows of 3 x 3, in steps of 2, each with its middle in the image."""
-    window, stride = 3, 2
-    sizes = (*x.shape[:2], *(pooled_size(n, window, stride, 2 * dilation, dilation) for n in x.shape[2:]))
-    return MaxPooling2OperatorDesc(
-        TensorDesc.of(x),
-        TensorDesc(DataType.of(x.dtype), sizes),
-        TensorDesc(DataType.UINT32, sizes),
-        strides=(stride, stride),
-        window_size=(window, window),
+    return MaxPooling2OperatorDesc.of(
+        x,
+        (3, 3),
+        strides=(2, 2),
         start_padding=(dilation, dilation),
         end_padding=(dilation, dilation),
         dilations=(dilation, dilation),
+        indices_data_type=DataType.UINT32,
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -24,11 +24,11 @@ from dmlgpu.operators import (
     MaxPoolingOperatorDesc,
     OperatorDesc,
     ReduceOperatorDesc,
-    pooled_size,
 )
 from dmlgpu.tensor import TensorDesc, packed_strides
 
 Ints = tuple[int, ...]
+Layout = Callable[[Ints], Ints | None]
 
 
 def _packed(sizes: Ints) -> Ints | None:
@@ -113,45 +113,51 @@ def checks() -> tuple[Check, ...]:
 
 def _operators() -> Iterator[tuple[str, OperatorDesc]]:
     for arg in ArgmaxOperatorDesc, ArgminOperatorDesc:
-        for (source, target, axes), direction in product(_reductions(), AxisDirection):
-            yield "ARGMAX" if arg is ArgmaxOperatorDesc else "ARGMIN", arg(source, target, axes, direction)
+        for (source, axes, index_type, target), direction in product(_reductions(), AxisDirection):
+            desc: OperatorDesc = arg.of(source, axes, direction, output_data_type=index_type)
+            yield "ARGMAX" if arg is ArgmaxOperatorDesc else "ARGMIN", _laid_out(desc, target)
     for function in ReduceFunction.ARGMAX, ReduceFunction.ARGMIN:
-        for source, target, axes in _reductions():
-            yield f"REDUCE {function.name}", ReduceOperatorDesc(function, source, target, axes)
-    for data_type, case in product(ALL_TYPES, _POOLINGS):
-        yield "MAX_POOLING", MaxPoolingOperatorDesc(**_pooling(data_type, case, dilated=False))
-    for data_type, case, indices in product(ALL_TYPES, _POOLINGS, _INDICES):
-        fields = _pooling(data_type, case, dilated=False)
-        yield "MAX_POOLING1", MaxPooling1OperatorDesc(**fields, **_indices(fields["output_tensor"], indices))
-    for data_type, case, indices in product(ALL_TYPES, _POOLINGS, _INDICES):
-        fields = _pooling(data_type, case, dilated=True) | {"dilations": case.dilations}
-        yield "MAX_POOLING2", MaxPooling2OperatorDesc(**fields, **_indices(fields["output_tensor"], indices))
+        for source, axes, index_type, target in _reductions():
+            desc = ReduceOperatorDesc.of(function, source, axes, output_data_type=index_type)
+            yield f"REDUCE {function.name}", _laid_out(desc, target)
+    for name, kind, indices in (
+        ("MAX_POOLING", MaxPoolingOperatorDesc, (None,)),
+        ("MAX_POOLING1", MaxPooling1OperatorDesc, _INDICES),
+        ("MAX_POOLING2", MaxPooling2OperatorDesc, _INDICES),
+    ):
+        for data_type, case, indices_type in product(ALL_TYPES, _POOLINGS, indices):
+            yield name, _pooling(kind, data_type, case, indices_type)
 
 
-def _reductions() -> Iterator[tuple[TensorDesc, TensorDesc, Ints]]:
+def _reductions() -> Iterator[tuple[TensorDesc, Ints, DataType, Layout]]:
+    """Inputs, axes, and types and layouts of outputs."""
     for data_type, index_type, (sizes, axes, source, target) in product(ALL_TYPES, INDEX_TYPES, _REDUCTIONS):
-        kept = tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
-        yield TensorDesc(data_type, sizes, source(sizes)), TensorDesc(index_type, kept, target(kept)), axes
+        yield TensorDesc(data_type, sizes, source(sizes)), axes, index_type, target
 
 
-def _pooling(data_type: DataType, case: _Pooling, *, dilated: bool) -> dict[str, Any]:
-    """The fields that all pooling operators have."""
-    dilations = case.dilations if dilated else (1,) * len(case.dilations)
-    rows = zip(case.sizes[2:], case.window, case.strides, case.start, case.end, dilations, strict=True)
-    sizes = (*case.sizes[:2], *(pooled_size(n, w, s, start + end, d) for n, w, s, start, end, d in rows))
-    return {
-        "input_tensor": TensorDesc(data_type, case.sizes, case.source),
-        "output_tensor": TensorDesc(data_type, sizes, _spaced(sizes) if case.spaced_outputs else None),
-        "strides": case.strides,
-        "window_size": case.window,
-        "start_padding": case.start,
-        "end_padding": case.end,
-    }
+def _pooling(
+    kind: type[MaxPoolingOperatorDesc | MaxPooling1OperatorDesc | MaxPooling2OperatorDesc],
+    data_type: DataType,
+    case: _Pooling,
+    indices_data_type: DataType | None,
+) -> OperatorDesc:
+    dilations = {"dilations": case.dilations} if kind is MaxPooling2OperatorDesc else {}
+    desc = kind.of(
+        TensorDesc(data_type, case.sizes, case.source),
+        case.window,
+        strides=case.strides,
+        start_padding=case.start,
+        end_padding=case.end,
+        indices_data_type=indices_data_type,
+        **dilations,
+    )
+    return _laid_out(desc, _spaced if case.spaced_outputs else _packed)
 
 
-def _indices(target: TensorDesc, data_type: DataType | None) -> dict[str, Any]:
-    tensor = None if data_type is None else TensorDesc(data_type, target.sizes, target.strides)
-    return {"output_indices_tensor": tensor}
+def _laid_out(desc: OperatorDesc, layout: Layout) -> OperatorDesc:
+    """The same with outputs of this layout."""
+    outputs = ((field, getattr(desc, field)) for field in desc.output_fields)
+    return replace(desc, **{field: replace(t, strides=layout(t.sizes)) for field, t in outputs if t is not None})  # type: ignore[type-var]
 
 
 def _kinds(source: TensorDesc) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ A new operator needs its cases here, in a list of CASES; all tests that are not 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Callable, Sequence
@@ -147,9 +148,8 @@ def arg_desc(
     output_strides: Sequence[int] | None = None,
 ) -> ArgmaxOperatorDesc | ArgminOperatorDesc:
     """ARGMAX or ARGMIN with the output sizes that follow."""
-    source = TensorDesc(data_type, sizes, strides)
-    target = TensorDesc(index_type, reduced_sizes(sizes, axes), output_strides)
-    return kind(source, target, axes, direction)
+    desc = kind.of(TensorDesc(data_type, sizes, strides), axes, direction, output_data_type=index_type)
+    return dataclasses.replace(desc, output_tensor=dataclasses.replace(desc.output_tensor, strides=output_strides))
 
 
 def pooled_sizes(
@@ -184,18 +184,16 @@ def pool_desc(
 ) -> MaxPooling2OperatorDesc:
     """MAX_POOLING2 with the output sizes that follow."""
     ones, zeros = (1,) * len(window), (0,) * len(window)
-    strides, dilations = strides or ones, dilations or ones
-    start, end = start or zeros, end or zeros
-    output = pooled_sizes(sizes, window, strides, start, end, dilations, ceil)
-    return MaxPooling2OperatorDesc(
+    steps = strides or ones, start or zeros, end or zeros, dilations or ones
+    return MaxPooling2OperatorDesc.of(
         TensorDesc(data_type, sizes, input_strides),
-        TensorDesc(data_type, output),
-        indices and TensorDesc(indices, output),
-        strides,
         window,
-        start,
-        end,
-        dilations,
+        strides=strides,
+        start_padding=start,
+        end_padding=end,
+        dilations=dilations,
+        output_sizes=pooled_sizes(sizes, window, *steps, ceil=True) if ceil else None,
+        indices_data_type=indices,
     )
 
 

@@ -319,3 +319,87 @@ def test_device_is_not_opened_for_bad_input(monkeypatch):
         argmax(X, 5)
     with pytest.raises(DescriptorError):
         max_pooling(IMAGE, (9, 9))
+
+
+# What NumPy's users type
+
+
+def test_results_are_numpy_s(device):
+    for x in (X, IMAGE, IMAGE[0, 0], np.float32(3), IMAGE[:, ::-1, :, ::2]):
+        for axis in (None, *range(-np.ndim(x), np.ndim(x))):
+            for function in argmax, argmin:
+                numpy = getattr(np, function.__name__)
+                got, expected = function(x, axis, device=device), numpy(x, axis)
+                assert (type(got), got.dtype, np.shape(got)) == (type(expected), expected.dtype, np.shape(expected))
+                assert np.array_equal(got, expected)
+                kept = function(x, axis, keepdims=True, device=device)
+                assert np.array_equal(kept, numpy(x, axis, keepdims=True))
+                assert np.shape(kept) == np.shape(numpy(x, axis, keepdims=True))
+
+
+def test_a_notebook_session(device):
+    """Habits: float lists, negative axes, tuples of axes, slicing results, indexing with them."""
+    with pytest.raises(DescriptorError, match=r"FLOAT64 is not supported.*x\.astype\(np\.float32\)$"):
+        argmax([0.5, 0.25], device=device)
+    with pytest.raises(DescriptorError, match=r"type bool has no DirectML data type.*x\.astype\(np\.uint8\)$"):
+        argmax(X > 2, device=device)
+    x = np.random.default_rng(0).random((4, 5, 6), np.float32)
+    best = argmax(x, -1, device=device)
+    assert (best == x.argmax(-1)).all()
+    assert best[1:, 0].tolist() == x.argmax(-1)[1:, 0].tolist()
+    assert (best - 10 < 0).all()
+    kept = argmax(x, -1, keepdims=True, device=device)
+    assert np.array_equal(np.take_along_axis(x, kept, -1), x.max(-1, keepdims=True))
+    assert np.array_equal(x.reshape(-1)[argmax(x, device=device)], x.max())
+    assert np.array_equal(x.reshape(4, -1)[range(4), argmax(x, (1, 2), device=device)], x.max((1, 2)))
+    assert np.unravel_index(argmax(x, device=device), x.shape) == np.unravel_index(x.argmax(), x.shape)
+    t = device.tensor(x)
+    assert [int(i) for i in argmax(t, (0, 1)).numpy()] == x.reshape(20, 6).argmax(0).tolist()
+    assert x[0][argmax(t.numpy()[0], 0, device=device), range(6)].tolist() == x[0].max(0).tolist()
+    assert int(argmax(t)) == x.argmax()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"strides": 2}, {"padding": 1}, {"padding": (0, 1)}, {"start_padding": 1, "dilations": 2}, {"end_padding": 1},
+     {"output_sizes": (4, 5), "strides": 2}],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("shape", [(8, 9), (3, 8, 9), (2, 3, 8, 9)], ids=str)
+def test_an_int_and_missing_dimensions(device, shape, options):
+    x = np.random.default_rng(1).permutation(np.prod(shape)).astype(np.float32).reshape(shape)
+    full = x.reshape((1,) * (4 - x.ndim) + shape)
+    spelled = {name: (n, n) if isinstance(n, int) else n for name, n in options.items()}
+    if "padding" in spelled:
+        spelled["start_padding"] = spelled["end_padding"] = spelled.pop("padding")
+    expected = max_pooling(full, (2, 2), output_indices=True, device=device, **spelled)
+    values, indices = max_pooling(x, 2, output_indices=True, device=device, **options)
+    assert values.shape == indices.shape == (*shape[:-2], *expected[0].shape[2:])
+    assert np.array_equal(values, expected[0].reshape(values.shape))
+    assert np.array_equal(x.reshape(-1)[indices], values)
+    assert np.array_equal(max_pooling(x, 2, device=device, **options), values)
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 9), (3, 4, 8, 9), (2, 3, 4, 8, 9)], ids=str)
+def test_three_entries_mean_depth_too(device, shape):
+    x = np.random.default_rng(1).permutation(np.prod(shape)).astype(np.float32).reshape(shape)
+    values = max_pooling(x, (2, 3, 3), device=device)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (2, 3, 3), axis=(-3, -2, -1))
+    assert np.array_equal(values, windows.max((-3, -2, -1)))
+    if x.ndim == 5:
+        assert np.array_equal(max_pooling(x, 2, device=device), max_pooling(x, (2, 2, 2), device=device))
+    else:
+        # An int has two spatial dimensions there.
+        assert max_pooling(x, 2, device=device).shape == (*shape[:-2], 7, 8)
+
+
+def test_all_sizes_of_an_output_are_those_of_the_array(device):
+    x = IMAGE[0]
+    assert max_pooling(x, 2, strides=2, output_sizes=(3, 4, 5), device=device).shape == (3, 4, 5)
+    assert max_pooling(x, 2, strides=2, output_sizes=(4, 5), device=device).shape == (3, 4, 5)
+
+
+def test_no_planes_of_fewer_dimensions():
+    assert max_pooling(np.zeros((0, 4, 5), np.int8), 2).shape == (0, 3, 4)
+    with pytest.raises(DescriptorError, match=r"a window over \(0, 5\) is empty"):
+        max_pooling(np.zeros((0, 5), np.int8), 1)

@@ -6,6 +6,7 @@ import itertools
 import pickle
 import re
 
+import numpy as np
 import pytest
 
 import dmlgpu
@@ -359,3 +360,67 @@ def test_pooling_takes_strided_outputs_and_indices():
         output_indices_tensor=TensorDesc(UINT32, (1, 2, 4, 4), (0, 16, 1, 4)),
     )
     assert not strided.output_tensor.is_packed
+
+
+# Descriptors that are inferred
+
+
+@pytest.mark.parametrize("x", [TensorDesc(INT64, (2, 3, 4)), np.zeros((2, 3, 4), np.int64)], ids=["desc", "array"])
+def test_outputs_of_reductions_are_inferred(x):
+    source = TensorDesc(INT64, (2, 3, 4))
+    assert ArgmaxOperatorDesc.of(x, (2, 0)) == ArgmaxOperatorDesc(source, TensorDesc(UINT32, (1, 3, 1)), (0, 2))
+    assert ArgmaxOperatorDesc.of(x).axes == (0, 1, 2)
+    last = ArgminOperatorDesc.of(x, [1], AxisDirection.DECREASING, output_data_type=np.uint64)
+    assert last == ArgminOperatorDesc(source, TensorDesc(UINT64, (2, 1, 4)), (1,), AxisDirection.DECREASING)
+    reduced = ReduceOperatorDesc.of(ReduceFunction.ARGMIN, x, (0,), output_data_type=INT64)
+    assert reduced == ReduceOperatorDesc(ReduceFunction.ARGMIN, source, TensorDesc(INT64, (1, 3, 4)), (0,))
+
+
+def test_inputs_keep_their_layout():
+    x = np.zeros((4, 6), np.int64)[:, ::2]
+    assert ArgmaxOperatorDesc.of(x, (0,)).input_tensor == TensorDesc(INT64, (4, 3), (6, 2))
+    source = TensorDesc(FLOAT32, (1, 1, 5, 6), (0, 0, 8, 1), 1000)
+    assert MaxPooling2OperatorDesc.of(source, (2, 2)).input_tensor is source
+
+
+@pytest.mark.parametrize("kind", [MaxPooling2OperatorDesc, MaxPooling1OperatorDesc, MaxPoolingOperatorDesc])
+def test_outputs_of_pooling_are_inferred(kind):
+    source = TensorDesc(FLOAT32, (2, 3, 8, 9))
+    fields = {"strides": (1, 1), "window_size": (2, 3), "start_padding": (0, 0), "end_padding": (0, 0)}
+    options = {}
+    if kind is MaxPooling2OperatorDesc:
+        fields["dilations"] = (1, 1)
+    if kind is not MaxPoolingOperatorDesc:
+        fields["output_indices_tensor"] = None
+    assert kind.of(source, (2, 3)) == kind(source, TensorDesc(FLOAT32, (2, 3, 7, 7)), **fields)
+    fields |= {"strides": (3, 2), "start_padding": (1, 0), "end_padding": (0, 1)}
+    options |= {name: fields[name] for name in ("strides", "start_padding", "end_padding")}
+    sizes = (2, 3, 3, 4)
+    if kind is MaxPooling2OperatorDesc:
+        fields["dilations"] = options["dilations"] = (2, 1)
+    if kind is not MaxPoolingOperatorDesc:
+        fields["output_indices_tensor"], options["indices_data_type"] = TensorDesc(UINT64, sizes), "uint64"
+    expected = kind(source, TensorDesc(FLOAT32, sizes), **fields)
+    assert kind.of(source, (2, 3), **options) == expected
+    for given in (3, 4), sizes:
+        assert kind.of(source, (2, 3), output_sizes=given, **options) == expected
+
+
+def test_fields_that_a_descriptor_lacks():
+    source = TensorDesc(FLOAT32, (2, 3, 8, 9))
+    with pytest.raises(TypeError, match="dilations"):
+        MaxPooling1OperatorDesc.of(source, (2, 3), dilations=(1, 1))
+    with pytest.raises(TypeError, match="output_indices_tensor"):
+        MaxPoolingOperatorDesc.of(source, (2, 3), indices_data_type=UINT32)
+
+
+def test_a_device_tensor_gives_its_layout(device):
+    tensor = device.tensor(np.zeros((4, 3), np.int64), TensorDesc(INT64, (4, 3), (8, 2)))
+    assert ArgmaxOperatorDesc.of(tensor, (0,)) == ArgmaxOperatorDesc.of(tensor.desc, (0,))
+
+
+@pytest.mark.parametrize("axes", [1, -1, (2,), (), True, (0, 0)], ids=str)
+def test_axes_that_are_wrong_are_so_in_an_inferred_descriptor_too(axes):
+    source = TensorDesc(FLOAT32, (2, 3))
+    with pytest.raises(DescriptorError, match=r"^ArgmaxOperatorDesc\.axes"):
+        ArgmaxOperatorDesc.of(source, axes)

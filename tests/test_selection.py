@@ -174,3 +174,45 @@ def test_opening_a_device_leaves_logging_as_it_is(device):
     before = list(logging.root.handlers)
     opened(device.info.index)
     assert logging.root.handlers == before
+
+
+# What functions take as `device`
+
+
+def test_functions_take_what_devices_take(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", "no such device")
+    chosen = {dmlgpu.functional.open_device(way) for way in (driver.index, driver.name, str(driver.index))}
+    assert [device.info for device in chosen] == [driver]
+    (device,) = chosen
+    assert dmlgpu.functional.open_device(device) is device
+    for way in device, driver.index, driver.name.lower():
+        assert dmlgpu.argmax([3, 5, 4], device=way) == 1
+        assert dmlgpu.max_pooling(np.zeros((2, 2), np.int8), 2, device=way).tolist() == [[0]]
+        assert dmlgpu.cache_info(device=way) == device.cache_info()
+
+
+def test_index_0_is_no_missing_device():
+    """`device or default` opened another one."""
+    assert dmlgpu.functional.open_device(0).info.index == 0
+
+
+def test_a_selector_is_looked_up_once(driver, monkeypatch):
+    device = dmlgpu.functional.open_device(driver.index)
+    with monkeypatch.context() as patched:
+        patched.setattr("dmlgpu.functional.select", lambda wanted: pytest.fail("looked up again"))
+        assert dmlgpu.functional.open_device(driver.index) is device
+    device.close()
+    assert dmlgpu.functional.open_device(driver.index).info == driver
+
+
+@pytest.mark.parametrize("wrong", [True, False, 1.5, [0], b"0"], ids=repr)
+def test_what_selects_no_device(wrong):
+    # After the int that equals it.
+    dmlgpu.functional.open_device(0)
+    with pytest.raises(TypeError, match="a device is chosen by"):
+        dmlgpu.argmax([3, 5, 4], device=wrong)
+
+
+def test_a_device_that_does_not_exist_is_named():
+    with pytest.raises(DeviceError, match="there is no device 99; devices are 0: "):
+        dmlgpu.argmax([3, 5, 4], device=99)
