@@ -29,16 +29,21 @@ class Call:
     """Whether the results have no elements, and nothing is to be computed."""
 
 
-def described(shape: Shape, layout: TensorDesc) -> TensorDesc:
-    """A tensor's layout for an array of another shape that has the same elements; dimensions of 1 come or go.
+def packed(shape: Shape, data_type: DataType) -> TensorDesc:
+    """The packed tensor of an array.
 
     DirectML has neither tensors of no dimensions nor empty ones: the first are (1,) there, and a size 0 counts as 1, so
     that everything else about it can be checked.
     """
-    sizes = tuple(max(size, 1) for size in shape) or (1,)
-    strides = iter([s for n, s in zip(layout.sizes, layout.element_strides, strict=True) if n > 1])
-    kept = None if layout.strides is None else tuple(next(strides) if size > 1 else 0 for size in sizes)
-    return replace(layout, sizes=sizes, strides=kept)
+    return TensorDesc(data_type, tuple(max(size, 1) for size in shape) or (1,))
+
+
+def _with_leading(source: TensorDesc, count: int) -> TensorDesc:
+    """The same tensor with so many dimensions of 1 before its own."""
+    if count == 0:
+        return source
+    strides = None if source.strides is None else (0,) * count + source.strides
+    return replace(source, sizes=(1,) * count + source.sizes, strides=strides)
 
 
 def arg(
@@ -135,7 +140,7 @@ def max_pooling(
     unsigned_type = DataType.UINT64 if index_type is DataType.INT64 else index_type
     with_indices = _flag(name, "output_indices", output_indices)
     desc = MaxPooling2OperatorDesc.of(
-        described((1,) * (2 - leading) + shape, source),
+        _with_leading(source, 2 - leading),
         each(window_size),
         strides=each(strides),
         start_padding=each(start_padding),

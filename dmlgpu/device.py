@@ -130,7 +130,7 @@ class Device:
         else:
             x = x.reshape(source.sizes)
         targets = [
-            target._sharing(replace(conventions.described(call.shape, target.desc), data_type=data_type), call.shape)
+            target._sharing(conventions.packed(call.shape, data_type), call.shape)
             for target, data_type in zip(self._operator(call.desc)._compute((x,)), call.data_types, strict=True)
         ]
         results = _returned(targets, (x,))

@@ -237,7 +237,7 @@ def _input(x: Any, kind: type[OperatorDesc]) -> tuple[DeviceTensor | Array, tupl
 
 def _layout(array: Array, data_type: DataType) -> TensorDesc:
     """A descriptor in which an array can be uploaded by one copy: as it lies where it has no gaps, else packed."""
-    packed = conventions.described(array.shape, TensorDesc(data_type, (1,)))
+    packed = conventions.packed(array.shape, data_type)
     if array.flags.c_contiguous or any(stride < 0 or stride % array.itemsize for stride in array.strides):
         return packed
     as_it_lies = TensorDesc.of(array)

@@ -8,7 +8,9 @@ several, each segment gives records, and a second pass combines them (`combine.c
 from __future__ import annotations
 
 import enum
-from dataclasses import astuple, dataclass
+import textwrap
+from collections import Counter
+from dataclasses import astuple, dataclass, fields
 
 from dmlgpu.operators import OperatorDesc
 from dmlgpu.tensor import TensorDesc
@@ -128,6 +130,9 @@ class Binding:
     unit_bits: int = 32
     """... in units of so many bits. A base may wrap around: shaders add modulo 2^32."""
 
+    def __str__(self) -> str:
+        return f"{self.role.name} {self.tensor} segment {self.segment} ({self.base})"
+
 
 @dataclass(frozen=True)
 class Dispatch:
@@ -150,7 +155,42 @@ class Plan:
     mapping: tuple[str, ...]
     """Which kernels it takes, and why."""
 
+    @property
+    def summary(self) -> str:
+        """What runs, in a line."""
+        inputs, outputs = (
+            ", ".join(f"{tensor.data_type.name} {tensor.sizes}" for tensor in tensors)
+            for tensors in (self.desc.inputs, self.desc.outputs)
+        )
+        kernels = Counter(dispatch.kernel.module for dispatch in self.dispatches)
+        runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
+        return f"{type(self.desc).__name__} of {inputs} to {outputs}: {runs}, {self.records_bytes} bytes of records"
+
     def __str__(self) -> str:
-        lines = [f"{self.desc}", f"{self.limits}", *self.mapping]
-        lines += [f"  {dispatch}" for dispatch in self.dispatches]
-        return "\n".join(lines)
+        """The whole plan within 100 columns, constants at their defaults and all but a few dispatches left out."""
+        paragraphs = [("", f"{self.desc}"), ("", f"{self.limits}"), *(("", text) for text in self.mapping)]
+        for number, dispatch in enumerate(self.dispatches[:_SHOWN], 1):
+            constants = _named(dispatch.kernel.constants)
+            paragraphs.append((f"{number}. ", f"{dispatch.kernel.module}: {constants}"))
+            paragraphs.append(("   ", f"push constants: {_named(dispatch.push)}"))
+            paragraphs.append(("   ", f"bindings: {', '.join(map(str, dispatch.bindings))}"))
+        if len(self.dispatches) > _SHOWN:
+            paragraphs.append(("", f"... and {len(self.dispatches) - _SHOWN} more dispatches"))
+        return "\n".join(
+            textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=" " * len(indent) + "  ")
+            for indent, text in paragraphs
+        )
+
+
+# Dispatches that a printed plan shows; that of a tensor in many segments may have thousands.
+_SHOWN = 8
+
+
+def _named(values: Constants | Push) -> str:
+    """The fields that are not at their defaults."""
+    fields_ = ((field.name, getattr(values, field.name), field.default) for field in fields(values))
+    return ", ".join(
+        f"{name}={value.name if isinstance(value, enum.Enum) else value}"
+        for name, value, default in fields_
+        if value != default
+    )

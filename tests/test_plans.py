@@ -155,11 +155,26 @@ def test_plans_are_frozen_all_the_way_down():
 
 def test_plans_print_what_they_do():
     plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 30), [0]), LOWERED)
-    lines = str(plan).splitlines()
-    assert lines[:2] == [str(plan.desc), str(plan.limits)]
-    assert lines[2:4] == list(plan.mapping)
+    text = " ".join(str(plan).split())
+    assert text.startswith(f"{plan.desc} {plan.limits} {' '.join(plan.mapping)} 1. reduce_32: group_size=32, ")
     assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine"]
-    assert [line.strip() for line in lines[4:]] == [str(dispatch) for dispatch in plan.dispatches]
+    assert "push constants: size=(30, 30, 1, 1, 1, 1, 1, 1), stride=(1, 30, 0, 0, 0, 0, 0, 0), kept_rank=1," in text
+    assert "bindings: INPUT 0 segment 0 (source_base), RECORDS 0 segment 0 (target_base) 2. reduce_32" in text
+    assert text.endswith(f" ... and {len(plan.dispatches) - 8} more dispatches")
+    first = plan.dispatches[0].kernel.constants
+    for field in dataclasses.fields(first):
+        shown = f"1. reduce_32: {text.partition('1. reduce_32: ')[2].partition(' push')[0]}"
+        assert (f" {field.name}=" in shown) == (getattr(first, field.name) != field.default)
+    assert plan.summary == (
+        f"ArgmaxOperatorDesc of FLOAT32 (30, 30) to UINT32 (1, 30): 212 x reduce_32, 15 x combine_32, "
+        f"{plan.records_bytes} bytes of records"
+    )
+
+
+@pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
+def test_plans_print_within_100_columns(limits):
+    for case in CASES[::7]:
+        assert max(map(len, str(lower(case.desc, limits)).splitlines())) <= 100
 
 
 def test_small_tensors_take_one_dispatch():
