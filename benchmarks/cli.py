@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -24,7 +23,8 @@ from benchmarks.report import absences, case_tables, operators_table, show, to_m
 from benchmarks.results import BenchmarkError, Run, load, save
 from benchmarks.run import run_case
 from benchmarks.scale import LARGEST, SMALLEST, exponents, scale_tables, scaled
-from dmlgpu import Device, DeviceError
+from dmlgpu import Device, DeviceError, SettingError
+from dmlgpu.settings import switch
 from tests.cases import Case
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (error.name or "").partition(".")[0] not in ("rich", "matplotlib"):
             raise
         return _fail(f'{error.name} is not installed: pip install "dmlgpu[bench]"')
-    except (BenchmarkError, DeviceError, OSError) as error:
+    except (BenchmarkError, DeviceError, SettingError, OSError) as error:
         return _fail(error)
     except KeyboardInterrupt:
         return 130
@@ -177,7 +177,7 @@ def _measure(args: argparse.Namespace) -> None:
             console.print(case.id, markup=False)
         return
     _check_files(args)
-    if os.environ.get("DMLGPU_VERIFY", "0") != "0":
+    if switch("DMLGPU_VERIFY"):
         raise BenchmarkError("DMLGPU_VERIFY is set: every call would be timed together with the oracle's")
 
     from rich.console import Console

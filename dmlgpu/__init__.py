@@ -3,7 +3,14 @@
 from dmlgpu.device import CacheInfo, CompiledOperator, Device, DeviceTensor
 from dmlgpu.drivers import DeviceInfo, devices
 from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction
-from dmlgpu.errors import DescriptorError, DeviceError, DeviceLostError, OutOfMemoryError, VerificationError
+from dmlgpu.errors import (
+    DescriptorError,
+    DeviceError,
+    DeviceLostError,
+    OutOfMemoryError,
+    SettingError,
+    VerificationError,
+)
 from dmlgpu.functional import argmax, argmin, cache_info, clear_cache, explain, max_pooling, verify
 from dmlgpu.operators import (
     ArgmaxOperatorDesc,
@@ -37,6 +44,7 @@ __all__ = [
     "OutOfMemoryError",
     "ReduceFunction",
     "ReduceOperatorDesc",
+    "SettingError",
     "TensorDesc",
     "VerificationError",
     "argmax",

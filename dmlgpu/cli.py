@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dmlgpu.device import Device
 from dmlgpu.drivers import DeviceInfo, devices
-from dmlgpu.errors import DescriptorError, DeviceError, VerificationError
+from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError
 from dmlgpu.operators import OperatorDesc
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if module not in _EXTRAS:
             raise
         return _fail(f"{module} is not installed: pip install dmlgpu[{_EXTRAS[module]}]", 2)
-    except (DescriptorError, DeviceError, OSError) as error:
+    except (DescriptorError, DeviceError, SettingError, OSError) as error:
         return _fail(error, 2)
     except KeyboardInterrupt:
         return 130

@@ -26,6 +26,7 @@ from dmlgpu.lowering import lower
 from dmlgpu.memory import ALIGNMENT, Allocator, Buffer, Slice
 from dmlgpu.operators import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, OperatorDesc
 from dmlgpu.plan import Dispatch, Limits, Role
+from dmlgpu.settings import switch
 from dmlgpu.tensor import TensorDesc, integers
 from dmlgpu.words import Bytes, check, elements, write
 
@@ -651,6 +652,7 @@ class CompiledOperator:
             DeviceError: a device tensor of another device, or the device is closed.
             DeviceLostError: the driver did not run the operator, now or in an earlier call.
             OutOfMemoryError: the tensors do not fit the device.
+            SettingError: DMLGPU_VERIFY is neither on nor off.
         """
         return self._call(inputs, out)
 
@@ -674,12 +676,13 @@ class CompiledOperator:
             takes = "1 input" if len(fields) == 1 else f"{len(fields)} inputs"
             were = "1 was" if len(inputs) == 1 else f"{len(inputs)} were"
             raise TypeError(f"{type(self.desc).__name__} takes {takes}, {were} given")
+        verified = verified or switch("DMLGPU_VERIFY")
         with self.device._kompute.lock:
             self.device._kompute.check_usable()
             sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
             targets = self._new_targets() if out is None else self._given_targets(out, sources)
             self._run(sources, targets)
-            if verified or os.environ.get("DMLGPU_VERIFY", "0") != "0":
+            if verified:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
                 check_outputs(self.plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
         return targets

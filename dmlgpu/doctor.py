@@ -26,8 +26,9 @@ from typing import Any
 from dmlgpu import manifests, spirv
 from dmlgpu.device import Device
 from dmlgpu.drivers import DeviceInfo, choose, devices, loader_version
-from dmlgpu.errors import DeviceError
+from dmlgpu.errors import DeviceError, SettingError
 from dmlgpu.selfcheck import Check, checks
+from dmlgpu.settings import switch
 
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
@@ -384,9 +385,12 @@ def _noise(subject: str, noise: str) -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
-    if os.environ.get("DMLGPU_VERIFY", "0") != "0":
-        text = "every call is computed by NumPy too, and compared: slow"
-        yield Finding("DMLGPU_VERIFY", ODD, text, "unset it")
+    try:
+        if switch("DMLGPU_VERIFY"):
+            text = "every call is computed by NumPy too, and compared: slow"
+            yield Finding("DMLGPU_VERIFY", ODD, text, "unset it")
+    except SettingError as error:
+        yield Finding("DMLGPU_VERIFY", BROKEN, str(error), "unset it, or set it to one of these")
     for name in "MESA_SHADER_CACHE_DISABLE", "MESA_GLSL_CACHE_DISABLE":
         if os.environ.get(name, "").lower() in ("1", "true", "yes", "y"):
             yield Finding(name, ODD, "Mesa compiles every shader anew in every process: slow first calls", "unset it")

@@ -8,6 +8,10 @@ class DescriptorError(ValueError):
     """
 
 
+class SettingError(ValueError):
+    """A variable of the environment has a value that is not allowed; the message says which are."""
+
+
 class DeviceError(RuntimeError):
     """There is no such driver or device, or a device or device tensor cannot be used in this way."""
 

@@ -22,6 +22,7 @@ import dmlgpu.kompute
 from dmlgpu.device import device_limits
 from dmlgpu.kompute import Place, Step
 from dmlgpu.plan import Limits
+from dmlgpu.settings import switch
 from tests import guards
 
 LOADER_FOLDERS = [
@@ -99,7 +100,7 @@ for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY"):
 
 # Kompute binds whole buffers, and the validation layer takes all of a binding for read or written. It has nothing to
 # report only where steps are taken to depend on each other as soon as their buffers are the same.
-if os.environ.get("DMLGPU_TEST_WHOLE_BUFFERS"):
+if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
     submissions = dmlgpu.kompute._submissions
 
     def of_whole_buffers(steps: Iterable[Step]) -> Iterator[list[Any]]:

@@ -12,7 +12,7 @@ PACKAGE = Path(dmlgpu.__file__).parent
 # From the bottom. A module may import those of the layers below its own.
 LAYERS = [
     {"errors", "files", "geometry", "memory"},
-    {"arrays", "dtypes", "manifests", "spirv"},
+    {"arrays", "dtypes", "manifests", "settings", "spirv"},
     {"drivers"},
     {"tensor"},
     {"words", "operators"},
