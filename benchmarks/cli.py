@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=_measure)
     parser.add_argument("-k", metavar="TEXT", default="", help="only cases with this in their names")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
-    parser.add_argument("--device", metavar="INDEX|NAME", help="default: DMLGPU_DEVICE, else the best device")
+    parser.add_argument("--device", metavar="INDEX|NAME|UUID", help="default: DMLGPU_DEVICE, else the best device")
     parser.add_argument(
         "--peers", metavar="NAMES", default=",".join(_PEERS), help="separated by commas (default: %(default)s)"
     )

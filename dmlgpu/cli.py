@@ -110,8 +110,8 @@ def _parser() -> argparse.ArgumentParser:
     for subparser in demo, verify:
         subparser.add_argument(
             "--device",
-            metavar="INDEX|NAME",
-            help="an index or part of a name of `dmlgpu devices` (default: DMLGPU_DEVICE, else the best device)",
+            metavar="INDEX|NAME|UUID",
+            help="an index, part of a name or a UUID of `dmlgpu devices` (default: DMLGPU_DEVICE, else the best)",
         )
 
     doctor = command(
@@ -140,7 +140,7 @@ def _devices(args: argparse.Namespace) -> int:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("Index", "Name and driver", "Type", "Vulkan", box=SIMPLE_HEAD)
+    table = Table("Index", "Name, driver and UUID", "Type", "Vulkan", box=SIMPLE_HEAD)
     table.add_column("Limits", no_wrap=True)
     table.add_column("Heaps")
     for info in devices():
@@ -152,7 +152,7 @@ def _devices(args: argparse.Namespace) -> int:
         }
         table.add_row(
             str(info.index),
-            f"{escape(info.name)}\n[dim]{escape(info.driver)}[/]",
+            f"{escape(info.name)}\n[dim]{escape(info.driver)}\n{info.uuid}[/]",
             info.type,
             info.api_version,
             "\n".join(f"{name} {limit}" for name, limit in limits.items()),

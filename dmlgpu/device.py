@@ -55,8 +55,8 @@ class Device:
     """A Vulkan device, open until `close()` or the end of a `with` block.
 
     Args:
-        selector: an index, or part of a name in any case, of `devices()`. None: the environment variable
-            DMLGPU_DEVICE, which takes either; without it the best device: discrete, integrated, virtual, then CPU.
+        selector: an index, part of a name or a UUID of `devices()`, in any case. None: the environment variable
+            DMLGPU_DEVICE, which takes the same; without it the best device: discrete, integrated, virtual, then CPU.
         limits: limits lower than the device's own, for tests.
 
     Raises:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from dmlgpu import manifests
 from dmlgpu.errors import DeviceError
@@ -93,11 +97,14 @@ def devices() -> tuple[DeviceInfo, ...]:
 
 
 def select(wanted: int | str | None) -> DeviceInfo:
-    """The device of this index or with this part of a name (in any case); None: the best.
+    """The device of an index, of part of a name or of a UUID; None: the best.
+
+    Args:
+        wanted: names and UUIDs in any case, and UUIDs with or without dashes.
 
     Raises:
         DeviceError: there is none, or several; the message lists what there is.
-        TypeError: what is wanted is neither.
+        TypeError: what is wanted is none of them.
     """
     return choose(devices(), wanted)
 
@@ -109,19 +116,32 @@ def choose(found: tuple[DeviceInfo, ...], wanted: int | str | None) -> DeviceInf
     # What has more digits is no index, and int() takes no more than 4,300.
     if isinstance(wanted, str) and wanted.isdecimal() and len(wanted) < 10:
         wanted = int(wanted)
-    if not isinstance(wanted, str):
-        try:
-            wanted = operator.index(wanted)
-        except TypeError:
-            raise TypeError(f"a device is chosen by its index or part of its name, not by {wanted!r}") from None
-        matches = [info for info in found if info.index == wanted]
+    if isinstance(wanted, str):
+        part, uuid = wanted.lower(), wanted.lower().replace("-", "")
+        matches = [info for info in found if part in info.name.lower() or uuid == info.uuid]
     else:
-        matches = [info for info in found if wanted.lower() in info.name.lower()]
+        wanted = _index(wanted)
+        matches = [info for info in found if info.index == wanted]
     if len(matches) != 1:
-        there_is = ", ".join(f"{info.index}: {info.name}" for info in found)
         problem = "several devices match" if matches else "there is no device"
-        raise DeviceError(f"{problem} {wanted!r}; devices are {there_is}")
+        raise DeviceError(f"{problem} {wanted!r}; devices are {_list(found)}")
     return matches[0]
+
+
+def _index(wanted: Any) -> int:
+    # Python takes True for 1.
+    if not isinstance(wanted, bool | np.bool_):
+        with suppress(TypeError):
+            return operator.index(wanted)
+    raise TypeError(f"a device is chosen by its index, part of its name or its UUID, not by {wanted!r}")
+
+
+def _list(found: tuple[DeviceInfo, ...]) -> str:
+    """Indices and names of devices, and UUIDs where names are equal."""
+    names = Counter(info.name for info in found)
+    return ", ".join(
+        f"{info.index}: {info.name}" + (f" (UUID {info.uuid})" if names[info.name] > 1 else "") for info in found
+    )
 
 
 def _vulkan() -> Any:

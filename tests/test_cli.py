@@ -143,7 +143,7 @@ def test_devices_table(capsys):
     assert main(["devices"]) == 0
     table = capsys.readouterr().out
     for info in dmlgpu.devices():
-        assert all(text in table for text in (info.name, info.driver, info.type, info.api_version))
+        assert all(text in table for text in (info.name, info.driver, info.uuid, info.type, info.api_version))
 
 
 def test_devices_table_in_human_units(monkeypatch, capsys):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import uuid
 
 import numpy as np
 import pytest
@@ -79,12 +80,36 @@ def test_index_of_numpy(machine):
     assert select(np.int64(1)).name == "Beta"
 
 
-@pytest.mark.parametrize("wanted", [1.0, b"Alpha", [0]])
-def test_neither_index_nor_name(machine, wanted):
+UUID = "0000000a-BCDE-f000-0000-00000000002a"
+
+
+@pytest.mark.parametrize("wanted", [UUID, UUID.lower(), UUID.upper(), UUID.replace("-", "")])
+def test_uuid_in_any_case_with_and_without_dashes(machine, wanted):
+    digits = UUID.replace("-", "").lower()
+    machine(info(0, "Same"), dataclasses.replace(info(1, "Same"), uuid=digits))
+    assert select(wanted).index == 1
+
+
+def test_uuid_of_decimal_digits_is_no_index(machine):
+    machine(info(0, "Alpha"), info(1, "Beta"))
+    assert select(f"{1:032}").name == "Beta"
+
+
+@pytest.mark.parametrize("wanted", [UUID, f"{1:031}"])
+def test_no_such_uuid(machine, wanted):
+    machine(info(0, "Alpha"), info(1, "Beta"))
+    with pytest.raises(DeviceError, match=f"^there is no device '{wanted}'; devices are 0: Alpha, 1: Beta$"):
+        select(wanted)
+
+
+@pytest.mark.parametrize(
+    "wanted", [1.0, b"Alpha", [0], True, False, np.True_, np.array([0, 1]), np.array(True)], ids=repr
+)
+def test_neither_index_nor_name_nor_uuid(machine, wanted):
     machine(info(0, "Alpha"), info(1, "Beta"))
     with pytest.raises(TypeError) as caught:
         select(wanted)
-    assert str(caught.value) == f"a device is chosen by its index or part of its name, not by {wanted!r}"
+    assert str(caught.value) == f"a device is chosen by its index, part of its name or its UUID, not by {wanted!r}"
 
 
 def test_ambiguous_name(machine):
@@ -92,6 +117,17 @@ def test_ambiguous_name(machine):
     with pytest.raises(DeviceError) as caught:
         select("alpha")
     assert str(caught.value) == "several devices match 'alpha'; devices are 0: Alpha, 1: Alphabet, 2: Beta"
+
+
+def test_names_that_are_equal_are_told_apart_by_their_uuids(machine):
+    machine(info(0, "GPU"), info(1, "GPU"), info(2, "llvmpipe"))
+    with pytest.raises(DeviceError) as caught:
+        select("gpu")
+    zero, one = f"{0:032}", f"{1:032}"
+    assert str(caught.value) == (
+        f"several devices match 'gpu'; devices are 0: GPU (UUID {zero}), 1: GPU (UUID {one}), 2: llvmpipe"
+    )
+    assert (select(zero).index, select(one).index) == (0, 1)
 
 
 # This machine
@@ -137,7 +173,11 @@ def test_device_of_a_name(driver):
     assert opened(driver.name) == opened(driver.name[:8].upper()) == driver
 
 
-@pytest.mark.parametrize("by", ["index", "name"])
+def test_device_of_a_uuid(driver):
+    assert opened(driver.uuid) == opened(str(uuid.UUID(driver.uuid)).upper()) == driver
+
+
+@pytest.mark.parametrize("by", ["index", "name", "uuid"])
 def test_environment_selects_a_device(driver, by, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", str(getattr(driver, by)))
     assert opened() == driver
