@@ -56,7 +56,7 @@ class Device:
 
     Args:
         selector: an index, part of a name or a UUID of `devices()`, in any case. None: the environment variable
-            DMLGPU_DEVICE, which takes the same; without it the best device: discrete, integrated, virtual, then CPU.
+            DMLGPU_DEVICE; without it the best device: discrete, integrated, virtual, llvmpipe, then SwiftShader.
         limits: limits lower than the device's own, for tests.
 
     Raises:

@@ -25,7 +25,7 @@ from typing import Any
 
 from dmlgpu import manifests, spirv
 from dmlgpu.device import Device
-from dmlgpu.drivers import DeviceInfo, choose, devices, loader_version
+from dmlgpu.drivers import DeviceInfo, choose, devices, loader_version, preference
 from dmlgpu.errors import DeviceError, SettingError
 from dmlgpu.selfcheck import Check, checks
 from dmlgpu.settings import switch
@@ -328,10 +328,10 @@ def _choice(infos: tuple[DeviceInfo, ...]) -> Iterator[Finding]:
         yield Finding("default device", OK, f"{chosen.index}: {chosen.name}, by DMLGPU_DEVICE")
         return
     chosen = choose(infos, None)
-    equals = [info for info in infos if info.type == chosen.type]
+    equals = [info for info in infos if preference(info) == preference(chosen)]
     if len(equals) > 1:
         text = f"{chosen.index}: {chosen.name}, the first of {len(equals)} devices of type {chosen.type}"
-        yield Finding("default device", ODD, text, "set DMLGPU_DEVICE to the index or name of the one you want")
+        yield Finding("default device", ODD, text, "set DMLGPU_DEVICE to the index or UUID of the one you want")
     else:
         yield Finding("default device", OK, f"{chosen.index}: {chosen.name}")
 

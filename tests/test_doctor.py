@@ -198,6 +198,14 @@ def devices(*infos):
             {"default device": "1: device 1, the first of 2 devices of type discrete"},
         ),
         (["cpu", "discrete", "discrete"], "2", {}),
+        (
+            ["cpu", "cpu"],
+            None,
+            {
+                "devices": "software drivers only: results are the same, but slower",
+                "default device": "0: device 0, the first of 2 devices of type cpu",
+            },
+        ),
     ],
 )
 def test_choice_of_the_device(machine, monkeypatch, kinds, wanted, odd):
@@ -206,6 +214,13 @@ def test_choice_of_the_device(machine, monkeypatch, kinds, wanted, odd):
     found = machine(devices=devices(*(info(i, f"device {i}", kind) for i, kind in enumerate(kinds))))
     assert findings(found, ODD) == odd
     assert found.healthy
+
+
+def test_the_faster_software_driver_is_the_default_and_not_odd(machine):
+    slow = dataclasses.replace(info(0, "slow"), driver="SwiftShader driver")
+    found = machine(devices=devices(slow, info(1, "fast")))
+    assert findings(found, OK)["default device"] == "1: fast"
+    assert "default device" not in findings(found, ODD)
 
 
 @pytest.mark.parametrize(

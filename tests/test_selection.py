@@ -11,6 +11,7 @@ import pytest
 import dmlgpu
 from dmlgpu import Device, DeviceError, DeviceInfo
 from dmlgpu.drivers import select
+from tests.conftest import DRIVERS, set_drivers
 
 
 def info(index: int, name: str, kind: str = "cpu") -> DeviceInfo:
@@ -44,6 +45,33 @@ def machine(monkeypatch):
 def test_best_device_is_discrete_then_integrated_then_virtual_then_cpu(machine, kinds, best):
     machine(*(info(i, f"device {i}", kind) for i, kind in enumerate(kinds)))
     assert select(None).index == best
+
+
+def software(index: int, name: str, driver: str, kind: str = "cpu") -> DeviceInfo:
+    return dataclasses.replace(info(index, name, kind), driver=driver)
+
+
+SWIFTSHADER = "SwiftShader driver"
+LLVMPIPE = "llvmpipe Mesa 22.3.6 (LLVM 15.0.6)"
+
+
+@pytest.mark.parametrize(
+    ("drivers", "best"),
+    [
+        ([SWIFTSHADER, LLVMPIPE], 1),
+        ([LLVMPIPE, SWIFTSHADER], 0),
+        ([SWIFTSHADER, LLVMPIPE, LLVMPIPE], 1),
+        ([SWIFTSHADER, SWIFTSHADER], 0),
+    ],
+)
+def test_best_software_driver_is_the_faster_one(machine, drivers, best):
+    machine(*(software(i, f"device {i}", driver) for i, driver in enumerate(drivers)))
+    assert select(None).index == best
+
+
+def test_a_gpu_is_better_than_any_software_driver(machine):
+    machine(software(0, "llvmpipe", LLVMPIPE), software(1, "gpu", "driver 1", "virtual"))
+    assert select(None).name == "gpu"
 
 
 @pytest.mark.parametrize("wanted", [1, "1", "beta", "BETA", "Beta 2"])
@@ -181,6 +209,13 @@ def test_device_of_a_uuid(driver):
 def test_environment_selects_a_device(driver, by, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", str(getattr(driver, by)))
     assert opened() == driver
+
+
+def test_the_default_device_here_is_llvmpipe(monkeypatch):
+    monkeypatch.delenv("DMLGPU_DEVICE", raising=False)
+    set_drivers(monkeypatch.setenv, DRIVERS["swiftshader"], DRIVERS["lavapipe"])
+    assert len(dmlgpu.devices()) == 2
+    assert "llvmpipe" in opened().driver
 
 
 def test_an_argument_counts_more_than_the_environment(driver, monkeypatch):
