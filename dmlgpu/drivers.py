@@ -18,7 +18,8 @@ _TYPES = ("other", "integrated", "discrete", "virtual", "cpu")
 # Which type is taken where the user names no device.
 _PREFERENCE = ("discrete", "integrated", "virtual", "other", "cpu")
 
-_DEVICE_LOCAL, _HOST_VISIBLE, _HOST_COHERENT, _HOST_CACHED = 1, 2, 4, 8  # VkMemoryPropertyFlagBits
+# VkMemoryPropertyFlagBits: what the host sees is visible (2) and coherent (4).
+_DEVICE_LOCAL, _HOST, _HOST_CACHED = 1, 2 | 4, 8
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,11 @@ def loader_version() -> str:
 
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """The Vulkan devices of this machine that can compute, without creating a device.
+    """The Vulkan devices of this machine that have all that Kompute needs, without creating a device.
 
     Raises:
-        DeviceError: there is no Vulkan loader, no driver, a driver that fails to load, or no device that computes; the
-            message says which of them it is, and what to install.
+        DeviceError: there is no Vulkan loader, no driver, a driver that fails to load, or no such device; the message
+            says which of them it is, what devices lack, and what to install.
     """
     vk = _vulkan()
     application = vk.VkApplicationInfo(
@@ -86,13 +87,14 @@ def devices() -> tuple[DeviceInfo, ...]:
         raise _no_device(type(error).__name__) from None
     try:
         handles = vk.vkEnumeratePhysicalDevices(instance)
-        found = tuple(_describe(vk, index, handle) for index, handle in enumerate(handles) if _computes(vk, handle))
+        lacks = [_lack(vk, handle) for handle in handles]
+        found = tuple(_describe(vk, index, handle) for index, handle in enumerate(handles) if not lacks[index])
     except vk.VkError as error:
         raise _no_device(type(error).__name__) from None
     finally:
         vk.vkDestroyInstance(instance, None)
     if not found:
-        raise _no_device("none of their devices computes")
+        raise _no_device("; ".join(lacks) or "they list no device")
     return found
 
 
@@ -183,15 +185,30 @@ def _no_device(reason: str) -> DeviceError:
         )
     return DeviceError(
         f"no Vulkan device: there are drivers ({', '.join(str(manifest.path) for manifest in there_are)}), but they "
-        f"have none that computes ({reason}). Install the driver of your GPU, or one that needs none (Debian: "
+        f"have none that dmlgpu can use ({reason}). Install the driver of your GPU, or one that needs none (Debian: "
         "mesa-vulkan-drivers)"
     )
 
 
-def _computes(vk: Any, handle: Any) -> bool:
+def _lack(vk: Any, handle: Any) -> str:
+    """Says what a device lacks of what Kompute needs; empty where it has all of it."""
+    properties = vk.vkGetPhysicalDeviceProperties(handle)
     families = vk.vkGetPhysicalDeviceQueueFamilyProperties(handle)
-    version = vk.vkGetPhysicalDeviceProperties(handle).apiVersion
-    return version >= vk.VK_MAKE_VERSION(1, 1, 0) and any(f.queueFlags & vk.VK_QUEUE_COMPUTE_BIT for f in families)
+    memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
+    needs = {
+        "Vulkan 1.1": properties.apiVersion >= vk.VK_MAKE_VERSION(1, 1, 0),
+        "a queue that computes": any(family.queueFlags & vk.VK_QUEUE_COMPUTE_BIT for family in families),
+        "memory that the host sees": _memory_type(memory, _HOST) is not None,
+        "device memory": _memory_type(memory, _DEVICE_LOCAL) is not None,
+    }
+    lacking = [need for need, is_there in needs.items() if not is_there]
+    return f"{properties.deviceName} lacks {', '.join(lacking)}" if lacking else ""
+
+
+def _memory_type(memory: Any, flags: int) -> Any:
+    """The memory type that Kompute takes: the first that has these flags, or None."""
+    types = (memory.memoryTypes[i] for i in range(memory.memoryTypeCount))
+    return next((kind for kind in types if kind.propertyFlags & flags == flags), None)
 
 
 def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
@@ -203,13 +220,7 @@ def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
     vk.vkGetPhysicalDeviceProperties2(handle, properties)
     core, limits = properties.properties, properties.properties.limits
     memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
-    types = [memory.memoryTypes[i] for i in range(memory.memoryTypeCount)]
-
-    def first(flags: int) -> Any:
-        """Kompute takes the first memory type that has these flags."""
-        return next(kind for kind in types if kind.propertyFlags & flags == flags)
-
-    host = first(_HOST_VISIBLE | _HOST_COHERENT)
+    host = _memory_type(memory, _HOST)
     unified = _DEVICE_LOCAL | _HOST_CACHED
     texts = core.deviceName, driver.driverName, driver.driverInfo
     name, driver_name, driver_version = (vk.ffi.string(text).decode(errors="replace") for text in texts)
@@ -228,7 +239,7 @@ def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
         max_group_count=limits.maxComputeWorkGroupCount[0],
         subgroup_size=subgroup.subgroupSize,
         heaps=tuple(memory.memoryHeaps[i].size for i in range(memory.memoryHeapCount)),
-        device_heap=first(_DEVICE_LOCAL).heapIndex,
+        device_heap=_memory_type(memory, _DEVICE_LOCAL).heapIndex,
         host_heap=host.heapIndex,
         unified=host.propertyFlags & unified == unified,
     )

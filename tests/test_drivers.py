@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import vulkan
 
+import dmlgpu
 from dmlgpu import manifests
-from tests.conftest import DRIVERS
+from tests.conftest import DRIVERS, LOADER_FOLDERS, set_drivers
+from tests.conftest import manifests as manifests_in
 from tests.processes import ROOT, output_of
 
 INSTALL = "Debian: mesa-vulkan-drivers"
@@ -156,15 +159,106 @@ def test_damaged_manifest_in_a_process(environment, manifest):
     assert failing(environment, path).startswith(f"{path} is damaged (")
 
 
-def test_driver_without_a_device(environment, manifest):
+# Mesa's AMD driver has a device without memory where this variable names one.
+RADEON = next(iter(manifests_in(LOADER_FOLDERS, "radeon_icd*.json")), None)
+NULL = {"RADV_FORCE_FAMILY": "navi21"}
+
+
+@pytest.fixture
+def radeon():
+    if RADEON is None:
+        pytest.fail("Mesa's AMD driver was not found; install it: Debian has it in mesa-vulkan-drivers")
+    return RADEON
+
+
+def test_driver_without_a_device(environment, radeon):
     # A driver of which there is no device here: what Mesa's AMD driver is on most machines.
-    radeon = next(Path("/usr/share/vulkan/icd.d").glob("radeon_icd*.json"), None)
-    if radeon is None or os.path.exists("/dev/dri"):
-        pytest.skip("no driver for a device that this machine lacks")
+    if os.path.exists("/dev/dri"):
+        pytest.skip("this machine may have a device of that driver")
     environment["VK_DRIVER_FILES"] = str(radeon)
     message = errors(environment)
-    assert message.startswith(f"no Vulkan device: there are drivers ({radeon}), but they have none that computes (")
+    assert message.startswith(
+        f"no Vulkan device: there are drivers ({radeon}), but they have none that dmlgpu can use ("
+    )
     assert message.endswith(f"). Install the driver of your GPU, or one that needs none ({INSTALL})")
+
+
+# Devices that lack what Kompute needs
+
+
+def test_a_device_without_memory(environment, radeon):
+    environment |= {"VK_DRIVER_FILES": str(radeon), **NULL}
+    message = errors(environment)
+    assert message.startswith(
+        f"no Vulkan device: there are drivers ({radeon}), but they have none that dmlgpu can use ("
+    )
+    assert " lacks memory that the host sees, device memory). Install the driver of your GPU, or " in message
+
+
+def test_a_device_without_memory_is_left_out(environment, radeon):
+    environment |= {"VK_DRIVER_FILES": f"{radeon}:{DRIVERS['lavapipe']}", **NULL}
+    program = "import dmlgpu; print(*(d.index for d in dmlgpu.devices())); print(dmlgpu.argmax([3, 5, 4]).tolist())"
+    # The loader lists GPUs first.
+    assert output_of(program, environment=environment) == "1\n[1]\n"
+
+
+def test_drivers_that_list_no_device(monkeypatch):
+    monkeypatch.setattr(vulkan, "vkEnumeratePhysicalDevices", lambda _: [])
+    with pytest.raises(dmlgpu.DeviceError, match=r"have none that dmlgpu can use \(they list no device\)\. Install "):
+        dmlgpu.devices()
+
+
+@pytest.fixture
+def lacking(monkeypatch):
+    """Has the first device of this machine answer as one that lacks something."""
+
+    def become(function, change):
+        asked = getattr(vulkan, function)
+        first = True
+
+        def answer(handle):
+            nonlocal first
+            found, first = change(asked(handle)) if first else asked(handle), False
+            return found
+
+        monkeypatch.setattr(vulkan, function, answer)
+
+    return become
+
+
+def with_api_version(properties):
+    return SimpleNamespace(apiVersion=vulkan.VK_MAKE_VERSION(1, 0, 300), deviceName=properties.deviceName)
+
+
+def memory_types(*flags):
+    types = [SimpleNamespace(propertyFlags=flag, heapIndex=0) for flag in flags]
+    return SimpleNamespace(memoryTypes=types, memoryTypeCount=len(types))
+
+
+LACKING = [
+    ("vkGetPhysicalDeviceProperties", with_api_version, "Vulkan 1.1"),
+    ("vkGetPhysicalDeviceQueueFamilyProperties", lambda _: [SimpleNamespace(queueFlags=1)], "a queue that computes"),
+    ("vkGetPhysicalDeviceMemoryProperties", lambda _: memory_types(1, 3, 5), "memory that the host sees"),
+    ("vkGetPhysicalDeviceMemoryProperties", lambda _: memory_types(6, 14), "device memory"),
+    ("vkGetPhysicalDeviceMemoryProperties", lambda _: memory_types(), "memory that the host sees, device memory"),
+]
+
+
+@pytest.mark.parametrize(("function", "change", "lack"), LACKING, ids=[lack for *_, lack in LACKING])
+def test_a_device_that_lacks_something_is_left_out(lacking, function, change, lack):
+    there_are = dmlgpu.devices()
+    lacking(function, change)
+    assert dmlgpu.devices() == there_are[1:]
+
+
+@pytest.mark.parametrize(("function", "change", "lack"), LACKING, ids=[lack for *_, lack in LACKING])
+def test_what_the_only_device_lacks_is_said(lacking, monkeypatch, function, change, lack):
+    set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
+    (info,) = dmlgpu.devices()
+    lacking(function, change)
+    with pytest.raises(dmlgpu.DeviceError) as caught:
+        dmlgpu.devices()
+    assert f"they have none that dmlgpu can use ({info.name} lacks {lack}). Install " in str(caught.value)
 
 
 @pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
