@@ -24,6 +24,8 @@ from dmlgpu.operators import (
 from dmlgpu.reference import reference
 from dmlgpu.tensor import TensorDesc
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ArgmaxOperatorDesc",
     "ArgminOperatorDesc",

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from dmlgpu import __version__
 from dmlgpu.device import Device
 from dmlgpu.drivers import DeviceInfo, devices
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="exit code: 0 all is well, 1 a result differs from the oracle or something is broken, "
         "2 the command could not run",
     )
+    parser.add_argument("--version", action="version", version=f"dmlgpu {__version__}", help="show the version")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def command(

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -66,6 +67,13 @@ def test_help_of_a_command_has_examples(command, capsys):
     help_text = capsys.readouterr().out
     assert f"examples:\n  dmlgpu {command}\n" in help_text
     assert ("--device" in help_text) == (command in ("demo", "verify"))
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"dmlgpu {dmlgpu.__version__}\n"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", dmlgpu.__version__)
 
 
 @pytest.mark.parametrize("argv", [[], ["nonsense"], ["verify", "--nonsense"], ["demo", "--image"]])

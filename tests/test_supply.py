@@ -1,10 +1,13 @@
 """What the code never does, and what the set-up takes from where."""
 
 import ast
+import importlib.metadata
 import re
 from pathlib import Path
 
 import pytest
+
+import dmlgpu
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("dmlgpu", "benchmarks", ".ci") for path in (ROOT / folder).rglob("*.py"))
@@ -86,6 +89,11 @@ def test_the_scan_lets_pass(source):
 
 
 # The set-up
+
+
+def test_one_place_holds_the_version():
+    assert importlib.metadata.version("dmlgpu") == dmlgpu.__version__
+    assert not re.search(r"^version *=", PROJECT, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
