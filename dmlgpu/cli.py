@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dmlgpu import __version__
@@ -91,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         _demo,
         "run the operators on a photograph and draw what they make of it",
         "dmlgpu demo",
-        "dmlgpu demo --image holiday.jpg --output holiday.png",
+        "dmlgpu demo --image holiday.jpg --output operators.webp",
         "dmlgpu demo --device 1",
     )
     demo.add_argument(
@@ -99,7 +100,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP image (default: a portrait of Grace Hopper)",
     )
-    demo.add_argument("--output", metavar="FILE", default="demo.png", help="the PNG to write (default: %(default)s)")
+    demo.add_argument(
+        "--output",
+        metavar="FILE",
+        default="demo.png",
+        help="the picture to write: BMP, JPEG, PNG, TIFF or WebP, by its suffix (default: %(default)s)",
+    )
 
     verify = command(
         "verify",
@@ -188,12 +194,15 @@ def _demo(args: argparse.Namespace) -> int:
 
     from dmlgpu import demo
 
+    written = demo.WRITTEN.get(Path(args.output).suffix.lower())
+    if written is None:
+        return _fail(f"{args.output}: give the picture the suffix of its format: {', '.join(demo.WRITTEN)}", 2)
     console = _console()
     photograph = demo.load_photograph(args.image)
     with Device(args.device) as device:
         _print_device(console, device)
         results = demo.run(device, photograph)
-        demo.draw(results, device.info).save(args.output, "PNG")
+        demo.draw(results, device.info).save(args.output, written)
     # Lines broken by hand fit 80 columns.
     table = Table("Operator", "Tensors", box=SIMPLE_HEAD, pad_edge=False)
     for name in "Device\nms", "End to\nend ms", "NumPy\noracle\nms":

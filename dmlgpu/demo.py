@@ -26,6 +26,16 @@ from dmlgpu.reference import reference
 _LARGEST_SIDE = 1024
 # Formats that Pillow reads by itself: for PostScript it would run another program.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+# What the picture can be written as, by the suffix of its file.
+WRITTEN = {
+    ".png": "PNG",
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".webp": "WEBP",
+    ".bmp": "BMP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+}
 # Of a file. Pillow has a limit of its own for pixels.
 _MOST_BYTES = 512 << 20
 _COLOURS = 12

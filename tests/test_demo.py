@@ -207,11 +207,35 @@ def test_demo_checks_itself_where_the_environment_says_so(run, save, monkeypatch
     assert error.startswith("dmlgpu: ArgminOperatorDesc.output_tensor: ")
 
 
-def test_demo_writes_png_whatever_the_name(driver, save, tmp_path):
-    photo, output = save(Image.new("RGB", (16, 16))), tmp_path / "picture.of-things"
-    assert main(["demo", "--device", str(driver.index), "--image", photo, "--output", str(output)]) == 0
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("made.jpg", "JPEG"),
+        ("made.jpeg", "JPEG"),
+        ("made.webp", "WEBP"),
+        ("made.bmp", "BMP"),
+        ("made.tif", "TIFF"),
+        ("made.TIFF", "TIFF"),
+        ("made.jpg.Png", "PNG"),
+    ],
+)
+def test_demo_writes_what_the_suffix_says(save, tmp_path, name, written):
+    photo, output = save(Image.new("RGB", (16, 16))), tmp_path / name
+    assert main(["demo", "--image", photo, "--output", str(output)]) == 0
     with Image.open(output) as picture:
-        assert picture.format == "PNG"
+        assert (picture.format, picture.width) == (written, 1296)
+
+
+@pytest.mark.parametrize("name", ["made", "made.", "made.of-things", ".png", "made.pdf", "png"])
+def test_demo_refuses_other_suffixes_before_it_computes(save, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.setattr("dmlgpu.cli.Device", lambda wanted: pytest.fail("it opens a device"))
+    assert main(["demo", "--image", save(Image.new("RGB", (16, 16))), "--output", str(tmp_path / name)]) == 2
+    assert capsys.readouterr() == (
+        "",
+        f"dmlgpu: {tmp_path / name}: give the picture the suffix of its format: "
+        ".png, .jpg, .jpeg, .webp, .bmp, .tif, .tiff\n",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
 
 
 # Errors
