@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -25,10 +24,14 @@ from benchmarks.run import run_case
 from benchmarks.scale import LARGEST, SMALLEST, exponents, scale_tables, scaled
 from dmlgpu import Device, DeviceError, SettingError
 from dmlgpu.settings import switch
+from dmlgpu.terminal import exit_code, open_console, written_to_the_end
 from tests.cases import Case
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+# Of tables in files and pipes.
+_COLUMNS = 160
 
 _PEERS: dict[str, Callable[[Kompute], Peer]] = {
     "usual": UsualPeer,
@@ -39,11 +42,21 @@ _PEERS: dict[str, Callable[[Kompute], Peer]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit code is 0, or 2 where the command could not run or results differ."""
-    args = _parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], None] = args.run
+    """Runs the command line; the exit code is 0, or 2 where the command could not run or results differ.
+
+    It is 130 where Ctrl-C ended it, and 141 where nobody reads its output any more.
+    """
+    return exit_code(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
-        run(args)
+        with written_to_the_end():
+            args = _parser().parse_args(argv)
+            run: Callable[[argparse.Namespace], None] = args.run
+            run(args)
+    except BrokenPipeError:
+        raise
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("rich", "matplotlib"):
             raise
@@ -124,13 +137,6 @@ def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
     return parse
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    # Files and pipes get tables in one piece.
-    return Console(width=shutil.get_terminal_size(fallback=(160, 24)).columns, highlight=False)
-
-
 def _check_files(args: argparse.Namespace) -> None:
     """Finds out before a long run what could not be written after it."""
     for path in filter(None, (getattr(args, "json", None), args.plot, args.markdown)):
@@ -170,7 +176,7 @@ def _open_peers(names: str, kompute: Kompute) -> tuple[dict[str, Peer], dict[str
 
 
 def _measure(args: argparse.Namespace) -> None:
-    console = _console()
+    console = open_console(_COLUMNS)
     cases = _cases(args)
     if args.list:
         for case in cases:
@@ -216,7 +222,7 @@ def _measure(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    console = _console()
+    console = open_console(_COLUMNS)
     _check_files(args)
     _present(load(args.file), console, args)
 
@@ -240,4 +246,4 @@ def _compare(args: argparse.Namespace) -> None:
     table = compared(old, new)
     if not table.rows:
         raise BenchmarkError(f"{args.old} and {args.new} have no case in common")
-    show(_console(), {}, [table], differences(old, new))
+    show(open_console(_COLUMNS), {}, [table], differences(old, new))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections import Counter
@@ -17,12 +16,15 @@ from dmlgpu.device import Device
 from dmlgpu.drivers import DeviceInfo, devices
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError
 from dmlgpu.operators import OperatorDesc
+from dmlgpu.terminal import exit_code, open_console, written_to_the_end
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 # What commands import beyond dmlgpu's own dependencies, and the extra that installs it.
 _EXTRAS = {"rich": "cli", "PIL": "demo", "matplotlib": "demo"}
+# Of tables in files and pipes.
+_COLUMNS = 120
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,12 +35,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 all is well, 1 a result differs from the oracle or something is broken, 2 the command could not
-        run.
+        run, 130 Ctrl-C ended it, 141 nobody reads its output any more: as of a program that SIGPIPE ended, and as
+        silent.
     """
-    args = _parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = args.run
+    return exit_code(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
-        return run(args)
+        with written_to_the_end():
+            args = _parser().parse_args(argv)
+            run: Callable[[argparse.Namespace], int] = args.run
+            return run(args)
+    except BrokenPipeError:
+        raise
     except VerificationError as error:
         return _fail(error, 1)
     except ModuleNotFoundError as error:
@@ -133,13 +143,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    # Files and pipes get tables in one piece.
-    return Console(width=shutil.get_terminal_size(fallback=(120, 24)).columns, highlight=False)
-
-
 def _devices(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([info.as_dict() for info in devices()], indent=2))
@@ -166,7 +169,7 @@ def _devices(args: argparse.Namespace) -> int:
             "\n".join(f"{name} {limit}" for name, limit in limits.items()),
             "\n".join(_heaps(info)),
         )
-    _console().print(table)
+    open_console(_COLUMNS).print(table)
     return 0
 
 
@@ -197,7 +200,7 @@ def _demo(args: argparse.Namespace) -> int:
     written = demo.WRITTEN.get(Path(args.output).suffix.lower())
     if written is None:
         return _fail(f"{args.output}: give the picture the suffix of its format: {', '.join(demo.WRITTEN)}", 2)
-    console = _console()
+    console = open_console(_COLUMNS)
     photograph = demo.load_photograph(args.image)
     with Device(args.device) as device:
         _print_device(console, device)
@@ -240,7 +243,7 @@ def _verify(args: argparse.Namespace) -> int:
 
     from dmlgpu.selfcheck import checks
 
-    console = _console()
+    console = open_console(_COLUMNS)
     cases, exact = Counter[str](), Counter[str]()
     first_error = None
     start = time.perf_counter()
@@ -274,7 +277,7 @@ def _doctor(args: argparse.Namespace) -> int:
     from rich.markup import escape
     from rich.table import Table
 
-    console = _console()
+    console = open_console(_COLUMNS)
     with console.status("examining this machine"):
         report = examine()
     colours = {OK: "green", ODD: "yellow", BROKEN: "red"}

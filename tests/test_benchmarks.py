@@ -1,6 +1,7 @@
 """The benchmarks measure what they say: small cases, and runs made up."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -26,6 +27,7 @@ from benchmarks.run import run_case
 from benchmarks.scale import scale_tables, scaled
 from dmlgpu import reference
 from tests.cases import FLOAT16, FLOAT32, INT8, INT64, UINT8, permuted_strides
+from tests.processes import ROOT
 
 # As the cases that are measured, but small.
 TINY = [
@@ -419,6 +421,15 @@ def test_show_and_compare_read_what_was_written(run, tmp_path, capsys):
 def test_list_has_the_chosen_cases(capsys):
     assert cli.main(["--list", "-k", "vocab"]) == 0
     assert capsys.readouterr().out.split() == ["argmax-vocabulary"]
+
+
+def test_output_that_nobody_reads_is_silent(environment):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "benchmarks", "--list"]
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, env=environment)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize(

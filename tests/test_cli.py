@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import subprocess
 import sys
@@ -136,6 +137,54 @@ def test_interrupt(monkeypatch):
 
     monkeypatch.setattr(cli, "devices", interrupt)
     assert main(["devices"]) == 130
+
+
+# Readers that go away
+
+
+@pytest.fixture
+def unread(environment):
+    """Runs a command whose output nobody reads: its exit code and errors."""
+
+    def run(argv, **options):
+        reader, writer = os.pipe()
+        os.close(reader)
+        command = [sys.executable, "-m", "dmlgpu", *argv]
+        done = subprocess.run(command, **{"stdout": writer, "stderr": subprocess.PIPE, "env": environment} | options)
+        os.close(writer)
+        return done.returncode, done.stderr
+
+    # What is short is written at the end then.
+    environment.pop("PYTHONUNBUFFERED", None)
+    return run
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [*([command] for command in COMMANDS), ["devices", "--json"], ["doctor", "--json"], ["--help"], ["--version"]],
+    ids=" ".join,
+)
+def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, argv, tmp_path):
+    output = ["--output", str(tmp_path / "demo.png")] if argv == ["demo"] else []
+    assert unread([*argv, *output]) == (141, b"")
+
+
+def test_output_that_is_written_at_once(unread, environment):
+    assert unread(["devices", "--json"], env=environment | {"PYTHONUNBUFFERED": "1"}) == (141, b"")
+
+
+def test_errors_that_nobody_reads(unread):
+    assert unread(["verify", "--device", "999"], stderr=subprocess.STDOUT) == (141, None)
+
+
+def test_a_reader_that_goes_away_in_between(environment, tmp_path):
+    command = [sys.executable, "-m", "dmlgpu", "demo", "--output", str(tmp_path / "demo.png")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout.readline().startswith(b"device ")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+    assert (tmp_path / "demo.png").exists()
 
 
 # devices

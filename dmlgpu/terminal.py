@@ -1,0 +1,52 @@
+"""What command lines write to, and readers of it that go away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# 128 and the number of SIGPIPE, as of a program that this signal ended.
+_UNREAD = 141
+
+
+def open_console(columns: int) -> Console:
+    """A console as wide as the terminal; files and pipes get tables of so many columns, in one piece.
+
+    Raises:
+        ModuleNotFoundError: rich is not installed.
+    """
+    from rich.console import Console
+
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            # Again what rich has caught: it would end the process with 1.
+            raise
+
+    return PipedConsole(width=shutil.get_terminal_size(fallback=(columns, 24)).columns, highlight=False)
+
+
+@contextmanager
+def written_to_the_end() -> Iterator[None]:
+    """A block whose output is written at its end: what breaks at the last write breaks there."""
+    try:
+        yield
+    finally:
+        print(end="", flush=True)
+
+
+def exit_code(command: Callable[[], int]) -> int:
+    """Runs a command and gives its exit code; 141, and silence, where it raises a BrokenPipeError."""
+    try:
+        return command()
+    except BrokenPipeError:
+        # The interpreter writes what is left of both at its end: to nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        return _UNREAD
