@@ -361,7 +361,7 @@ def _exactness(info: DeviceInfo) -> Iterator[Finding]:
     answer = _ask("check", info.index)
     exact, different = answer.result or (0, "")
     if answer.problem:
-        yield Finding(subject, BROKEN, answer.problem, f"{_DRIVER}, or choose another device with DMLGPU_DEVICE")
+        yield _problem(subject, answer.problem, f"{_DRIVER}, or choose another device with DMLGPU_DEVICE")
     elif different:
         mend = f"{_DRIVER}; report it with the output of dmlgpu doctor --json"
         yield Finding(subject, BROKEN, f"after {exact} exact cases, {different}", mend)

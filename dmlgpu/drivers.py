@@ -61,7 +61,7 @@ def loader_version() -> str:
     """The version of Vulkan that the loader speaks.
 
     Raises:
-        DeviceError: there is no Vulkan loader.
+        DeviceError: there is no Vulkan loader, or no package that speaks to it.
     """
     return _version(_vulkan().vkEnumerateInstanceVersion())
 
@@ -157,6 +157,13 @@ def _vulkan() -> Any:
     """The vulkan package, which loads the Vulkan loader."""
     try:
         import vulkan
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "vulkan"
+        problem = "is not installed" if missing else f"cannot be loaded: {error}"
+        raise DeviceError(
+            f'the package vulkan {problem}. Install what dmlgpu needs as README.md says under "Installing by hand", or '
+            "vulkan alone: pip install vulkan"
+        ) from None
     except OSError as error:
         raise DeviceError(
             f"no Vulkan loader: {error}. Install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"

@@ -46,9 +46,21 @@ def first_pace(info: DeviceInfo) -> float:
 
 
 def _import_kp() -> Any:
-    """Kompute's module, without the handler that importing it puts on the root logger."""
+    """Kompute's module, without the handler that importing it puts on the root logger.
+
+    Raises:
+        DeviceError: it is not installed, or cannot be loaded.
+    """
     handlers = list(logging.root.handlers)
-    import kp
+    try:
+        import kp
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "kp"
+        problem = "is not installed" if missing else f"cannot be loaded: {error}"
+        raise DeviceError(
+            f"the package kp {problem}. Install kp 0.9.0, which has to be built, as README.md says under "
+            '"Installing by hand"'
+        ) from None
 
     logging.root.handlers[:] = handlers
     return kp

@@ -112,6 +112,16 @@ def test_no_loader(environment, tmp_path):
     assert mend == "install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"
 
 
+@pytest.mark.parametrize(("package", "subject"), [("kp", "device 0 results"), ("vulkan", "loader")])
+def test_no_package(environment, tmp_path, package, subject):
+    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('gone', name={package!r})")
+    environment |= {"PYTHONPATH": str(tmp_path), "VK_DRIVER_FILES": str(DRIVERS["lavapipe"])}
+    code, found = report(environment)
+    assert (code, of(found, BROKEN)[subject]) == (1, f"the package {package} is not installed")
+    (mend,) = [finding["mend"] for finding in found["findings"] if finding["subject"] == subject]
+    assert 'as README.md says under "Installing by hand"' in mend
+
+
 def test_no_driver(environment):
     environment |= {"VK_DRIVER_FILES": "/nowhere"}
     code, found = report(environment)

@@ -79,6 +79,62 @@ def test_no_loader(environment, tmp_path):
     )
 
 
+# Packages that are not there, or do not load
+
+KP_MEND = 'Install kp 0.9.0, which has to be built, as README.md says under "Installing by hand"'
+VULKAN_MEND = (
+    'Install what dmlgpu needs as README.md says under "Installing by hand", or vulkan alone: pip install vulkan'
+)
+
+
+@pytest.fixture
+def package(environment, tmp_path):
+    """Has importing a package fail: the variables of a process where it does."""
+
+    def failing(name, error):
+        (tmp_path / f"{name}.py").write_text(f"raise {error}")
+        return environment | {"PYTHONPATH": f"{tmp_path}:{environment.get('PYTHONPATH', '')}"}
+
+    environment["VK_DRIVER_FILES"] = str(DRIVERS["lavapipe"])
+    return failing
+
+
+MISSING = [
+    ("ModuleNotFoundError('No module named {0}', name='{0}')", "is not installed"),
+    ("ModuleNotFoundError('No module named x', name='x')", "cannot be loaded: No module named x"),
+    ("ImportError('libvulkan.so.1: no such file', name='{0}')", "cannot be loaded: libvulkan.so.1: no such file"),
+]
+
+
+@pytest.mark.parametrize(("error", "problem"), MISSING)
+def test_no_vulkan_package(package, error, problem):
+    environment = package("vulkan", error.format("vulkan"))
+    assert errors(environment) == f"the package vulkan {problem}. {VULKAN_MEND}"
+
+
+@pytest.mark.parametrize(("error", "problem"), MISSING)
+def test_no_kp(package, error, problem):
+    program = """
+import dmlgpu, logging
+print(len(dmlgpu.devices()))
+for call in (dmlgpu.Device, lambda: dmlgpu.argmax([1, 2])):
+    try:
+        call()
+    except dmlgpu.DeviceError as error:
+        print(error)
+"""
+    message = f"the package kp {problem}. {KP_MEND}\n"
+    assert output_of(program, environment=package("kp", error.format("kp"))) == "1\n" + 2 * message
+
+
+@pytest.mark.parametrize("name", ["kp", "vulkan"])
+def test_commands_name_the_package_that_is_missing(package, name):
+    environment = package(name, MISSING[0][0].format(name))
+    done = subprocess.run([sys.executable, "-m", "dmlgpu", "verify"], env=environment, capture_output=True, text=True)
+    message = f"dmlgpu: the package {name} is not installed. {KP_MEND if name == 'kp' else VULKAN_MEND}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_LIBRARY_PATH and the name of the loader")
 def test_a_loader_that_does_not_load(environment, tmp_path):
     for name in "libvulkan.so", "libvulkan.so.1":
