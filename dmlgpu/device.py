@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import operator
 import os
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +24,7 @@ from dmlgpu.drivers import DeviceInfo, select
 from dmlgpu.dtypes import DataType
 from dmlgpu.errors import DescriptorError, DeviceError, OutOfMemoryError
 from dmlgpu.kompute import RECORDED_STEPS, RELAY_BYTES, SUBMISSION_SECONDS, Kompute, KpBuffer, Step, first_pace
+from dmlgpu.log import follow_the_environment, logger
 from dmlgpu.lowering import lower
 from dmlgpu.memory import ALIGNMENT, Allocator, Buffer, Slice
 from dmlgpu.operators import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, OperatorDesc
@@ -61,10 +64,16 @@ class Device:
 
     Raises:
         DeviceError: there is no Vulkan loader, no driver, or no such device; the message lists what there is.
+        SettingError: the environment variable DMLGPU_LOG has a value that is not allowed.
     """
 
     def __init__(self, selector: int | str | None = None, *, limits: Limits | None = None) -> None:
-        info = select(os.environ.get("DMLGPU_DEVICE") if selector is None else selector)
+        follow_the_environment()
+        wanted = os.environ.get("DMLGPU_DEVICE") if selector is None else selector
+        info = select(wanted)
+        asked = "DMLGPU_DEVICE" if selector is None else "asked for"
+        why = "the best there is" if wanted is None else f"{asked}: {wanted!r}"
+        logger.info("device %d, %s, driver %s (%s)", info.index, info.name, info.driver, why)
         self.info: DeviceInfo = info
         self.limits: Limits = device_limits(info) if limits is None else limits
         self._kompute = Kompute(info)
@@ -116,8 +125,12 @@ class Device:
             raise TypeError(f"{desc!r} is not an operator descriptor")
         with self._kompute.lock:
             self._kompute.check_usable()
-            compiled = self._operators.pop(desc, None) or CompiledOperator(self, desc)
+            compiled = self._operators.pop(desc, None)
+            level, how = (logging.DEBUG, "found") if compiled else (logging.INFO, "planned")
+            compiled = compiled or CompiledOperator(self, desc)
             self._operators[desc] = compiled
+            if logger.isEnabledFor(level):
+                logger.log(level, "%s: %s", how, compiled.plan.summary)
             if len(self._operators) > _OPERATORS:
                 self._operators.popitem(last=False)
             return compiled
@@ -677,6 +690,7 @@ class CompiledOperator:
             were = "1 was" if len(inputs) == 1 else f"{len(inputs)} were"
             raise TypeError(f"{type(self.desc).__name__} takes {takes}, {were} given")
         verified = verified or switch("DMLGPU_VERIFY")
+        begin = time.perf_counter()
         with self.device._kompute.lock:
             self.device._kompute.check_usable()
             sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
@@ -685,6 +699,8 @@ class CompiledOperator:
             if verified:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
                 check_outputs(self.plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
+            done = "put off" if self.device._batches else "verified" if verified else "computed"
+        logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
         return targets
 
     def _source(self, x: Any, field: str) -> DeviceTensor:

@@ -27,7 +27,7 @@ from dmlgpu.device import Device
 from dmlgpu.drivers import DeviceInfo, choose, devices, loader_version, preference
 from dmlgpu.errors import DeviceError, SettingError
 from dmlgpu.selfcheck import Check, checks
-from dmlgpu.settings import switch
+from dmlgpu.settings import level, switch
 
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
@@ -135,7 +135,8 @@ def _ask(task: str, *arguments: object) -> _Answer:
     program = "import sys; from dmlgpu import doctor; doctor.answer(*sys.argv[1:])"
     # The process imports what this one would.
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
+    # What it writes to stderr is taken for noise.
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1", "DMLGPU_LOG": ""}
     command = [sys.executable, "-c", program, task, *map(str, arguments)]
     try:
         done = subprocess.run(
@@ -220,12 +221,12 @@ def _numpy() -> Finding:
 def _kompute() -> Finding:
     version = _version("kp")
     if version != _KP:
-        return Finding("kp", BROKEN, f"{version}; dmlgpu needs {_KP}", f"install kp {_KP} as README.md says")
+        return Finding("kp", BROKEN, f"{version}; dmlgpu needs {_KP}", f"install kp {_KP} as docs/installing.md says")
     answer = _ask("kp")
     if answer.problem:
         return Finding("kp", BROKEN, f"{version} cannot be imported: {answer.problem}", f"{_LOADER}, then kp {_KP}")
     if _kp_validates():
-        mend = "build kp with KOMPUTE_OPT_DISABLE_VK_DEBUG_LAYERS=ON, as README.md says"
+        mend = "build kp with KOMPUTE_OPT_DISABLE_VK_DEBUG_LAYERS=ON, as docs/installing.md says"
         return Finding("kp", ODD, f"{version} loads the Khronos validation layer where it is installed: slow", mend)
     return Finding("kp", OK, version)
 
@@ -382,12 +383,15 @@ def _noise(subject: str, noise: str) -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
-    try:
-        if switch("DMLGPU_VERIFY"):
-            text = "every call is computed by NumPy too, and compared: slow"
-            yield Finding("DMLGPU_VERIFY", ODD, text, "unset it")
-    except SettingError as error:
-        yield Finding("DMLGPU_VERIFY", BROKEN, str(error), "unset it, or set it to one of these")
+    for name, read, slow in (
+        ("DMLGPU_VERIFY", switch, "every call is computed by NumPy too, and compared: slow"),
+        ("DMLGPU_LOG", level, "every call is written down: slow where calls are small"),
+    ):
+        try:
+            if read(name):
+                yield Finding(name, ODD, slow, "unset it")
+        except SettingError as error:
+            yield Finding(name, BROKEN, str(error), "unset it, or set it to one of these")
     for name in "MESA_SHADER_CACHE_DISABLE", "MESA_GLSL_CACHE_DISABLE":
         if os.environ.get(name, "").lower() in ("1", "true", "yes", "y"):
             yield Finding(name, ODD, "Mesa compiles every shader anew in every process: slow first calls", "unset it")

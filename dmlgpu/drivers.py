@@ -161,7 +161,7 @@ def _vulkan() -> Any:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "vulkan"
         problem = "is not installed" if missing else f"cannot be loaded: {error}"
         raise DeviceError(
-            f'the package vulkan {problem}. Install what dmlgpu needs as README.md says under "Installing by hand", or '
+            f"the package vulkan {problem}. Install what dmlgpu needs as docs/installing.md says, or "
             "vulkan alone: pip install vulkan"
         ) from None
     except OSError as error:

@@ -56,7 +56,7 @@ def open_device(selector: Selector = None) -> Device:
         if device is None or not device.is_open:
             info = select(wanted)
             same = (other for other in _devices.values() if other.is_open and other.info == info)
-            device = _devices[key] = next(same, None) or Device(info.index)
+            device = _devices[key] = next(same, None) or Device(selector)
         return device
 
 
@@ -88,6 +88,7 @@ def argmax(
     Raises:
         DescriptorError: an argument is not allowed; a ValueError too where a reduced axis is empty.
         DeviceError: there is no device. OutOfMemoryError: x does not fit it.
+        SettingError: a variable of the environment has a value that is not allowed.
     """
     return _arg(ArgmaxOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
 
@@ -144,6 +145,7 @@ def max_pooling(
     Raises:
         DescriptorError: an argument is not allowed.
         DeviceError: there is no device. OutOfMemoryError: x does not fit it.
+        SettingError: a variable of the environment has a value that is not allowed.
     """
     x, shape, source = _input(x, MaxPooling2OperatorDesc)
     call = conventions.max_pooling(

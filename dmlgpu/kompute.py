@@ -58,8 +58,7 @@ def _import_kp() -> Any:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "kp"
         problem = "is not installed" if missing else f"cannot be loaded: {error}"
         raise DeviceError(
-            f"the package kp {problem}. Install kp 0.9.0, which has to be built, as README.md says under "
-            '"Installing by hand"'
+            f"the package kp {problem}. Install kp 0.9.0, which has to be built, as docs/installing.md says"
         ) from None
 
     logging.root.handlers[:] = handlers

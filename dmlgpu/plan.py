@@ -164,7 +164,8 @@ class Plan:
         )
         kernels = Counter(dispatch.kernel.module for dispatch in self.dispatches)
         runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
-        return f"{type(self.desc).__name__} of {inputs} to {outputs}: {runs}, {self.records_bytes} bytes of records"
+        records = f", {self.records_bytes} bytes of records" if self.records_bytes else ""
+        return f"{type(self.desc).__name__} of {inputs} to {outputs}: {runs}{records}"
 
     def __str__(self) -> str:
         """The whole plan within 100 columns, constants at their defaults and all but a few dispatches left out."""

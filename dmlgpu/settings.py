@@ -1,4 +1,4 @@
-"""Switches in the environment: one set of words for all of them."""
+"""Variables of the environment: one set of words for all of them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,34 @@ from dmlgpu.errors import SettingError
 
 _ON = ("1", "true", "yes", "on")
 _OFF = ("0", "false", "no", "off")
+_LEVELS = ("info", "debug")
 
 
 def switch(name: str) -> bool:
-    """Whether a variable of the environment turns something on: 1, true, yes or on, in any case.
+    """Whether a variable turns something on: 1, true, yes or on, in any case.
 
     0, false, no, off, nothing at all and no such variable leave it off.
 
     Raises:
         SettingError: it has another value.
     """
+    return _word(name, _ON) is not None
+
+
+def level(name: str) -> str | None:
+    """The level of Python's logging that a variable asks for, INFO or DEBUG; None: what leaves a switch off.
+
+    Raises:
+        SettingError: it has another value.
+    """
+    word = _word(name, _LEVELS)
+    return word and word.upper()
+
+
+def _word(name: str, allowed: tuple[str, ...]) -> str | None:
+    """The one of these words that a variable has; None where it is off."""
     value = os.environ.get(name, "")
     word = value.strip().lower()
-    if word and word not in _ON + _OFF:
-        raise SettingError(f"{name}: {value!r} is not allowed; allowed are {', '.join(_ON)}, {', '.join(_OFF)}")
-    return word in _ON
+    if word and word not in allowed + _OFF:
+        raise SettingError(f"{name}: {value!r} is not allowed; allowed are {', '.join(allowed + _OFF)}")
+    return word if word in allowed else None

@@ -94,7 +94,7 @@ def device_of(manifest: Path) -> dmlgpu.DeviceInfo:
 DRIVERS = find_drivers()
 set_drivers(os.environ.__setitem__, *DRIVERS.values())
 # The tests say themselves what they want of these.
-for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY"):
+for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY", "DMLGPU_LOG"):
     os.environ.pop(variable, None)
 
 

@@ -13,7 +13,7 @@ PACKAGE = Path(dmlgpu.__file__).parent
 LAYERS = [
     {"errors", "files", "geometry", "memory", "terminal"},
     {"arrays", "dtypes", "manifests", "settings", "spirv"},
-    {"drivers"},
+    {"drivers", "log"},
     {"tensor"},
     {"words", "operators"},
     {"conventions", "reference", "plan"},
