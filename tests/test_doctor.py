@@ -121,7 +121,7 @@ def test_no_package(environment, tmp_path, package, subject):
     code, found = report(environment)
     assert (code, of(found, BROKEN)[subject]) == (1, f"the package {package} is not installed")
     (mend,) = [finding["mend"] for finding in found["findings"] if finding["subject"] == subject]
-    assert 'as README.md says under "Installing by hand"' in mend
+    assert "as docs/installing.md says" in mend
 
 
 def test_no_driver(environment):

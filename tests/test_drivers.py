@@ -81,10 +81,8 @@ def test_no_loader(environment, tmp_path):
 
 # Packages that are not there, or do not load
 
-KP_MEND = 'Install kp 0.9.0, which has to be built, as README.md says under "Installing by hand"'
-VULKAN_MEND = (
-    'Install what dmlgpu needs as README.md says under "Installing by hand", or vulkan alone: pip install vulkan'
-)
+KP_MEND = "Install kp 0.9.0, which has to be built, as docs/installing.md says"
+VULKAN_MEND = "Install what dmlgpu needs as docs/installing.md says, or vulkan alone: pip install vulkan"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The README's Python examples run as they stand."""
+"""The Python examples of the README and of docs/using.md run as they stand, and their links lead somewhere."""
 
 import doctest
 import re
@@ -6,31 +6,42 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
-TEXT = README.read_text(encoding="utf-8") if README.exists() else ""
-# (line, text) of every block.
+ROOT = Path(__file__).parents[1]
+PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/using.md")}
+DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+# (page, line, text) of every block.
 BLOCKS = [
-    (TEXT[: match.start(1)].count("\n") + 1, match[1])
-    for match in re.finditer(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (page, text[: match.start(1)].count("\n") + 1, match[1])
+    for page, text in PAGES.items()
+    for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 ]
 
 
-def test_readme_has_examples():
-    assert BLOCKS
+@pytest.mark.parametrize("page", PAGES)
+def test_page_has_examples(page):
+    assert page in {page for page, _, _ in BLOCKS}
 
 
-@pytest.mark.parametrize(("line", "block"), BLOCKS, ids=[f"line-{line}" for line, _ in BLOCKS])
-def test_example(driver, monkeypatch, tmp_path, line, block):
-    """On each device; lines after `>>>` print what the README says, everything else just runs."""
+@pytest.mark.parametrize(("page", "line", "block"), BLOCKS, ids=[f"{page}-line-{line}" for page, line, _ in BLOCKS])
+def test_example(driver, monkeypatch, tmp_path, page, line, block):
+    """On each device; lines after `>>>` print what the page says, everything else just runs."""
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "readme"}
     if ">>>" not in block:
-        # As many newlines in front as put the README's line numbers into a traceback.
-        exec(compile("\n" * (line - 1) + block, str(README), "exec"), namespace)
+        # As many newlines in front as put the page's line numbers into a traceback.
+        exec(compile("\n" * (line - 1) + block, page, "exec"), namespace)
         return
-    test = doctest.DocTestParser().get_doctest(block, namespace, f"line {line}", str(README), line - 1)
+    test = doctest.DocTestParser().get_doctest(block, namespace, f"line {line}", page, line - 1)
     report = []
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     doctest.DocTestRunner(optionflags=flags, verbose=False).run(test, out=report.append)
     assert not report, "".join(report)
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_links_lead_somewhere(page):
+    path = ROOT / page
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
