@@ -102,10 +102,6 @@ def _flag(name: str, field: str, value: Any) -> bool:
     return bool(value)
 
 
-# What each function argument of a window is where nothing is said.
-_DEFAULTS = {"strides": 1, "start_padding": 0, "end_padding": 0, "dilations": 1}
-
-
 def max_pooling(
     shape: Shape,
     source: TensorDesc,
@@ -126,7 +122,7 @@ def max_pooling(
         if start_padding is not None or end_padding is not None:
             beside = "start_padding" if start_padding is not None else "end_padding"
             raise DescriptorError(f"{name}.{beside}: padding is given too, which is both sides; give one of them")
-        start_padding = end_padding = padding
+        start_padding = end_padding = padding if _is_int(padding) else integers(name, "padding", padding)
     spatial = _spatial(name, window_size, shape)
     leading = len(shape) - spatial
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -524,6 +524,12 @@ class DeviceTensor:
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # kDLCPU: what is exported is a copy there
 
+    if not TYPE_CHECKING:  # which would take every attribute for one that is there
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; use .numpy() of {self!r}" if name in _ARRAY_ONLY else ""
+            raise AttributeError(f"a device tensor has no {name}{hint}", name=name, obj=self)
+
     def __bool__(self) -> bool:
         return bool(self.numpy())
 
@@ -592,6 +598,10 @@ class DeviceTensor:
 
     def __repr__(self) -> str:
         return f"<dmlgpu.DeviceTensor {self.desc} on device {self.device.info.index}: {self.device.info.name}>"
+
+
+# What arrays have and device tensors do not.
+_ARRAY_ONLY = {name for name in dir(np.ndarray) if not name.startswith("_")} - set(dir(DeviceTensor))
 
 
 def _refused(name: str) -> Callable[..., Any]:
@@ -726,7 +736,9 @@ class CompiledOperator:
         targets = [out] if isinstance(out, DeviceTensor) else list(out)
         fields = [name for name in self.desc.output_fields if getattr(self.desc, name) is not None]
         if len(targets) != len(fields) or not all(isinstance(target, DeviceTensor) for target in targets):
-            raise TypeError(f"out must be {len(fields)} device tensors, for {', '.join(fields)}")
+            given = ", ".join(type(target).__name__ for target in targets)
+            what = "a device tensor" if len(fields) == 1 else f"{len(fields)} device tensors"
+            raise TypeError(f"out must be {what}, for {', '.join(fields)}; given are {given}")
         others = list(zip(self.desc.input_fields, sources, strict=True))
         for target, field in zip(targets, fields, strict=True):
             self._check_tensor(target, field)

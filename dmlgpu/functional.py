@@ -127,7 +127,8 @@ def max_pooling(
         x: a device tensor, or anything that NumPy can view, of a type of MaxPooling2OperatorDesc: (N, C, H, W) or
             (N, C, D, H, W), where N, or N and C, may be missing.
         window_size: an entry for each spatial dimension, as in all that follow: (height, width), or (depth, height,
-            width). An int stands for equal entries: 3 for arrays of 5 dimensions, else 2.
+            width). An int stands for equal entries: three for arrays of 5 dimensions, else two; so a volume (D, H, W)
+            takes (3, 3, 3), not 3.
         strides: None: 1.
         padding: start_padding and end_padding in one.
         start_padding: None: 0.

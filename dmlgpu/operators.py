@@ -14,7 +14,7 @@ import numpy as np
 
 from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction, conversion
 from dmlgpu.errors import DescriptorError
-from dmlgpu.tensor import MAX_ELEMENTS, TensorDesc, shown, unsigned_array
+from dmlgpu.tensor import MAX_ELEMENTS, TensorDesc, integers, shown, unsigned_array
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -130,7 +130,7 @@ class _ReductionOperatorDesc(OperatorDesc):
     def _inferred(cls, input_tensor: Any, axes: Any, output_data_type: Any) -> dict[str, Any]:
         """The fields for an input and its axes, the output packed."""
         source = TensorDesc.of(input_tensor)
-        axes = tuple(range(source.rank)) if axes is None else unsigned_array(cls.__name__, "axes", axes)
+        axes = tuple(range(source.rank)) if axes is None else integers(cls.__name__, "axes", axes)
         sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))
         data_type = DataType.of(output_data_type, f"{cls.__name__}.output_tensor.data_type")
         return {"input_tensor": source, "output_tensor": TensorDesc(data_type, sizes), "axes": axes}
@@ -138,12 +138,12 @@ class _ReductionOperatorDesc(OperatorDesc):
     def _check_reduction(self) -> None:
         source = self._check_tensor("input_tensor")
         target = self._check_tensor("output_tensor")
-        axes = unsigned_array(type(self).__name__, "axes", self.axes)
+        axes = integers(type(self).__name__, "axes", self.axes)
         if not axes:
             raise self._error("axes", "() is empty; at least one axis is needed")
         for i, axis in enumerate(axes):
-            if axis >= source.rank:
-                raise self._error(f"axes[{i}]", f"{axis} is out of range; allowed are 0 to {source.rank - 1}")
+            if not 0 <= axis < source.rank:
+                raise self._error(f"axes[{i}]", f"{shown(axis)} is out of range; allowed are 0 to {source.rank - 1}")
             if axis in axes[:i]:
                 raise self._error(f"axes[{i}]", f"{axis} is given twice; every axis may be given once")
         # Axes are a set: the index counts the reduced axes in ascending order (directml.md 8, decision 1).
@@ -320,12 +320,17 @@ class _PoolingOperatorDesc(OperatorDesc):
         """
         source = TensorDesc.of(input_tensor)
         spatial = max(source.rank - 2, 0)
+        fields = [field for field in WINDOW_FIELDS if field in cls.__dataclass_fields__]  # type: ignore[attr-defined]
+        unknown = [field for field in window if field not in fields]
+        if unknown:
+            raise TypeError(f"{cls.__name__}.of has no {unknown[0]}; it has {', '.join(fields)}")
         given: dict[str, Any] = {"input_tensor": source, "window_size": window_size, **window}
-        for field, minimum in WINDOW_FIELDS.items():
-            if field in given and (given[field] is not None or field == "window_size"):
-                given[field] = unsigned_array(cls.__name__, field, given[field], minimum)
-            elif field in cls.__dataclass_fields__:  # type: ignore[attr-defined]
+        for field in fields:
+            minimum = WINDOW_FIELDS[field]
+            if field != "window_size" and given.get(field) is None:
                 given[field] = (minimum,) * spatial
+            else:
+                given[field] = unsigned_array(cls.__name__, field, given[field], minimum)
         if output_sizes is None:
             # Where no window fits or entries are missing, any size will do: the descriptor says what is wrong.
             ones = (1,) * spatial

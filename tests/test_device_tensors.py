@@ -118,6 +118,18 @@ def test_what_else_names_numpy(t, use):
         use(t)
 
 
+@pytest.mark.parametrize("name", ["sum", "T", "astype", "tolist", "flatten"])
+def test_what_only_arrays_have_names_numpy(t, name):
+    with pytest.raises(AttributeError, match=rf"^a device tensor has no {name}; use \.numpy\(\) of <dmlgpu\.Dev"):
+        getattr(t, name)
+
+
+def test_what_nothing_has_does_not(t):
+    with pytest.raises(AttributeError, match=r"^a device tensor has no nonsense$"):
+        t.nonsense  # noqa: B018
+    assert not hasattr(t, "__array_interface__")
+
+
 def test_hashes_by_identity(t):
     assert {t: 1}[t] == 1
     assert len({t, t.reshape(X.shape)}) == 2

@@ -408,8 +408,10 @@ def test_outputs_of_pooling_are_inferred(kind):
 
 def test_fields_that_a_descriptor_lacks():
     source = TensorDesc(FLOAT32, (2, 3, 8, 9))
-    with pytest.raises(TypeError, match="dilations"):
+    with pytest.raises(TypeError, match=r"^MaxPooling1OperatorDesc\.of has no dilations; it has window_size, "):
         MaxPooling1OperatorDesc.of(source, (2, 3), dilations=(1, 1))
+    with pytest.raises(TypeError, match=r"^MaxPooling2OperatorDesc\.of has no padding; it has .*, dilations$"):
+        MaxPooling2OperatorDesc.of(source, (2, 3), padding=(1, 1))
     with pytest.raises(TypeError, match="output_indices_tensor"):
         MaxPoolingOperatorDesc.of(source, (2, 3), indices_data_type=UINT32)
 
