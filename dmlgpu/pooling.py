@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from dmlgpu.first_pass import GRANULE, FirstPass, Piece
 from dmlgpu.geometry import Dim, coordinate_ranges, merged, segments_touched
-from dmlgpu.operators import MaxPooling2OperatorDesc
+from dmlgpu.operators import MaxPooling2OperatorDesc, window_extent
 from dmlgpu.plan import Dispatch, Kernel, Push
+from dmlgpu.tensor import MAX_ELEMENTS
 
 # The largest window, along each dimension, that windows.comp is compiled for: it is unrolled.
 _SMALL_WINDOW = 7
@@ -127,6 +128,7 @@ class Pooling(FirstPass):
             self.limits.unrolls
             and max(self.window_size) <= _SMALL_WINDOW
             and self.window == self.window_size
+            and max(self.window_end) <= MAX_ELEMENTS
             and self.span <= 4 * self.run
             and (self.stride[2] == 1 or self.size[2] == 1)
             and self.output_size[2] % per_word == 0
@@ -134,6 +136,15 @@ class Pooling(FirstPass):
             and all(tensor.is_packed for tensor in self.desc.outputs)
             and self.source.size_in_bytes * 8 // self.source.data_type.bits < 1 << 31
         )
+
+    @cached_property
+    def window_end(self) -> tuple[int, ...]:
+        """Where the last window ends, counted from the start of the padding; it may hang over the end.
+
+        Beyond 2^32 the positions in windows.comp would wrap around into the input; pool.comp stops there.
+        """
+        steps = zip(self.output_size, self.window_stride, self.window_size, self.dilation, strict=True)
+        return tuple((n - 1) * stride + window_extent(window, dilation) for n, stride, window, dilation in steps)
 
     @cached_property
     def run(self) -> int:

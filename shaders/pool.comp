@@ -52,14 +52,19 @@ void main()
             uvec3 begin, end;
             [[unroll]] for (int d = 2; d >= 0; --d) {
                 uint next = plane / output_size[d];
-                uint at = (plane - next * output_size[d]) * window_stride[d] + window_offset[d];
+                uint at = (plane - next * output_size[d]) * window_stride[d], offset = window_offset[d];
                 plane = next;
-                // The elements in the input; `at` counts the padding, and may hang over by more than a uint holds.
+                // The elements in the input. `at` and `last` count the padding; what hangs over the end by more than a
+                // uint holds stops at the highest one. Whole windows begin in front of the end.
+                at += SEGMENTED ? min(offset, ~at) : offset;
                 uint padding = start_padding[d], last = at + min(reach[d], ~at);
                 uint steps_outside = at < padding ? (padding - at - 1) / dilation[d] + 1 : 0;
                 begin[d] = at + steps_outside * dilation[d] - padding;
-                end[d] = last >= padding ? min(size[d], last - padding + 1) : 0;
+                end[d] = last >= padding ? min(size[d] - 1, last - padding) + 1 : 0;
             }
+            // A part of a window may have none.
+            if (SEGMENTED)
+                begin = min(begin, end);
             uint origin = plane * plane_stride + begin.z * stride.z + source_base;
             uint base = plane * size.x * size.y * size.z + begin.z;
 

@@ -571,6 +571,27 @@ LONG_WINDOWS = [
     }.items()
 ]
 
+# Windows that reach beyond 2^32, or nearly so far, with few elements in the input.
+FAR_WINDOWS = [
+    Case(
+        f"far-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),
+        pool_desc(data_type, sizes, *window, indices=indices, ceil=True),
+        (distinct,),
+    )
+    for data_type, indices in ((FLOAT32, UINT32), (UINT8, None), (INT16, UINT64), (INT64, UINT32))
+    for tag, sizes, *window in (
+        ("height", (1, 1, 12, 5), (2, 2), (7, 1), None, (2**32 - 13, 0), (2**32 - 4, 1)),
+        ("depth", (1, 1, 12, 3, 4), (2, 1, 1), (7, 1, 1), None, (2**32 - 13, 0, 0), (2**32 - 4, 1, 1)),
+        ("width", (1, 2, 3, 4), (2, 2), None, None, (0, 2**32 - 8), (1, 2**32 - 5)),
+        ("width-stride", (1, 2, 2, 12), (2, 2), (1, 7), None, (0, 2**32 - 13), (1, 2**32 - 4)),
+        ("start-padding", (1, 2, 8, 4), (2, 1), None, (2**32 - 11, 0), None, (2**32 - 9, 1)),
+        ("both-paddings", (1, 2, 4, 4), (3, 1), None, (2**31 - 3, 0), (2**31 - 6, 0), (2**31 - 3, 1)),
+        ("stride", (1, 2, 12, 4), (2, 1), (2**32 - 3, 1), (2**32 - 14, 0), (1, 0), (2**32 - 3, 1)),
+        ("half-stride", (1, 2, 4, 4), (2, 1), (2**31 - 6, 1), (2**31 - 7, 0), (2**31 - 7, 0), (2**31 - 5, 1)),
+        ("one-row", (1, 2, 1, 4), (1, 1), (2**32 - 1, 1), None, None, (2**32 - 1, 2**32 - 1)),
+    )
+]
+
 POOLED_STRIDED = [
     _pool_case(
         f"pool-{name}-{data_type.name.lower()}",
@@ -633,6 +654,7 @@ CASES = [
     *POOLED_TYPES_3D,
     *POOLED_EDGES,
     *LONG_WINDOWS,
+    *FAR_WINDOWS,
     *POOLED_STRIDED,
     *EARLIER_POOLINGS,
 ]

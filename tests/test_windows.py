@@ -9,7 +9,7 @@ import pytest
 
 from dmlgpu import verify
 from dmlgpu.device import device_limits
-from tests.cases import FLOAT32, INT16, SMALL_WINDOWS, UINT8, UINT64, distinct, pool_desc, ties
+from tests.cases import FAR_WINDOWS, FLOAT32, INT16, SMALL_WINDOWS, UINT8, UINT64, distinct, pool_desc, ties
 
 STRIDES, PADDINGS, DILATIONS = (1, 2, 3), (0, 1, 2), (1, 2, 3)
 # (stride, start padding, end padding, dilation) of one dimension, a third of all with each end padding.
@@ -104,6 +104,22 @@ def test_small_windows(unrolling, case):
     operator = unrolling.compile(case.desc)
     assert operator.plan.dispatches[0].kernel.module.startswith("pool" if shared else "windows")
     verify(case.desc, *case.inputs(), device=unrolling)
+
+
+by_far_window = pytest.mark.parametrize("case", FAR_WINDOWS, ids=lambda case: case.id)
+
+
+@by_far_window
+def test_far_windows(unrolling, case):
+    verify(case.desc, *case.inputs(), device=unrolling)
+
+
+@by_far_window
+def test_far_windows_element_by_element(driver, open_device, case):
+    limits = dataclasses.replace(device_limits(driver), loop_iterations=20, unrolls=False)
+    device = open_device(driver.index, limits)
+    assert device.compile(case.desc).plan.dispatches[0].push.window_size == (1, 1, 1)
+    verify(case.desc, *case.inputs(), device=device)
 
 
 @pytest.mark.parametrize("data_type", [UINT8, INT16, FLOAT32, UINT64], ids=lambda t: t.name)
