@@ -60,8 +60,9 @@ Best better(Best a, Best b)
 // anything.
 void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
 {
-    // A span may begin in the padding before the buffer: 64 blocks hold the largest padding.
-    uint shifted = at + 64 * BLOCK, block = shifted / BLOCK - 64, last = source_blocks.length() - 1;
+    // A span may begin in the padding before the buffer: 8 blocks hold the largest padding. A buffer is at least 256
+    // bytes smaller than 2^32.
+    uint shifted = at + 8 * BLOCK, block = shifted / BLOCK - 8, last = source_blocks.length() - 1;
     [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
         blocks[b] = source_blocks[min(block + b, last)];
     blocks[BLOCKS] = uvec4(0);
