@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -182,25 +182,33 @@ class Pooling(FirstPass):
         rows = self.desc.output_tensor.element_count // self.output_size[2]
         return max(1, min(self.output_size[1], rows * self.runs // (4 * self.limits.invocations)))
 
+    def ranges(self, begin: int, end: int) -> tuple[tuple[int, int], ...]:
+        """For batch, channel, depth, height and width the lowest and highest coordinate of outputs begin to end - 1."""
+        return coordinate_ranges((*self.source.sizes[:2], *self.output_size), begin, end)
+
     def segments(self, begin: int, end: int, offset: Sequence[int], size: Sequence[int]) -> tuple[int, ...]:
         """The segments that hold elements of a part of the windows of outputs begin to end - 1."""
         strides = self.source.element_strides
-        ranges = coordinate_ranges(self.desc.output_tensor.sizes, begin, end)
+        ranges = self.ranges(begin, end)
         low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
         high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
-        for i, (first, last) in enumerate(((0, 0),) * (5 - self.source.rank) + ranges[2:]):
+        for i, (first, last) in enumerate(ranges[2:]):
             origin, reach = offset[i] * self.dilation[i] - self.start_padding[i], (size[i] - 1) * self.dilation[i]
             least = max(0, first * self.window_stride[i] + origin)
             most = min(self.size[i] - 1, last * self.window_stride[i] + origin + reach)
-            if least > most:
-                return ()  # all of it is padding
             low += least * self.stride[i]
             high += most * self.stride[i]
         return segments_touched(low, high, (), self.limits.segment_elements(self.source))
 
+    @cached_property
+    def most_inside(self) -> tuple[int, ...]:
+        """Elements of a window that can lie in the input together."""
+        steps = zip(self.window_size, self.size, self.dilation, strict=True)
+        return tuple(min(window, (size - 1) // dilation + 1) for window, size, dilation in steps)
+
     def iterations(self, size: Sequence[int]) -> int:
         """Loop iterations of an invocation of pool.comp for the outputs of a word, at most."""
-        depth, height, width = size
+        depth, height, width = map(min, size, self.most_inside)
         # Twice what the loops have: llvmpipe was seen to count 20 for the 14 of a 2 x 2 window.
         return 4 + (32 // self.source.data_type.bits or 1) * (4 + depth * (4 + height * (6 + 2 * width)))
 
@@ -210,7 +218,7 @@ class Pooling(FirstPass):
         size = list(self.window_size)
         for i in range(3):
             while size[i] > 1 and self.iterations(size) > self.limits.loop_iterations:
-                size[i] = -(-size[i] // 2)
+                size[i] = -(-min(size[i], self.most_inside[i]) // 2)
         return tuple(size)
 
     @cached_property
@@ -238,7 +246,7 @@ class Pooling(FirstPass):
     @property
     def short_outputs(self) -> int:
         """Outputs that a dispatch computes in a short time."""
-        return self.limits.dispatch_elements // math.prod(self.window)
+        return self.limits.dispatch_elements // math.prod(map(min, self.window, self.most_inside))
 
     @property
     def unit(self) -> int:
@@ -254,11 +262,18 @@ class Pooling(FirstPass):
         most = self.most_recorded if begin % self.unit else self.most_outputs
         return min(begin + most, (begin // together + 1) * together)
 
+    def offsets(self, begin: int, end: int) -> Iterator[range]:
+        """Along each dimension where the parts begin that are not wholly padding for outputs begin to end - 1."""
+        for i, (first, last) in enumerate(self.ranges(begin, end)[2:]):
+            start, stride, dilation = self.start_padding[i], self.window_stride[i], self.dilation[i]
+            low = max(0, -((last * stride - start) // dilation))
+            high = min(self.window_size[i] - 1, (self.size[i] - 1 + start - first * stride) // dilation)
+            yield range(low // self.window[i] * self.window[i], high + 1, self.window[i])
+
     def pieces(self, begin: int, end: int) -> Sequence[_Window]:
-        steps = zip(self.window_size, self.window, strict=True)
         parts = [
             (offset, tuple(map(min, self.window, (n - k for n, k in zip(self.window_size, offset, strict=True)))))
-            for offset in itertools.product(*(range(0, size, step) for size, step in steps))
+            for offset in itertools.product(*self.offsets(begin, end))
         ]
         return [_Window(segment, *part) for part in parts for segment in self.segments(begin, end, *part)]
 

@@ -116,7 +116,7 @@ def test_far_windows(unrolling, case):
 
 @by_far_window
 def test_far_windows_element_by_element(driver, open_device, case):
-    limits = dataclasses.replace(device_limits(driver), loop_iterations=20, unrolls=False)
+    limits = dataclasses.replace(device_limits(driver), loop_iterations=1, unrolls=False)
     device = open_device(driver.index, limits)
     assert device.compile(case.desc).plan.dispatches[0].push.window_size == (1, 1, 1)
     verify(case.desc, *case.inputs(), device=device)
@@ -131,3 +131,17 @@ def test_batch_entries_at_any_stride(unrolling, data_type, size, window, pad):
     strides = plane + pad, size * size, size, 1
     desc = pool_desc(data_type, (3, 2, size, size), (1, window), (1, 4), input_strides=strides)
     verify(desc, images(data_type, (3, 2, size, size)), device=unrolling)
+
+
+@pytest.mark.parametrize("data_type", [UINT8, FLOAT32], ids=lambda t: t.name)
+def test_windows_that_are_almost_all_padding(any_device, data_type):
+    # The oracle would look at every element of a window.
+    padded = 2**32 - 1
+    start, window = (2**31, 2**31 - 7), (padded - 1, padded - 2)
+    end = padded - 4 - start[0], padded - 5 - start[1]
+    desc = pool_desc(data_type, (1, 2, 4, 5), window, None, start, end)
+    x = images(data_type, (1, 2, 4, 5))
+    values, indices = any_device.compile(desc)(x)
+    for channel in range(2):
+        assert np.unique(values[0, channel]) == x[0, channel].max()
+        assert np.unique(indices[0, channel]) == 20 * channel + x[0, channel].argmax()
