@@ -33,6 +33,7 @@ from dmlgpu import (
     max_pooling,
 )
 from dmlgpu.plan import Limits
+from dmlgpu.tensor import MAX_ELEMENTS
 from tests.cases import (
     ELEMENT_TYPES,
     INDEX_TYPES,
@@ -121,6 +122,11 @@ def data(choices: Choices) -> Data:
 # Valid descriptors
 
 
+def near_limit(choices: Choices) -> int:
+    """The highest numbers of 32 bits, and of 31."""
+    return choices.of((1 << 32, 1 << 32, 1 << 31)) - choices.integer(1, 20)
+
+
 def layout(choices: Choices, sizes: Sequence[int], output: bool) -> tuple[int, ...] | None:
     """Strides for these sizes: packed, or permuted with gaps; of inputs also broadcast or anything small."""
     styles = ("packed", "packed", "permuted", "padded")
@@ -128,14 +134,18 @@ def layout(choices: Choices, sizes: Sequence[int], output: bool) -> tuple[int, .
     if style == "packed":
         return None
     if style == "any":
-        return tuple(choices.integer(0, 9) for _ in sizes)
-    order = list(range(len(sizes))) if style == "padded" else choices.order(len(sizes))
-    strides, step = [0] * len(sizes), 1
-    for dim in reversed(order):
-        strides[dim] = step
-        step = step * sizes[dim] + (0 if style == "permuted" else choices.integer(0, 3))
-    if style == "broadcast":
-        strides[choices.integer(0, len(sizes) - 1)] = 0
+        strides = [choices.integer(0, 9) for _ in sizes]
+    else:
+        order = list(range(len(sizes))) if style == "padded" else choices.order(len(sizes))
+        strides, step = [0] * len(sizes), 1
+        for dim in reversed(order):
+            strides[dim] = step
+            step = step * sizes[dim] + (0 if style == "permuted" else choices.integer(0, 3))
+        if style == "broadcast":
+            strides[choices.integer(0, len(sizes) - 1)] = 0
+    if choices.chance(4):
+        # Nothing lies a stride away from a single element.
+        strides = [near_limit(choices) if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)]
     return tuple(strides)
 
 
@@ -168,7 +178,8 @@ def arg_op(choices: Choices, kind: Any, data_type: DataType, long: bool) -> Oper
 
 
 # Along one dimension: stride, window size, start and end padding, dilation.
-Window = tuple[tuple[int, int, int, int, int], ...]
+Steps = tuple[int, int, int, int, int]
+Window = tuple[Steps, ...]
 
 
 def window(choices: Choices, long: bool) -> Window:
@@ -185,20 +196,50 @@ def window(choices: Choices, long: bool) -> Window:
     return tuple(steps)
 
 
+def far(choices: Choices, size: int) -> Steps:
+    """The same window with numbers near 2^31 and 2^32: few elements are enough for every window to hold one."""
+    dilation = (near_limit(choices) - 1) // max(1, size - 1)
+    # The element of the first window that stands in the input, and its place there.
+    inside = choices.integer(0, size - 1)
+    place = choices.integer(0, 3) if inside else 0
+    start = inside * dilation - place
+    end = max(0, (size - 1 - inside) * dilation - choices.integer(0, 9))
+    style = choices.of(("near", "near", "far", "dilation"))
+    if style == "near":
+        return choices.integer(1, 4), size, start, end, dilation
+    if style == "far":
+        return near_limit(choices), size, start, end, dilation
+    # The next window has the element before that one in the input.
+    stride = dilation - choices.integer(0, place)
+    if inside and start + end + stride < MAX_ELEMENTS - 20 and choices.chance(2):
+        end += stride
+    return stride, size, start, end, dilation
+
+
+def holds_input(length: int, begin: int, size: int, dilation: int) -> bool:
+    """Whether a window that begins there holds one of so many elements."""
+    return any(0 <= begin + k * dilation < length for k in range(size))
+
+
 def pooling(choices: Choices, kind: Any, data_type: DataType, windows: Sequence[Window], long: bool) -> OperatorDesc:
     steps = choices.of(windows) if windows else window(choices, long)
+    steps = tuple(far(choices, each[1]) if choices.chance(5) else each for each in steps)
     if kind is not MaxPooling2OperatorDesc:
         steps = tuple((s, w, min(start, w - 1), min(end, w - 1), 1) for s, w, start, end, _ in steps)
     sizes = [choices.integer(1, 3), choices.integer(1, 3)]
     output = [*sizes]
     for stride, size, start, end, dilation in steps:
-        extent = 1 + (size - 1) * dilation
-        least = max(dilation, extent - start - end)
-        sizes.append(choices.integer(least, least + (11 if len(steps) == 2 else 5)))
-        rest = sizes[-1] + start + end - extent
-        count = rest // stride + 1
-        rounds_up = rest % stride and count * stride - start < sizes[-1]
-        output.append(count + choices.integer(0, 1) if rounds_up else count)
+        padding, extent = start + end, 1 + (size - 1) * dilation
+        least = max(1, extent - padding)
+        length = min(choices.integer(least, least + (11 if len(steps) == 2 else 5)), MAX_ELEMENTS - padding)
+        begins = range(-start, length + end - extent + 1, stride)
+        while not all(holds_input(length, begin, size, dilation) for begin in begins):
+            length += 1
+            begins = range(-start, length + end - extent + 1, stride)
+        sizes.append(length)
+        rest = (length + padding - extent) % stride
+        rounds_up = rest and holds_input(length, begins[-1] + stride, size, dilation)
+        output.append(len(begins) + (choices.integer(0, 1) if rounds_up else 0))
     indices = choices.of((None, UINT32, UINT64))
     fields = {
         "input_tensor": tensor(choices, data_type, sizes),
