@@ -373,9 +373,9 @@ def arg_attempt(choices: Choices) -> Attempt:
     """A call with an axis that is empty: nothing is computed where all arguments are right."""
     sizes = [*small_sizes(choices, least=0), 0]
     arguments = {"x": np.zeros(sizes, choices.of(("f4", "i1", "f8", "?", "S1", "O", "c8", "m8[s]")))}
-    arguments["axes"] = odd(choices)
-    if choices.chance(4):
-        arguments["axis_direction"] = odd(choices)
+    for name, one_in in (("axes", 2), ("axis", 2), ("keepdims", 4), ("axis_direction", 4)):
+        if choices.chance(one_in):
+            arguments[name] = odd(choices)
     if choices.chance(4):
         arguments["output_data_type"] = choices.of((*DataType, *ODD))
     return Attempt(choices.of((argmax, argmin)), arguments)
@@ -383,9 +383,12 @@ def arg_attempt(choices: Choices) -> Attempt:
 
 def max_pooling_attempt(choices: Choices) -> Attempt:
     sizes = small_sizes(choices)
-    arguments: dict[str, Any] = {"window_size": (1,) * max(0, len(sizes) - 2)}
+    arguments: dict[str, Any] = {"window_size": choices.of((1, (1,) * max(0, len(sizes) - 2)))}
     for _ in range(choices.integer(0, 3)):
-        name = choices.of(("window_size", "strides", "start_padding", "end_padding", "dilations", "output_sizes"))
+        name = choices.of(
+            ("window_size", "strides", "padding", "start_padding", "end_padding", "dilations", "output_sizes",
+             "output_indices", "indices_data_type")
+        )  # fmt: skip
         arguments[name] = odd(choices)
     return Attempt(max_pooling, {"x": np.zeros((0, *sizes[1:]), np.float32)} | arguments)
 
