@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.dtypes import AxisDirection, DataType
-from dmlgpu.errors import DescriptorError
+from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.operators import ArgOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
-from dmlgpu.tensor import TensorDesc, integer, integers, shown
+from dmlgpu.tensor import TensorDesc, integer, integers
 
 Shape = tuple[int, ...]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.errors import DescriptorError
+from dmlgpu.errors import DescriptorError, shown
 
 
 class _Enum(enum.IntEnum):
@@ -82,8 +82,8 @@ class DataType(_Enum):
             if dtype is None:  # NumPy's float64
                 raise TypeError
             name = np.dtype(dtype).name
-        except TypeError:
-            raise DescriptorError(f"{field}: {dtype!r} is neither a DataType nor a NumPy type") from None
+        except (TypeError, ValueError, SyntaxError):  # NumPy parses texts, and prints what it does not know
+            raise DescriptorError(f"{field}: {shown(dtype)} is neither a DataType nor a NumPy type") from None
         if name.upper() not in cls.__members__:
             names = ", ".join(m.name.lower() for m in allowed or (member for member in cls if member.bits >= 8))
             raise DescriptorError(

@@ -1,4 +1,8 @@
-"""The exceptions that dmlgpu raises on purpose."""
+"""The exceptions that dmlgpu raises on purpose, and how they show values."""
+
+from __future__ import annotations
+
+from typing import Any
 
 
 class DescriptorError(ValueError):
@@ -26,3 +30,12 @@ class OutOfMemoryError(DeviceError, MemoryError):
 
 class VerificationError(AssertionError):
     """A result of the device differs from the NumPy oracle."""
+
+
+def shown(value: Any) -> str:
+    """`value` as errors print it, whatever it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no integers of thousands of digits
+        text = f"{type(value).__name__} too long to print"
+    return text if len(text) <= 200 else text[:200] + "..."

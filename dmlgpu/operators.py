@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction, conversion
-from dmlgpu.errors import DescriptorError
-from dmlgpu.tensor import MAX_ELEMENTS, TensorDesc, integers, shown, unsigned_array
+from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.tensor import MAX_ELEMENTS, TensorDesc, integers, unsigned_array
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -14,22 +14,13 @@ import numpy as np
 
 from dmlgpu.arrays import as_array
 from dmlgpu.dtypes import DataType
-from dmlgpu.errors import DescriptorError
+from dmlgpu.errors import DescriptorError, shown
 
 MAX_RANK = 8  # DML_TENSOR_DIMENSION_COUNT_MAX1
 MAX_ELEMENTS = 2**32 - 1  # of a tensor; a stride and the reach of a strided tensor are held to it too
 MAX_BYTES = 2**64 - 1  # TotalTensorSizeInBytes is a UINT64
 # Entries of an array that are looked at: more than any field takes, and few enough for a message.
 _MOST_ENTRIES = 64
-
-
-def shown(value: Any) -> str:
-    """`value` as errors print it, whatever it is."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python prints no integers of thousands of digits
-        text = f"{type(value).__name__} too long to print"
-    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def integer(owner: str, field: str, value: Any) -> int:
