@@ -434,13 +434,13 @@ def test_a_lost_device_is_an_error_and_a_new_one_works(driver, how, memory, wher
 def test_functions_open_a_new_default_device_after_the_last_was_lost(driver, monkeypatch):
     program = """
 os.environ["DMLGPU_DEVICE"] = str(index)
-print(argmax(x, 1).tolist())
+print(argmax(x, axes=1).tolist())
 first = dmlgpu.functional.open_device()
 def lose(sequence):
     raise first._kompute._lose("injected")
 first._kompute._evaluate = lose
 print(says(argmax, x, 1))
-print(argmax(x, 1).tolist(), dmlgpu.functional.open_device() is first)
+print(argmax(x, axes=1).tolist(), dmlgpu.functional.open_device() is first)
 """
     first, error, again = run(PRELUDE + program, driver)
     assert (first, again) == (RESULT, f"{RESULT} False")
