@@ -11,7 +11,9 @@ from dmlgpu.errors import DescriptorError
 
 Array = npt.NDArray[Any]
 
-_ELEMENTS_ALONE = "its elements alone are np.asarray(x)"
+_VIEWABLE = ("__array__", "__array_interface__", "__array_struct__")
+# Hooks by which a subclass says that its elements alone are not what it means.
+_HOOKS = ("__array_ufunc__", "__array_function__")
 
 
 def as_array(x: Any, field: str) -> Array:
@@ -22,29 +24,40 @@ def as_array(x: Any, field: str) -> Array:
         field: what errors call it, a descriptor and its field.
 
     Raises:
-        DescriptorError: a masked array, or an array with another meaning of its own (units, a matrix): as an ndarray it
-            would lose that without a word.
+        DescriptorError: a masked array, or a subclass of ndarray with a meaning of its own (units, a matrix), also in
+            lists: as an ndarray it would lose that without a word.
     """
-    viewable = ("__array__", "__array_interface__", "__array_struct__")
-    if hasattr(x, "__dlpack__") and not any(hasattr(x, name) for name in viewable):
-        array: Array = np.from_dlpack(x)
-    else:
-        # Also what `__array__` returns may be masked.
-        array = np.asanyarray(x)
-    if isinstance(array, np.ma.MaskedArray) or _holds_masks(x, array.ndim):
-        raise DescriptorError(
-            f"{field}: a masked array, and a tensor has no mask; fill it, as by x.filled(...); {_ELEMENTS_ALONE}"
-        )
-    kind = type(array)
-    if isinstance(array, np.matrix) or any(
-        getattr(kind, hook) is not getattr(np.ndarray, hook) for hook in ("__array_ufunc__", "__array_function__")
-    ):
-        raise DescriptorError(f"{field}: a {kind.__name__}, and a tensor is an ndarray only; {_ELEMENTS_ALONE}")
+    if hasattr(x, "__dlpack__") and not _is_viewable(x):
+        return np.from_dlpack(x)
+    array: Array = np.asanyarray(x)  # what `__array__` returns may be masked, too
+    _check_plain(array, field)
+    if not _is_viewable(x):
+        _check_items(x, field, array.ndim)
     return np.asarray(array)
 
 
-def _holds_masks(x: Any, depth: int) -> bool:
-    """Whether masked arrays stand in lists: NumPy stacks them without their masks."""
-    return isinstance(x, (list, tuple)) and any(
-        isinstance(item, np.ma.MaskedArray) or (depth > 1 and _holds_masks(item, depth - 1)) for item in x
-    )
+def _is_viewable(x: Any) -> bool:
+    return any(hasattr(x, name) for name in _VIEWABLE)
+
+
+def _check_plain(array: Array, field: str) -> None:
+    """Raises a DescriptorError for an array that is more than its elements."""
+    alone = "its elements alone are np.asarray(x)"
+    if isinstance(array, np.ma.MaskedArray):
+        raise DescriptorError(f"{field}: a masked array, and a tensor has no mask; fill it, as by x.filled(0); {alone}")
+    kind = type(array)
+    if isinstance(array, np.matrix) or any(getattr(kind, hook) is not getattr(np.ndarray, hook) for hook in _HOOKS):
+        raise DescriptorError(f"{field}: an array of type {kind.__name__}, and a tensor is a plain ndarray; {alone}")
+
+
+def _check_items(x: Any, field: str, depth: int) -> None:
+    """The same for what stands in lists and their like: NumPy stacks it as plain arrays."""
+    if depth == 0 or isinstance(x, (str, bytes, bytearray, memoryview)):
+        return
+    for item in x:
+        if isinstance(item, (int, float, np.generic)):
+            continue
+        if _is_viewable(item):
+            _check_plain(np.asanyarray(item), field)
+        else:
+            _check_items(item, field, depth - 1)

@@ -11,7 +11,7 @@ import numpy as np
 from dmlgpu.dtypes import AxisDirection, DataType
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.operators import ArgOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
-from dmlgpu.tensor import TensorDesc, integer, integers
+from dmlgpu.tensor import TensorDesc, integer, integers, unsigned_array
 
 Shape = tuple[int, ...]
 
@@ -80,11 +80,22 @@ def _axes(name: str, axis: Any, rank: int) -> Shape:
     """NumPy's `axis` as DirectML's axes."""
     if axis is None:
         return tuple(range(rank))
-    axes = (integer(name, "axis", axis),) if _is_int(axis) else integers(name, "axis", axis)
-    for value in axes:
+    axes = (integer(name, "axis", axis),) if _is_int(axis) else _integers(name, "axis", axis, ordered=False)
+    if not axes:
+        raise DescriptorError(f"{name}.axis: () is empty; at least one axis is needed")
+    for i, value in enumerate(axes):
         if not -rank <= value < rank:
             raise DescriptorError(f"{name}.axis: {shown(value)} is out of range; allowed are {-rank} to {rank - 1}")
+        if value % rank in (other % rank for other in axes[:i]):
+            raise DescriptorError(f"{name}.axis: {value} of {axes} is given twice; every axis may be given once")
     return tuple(value % rank for value in axes)
+
+
+def _integers(name: str, field: str, values: Any, *, ordered: bool = True) -> Shape:
+    """A sequence of ints, where an int was possible too."""
+    if isinstance(values, str) or not np.iterable(values):
+        raise DescriptorError(f"{name}.{field}: {shown(values)} is neither an integer nor a sequence of integers")
+    return integers(name, field, values, ordered=ordered)
 
 
 def _is_int(value: Any) -> bool:
@@ -100,6 +111,10 @@ def _flag(name: str, field: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise DescriptorError(f"{name}.{field}: {shown(value)} is not allowed; allowed are True and False")
     return bool(value)
+
+
+# Of what functions give; INT64 is UINT64 in descriptors.
+_POOLING_INDICES = (DataType.INT64, DataType.UINT64, DataType.UINT32)
 
 
 def max_pooling(
@@ -118,31 +133,44 @@ def max_pooling(
 ) -> Call:
     """A call of max_pooling on an array of this shape that lies as `source` says; arguments as there."""
     name = MaxPooling2OperatorDesc.__name__
+    window_size = window_size if _is_int(window_size) else _integers(name, "window_size", window_size)
+    spatial = _spatial(name, window_size, shape)
+    leading = len(shape) - spatial
+
+    def each(field: str, value: Any, minimum: int) -> Shape | None:
+        """What is given for a field, an entry for each spatial dimension; None where nothing is."""
+        if value is None:
+            return None
+        given = (value,) * spatial if _is_int(value) else _integers(name, field, value)
+        if len(given) != spatial:
+            raise DescriptorError(f"{name}.{field}: {given} has {len(given)} entries; the window has {spatial}")
+        return unsigned_array(name, field, given, minimum)
+
     if padding is not None:
         if start_padding is not None or end_padding is not None:
             beside = "start_padding" if start_padding is not None else "end_padding"
             raise DescriptorError(f"{name}.{beside}: padding is given too, which is both sides; give one of them")
-        start_padding = end_padding = padding if _is_int(padding) else integers(name, "padding", padding)
-    spatial = _spatial(name, window_size, shape)
-    leading = len(shape) - spatial
-
-    def each(value: Any) -> Any:
-        return (value,) * spatial if _is_int(value) else value
-
-    if output_sizes is not None and len(sizes := integers(name, "output_tensor.sizes", output_sizes)) == len(shape):
-        output_sizes = (1,) * (2 - leading) + sizes
-    index_type = DataType.of(indices_data_type, f"{name}.output_indices_tensor.data_type")
+        start_padding = end_padding = each("padding", padding, 0)
+    if output_sizes is not None and not _is_int(output_sizes):
+        output_sizes = _integers(name, "output_tensor.sizes", output_sizes)
+        if len(output_sizes) == len(shape) and output_sizes[:leading] == shape[:leading]:
+            output_sizes = output_sizes[leading:]
+    field = "output_indices_tensor.data_type"
+    index_type = DataType.of(indices_data_type, f"{name}.{field}", _POOLING_INDICES, of_input=False)
+    if index_type not in _POOLING_INDICES:
+        allowed = ", ".join(data_type.name for data_type in _POOLING_INDICES)
+        raise DescriptorError(f"{name}.{field}: {index_type.name} is not supported; allowed are {allowed}")
     # DirectML has only unsigned ones; no tensor has so many elements that the bits differ.
     unsigned_type = DataType.UINT64 if index_type is DataType.INT64 else index_type
     with_indices = _flag(name, "output_indices", output_indices)
     desc = MaxPooling2OperatorDesc.of(
         _with_leading(source, 2 - leading),
-        each(window_size),
-        strides=each(strides),
-        start_padding=each(start_padding),
-        end_padding=each(end_padding),
-        dilations=each(dilations),
-        output_sizes=output_sizes,
+        each("window_size", window_size, 1),
+        strides=each("strides", strides, 1),
+        start_padding=each("start_padding", start_padding, 0),
+        end_padding=each("end_padding", end_padding, 0),
+        dilations=each("dilations", dilations, 1),
+        output_sizes=each("output_tensor.sizes", output_sizes, 1),
         indices_data_type=unsigned_type if with_indices else None,
     )
     if 0 in shape[leading:]:
@@ -153,9 +181,7 @@ def max_pooling(
 
 def _spatial(name: str, window_size: Any, shape: Shape) -> int:
     """The spatial dimensions of a window over an array; before them stand none, C, or N and C."""
-    spatial = 3 if len(shape) == 5 else 2
-    if not _is_int(window_size):
-        spatial = len(integers(name, "window_size", window_size))
+    spatial = (3 if len(shape) == 5 else 2) if _is_int(window_size) else len(window_size)
     if spatial == 1 or len(shape) == 1:
         raise DescriptorError(
             f"{name}.window_size: {shown(window_size)} over {shape} is 1-D; pooling is 2-D or 3-D: "

@@ -29,7 +29,7 @@ from dmlgpu.lowering import lower
 from dmlgpu.memory import ALIGNMENT, Allocator, Buffer, Slice
 from dmlgpu.operators import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, OperatorDesc
 from dmlgpu.plan import Dispatch, Limits, Role
-from dmlgpu.settings import switch
+from dmlgpu.settings import setting, switch
 from dmlgpu.tensor import TensorDesc, integers
 from dmlgpu.words import Bytes, check, elements, write
 
@@ -58,8 +58,8 @@ class Device:
     """A Vulkan device, open until `close()` or the end of a `with` block.
 
     Args:
-        selector: an index, part of a name or a UUID of `devices()`, in any case. None: the environment variable
-            DMLGPU_DEVICE; without it the best device: discrete, integrated, virtual, llvmpipe, then SwiftShader.
+        selector: an index, part of a name or a UUID of `devices()`, in upper or lower case. None: the environment
+            variable DMLGPU_DEVICE; without it the best device: discrete, integrated, virtual, llvmpipe, then SwiftShader.
         limits: limits lower than the device's own, for tests.
 
     Raises:
@@ -69,7 +69,7 @@ class Device:
 
     def __init__(self, selector: int | str | None = None, *, limits: Limits | None = None) -> None:
         follow_the_environment()
-        wanted = os.environ.get("DMLGPU_DEVICE") if selector is None else selector
+        wanted = setting("DMLGPU_DEVICE") if selector is None else selector
         info = select(wanted)
         asked = "DMLGPU_DEVICE" if selector is None else "asked for"
         why = "the best there is" if wanted is None else f"{asked}: {wanted!r}"
@@ -265,7 +265,10 @@ class Device:
         if desc is None and array.ndim == 0:
             # DirectML has no tensors without dimensions.
             return self.tensor(array.reshape(1)).reshape(())
-        desc = desc or TensorDesc(DataType.of(array.dtype), array.shape)
+        if desc is None:
+            desc = TensorDesc(DataType.of(array.dtype), array.shape)
+        elif not isinstance(desc, TensorDesc):
+            raise TypeError(f"desc must be a TensorDesc, not {desc!r}")
         tensor = DeviceTensor(self, desc)
         tensor._write(array, "TensorDesc")
         return tensor
@@ -281,6 +284,8 @@ class Device:
             DescriptorError: a buffer of another size.
             OutOfMemoryError: it does not fit.
         """
+        if isinstance(buffer, np.ndarray):
+            buffer = as_array(buffer, "TensorDesc.of").data
         given = np.frombuffer(buffer, np.uint8)
         if given.size != desc.size_in_bytes:
             raise DescriptorError(
@@ -397,19 +402,13 @@ class DeviceTensor:
     NumPy's functions take it: they download it, but argmax and argmin run on the device. Operators of Python do not:
     `numpy()` says where a copy is made. It hashes by identity.
 
-    Attributes:
-        device: where it is.
-        desc: its type and layout.
-        shape: its sizes as NumPy counts them: those of the descriptor, or () for one element.
     """
 
     # Arrays leave `array + tensor` to the methods here.
     __array_priority__ = 1000
 
     def __init__(self, device: Device, desc: TensorDesc) -> None:
-        self.device = device
-        self.desc = desc
-        self.shape = desc.sizes
+        self._device, self._desc, self._shape = device, desc, desc.sizes
         with device._kompute.lock:
             device._kompute.check_usable()
             device._kompute.check_fits(desc.size_in_bytes)
@@ -425,8 +424,27 @@ class DeviceTensor:
     def _sharing(self, desc: TensorDesc, shape: tuple[int, ...]) -> DeviceTensor:
         """Another tensor in the same memory, of which `desc` needs no more than there is."""
         other = object.__new__(DeviceTensor)
-        other.device, other.desc, other.shape, other._segments = self.device, desc, shape, self._segments
+        other._device, other._desc, other._shape, other._segments = self.device, desc, shape, self._segments
         return other
+
+    @property
+    def device(self) -> Device:
+        """Where it is."""
+        return self._device
+
+    @property
+    def desc(self) -> TensorDesc:
+        """Its type and layout."""
+        return self._desc
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes as NumPy counts them: those of the descriptor, or () for one element."""
+        return self._shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        raise AttributeError(f"the shape of {self!r} stays as it is; .reshape() gives another tensor")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -498,11 +516,11 @@ class DeviceTensor:
         return self.numpy().item()
 
     def argmax(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
-        """`dmlgpu.argmax` of this tensor, with its options; `out` is there for `np.argmax`, and must be None."""
+        """`dmlgpu.argmax` of this tensor, on its device; `out` is there for `np.argmax`, and must be None."""
         return self._arg(ArgmaxOperatorDesc, axis, out, options)
 
     def argmin(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
-        """`dmlgpu.argmin` of this tensor, with its options; `out` is there for `np.argmin`, and must be None."""
+        """`dmlgpu.argmin` of this tensor, on its device; `out` is there for `np.argmin`, and must be None."""
         return self._arg(ArgminOperatorDesc, axis, out, options)
 
     def _arg(self, kind: type[ArgOperatorDesc], axis: Any, out: Any, options: dict[str, Any]) -> DeviceTensor:
@@ -597,7 +615,8 @@ class DeviceTensor:
         return views
 
     def __repr__(self) -> str:
-        return f"<dmlgpu.DeviceTensor {self.desc} on device {self.device.info.index}: {self.device.info.name}>"
+        shape = "" if self.shape == self.desc.sizes else f" of shape {self.shape}"
+        return f"<dmlgpu.DeviceTensor {self.desc}{shape} on device {self.device.info.index}: {self.device.info.name}>"
 
 
 # What arrays have and device tensors do not.
@@ -733,7 +752,7 @@ class CompiledOperator:
     def _given_targets(
         self, out: DeviceTensor | Sequence[DeviceTensor], sources: Sequence[DeviceTensor]
     ) -> list[DeviceTensor]:
-        targets = [out] if isinstance(out, DeviceTensor) else list(out)
+        targets: list[Any] = list(out) if isinstance(out, (list, tuple)) else [out]
         fields = [name for name in self.desc.output_fields if getattr(self.desc, name) is not None]
         if len(targets) != len(fields) or not all(isinstance(target, DeviceTensor) for target in targets):
             given = ", ".join(type(target).__name__ for target in targets)

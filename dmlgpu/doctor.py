@@ -27,7 +27,7 @@ from dmlgpu.device import Device
 from dmlgpu.drivers import DeviceInfo, choose, devices, loader_version, preference
 from dmlgpu.errors import DeviceError, SettingError
 from dmlgpu.selfcheck import Check, checks
-from dmlgpu.settings import level, switch
+from dmlgpu.settings import level, setting, switch
 
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
@@ -311,7 +311,7 @@ def _choice(infos: tuple[DeviceInfo, ...]) -> Iterator[Finding]:
     """Which device is the default."""
     if not infos:
         return
-    wanted = os.environ.get("DMLGPU_DEVICE")
+    wanted = setting("DMLGPU_DEVICE")
     if wanted is not None:
         try:
             chosen = choose(infos, wanted)

@@ -102,7 +102,7 @@ def select(wanted: int | str | None) -> DeviceInfo:
     """The device of an index, of part of a name or of a UUID; None: the best.
 
     Args:
-        wanted: names and UUIDs in any case, and UUIDs with or without dashes.
+        wanted: names and UUIDs in upper or lower case, UUIDs with or without dashes.
 
     Raises:
         DeviceError: there is none, or several; the message lists what there is.
@@ -116,13 +116,14 @@ def choose(found: tuple[DeviceInfo, ...], wanted: int | str | None) -> DeviceInf
     if wanted is None:
         return min(found, key=preference)
     # What has more digits is no index, and int() takes no more than 4,300.
-    if isinstance(wanted, str) and wanted.isdecimal() and len(wanted) < 10:
+    if isinstance(wanted, str) and wanted.strip().isdecimal() and len(wanted) < 10:
         wanted = int(wanted)
     if isinstance(wanted, str):
+        wanted = wanted.strip()
         part, uuid = wanted.lower(), wanted.lower().replace("-", "")
-        matches = [info for info in found if part in info.name.lower() or uuid == info.uuid]
+        matches = [info for info in found if part and (part in info.name.lower() or uuid == info.uuid)]
     else:
-        wanted = _index(wanted)
+        wanted = index_of(wanted)
         matches = [info for info in found if info.index == wanted]
     if len(matches) != 1:
         problem = "several devices match" if matches else "there is no device"
@@ -137,8 +138,12 @@ def preference(info: DeviceInfo) -> tuple[int, bool]:
     return _PREFERENCE.index(info.type), "SwiftShader" in info.driver
 
 
-def _index(wanted: Any) -> int:
-    # Python takes True for 1.
+def index_of(wanted: Any) -> int:
+    """The index that an integer is.
+
+    Raises:
+        TypeError: it is none; nor is True, which Python takes for 1.
+    """
     if not isinstance(wanted, bool | np.bool_):
         with suppress(TypeError):
             return operator.index(wanted)

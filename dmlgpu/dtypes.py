@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -22,10 +23,13 @@ class _Enum(enum.IntEnum):
 
     @classmethod
     def member(cls, value: Any) -> Any:
-        """The member that equals a value; None if none does. What has no hash, as arrays, is not even compared."""
+        """The member that a value is, or that has this integer as its number; None if there is none."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, (bool, enum.Enum)):
+            return None
         try:
-            hash(value)
-            return None if isinstance(value, bool) else cls(value)
+            return cls(operator.index(value))
         except (TypeError, ValueError):
             return None
 
@@ -65,13 +69,21 @@ class DataType(_Enum):
         return np.dtype(self.name.lower())
 
     @classmethod
-    def of(cls, dtype: Any, field: str = "TensorDesc.data_type", allowed: Iterable[DataType] | None = None) -> DataType:
+    def of(
+        cls,
+        dtype: Any,
+        field: str = "TensorDesc.data_type",
+        allowed: Iterable[DataType] | None = None,
+        *,
+        of_input: bool = True,
+    ) -> DataType:
         """The data type of a NumPy type, whatever its byte order.
 
         Args:
             dtype: anything that NumPy takes for a type, but None; or a DataType, which is given back.
             field: what errors call it, a descriptor and its field.
             allowed: the types that errors list; None: all that NumPy has too.
+            of_input: whether errors may say how an array is converted.
 
         Raises:
             DescriptorError: where DirectML has no such type.
@@ -87,8 +99,8 @@ class DataType(_Enum):
         if name.upper() not in cls.__members__:
             names = ", ".join(m.name.lower() for m in allowed or (member for member in cls if member.bits >= 8))
             raise DescriptorError(
-                f"{field}: NumPy type {np.dtype(dtype)} has no DirectML data type; "
-                f"allowed are {names}{conversion(name)}"
+                f"{field}: NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are {names}"
+                + (conversion(name) if of_input else "")
             )
         return cls[name.upper()]
 
@@ -96,7 +108,9 @@ class DataType(_Enum):
 def conversion(name: str) -> str:
     """How errors end where an array of this NumPy type, which no operator takes, can be converted."""
     nearest = "uint8" if name == "bool" else "float32" if "float" in name else ""
-    return f"; convert the array, as by x.astype(np.{nearest})" if nearest else ""
+    rounds = ", where close values may become equal" if name in ("float64", "longdouble", "float128") else ""
+    how = f"; convert the array, as by x.astype(np.{nearest}), a list by np.asarray(x, np.{nearest}){rounds}"
+    return how if nearest else ""
 
 
 class AxisDirection(_Enum):

@@ -11,7 +11,7 @@ import numpy as np
 from dmlgpu import conventions
 from dmlgpu.arrays import Array, as_array
 from dmlgpu.device import CacheInfo, Device, DeviceTensor
-from dmlgpu.drivers import select
+from dmlgpu.drivers import index_of, select
 from dmlgpu.dtypes import AxisDirection, DataType
 from dmlgpu.operators import (
     ArgmaxOperatorDesc,
@@ -21,13 +21,13 @@ from dmlgpu.operators import (
     OperatorDesc,
 )
 from dmlgpu.plan import Plan
+from dmlgpu.settings import setting
 from dmlgpu.tensor import TensorDesc
 
 # What `device=` takes; None: the variable DMLGPU_DEVICE, or the best device.
 Selector = Device | int | str | None
 
-# By type and text of what selects them: 1, True and "1" are different, and nothing needs a hash.
-_devices: dict[tuple[type, str], Device] = {}
+_devices: dict[int | str | None, Device] = {}
 _devices_lock = threading.Lock()
 if hasattr(os, "register_at_fork"):
     # No fork while a device is being opened: the child would wait for ever for the lock, or in the driver.
@@ -49,8 +49,9 @@ def open_device(selector: Selector = None) -> Device:
     """
     if isinstance(selector, Device):
         return selector
-    wanted = os.environ.get("DMLGPU_DEVICE") if selector is None else selector
-    key = type(wanted), str(wanted)
+    wanted = setting("DMLGPU_DEVICE") if selector is None else selector
+    # True is no key, though it equals 1.
+    key = wanted if wanted is None or isinstance(wanted, str) else index_of(wanted)
     with _devices_lock:
         device = _devices.get(key)
         if device is None or not device.is_open:

@@ -19,6 +19,9 @@ def follow_the_environment() -> None:
         SettingError: it has another value than those of `settings.level`.
     """
     wanted = level("DMLGPU_LOG")
-    if wanted is not None and _to_stderr not in logger.handlers:
+    if wanted is None:
+        return
+    logger.setLevel(wanted)
+    # A program that has set up logging shows it, once.
+    if not logging.root.handlers and _to_stderr not in logger.handlers:
         logger.addHandler(_to_stderr)
-        logger.setLevel(wanted)

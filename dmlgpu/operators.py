@@ -130,15 +130,16 @@ class _ReductionOperatorDesc(OperatorDesc):
     def _inferred(cls, input_tensor: Any, axes: Any, output_data_type: Any) -> dict[str, Any]:
         """The fields for an input and its axes, the output packed."""
         source = TensorDesc.of(input_tensor)
-        axes = tuple(range(source.rank)) if axes is None else integers(cls.__name__, "axes", axes)
+        axes = tuple(range(source.rank)) if axes is None else integers(cls.__name__, "axes", axes, ordered=False)
         sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))
-        data_type = DataType.of(output_data_type, f"{cls.__name__}.output_tensor.data_type")
+        field, types = "output_tensor", cls.types["output_tensor"]
+        data_type = DataType.of(output_data_type, f"{cls.__name__}.{field}.data_type", types, of_input=False)
         return {"input_tensor": source, "output_tensor": TensorDesc(data_type, sizes), "axes": axes}
 
     def _check_reduction(self) -> None:
         source = self._check_tensor("input_tensor")
         target = self._check_tensor("output_tensor")
-        axes = integers(type(self).__name__, "axes", self.axes)
+        axes = integers(type(self).__name__, "axes", self.axes, ordered=False)
         if not axes:
             raise self._error("axes", "() is empty; at least one axis is needed")
         for i, axis in enumerate(axes):
@@ -322,6 +323,8 @@ class _PoolingOperatorDesc(OperatorDesc):
         spatial = max(source.rank - 2, 0)
         fields = [field for field in WINDOW_FIELDS if field in cls.__dataclass_fields__]  # type: ignore[attr-defined]
         unknown = [field for field in window if field not in fields]
+        if indices_data_type is not None and "output_indices_tensor" not in cls.output_fields:
+            unknown.append("indices_data_type")
         if unknown:
             raise TypeError(f"{cls.__name__}.of has no {unknown[0]}; it has {', '.join(fields)}")
         given: dict[str, Any] = {"input_tensor": source, "window_size": window_size, **window}
@@ -342,7 +345,9 @@ class _PoolingOperatorDesc(OperatorDesc):
         if len(sizes) <= spatial:
             sizes = (*source.sizes[:2], *sizes)
         if indices_data_type is not None:
-            data_type = DataType.of(indices_data_type, f"{cls.__name__}.output_indices_tensor.data_type")
+            field = "output_indices_tensor"
+            types = cls.types[field]
+            data_type = DataType.of(indices_data_type, f"{cls.__name__}.{field}.data_type", types, of_input=False)
             given["output_indices_tensor"] = TensorDesc(data_type, sizes)
         elif "output_indices_tensor" in cls.output_fields:
             given["output_indices_tensor"] = None

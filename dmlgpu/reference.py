@@ -10,12 +10,10 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dmlgpu.arrays import Array, as_array
 from dmlgpu.dtypes import AxisDirection
 from dmlgpu.operators import ArgmaxOperatorDesc, ArgOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
-
-Array = npt.NDArray[Any]
 
 
 def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
@@ -24,8 +22,12 @@ def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
     Args:
         desc: the operator.
         inputs: one array for each input tensor, of its sizes and type.
+
+    Raises:
+        DescriptorError: an array that is more than its elements, as a masked one.
     """
-    return _reference(desc.canonical(), *inputs)
+    fields = (f"{type(desc).__name__}.{field}" for field in desc.input_fields)
+    return _reference(desc.canonical(), *map(as_array, inputs, fields))
 
 
 @singledispatch
@@ -54,8 +56,20 @@ def _max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
     best, where = np.zeros(sizes, x.dtype), np.zeros(sizes, np.int64)
     found = np.zeros(sizes, bool)
     position = np.arange(x.size, dtype=np.int64).reshape(x.shape)
-    # One element of every window at a time, in row-major order of the window.
-    for offset in itertools.product(*map(range, desc.window_size)):
+    # One element of every window at a time, in row-major order of the window; those that lie in the input for none of
+    # the windows, as they may be very many, left out.
+    reaching = [
+        range(max(0, -((last - start) // d)), min(size, (n - 1 + start) // d + 1))
+        for size, last, start, d, n in zip(
+            desc.window_size,
+            [(count - 1) * stride for count, stride in zip(sizes[2:], desc.strides, strict=True)],
+            desc.start_padding,
+            desc.dilations,
+            x.shape[2:],
+            strict=True,
+        )
+    ]
+    for offset in itertools.product(*reaching):
         coordinates = [
             np.arange(n) * stride - start + k * dilation
             for n, stride, start, k, dilation in zip(

@@ -32,10 +32,14 @@ def level(name: str) -> str | None:
     return word and word.upper()
 
 
+def setting(name: str) -> str | None:
+    """What a variable holds, blanks around it left out; None where that is nothing."""
+    return os.environ.get(name, "").strip() or None
+
+
 def _word(name: str, allowed: tuple[str, ...]) -> str | None:
     """The one of these words that a variable has; None where it is off."""
-    value = os.environ.get(name, "")
-    word = value.strip().lower()
-    if word and word not in allowed + _OFF:
-        raise SettingError(f"{name}: {value!r} is not allowed; allowed are {', '.join(allowed + _OFF)}")
+    word = (setting(name) or _OFF[0]).lower()
+    if word not in allowed + _OFF:
+        raise SettingError(f"{name}: {os.environ[name]!r} is not allowed; allowed are {', '.join(allowed + _OFF)}")
     return word if word in allowed else None

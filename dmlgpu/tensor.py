@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -43,9 +43,10 @@ def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
     return number
 
 
-def integers(owner: str, field: str, values: Any) -> tuple[int, ...]:
-    """`values` as a tuple of ints; errors name the entry."""
-    if isinstance(values, str) or not np.iterable(values):
+def integers(owner: str, field: str, values: Any, *, ordered: bool = True) -> tuple[int, ...]:
+    """`values` as a tuple of ints; errors name the entry. Sets are taken only where their order does not count."""
+    unordered = isinstance(values, Mapping) or (ordered and isinstance(values, Set))
+    if isinstance(values, str) or unordered or not np.iterable(values):
         raise DescriptorError(f"{owner}.{field}: {shown(values)} is not a sequence of integers")
     entries = tuple(itertools.islice(values, _MOST_ENTRIES + 1))
     if len(entries) > _MOST_ENTRIES:

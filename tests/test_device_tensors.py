@@ -299,3 +299,48 @@ def test_what_is_on_a_device_cannot_be_copied(device, duplicate):
 def test_descriptors_can(device):
     desc = device.compile(ArgmaxOperatorDesc.of(X)).desc
     assert pickle.loads(pickle.dumps(desc)) == copy.deepcopy(desc) == desc
+
+
+# What must not be changed from outside
+
+
+@pytest.mark.parametrize("name", ["shape", "desc", "device", "dtype"])
+def test_attributes_stay_as_they_are(t, name):
+    with pytest.raises(AttributeError):
+        setattr(t, name, getattr(t, name))
+
+
+def test_a_new_shape_is_another_tensor(t):
+    with pytest.raises(AttributeError, match=r"stays as it is; \.reshape\(\) gives another tensor$"):
+        t.shape = (60,)
+
+
+def test_a_shape_that_the_descriptor_lacks_is_shown(any_device):
+    assert " of shape () on device " in repr(argmax(any_device.tensor(X)))
+    assert " of shape" not in repr(any_device.tensor(X))
+
+
+def test_reshape_of_strides_that_are_packed(any_device):
+    packed = any_device.tensor(X[0], TensorDesc(FLOAT32, (4, 5), (5, 1)))
+    assert packed.reshape(5, 4).numpy().tolist() == X[0].reshape(5, 4).tolist()
+
+
+def test_no_index_of_a_float(any_device):
+    with pytest.raises(TypeError):
+        [1, 2][any_device.tensor(np.float32(1))]
+    assert any_device.tensor(X).__array__(np.float64).dtype == np.float64
+
+
+def test_what_is_no_descriptor(any_device):
+    for wrong in 0, 5, "packed":
+        with pytest.raises(TypeError, match=r"^desc must be a TensorDesc, not "):
+            any_device.tensor(X, wrong)
+
+
+def test_gaps_of_new_outputs_are_zero(any_device):
+    any_device.tensor_from_bytes(b"\xff" * 4096, TensorDesc(FLOAT32, (1024,)))
+    target = TensorDesc(UINT32, (3, 1, 5), (16, 8, 1))
+    op = any_device.compile(ArgmaxOperatorDesc(TensorDesc(FLOAT32, X.shape), target, (1,)))
+    written = np.zeros(len(op(any_device.tensor(X)).bytes()) // 4, bool)
+    written[[16 * i + k for i in range(3) for k in range(5)]] = True
+    assert not op(any_device.tensor(X)).bytes().view(np.uint32)[~written].any()

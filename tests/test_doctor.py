@@ -240,7 +240,6 @@ def test_the_faster_software_driver_is_the_default_and_not_odd(machine):
     [
         ("no such device", "there is no device 'no such device'; devices are 0: A, 1: B"),
         ("99", "there is no device 99; devices are 0: A, 1: B"),
-        ("", "several devices match ''; devices are 0: A, 1: B"),
     ],
 )
 def test_default_device_that_does_not_exist(machine, monkeypatch, wanted, text):

@@ -68,12 +68,29 @@ def test_types_that_directml_lacks(dtype):
     )
 
 
-@pytest.mark.parametrize(("dtype", "nearest"), [(bool, "uint8"), (np.dtype(np.longdouble), "float32")], ids=str)
-def test_types_that_can_be_converted(dtype, nearest):
-    with pytest.raises(DescriptorError, match=rf"; convert the array, as by x\.astype\(np\.{nearest}\)$"):
-        DataType.of(dtype)
-
-
-def test_bfloat16_can_be_converted():
+def test_types_that_can_be_converted():
+    how = "; convert the array, as by x.astype(np.{0}), a list by np.asarray(x, np.{0})"
+    with pytest.raises(DescriptorError) as caught:
+        DataType.of(bool)
+    assert str(caught.value).endswith(how.format("uint8"))
+    with pytest.raises(DescriptorError) as caught:
+        DataType.of(np.longdouble)
+    assert how.format("float32") in str(caught.value)
     # ml_dtypes has it; NumPy only names it.
-    assert conversion("bfloat16") == "; convert the array, as by x.astype(np.float32)"
+    assert conversion("bfloat16") == how.format("float32")
+    assert conversion("float64") == how.format("float32") + ", where close values may become equal"
+    assert conversion("complex64") == ""
+
+
+def test_types_of_outputs_are_not_converted():
+    with pytest.raises(DescriptorError, match=r"^X: NumPy type bool has no DirectML data type; allowed are uint8$"):
+        DataType.of(bool, "X", (DataType.UINT8,), of_input=False)
+
+
+@pytest.mark.parametrize("wrong", [True, 1.0, DataType.FLOAT32, np.float32(1), "1", None, np.array([1])], ids=repr)
+def test_a_member_is_an_integer_or_a_member(wrong):
+    assert AxisDirection.member(wrong) is None
+
+
+def test_members_by_their_numbers():
+    assert AxisDirection.member(np.int64(1)) is AxisDirection.member(1) is AxisDirection.DECREASING

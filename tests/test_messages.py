@@ -149,7 +149,7 @@ TENSOR = [
         (
             "TensorDesc.data_type: NumPy type bool has no DirectML data type; allowed are float32, float16, "
             "uint32, uint16, uint8, int32, int16, int8, float64, uint64, int64; convert the array, as by "
-            "x.astype(np.uint8)"
+            "x.astype(np.uint8), a list by np.asarray(x, np.uint8)"
         ),
     ),
     (lambda: TensorDesc.of(np.float32(1)), "TensorDesc.sizes: 0 dimensions; allowed are 1 to 8"),
@@ -467,7 +467,7 @@ FUNCTIONS = [
         (
             "ArgmaxOperatorDesc.input_tensor.data_type: NumPy type bool has no DirectML data type; "
             "allowed are float32, float16, int64, int32, int16, int8, uint64, uint32, uint16, uint8; "
-            "convert the array, as by x.astype(np.uint8)"
+            "convert the array, as by x.astype(np.uint8), a list by np.asarray(x, np.uint8)"
         ),
     ),
     (lambda: argmax(ROWS, axes=2), "ArgmaxOperatorDesc.axes[0]: 2 is out of range; allowed are 0 to 1"),
@@ -477,7 +477,10 @@ FUNCTIONS = [
     (lambda: argmax(ROWS, (0, -3)), "ArgmaxOperatorDesc.axis: -3 is out of range; allowed are -2 to 1"),
     (lambda: argmax(ROWS, True), "ArgmaxOperatorDesc.axis: True is not an integer"),
     (lambda: argmax(ROWS, (0, True)), "ArgmaxOperatorDesc.axis[1]: True is not an integer"),
-    (lambda: argmax(ROWS, (0, -2)), "ArgmaxOperatorDesc.axes[1]: 0 is given twice; every axis may be given once"),
+    (
+        lambda: argmax(ROWS, (0, -2)),
+        "ArgmaxOperatorDesc.axis: -2 of (0, -2) is given twice; every axis may be given once",
+    ),
     (
         lambda: argmax(ROWS, 0, axes=(0,)),
         "ArgmaxOperatorDesc.axes: (0,) is given beside axis=0; give one of them",
@@ -487,16 +490,57 @@ FUNCTIONS = [
         "ArgmaxOperatorDesc.axes: (0,) keeps the rank; give axis= for keepdims=False",
     ),
     (lambda: argmax(ROWS, 0, keepdims=1), "ArgmaxOperatorDesc.keepdims: 1 is not allowed; allowed are True and False"),
-    (lambda: argmax(ROWS, ()), "ArgmaxOperatorDesc.axes: () is empty; at least one axis is needed"),
-    (lambda: argmax(ROWS, (0, 0)), "ArgmaxOperatorDesc.axes[1]: 0 is given twice; every axis may be given once"),
-    (lambda: argmax(ROWS, "0"), "ArgmaxOperatorDesc.axis: '0' is not a sequence of integers"),
-    (lambda: argmax(ROWS, 1.0), "ArgmaxOperatorDesc.axis: 1.0 is not a sequence of integers"),
+    (lambda: argmax(ROWS, ()), "ArgmaxOperatorDesc.axis: () is empty; at least one axis is needed"),
+    (lambda: argmax(ROWS, axes=(0, 0)), "ArgmaxOperatorDesc.axes[1]: 0 is given twice; every axis may be given once"),
+    (
+        lambda: argmax(ROWS, axes=1, keepdims=0),
+        "ArgmaxOperatorDesc.keepdims: 0 is not allowed; allowed are True and False",
+    ),
+    (
+        lambda: argmax(ROWS, axis=np.True_),
+        f"ArgmaxOperatorDesc.axis: {np.True_!r} is neither an integer nor a sequence of integers",
+    ),
+    (lambda: argmax(ROWS, {0: 1}), "ArgmaxOperatorDesc.axis: {0: 1} is not a sequence of integers"),
+    (lambda: max_pooling(IMAGE, {2, 3}), "MaxPooling2OperatorDesc.window_size: {2, 3} is not a sequence of integers"),
+    (
+        lambda: max_pooling(IMAGE, 2, strides={1, 2}),
+        "MaxPooling2OperatorDesc.strides: {1, 2} is not a sequence of integers",
+    ),
+    (
+        lambda: max_pooling(IMAGE, 2, padding=-1),
+        "MaxPooling2OperatorDesc.padding[0]: -1 is not allowed; it must be 0 to 4294967295",
+    ),
+    (
+        lambda: max_pooling(IMAGE, 2, padding=(1,)),
+        "MaxPooling2OperatorDesc.padding: (1,) has 1 entries; the window has 2",
+    ),
+    (
+        lambda: argmax(ROWS, axis_direction=FLOAT32),
+        (
+            "ArgmaxOperatorDesc.axis_direction: DataType.FLOAT32 is not allowed; allowed are "
+            "AxisDirection.INCREASING, AxisDirection.DECREASING"
+        ),
+    ),
+    (
+        lambda: argmax(ROWS, output_data_type=bool),
+        (
+            "ArgmaxOperatorDesc.output_tensor.data_type: NumPy type bool has no DirectML "
+            "data type; allowed are int64, int32, uint64, uint32"
+        ),
+    ),
+    (
+        lambda: MaxPooling2OperatorDesc.of(IMAGE, None),
+        "MaxPooling2OperatorDesc.window_size: None is not a sequence of integers",
+    ),
+    (lambda: argmax(ROWS, "0"), "ArgmaxOperatorDesc.axis: '0' is neither an integer nor a sequence of integers"),
+    (lambda: argmax(ROWS, 1.0), "ArgmaxOperatorDesc.axis: 1.0 is neither an integer nor a sequence of integers"),
     (lambda: argmax(ROWS, axes=1.0), "ArgmaxOperatorDesc.axes: 1.0 is not a sequence of integers"),
     (
         lambda: argmax(np.zeros((2, 3))),
         (
             "ArgmaxOperatorDesc.input_tensor.data_type: FLOAT64 is not supported; allowed are FLOAT32, FLOAT16, INT64, "
-            "INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8; convert the array, as by x.astype(np.float32)"
+            "INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8; convert the array, as by x.astype(np.float32), "
+            "a list by np.asarray(x, np.float32), where close values may become equal"
         ),
     ),
     (
@@ -568,12 +612,12 @@ FUNCTIONS = [
     ),
     (
         lambda: max_pooling(IMAGE, 2, strides=(1, 2, 2)),
-        "MaxPooling2OperatorDesc.strides: (1, 2, 2) has 3 entries; the input's rank asks for 2",
+        "MaxPooling2OperatorDesc.strides: (1, 2, 2) has 3 entries; the window has 2",
     ),
     (lambda: max_pooling(IMAGE, True), "MaxPooling2OperatorDesc.window_size[0]: True is not an integer"),
     (
         lambda: max_pooling(IMAGE, 2, padding="same"),
-        "MaxPooling2OperatorDesc.padding: 'same' is not a sequence of integers",
+        "MaxPooling2OperatorDesc.padding: 'same' is neither an integer nor a sequence of integers",
     ),
     (
         lambda: max_pooling(IMAGE, 2, padding=1, end_padding=0),
@@ -589,9 +633,15 @@ FUNCTIONS = [
     ),
     (
         lambda: max_pooling(IMAGE, 2, output_indices=True, indices_data_type=np.int32),
-        ("MaxPooling2OperatorDesc.output_indices_tensor.data_type: INT32 is not supported; allowed are UINT64, UINT32"),
+        (
+            "MaxPooling2OperatorDesc.output_indices_tensor.data_type: INT32 is not "
+            "supported; allowed are INT64, UINT64, UINT32"
+        ),
     ),
-    (lambda: max_pooling(IMAGE, None), "MaxPooling2OperatorDesc.window_size: None is not a sequence of integers"),
+    (
+        lambda: max_pooling(IMAGE, None),
+        "MaxPooling2OperatorDesc.window_size: None is neither an integer nor a sequence of integers",
+    ),
     (
         lambda: max_pooling(IMAGE, (4, 2)),
         ("MaxPooling2OperatorDesc.window_size[0]: 4 with dilation 1 extends over 4; the padded input has only 3"),
@@ -620,11 +670,11 @@ FUNCTIONS = [
     ),
     (
         lambda: max_pooling(IMAGE, (2, 2), output_sizes=(2,)),
-        "MaxPooling2OperatorDesc.output_tensor.sizes: (1, 1, 2) has another rank than the input (1, 1, 3, 3)",
+        "MaxPooling2OperatorDesc.output_tensor.sizes: (2,) has 1 entries; the window has 2",
     ),
     (
-        lambda: max_pooling(IMAGE, (2, 2), output_sizes=2),
-        "MaxPooling2OperatorDesc.output_tensor.sizes: 2 is not a sequence of integers",
+        lambda: max_pooling(IMAGE, (2, 2), output_sizes="2"),
+        "MaxPooling2OperatorDesc.output_tensor.sizes: '2' is neither an integer nor a sequence of integers",
     ),
     (
         lambda: max_pooling(IMAGE, (2, 2), start_padding=(2, 0)),
@@ -660,7 +710,7 @@ def named(field: str) -> str:
 
 @pytest.mark.parametrize("field", ["strides", "start_padding", "end_padding", "dilations"])
 def test_max_pooling_names_the_array_that_has_too_few_entries(field):
-    with pytest.raises(DescriptorError, match=named(field) + r"\(1,\) has 1 entries; the input's rank asks for 2$"):
+    with pytest.raises(DescriptorError, match=named(field) + r"\(1,\) has 1 entries; the window has 2$"):
         max_pooling(IMAGE, (1, 1), **{field: (1,)})
 
 

@@ -291,3 +291,28 @@ def test_what_selects_no_device(wrong):
 def test_a_device_that_does_not_exist_is_named():
     with pytest.raises(DeviceError, match="there is no device 99; devices are 0: "):
         dmlgpu.argmax([3, 5, 4], device=99)
+
+
+def test_one_selector_after_another(driver):
+    """A device that was opened by its index, closed, and selected by its name is open."""
+    first = dmlgpu.functional.open_device(driver.index)
+    dmlgpu.functional.open_device(str(driver.index))
+    first.close()
+    for way in str(driver.index), driver.name, driver.index:
+        assert dmlgpu.functional.open_device(way).is_open
+    for wrong in float(driver.index), bytes(str(driver.index), "ascii"), True:
+        with pytest.raises(TypeError, match="a device is chosen by"):
+            dmlgpu.functional.open_device(wrong)
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t"])
+def test_a_blank_selects_nothing(blank, monkeypatch):
+    with pytest.raises(DeviceError, match="there is no device '"):
+        Device(blank)
+    monkeypatch.setenv("DMLGPU_DEVICE", blank)
+    assert opened() == select(None)
+
+
+def test_blanks_around_a_selector_do_not_count(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", f" {driver.index} ")
+    assert opened() == opened(f" {driver.name} ") == opened(f"{driver.index} ") == driver
