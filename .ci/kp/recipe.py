@@ -285,6 +285,7 @@ def write_wheel(module: bytes, found: Python, machine: str, tree: Path, info: st
 
 
 def main() -> None:
+    """Builds what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="the folder of what is built")
     parser.add_argument("--here", action="store_true", help="only the wheel for this Python and machine")

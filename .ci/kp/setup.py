@@ -36,5 +36,5 @@ if __name__ == "__main__":
                 extra_link_args=[*LINK_FLAGS, "-l:libvulkan.so.1"],
                 language="c++",
             )
-        ]
+        ],
     )
