@@ -15,7 +15,7 @@ ARGS ?=
 export PYTHON NUMPY
 bin = $(VENV)/bin
 
-.PHONY: help demo test test-numpy1 pytest validation fuzz soak bench lint clean
+.PHONY: help demo test test-numpy1 pytest validation fuzz soak bench wheels lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -52,6 +52,9 @@ soak: ## set up and make CALLS=200000 mixed calls in one process on each driver
 bench: ## set up and measure against NumPy, and whatever else of the peers is installed
 	@sh .ci/setup $(VENV) test
 	$(bin)/python -m benchmarks $(ARGS)
+
+wheels: ## build into dist/ wheels that install without a compiler
+	@sh .ci/wheels
 
 lint: ## ruff and mypy
 	@sh .ci/setup $(VENV) demo

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import Device
+from dmlgpu import Device, binding
 from tests.cases import Array
 
 
@@ -19,9 +19,7 @@ class Kompute:
     """
 
     def __init__(self, device: Device) -> None:
-        # Importing kp adds a handler to the root logger; dmlgpu imported it, without that, when it opened the device.
-        import kp
-
+        kp = binding.kompute()
         self.device = device
         self._kp: Any = kp
         self._manager: Any = kp.Manager(device.info.index)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.measure import SAMPLE
 from benchmarks.peers import Peer, cores
-from dmlgpu import Device
+from dmlgpu import Device, binding
 
 # Set before any driver is loaded, in __main__.py.
 _CACHE_VARIABLES = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
@@ -21,11 +21,12 @@ def header(device: Device, peers: Mapping[str, Peer], rounds: int, seconds: floa
     """All that the times of a run depend on, by what it is."""
     info = device.info
     off = [f"{name}={value}" for name, value in _CACHE_VARIABLES.items() if os.environ.get(name) == value]
+    packages = "dmlgpu", binding.package_of(binding.kompute()), "numpy"
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{info.name} ({info.type}), Vulkan {info.api_version}",
         "driver": info.driver,
-        "versions": ", ".join(f"{name} {_version(name)}" for name in ("dmlgpu", "kp", "numpy"))
+        "versions": ", ".join(f"{name} {_version(name)}" for name in packages)
         + f", Python {platform.python_version()}",
         **{f"peer {name}": peer.description for name, peer in peers.items()},
         "CPU": f"{_cpu()}, {cores()} cores",

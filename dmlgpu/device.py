@@ -59,7 +59,7 @@ class Device:
 
     Args:
         selector: an index, part of a name or a UUID of `devices()`, in upper or lower case. None: the environment
-            variable DMLGPU_DEVICE; without it the best device: discrete, integrated, virtual, llvmpipe, then SwiftShader.
+            variable DMLGPU_DEVICE; without it the best device: discrete, integrated, virtual, llvmpipe, SwiftShader.
         limits: limits lower than the device's own, for tests.
 
     Raises:

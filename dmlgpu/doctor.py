@@ -5,7 +5,6 @@ What loads drivers runs in processes of its own: a driver that ends its process,
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import platform
@@ -16,13 +15,13 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from importlib import metadata, util
+from importlib import metadata
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from dmlgpu import manifests, spirv
+from dmlgpu import binding, manifests, spirv
 from dmlgpu.device import Device
 from dmlgpu.drivers import DeviceInfo, choose, devices, loader_version, preference
 from dmlgpu.errors import DeviceError, SettingError
@@ -31,7 +30,6 @@ from dmlgpu.settings import level, setting, switch
 
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
-_KP = "0.9.0"
 _NUMPY = (1, 26)
 # Cases of the exactness check: eight of each operator, with all types. Two cores of llvmpipe take 0.7 s for them, 3.8
 # where it has no shader cache, two of SwiftShader 2.3.
@@ -97,7 +95,7 @@ def examine() -> Report:
     findings += [loader, *_drivers(), *found, *_choice(infos), *_settings(), *_layers()]
     for info in infos:
         findings += [*_limits(info), *_oddities(info), *_exactness(info)]
-    versions = {name: _version(name) for name in ("dmlgpu", "kp", "numpy", "vulkan")}
+    versions = {name: _version(name) for name in ("dmlgpu", "kp", binding.PACKAGE, "numpy", "vulkan")}
     versions |= {"python": platform.python_version(), "platform": platform.platform()}
     environment = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES)}
     return Report(tuple(map(_printable, findings)), versions, environment, infos)
@@ -170,6 +168,11 @@ def answer(task: str, *arguments: str) -> None:
         json.dump(found, output)
 
 
+def _find_kompute() -> tuple[str, str, bool]:
+    module = binding.kompute()
+    return binding.package_of(module), module.__file__, binding.releases_gil(module)
+
+
 def _find_devices() -> list[dict[str, Any]]:
     return [info.as_dict() for info in devices()]
 
@@ -199,7 +202,7 @@ def _mixed(found: Iterable[Check]) -> Iterator[Check]:
 
 
 _TASKS: dict[str, Callable[..., Any]] = {
-    "kp": lambda: bool(importlib.import_module("kp")),
+    "kompute": _find_kompute,
     "loader": loader_version,
     "drivers": _find_drivers,
     "devices": _find_devices,
@@ -219,24 +222,22 @@ def _numpy() -> Finding:
 
 
 def _kompute() -> Finding:
-    version = _version("kp")
-    if version != _KP:
-        return Finding("kp", BROKEN, f"{version}; dmlgpu needs {_KP}", f"install kp {_KP} as docs/installing.md says")
-    answer = _ask("kp")
+    answer = _ask("kompute")
     if answer.problem:
-        return Finding("kp", BROKEN, f"{version} cannot be imported: {answer.problem}", f"{_LOADER}, then kp {_KP}")
-    if _kp_validates():
-        mend = "build kp with KOMPUTE_OPT_DISABLE_VK_DEBUG_LAYERS=ON, as docs/installing.md says"
-        return Finding("kp", ODD, f"{version} loads the Khronos validation layer where it is installed: slow", mend)
-    return Finding("kp", OK, version)
+        mend = f"{_LOADER}, then {binding.PACKAGE} {binding.PACKAGE_VERSION} as docs/installing.md says"
+        return _problem("Kompute", answer.problem, mend)
+    package, path, releases_gil = answer.result
+    found = f"{package} {_version(package)}"
+    if _validates(Path(path)):
+        text = f"{found} loads the Khronos validation layer where it is installed: slow"
+        return Finding("Kompute", ODD, text, f"uninstall it: {binding.PACKAGE}, which does not, is used then")
+    threads = "run" if releases_gil else "wait"
+    return Finding("Kompute", OK, f"{found}; other threads of Python {threads} while a device computes")
 
 
-def _kp_validates() -> bool:
-    """Whether kp was built to load layers by itself: their names are in its library then."""
-    spec = util.find_spec("kp")
-    if spec is None or not spec.origin:
-        return False
-    with Path(spec.origin).open("rb") as file:
+def _validates(module: Path) -> bool:
+    """Whether Kompute was built to load layers by itself: their names are in its library then."""
+    with module.open("rb") as file:
         return b"VK_LAYER_KHRONOS_validation" in file.read(64 << 20)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import mmap
 import os
 import threading
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import spirv
+from dmlgpu import binding, spirv
 from dmlgpu.arrays import Array
 from dmlgpu.drivers import DeviceInfo, devices
 from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
@@ -43,26 +42,6 @@ def first_pace(info: DeviceInfo) -> float:
     """Seconds for an element, before it was measured: those of a slow device of its kind."""
     # pool.comp element by element on two cores of lavapipe or SwiftShader; the memory of a small GPU.
     return 10e-9 if info.type == "cpu" else 0.1e-9
-
-
-def _import_kp() -> Any:
-    """Kompute's module, without the handler that importing it puts on the root logger.
-
-    Raises:
-        DeviceError: it is not installed, or cannot be loaded.
-    """
-    handlers = list(logging.root.handlers)
-    try:
-        import kp
-    except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "kp"
-        problem = "is not installed" if missing else f"cannot be loaded: {error}"
-        raise DeviceError(
-            f"the package kp {problem}. Install kp 0.9.0, which has to be built, as docs/installing.md says"
-        ) from None
-
-    logging.root.handlers[:] = handlers
-    return kp
 
 
 class KpBuffer:
@@ -131,7 +110,7 @@ class Kompute:
         self.info = info
         self.lock = threading.RLock()
         self._process = os.getpid()
-        self._kp = _import_kp()
+        self._kp = binding.kompute()
         try:
             self._manager: Any = self._kp.Manager(info.index)
         except RuntimeError as error:
@@ -478,7 +457,9 @@ def _abandon_in_child() -> None:
         kompute._finalizer.detach()
         # A thread that the child does not have may hold it.
         kompute.lock = threading.RLock()
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kompute._manager))
+        # Nothing of it is ever freed: another thread may have been in the middle of a call, with locks of the driver.
+        for kept in (kompute, *kompute._buffers):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
 if hasattr(os, "register_at_fork"):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import doctor, selfcheck, spirv
+from dmlgpu import binding, doctor, selfcheck, spirv
 from dmlgpu.cli import main
 from dmlgpu.doctor import BROKEN, ODD, OK, Finding, Report
 from dmlgpu.operators import ALL_TYPES
@@ -65,7 +65,9 @@ def test_a_machine_that_works(here):
     code, found = here
     assert (code, found["healthy"], of(found, BROKEN)) == (0, True, {})
     fine = of(found, OK)
-    assert fine["kp"] == "0.9.0"
+    assert (
+        fine["Kompute"] == f"dmlgpu-kp {binding.PACKAGE_VERSION}; other threads of Python run while a device computes"
+    )
     assert fine["NumPy"] == np.__version__
     assert fine["shaders"] == f"{len(spirv.modules())} modules, as they were built"
     assert re.fullmatch(r"Vulkan 1\.\d+\.\d+", fine["loader"])
@@ -78,7 +80,7 @@ def test_a_machine_that_works(here):
 def test_a_report_has_what_a_bug_report_needs(here):
     _, found = here
     assert found["devices"] == [json.loads(json.dumps(each.as_dict())) for each in dmlgpu.devices()]
-    assert set(found["versions"]) == {"dmlgpu", "kp", "numpy", "vulkan", "python", "platform"}
+    assert set(found["versions"]) == {"dmlgpu", "kp", "dmlgpu-kp", "numpy", "vulkan", "python", "platform"}
     assert found["environment"]["VK_DRIVER_FILES"] == os.environ["VK_DRIVER_FILES"]
     assert "PATH" not in found["environment"]
 
@@ -107,16 +109,17 @@ def test_no_loader(environment, tmp_path):
     environment["LD_LIBRARY_PATH"] = str(tmp_path)
     code, found = report(environment)
     broken = of(found, BROKEN)
-    assert (code, found["healthy"], found["devices"], set(broken)) == (1, False, [], {"kp", "loader"})
+    assert (code, found["healthy"], found["devices"], set(broken)) == (1, False, [], {"Kompute", "loader"})
     assert broken["loader"].startswith("no Vulkan loader: ")
-    assert "cannot be imported: ImportError: " in broken["kp"]
+    assert broken["Kompute"].startswith("the package dmlgpu-kp cannot be loaded: ")
     (mend,) = [finding["mend"] for finding in found["findings"] if finding["subject"] == "loader"]
     assert mend == "install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"
 
 
-@pytest.mark.parametrize(("package", "subject"), [("kp", "device 0 results"), ("vulkan", "loader")])
+@pytest.mark.parametrize(("package", "subject"), [("dmlgpu-kp", "Kompute"), ("vulkan", "loader")])
 def test_no_package(environment, tmp_path, package, subject):
-    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('gone', name={package!r})")
+    module = package.replace("-", "_")
+    (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('gone', name={module!r})")
     environment |= {"PYTHONPATH": str(tmp_path), "VK_DRIVER_FILES": str(DRIVERS["lavapipe"])}
     code, found = report(environment)
     assert (code, of(found, BROKEN)[subject]) == (1, f"the package {package} is not installed")
@@ -175,7 +178,7 @@ def machine(monkeypatch):
 
     def become(**answers):
         there = {
-            "kp": doctor._Answer(True, "", ""),
+            "kompute": doctor._Answer(["dmlgpu-kp", os.devnull, True], "", ""),
             "loader": doctor._Answer("1.3.0", "", ""),
             "drivers": doctor._Answer([], "", ""),
             "devices": doctor._Answer([], "", ""),
@@ -289,11 +292,11 @@ def test_names_that_no_terminal_takes(machine, capsys):
     assert findings(found, OK)["driver"] == "/\\ud800\\x1b[31m.json"
 
 
-@pytest.mark.parametrize(("package", "version"), [("kp", "0.8.1"), ("numpy", "1.25.2"), ("kp", None), ("numpy", None)])
+@pytest.mark.parametrize(("package", "version"), [("numpy", "1.25.2"), ("numpy", None)])
 def test_wrong_versions(machine, monkeypatch, package, version):
     def metadata_version(name):
         if name != package:
-            return {"kp": "0.9.0", "numpy": "2.0.0"}.get(name, "1")
+            return "1"
         if version is None:
             raise doctor.metadata.PackageNotFoundError(name)
         return version
@@ -306,7 +309,7 @@ def test_wrong_versions(machine, monkeypatch, package, version):
 
 def test_versions_are_those_of_the_package():
     project = (ROOT / "pyproject.toml").read_text()
-    assert f'"kp=={doctor._KP}"' in project
+    assert f'"{binding.PACKAGE}=={binding.PACKAGE_VERSION}"' in project
     assert f'"numpy>={".".join(map(str, doctor._NUMPY))}"' in project
 
 
@@ -318,11 +321,23 @@ def test_damaged_shaders(machine, monkeypatch, tmp_path):
     assert text.startswith(f"shader {tmp_path}/SHA256SUMS cannot be read (")
 
 
-def test_kp_that_loads_the_validation_layer(machine, monkeypatch, tmp_path):
-    (tmp_path / "kp.so").write_bytes(b"...VK_LAYER_KHRONOS_validation...")
-    spec = doctor.util.spec_from_file_location("kp", tmp_path / "kp.so")
-    monkeypatch.setattr(doctor.util, "find_spec", lambda name: spec)
-    assert findings(machine(), ODD)["kp"].endswith("loads the Khronos validation layer where it is installed: slow")
+@pytest.mark.parametrize(("releases_gil", "threads"), [(True, "run"), (False, "wait")])
+def test_which_kompute(machine, releases_gil, threads):
+    text = findings(machine(kompute=(["kp", os.devnull, releases_gil], "", "")), OK)["Kompute"]
+    assert text.startswith("kp ")
+    assert text.endswith(f"; other threads of Python {threads} while a device computes")
+
+
+def test_a_kompute_that_crashes(machine):
+    text = findings(machine(kompute=(None, "the process ended with signal 11", "")), BROKEN)["Kompute"]
+    assert text == "the process ended with signal 11"
+
+
+def test_kp_that_loads_the_validation_layer(machine, tmp_path):
+    path = tmp_path / "kp.so"
+    path.write_bytes(b"...VK_LAYER_KHRONOS_validation...")
+    text = findings(machine(kompute=(["kp", str(path), False], "", "")), ODD)["Kompute"]
+    assert text.endswith("loads the Khronos validation layer where it is installed: slow")
 
 
 # Processes of their own
@@ -334,7 +349,7 @@ def task(monkeypatch, tmp_path):
 
     def asked(program):
         (tmp_path / "sitecustomize.py").write_text(
-            f"from dmlgpu import doctor\ndef task():\n{program}\ndoctor._TASKS['task'] = task\n"
+            f"from dmlgpu import binding, doctor\ndef task():\n{program}\ndoctor._TASKS['task'] = task\n"
         )
         monkeypatch.syspath_prepend(str(tmp_path))
         return doctor._ask("task")

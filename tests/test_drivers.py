@@ -11,6 +11,7 @@ import vulkan
 
 import dmlgpu
 from dmlgpu import manifests
+from dmlgpu.binding import PACKAGE_VERSION
 from tests.conftest import DRIVERS, LOADER_FOLDERS, set_drivers
 from tests.conftest import manifests as manifests_in
 from tests.processes import ROOT, output_of
@@ -81,7 +82,7 @@ def test_no_loader(environment, tmp_path):
 
 # Packages that are not there, or do not load
 
-KP_MEND = "Install kp 0.9.0, which has to be built, as docs/installing.md says"
+KP_MEND = f"Install dmlgpu-kp {PACKAGE_VERSION} as docs/installing.md says"
 VULKAN_MEND = "Install what dmlgpu needs as docs/installing.md says, or vulkan alone: pip install vulkan"
 
 
@@ -121,15 +122,16 @@ for call in (dmlgpu.Device, lambda: dmlgpu.argmax([1, 2])):
     except dmlgpu.DeviceError as error:
         print(error)
 """
-    message = f"the package kp {problem}. {KP_MEND}\n"
-    assert output_of(program, environment=package("kp", error.format("kp"))) == "1\n" + 2 * message
+    message = f"the package dmlgpu-kp {problem}. {KP_MEND}\n"
+    assert output_of(program, environment=package("dmlgpu_kp", error.format("dmlgpu_kp"))) == "1\n" + 2 * message
 
 
-@pytest.mark.parametrize("name", ["kp", "vulkan"])
+@pytest.mark.parametrize("name", ["dmlgpu-kp", "vulkan"])
 def test_commands_name_the_package_that_is_missing(package, name):
-    environment = package(name, MISSING[0][0].format(name))
+    module = name.replace("-", "_")
+    environment = package(module, MISSING[0][0].format(module))
     done = subprocess.run([sys.executable, "-m", "dmlgpu", "verify"], env=environment, capture_output=True, text=True)
-    message = f"dmlgpu: the package {name} is not installed. {KP_MEND if name == 'kp' else VULKAN_MEND}\n"
+    message = f"dmlgpu: the package {name} is not installed. {KP_MEND if name == 'dmlgpu-kp' else VULKAN_MEND}\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 

@@ -111,8 +111,8 @@ with Device() as device:
 
 def test_drivers_that_change_while_a_device_is_opened(driver):
     program = """
-import dmlgpu.kompute
-opened = dmlgpu.kompute._import_kp()
+import dmlgpu.binding
+opened = dmlgpu.binding.kompute()
 class Kp:
     def __getattr__(self, name):
         return getattr(opened, name)
@@ -126,7 +126,7 @@ class Kp:
             return opened.Manager(0)
         finally:
             os.environ.update(before)
-dmlgpu.kompute._import_kp = Kp
+dmlgpu.binding.kompute = Kp
 other = "lvp" if "llvmpipe" in devices()[index].name else "swiftshader"
 print(says(Device, index))
 """

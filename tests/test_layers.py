@@ -12,7 +12,7 @@ PACKAGE = Path(dmlgpu.__file__).parent
 # From the bottom. A module may import those of the layers below its own.
 LAYERS = [
     {"errors", "files", "geometry", "memory", "terminal"},
-    {"arrays", "dtypes", "manifests", "settings", "spirv"},
+    {"arrays", "binding", "dtypes", "manifests", "settings", "spirv"},
     {"drivers", "log"},
     {"tensor"},
     {"words", "operators"},
@@ -68,7 +68,7 @@ def test_imports_point_down(module):
     assert [name for name in imports(module) & set(MODULES) if LAYER[name] >= LAYER[module]] == []
 
 
-@pytest.mark.parametrize(("library", "module"), [("kp", "kompute"), ("vulkan", "drivers")])
+@pytest.mark.parametrize(("library", "module"), [("kp", "binding"), ("dmlgpu_kp", "binding"), ("vulkan", "drivers")])
 def test_only_one_module_imports(library, module):
     assert [name for name in MODULES if library in {i.split(".")[0] for i in imports(name)}] == [module]
 
@@ -81,7 +81,7 @@ def test_the_oracle_and_the_lowering_know_nothing_of_each_other():
 def test_plans_are_made_without_kompute_and_vulkan():
     program = """
 import sys
-sys.modules["kp"] = sys.modules["vulkan"] = None
+sys.modules["kp"] = sys.modules["dmlgpu_kp"] = sys.modules["vulkan"] = None
 import dmlgpu
 from dmlgpu.lowering import lower
 from dmlgpu.plan import Limits

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import dmlgpu
+from dmlgpu import binding
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("dmlgpu", "benchmarks", ".ci") for path in (ROOT / folder).rglob("*.py"))
-SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if path.suffix not in (".txt", ".py"))
+SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if path.is_file() and path.suffix != ".txt")
 
 # Modules that run what they read, and calls that run text.
 MODULES = {
@@ -124,18 +125,31 @@ RANGES = requirements("\n".join(text for part in LISTS for text in re.findall(r'
 
 
 def test_the_project_has_ranges():
-    assert set(RANGES) >= {"kp", "numpy", "vulkan", "rich", "pytest", "scikit-build-core", "dmlgpu"}
+    assert set(RANGES) >= {"dmlgpu-kp", "numpy", "vulkan", "rich", "pytest", "scikit-build-core", "dmlgpu"}
     assert {name: version for name, version in RANGES.items() if not version.startswith(">=")} == {
-        "kp": "==0.9.0",
+        "dmlgpu-kp": f"=={binding.PACKAGE_VERSION}",
         "dmlgpu": "",
     }
 
 
 def test_one_file_pins_everything():
     assert all(re.fullmatch(r"==[\w.]+", version) for version in PINNED.values()), PINNED
-    assert set(RANGES) - {"kp", "dmlgpu"} <= set(PINNED)
+    assert set(RANGES) - {"dmlgpu-kp", "dmlgpu"} <= set(PINNED)
 
 
-def test_the_source_of_kp_is_pinned_by_its_hash():
-    assert re.fullmatch(r"kp==0\.9\.0 --hash=sha256:[0-9a-f]{64}\n", (ROOT / ".ci/kp-requirement.txt").read_text())
-    assert "--require-hashes -r" in (ROOT / ".ci/kp-wheel").read_text()
+@pytest.mark.parametrize("name", ["sources", "headers", "tools"])
+def test_what_builds_kompute_is_pinned_by_hashes(name):
+    lines = re.sub(r"^#.*\n", "", (ROOT / f".ci/kp/{name}.txt").read_text(), flags=re.MULTILINE).splitlines()
+    assert lines
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", line) for line in lines)
+
+
+def test_all_that_is_downloaded_to_build_kompute_has_a_hash():
+    downloads = re.findall(r'"pip", (.*)', (ROOT / ".ci/kp/recipe.py").read_text())
+    assert len(downloads) == 2
+    assert all("--require-hashes" in line or "*options" in line for line in downloads)
+
+
+def test_the_source_distribution_takes_the_same_pybind11():
+    (wanted,) = re.findall(r"^pybind11==[\d.]+", (ROOT / ".ci/kp/tools.txt").read_text(), re.MULTILINE)
+    assert f'"{wanted}"' in (ROOT / ".ci/kp/pyproject.toml").read_text()

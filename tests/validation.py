@@ -41,8 +41,10 @@ layout(push_constant) uniform Push { uint first; };
 void main() { words[gl_GlobalInvocationID.x + first] += 1; }
 """
 CONTROL = """
-import kp, sys
+import sys
+from dmlgpu import binding
 from numpy import array, uint32, zeros
+kp = binding.kompute()
 manager = kp.Manager(0)
 tensor = manager.tensor_t(zeros(64, uint32))
 sequence = manager.sequence(0, {timestamps})

@@ -1,0 +1,40 @@
+"""Builds dmlgpu_kp with the compiler of this machine; .ci/kp/recipe.py takes the lists from here."""
+
+NAME = "dmlgpu_kp"
+KOMPUTE = "0.9.0"
+VERSION = f"{KOMPUTE}.post1"
+# Kompute itself, which knows nothing of Python, and its bindings.
+LIBRARY = "kompute.cpp"
+BINDINGS = "python/src/main.cpp"
+INCLUDES = ["src/include", "external/vulkan", "external/fmt", "external/shaders"]
+MACROS = {
+    "NDEBUG": "1",
+    "FMT_HEADER_ONLY": "1",
+    # Logging calls Python, which nothing may do while other threads run it.
+    "KOMPUTE_OPT_LOG_LEVEL_DISABLED": "1",
+    # Otherwise the validation layer is loaded wherever it is installed.
+    "KOMPUTE_DISABLE_VK_DEBUG_LAYERS": "1",
+}
+FLAGS = ["-std=c++14", "-O2", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections", "-w"]
+LINK_FLAGS = ["-Wl,--gc-sections"]
+
+
+if __name__ == "__main__":
+    from pybind11 import get_include
+    from setuptools import Extension, setup
+
+    setup(
+        version=VERSION,
+        ext_modules=[
+            Extension(
+                NAME,
+                [BINDINGS, LIBRARY],
+                include_dirs=[*INCLUDES, get_include()],
+                define_macros=[*MACROS.items(), ("VERSION_INFO", f'"{VERSION}"')],
+                extra_compile_args=FLAGS,
+                # The loader itself, which every machine with a driver has; its link for compilers it may lack.
+                extra_link_args=[*LINK_FLAGS, "-l:libvulkan.so.1"],
+                language="c++",
+            )
+        ],
+    )

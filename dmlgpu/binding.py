@@ -1,0 +1,72 @@
+"""Which build of Kompute is used: the program's own kp where it is the right one, else dmlgpu_kp."""
+
+from __future__ import annotations
+
+import logging
+from importlib import metadata
+from typing import Any
+
+from dmlgpu.errors import DeviceError
+
+KP_VERSION = "0.9.0"
+PACKAGE = "dmlgpu-kp"
+PACKAGE_VERSION = "0.9.0.post1"
+# All that dmlgpu calls. What Kompute calls 0.9.0 after its release has renamed some of it.
+NAMES = {
+    "Manager": ("algorithm", "destroy", "get_device_properties", "sequence", "tensor_t"),
+    "OpAlgoDispatch": (),
+    "OpTensorSyncDevice": (),
+    "OpTensorSyncLocal": (),
+    "Sequence": ("eval", "record"),
+    "Tensor": ("data", "destroy"),
+    "TensorTypes": ("device", "host"),
+}
+
+
+def kompute() -> Any:
+    """Kompute's module, without the handler that importing kp puts on the root logger.
+
+    Raises:
+        DeviceError: there is none, or it cannot be loaded.
+    """
+    handlers = list(logging.root.handlers)
+    kp = _kp()
+    logging.root.handlers[:] = handlers
+    return kp or _dmlgpu_kp()
+
+
+def _kp() -> Any:
+    """The program's own kp; None where it is not there, or another than dmlgpu knows."""
+    try:
+        if metadata.version("kp") != KP_VERSION:
+            return None
+        import kp
+    except ImportError:  # what metadata raises is one, too
+        return None
+    return kp if _is_complete(kp) else None
+
+
+def _is_complete(kp: Any) -> bool:
+    return all(hasattr(kp, name) and all(hasattr(getattr(kp, name), part) for part in NAMES[name]) for name in NAMES)
+
+
+def _dmlgpu_kp() -> Any:
+    try:
+        import dmlgpu_kp
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "dmlgpu_kp"
+        problem = "is not installed" if missing else f"cannot be loaded: {error}"
+        raise DeviceError(
+            f"the package {PACKAGE} {problem}. Install {PACKAGE} {PACKAGE_VERSION} as docs/installing.md says"
+        ) from None
+    return dmlgpu_kp
+
+
+def package_of(module: Any) -> str:
+    """The package that a module of `kompute()` is of."""
+    return "kp" if module.__name__ == "kp" else PACKAGE
+
+
+def releases_gil(module: Any) -> bool:
+    """Whether other threads of Python run while it waits for a device."""
+    return getattr(module, "RELEASES_GIL", False) is True
