@@ -13,6 +13,7 @@ from benchmarks.cases import CASES, SCALES
 from benchmarks.compare import compared, differences
 from benchmarks.kompute import Kompute
 from benchmarks.machine import header
+from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer
 from benchmarks.peer_torch import TorchPeer
@@ -37,6 +38,8 @@ _PEERS: dict[str, Callable[[Kompute], Peer]] = {
     "usual": UsualPeer,
     "numpy": lambda _: NumpyPeer(),
     "torch": lambda _: TorchPeer(),
+    "torch-cuda": lambda kompute: TorchPeer("cuda", kompute.device.info.uuid),
+    "cupy": lambda kompute: CupyPeer(kompute.device.info.uuid),
     "onnxruntime": lambda _: OnnxruntimePeer(),
 }
 

@@ -18,7 +18,7 @@ COMPILE = "compile"
 FIRST_CALL = "first call"
 OURS = (KERNEL, CALL, COMPILE, FIRST_CALL)
 COPY = "copy"
-OTHERS = (COPY, "usual", "numpy", "torch", "onnxruntime")
+OTHERS = (COPY, "usual", "numpy", "torch", "torch-cuda", "cupy", "onnxruntime")
 
 _FORMAT = "dmlgpu benchmarks 1"
 # A run of all cases has less than 1 MiB.

@@ -382,14 +382,15 @@ def test_a_run_writes_tables_json_markdown_and_a_plot(run, tmp_path):
 
 
 def test_a_missing_peer_is_a_dash(run, monkeypatch):
-    for package in ("torch", "onnxruntime"):
+    for package in ("torch", "cupy", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(peer_usual.shutil, "which", lambda _: None)
     code, output, _ = run("-k", "argmax-rows")
     assert code == 0
     ratios = next(line.split() for line in output.split("kernel / other")[1].splitlines() if "argmax-rows" in line)
-    assert (ratios[2], ratios[4:]) == ("-", ["-", "-"])
-    assert "- torch: not installed" in output
+    assert (ratios[2], ratios[4:]) == ("-", ["-"] * 4)
+    for name in ("torch", "torch-cuda", "cupy"):
+        assert f"- {name}: not installed" in output
     assert "- usual: glslangValidator is not installed" in output
 
 
@@ -436,7 +437,10 @@ def test_output_that_nobody_reads_is_silent(environment):
     ("argv", "message"),
     [
         (["-k", "nothing"], "no case has 'nothing' in its name; cases are argmax-rows, "),
-        (["--peers", "numpy,tensorflow"], "there is no peer 'tensorflow'; peers are usual, numpy, torch, onnxruntime"),
+        (
+            ["--peers", "numpy,tensorflow"],
+            "there is no peer 'tensorflow'; peers are usual, numpy, torch, torch-cuda, cupy, onnxruntime",
+        ),
         (["--device", "none such"], "there is no device 'none such'"),
         (["--scale", "1-5"], "--scale 1-5: give exponents of 2 as LOW-HIGH, from 10 to 27"),
         (["--plot", "plot.gift"], "plot.gift: give a picture the suffix of its format: "),
