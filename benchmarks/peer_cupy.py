@@ -66,7 +66,15 @@ class CupyPeer(Peer):
             self._device.synchronize()
             return result
 
-        return Contender(run, outputs)
+        def batch(calls: int) -> Callable[[], Any]:
+            def run_all() -> None:
+                for _ in range(calls):
+                    call()
+                self._device.synchronize()
+
+            return run_all
+
+        return Contender(run, outputs, batch)
 
     def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
         rows, axis = with_one_axis(desc, x)

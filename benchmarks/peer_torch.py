@@ -74,7 +74,15 @@ class TorchPeer(Peer):
             self._torch.cuda.synchronize(self._device)
             return result
 
-        return Contender(run, outputs)
+        def batch(calls: int) -> Callable[[], Any]:
+            def run_all() -> None:
+                for _ in range(calls):
+                    call()
+                self._torch.cuda.synchronize(self._device)
+
+            return run_all
+
+        return Contender(run, outputs, batch)
 
     def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
         rows, axis = with_one_axis(desc, x)

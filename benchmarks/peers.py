@@ -24,6 +24,8 @@ class Contender:
     """What is timed."""
     outputs: Callable[[Any], tuple[Array, ...]]
     """The outputs of the descriptor, from what `run` returned."""
+    batch: Callable[[int], Callable[[], Any]] | None = None
+    """Makes a run of so many calls, whose end is waited for once; None where every call ends with its work."""
 
 
 class Peer(ABC):

@@ -13,6 +13,7 @@ from PIL import Image
 
 import dmlgpu
 from benchmarks import cli, compare, measure, peer_usual
+from benchmarks import run as running
 from benchmarks.cases import CASES, SCALES, argmax_case, describe, pooling_case
 from benchmarks.kompute import Kompute
 from benchmarks.measure import Timing, interleave
@@ -20,13 +21,13 @@ from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
-from benchmarks.peers import UnavailableError
+from benchmarks.peers import Contender, UnavailableError
 from benchmarks.report import case_tables, digits, duration
 from benchmarks.results import Result, Run, load, save
 from benchmarks.run import run_case
 from benchmarks.scale import scale_tables, scaled
-from dmlgpu import reference
-from tests.cases import FLOAT16, FLOAT32, INT8, INT64, UINT8, permuted_strides
+from dmlgpu import TensorDesc, reference
+from tests.cases import FLOAT16, FLOAT32, INT8, INT64, UINT8, UINT32, permuted_strides
 from tests.processes import ROOT
 
 # As the cases that are measured, but small.
@@ -196,11 +197,46 @@ def test_a_case_is_checked_and_measured(kompute):
         fresh=True,
         advance=lambda: rounds.append(1),
     )
-    assert list(measured.timings) == ["kernel", "call", "copy", "numpy", "compile", "first call"]
+    names = ["kernel", "call", "copy", "numpy", "batch", "copy batch", "compile", "first call"]
+    assert list(measured.timings) == names
     assert all(timing.minimum > 0 for timing in measured.timings.values())
     assert len(measured.timings["kernel"].samples) == len(rounds) == 2
     assert (measured.elements, measured.bytes) == (2100, 4 * (2100 + 7))
     assert measured.absent == {"torch": "not installed"}
+    assert 2 <= measured.batch <= 7
+
+
+def test_a_batch_is_one_submission_of_calls_that_write_to_tensors_of_their_own(kompute, monkeypatch):
+    device, case = kompute.device, TINY[0]
+    run_all = running._ours(device, case.desc, *case.inputs())["kernel"].batch(3)
+    submitted, submit = [], device._kompute.submit
+    monkeypatch.setattr(device._kompute, "submit", lambda steps: submitted.append(steps) or submit(steps))
+    run_all()
+    (steps,) = submitted
+    assert len({step.writes for step in steps}) == 3 * len(device.compile(case.desc).plan.dispatches)
+
+
+def test_the_time_in_a_batch_is_that_of_a_call(kompute, monkeypatch):
+    class Sleeper(NumpyPeer):
+        """Its calls take no time alone, and in a batch as long as their number says."""
+
+        def contender(self, desc, x):
+            made = super().contender(desc, x)
+            return replace(made, batch=lambda calls: lambda: measure.time.sleep(0.01 * calls))
+
+    measured = run_case(
+        TINY[0], kompute, {"cupy": Sleeper()}, {}, rounds=2, seconds=1, fresh=False, advance=lambda: None
+    )
+    assert 0.01 <= measured.timings["cupy batch"].median < 0.02
+
+
+@pytest.mark.parametrize(("output_bytes", "calls"), [(256 << 20, 0), (100 << 20, 2), (28, 4)])
+def test_calls_of_a_batch_fit_memory(kompute, monkeypatch, output_bytes, calls):
+    desc = replace(TINY[0].desc, output_tensor=TensorDesc(UINT32, (7, 1), None, output_bytes))
+    fast = Contender(lambda: None, lambda _: ())
+    assert running._calls_of_a_batch(kompute.device, desc, fast) == calls
+    slow = Contender(lambda: measure.time.sleep(0.02), lambda _: ())
+    assert running._calls_of_a_batch(kompute.device, desc, slow) == min(calls, 2)
 
 
 class WrongPeer(NumpyPeer):
@@ -310,7 +346,36 @@ def test_tables_have_times_ratios_and_dashes():
     assert table_rows(times)["b"] == {"copy": "1.00 ms ± 0 %", "numpy": "-", "torch": "8.00 ms ± 25 %"}
 
 
-def test_scale_has_the_time_per_element_and_its_ratio_to_the_best():
+def test_batches_have_a_table_of_their_own():
+    (table,) = case_tables(
+        [
+            replace(result("a", kernel=0.004, copy=0.001, batch=0.001, copy_batch=0.0005, cupy=1.0), batch=4),
+            result("b", kernel=0.002),
+        ]
+    )[3:]
+    assert table_rows(table) == {
+        "a": {"calls": "4", "a call": "1.00 ms", "GB/s": "4.00", "alone / batch": "4.00", "copy": "2.00"}
+    }
+
+
+def test_scale_has_the_time_in_a_batch():
+    made = [result(f"argmax-rows-2^{i}", kernel=0.004, copy=0.001) for i in (16, 17)]
+    made[0].timings["batch"] = Timing((0.002,))
+    rows = table_rows(scale_tables([replace(r, elements=1 << 16 + i) for i, r in enumerate(made)])[0])
+    assert [row["batch"] for row in rows.values()] == ["2.00 ms", "-"]
+
+
+def test_a_file_from_before_batches_is_read(tmp_path):
+    file = str(tmp_path / "old.json")
+    save(Run(HEADER, False, (result("a"),)), file)
+    content = json.loads(Path(file).read_text())
+    del content["results"][0]["batch"]
+    Path(file).write_text(json.dumps(content))
+    (old,) = load(file).results
+    assert (old, len(case_tables([old]))) == (result("a"), 3)
+
+
+def test_scale_has_the_time_per_per_element_and_its_ratio_to_the_best():
     def at(exponent, per_element):
         made = result(f"argmax-rows-2^{exponent}", kernel=per_element * (1 << exponent), copy=0.001)
         return replace(made, elements=1 << exponent)
