@@ -159,10 +159,27 @@ def opened_as(driver: dmlgpu.DeviceInfo, **changes: object) -> Iterator[dmlgpu.D
         yield device
 
 
+def discrete(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
+    """What makes a device's description that of a GPU with memory of its own, in a heap that the host does not see.
+
+    Every tensor then has a buffer, and a staging copy, and plans are those of a GPU, but for fewer workgroups: each
+    costs time on a CPU.
+    """
+    heap = driver.heaps[driver.device_heap]
+    return {
+        "type": "discrete",
+        "unified": False,
+        "heaps": (heap, heap),
+        "device_heap": 0,
+        "host_heap": 1,
+        "max_group_count": 16,
+    }
+
+
 @pytest.fixture(scope="session")
 def staged(driver: dmlgpu.DeviceInfo) -> Iterator[dmlgpu.Device]:
-    """The device as if the host did not see its memory: every tensor has a staging copy."""
-    with opened_as(driver, unified=False) as device:
+    """The device as if it were a GPU with memory of its own."""
+    with opened_as(driver, **discrete(driver)) as device:
         yield device
 
 
