@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,7 +111,15 @@ def _parser() -> argparse.ArgumentParser:
         const=f"{SMALLEST}-{LARGEST}",
         help="measure sizes doubled from 2^LOW elements to 2^HIGH (default: %(const)s) instead",
     )
-    parser.add_argument("--json", metavar="FILE", help="write all samples")
+    parser.add_argument(
+        "--limit", metavar="S", type=_positive(float), default=math.inf, help="begin no case after so many seconds"
+    )
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="leave out a peer whose results differ, and a case that fails; the exit code is then 2 at the end",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all samples, after every case")
     _add_outputs(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     showing = commands.add_parser("show", help="show what --json wrote", description="Shows what --json wrote.")
@@ -204,24 +215,36 @@ def _measure(args: argparse.Namespace) -> None:
             Progress(*columns, console=terminal, transient=True, auto_refresh=False, disable=not terminal.is_terminal)
         )
         bar = bars.add_task("", total=len(cases) * args.rounds)
-        results = []
-        for case in cases:
+        run, problems = Run(where, bool(args.scale), ()), []
+        end = time.monotonic() + args.limit
+        for number, case in enumerate(cases):
+            if time.monotonic() > end:
+                problems.append(f"{len(cases) - number} cases were left out after {args.limit:g} s, from {case.id} on")
+                break
             bars.update(bar, description=case.id, refresh=True)
-            result = run_case(
-                case,
-                kompute,
-                peers,
-                missing,
-                rounds=args.rounds,
-                seconds=args.seconds,
-                fresh=not args.scale,
-                advance=lambda: bars.update(bar, advance=1, refresh=True),
-            )
-            results.append(result)
-    run = Run(where, bool(args.scale), tuple(results))
-    if args.json:
-        save(run, args.json)
+            try:
+                result = run_case(
+                    case,
+                    kompute,
+                    peers,
+                    missing,
+                    rounds=args.rounds,
+                    seconds=args.seconds,
+                    fresh=not args.scale,
+                    strict=not args.keep_going,
+                    advance=lambda: bars.update(bar, advance=1, refresh=True),
+                )
+            except Exception as error:  # whatever drivers and libraries make of a case
+                if not args.keep_going:
+                    raise
+                problems.append(str(error) if isinstance(error, BenchmarkError) else f"{case.id}: {error!r}")
+                continue
+            run = replace(run, results=(*run.results, result))
+            if args.json:
+                save(run, args.json)
     _present(run, console, args)
+    if problems:
+        raise BenchmarkError("; ".join(problems))
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -237,7 +260,7 @@ def _present(run: Run, console: Console, args: argparse.Namespace) -> None:
     if args.markdown:
         tables = tables if run.scale else [*tables, operators_table(run.results)]
         Path(args.markdown).write_text(to_markdown(run.header, tables, dashes), encoding="utf-8")
-    if args.plot:
+    if args.plot and run.results:
         from benchmarks.plot import plot_cases, plot_scale
 
         figure = (plot_scale if run.scale else plot_cases)(run.header, run.results)

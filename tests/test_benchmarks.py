@@ -176,6 +176,19 @@ def test_usual_kernels_take_rows_of_workgroups(kompute, monkeypatch):
     assert agreed(argmax_case("columns", (3, 100_000), [0]), peer)
 
 
+def test_usual_kernels_need_no_compiler_where_their_modules_are(kompute, monkeypatch, tmp_path):
+    for shader in peer_usual._SHADERS.iterdir():
+        (tmp_path / shader.name).write_bytes(shader.read_bytes())
+    peer_usual.compile_all(tmp_path)
+    monkeypatch.setattr(peer_usual, "_SHADERS", tmp_path)
+    monkeypatch.setattr(peer_usual.shutil, "which", lambda _: None)
+    peer = UsualPeer(kompute)
+    assert {case.id for case in TINY if agreed(case, peer)} == USUAL
+    (tmp_path / "argmax.spv").unlink()
+    with pytest.raises(UnavailableError, match=r"^glslangValidator is not installed$"):
+        UsualPeer(kompute)
+
+
 # Measuring
 
 
@@ -195,6 +208,7 @@ def test_a_case_is_checked_and_measured(kompute):
         rounds=2,
         seconds=1,
         fresh=True,
+        strict=True,
         advance=lambda: rounds.append(1),
     )
     names = ["kernel", "call", "copy", "numpy", "batch", "copy batch", "compile", "first call"]
@@ -225,7 +239,7 @@ def test_the_time_in_a_batch_is_that_of_a_call(kompute, monkeypatch):
             return replace(made, batch=lambda calls: lambda: measure.time.sleep(0.01 * calls))
 
     measured = run_case(
-        TINY[0], kompute, {"cupy": Sleeper()}, {}, rounds=2, seconds=1, fresh=False, advance=lambda: None
+        TINY[0], kompute, {"cupy": Sleeper()}, {}, rounds=2, seconds=1, fresh=False, strict=True, advance=lambda: None
     )
     assert 0.01 <= measured.timings["cupy batch"].median < 0.02
 
@@ -248,6 +262,40 @@ def test_a_peer_that_is_wrong_stops_the_run(run, monkeypatch):
     monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
     code, _, errors = run("-k", "argmax-columns", "--peers", "numpy")
     assert (code, errors) == (2, "benchmarks: argmax-columns: output 0 of numpy differs from that of the oracle\n")
+
+
+def test_a_peer_that_is_wrong_is_left_out(run, monkeypatch):
+    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
+    code, output, errors = run("-k", "argmax-columns", "--peers", "numpy", "--keep-going")
+    assert (code, errors) == (0, "")
+    assert "- numpy: output 0 of numpy differs from that of the oracle" in output
+
+
+class FailingPeer(NumpyPeer):
+    def contender(self, desc, x):
+        if desc.inputs[0].data_type is FLOAT16:
+            raise MemoryError("no memory")
+        return super().contender(desc, x)
+
+
+def test_a_case_that_fails_is_left_out(run, monkeypatch, tmp_path):
+    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: FailingPeer())
+    argv = ["-k", "argmax-", "--peers", "numpy", "--json", tmp_path / "run.json"]
+    code, _, errors = run(*argv, "--keep-going")
+    assert (code, errors) == (2, "benchmarks: argmax-FLOAT16: MemoryError('no memory')\n")
+    saved = [result.case for result in load(str(tmp_path / "run.json")).results]
+    assert saved == [case.id for case in TINY if "argmax-" in case.id and case.id != "argmax-FLOAT16"]
+    # What was measured before is kept.
+    with pytest.raises(MemoryError):
+        run(*argv)
+    assert [result.case for result in load(str(tmp_path / "run.json")).results] == saved[:5]
+
+
+def test_cases_after_the_limit_are_left_out(run, tmp_path):
+    file = tmp_path / "run.json"
+    code, _, errors = run("-k", "argmax-", "--peers", "numpy", "--limit", "1e-9", "--json", file)
+    assert (code, errors) == (2, "benchmarks: 10 cases were left out after 1e-09 s, from argmax-rows on\n")
+    assert not file.exists()
 
 
 def test_runs_take_turns(monkeypatch):
