@@ -9,13 +9,15 @@ VENV = .venv
 # How long `make fuzz` runs, and how much `make soak` calls.
 MINUTES ?= 10
 CALLS ?= 200000
+# The Python of the machine with the GPU.
+KIT_PYTHON ?= 3.12
 # More arguments for the command that is run, for example ARGS='-k argmax'.
 ARGS ?=
 
 export PYTHON NUMPY
 bin = $(VENV)/bin
 
-.PHONY: help demo test test-numpy1 pytest validation fuzz soak bench lint clean
+.PHONY: help demo test test-numpy1 pytest validation fuzz soak bench gpu-kit lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -52,6 +54,12 @@ soak: ## set up and make CALLS=200000 mixed calls in one process on each driver
 bench: ## set up and measure against NumPy, and whatever else of the peers is installed
 	@sh .ci/setup $(VENV) test
 	$(bin)/python -m benchmarks $(ARGS)
+
+gpu-kit: ## set up and make dist/gpu-kit: what a bare machine with a GPU and Python KIT_PYTHON=3.12 needs
+	@sh .ci/setup $(VENV) test
+	@mkdir -p dist && rm -f dist/*.whl && cp "$$(PYTHON=python$(KIT_PYTHON) sh .ci/kp-wheel)" dist
+	$(bin)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
+	$(bin)/python -m benchmarks.kit.build $(KIT_PYTHON) dist/gpu-kit
 
 lint: ## ruff and mypy
 	@sh .ci/setup $(VENV) demo

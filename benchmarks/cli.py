@@ -166,7 +166,8 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     text = args.k.lower()
     if args.scale:
         sizes = exponents(args.scale)
-        chosen = [scaled(name, exponent) for name in SCALES if text in name.lower() for exponent in sizes]
+        # All cases of a size before the next: what --limit leaves out are the largest.
+        chosen = [scaled(name, exponent) for exponent in sizes for name in SCALES if text in name.lower()]
         names = list(SCALES)
     else:
         chosen = [case for case in CASES if text in case.id.lower()]
