@@ -117,7 +117,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--keep-going",
         action="store_true",
-        help="leave out a peer whose results differ, and a case that fails; the exit code is then 2 at the end",
+        help="leave out a peer whose results differ or that takes longer than --seconds for a call, and a case that "
+        "fails; for that the exit code is 2 at the end",
     )
     parser.add_argument("--json", metavar="FILE", help="write all samples, after every case")
     _add_outputs(parser)
@@ -220,7 +221,8 @@ def _measure(args: argparse.Namespace) -> None:
         end = time.monotonic() + args.limit
         for number, case in enumerate(cases):
             if time.monotonic() > end:
-                problems.append(f"{len(cases) - number} cases were left out after {args.limit:g} s, from {case.id} on")
+                left_out = f"{len(cases) - number} cases after {args.limit:g} s, from {case.id} on"
+                run = replace(run, header={**run.header, "left out": left_out})
                 break
             bars.update(bar, description=case.id, refresh=True)
             try:
@@ -243,6 +245,8 @@ def _measure(args: argparse.Namespace) -> None:
             run = replace(run, results=(*run.results, result))
             if args.json:
                 save(run, args.json)
+    if args.json:
+        save(run, args.json)
     _present(run, console, args)
     if problems:
         raise BenchmarkError("; ".join(problems))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -50,7 +51,8 @@ def run_case(
         rounds: of samples.
         seconds: that a contender's rounds may take; see `interleave`.
         fresh: whether to time compilations and first calls too.
-        strict: whether a peer whose results differ is an error; otherwise it is absent.
+        strict: whether a peer whose results differ is an error, and one that takes longer than `seconds` for a call is
+            timed nonetheless; otherwise both are absent.
         advance: called after every round.
 
     Raises:
@@ -64,12 +66,14 @@ def run_case(
             contenders[name] = peer.contender(desc, x)
         except UnavailableError as reason:
             absent[name] = str(reason)
-    wrong = _differing(case, x, contenders)
+    wrong, slow = _check(case, x, contenders, seconds)
     for name, text in wrong.items():
         if strict or name in OURS:
             raise BenchmarkError(f"{case.id}: {text}")
-        del contenders[name]
-        absent[name] = text
+    for name, text in {} if strict else {**slow, **wrong}.items():
+        if name not in OURS:
+            del contenders[name]
+            absent[name] = text
     size = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
     runs = {name: contender.run for name, contender in contenders.items()}
     # Half of the bytes are read and half of them written, so that as many are moved.
@@ -131,18 +135,26 @@ def _ours(device: Device, desc: OperatorDesc, x: Array) -> dict[str, Contender]:
     }
 
 
-def _differing(case: Case, x: Array, contenders: Mapping[str, Contender]) -> dict[str, str]:
-    """What has other results, and which of them differ."""
+def _check(
+    case: Case, x: Array, contenders: Mapping[str, Contender], seconds: float
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What has other results, and which of them differ; what takes longer than so many seconds, and how long."""
     if x.size <= _ORACLE_ELEMENTS:
         expected, by = reference(case.desc, x), "the oracle"
     else:
         expected, by = contenders[KERNEL].outputs(contenders[KERNEL].run()), "our kernel"
     wrong: dict[str, str] = {}
+    slow: dict[str, str] = {}
     for name, contender in contenders.items():
-        for number, (got, wanted) in enumerate(zip(contender.outputs(contender.run()), expected, strict=True)):
+        begin = time.perf_counter()
+        returned = contender.run()
+        took = time.perf_counter() - begin
+        if took > seconds:
+            slow[name] = f"a call takes {took:.1f} s"
+        for number, (got, wanted) in enumerate(zip(contender.outputs(returned), expected, strict=True)):
             if got.dtype != wanted.dtype or not np.array_equal(got, wanted):
                 wrong.setdefault(name, f"output {number} of {name} differs from that of {by}")
-    return wrong
+    return wrong, slow
 
 
 def _first_times(index: int, desc: OperatorDesc, x: Array) -> dict[str, Timing]:

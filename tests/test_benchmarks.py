@@ -271,6 +271,18 @@ def test_a_peer_that_is_wrong_is_left_out(run, monkeypatch):
     assert "- numpy: output 0 of numpy differs from that of the oracle" in output
 
 
+def test_a_peer_that_is_slow_is_left_out(run, monkeypatch):
+    class SlowPeer(NumpyPeer):
+        def contender(self, desc, x):
+            made = super().contender(desc, x)
+            return replace(made, run=lambda: measure.time.sleep(0.3) or made.run())
+
+    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: SlowPeer())
+    argv = ["-k", "argmax-columns", "--peers", "numpy", "--seconds", "0.25"]
+    assert "- numpy: a call takes 0.3 s" in run(*argv, "--keep-going")[1]
+    assert "- numpy: " not in run(*argv)[1]
+
+
 class FailingPeer(NumpyPeer):
     def contender(self, desc, x):
         if desc.inputs[0].data_type is FLOAT16:
@@ -293,9 +305,10 @@ def test_a_case_that_fails_is_left_out(run, monkeypatch, tmp_path):
 
 def test_cases_after_the_limit_are_left_out(run, tmp_path):
     file = tmp_path / "run.json"
-    code, _, errors = run("-k", "argmax-", "--peers", "numpy", "--limit", "1e-9", "--json", file)
-    assert (code, errors) == (2, "benchmarks: 10 cases were left out after 1e-09 s, from argmax-rows on\n")
-    assert not file.exists()
+    code, output, errors = run("-k", "argmax-", "--peers", "numpy", "--limit", "1e-9", "--json", file)
+    assert (code, errors) == (0, "")
+    assert "left out: 10 cases after 1e-09 s, from argmax-rows on" in output
+    assert load(str(file)).results == ()
 
 
 def test_runs_take_turns(monkeypatch):

@@ -361,7 +361,7 @@ def _doctor(runner: Runner) -> None:
 
 
 def _verify(runner: Runner) -> None:
-    runner.step("verify", ["-m", "dmlgpu", "verify"], 60)
+    runner.step("verify", ["-m", "dmlgpu", "verify"], 90)
 
 
 def _tests(runner: Runner) -> None:
@@ -397,11 +397,21 @@ def _measured(runner: Runner, name: str, options: list[str], limit: float) -> No
     # What began before the time is over should end within the limit.
     soft = max(1.0, 0.5 * limit, limit - 25)
     file = runner.output / f"{name}.json"
-    files = ["--json", str(file), "--markdown", str(runner.temporary / f"{name}.md")]
-    common = ["-m", "benchmarks", "--peers", _PEERS, "--keep-going", "--limit", f"{soft:.0f}"]
-    done, _ = runner.process(name, [*common, *options, *files], limit)
-    done.detail = "; ".join(filter(None, [f"{len(_json(file).get('results', []))} cases", done.detail]))
+    common = ["-m", "benchmarks", "--peers", _PEERS, "--keep-going", "--limit", f"{soft:.0f}", "--json", str(file)]
+    done, _ = runner.process(name, [*common, *options], limit)
+    saved = _json(file)
+    left_out = saved.get("header", {}).get("left out")
+    parts = [f"{len(saved.get('results', []))} cases", left_out and f"left out are {left_out}", done.detail]
+    done.detail = "; ".join(filter(None, parts))
     runner.note_step(done)
+    # Of what a run has saved, also where it did not come to its end.
+    runner.process(
+        f"tables of {name}", ["-m", "benchmarks", "show", str(file), "--markdown", str(_tables(runner, name))], 20
+    )
+
+
+def _tables(runner: Runner, name: str) -> Path:
+    return runner.temporary / f"{name}.md"
 
 
 def _plots(runner: Runner) -> None:
@@ -469,9 +479,8 @@ def summary(runner: Runner) -> str:
     if r.breakdown:
         parts.append("## A call on the host\n\nMedians, in microseconds.\n\n" + _breakdown_tables(r.breakdown))
     for name in _MEASURED:
-        markdown = runner.temporary / f"{name}.md"
-        if markdown.exists():
-            parts.append(f"## {name.capitalize()}\n\n{markdown.read_text(encoding='utf-8')}")
+        if _tables(runner, name).exists():
+            parts.append(f"## {name.capitalize()}\n\n{_tables(runner, name).read_text(encoding='utf-8')}")
     return "\n\n".join(parts) + "\n"
 
 
