@@ -16,6 +16,7 @@ ARGS ?=
 
 export PYTHON NUMPY
 bin = $(VENV)/bin
+kit_wheels = .cache/kit
 
 .PHONY: help demo test test-numpy1 pytest validation fuzz soak bench gpu-kit lint clean
 .DEFAULT_GOAL := help
@@ -57,9 +58,10 @@ bench: ## set up and measure against NumPy, and whatever else of the peers is in
 
 gpu-kit: ## set up and make dist/gpu-kit: what a bare machine with a GPU and Python KIT_PYTHON=3.12 needs
 	@sh .ci/setup $(VENV) test
-	@mkdir -p dist && rm -f dist/*.whl && cp "$$(PYTHON=python$(KIT_PYTHON) sh .ci/kp-wheel)" dist
-	$(bin)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
-	$(bin)/python -m benchmarks.kit.build $(KIT_PYTHON) dist/gpu-kit
+	@rm -rf $(kit_wheels) && mkdir -p $(kit_wheels)
+	@cp "$$(PYTHON=python$(KIT_PYTHON) sh .ci/kp-wheel)" $(kit_wheels)
+	@$(bin)/python -m pip wheel -q --no-deps --no-build-isolation -w $(kit_wheels) .
+	@$(bin)/python -m benchmarks.kit.build $(KIT_PYTHON) $(kit_wheels) dist/gpu-kit
 
 lint: ## ruff and mypy
 	@sh .ci/setup $(VENV) demo

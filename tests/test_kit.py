@@ -386,4 +386,4 @@ def test_all_that_tests_and_benchmarks_need_is_taken_along(tmp_path):
 @pytest.mark.parametrize("python", ["3", "2.7", "python3.12"])
 def test_a_version_of_python_is_asked_for(tmp_path, python):
     with pytest.raises(build.KitError, match="is no version of Python as in"):
-        build.build(python, tmp_path / "kit")
+        build.build(python, tmp_path, tmp_path / "kit")

@@ -1,7 +1,7 @@
-"""Makes the kit: `python -m benchmarks.kit.build 3.12 FOLDER`, in a checkout, with wheels of dmlgpu in dist/.
+"""Makes the kit: `python -m benchmarks.kit.build 3.12 WHEELS FOLDER`, in a checkout.
 
-The folder then holds wheels, libraries, tests, benchmarks and run.py: all that Linux on x86_64 with that Python and a
-GPU's driver needs.
+WHEELS is a folder with our own wheels: of dmlgpu, and of Kompute. FOLDER then holds wheels, libraries, tests,
+benchmarks and run.py: all that Linux on x86_64 with that Python and a GPU's driver needs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from typing import Any
 from benchmarks.peer_usual import compile_all
 
 ROOT = Path(__file__).parents[2]
-DIST = ROOT / "dist"
 # The machine's glibc must be that old or newer, and so is that of any system with Python 3.10 or newer.
 _GLIBC = 28
-_REQUIREMENTS = ("dmlgpu[cli]", "pytest>=8")
+_TESTS = "pytest>=8"
 # What pip takes from the Python that it runs on, not from the one it downloads for.
 _BEFORE_311 = ("exceptiongroup", "tomli", "typing_extensions")
 # Ours: they must be of this checkout, whatever the machine has.
@@ -47,15 +46,15 @@ class KitError(Exception):
     """The kit cannot be made; the message says why."""
 
 
-def build(python: str, folder: Path) -> dict[str, Any]:
-    """Makes the kit for a version of Python; what is written to its kit.json."""
+def build(python: str, own: Path, folder: Path) -> dict[str, Any]:
+    """Makes the kit for a version of Python, with wheels of our own; what is written to its kit.json."""
     if platform.machine() != "x86_64" or platform.system() != "Linux":
         raise KitError("the kit is for Linux on x86_64, and is made there")
     if not re.fullmatch(r"3\.\d+", python):
         raise KitError(f"{python} is no version of Python as in 3.12")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    wheels = download(python, folder / "wheels")
+    wheels = download(python, own, folder / "wheels")
     description = {
         "dmlgpu": next(wheel["version"] for wheel in wheels if wheel["name"] == "dmlgpu"),
         "commit": _commit(),
@@ -74,15 +73,20 @@ def build(python: str, folder: Path) -> dict[str, Any]:
     return description
 
 
-def download(python: str, folder: Path) -> list[dict[str, Any]]:
-    """Downloads wheels; for each its name, its version, and the least that does instead of it where one is there."""
+def download(python: str, own: Path, folder: Path) -> list[dict[str, Any]]:
+    """Gathers wheels: our own, and of all that they and the tests need.
+
+    For each it says its name, its version, and the least version that does instead of it on a machine that has one.
+    """
     platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(_GLIBC, 4, -1)]
     platforms += ["manylinux2014_x86_64", "manylinux1_x86_64", "linux_x86_64"]
-    requirements = [*_REQUIREMENTS, *(_BEFORE_311 if int(python.partition(".")[2]) < 11 else ())]
+    # Named as files, so that no index has a say in which they are.
+    ours = [f"{wheel}[cli]" if wheel.name.startswith("dmlgpu-") else str(wheel) for wheel in sorted(own.glob("*.whl"))]
+    requirements = [*ours, _TESTS, *(_BEFORE_311 if int(python.partition(".")[2]) < 11 else ())]
     subprocess.run(
         [
             *(sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--only-binary=:all:"),
-            *("-c", str(ROOT / ".ci" / "constraints.txt"), "--find-links", str(DIST)),
+            *("-c", str(ROOT / ".ci" / "constraints.txt")),
             *("--implementation", "cp", "--python-version", python),
             *(argument for name in platforms for argument in ("--platform", name)),
             *("-d", str(folder), *requirements),
@@ -175,11 +179,11 @@ def _commit() -> str:
 
 
 def main() -> int:
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 4:
         print(__doc__)
         return 2
     try:
-        build(sys.argv[1], Path(sys.argv[2]))
+        build(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
     except (KitError, OSError, subprocess.CalledProcessError) as error:
         print(f"kit: {error}", file=sys.stderr)
         return 1
