@@ -160,6 +160,16 @@ def test_a_package_of_another_version_counts_by_its_numbers():
     assert run.numbers("1.26") < run.numbers("2.0rc1")
 
 
+@pytest.mark.parametrize("version", ["", "3.6.3", "3.8.0"])
+def test_plots_are_drawn_by_a_matplotlib_that_can(runner, monkeypatch, version):
+    monkeypatch.setattr(run, "version_of", lambda name: version)
+    monkeypatch.setattr(runner, "step", lambda name, *rest: runner.note(name, run.OK))
+    (runner.output / "scale.json").touch()
+    run._plots(runner)
+    expected = [("plot of scale", run.OK)] if version == "3.8.0" else [("plots", run.NOT_RUN)]
+    assert [(step.name, step.state) for step in runner.results.steps] == expected
+
+
 # Devices
 
 

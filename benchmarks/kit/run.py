@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
@@ -46,6 +45,8 @@ _NVIDIA_LIBRARIES = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib")
 _NVIDIA_DRIVERS = ("libGLX_nvidia.so.0", "libEGL_nvidia.so.0")
 _PREFERENCE = ("discrete", "integrated", "virtual", "other", "cpu")
 _TESTS = ("test_mappings.py", "test_hashes.py", "test_values.py", "test_layouts.py", "test_windows.py", "test_cases.py")
+# The least that draws them, as in pyproject.toml.
+_MATPLOTLIB = (3, 8)
 _MEASURED = ("benchmark", "scale")
 _PEERS = "usual,torch-cuda,cupy"
 _CLOCKS = (
@@ -415,8 +416,9 @@ def _tables(runner: Runner, name: str) -> Path:
 
 
 def _plots(runner: Runner) -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        runner.note("plots", NOT_RUN, detail="there is no matplotlib; python -m benchmarks show draws them elsewhere")
+    if numbers(version_of("matplotlib")) < _MATPLOTLIB:
+        needed = ".".join(map(str, _MATPLOTLIB))
+        runner.note("plots", NOT_RUN, detail=f"no matplotlib {needed}; python -m benchmarks show draws them elsewhere")
         return
     for name in _MEASURED:
         file = runner.output / f"{name}.json"
