@@ -9,13 +9,16 @@ VENV = .venv
 # How long `make fuzz` runs, and how much `make soak` calls.
 MINUTES ?= 10
 CALLS ?= 200000
+# The Python of the machine with the GPU.
+KIT_PYTHON ?= 3.12
 # More arguments for the command that is run, for example ARGS='-k argmax'.
 ARGS ?=
 
 export PYTHON NUMPY
 bin = $(VENV)/bin
+kit_wheels = .cache/kit
 
-.PHONY: help demo test test-numpy1 pytest validation fuzz soak bench wheels lint clean
+.PHONY: help demo test test-numpy1 pytest validation fuzz soak bench wheels gpu-kit lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -55,6 +58,13 @@ bench: ## set up and measure against NumPy, and whatever else of the peers is in
 
 wheels: ## build into dist/ wheels that install without a compiler
 	@sh .ci/wheels
+
+gpu-kit: ## set up and make dist/gpu-kit: what a bare machine with a GPU and Python KIT_PYTHON=3.12 needs
+	@sh .ci/setup $(VENV) test
+	@rm -rf $(kit_wheels) && mkdir -p $(kit_wheels)
+	@cp "$$(PYTHON=python$(KIT_PYTHON) sh .ci/kp-wheel)" $(kit_wheels)
+	@$(bin)/python -m pip wheel -q --no-deps --no-build-isolation -w $(kit_wheels) .
+	@$(bin)/python -m benchmarks.kit.build $(KIT_PYTHON) $(kit_wheels) dist/gpu-kit
 
 lint: ## ruff and mypy
 	@sh .ci/setup $(VENV) demo

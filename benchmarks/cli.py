@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from benchmarks.cases import CASES, SCALES
 from benchmarks.compare import compared, differences
 from benchmarks.kompute import Kompute
 from benchmarks.machine import header
+from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer
 from benchmarks.peer_torch import TorchPeer
@@ -37,6 +41,8 @@ _PEERS: dict[str, Callable[[Kompute], Peer]] = {
     "usual": UsualPeer,
     "numpy": lambda _: NumpyPeer(),
     "torch": lambda _: TorchPeer(),
+    "torch-cuda": lambda kompute: TorchPeer("cuda", kompute.device.info.uuid),
+    "cupy": lambda kompute: CupyPeer(kompute.device.info.uuid),
     "onnxruntime": lambda _: OnnxruntimePeer(),
 }
 
@@ -105,7 +111,16 @@ def _parser() -> argparse.ArgumentParser:
         const=f"{SMALLEST}-{LARGEST}",
         help="measure sizes doubled from 2^LOW elements to 2^HIGH (default: %(const)s) instead",
     )
-    parser.add_argument("--json", metavar="FILE", help="write all samples")
+    parser.add_argument(
+        "--limit", metavar="S", type=_positive(float), default=math.inf, help="begin no case after so many seconds"
+    )
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="leave out a peer whose results differ or that takes longer than --seconds for a call, and a case that "
+        "fails; for that the exit code is 2 at the end",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all samples, after every case")
     _add_outputs(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     showing = commands.add_parser("show", help="show what --json wrote", description="Shows what --json wrote.")
@@ -152,7 +167,8 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     text = args.k.lower()
     if args.scale:
         sizes = exponents(args.scale)
-        chosen = [scaled(name, exponent) for name in SCALES if text in name.lower() for exponent in sizes]
+        # All cases of a size before the next: what --limit leaves out are the largest.
+        chosen = [scaled(name, exponent) for exponent in sizes for name in SCALES if text in name.lower()]
         names = list(SCALES)
     else:
         chosen = [case for case in CASES if text in case.id.lower()]
@@ -201,24 +217,39 @@ def _measure(args: argparse.Namespace) -> None:
             Progress(*columns, console=terminal, transient=True, auto_refresh=False, disable=not terminal.is_terminal)
         )
         bar = bars.add_task("", total=len(cases) * args.rounds)
-        results = []
-        for case in cases:
+        run, problems = Run(where, bool(args.scale), ()), []
+        end = time.monotonic() + args.limit
+        for number, case in enumerate(cases):
+            if time.monotonic() > end:
+                left_out = f"{len(cases) - number} cases after {args.limit:g} s, from {case.id} on"
+                run = replace(run, header={**run.header, "left out": left_out})
+                break
             bars.update(bar, description=case.id, refresh=True)
-            result = run_case(
-                case,
-                kompute,
-                peers,
-                missing,
-                rounds=args.rounds,
-                seconds=args.seconds,
-                fresh=not args.scale,
-                advance=lambda: bars.update(bar, advance=1, refresh=True),
-            )
-            results.append(result)
-    run = Run(where, bool(args.scale), tuple(results))
+            try:
+                result = run_case(
+                    case,
+                    kompute,
+                    peers,
+                    missing,
+                    rounds=args.rounds,
+                    seconds=args.seconds,
+                    fresh=not args.scale,
+                    strict=not args.keep_going,
+                    advance=lambda: bars.update(bar, advance=1, refresh=True),
+                )
+            except Exception as error:  # whatever drivers and libraries make of a case
+                if not args.keep_going:
+                    raise
+                problems.append(str(error) if isinstance(error, BenchmarkError) else f"{case.id}: {error!r}")
+                continue
+            run = replace(run, results=(*run.results, result))
+            if args.json:
+                save(run, args.json)
     if args.json:
         save(run, args.json)
     _present(run, console, args)
+    if problems:
+        raise BenchmarkError("; ".join(problems))
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -234,7 +265,7 @@ def _present(run: Run, console: Console, args: argparse.Namespace) -> None:
     if args.markdown:
         tables = tables if run.scale else [*tables, operators_table(run.results)]
         Path(args.markdown).write_text(to_markdown(run.header, tables, dashes), encoding="utf-8")
-    if args.plot:
+    if args.plot and run.results:
         from benchmarks.plot import plot_cases, plot_scale
 
         figure = (plot_scale if run.scale else plot_cases)(run.header, run.results)

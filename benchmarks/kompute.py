@@ -62,10 +62,10 @@ class Kompute:
         sequence.record(self._kp.OpAlgoDispatch(algorithm, np.array(push, np.uint32)))
         return sequence
 
-    def copy(self, size: int) -> Any:
+    def copy(self, size: int, targets: int = 1) -> Any:
         """A recorded copy of so many bytes, rounded up to words, in the device's memory; `eval()` runs it.
 
-        It is done in pieces where buffers cannot be as large.
+        It is done in pieces where buffers cannot be as large, and once for each of so many targets.
         """
         sequence = self._manager.sequence()
         words, most = -(-size // 4), self.device.limits.segment_bytes // 4
@@ -73,10 +73,10 @@ class Kompute:
             piece = np.arange(begin, min(begin + most, words), dtype=np.uint32)
             given = self.upload(piece)
             # Kompute copies tensors of other types a second time on the host.
-            source, target = (
-                self._manager.tensor_t(np.zeros_like(piece), self._kp.TensorTypes.storage) for _ in range(2)
+            source, *copies = (
+                self._manager.tensor_t(np.zeros_like(piece), self._kp.TensorTypes.storage) for _ in range(1 + targets)
             )
             # Memory that was never written need not be there yet.
-            self._manager.sequence().eval(self._kp.OpTensorCopy([given, source, target]))
-            sequence.record(self._kp.OpTensorCopy([source, target]))
+            self._manager.sequence().eval(self._kp.OpTensorCopy([given, source, *copies]))
+            sequence.record(self._kp.OpTensorCopy([source, *copies]))
         return sequence

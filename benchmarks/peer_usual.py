@@ -23,15 +23,13 @@ _GROUP_SIZE = 256
 
 
 class UsualPeer(Peer):
-    """Kernels for packed FLOAT32 tensors of one buffer, compiled when the benchmark runs."""
+    """Kernels for packed FLOAT32 tensors of one buffer, compiled when a benchmark runs or before, by `compile_all`."""
 
     def __init__(self, kompute: Kompute) -> None:
         self._kompute = kompute
         self._group_size = min(_GROUP_SIZE, kompute.device.info.max_group_size)
-        compiler = shutil.which("glslangValidator") or shutil.which("glslang")
-        if compiler is None:
-            raise UnavailableError("glslangValidator is not installed")
-        self._compiler = compiler
+        if not all(_module(shader).exists() for shader in _shaders()):
+            _compiler()
 
     @property
     def description(self) -> str:
@@ -96,7 +94,7 @@ class UsualPeer(Peer):
         indices = isinstance(desc, MaxPooling2OperatorDesc) and len(targets) == 2
         unused = [kompute.upload(np.zeros(1, np.uint32))] if len(targets) == 1 else []
         submission = kompute.dispatch(
-            _compile(self._compiler, shader),
+            _load(_SHADERS / shader),
             (columns, math.ceil(groups / columns), 1),
             [self._group_size, indices],
             push,
@@ -113,13 +111,37 @@ class UsualPeer(Peer):
         return Contender(submission.eval, outputs)
 
 
+def compile_all(folder: Path) -> None:
+    """Writes the kernels' modules to a folder: beside their sources a machine without a compiler finds them."""
+    for shader in _shaders():
+        _compile(shader, _module(folder / shader.name))
+
+
+def _shaders() -> list[Path]:
+    return sorted(_SHADERS.glob("*.comp"))
+
+
+def _module(shader: Path) -> Path:
+    return shader.with_suffix(".spv")
+
+
 @functools.cache
-def _compile(compiler: str, shader: str) -> bytes:
+def _load(shader: Path) -> bytes:
+    if _module(shader).exists():
+        return _module(shader).read_bytes()
     with tempfile.TemporaryDirectory() as folder:
         module = Path(folder, "module.spv")
-        subprocess.run(
-            [compiler, "--quiet", "--target-env", "vulkan1.1", "-o", module, _SHADERS / shader],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        _compile(shader, module)
         return module.read_bytes()
+
+
+def _compile(shader: Path, module: Path) -> None:
+    options = ["--quiet", "--target-env", "vulkan1.1", "-o", str(module)]
+    subprocess.run([_compiler(), *options, str(shader)], check=True, stdout=subprocess.DEVNULL)
+
+
+def _compiler() -> str:
+    found = shutil.which("glslangValidator") or shutil.which("glslang")
+    if found is None:
+        raise UnavailableError("glslangValidator is not installed")
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ class Contender:
     """What is timed."""
     outputs: Callable[[Any], tuple[Array, ...]]
     """The outputs of the descriptor, from what `run` returned."""
+    batch: Callable[[int], Callable[[], Any]] | None = None
+    """Makes a run of so many calls, whose end is waited for once; None where every call ends with its work."""
 
 
 class Peer(ABC):
@@ -36,7 +38,7 @@ class Peer(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """Version and threads."""
+        """Version, and threads or GPU."""
 
     @abstractmethod
     def contender(self, desc: OperatorDesc, x: Array) -> Contender:
@@ -52,6 +54,17 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first: a reason that fits a table's footnote."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def number_of(uuid: str, uuids: Sequence[str]) -> int:
+    """Which of a library's GPUs is the device with this UUID; the first one where none is."""
+    plain = [found.lower().removeprefix("gpu-").replace("-", "") for found in uuids]
+    return plain.index(uuid) if uuid in plain else 0
 
 
 def with_one_axis(desc: ArgmaxOperatorDesc, x: Array) -> tuple[Array, int]:

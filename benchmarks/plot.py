@@ -21,6 +21,8 @@ _STYLES = {
     "usual": ("#CC79A7", "D"),
     "numpy": ("#0072B2", "v"),
     "torch": ("#D55E00", "^"),
+    "torch-cuda": ("#D55E00", ">"),
+    "cupy": ("#56B4E9", "P"),
     "onnxruntime": ("#009E73", "X"),
 }
 _LABELS = {

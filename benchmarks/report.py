@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.results import CALL, COMPILE, FIRST_CALL, KERNEL, Result, others
+from benchmarks.results import BATCH, BATCHED, CALL, COMPILE, FIRST_CALL, KERNEL, Result, in_batches, others
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +69,42 @@ def case_tables(results: Sequence[Result]) -> list[Table]:
             tuple((result.case, *other_cells(result, names, _median_and_spread)) for result in results),
             "Medians and interquartile ranges.",
         ),
+        *_batches_table(results),
     ]
+
+
+def _batches_table(results: Sequence[Result]) -> list[Table]:
+    """What a call takes in a batch; no table where none was timed."""
+    batched = [result for result in results if BATCH in result.timings]
+    names = [name for name in BATCHED if any(in_batches(name) in result.timings for result in batched)]
+    if not batched:
+        return []
+    return [
+        Table(
+            "in batches",
+            ("case", "calls", "a call", "GB/s", "alone / batch", *names),
+            tuple(
+                (
+                    result.case,
+                    str(result.batch),
+                    duration(result.timings[BATCH].median),
+                    digits(result.bandwidth(BATCH) / 1e9),
+                    digits(result.timings[KERNEL].median / result.timings[BATCH].median),
+                    *(_batch_ratio(result, in_batches(name)) for name in names),
+                )
+                for result in batched
+            ),
+            "Calls that are submitted together and write to tensors of their own; medians of what one of them takes. "
+            "Alone / batch: the kernel's median above to that. The others: that to what a call takes of theirs, which "
+            "are waited for together too.",
+        )
+    ]
+
+
+def _batch_ratio(result: Result, name: str) -> str:
+    if name not in result.timings:
+        return DASH
+    return digits(result.timings[BATCH].median / result.timings[name].median)
 
 
 def _own_cells(result: Result) -> list[str]:

@@ -16,9 +16,13 @@ KERNEL = "kernel"
 CALL = "call"
 COMPILE = "compile"
 FIRST_CALL = "first call"
-OURS = (KERNEL, CALL, COMPILE, FIRST_CALL)
+BATCH = "batch"
+OURS = (KERNEL, CALL, COMPILE, FIRST_CALL, BATCH)
 COPY = "copy"
-OTHERS = (COPY, "usual", "numpy", "torch", "onnxruntime")
+OTHERS = (COPY, "usual", "numpy", "torch", "torch-cuda", "cupy", "onnxruntime")
+
+# Those of OTHERS that have a time in batches too.
+BATCHED = (COPY, "torch-cuda", "cupy")
 
 _FORMAT = "dmlgpu benchmarks 1"
 # A run of all cases has less than 1 MiB.
@@ -40,9 +44,11 @@ class Result:
     bytes: int
     """Of the input and the outputs, as the descriptor has them."""
     timings: dict[str, Timing]
-    """Of OURS and OTHERS."""
+    """Of OURS and OTHERS; `in_batches` names more."""
     absent: dict[str, str]
     """Peers that did not run it, and why."""
+    batch: int = 0
+    """Calls of a batch; 0 where none was timed."""
 
     def bandwidth(self, name: str) -> float:
         """Bytes per second."""
@@ -61,6 +67,11 @@ class Run:
     scale: bool
     """Whether its cases are one operator over many sizes."""
     results: tuple[Result, ...]
+
+
+def in_batches(name: str) -> str:
+    """The name of what one of KERNEL and BATCHED takes for a call in a batch."""
+    return BATCH if name == KERNEL else f"{name} {BATCH}"
 
 
 def others(results: Sequence[Result]) -> list[str]:

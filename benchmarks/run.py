@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from benchmarks.cases import describe
 from benchmarks.kompute import Kompute
 from benchmarks.measure import Timing, interleave, mean_time
 from benchmarks.peers import Contender, Peer, UnavailableError
-from benchmarks.results import CALL, COMPILE, COPY, FIRST_CALL, KERNEL, BenchmarkError, Result
+from benchmarks.results import CALL, COMPILE, COPY, FIRST_CALL, KERNEL, OURS, BenchmarkError, Result, in_batches
 from dmlgpu import Device, OperatorDesc, reference
 from tests.cases import Array, Case
 
@@ -20,6 +21,12 @@ from tests.cases import Array, Case
 _FRESH_DEVICES = 3
 # The oracle takes many times the memory of its input: above this many elements all must agree with our kernel.
 _ORACLE_ELEMENTS = 1 << 23
+# A batch has as many calls as last so long, but no less than two, and no more than a device remembers beside the call
+# alone: operators have 8 places; where memory is unified, 4 buffers for records are kept.
+_BATCH_SECONDS = 0.01
+_MOST_CALLS, _MOST_CALLS_UNIFIED = 7, 4
+# Its calls write to outputs of their own, and its copies too: no more of them than take so many bytes.
+_BATCH_BYTES = 256 << 20
 
 
 def run_case(
@@ -31,6 +38,7 @@ def run_case(
     rounds: int,
     seconds: float,
     fresh: bool,
+    strict: bool,
     advance: Callable[[], object],
 ) -> Result:
     """Measures a case.
@@ -43,6 +51,8 @@ def run_case(
         rounds: of samples.
         seconds: that a contender's rounds may take; see `interleave`.
         fresh: whether to time compilations and first calls too.
+        strict: whether a peer whose results differ is an error, and one that takes longer than `seconds` for a call is
+            timed nonetheless; otherwise both are absent.
         advance: called after every round.
 
     Raises:
@@ -56,16 +66,42 @@ def run_case(
             contenders[name] = peer.contender(desc, x)
         except UnavailableError as reason:
             absent[name] = str(reason)
-    _check_agreement(case, x, contenders)
+    wrong, slow = _check(case, x, contenders, seconds)
+    for name, text in wrong.items():
+        if strict or name in OURS:
+            raise BenchmarkError(f"{case.id}: {text}")
+    for name, text in {} if strict else {**slow, **wrong}.items():
+        if name not in OURS:
+            del contenders[name]
+            absent[name] = text
     size = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
     runs = {name: contender.run for name, contender in contenders.items()}
     # Half of the bytes are read and half of them written, so that as many are moved.
     copies = {COPY: kompute.copy(size // 2).eval}
     ours = {name: runs.pop(name) for name in (KERNEL, CALL)}
-    timings = interleave({**ours, **copies, **runs}, rounds, seconds, advance)
+    calls = _calls_of_a_batch(kompute.device, desc, contenders[KERNEL])
+    batches = {
+        in_batches(name): (calls, contender.batch(calls))
+        for name, contender in contenders.items()
+        if contender.batch and calls
+    }
+    targets = min(calls, _BATCH_BYTES // max(1, size // 2))
+    if targets > 1:
+        batches[in_batches(COPY)] = targets, kompute.copy(size // 2, targets).eval
+    batched = {name: run for name, (_, run) in batches.items()}
+    timings = interleave({**ours, **copies, **runs, **batched}, rounds, seconds, advance)
+    for name, (count, _) in batches.items():
+        timings[name] = Timing(tuple(sample / count for sample in timings[name].samples))
     if fresh:
         timings |= _first_times(kompute.device.info.index, desc, x)
-    return Result(case.id, describe(desc), desc.inputs[0].element_count, size, timings, absent)
+    return Result(case.id, describe(desc), desc.inputs[0].element_count, size, timings, absent, calls)
+
+
+def _calls_of_a_batch(device: Device, desc: OperatorDesc, kernel: Contender) -> int:
+    """How many calls are timed together; 0 where two already take too much memory."""
+    remembered = _MOST_CALLS_UNIFIED if device.info.unified else _MOST_CALLS
+    most = min(remembered, _BATCH_BYTES // sum(tensor.size_in_bytes for tensor in desc.outputs))
+    return min(most, max(2, int(_BATCH_SECONDS / mean_time(kernel.run)))) if most > 1 else 0
 
 
 def _as_tuple(outputs: Any) -> tuple[Any, ...]:
@@ -77,23 +113,48 @@ def _ours(device: Device, desc: OperatorDesc, x: Array) -> dict[str, Contender]:
     op = device.compile(desc)
     source = device.tensor(x, desc.inputs[0])
     targets = op(source)
+
+    def batch(calls: int) -> Callable[[], None]:
+        # Calls that write to the same tensors would wait for each other.
+        every = [op(source) for _ in range(calls)]
+
+        def run() -> None:
+            with device.batch():
+                for out in every:
+                    op(source, out=out)
+
+        return run
+
     return {
         KERNEL: Contender(
-            lambda: op(source, out=targets), lambda outputs: tuple(target.numpy() for target in _as_tuple(outputs))
+            lambda: op(source, out=targets),
+            lambda outputs: tuple(target.numpy() for target in _as_tuple(outputs)),
+            batch,
         ),
         CALL: Contender(lambda: op(x), _as_tuple),
     }
 
 
-def _check_agreement(case: Case, x: Array, contenders: Mapping[str, Contender]) -> None:
+def _check(
+    case: Case, x: Array, contenders: Mapping[str, Contender], seconds: float
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What has other results, and which of them differ; what takes longer than so many seconds, and how long."""
     if x.size <= _ORACLE_ELEMENTS:
         expected, by = reference(case.desc, x), "the oracle"
     else:
         expected, by = contenders[KERNEL].outputs(contenders[KERNEL].run()), "our kernel"
+    wrong: dict[str, str] = {}
+    slow: dict[str, str] = {}
     for name, contender in contenders.items():
-        for number, (got, wanted) in enumerate(zip(contender.outputs(contender.run()), expected, strict=True)):
+        begin = time.perf_counter()
+        returned = contender.run()
+        took = time.perf_counter() - begin
+        if took > seconds:
+            slow[name] = f"a call takes {took:.1f} s"
+        for number, (got, wanted) in enumerate(zip(contender.outputs(returned), expected, strict=True)):
             if got.dtype != wanted.dtype or not np.array_equal(got, wanted):
-                raise BenchmarkError(f"{case.id}: output {number} of {name} differs from that of {by}")
+                wrong.setdefault(name, f"output {number} of {name} differs from that of {by}")
+    return wrong, slow
 
 
 def _first_times(index: int, desc: OperatorDesc, x: Array) -> dict[str, Timing]:

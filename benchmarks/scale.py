@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from benchmarks.cases import SCALES
 from benchmarks.report import DASH, Table, digits, duration, other_cells
-from benchmarks.results import KERNEL, BenchmarkError, Result, others
+from benchmarks.results import BATCH, KERNEL, BenchmarkError, Result, others
 from tests.cases import Case
 
 # Exponents of 2: the smallest and the largest size, and those among which the best time per element is looked for.
@@ -53,6 +53,7 @@ def _table(name: str, group: Sequence[Result]) -> Table:
     compared = [result for result in group if 1 << BEST_FROM <= result.elements <= 1 << BEST_TO]
     best = min(map(time_per_element, compared), default=0.0)
     names = others(group)
+    batched = any(BATCH in result.timings for result in group)
     rows = []
     for result in group:
         ratio = f"{time_per_element(result) / best:.2f}" if result in compared else DASH
@@ -62,13 +63,18 @@ def _table(name: str, group: Sequence[Result]) -> Table:
                 duration(result.timings[KERNEL].median),
                 f"{digits(time_per_element(result) * 1e9)} ns",
                 ratio,
-                *other_cells(result, names, lambda r, other: duration(r.timings[other].median)),
+                *(other_cells(result, [BATCH], _median) if batched else ()),
+                *other_cells(result, names, _median),
             )
         )
     return Table(
         name,
-        ("elements", "kernel", "per element", "to the best", *names),
+        ("elements", "kernel", "per element", "to the best", *([BATCH] if batched else []), *names),
         tuple(rows),
         f"The last is {group[-1].operator}. Medians. To the best: the kernel's time per element to the least "
-        f"of those from 2^{BEST_FROM} to 2^{BEST_TO}.",
+        f"of those from 2^{BEST_FROM} to 2^{BEST_TO}.{' Batch: a call in a batch.' if batched else ''}",
     )
+
+
+def _median(result: Result, name: str) -> str:
+    return duration(result.timings[name].median)

@@ -2,6 +2,10 @@
 
 DMLGPU_TEST_DRIVERS holds paths of driver manifests, or names: `nvidia` is every `*nvidia*.json` in the folders where
 the Vulkan loader looks. They are separated as in PATH. A driver that is not found fails its tests.
+
+DMLGPU_TEST_ONLY holds the same and leaves out all others, for a machine that has one driver and no more.
+DMLGPU_TEST_DEVICE chooses between the devices of a driver that has several, as DMLGPU_DEVICE does; without it the best
+is taken.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import pytest
 import dmlgpu
 import dmlgpu.kompute
 from dmlgpu.device import device_limits
+from dmlgpu.drivers import select
 from dmlgpu.kompute import Place, Step
 from dmlgpu.plan import Limits
 from dmlgpu.settings import switch
@@ -58,11 +63,13 @@ def find_drivers() -> dict[str, Path | None]:
         for manifest in manifests(BROWSER_FOLDERS + LOADER_FOLDERS, "vk_swiftshader_icd.json")
         if manifest.with_name("libvk_swiftshader.so").exists() or manifest.parent in LOADER_FOLDERS
     ]
-    drivers = {
-        "lavapipe": next(iter(manifests(LOADER_FOLDERS, "lvp_icd*.json")), None),
-        "swiftshader": next(iter(swiftshader), None),
-    }
-    for added in filter(None, os.environ.get("DMLGPU_TEST_DRIVERS", "").split(os.pathsep)):
+    drivers: dict[str, Path | None] = {}
+    wanted = os.environ.get("DMLGPU_TEST_ONLY")
+    if not wanted:
+        drivers["lavapipe"] = next(iter(manifests(LOADER_FOLDERS, "lvp_icd*.json")), None)
+        drivers["swiftshader"] = next(iter(swiftshader), None)
+        wanted = os.environ.get("DMLGPU_TEST_DRIVERS", "")
+    for added in filter(None, wanted.split(os.pathsep)):
         named = Path(added).suffix == ".json"
         matching = [Path(added).absolute()] if named else manifests(LOADER_FOLDERS, f"*{added}*.json")
         for manifest in matching or [None]:
@@ -80,15 +87,12 @@ def set_drivers(setenv: Callable[[str, str], object], *drivers: Path | None) -> 
 
 
 def device_of(manifest: Path) -> dmlgpu.DeviceInfo:
-    """A driver's first device, among those of all drivers."""
+    """A driver's device, the chosen or the best one, among those of all drivers."""
     with pytest.MonkeyPatch.context() as environment:
         set_drivers(environment.setenv, manifest)
-        alone = dmlgpu.devices()[0]
-    return next(
-        info
-        for info in dmlgpu.devices()
-        if (info.name, info.driver, info.api_version) == (alone.name, alone.driver, alone.api_version)
-    )
+        alone = select(os.environ.get("DMLGPU_TEST_DEVICE"))
+    # Drivers that run on the CPU may have the same UUID.
+    return next(info for info in dmlgpu.devices() if dataclasses.replace(info, index=alone.index) == alone)
 
 
 DRIVERS = find_drivers()
@@ -159,10 +163,27 @@ def opened_as(driver: dmlgpu.DeviceInfo, **changes: object) -> Iterator[dmlgpu.D
         yield device
 
 
+def discrete(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
+    """What makes a device's description that of a GPU with memory of its own, in a heap that the host does not see.
+
+    Every tensor then has a buffer, and a staging copy, and plans are those of a GPU, but for fewer workgroups: each
+    costs time on a CPU.
+    """
+    heap = driver.heaps[driver.device_heap]
+    return {
+        "type": "discrete",
+        "unified": False,
+        "heaps": (heap, heap),
+        "device_heap": 0,
+        "host_heap": 1,
+        "max_group_count": 16,
+    }
+
+
 @pytest.fixture(scope="session")
 def staged(driver: dmlgpu.DeviceInfo) -> Iterator[dmlgpu.Device]:
-    """The device as if the host did not see its memory: every tensor has a staging copy."""
-    with opened_as(driver, unified=False) as device:
+    """The device as if it were a GPU with memory of its own."""
+    with opened_as(driver, **discrete(driver)) as device:
         yield device
 
 

@@ -25,12 +25,12 @@ MAPPINGS = ("CPU", "GPU", "split")
 
 
 def limits_of(info: DeviceInfo, mapping: str) -> Limits:
-    """The limits of a CPU driver's device as they are, with the mapping of a GPU, or so low that tensors are split."""
+    """Limits of a device with the mapping of a CPU or of a GPU, whatever it is, or so low that tensors are split."""
     if mapping == "split":
         return LOWERED
     if mapping == "GPU":
         return dataclasses.replace(device_limits(info), cooperating=True, unrolls=True, group_count=16)
-    return device_limits(info)
+    return device_limits(dataclasses.replace(info, type="cpu"))
 
 
 def descs(name: str, data_type: DataType) -> tuple[OperatorDesc, ...]:

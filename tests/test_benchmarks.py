@@ -13,6 +13,7 @@ from PIL import Image
 
 import dmlgpu
 from benchmarks import cli, compare, measure, peer_usual
+from benchmarks import run as running
 from benchmarks.cases import CASES, SCALES, argmax_case, describe, pooling_case
 from benchmarks.kompute import Kompute
 from benchmarks.measure import Timing, interleave
@@ -20,13 +21,13 @@ from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
-from benchmarks.peers import UnavailableError
+from benchmarks.peers import Contender, UnavailableError
 from benchmarks.report import case_tables, digits, duration
 from benchmarks.results import Result, Run, load, save
 from benchmarks.run import run_case
 from benchmarks.scale import scale_tables, scaled
-from dmlgpu import reference
-from tests.cases import FLOAT16, FLOAT32, INT8, INT64, UINT8, permuted_strides
+from dmlgpu import TensorDesc, reference
+from tests.cases import FLOAT16, FLOAT32, INT8, INT64, UINT8, UINT32, permuted_strides
 from tests.processes import ROOT
 
 # As the cases that are measured, but small.
@@ -175,6 +176,19 @@ def test_usual_kernels_take_rows_of_workgroups(kompute, monkeypatch):
     assert agreed(argmax_case("columns", (3, 100_000), [0]), peer)
 
 
+def test_usual_kernels_need_no_compiler_where_their_modules_are(kompute, monkeypatch, tmp_path):
+    for shader in peer_usual._SHADERS.iterdir():
+        (tmp_path / shader.name).write_bytes(shader.read_bytes())
+    peer_usual.compile_all(tmp_path)
+    monkeypatch.setattr(peer_usual, "_SHADERS", tmp_path)
+    monkeypatch.setattr(peer_usual.shutil, "which", lambda _: None)
+    peer = UsualPeer(kompute)
+    assert {case.id for case in TINY if agreed(case, peer)} == USUAL
+    (tmp_path / "argmax.spv").unlink()
+    with pytest.raises(UnavailableError, match=r"^glslangValidator is not installed$"):
+        UsualPeer(kompute)
+
+
 # Measuring
 
 
@@ -194,13 +208,49 @@ def test_a_case_is_checked_and_measured(kompute):
         rounds=2,
         seconds=1,
         fresh=True,
+        strict=True,
         advance=lambda: rounds.append(1),
     )
-    assert list(measured.timings) == ["kernel", "call", "copy", "numpy", "compile", "first call"]
+    names = ["kernel", "call", "copy", "numpy", "batch", "copy batch", "compile", "first call"]
+    assert list(measured.timings) == names
     assert all(timing.minimum > 0 for timing in measured.timings.values())
     assert len(measured.timings["kernel"].samples) == len(rounds) == 2
     assert (measured.elements, measured.bytes) == (2100, 4 * (2100 + 7))
     assert measured.absent == {"torch": "not installed"}
+    assert 2 <= measured.batch <= 7
+
+
+def test_a_batch_is_one_submission_of_calls_that_write_to_tensors_of_their_own(kompute, monkeypatch):
+    device, case = kompute.device, TINY[0]
+    run_all = running._ours(device, case.desc, *case.inputs())["kernel"].batch(3)
+    submitted, submit = [], device._kompute.submit
+    monkeypatch.setattr(device._kompute, "submit", lambda steps: submitted.append(steps) or submit(steps))
+    run_all()
+    (steps,) = submitted
+    assert len({step.writes for step in steps}) == 3 * len(device.compile(case.desc).plan.dispatches)
+
+
+def test_the_time_in_a_batch_is_that_of_a_call(kompute, monkeypatch):
+    class Sleeper(NumpyPeer):
+        """Its calls take no time alone, and in a batch as long as their number says."""
+
+        def contender(self, desc, x):
+            made = super().contender(desc, x)
+            return replace(made, batch=lambda calls: lambda: measure.time.sleep(0.01 * calls))
+
+    measured = run_case(
+        TINY[0], kompute, {"cupy": Sleeper()}, {}, rounds=2, seconds=1, fresh=False, strict=True, advance=lambda: None
+    )
+    assert 0.01 <= measured.timings["cupy batch"].median < 0.02
+
+
+@pytest.mark.parametrize(("output_bytes", "calls"), [(256 << 20, 0), (100 << 20, 2), (28, 4)])
+def test_calls_of_a_batch_fit_memory(kompute, monkeypatch, output_bytes, calls):
+    desc = replace(TINY[0].desc, output_tensor=TensorDesc(UINT32, (7, 1), None, output_bytes))
+    fast = Contender(lambda: None, lambda _: ())
+    assert running._calls_of_a_batch(kompute.device, desc, fast) == calls
+    slow = Contender(lambda: measure.time.sleep(0.02), lambda _: ())
+    assert running._calls_of_a_batch(kompute.device, desc, slow) == min(calls, 2)
 
 
 class WrongPeer(NumpyPeer):
@@ -212,6 +262,53 @@ def test_a_peer_that_is_wrong_stops_the_run(run, monkeypatch):
     monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
     code, _, errors = run("-k", "argmax-columns", "--peers", "numpy")
     assert (code, errors) == (2, "benchmarks: argmax-columns: output 0 of numpy differs from that of the oracle\n")
+
+
+def test_a_peer_that_is_wrong_is_left_out(run, monkeypatch):
+    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
+    code, output, errors = run("-k", "argmax-columns", "--peers", "numpy", "--keep-going")
+    assert (code, errors) == (0, "")
+    assert "- numpy: output 0 of numpy differs from that of the oracle" in output
+
+
+def test_a_peer_that_is_slow_is_left_out(run, monkeypatch):
+    class SlowPeer(NumpyPeer):
+        def contender(self, desc, x):
+            made = super().contender(desc, x)
+            return replace(made, run=lambda: measure.time.sleep(0.3) or made.run())
+
+    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: SlowPeer())
+    argv = ["-k", "argmax-columns", "--peers", "numpy", "--seconds", "0.25"]
+    assert "- numpy: a call takes 0.3 s" in run(*argv, "--keep-going")[1]
+    assert "- numpy: " not in run(*argv)[1]
+
+
+class FailingPeer(NumpyPeer):
+    def contender(self, desc, x):
+        if desc.inputs[0].data_type is FLOAT16:
+            raise MemoryError("no memory")
+        return super().contender(desc, x)
+
+
+def test_a_case_that_fails_is_left_out(run, monkeypatch, tmp_path):
+    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: FailingPeer())
+    argv = ["-k", "argmax-", "--peers", "numpy", "--json", tmp_path / "run.json"]
+    code, _, errors = run(*argv, "--keep-going")
+    assert (code, errors) == (2, "benchmarks: argmax-FLOAT16: MemoryError('no memory')\n")
+    saved = [result.case for result in load(str(tmp_path / "run.json")).results]
+    assert saved == [case.id for case in TINY if "argmax-" in case.id and case.id != "argmax-FLOAT16"]
+    # What was measured before is kept.
+    with pytest.raises(MemoryError):
+        run(*argv)
+    assert [result.case for result in load(str(tmp_path / "run.json")).results] == saved[:5]
+
+
+def test_cases_after_the_limit_are_left_out(run, tmp_path):
+    file = tmp_path / "run.json"
+    code, output, errors = run("-k", "argmax-", "--peers", "numpy", "--limit", "1e-9", "--json", file)
+    assert (code, errors) == (0, "")
+    assert "left out: 10 cases after 1e-09 s, from argmax-rows on" in output
+    assert load(str(file)).results == ()
 
 
 def test_runs_take_turns(monkeypatch):
@@ -310,7 +407,36 @@ def test_tables_have_times_ratios_and_dashes():
     assert table_rows(times)["b"] == {"copy": "1.00 ms ± 0 %", "numpy": "-", "torch": "8.00 ms ± 25 %"}
 
 
-def test_scale_has_the_time_per_element_and_its_ratio_to_the_best():
+def test_batches_have_a_table_of_their_own():
+    (table,) = case_tables(
+        [
+            replace(result("a", kernel=0.004, copy=0.001, batch=0.001, copy_batch=0.0005, cupy=1.0), batch=4),
+            result("b", kernel=0.002),
+        ]
+    )[3:]
+    assert table_rows(table) == {
+        "a": {"calls": "4", "a call": "1.00 ms", "GB/s": "4.00", "alone / batch": "4.00", "copy": "2.00"}
+    }
+
+
+def test_scale_has_the_time_in_a_batch():
+    made = [result(f"argmax-rows-2^{i}", kernel=0.004, copy=0.001) for i in (16, 17)]
+    made[0].timings["batch"] = Timing((0.002,))
+    rows = table_rows(scale_tables([replace(r, elements=1 << 16 + i) for i, r in enumerate(made)])[0])
+    assert [row["batch"] for row in rows.values()] == ["2.00 ms", "-"]
+
+
+def test_a_file_from_before_batches_is_read(tmp_path):
+    file = str(tmp_path / "old.json")
+    save(Run(HEADER, False, (result("a"),)), file)
+    content = json.loads(Path(file).read_text())
+    del content["results"][0]["batch"]
+    Path(file).write_text(json.dumps(content))
+    (old,) = load(file).results
+    assert (old, len(case_tables([old]))) == (result("a"), 3)
+
+
+def test_scale_has_the_time_per_per_element_and_its_ratio_to_the_best():
     def at(exponent, per_element):
         made = result(f"argmax-rows-2^{exponent}", kernel=per_element * (1 << exponent), copy=0.001)
         return replace(made, elements=1 << exponent)
@@ -382,14 +508,15 @@ def test_a_run_writes_tables_json_markdown_and_a_plot(run, tmp_path):
 
 
 def test_a_missing_peer_is_a_dash(run, monkeypatch):
-    for package in ("torch", "onnxruntime"):
+    for package in ("torch", "cupy", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(peer_usual.shutil, "which", lambda _: None)
     code, output, _ = run("-k", "argmax-rows")
     assert code == 0
     ratios = next(line.split() for line in output.split("kernel / other")[1].splitlines() if "argmax-rows" in line)
-    assert (ratios[2], ratios[4:]) == ("-", ["-", "-"])
-    assert "- torch: not installed" in output
+    assert (ratios[2], ratios[4:]) == ("-", ["-"] * 4)
+    for name in ("torch", "torch-cuda", "cupy"):
+        assert f"- {name}: not installed" in output
     assert "- usual: glslangValidator is not installed" in output
 
 
@@ -436,7 +563,10 @@ def test_output_that_nobody_reads_is_silent(environment):
     ("argv", "message"),
     [
         (["-k", "nothing"], "no case has 'nothing' in its name; cases are argmax-rows, "),
-        (["--peers", "numpy,tensorflow"], "there is no peer 'tensorflow'; peers are usual, numpy, torch, onnxruntime"),
+        (
+            ["--peers", "numpy,tensorflow"],
+            "there is no peer 'tensorflow'; peers are usual, numpy, torch, torch-cuda, cupy, onnxruntime",
+        ),
         (["--device", "none such"], "there is no device 'none such'"),
         (["--scale", "1-5"], "--scale 1-5: give exponents of 2 as LOW-HIGH, from 10 to 27"),
         (["--plot", "plot.gift"], "plot.gift: give a picture the suffix of its format: "),

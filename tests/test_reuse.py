@@ -21,7 +21,7 @@ from dmlgpu import (
 from dmlgpu.kompute import Kompute, Pipeline, Step, _submissions
 from dmlgpu.plan import Constants, Kernel, NumberKind
 from tests.cases import FLOAT32, UINT8, UINT32, arg_desc, pool_desc
-from tests.conftest import opened_as
+from tests.conftest import discrete, opened_as
 from tests.processes import output_of
 
 X = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
@@ -75,8 +75,8 @@ def fresh(driver, counts):
 
 @pytest.fixture
 def fresh_staged(driver, counts):
-    """The same as if the host did not see its memory."""
-    with opened_as(driver, unified=False) as device:
+    """The same as if it were a GPU with memory of its own."""
+    with opened_as(driver, **discrete(driver)) as device:
         yield device
 
 

@@ -1,0 +1,78 @@
+"""Every kernel with every type on every driver, mapped as on a CPU, as on a GPU, and with split tensors.
+
+Few cases, chosen so that nothing is left out: what a GPU that is there for minutes computes first.
+"""
+
+import dataclasses
+
+import pytest
+
+import dmlgpu
+from dmlgpu import spirv
+from dmlgpu.lowering import lower
+from dmlgpu.plan import Limits
+from tests.cases import CASES, ELEMENT_TYPES, INDEX_TYPES
+from tests.conftest import LOWERED
+from tests.hashes import MAPPINGS, limits_of
+
+# Like those of any device.
+LIMITS = {
+    "CPU": Limits(segment_bytes=1 << 27, group_size=64, group_count=16, bundle=8),
+    "GPU": Limits(segment_bytes=1 << 27, group_size=64, group_count=16, bundle=1024, cooperating=True),
+    "split": LOWERED,
+}
+
+
+def covered(case, limits):
+    """What a case is a test of: kernels, each with the types of the input and the outputs."""
+    types = [tensor.data_type for tensor in (*case.desc.inputs, *case.desc.outputs)]
+    return {(dispatch.kernel.module, *types) for dispatch in lower(case.desc, limits).dispatches}
+
+
+def chosen(mapping):
+    """The first case of everything that CASES cover."""
+    cases, done = [], set()
+    for case in CASES:
+        new = covered(case, LIMITS[mapping]) - done
+        if new:
+            cases.append(case)
+            done |= new
+    return cases
+
+
+CHOSEN = {mapping: chosen(mapping) for mapping in MAPPINGS}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "case"),
+    [
+        pytest.param(mapping, case, id=f"{mapping}-{type(case.desc).__name__}-{case.id}")
+        for mapping, cases in CHOSEN.items()
+        for case in cases
+    ],
+)
+def test_mapping_equals_reference(driver, open_device, mapping, case):
+    device = open_device(driver.index, limits_of(driver, mapping))
+    dmlgpu.verify(case.desc, *case.inputs(), device=device)
+
+
+def test_chosen_cases_cover_every_kernel_and_type():
+    found = {mapping: set() for mapping in MAPPINGS}
+    for mapping, cases in CHOSEN.items():
+        for case in cases:
+            found[mapping] |= covered(case, LIMITS[mapping])
+    for mapping, others in {"CPU": ("lanes",), "GPU": ("rows",)}.items():
+        kernels = {kernel for kernel, *_ in found[mapping]}
+        assert kernels == {name for name in spirv.modules() if not name.startswith(others)}
+    for keys in found.values():
+        assert {source for _, source, *_ in keys} == set(ELEMENT_TYPES)
+        assert {index for _, _, index, *more in keys if not more} >= set(INDEX_TYPES)
+
+
+def test_mappings_of_a_gpu_are_those_of_any_device(driver):
+    """On a GPU, kernels for a CPU are run too."""
+    gpu = dataclasses.replace(driver, type="discrete")
+    for info in (driver, gpu):
+        assert not limits_of(info, "CPU").cooperating
+        assert limits_of(info, "GPU").cooperating
+    assert limits_of(gpu, "CPU") == limits_of(driver, "CPU")
