@@ -25,6 +25,7 @@ from dmlgpu import binding, manifests, spirv
 from dmlgpu.device import Device
 from dmlgpu.drivers import DeviceInfo, choose, devices, loader_version, preference
 from dmlgpu.errors import DeviceError, SettingError
+from dmlgpu.packages import DRIVER, LOADER, NVIDIA, named
 from dmlgpu.selfcheck import Check, checks
 from dmlgpu.settings import level, setting, switch
 
@@ -36,8 +37,8 @@ _NUMPY = (1, 26)
 _CASES = 56
 # Seconds that any process may take.
 _TIMEOUT = 120.0
-_LOADER = "install the Vulkan loader again (Debian: libvulkan1)"
-_DRIVER = "install the driver again (Debian: mesa-vulkan-drivers, for NVIDIA nvidia-driver)"
+_LOADER = f"install the Vulkan loader again ({named(LOADER)})"
+_DRIVER = f"install the driver again ({named(DRIVER)}; for NVIDIA, {named(NVIDIA)})"
 _UNSET = "name manifests that exist in VK_DRIVER_FILES or VK_ICD_FILENAMES, or set neither"
 # What Vulkan requires of every device.
 _MINIMUMS = {
@@ -303,7 +304,7 @@ def _devices() -> tuple[list[Finding], tuple[DeviceInfo, ...]]:
         findings.append(_problem("devices", answer.problem, _DRIVER))
     findings += _noise("devices", answer.noise)
     if infos and {info.type for info in infos} == {"cpu"}:
-        mend = "install the driver of your GPU, if there is one (Debian: mesa-vulkan-drivers, for NVIDIA nvidia-driver)"
+        mend = f"install the driver of your GPU, if there is one ({named(DRIVER)}; for NVIDIA, {named(NVIDIA)})"
         findings.append(Finding("devices", ODD, "software drivers only: results are the same, but slower", mend))
     return findings, infos
 
@@ -351,7 +352,7 @@ def _oddities(info: DeviceInfo) -> Iterator[Finding]:
     mesa = re.search(r"llvmpipe Mesa (\d+)\.\S+", info.driver)
     if mesa and int(mesa[1]) < _MESA:
         text = f"{mesa[0]} is old: it compiles to slower code than Mesa {_MESA}"
-        mend = "install a newer Mesa (Debian: mesa-vulkan-drivers of backports)"
+        mend = f"install a newer Mesa, on Debian that of backports ({named(DRIVER)})"
         yield Finding(f"device {info.index}", ODD, text, mend)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from dmlgpu import manifests
 from dmlgpu.errors import DeviceError
+from dmlgpu.packages import DRIVER, LOADER, named
 
 # In the order of VkPhysicalDeviceType.
 _TYPES = ("other", "integrated", "discrete", "virtual", "cpu")
@@ -171,7 +172,7 @@ def _vulkan() -> Any:
         ) from None
     except OSError as error:
         raise DeviceError(
-            f"no Vulkan loader: {error}. Install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"
+            f"no Vulkan loader: {error}. Install it ({named(LOADER)}) and a driver ({named(DRIVER)})"
         ) from None
     return vulkan
 
@@ -186,19 +187,19 @@ def _no_device(reason: str) -> DeviceError:
     there_are = [manifest for manifest in found if not manifest.missing]
     if not there_are:
         return DeviceError(
-            f"no Vulkan driver: there is none in {manifests.driver_source()}. Install one (Debian: "
-            "mesa-vulkan-drivers), and let VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, name its manifest"
+            f"no Vulkan driver: there is none in {manifests.driver_source()}. Install one ({named(DRIVER)}), "
+            "and let VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, name its manifest"
         )
     failing = [manifest.problem for manifest in there_are if manifest.problem]
     if failing:
         return DeviceError(
-            f"a Vulkan driver fails to load: {'; '.join(failing)}. Install it again (Debian: mesa-vulkan-drivers), "
+            f"a Vulkan driver fails to load: {'; '.join(failing)}. Install it again ({named(DRIVER)}), "
             "or name only others in VK_DRIVER_FILES"
         )
     return DeviceError(
         f"no Vulkan device: there are drivers ({', '.join(str(manifest.path) for manifest in there_are)}), but they "
-        f"have none that dmlgpu can use ({reason}). Install the driver of your GPU, or one that needs none (Debian: "
-        "mesa-vulkan-drivers)"
+        f"have none that dmlgpu can use ({reason}). Install the driver of your GPU, or one that needs none "
+        f"({named(DRIVER)})"
     )
 
 

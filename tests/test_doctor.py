@@ -17,6 +17,7 @@ from dmlgpu import binding, doctor, selfcheck, spirv
 from dmlgpu.cli import main
 from dmlgpu.doctor import BROKEN, ODD, OK, Finding, Report
 from dmlgpu.operators import ALL_TYPES
+from dmlgpu.packages import DRIVER, LOADER, named
 from tests.conftest import DRIVERS
 from tests.test_cli import OPERATORS
 from tests.test_drivers import naming
@@ -113,7 +114,7 @@ def test_no_loader(environment, tmp_path):
     assert broken["loader"].startswith("no Vulkan loader: ")
     assert broken["Kompute"].startswith("the package dmlgpu-kp cannot be loaded: ")
     (mend,) = [finding["mend"] for finding in found["findings"] if finding["subject"] == "loader"]
-    assert mend == "install it (Debian: libvulkan1) and a driver (Debian: mesa-vulkan-drivers)"
+    assert mend == f"install it ({named(LOADER)}) and a driver ({named(DRIVER)})"
 
 
 @pytest.mark.parametrize(("package", "subject"), [("dmlgpu-kp", "Kompute"), ("vulkan", "loader")])

@@ -12,11 +12,12 @@ import vulkan
 import dmlgpu
 from dmlgpu import manifests
 from dmlgpu.binding import PACKAGE_VERSION
+from dmlgpu.packages import DRIVER, LOADER, named
 from tests.conftest import DRIVERS, LOADER_FOLDERS, set_drivers
 from tests.conftest import manifests as manifests_in
 from tests.processes import ROOT, output_of
 
-INSTALL = "Debian: mesa-vulkan-drivers"
+INSTALL = named(DRIVER)
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_no_loader(environment, tmp_path):
     (tmp_path / "vulkan.py").write_text("raise OSError('Cannot find Vulkan SDK version')")
     environment["PYTHONPATH"] = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"
     assert errors(environment) == (
-        f"no Vulkan loader: Cannot find Vulkan SDK version. Install it (Debian: libvulkan1) and a driver ({INSTALL})"
+        f"no Vulkan loader: Cannot find Vulkan SDK version. Install it ({named(LOADER)}) and a driver ({INSTALL})"
     )
 
 
