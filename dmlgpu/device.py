@@ -401,7 +401,6 @@ class DeviceTensor:
 
     NumPy's functions take it: they download it, but argmax and argmin run on the device. Operators of Python do not:
     `numpy()` says where a copy is made. It hashes by identity.
-
     """
 
     # Arrays leave `array + tensor` to the methods here.
