@@ -99,7 +99,9 @@ def _integers(name: str, field: str, values: Any, *, ordered: bool = True) -> Sh
 
 
 def _is_int(value: Any) -> bool:
-    """Whether Python takes a value for an int."""
+    """Whether a value stands for an int; True does, to be refused as one."""
+    if isinstance(value, np.bool_):
+        return True
     try:
         operator.index(value)
     except TypeError:

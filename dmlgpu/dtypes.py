@@ -26,7 +26,7 @@ class _Enum(enum.IntEnum):
         """The member that a value is, or that has this integer as its number; None if there is none."""
         if isinstance(value, cls):
             return value
-        if isinstance(value, (bool, enum.Enum)):
+        if isinstance(value, (bool, np.bool_, enum.Enum)):
             return None
         try:
             return cls(operator.index(value))

@@ -26,7 +26,7 @@ _MOST_ENTRIES = 64
 def integer(owner: str, field: str, value: Any) -> int:
     """`value` as an int, or an error that names its owner and field; True and False are none, whatever Python says."""
     try:
-        if isinstance(value, bool):
+        if isinstance(value, (bool, np.bool_)):
             raise TypeError
         return operator.index(value)
     except TypeError:
