@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from dmlgpu import manifests
 from dmlgpu.errors import DeviceError
+from dmlgpu.integers import index
 from dmlgpu.packages import DRIVER, LOADER, named
 
 # In the order of VkPhysicalDeviceType.
@@ -145,9 +143,8 @@ def index_of(wanted: Any) -> int:
     Raises:
         TypeError: it is none; nor is True, which Python takes for 1.
     """
-    if not isinstance(wanted, bool | np.bool_):
-        with suppress(TypeError):
-            return operator.index(wanted)
+    with suppress(TypeError):
+        return index(wanted)
     raise TypeError(f"a device is chosen by its index, part of its name or its UUID, not by {wanted!r}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import operator
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.integers import index
 
 
 class _Enum(enum.IntEnum):
@@ -26,10 +26,10 @@ class _Enum(enum.IntEnum):
         """The member that a value is, or that has this integer as its number; None if there is none."""
         if isinstance(value, cls):
             return value
-        if isinstance(value, (bool, np.bool_, enum.Enum)):
+        if isinstance(value, enum.Enum):
             return None
         try:
-            return cls(operator.index(value))
+            return cls(index(value))
         except (TypeError, ValueError):
             return None
 

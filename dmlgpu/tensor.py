@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -15,6 +14,7 @@ import numpy as np
 from dmlgpu.arrays import as_array
 from dmlgpu.dtypes import DataType
 from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.integers import index
 
 MAX_RANK = 8  # DML_TENSOR_DIMENSION_COUNT_MAX1
 MAX_ELEMENTS = 2**32 - 1  # of a tensor; a stride and the reach of a strided tensor are held to it too
@@ -26,9 +26,7 @@ _MOST_ENTRIES = 64
 def integer(owner: str, field: str, value: Any) -> int:
     """`value` as an int, or an error that names its owner and field; True and False are none, whatever Python says."""
     try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        return operator.index(value)
+        return index(value)
     except TypeError:
         raise DescriptorError(f"{owner}.{field}: {shown(value)} is not an integer") from None
 

@@ -11,7 +11,7 @@ from tests.processes import output_of
 PACKAGE = Path(dmlgpu.__file__).parent
 # From the bottom. A module may import those of the layers below its own.
 LAYERS = [
-    {"errors", "files", "geometry", "memory", "packages", "terminal"},
+    {"errors", "files", "geometry", "integers", "memory", "packages", "terminal"},
     {"arrays", "binding", "dtypes", "manifests", "settings", "spirv"},
     {"drivers", "log"},
     {"tensor"},
