@@ -6,7 +6,7 @@ import logging
 from importlib import metadata
 from typing import Any
 
-from dmlgpu.errors import DeviceError
+from dmlgpu.errors import DeviceError, import_problem
 
 KP_VERSION = "0.9.0"
 PACKAGE = "dmlgpu-kp"
@@ -54,8 +54,7 @@ def _dmlgpu_kp() -> Any:
     try:
         import dmlgpu_kp
     except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "dmlgpu_kp"
-        problem = "is not installed" if missing else f"cannot be loaded: {error}"
+        problem = import_problem(error, "dmlgpu_kp")
         raise DeviceError(
             f"the package {PACKAGE} {problem}. Install {PACKAGE} {PACKAGE_VERSION} as docs/installing.md says"
         ) from None

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dmlgpu import manifests
-from dmlgpu.errors import DeviceError
+from dmlgpu.errors import DeviceError, import_problem
 from dmlgpu.integers import index
 from dmlgpu.packages import DRIVER, LOADER, named
 
@@ -161,8 +161,7 @@ def _vulkan() -> Any:
     try:
         import vulkan
     except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "vulkan"
-        problem = "is not installed" if missing else f"cannot be loaded: {error}"
+        problem = import_problem(error, "vulkan")
         raise DeviceError(
             f"the package vulkan {problem}. Install what dmlgpu needs as docs/installing.md says, or "
             "vulkan alone: pip install vulkan"

@@ -1,4 +1,4 @@
-"""The exceptions that dmlgpu raises on purpose, and how they show values."""
+"""The exceptions that dmlgpu raises on purpose, and what their messages share."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ class OutOfMemoryError(DeviceError, MemoryError):
 
 class VerificationError(AssertionError):
     """A result of the device differs from the NumPy oracle."""
+
+
+def import_problem(error: ImportError, module: str) -> str:
+    """What is wrong with a package whose module raised this."""
+    missing = isinstance(error, ModuleNotFoundError) and error.name == module
+    return "is not installed" if missing else f"cannot be loaded: {error}"
 
 
 def shown(value: Any) -> str:
