@@ -3,6 +3,9 @@
 import ast
 import importlib.metadata
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,3 +156,32 @@ def test_all_that_is_downloaded_to_build_kompute_has_a_hash():
 def test_the_source_distribution_takes_the_same_pybind11():
     (wanted,) = re.findall(r"^pybind11==[\d.]+", (ROOT / ".ci/kp/tools.txt").read_text(), re.MULTILINE)
     assert f'"{wanted}"' in (ROOT / ".ci/kp/pyproject.toml").read_text()
+
+
+# pip install .
+
+
+@pytest.mark.parametrize("hook", ["get_requires_for_build_wheel", "get_requires_for_build_editable"])
+@pytest.mark.parametrize(
+    "present", [None, "dist/dmlgpu_kp-1-cp310-cp310-linux.whl", "site/dmlgpu_kp-1.dist-info", "PKG-INFO"]
+)
+def test_pip_in_a_clone_names_make_wheels(tmp_path, hook, present):
+    if present is not None:
+        (tmp_path / present).parent.mkdir(exist_ok=True)
+        (tmp_path / present).touch()
+    for name in "pyproject.toml", "CMakeLists.txt":
+        shutil.copy(ROOT / name, tmp_path)
+    program = f"""
+import sys, types
+sys.path.insert(0, {str(ROOT / ".ci/backend")!r})
+import backend
+backend.sysconfig = types.SimpleNamespace(get_path={{"platlib": "site"}}.get)
+assert backend.{hook}() is not None
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    if present is None:
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert "`make wheels`" in done.stderr
+    else:
+        assert (done.returncode, done.stderr) == (0, "")
