@@ -2,7 +2,7 @@
 
     python .ci/kp/recipe.py OUT                  # the source distribution, and a wheel for each Python and machine
     python .ci/kp/recipe.py OUT --here           # the wheel for this Python on this machine
-    python .ci/kp/recipe.py OUT --here --plain   # the same of kp as it is, for tests
+    python .ci/kp/recipe.py OUT --here --plain   # that, and the same of kp as it is, for tests
 
 Everything comes from PyPI, pinned by hashes: Kompute, headers of Vulkan and fmt, pybind11, and as compiler Zig, which
 brings the C library of any Linux. Only the headers of Python are those of interpreters that are found here. The same
@@ -207,38 +207,45 @@ def build(tree: Path, python: Path, machine: str, pythons: list[Python], *, plai
     flags = [*settings.FLAGS, "-fno-sanitize=all", *(f"-D{key}={value}" for key, value in settings.MACROS.items())]
     flags += [f"-I{folder}" for folder in settings.INCLUDES]
 
-    def translate(job: tuple[str, Path, list[str]]) -> Path:
-        source, target, more = job
+    # Small rather than fast is only what comes with Zig: the C++ library.
+    link = "-shared", "-s", "-Os", *settings.LINK_FLAGS
+
+    def build_library_of_zig() -> None:
+        # Zig makes it from source at the first link, on one core, and keeps it.
+        (tree / objects / "empty.cpp").touch()
+        zig("c++", *link, objects / "empty.cpp", "-o", objects / "empty.so")
+
+    def translate(source: str, target: Path, *more: str) -> Path:
         zig("c++", *flags, *more, "-c", source, "-o", target)
         return target
 
-    jobs: list[tuple[str, Path, list[str]]] = []
-    for found in pythons:
-        include = Path("build", found.tag)
-        if not (tree / include).exists():
-            # Those of x86_64 serve aarch64 too. In Debian's two pyconfig.h of one version there are four differences:
-            # HAVE_GCC_ASM_FOR_X64 and _X87, HAVE_USABLE_WCHAR_T, PY_SUPPORT_TIER; no public header uses any of them.
-            shutil.copytree(found.include, tree / include)
-            (tree / include / "pyconfig.h").unlink(missing_ok=True)
-            shutil.copy(found.config, tree / include / "pyconfig.h")
-        more = [f"-I{include}", "-Ibuild/pybind11", f'-DVERSION_INFO="{version}"']
-        jobs.append((settings.BINDINGS, objects / f"{found.tag}.o", more))
-    jobs.append((settings.LIBRARY, objects / "kompute.o", []))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        *bound, library = pool.map(translate, jobs)
+        first = pool.submit(build_library_of_zig)
+        bound = {}
+        for found in pythons:
+            include = Path("build", found.tag)
+            if not (tree / include).exists():
+                # Those of x86_64 serve aarch64 too. In Debian's two pyconfig.h of one version are four differences:
+                # HAVE_GCC_ASM_FOR_X64 and _X87, HAVE_USABLE_WCHAR_T, PY_SUPPORT_TIER; no public header uses them.
+                shutil.copytree(found.include, tree / include)
+                (tree / include / "pyconfig.h").unlink(missing_ok=True)
+                shutil.copy(found.config, tree / include / "pyconfig.h")
+            more = f"-I{include}", "-Ibuild/pybind11", f'-DVERSION_INFO="{version}"'
+            bound[found] = pool.submit(translate, settings.BINDINGS, objects / f"{found.tag}.o", *more)
+        library = pool.submit(translate, settings.LIBRARY, objects / "kompute.o")
 
     # What is linked with, in place of a Vulkan loader: functions with its names.
     declared = (tree / "external/vulkan/vulkan/vulkan_core.h").read_text()
     functions = sorted(set(re.findall(r"VKAPI_CALL (vk\w+)\(", declared)))
     (tree / objects / "loader.c").write_text("".join(f"void {function}(void) {{}}\n" for function in functions))
     loader = objects / "libvulkan.so.1"
-    zig("cc", "-shared", "-Wl,-soname,libvulkan.so.1", objects / "loader.c", "-o", loader)
+    zig("cc", "-shared", "-nostdlib", "-Wl,-soname,libvulkan.so.1", objects / "loader.c", "-o", loader)
 
+    first.result()
     modules = {}
-    for found, bindings_of in zip(pythons, bound, strict=True):
+    for found, translated in bound.items():
         module = objects / f"{name}.{found.tag}.so"
-        # Small rather than fast is only what comes with Zig: the C++ library.
-        zig("c++", "-shared", "-s", "-Os", *settings.LINK_FLAGS, bindings_of, library, loader, "-o", module)
+        zig("c++", *link, translated.result(), library.result(), loader, "-o", module)
         content = (tree / module).read_bytes()
         check(content)
         modules[found] = content
@@ -289,9 +296,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="the folder of what is built")
     parser.add_argument("--here", action="store_true", help="only the wheel for this Python and machine")
-    parser.add_argument("--plain", action="store_true", help="kp as it is, in place of dmlgpu-kp")
+    parser.add_argument("--plain", action="store_true", help="kp as it is, beside dmlgpu-kp")
     arguments = parser.parse_args()
-    out, plain = arguments.out.resolve(), arguments.plain
+    out = arguments.out.resolve()
 
     found = [(name, headers(name)) for name in ([sys.executable] if arguments.here else PYTHONS)]
     missing = [name for name, python in found if python is None]
@@ -305,15 +312,21 @@ def main() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
     python = tools()
-    tree = CACHE / ("plain" if plain else "tree")
-    lay_out(tree, python, plain=plain)
-    info = metadata(tree, python, plain=plain)
-    if not arguments.here:
-        write_sdist(tree, info, out)
-    for machine in [platform.machine()] if arguments.here else MACHINES:
-        for built, module in build(tree, python, machine, pythons, plain=plain).items():
-            write_wheel(module, built, machine, tree, info, out, plain=plain)
-    shutil.rmtree(tree)
+
+    def make(plain: bool) -> None:
+        tree = CACHE / ("plain" if plain else "tree")
+        lay_out(tree, python, plain=plain)
+        info = metadata(tree, python, plain=plain)
+        if not arguments.here:
+            write_sdist(tree, info, out)
+        for machine in [platform.machine()] if arguments.here else MACHINES:
+            for built, module in build(tree, python, machine, pythons, plain=plain).items():
+                write_wheel(module, built, machine, tree, info, out, plain=plain)
+        shutil.rmtree(tree)
+
+    unpacked("sources.txt", python), unpacked("headers.txt", python)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(make, [False, True] if arguments.plain else [False]))
 
 
 if __name__ == "__main__":
