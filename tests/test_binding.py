@@ -1,6 +1,7 @@
 """Which build of Kompute is used, and what both do in one process."""
 
 import ast
+import json
 import logging
 import os
 import re
@@ -163,3 +164,20 @@ def test_every_type_stays_in_the_module():
     patch = (ROOT / ".ci/kp/patches/1-module.patch").read_text()
     removed = [line for line in patch.splitlines() if re.match(r"-[^-]", line)]
     assert patch.count("py::module_local()") == len(removed) - 1 == 11
+
+
+@pytest.mark.parametrize("config", ["include/x86_64-linux-gnu/python3.9/pyconfig.h", "include/python3.9/pyconfig.h"])
+def test_headers_of_debian_lie_apart(monkeypatch, tmp_path, config):
+    monkeypatch.syspath_prepend(ROOT / ".ci/kp")
+    import recipe
+
+    include = tmp_path / "include/python3.9"
+    # On Debian this file includes the other one.
+    for path in include / "Python.h", include / "pyconfig.h", tmp_path / config:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    answer = json.dumps(["3.9", str(include), "x86_64-linux-gnu"])
+    python = tmp_path / "python3.9"
+    python.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    python.chmod(0o755)
+    assert recipe.headers(str(python)) == recipe.Python("3.9", include, tmp_path / config)

@@ -50,7 +50,7 @@ class Python:
     version: str
     include: Path
     config: Path
-    """pyconfig.h, which may lie elsewhere."""
+    """pyconfig.h, which on Debian lies elsewhere."""
 
     @property
     def tag(self) -> str:
@@ -108,14 +108,18 @@ def headers(python: str) -> Python | None:
     """An interpreter, where it is one and its headers are there."""
     program = """
 import json, sys, sysconfig
-print(json.dumps(["%d.%d" % sys.version_info[:2], sysconfig.get_path("include"), sysconfig.get_config_h_filename()]))
+variable = sysconfig.get_config_var
+print(json.dumps(["%d.%d" % sys.version_info[:2], sysconfig.get_path("include"), variable("MULTIARCH") or ""]))
 """
     path = shutil.which(python)
     done = path and subprocess.run([path, "-c", program], text=True, capture_output=True, check=False)
     if not done or done.returncode:
         return None
-    version, include, config = json.loads(done.stdout)
-    found = Python(version, Path(include), Path(config))
+    version, folder, triplet = json.loads(done.stdout)
+    include = Path(folder)
+    # Debian's are apart, so that headers of several architectures can be installed.
+    configs = include.parent / triplet / include.name / "pyconfig.h", include / "pyconfig.h"
+    found = Python(version, include, next(filter(Path.exists, configs), configs[-1]))
     return found if (found.include / "Python.h").exists() and found.config.exists() else None
 
 
