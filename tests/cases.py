@@ -37,6 +37,8 @@ FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
 INT64, INT32, INT16, INT8 = DataType.INT64, DataType.INT32, DataType.INT16, DataType.INT8
 UINT64, UINT32, UINT16, UINT8 = DataType.UINT64, DataType.UINT32, DataType.UINT16, DataType.UINT8
 ELEMENT_TYPES = (FLOAT32, FLOAT16, INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8)
+# One of every width, each of another kind of number.
+WIDTHS = (UINT8, FLOAT16, INT32, UINT64)
 INDEX_TYPES = (INT64, INT32, UINT64, UINT32)
 INCREASING, DECREASING = AxisDirection.INCREASING, AxisDirection.DECREASING
 
@@ -354,6 +356,7 @@ def _name(kind: type[OperatorDesc]) -> str:
     return kind.__name__.removesuffix("OperatorDesc").lower()
 
 
+# Every type of element and of index; a type of each width with every type of index.
 TYPE_PAIRS = [
     _arg_case(
         f"{_name(kind)}-{data_type.name}-{index_type.name}-{direction.name}".lower(),
@@ -365,10 +368,10 @@ TYPE_PAIRS = [
         direction,
         index_type,
     )
-    for kind in ARG_KINDS
-    for data_type in ELEMENT_TYPES
-    # SPECIAL_ARGS has both directions with every type.
-    for index_type, direction in zip(INDEX_TYPES, (INCREASING, DECREASING) * 2, strict=True)
+    for kind, shift in zip(ARG_KINDS, (0, 2), strict=True)
+    for i, data_type in enumerate(ELEMENT_TYPES)
+    for j, (index_type, direction) in enumerate(zip(INDEX_TYPES, (INCREASING, DECREASING) * 2, strict=True))
+    if (i + shift) % 4 == j or (data_type in WIDTHS and kind is ArgmaxOperatorDesc)
 ]
 
 _SIZES = (3, 2, 4, 1, 3, 2, 5, 2)
@@ -389,13 +392,13 @@ AXES_OF_RANK_4 = [
 ]
 AXES_OF_RANK_8 = [
     _arg_case("axes-" + "".join(map(str, axes)), distinct, ArgminOperatorDesc, FLOAT32, (2, 3, 1, 2, 3, 2, 2, 3), axes)
-    for axes in random.Random(8).sample(_subsets(8), 40)
+    for axes in random.Random(8).sample(_subsets(8), 20)
 ]
 
 # One element, one less and one more than what lies in a word, a workgroup and a segment of the lowered limits.
 BOUNDARIES = [
     _arg_case(f"{data_type.name.lower()}-{outputs}-of-{axis}", ties, kind, data_type, (outputs, axis), [1])
-    for kind, data_type in zip(itertools.cycle(ARG_KINDS), (UINT8, FLOAT16, INT32, UINT64))
+    for kind, data_type in zip(itertools.cycle(ARG_KINDS), WIDTHS)
     for outputs, axis in ((1, 1), (1, 257), (3, 5), (31, 33), (32, 32), (33, 31), (63, 4), (65, 3), (97, 2), (257, 1))
 ]
 
@@ -404,7 +407,7 @@ ROWS_AND_COLUMNS = [
     _arg_case(
         f"{name}-{data_type.name.lower()}-{direction.name.lower()}", ties, kind, data_type, sizes, [axis], direction
     )
-    for data_type in (UINT8, INT8, FLOAT16, INT16, FLOAT32, INT32, INT64, UINT64)
+    for data_type in (INT8, FLOAT16, FLOAT32, INT64)
     for name, sizes, axis in (
         ("rows", (3, 320), 1),
         ("odd-rows", (2, 267), 1),
@@ -427,9 +430,11 @@ SPECIAL_ARGS = [
         direction,
     )
     for kind in ARG_KINDS
-    for fill in (special, special_without_nan, any_bits)
     for data_type in ELEMENT_TYPES
+    for fill in (special, special_without_nan, any_bits)
     for direction in AxisDirection
+    # Of integers nothing is special but the extremes: one direction with each kind.
+    if data_type in (FLOAT16, FLOAT32) or (fill is not special_without_nan and direction == ARG_KINDS.index(kind))
 ]
 
 REDUCTIONS = [
@@ -438,14 +443,17 @@ REDUCTIONS = [
         ReduceOperatorDesc(function, TensorDesc(data_type, (4, 6, 3)), TensorDesc(index_type, (4, 1, 3)), (1,)),
         (ties,),
     )
-    for function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN)
-    for data_type, index_type in zip(ELEMENT_TYPES, itertools.cycle(INDEX_TYPES))
+    for function, data_type, index_type in zip(
+        itertools.cycle((ReduceFunction.ARGMAX, ReduceFunction.ARGMIN)),
+        (FLOAT32, *ELEMENT_TYPES),
+        itertools.cycle(INDEX_TYPES),
+    )
 ]
 
 # Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
 STRIDED_ARGS = [
     _arg_case(f"{name}-{data_type.name.lower()}", ties, ArgmaxOperatorDesc, data_type, (4, 3, 5), axes, **strides)
-    for data_type in (UINT8, FLOAT16, FLOAT32, INT64)
+    for data_type in WIDTHS
     for axes in ((0, 2),)
     for name, strides in {
         "padded-input": {"strides": (24, 8, 1)},
@@ -484,9 +492,11 @@ POOLED_TYPES = [
         (1, 2),
         indices,
     )
-    for data_type in ELEMENT_TYPES
-    for indices in (None, UINT32, UINT64)
-    for fill in (ties, any_bits, negative, special)
+    for i, data_type in enumerate(ELEMENT_TYPES)
+    for j, fill in enumerate((ties, any_bits, negative, special))
+    for k, indices in enumerate((None, UINT32, UINT64))
+    # Floats have special values in every way; a type of each width every kind of indices.
+    if (i + j) % 3 == k or data_type in (FLOAT16, FLOAT32) or (data_type in WIDTHS and fill is ties)
 ]
 POOLED_TYPES_3D = [
     _pool_case(
@@ -501,7 +511,7 @@ POOLED_TYPES_3D = [
         (1, 1, 3),
         indices,
     )
-    for data_type, indices in zip(ELEMENT_TYPES, itertools.cycle((UINT32, UINT64, None)))
+    for data_type, indices in zip((*WIDTHS, FLOAT32), itertools.cycle((UINT32, UINT64, None)))
 ]
 
 POOLED_EDGES = [
@@ -578,7 +588,7 @@ FAR_WINDOWS = [
         pool_desc(data_type, sizes, *window, indices=indices, ceil=True),
         (distinct,),
     )
-    for data_type, indices in ((FLOAT32, UINT32), (UINT8, None), (INT16, UINT64), (INT64, UINT32))
+    for data_type, indices in ((FLOAT32, UINT32), (UINT8, UINT64), (INT64, None))
     for tag, sizes, *window in (
         ("height", (1, 1, 12, 5), (2, 2), (7, 1), None, (2**32 - 13, 0), (2**32 - 4, 1)),
         ("depth", (1, 1, 12, 3, 4), (2, 1, 1), (7, 1, 1), None, (2**32 - 13, 0, 0), (2**32 - 4, 1, 1)),
@@ -604,7 +614,7 @@ POOLED_STRIDED = [
         (0, 1),
         input_strides=strides,
     )
-    for data_type in (UINT8, FLOAT16, INT32, FLOAT32, UINT64)
+    for data_type in WIDTHS
     for name, strides in {
         "channels-last": permuted_strides((2, 3, 4, 5), (0, 2, 3, 1)),
         "padded-rows": (96, 32, 8, 1),
@@ -658,3 +668,5 @@ CASES = [
     *POOLED_STRIDED,
     *EARLIER_POOLINGS,
 ]
+# The same by operator.
+CASES_OF = {kind: [case for case in CASES if type(case.desc) is kind] for kind in map(type, (c.desc for c in CASES))}

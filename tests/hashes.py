@@ -69,25 +69,16 @@ def results(device: Device, name: str, data_type: DataType) -> Iterable[Array]:
         yield from outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def header() -> str:
-    columns = ["operator", "type", *(f"{driver}, {mapping}" for driver in DRIVERS for mapping in MAPPINGS)]
-    return f"{row(*columns)}\n{'|---' * len(columns)}|"
-
-
-def row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def main() -> None:
     devices = []
     for manifest in DRIVERS.values():
         info = device_of(manifest)
         devices += [Device(info.index, limits=limits_of(info, mapping)) for mapping in MAPPINGS]
-    print(header())
+    print("| operator | type | every driver, CPU, GPU and split |\n|---|---|---|")
     for name in OPERATORS:
         for data_type in ELEMENT_TYPES:
-            hashes = (hash_of(results(device, name, data_type)) for device in devices)
-            print(row(name, data_type.name, *hashes), flush=True)
+            hashes = dict.fromkeys(hash_of(results(device, name, data_type)) for device in devices)
+            print(f"| {name} | {data_type.name} | {' and '.join(hashes)} |", flush=True)
 
 
 if __name__ == "__main__":

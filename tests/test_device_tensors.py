@@ -1,6 +1,7 @@
 """Device tensors where NumPy's users expect arrays: right, or an error that says what to do."""
 
 import copy
+import itertools
 import operator
 import pickle
 
@@ -61,15 +62,14 @@ def test_methods_take_what_the_functions_take(t):
     assert (last.shape, last.dtype) == ((3, 4, 1), np.uint32)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [np.asarray, np.array, np.max, np.sum, np.ravel, lambda x: np.add(x, 1), lambda x: np.take(x, [1, 0]),
-     lambda x: np.stack([x, x]), lambda x: np.where(np.asarray(x) > 9, x, 0), np.from_dlpack, np.sort],
-)  # fmt: skip
-def test_other_functions_download(t, function):
-    got, expected = function(t), function(X)
-    assert np.array_equal(got, expected)
-    assert type(got) is type(expected)
+def test_other_functions_download(t):
+    for function in (
+        np.asarray, np.array, np.max, np.sum, np.ravel, lambda x: np.add(x, 1), lambda x: np.take(x, [1, 0]),
+        lambda x: np.stack([x, x]), lambda x: np.where(np.asarray(x) > 9, x, 0), np.from_dlpack, np.sort,
+    ):  # fmt: skip
+        got, expected = function(t), function(X)
+        assert np.array_equal(got, expected)
+        assert type(got) is type(expected)
 
 
 def test_array_protocol(t):
@@ -101,27 +101,26 @@ BINARY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function", BINARY)
-def test_operators_name_numpy(t, function):
-    for left, right in ((t, 1), (1, t), (t, X), (X.copy(), t), (t, t), (t, None)):
+def test_operators_name_numpy(t):
+    pairs = (t, 1), (1, t), (t, X), (X.copy(), t), (t, t), (t, None)
+    for function, (left, right) in itertools.product(BINARY, pairs):
         with pytest.raises(TypeError, match=r"^a device tensor has no __\w+__, an array has: use \.numpy\(\) of <dml"):
             function(left, right)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [iter, list, operator.neg, operator.pos, abs, operator.inv, lambda t: t[0], lambda t: t[:, 1], lambda t: 3 in t,
-     lambda t: operator.setitem(t, 0, 1)],
-)  # fmt: skip
-def test_what_else_names_numpy(t, use):
-    with pytest.raises(TypeError, match=r"use \.numpy\(\) of <dmlgpu\.DeviceTensor TensorDesc\(.* on device \d+: "):
-        use(t)
+def test_what_else_names_numpy(t):
+    for use in (
+        iter, list, operator.neg, operator.pos, abs, operator.inv, lambda t: t[0], lambda t: t[:, 1], lambda t: 3 in t,
+        lambda t: operator.setitem(t, 0, 1),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=r"use \.numpy\(\) of <dmlgpu\.DeviceTensor TensorDesc\(.* on device \d+: "):
+            use(t)
 
 
-@pytest.mark.parametrize("name", ["sum", "T", "astype", "tolist", "flatten"])
-def test_what_only_arrays_have_names_numpy(t, name):
-    with pytest.raises(AttributeError, match=rf"^a device tensor has no {name}; use \.numpy\(\) of <dmlgpu\.Dev"):
-        getattr(t, name)
+def test_what_only_arrays_have_names_numpy(t):
+    for name in ("sum", "T", "astype", "tolist", "flatten"):
+        with pytest.raises(AttributeError, match=rf"^a device tensor has no {name}; use \.numpy\(\) of <dmlgpu\.Dev"):
+            getattr(t, name)
 
 
 def test_what_nothing_has_does_not(t):
@@ -160,20 +159,17 @@ def test_no_dimensions(any_device):
 # Reshaping
 
 
-@pytest.mark.parametrize(
-    "shape", [(60,), (-1,), (12, 5), (3, -1, 2), ((5, 12),), ([2, 30],), (1, 3, 4, 5, 1), (np.int64(4), 15)], ids=str
-)
-def test_reshape_shares_memory(t, shape):
-    reshaped = t.reshape(*shape)
-    assert np.array_equal(reshaped.numpy(), X.reshape(*shape))
-    assert reshaped.numpy().shape == reshaped.shape == reshaped.desc.sizes
-    assert reshaped._shares_memory(t)
-    assert int(argmax(reshaped)) == X.argmax()
+def test_reshape_shares_memory(t):
+    for shape in (60,), (-1,), (12, 5), (3, -1, 2), ((5, 12),), ([2, 30],), (1, 3, 4, 5, 1), (np.int64(4), 15):
+        reshaped = t.reshape(*shape)
+        assert np.array_equal(reshaped.numpy(), X.reshape(*shape))
+        assert reshaped.numpy().shape == reshaped.shape == reshaped.desc.sizes
+        assert reshaped._shares_memory(t)
+        assert int(argmax(reshaped)) == X.argmax()
 
 
-@pytest.mark.parametrize(
-    ("shape", "text"),
-    [
+def test_wrong_shapes(t):
+    for shape, text in (
         ((7,), "(7,) is not allowed"),
         ((-1, -1), "(-1, -1) is not allowed"),
         ((0,), "(0,) is not allowed"),
@@ -182,14 +178,11 @@ def test_reshape_shares_memory(t, shape):
         ((-3, -20), "(-3, -20) is not allowed"),
         ((1.5,), "1.5 is not an integer"),
         ((True, 60), "True is not an integer"),
-    ],
-    ids=str,
-)
-def test_wrong_shapes(t, shape, text):
-    with pytest.raises(DescriptorError) as caught:
-        t.reshape(*shape)
-    assert str(caught.value).startswith("DeviceTensor.shape")
-    assert text in str(caught.value)
+    ):
+        with pytest.raises(DescriptorError) as caught:
+            t.reshape(*shape)
+        assert str(caught.value).startswith("DeviceTensor.shape")
+        assert text in str(caught.value)
 
 
 def test_more_than_8_dimensions(t):

@@ -72,7 +72,6 @@ MORE_THAN_ELEMENTS = {
 }
 
 
-@pytest.mark.parametrize("x", MORE_THAN_ELEMENTS.values(), ids=MORE_THAN_ELEMENTS)
 @pytest.mark.parametrize(
     ("call", "field"),
     [
@@ -83,13 +82,14 @@ MORE_THAN_ELEMENTS = {
     ],
     ids=["argmax", "argmin", "max_pooling", "of"],
 )
-def test_refuses_arrays_that_are_more_than_their_elements(call, field, x):
-    with pytest.raises(DescriptorError) as caught:
-        call(x)
-    text = str(caught.value)
-    assert text.startswith((f"{field}: a masked array, ", f"{field}: an array of type ")), text
-    assert text.endswith("; its elements alone are np.asarray(x)"), text
-    assert ("has no mask; fill it" in text) == ("array of type" not in text)
+def test_refuses_arrays_that_are_more_than_their_elements(call, field):
+    for x in MORE_THAN_ELEMENTS.values():
+        with pytest.raises(DescriptorError) as caught:
+            call(x)
+        text = str(caught.value)
+        assert text.startswith((f"{field}: a masked array, ", f"{field}: an array of type ")), text
+        assert text.endswith("; its elements alone are np.asarray(x)"), text
+        assert ("has no mask; fill it" in text) == ("array of type" not in text)
 
 
 def test_operators_and_tensors_refuse_masks(device):

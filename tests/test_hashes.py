@@ -11,15 +11,15 @@ TABLE = Path(__file__).parents[1] / "docs" / "reliability.md"
 
 
 def documented(name, data_type):
-    """The hashes of an operator and a type."""
+    """The hash of an operator and a type."""
     begin = f"| {name} | {data_type.name} | "
     (line,) = (line for line in TABLE.read_text().splitlines() if line.startswith(begin))
-    return line.removeprefix(begin).removesuffix(" |").split(" | ")
+    return line.removeprefix(begin).removesuffix(" |")
 
 
-@pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
 @pytest.mark.parametrize("name", hashes.OPERATORS)
 @pytest.mark.parametrize("mapping", hashes.MAPPINGS)
-def test_bits_are_those_of_the_table(driver, open_device, mapping, name, data_type):
+def test_bits_are_those_of_the_table(driver, open_device, mapping, name):
     device = open_device(driver.index, hashes.limits_of(driver, mapping))
-    assert {hashes.hash_of(hashes.results(device, name, data_type))} == set(documented(name, data_type))
+    for data_type in ELEMENT_TYPES:
+        assert hashes.hash_of(hashes.results(device, name, data_type)) == documented(name, data_type)

@@ -11,7 +11,7 @@ import dmlgpu
 from dmlgpu import spirv
 from dmlgpu.lowering import lower
 from dmlgpu.plan import Limits
-from tests.cases import CASES, ELEMENT_TYPES, INDEX_TYPES
+from tests.cases import CASES, CASES_OF, ELEMENT_TYPES, INDEX_TYPES
 from tests.conftest import LOWERED
 from tests.hashes import MAPPINGS, limits_of
 
@@ -24,9 +24,10 @@ LIMITS = {
 
 
 def covered(case, limits):
-    """What a case is a test of: kernels, each with the types of the input and the outputs."""
+    """What a case is a test of: kernels, each with the operator and the types of the input and the outputs."""
     types = [tensor.data_type for tensor in (*case.desc.inputs, *case.desc.outputs)]
-    return {(dispatch.kernel.module, *types) for dispatch in lower(case.desc, limits).dispatches}
+    modules = {dispatch.kernel.module for dispatch in lower(case.desc, limits).dispatches}
+    return {(module, *types) for module in modules} | {(type(case.desc).__name__, types[0])}
 
 
 def chosen(mapping):
@@ -62,11 +63,12 @@ def test_chosen_cases_cover_every_kernel_and_type():
         for case in cases:
             found[mapping] |= covered(case, LIMITS[mapping])
     for mapping, others in {"CPU": ("lanes",), "GPU": ("rows",)}.items():
-        kernels = {kernel for kernel, *_ in found[mapping]}
+        kernels = {name for name, *_ in found[mapping]} & set(spirv.modules())
         assert kernels == {name for name in spirv.modules() if not name.startswith(others)}
     for keys in found.values():
+        assert {kind.__name__ for kind in CASES_OF} <= {name for name, *_ in keys}
         assert {source for _, source, *_ in keys} == set(ELEMENT_TYPES)
-        assert {index for _, _, index, *more in keys if not more} >= set(INDEX_TYPES)
+        assert {key[2] for key in keys if len(key) == 3} >= set(INDEX_TYPES)
 
 
 def test_mappings_of_a_gpu_are_those_of_any_device(driver):

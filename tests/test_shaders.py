@@ -83,20 +83,20 @@ def test_plans_use_every_module_and_no_others():
     assert {dispatch.kernel.module for dispatch in DISPATCHES} == set(MODULES)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_module_is_installed(module):
-    assert spirv.load(module)[:4] == (0x07230203).to_bytes(4, "little")
+def test_modules_are_installed():
+    for module in MODULES:
+        assert spirv.load(module)[:4] == (0x07230203).to_bytes(4, "little")
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_module_asks_for_no_feature_of_the_device(module):
-    words = struct.unpack(f"<{len(spirv.load(module)) // 4}I", spirv.load(module))
-    capabilities, at = [], 5
-    while at < len(words):
-        if words[at] & 0xFFFF == 17:  # OpCapability
-            capabilities.append(words[at + 1])
-        at += words[at] >> 16
-    assert capabilities == [1]  # Shader
+def test_modules_ask_for_no_feature_of_the_device():
+    for module in MODULES:
+        words = struct.unpack(f"<{len(spirv.load(module)) // 4}I", spirv.load(module))
+        capabilities, at = [], 5
+        while at < len(words):
+            if words[at] & 0xFFFF == 17:  # OpCapability
+                capabilities.append(words[at + 1])
+            at += words[at] >> 16
+        assert capabilities == [1]  # Shader
 
 
 # Damaged installations

@@ -70,10 +70,10 @@ def test_tie_across_segments(lowered, data_type, fill):
 
 
 @pytest.mark.parametrize("index_type", INDEX_TYPES, ids=lambda index_type: index_type.name.lower())
-@pytest.mark.parametrize("outputs", [31, 32, 33, 63, 64, 65, 200])
-def test_outputs_over_segments(lowered, index_type, outputs):
-    check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (outputs, 3), [1], index_type=index_type), any_bits)
-    check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (3, outputs), [0], index_type=index_type), any_bits)
+def test_outputs_over_segments(lowered, index_type):
+    for outputs in (31, 32, 33, 63, 64, 65, 200):
+        check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (outputs, 3), [1], index_type=index_type), any_bits)
+        check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (3, outputs), [0], index_type=index_type), any_bits)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
@@ -230,9 +230,8 @@ def test_window_of_more_elements_than_loops_may_have(device, dtype, shape):
 
 
 @pytest.mark.parametrize("start", [0, 4, 32, 64, 90])
-@pytest.mark.parametrize("end", [0, 3, 50, 90])
-def test_parts_of_windows_in_the_padding(limited, start, end):
-    for width, window, stride in itertools.product((8, 41, 64), (33, 64, 100, 130), (1, 4, 7)):
+def test_parts_of_windows_in_the_padding(limited, start):
+    for end, width, window, stride in itertools.product((0, 3, 50, 90), (8, 41, 64), (33, 64, 100, 130), (1, 4, 7)):
         if max(start, end) < window <= width + start + end:
             check(limited, pool_desc(FLOAT32, (1, 2, 2, width), (1, window), (1, stride), (0, start), (0, end)))
 

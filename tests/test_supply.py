@@ -61,9 +61,9 @@ def forbidden(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_pickle_no_eval_no_shell(path):
-    assert forbidden(path.read_text(encoding="utf-8")) == []
+def test_no_pickle_no_eval_no_shell():
+    for path in SOURCES:
+        assert forbidden(path.read_text(encoding="utf-8")) == [], path
 
 
 @pytest.mark.parametrize(
