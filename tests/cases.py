@@ -96,6 +96,11 @@ def negative(dtype: np.dtype[Any], count: int) -> Array:
     return (-values if dtype.kind != "u" else values * 0).astype(dtype)
 
 
+def least(dtype: np.dtype[Any], count: int) -> Array:
+    """The least value of the type: nothing that is not an element may win over it."""
+    return np.full(count, -np.inf if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
+
+
 def special_values(dtype: np.dtype[Any]) -> Array:
     """The values of a type that comparisons get wrong first."""
     if dtype.kind != "f":
@@ -419,6 +424,19 @@ ROWS_AND_COLUMNS = [
     for kind, direction in zip(ARG_KINDS, AxisDirection, strict=True)
 ]
 
+# Rows that begin with a block of 16 bytes and end within one: what follows a row must not be taken for it.
+ROWS_WITH_ENDS = [
+    _arg_case(
+        f"{name}-{data_type.name.lower()}", fill, ArgmaxOperatorDesc, data_type, sizes, [axis], DECREASING, **strides
+    )
+    for data_type in WIDTHS
+    for name, fill, sizes, axis, strides in (
+        ("rows-with-ends", ties, (3, 331), 1, {"strides": (336, 1)}),
+        ("columns-with-ends", ties, (5, 37), 0, {"strides": (48, 1)}),
+        ("planes-with-ends", ties, (2, 5, 37), 1, {"strides": (320, 48, 1)}),
+    )
+]
+
 SPECIAL_ARGS = [
     _arg_case(
         f"{_name(kind)}-{fill.__name__}-{data_type.name}-{direction.name}".lower().replace("_", "-"),
@@ -514,6 +532,14 @@ POOLED_TYPES_3D = [
     for data_type, indices in zip((*WIDTHS, FLOAT32), itertools.cycle((UINT32, UINT64, None)))
 ]
 
+# Nothing but the least value, so that what lies in the padding or beside a row wins as soon as it counts for anything.
+POOLED_LEAST = [
+    _pool_case(
+        f"pool-least-{data_type.name.lower()}", least, data_type, (2, 2, 7, 9), (3, 2), (2, 1), (2, 1), (2, 1), (2, 2)
+    )
+    for data_type in (INT8, INT16, INT32, INT64, UINT8, FLOAT16, FLOAT32)
+]
+
 POOLED_EDGES = [
     _pool_case("window-1", any_bits, INT8, (3, 2, 3, 5), (1, 1)),
     _pool_case("window-1-stride-3", any_bits, INT8, (3, 2, 7, 5), (1, 1), (3, 3)),
@@ -552,6 +578,8 @@ SMALL_WINDOWS = [
         (FLOAT16, special, UINT64),
         (UINT8, ties, UINT32),
         (INT64, ties, UINT64),
+        (INT8, least, UINT32),
+        (INT64, least, UINT32),
     )
     for tag, sizes, window in (
         ("aligned", (1, 2, 9, 32), ((3, 3), (1, 1), (1, 1), (1, 1))),
@@ -657,11 +685,13 @@ CASES = [
     *AXES_OF_RANK_8,
     *BOUNDARIES,
     *ROWS_AND_COLUMNS,
+    *ROWS_WITH_ENDS,
     *SPECIAL_ARGS,
     *REDUCTIONS,
     *STRIDED_ARGS,
     *POOLED_TYPES,
     *POOLED_TYPES_3D,
+    *POOLED_LEAST,
     *POOLED_EDGES,
     *LONG_WINDOWS,
     *FAR_WINDOWS,

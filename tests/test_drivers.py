@@ -271,12 +271,12 @@ def lacking(monkeypatch):
 
     def become(function, change):
         asked = getattr(vulkan, function)
-        first = True
+        first = None
 
         def answer(handle):
             nonlocal first
-            found, first = change(asked(handle)) if first else asked(handle), False
-            return found
+            first = first or handle
+            return change(asked(handle)) if handle == first else asked(handle)
 
         monkeypatch.setattr(vulkan, function, answer)
 
@@ -299,6 +299,32 @@ LACKING = [
     ("vkGetPhysicalDeviceMemoryProperties", lambda _: memory_types(6, 14), "device memory"),
     ("vkGetPhysicalDeviceMemoryProperties", lambda _: memory_types(), "memory that the host sees, device memory"),
 ]
+
+
+# (property flags, heap) of every memory type, as GPUs list them; then whether no copy is needed, and the heaps.
+MEMORIES = {
+    "discrete": ([(0, 1), (1, 0), (6, 1), (14, 1)], (False, 0, 1)),
+    "discrete-with-a-small-bar": ([(1, 0), (6, 1), (14, 1), (7, 2)], (False, 0, 1)),
+    "discrete-whose-bar-comes-first": ([(1, 0), (7, 2), (6, 1), (14, 1)], (False, 0, 2)),
+    "integrated": ([(1, 0), (15, 0)], (True, 0, 0)),
+    "integrated-uncached-first": ([(1, 0), (7, 0), (15, 0)], (False, 0, 0)),
+    "cpu": ([(15, 0)], (True, 0, 0)),
+}
+
+
+@pytest.mark.parametrize(("types", "expected"), MEMORIES.values(), ids=MEMORIES)
+def test_memory_that_needs_a_copy(lacking, types, expected):
+    sizes = 8 << 30, 16 << 30, 256 << 20
+    memory = SimpleNamespace(
+        memoryTypes=[SimpleNamespace(propertyFlags=flags, heapIndex=heap) for flags, heap in types],
+        memoryTypeCount=len(types),
+        memoryHeaps=[SimpleNamespace(size=size) for size in sizes],
+        memoryHeapCount=len(sizes),
+    )
+    lacking("vkGetPhysicalDeviceMemoryProperties", lambda _: memory)
+    first = dmlgpu.devices()[0]
+    assert (first.unified, first.device_heap, first.host_heap) == expected
+    assert first.heaps == sizes
 
 
 @pytest.mark.parametrize(("function", "change", "lack"), LACKING, ids=[lack for *_, lack in LACKING])

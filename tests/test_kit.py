@@ -86,9 +86,7 @@ def test_what_a_step_leaves_running_is_ended(runner, tmp_path):
     file = tmp_path / "pid"
     child = f"import os, time; open({str(file)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     program = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
-    begin = time.monotonic()
     runner.step("a step", ["-c", program], 2)
-    assert time.monotonic() - begin < 20
     deadline = time.monotonic() + 5
     while Path(f"/proc/{file.read_text()}/cmdline").exists() and time.monotonic() < deadline:
         # Its parent is gone: whether anybody collects it is not its matter.

@@ -79,10 +79,29 @@ def check_work(plan: Plan, limits: Limits) -> None:
 
 
 def check_records(plan: Plan, limits: Limits) -> None:
-    """Records of several outputs keep to their limit; those of one output may need more."""
+    """Records of several outputs keep to their limit; those of one output may need more.
+
+    The dispatches of a range write records that follow each other from 0 on, and the second pass reads them all.
+    """
     records = [d for d in plan.dispatches if any(binding.role is Role.RECORDS for binding in d.bindings)]
     assert bool(records) == bool(plan.records_bytes)
     assert plan.records_bytes <= limits.records_bytes or min(d.push.output_count for d in records) == 1
+    words = 1 + max(1, plan.desc.inputs[0].data_type.bits // 32)
+    written, most, combined = 0, 0, False
+    for dispatch in records:
+        push = dispatch.push
+        if hasattr(push, "part_count"):
+            assert written == push.part_count * push.output_count * words
+            most, combined = max(most, written), True
+            continue
+        written = 0 if combined else written
+        combined = False
+        assert getattr(push, dispatch.bindings[1].base) == written
+        parts = 1
+        if hasattr(push, "stretch"):
+            parts = math.ceil((push.reduced_end - push.reduced_begin) / push.stretch)
+        written += parts * push.output_count * words
+    assert plan.records_bytes == 4 * most
 
 
 def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:

@@ -90,6 +90,15 @@ def test_permuted_output_over_segments(lowered):
         check(lowered, arg_desc(ArgminOperatorDesc, INT32, (5, 12, 3), [2], output_strides=strides))
 
 
+def test_axes_that_do_not_merge_over_segments(lowered):
+    sizes = (3, 4, 5, 2, 6)
+    for order in ((0, 1, 2, 3, 4), (4, 2, 0, 3, 1), (1, 3, 0, 4, 2)):
+        for axes in ([0, 2], [1, 3], [0, 2, 4], [1, 4]):
+            strides = permuted_strides(sizes, order, gap=1)
+            check(lowered, arg_desc(ArgmaxOperatorDesc, FLOAT16, sizes, axes, DECREASING, strides=strides))
+            check(lowered, arg_desc(ArgminOperatorDesc, INT64, sizes, axes, strides=strides), distinct)
+
+
 def test_broadcast_input_over_segments(lowered):
     for strides in ((0, 1), (1, 0), (0, 0)):
         check(lowered, arg_desc(ArgmaxOperatorDesc, INT32, (90, 100), [0], strides=strides), distinct)
@@ -120,6 +129,15 @@ def test_permuted_windows_over_segments(lowered, order):
     check(lowered, pool_desc(UINT8, sizes, (2, 3), (2, 1), (1, 1), (0, 1), input_strides=strides), any_bits)
 
 
+@pytest.mark.parametrize("order", [(0, 2, 3, 4, 1), (4, 3, 2, 1, 0), (3, 1, 0, 4, 2)], ids=str)
+def test_permuted_volumes_over_segments(lowered, order):
+    sizes = (2, 3, 4, 5, 6)
+    strides = permuted_strides(sizes, order, gap=1)
+    window = (2, 2, 3), (1, 2, 2), (1, 0, 1), (0, 1, 1), (2, 1, 1)
+    check(lowered, pool_desc(INT32, sizes, *window, input_strides=strides), any_bits)
+    check(lowered, pool_desc(INT8, sizes, *window, indices=UINT64, input_strides=strides), any_bits)
+
+
 # Loops and dispatches, with limits lowered in other ways
 
 OTHER_LIMITS = {
@@ -145,6 +163,10 @@ def test_arg_ops_within_other_limits(limited):
         (INT64, (12, 30, 3), [0, 2]),
         (FLOAT16, (150, 5), [1]),
         (UINT8, (2,) * 8, [0, 2, 4, 6]),
+        # Rows of columns that are cut into parts with odd ends.
+        (UINT8, (40, 331), [0]),
+        (FLOAT32, (2, 40, 331), [1]),
+        (INT64, (40, 37), [0]),
     ):
         check(limited, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, DECREASING))
         check(limited, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, output_strides=doubled(sizes, axes)))
@@ -187,6 +209,41 @@ def test_axis_longer_than_loops_may_be(device, dtype, shape, axis):
     x, where = planted(shape, axis, dtype)
     assert np.array_equal(argmax(x, axes=axis, device=device), where)
     assert np.array_equal(argmin(x.max() - x, axes=axis, device=device), where)
+
+
+@pytest.mark.parametrize("cores", [1, 3, 5, 6])
+def test_results_do_not_depend_on_the_cores(driver, open_device, cores):
+    """Axes of whole blocks that are cut differently by every count of workgroups, and odd ones."""
+    least = device_limits(replace(driver, type="cpu"))
+    device = open_device(driver.index, replace(least, group_count=4 * cores))
+    for data_type in (UINT8, FLOAT16, FLOAT32, INT64):
+        check(device, arg_desc(ArgmaxOperatorDesc, data_type, (1, 655_360), [1], DECREASING))
+        check(device, arg_desc(ArgminOperatorDesc, data_type, (2, 300_007), [1]))
+    check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (40_003, 33), [0], DECREASING))
+    check(device, pool_desc(FLOAT32, (3, 5, 37, 40), (3, 3), (2, 1), (1, 1), (1, 1)), any_bits)
+    check(device, pool_desc(UINT8, (2, 7, 41, 44), (2, 3), (1, 2), (0, 1), (1, 1)), any_bits)
+
+
+# columns.comp keeps a place of at most 24 bits beside 8-bit elements, and of 16 bits beside 16-bit ones.
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.float16, np.int16], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("rows", [300, 1023, 5000, 65_535, 65_536, 65_537])
+def test_long_columns_of_small_elements(device, dtype, rows):
+    x = np.zeros((rows, 33), dtype)
+    first = np.arange(33) * 7919 % (rows - 255)
+    last = first + np.arange(33) * 255 // 32
+    x[first, range(33)] = x[last, range(33)] = 1
+    assert argmax(x, 0, device=device).tolist() == first.tolist()
+    assert argmax(x, 0, axis_direction=DECREASING, device=device).tolist() == last.tolist()
+    x[-1] = 1
+    assert argmax(x, 0, axis_direction=DECREASING, device=device).tolist() == [rows - 1] * 33
+    zeros = x[::-1] == 0
+    assert argmin(x, 0, axis_direction=DECREASING, device=device).tolist() == (rows - 1 - zeros.argmax(0)).tolist()
+
+
+def test_part_of_a_row_of_columns(device):
+    x, where = planted((40, 800_001), 0, np.uint8)
+    assert len(device.compile(arg_desc(ArgmaxOperatorDesc, UINT8, x.shape, [0])).plan.dispatches) > 1
+    assert np.array_equal(argmax(x, axes=0, device=device), where)
 
 
 def test_tie_from_one_end_of_a_long_axis_to_the_other(device):
@@ -318,6 +375,27 @@ def test_long_axes_keep_to_the_loop_limit(sizes, cooperating):
             rounds = -(-items // (limits.invocations // lanes))
             at_once = 4 if dispatch.kernel.module.startswith("reduce") else 16 * lanes
             assert rounds * (push.stretch // at_once) <= limits.loop_iterations
+
+
+@pytest.mark.parametrize(
+    ("sizes", "window"),
+    [
+        ((2, 3, 22, 20), ((3, 3), (1, 1), (1, 1), (1, 1))),
+        ((2, 3, 27, 20), ((3, 2), (2, 1), (1, 0), (1, 2), (1, 2))),
+        ((3, 2, 27, 24), ((2, 3), (2, 2), (0, 2), (1, 2), (3, 2))),
+        ((1, 2, 5, 19, 20), ((2, 3, 3), (2, 1, 1), (1, 1, 1), (0, 1, 1))),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("data_type", [FLOAT32, INT8], ids=lambda data_type: data_type.name.lower())
+def test_strips_over_several_planes(driver, open_device, data_type, sizes, window):
+    device = open_device(driver.index, replace(device_limits(driver), group_size=8, group_count=1, unrolls=True))
+    desc = pool_desc(data_type, sizes, *window)
+    for dispatch in device.compile(desc).plan.dispatches:
+        height = desc.output_tensor.sizes[-2]
+        assert 1 < dispatch.push.strip < height
+        assert height % dispatch.push.strip
+    check(device, desc, any_bits)
 
 
 @only_lavapipe
