@@ -100,6 +100,11 @@ def test_one_place_holds_the_version():
     assert not re.search(r"^version *=", PROJECT, re.MULTILINE)
 
 
+def test_the_changelog_begins_with_this_version():
+    sections = re.findall(r"^## \[?([\w.]+)", (ROOT / "docs/changelog.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sections[0] in (dmlgpu.__version__, "Unreleased")
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_stop_at_the_first_error(path):
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
