@@ -15,7 +15,7 @@ from dmlgpu import binding
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("dmlgpu", "benchmarks", ".ci") for path in (ROOT / folder).rglob("*.py"))
-SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if path.is_file() and path.suffix != ".txt")
+SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if path.is_file() and not path.suffix)
 
 # Modules that run what they read, and calls that run text.
 MODULES = {
