@@ -17,8 +17,9 @@ ARGS ?=
 export PYTHON NUMPY
 bin = $(VENV)/bin
 kit_wheels = .cache/kit
+shaders = $(wildcard shaders/*.comp shaders/*.glsl)
 
-.PHONY: help demo test test-numpy1 pytest validation fuzz soak bench wheels gpu-kit lint clean
+.PHONY: help demo test test-numpy1 pytest validation fuzz soak bench wheels gpu-kit lint format clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -66,11 +67,18 @@ gpu-kit: ## set up and make dist/gpu-kit: what a bare machine with a GPU and Pyt
 	@$(bin)/python -m pip wheel -q --no-deps --no-build-isolation -w $(kit_wheels) .
 	@$(bin)/python -m benchmarks.kit.build $(KIT_PYTHON) $(kit_wheels) dist/gpu-kit
 
-lint: ## ruff and mypy
+lint: ## ruff, clang-format and mypy
 	@sh .ci/setup $(VENV) demo
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
+	$(bin)/clang-format --dry-run -Werror $(shaders)
 	$(bin)/mypy --strict dmlgpu benchmarks
+
+format: ## let ruff and clang-format write Python and shaders as `make lint` wants them
+	@sh .ci/setup $(VENV) demo
+	$(bin)/ruff check --fix .
+	$(bin)/ruff format .
+	$(bin)/clang-format -i $(shaders)
 
 clean: ## remove all that was made but the kept wheels in .cache
 	rm -rf .venv* build dist dmlgpu/spirv .hypothesis .mypy_cache .pytest_cache .ruff_cache

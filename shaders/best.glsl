@@ -31,8 +31,9 @@ void consider(inout Best best, Bits bits, uint index)
         (words)[(at) + 1] = (best).bits.x; \
         (words)[(at) + 2] = (best).bits.y; \
     }
-#define LOAD_RECORD(words, at) Best(order_key(uvec2((words)[(at) + 1], (words)[(at) + 2])), \
-                                    uvec2((words)[(at) + 1], (words)[(at) + 2]), (words)[at])
+#define LOAD_RECORD(words, at) \
+    Best(order_key(uvec2((words)[(at) + 1], (words)[(at) + 2])), uvec2((words)[(at) + 1], (words)[(at) + 2]), \
+         (words)[at])
 #else
 #define STORE_RECORD(words, at, best) \
     { \

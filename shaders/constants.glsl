@@ -1,4 +1,5 @@
 // Specialization constants, the same for every kernel: `Constants` in plan.py, field by field.
+// clang-format off: a table
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint GROUP_SIZE = 64;
 layout(constant_id = 1) const uint NUMBER_KIND = 0;  // of an element: UINT, INT or FLOAT
@@ -31,5 +32,6 @@ layout(constant_id = 18) const bool WHOLE_RUNS = false;  // a row of outputs is 
 layout(constant_id = 19) const uint LANES = 1;         // lanes.comp: invocations that share an output, a power of 2
 layout(constant_id = 20) const uint BUNDLE = 1;        // items.glsl: invocations that work on neighbouring items
 layout(constant_id = 21) const bool FLAT = false;      // outputs (columns.comp: rows of them) begin at one stride
+// clang-format on
 
 const uint UINT = 0, INT = 1, FLOAT = 2;

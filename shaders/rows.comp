@@ -39,7 +39,7 @@ struct Extreme {
 Extreme none() { return Extreme(int(0x80000000u), 0x7FFFFFFF, 0u, 0xFFFFFFFFu); }
 void include(inout Extreme extreme, uvec4 block)
 {
-    [[unroll]] for (uint i = 0; i < 4; ++i)
+    [[unroll]] for (uint i = 0; i < 4; ++i) {
         [[unroll]] for (uint k = 0; k < 32; k += BITS) {
             uint element = block[i] << k;
             extreme.most = max(extreme.most, int(element));
@@ -47,6 +47,7 @@ void include(inout Extreme extreme, uvec4 block)
             extreme.top = max(extreme.top, element);
             extreme.bottom = min(extreme.bottom, element);
         }
+    }
 }
 Bits highest_key(Extreme extreme)
 {

@@ -24,7 +24,7 @@ layout(push_constant) uniform Push {
     uint row_step;          // input rows from one row of the ring to the next
     uint fresh;             // rows of the ring that an output does not take over from the one above it
     uint strip;             // rows of outputs that an invocation goes down
-    uint first_output;      // the outputs that this dispatch computes: whole slabs (of one depth), or whole rows of one
+    uint first_output;      // the outputs that this dispatch computes: whole slabs (of one depth) or rows of one
     uint output_count;
     uint source_base;       // what to add to an address for its place in the buffer, in elements
     uint indices_base;      // what to add to an output's number: in indices
@@ -76,9 +76,10 @@ void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
         if ((skipped & 1) != 0)
             blocks[b] = uvec4(blocks[b].yzw, blocks[b + 1].x);
     }
-    if (BITS < 32)
+    if (BITS < 32) {
         [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
             blocks[b] = blocks[b] >> shift | (uvec4(blocks[b].yzw, blocks[b + 1].x) << 1) << (31 - shift);
+    }
 }
 
 // Element c of a span.
@@ -179,21 +180,24 @@ void main()
             if (WHOLE_RUNS) {
                 [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)
                     value_blocks[(at + i) / 4] = uvec4(written[i], written[i + 1], written[i + 2], written[i + 3]);
-                if (INDEX_WORDS == 1)
+                if (INDEX_WORDS == 1) {
                     [[unroll]] for (uint k = 0; k < RUN; k += 4)
                         index_blocks[(number + indices_base + k) / 4]
                             = uvec4(best[k].index, best[k + 1].index, best[k + 2].index, best[k + 3].index);
-                if (INDEX_WORDS == 2)
+                }
+                if (INDEX_WORDS == 2) {
                     [[unroll]] for (uint k = 0; k < RUN; k += 2)
                         index_blocks[(number + indices_base + k) / 2] = uvec4(best[k].index, 0, best[k + 1].index, 0);
+                }
             } else {
                 [[unroll]] for (uint i = 0; i < RUN * BITS / 32; ++i)
                     if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left_over)
                         values[at + i] = written[i];
-                if (INDEX_WORDS != 0)
+                if (INDEX_WORDS != 0) {
                     [[unroll]] for (uint k = 0; k < RUN; ++k)
                         if (k < left_over)
                             STORE_INDEX(indices, number + indices_base + k, best[k].index)
+                }
             }
         }
     }

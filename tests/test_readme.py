@@ -1,4 +1,4 @@
-"""The Python examples of the README and of docs/using.md run as they stand, and their links lead somewhere."""
+"""The Python examples of the README and of docs/using.md run as they stand, and links lead somewhere."""
 
 import doctest
 import re
@@ -8,7 +8,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/using.md")}
-DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+DOCS = [
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "README.md", *sorted((ROOT / ".github").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+]
 # (page, line, text) of every block.
 BLOCKS = [
     (page, text[: match.start(1)].count("\n") + 1, match[1])

@@ -15,7 +15,7 @@ from dmlgpu import binding
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("dmlgpu", "benchmarks", ".ci") for path in (ROOT / folder).rglob("*.py"))
-SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if path.is_file() and path.suffix != ".txt")
+SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if path.is_file() and not path.suffix)
 
 # Modules that run what they read, and calls that run text.
 MODULES = {
@@ -98,6 +98,11 @@ def test_the_scan_lets_pass(source):
 def test_one_place_holds_the_version():
     assert importlib.metadata.version("dmlgpu") == dmlgpu.__version__
     assert not re.search(r"^version *=", PROJECT, re.MULTILINE)
+
+
+def test_the_changelog_begins_with_this_version():
+    sections = re.findall(r"^## \[?([\w.]+)", (ROOT / "docs/changelog.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sections[0] in (dmlgpu.__version__, "Unreleased")
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
