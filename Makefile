@@ -29,8 +29,8 @@ demo: ## set up and run the main job on a photograph
 	@sh .ci/setup $(VENV) demo
 	$(bin)/dmlgpu demo $(ARGS)
 
-test: pytest ## set up and run the whole suite, then its device tests under the validation layer: core and sync
-	$(bin)/python -m tests.validation core,sync
+test: pytest ## set up and run the suite, then its tests of kernels, memory and batches under the validation layer
+	$(bin)/python -m tests.validation core,sync tests/test_mappings.py tests/test_devices.py tests/test_reuse.py
 
 test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.10 to 3.12)
 	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy1 NUMPY='numpy==1.26.*'

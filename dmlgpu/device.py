@@ -232,6 +232,7 @@ class Device:
             return CacheInfo(
                 operators=len(self._operators),
                 pipelines=self._kompute.pipeline_count,
+                tensor_bytes=sum(memory.used_bytes for memory in memories),
                 buffer_bytes=sum(memory.empty_bytes for memory in memories),
                 buffer_bytes_limit=sum(memory.keep for memory in memories),
             )
@@ -368,12 +369,14 @@ def _tensor_memory(info: DeviceInfo, kompute: Kompute) -> Allocator[KpBuffer]:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What a device keeps for calls to come."""
+    """What a device keeps for calls to come, and what its tensors take."""
 
     operators: int
     """Operators that are remembered, 256 at most: plans, in the host's memory."""
     pipelines: int
     """Pipelines, 256 at most, in the driver's memory: up to 1 MiB each on lavapipe, and 0.3 MiB on SwiftShader."""
+    tensor_bytes: int
+    """Bytes of the device's memory that tensors are in."""
     buffer_bytes: int
     """Bytes of the device's memory in buffers that no tensor is in; on CPU drivers part of them may never have been
     written to, and takes no memory."""

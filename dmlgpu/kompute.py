@@ -306,7 +306,7 @@ class Kompute:
 
     def _recorded(self, steps: tuple[Step, ...]) -> Iterable[tuple[Any, Submission]]:
         """The submissions of steps as Kompute recorded them, from before if there are any."""
-        recorded = ((self._record(submission), submission) for submission in _submissions(steps))
+        recorded = ((self._record(submission), submission) for submission in submissions(steps))
         if len(steps) > RECORDED_STEPS:
             return recorded
         recording = self._recordings.pop(steps, None) or list(recorded)
@@ -391,7 +391,7 @@ class Kompute:
         self._evaluate(buffer.transfers[operation])
 
 
-def _submissions(steps: Iterable[Step]) -> Iterator[Submission]:
+def submissions(steps: Iterable[Step]) -> Iterator[Submission]:
     """Steps as submissions, with the barriers that they need, cut where they would take too long.
 
     Kompute puts a barrier before a dispatch for what transfers wrote, but none for what dispatches did. Its one command

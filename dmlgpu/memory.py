@@ -82,6 +82,12 @@ class Allocator(Generic[Handle]):
         self.collect()
         return sum(buffer.size for buffer in self._buffers if buffer.is_empty)
 
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the slices that are in use."""
+        self.collect()
+        return sum(buffer.size - sum(size for _, size in buffer.free) for buffer in self._buffers)
+
     def allocate(self, size: int) -> Slice[Handle]:
         """A slice of at least `size` bytes; its content is arbitrary.
 

@@ -29,6 +29,7 @@ from dmlgpu.kompute import Place, Step
 from dmlgpu.plan import Limits
 from dmlgpu.settings import switch
 from tests import guards
+from tests.kompute_seam import Seam
 
 LOADER_FOLDERS = [
     Path(root).expanduser() / "vulkan" / "icd.d"
@@ -105,7 +106,7 @@ for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY", "DMLGPU_LOG"):
 # Kompute binds whole buffers, and the validation layer takes all of a binding for read or written. It has nothing to
 # report only where steps are taken to depend on each other as soon as their buffers are the same.
 if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
-    submissions = dmlgpu.kompute._submissions
+    submissions = dmlgpu.kompute.submissions
 
     def of_whole_buffers(steps: Iterable[Step]) -> Iterator[list[Any]]:
         def whole(places: frozenset[Place]) -> frozenset[Place]:
@@ -113,7 +114,7 @@ if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
 
         return submissions(dataclasses.replace(s, reads=whole(s.reads), writes=whole(s.writes)) for s in steps)
 
-    dmlgpu.kompute._submissions = of_whole_buffers
+    dmlgpu.kompute.submissions = of_whole_buffers
 
 
 def pytest_configure() -> None:
@@ -204,6 +205,12 @@ def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Dev
 def any_device(request: pytest.FixtureRequest, device: dmlgpu.Device, lowered: dmlgpu.Device) -> dmlgpu.Device:
     """The device with its own limits, then with lowered ones."""
     return lowered if request.param == "lowered-limits" else device
+
+
+@pytest.fixture
+def kp(monkeypatch: pytest.MonkeyPatch) -> Seam:
+    """What every device that is opened from now on asks of Kompute."""
+    return Seam().install(monkeypatch.setattr)
 
 
 @pytest.fixture

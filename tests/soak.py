@@ -89,8 +89,7 @@ def held(device: Device) -> dict[str, int]:
     info = device.cache_info()
     return {
         "resident memory (KiB)": pages * os.sysconf("SC_PAGE_SIZE") // 1024,
-        "device memory (KiB)": sum(buffer.view.size for buffer in device._kompute._buffers) // 1024,
-        "buffers": len(device._kompute._buffers),
+        "tensors on the device (KiB)": info.tensor_bytes // 1024,
         "buffers without tensors (KiB)": info.buffer_bytes // 1024,
         "pipelines": info.pipelines,
         "operators": info.operators,

@@ -53,13 +53,14 @@ def test_device_tensors_in_device_tensors_out(device):
     assert (values.numpy().tolist(), indices.numpy().tolist()) == ([[[[3, 4], [5, 5]]]], [[[[3, 5], [7, 7]]]])
 
 
-def test_nothing_is_downloaded_until_asked(device, monkeypatch):
-    operator, tensor = device.compile(ARGMAX), device.tensor(ROWS)
-    operator(tensor)
-    monkeypatch.setattr(DeviceTensor, "numpy", lambda self: pytest.fail("downloaded"))
-    monkeypatch.setattr(DeviceTensor, "bytes", lambda self: pytest.fail("downloaded"))
-    monkeypatch.setattr(device._kompute, "download", lambda buffer: pytest.fail("downloaded"))
-    operator(tensor)
+def test_nothing_is_downloaded_until_asked(driver, kp):
+    with opened_as(driver, **discrete(driver)) as device:
+        operator, tensor = device.compile(ARGMAX), device.tensor(ROWS)
+        kp.counts.clear()
+        result = operator(tensor)
+        assert (kp.counts["submissions"], kp.counts["transfers"]) == (1, 0)
+        assert result.numpy().tolist() == [[2], [2], [1]]
+        assert kp.counts["transfers"] == 1
 
 
 def test_operators_chain_on_the_device(any_device):
@@ -323,48 +324,51 @@ def test_devices_are_opened_and_closed_many_times(driver):
 
 
 @pytest.fixture
-def small_heap(driver):
+def small_heap(driver, kp):
     """A device whose heaps have 24 MiB."""
     with opened_as(driver, heaps=(24 << 20,) * len(driver.heaps)) as device:
         yield device
 
 
+@pytest.fixture
+def fresh(driver, kp):
+    """A device that was just opened."""
+    with Device(driver.index) as device:
+        yield device
+
+
 @contextlib.contextmanager
-def without_asking_kp(device: Device, monkeypatch):
+def without_asking(kp):
     """Fails where Kompute is asked for memory: a failed allocation would end the process."""
-
-    class Manager:
-        def tensor_t(self, *args):
-            pytest.fail("Kompute was asked for memory")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(device._kompute, "_manager", Manager())
-        yield
+    before, kp.most_bytes = len(kp.asked_bytes), 256
+    yield
+    assert kp.asked_bytes[before:] == []
+    kp.most_bytes = None
 
 
 @pytest.mark.parametrize("size", [1 << 31, 3 << 30, (1 << 32) - 1])
-def test_a_tensor_that_does_not_fit_the_heap(device, monkeypatch, size):
+def test_a_tensor_that_does_not_fit_the_heap(fresh, kp, size):
     desc = arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0])
-    with without_asking_kp(device, monkeypatch), pytest.raises(OutOfMemoryError) as caught:
-        device.compile(desc)
-    assert f"do not fit device {device.info.name}: " in str(caught.value)
-    assert f"of {device.info.heaps[device.info.host_heap]} bytes of heap {device.info.host_heap} are left" in str(
+    with without_asking(kp), pytest.raises(OutOfMemoryError) as caught:
+        fresh.compile(desc)
+    assert f"do not fit device {fresh.info.name}: " in str(caught.value)
+    assert f"of {fresh.info.heaps[fresh.info.host_heap]} bytes of heap {fresh.info.host_heap} are left" in str(
         caught.value
     )
-    assert device.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
+    assert fresh.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
 
 
-def test_a_total_that_no_machine_has(device, monkeypatch):
+def test_a_total_that_no_machine_has(fresh, kp):
     desc = ArgmaxOperatorDesc(TensorDesc(UINT8, (5,), None, 1 << 45), TensorDesc(UINT32, (1,)), (0,))
-    with without_asking_kp(device, monkeypatch), pytest.raises(OutOfMemoryError):
-        device.compile(desc)
-    assert device.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
+    with without_asking(kp), pytest.raises(OutOfMemoryError):
+        fresh.compile(desc)
+    assert fresh.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
 
 
-def test_an_operator_that_never_fits_is_not_compiled(small_heap, monkeypatch):
+def test_an_operator_that_never_fits_is_not_compiled(small_heap, kp):
     # 10 MiB in and 40 MiB out.
     desc = arg_desc(ArgmaxOperatorDesc, UINT8, (10 << 20, 1), [1])
-    with without_asking_kp(small_heap, monkeypatch), pytest.raises(OutOfMemoryError):
+    with without_asking(kp), pytest.raises(OutOfMemoryError):
         small_heap.compile(desc)
     assert small_heap.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
 

@@ -1,16 +1,15 @@
 """Faults of devices and processes, each provoked in a process of its own: an exception or nothing, never a crash."""
 
-import contextlib
 import dataclasses
 import itertools
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from dmlgpu import ArgmaxOperatorDesc, OutOfMemoryError, TensorDesc
+from dmlgpu import ArgmaxOperatorDesc, DeviceTensor, OutOfMemoryError, TensorDesc
 from dmlgpu.device import device_limits
-from dmlgpu.kompute import Kompute
 from dmlgpu.lowering import lower
 from dmlgpu.selfcheck import checks
 from tests.cases import CASES, FLOAT32, UINT8, arg_desc
@@ -135,21 +134,6 @@ print(says(Device, index))
 # Memory; more of it is in test_devices.py
 
 
-@contextlib.contextmanager
-def virtual_buffers(device, monkeypatch):
-    """Tells of the buffers that Kompute would have been asked for; it is asked for 256 bytes instead."""
-    sizes: list[int] = []
-    new = Kompute._new_buffer
-
-    def smaller(self, size, *, staged):
-        sizes.append(size)
-        return new(self, 256, staged=staged)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Kompute, "_new_buffer", smaller)
-        yield sizes
-
-
 @pytest.mark.parametrize(
     ("limits", "largest"),
     [
@@ -160,37 +144,33 @@ def virtual_buffers(device, monkeypatch):
     ],
     ids=["range", "allocation", "4-gib-range", "no-limit"],
 )
-def test_tensors_beyond_a_buffer_are_split(driver, monkeypatch, limits, largest):
+def test_tensors_beyond_a_buffer_are_split(driver, kp, limits, largest):
     roomy = {"heaps": (1 << 40,) * len(driver.heaps), "max_storage_buffer_range": 1 << 40}
     roomy |= {"max_memory_allocation_size": 1 << 40}
     desc = TensorDesc(UINT8, ((1 << 32) - 1,), None, 9 << 30)
-    with opened_as(driver, **roomy | limits) as device, virtual_buffers(device, monkeypatch) as sizes:
-        segments = device.limits.segments(desc)
-        device._allocate(device._memory, segments)
-        assert max(segments) == max(sizes) == largest
-        assert sum(segments) == 9 << 30
+    kp.most_bytes = 256
+    with opened_as(driver, **roomy | limits) as device:
+        kp.asked_bytes.clear()
+        DeviceTensor(device, desc)
+        assert max(device.limits.segments(desc)) == max(kp.asked_bytes) == largest
+        assert sum(device.limits.segments(desc)) == 9 << 30 <= sum(kp.asked_bytes)
 
 
-def test_what_a_failed_call_took_is_released(driver):
+def test_what_a_failed_call_took_is_released(driver, kp):
     # Inputs in two segments of 64 KiB; the second one finds the heap full, or no allocation left.
     limits = dataclasses.replace(device_limits(driver), segment_bytes=64 << 10)
     for changes in ({"heaps": (400 << 10,) * len(driver.heaps)}, {"max_memory_allocation_count": 8}):
         with opened_as(driver, unified=False, **changes) as device:
             device.limits = limits
             held = device.tensor(np.zeros(64 << 10, np.uint8))
-            before = buffers(device)
+            before = kp.alive_bytes
             for _ in range(3):
                 with pytest.raises(OutOfMemoryError):
                     device.tensor(np.zeros(192 << 10, np.uint8))
                 device.clear_cache()
-                assert buffers(device) == before
+                assert kp.alive_bytes == before
             assert device.tensor(np.full(64 << 10, 7, np.uint8)).numpy().min() == 7
             assert held.numpy().max() == 0
-
-
-def buffers(device) -> list[int]:
-    """The sizes of all buffers that there are."""
-    return sorted(buffer.view.size for buffer in device._kompute._buffers)
 
 
 # Limits as low as Vulkan allows
@@ -226,46 +206,49 @@ def test_results_with_the_least_that_vulkan_promises(driver, kind):
 
 
 @pytest.mark.parts_of_buffers
-def test_submissions_are_cut_by_the_measured_pace(driver, monkeypatch):
+def test_submissions_are_cut_by_the_measured_pace(driver, kp, monkeypatch):
     lengths: list[int] = []
-    learn = Kompute._learn
+    now = 0.0
 
-    def counted(self, steps, submission, seconds):
-        lengths.append(len(submission))
+    def take_time():
+        nonlocal now
         # As if compiling took 10 s, and then every step 90 ms.
-        learn(self, steps, submission, 0.09 * len(submission) if submission[0].pipeline.compiled else 10.0)
+        now += 0.09 * kp.dispatches if lengths else 10.0
+        lengths.append(kp.dispatches)
 
-    monkeypatch.setattr(Kompute, "_learn", counted)
+    monkeypatch.setattr("dmlgpu.kompute.time", SimpleNamespace(perf_counter=lambda: now))
     x = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
     with opened_as(driver) as device:
         operator, tensor = device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])), device.tensor(x)
         # The first compiles, the second is too long, and the rest knows.
         expected = [[9], [9], [2, 2, 2, 2, 1], [2, 2, 2, 2, 1]]
+        kp.after = take_time
         for submissions in expected:
-            lengths.clear()
             with device.batch():
                 results = [operator(tensor) for _ in range(9)]
-            assert lengths == submissions
+            assert lengths[-len(submissions) :] == submissions
+            assert sum(lengths) % 9 == 0
+            taken, kp.after = kp.after, bool
             assert all(result.numpy().reshape(-1).tolist() == x.argmax(1).tolist() for result in results)
+            kp.after = taken
             del results
 
 
 INTERRUPTED = """
-from dmlgpu.kompute import Kompute
 from dmlgpu.plan import Limits
+from tests.kompute_seam import Seam
+kp = Seam().install()
 # Hundreds of dispatches, and dozens of submissions.
 device = Device(index, limits=Limits(segment_bytes=256, group_size=32, group_count=3, records_bytes=512))
 y = np.random.default_rng(0).permutation(20_000).astype(np.float32)
 count = 0
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the shells of some CI have their children ignore it
-evaluate = Kompute._evaluate
-def interrupted(self, sequence):
+def interrupt():
     global count
-    evaluate(self, sequence)
     count += 1
     if count == stop:
         os.kill(os.getpid(), signal.SIGINT)
-Kompute._evaluate = interrupted
+kp.after = interrupt
 stop = 0
 assert argmax(y, device=device).item() == y.argmax()
 total, count, stop = count, 0, 5
@@ -299,6 +282,8 @@ def test_ctrl_c_is_heard_between_submissions_and_leaves_the_device_usable(driver
 # where Python raises none; nor in _take, which makes no call, when Python looks for signals, after it took a range.
 ANYWHERE = """
 from pathlib import Path
+from tests.kompute_seam import Seam
+kp = Seam().install()
 package = str(Path(dmlgpu.__file__).parent)
 y = np.random.default_rng(0).permutation(3000).astype(np.float32).reshape(1, -1)
 device = Device(index)
@@ -339,25 +324,27 @@ def batch():
 
 def kept():
     gc.collect()
-    memories = {device._memory, device._relays}
-    for memory in memories:
-        memory.collect()
-    owned = [buffer for memory in memories for buffer in memory._buffers]
-    lost = set(device._kompute._buffers) - {buffer.handle for buffer in owned} - {device._kompute._receipt}
-    used = sum(buffer.size - sum(size for _, size in buffer.free) for buffer in owned)
-    return used, len(lost), len(device._batches), len(device._pending)
+    taken, done = device.cache_info().tensor_bytes, kp.counts["submissions"]
+    # Nothing is put off any more.
+    operator(tensor)
+    return taken, kp.counts["submissions"] - done
+
+def buffers():
+    device.clear_cache()
+    return len(kp.alive_bytes)
 
 def right():
     return device.compile(desc)(y).item() == operator(tensor).numpy().item() == y.argmax()
 
 assert right()
-before = kept()
+before, alive = kept(), buffers()
 for call in (anew, lambda: operator(y), lambda: operator(tensor).numpy(), batch):
     at = 1
     while interrupted(call, at):
         assert right(), at
         assert kept() == before, (at, kept(), before)
         at += 97 if call is anew else 29
+    assert buffers() == alive
     print(at > 100)
 """
 
@@ -370,20 +357,13 @@ def test_an_interrupt_anywhere_in_a_call_leaves_nothing_behind(driver):
 # outputs keep what was in them. It raises where it cannot make a fence.
 
 LOST = """
-from dmlgpu.kompute import Kompute
-class Lost:
-    def __init__(self, sequence):
-        self.sequence = sequence
-    def eval(self):
-        if lost:
-            raise_or_return()
-        else:
-            self.sequence.eval()
-def raise_or_return():
-    if how == "raises":
+from tests.kompute_seam import Seam
+def before():
+    if lost and how == "raises":
         raise RuntimeError("vk::Device::createFence: ErrorDeviceLost")
-receipted = Kompute._receipted
-Kompute._receipted = lambda self, sequence: Lost(receipted(self, sequence))
+    return lost
+lost = False
+Seam().install().before = before
 how, where, staged = sys.argv[2:]
 if staged == "staged":
     import dataclasses, dmlgpu.device
@@ -431,13 +411,14 @@ def test_a_lost_device_is_an_error_and_a_new_one_works(driver, how, memory, wher
 
 def test_functions_open_a_new_default_device_after_the_last_was_lost(driver, monkeypatch):
     program = """
+from tests.kompute_seam import Seam
+kp = Seam().install()
 os.environ["DMLGPU_DEVICE"] = str(index)
 print(argmax(x, axes=1).tolist())
 first = dmlgpu.functional.open_device()
-def lose(sequence):
-    raise first._kompute._lose("injected")
-first._kompute._evaluate = lose
+kp.before = lambda: True
 print(says(argmax, x, 1))
+kp.before = bool
 print(argmax(x, axes=1).tolist(), dmlgpu.functional.open_device() is first)
 """
     first, error, again = run(PRELUDE + program, driver)
@@ -695,8 +676,8 @@ class Raises:
         self.error = error
     def __array__(self, dtype=None, copy=None):
         raise self.error
-sizes = lambda: sorted(buffer.view.size for buffer in device._kompute._buffers)
-before = sizes()
+info = device.cache_info()
+before = info.tensor_bytes, info.buffer_bytes
 for error in (ValueError("mine"), MemoryError("mine"), KeyboardInterrupt("mine"), SystemExit("mine")):
     for call in (operator, device.tensor, lambda x: argmax(x, device=device)):
         try:
@@ -704,7 +685,8 @@ for error in (ValueError("mine"), MemoryError("mine"), KeyboardInterrupt("mine")
         except BaseException as caught:
             assert caught is error, caught
 print(says(device.tensor, [[1, 2], [3]]).partition(":")[0], says(operator, object()).partition(":")[0])
-print(operator(x).tolist(), sizes() == before)
+result, info = operator(x).tolist(), device.cache_info()
+print(result, (info.tensor_bytes, info.buffer_bytes) == before)
 with contextlib.suppress(ZeroDivisionError), device:
     raise ZeroDivisionError
 print(says(operator, x))

@@ -1,0 +1,91 @@
+"""Between dmlgpu and Kompute: counts what is asked of Kompute, and has it fail where a test wants that.
+
+It stands for the module that `binding.kompute()` gives, so tests need nothing of how dmlgpu uses it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from dmlgpu import binding
+
+
+class Seam:
+    """Kompute's module. What is not changed here goes to the real one."""
+
+    def __init__(self) -> None:
+        self._kp = binding.kompute()
+        self._buffers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.counts: Counter[str] = Counter()
+        """Buffers made; sequences made; submissions, which run shaders, recorded and evaluated; transfers evaluated."""
+        self.asked_bytes: list[int] = []
+        """The size of every buffer that was asked for."""
+        self.most_bytes: int | None = None
+        """Buffers are made no larger than this, whatever is asked for."""
+        self.dispatches = 0
+        """Those of what is evaluated."""
+        self.before: Callable[[], object] = bool
+        """Called before everything that is evaluated; that is left out where it gives True."""
+        self.after: Callable[[], object] = bool
+        """Called behind everything that is evaluated."""
+
+    def install(self, setattr: Callable[[Any, str, Any], object] = setattr) -> Seam:
+        """Has every device that is opened from now on use it."""
+        setattr(binding, "kompute", lambda: self)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kp, name)
+
+    def Manager(self, index: int) -> Manager:  # noqa: N802
+        return Manager(self, self._kp.Manager(index))
+
+    @property
+    def alive_bytes(self) -> list[int]:
+        """The sizes of all buffers that there are."""
+        return sorted(buffer.data().nbytes for buffer in self._buffers if buffer.is_init())
+
+
+class Manager:
+    """Kompute's Manager."""
+
+    def __init__(self, seam: Seam, manager: Any) -> None:
+        self._seam, self._manager = seam, manager
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
+
+    def tensor_t(self, data: Any, kind: Any) -> Any:
+        seam = self._seam
+        seam.counts["buffers"] += 1
+        seam.asked_bytes.append(data.nbytes)
+        buffer = self._manager.tensor_t(data[: (seam.most_bytes or data.nbytes) // data.itemsize], kind)
+        seam._buffers.add(buffer)
+        return buffer
+
+    def sequence(self) -> Sequence:
+        self._seam.counts["sequences"] += 1
+        return Sequence(self._seam, self._manager.sequence())
+
+
+class Sequence:
+    """Kompute's Sequence: a submission if it runs shaders, a transfer if it only copies."""
+
+    def __init__(self, seam: Seam, sequence: Any) -> None:
+        self._seam, self._sequence, self._dispatches = seam, sequence, 0
+
+    def record(self, operation: Any) -> None:
+        if isinstance(operation, self._seam._kp.OpAlgoDispatch):
+            self._seam.counts["recordings"] += self._dispatches == 0
+            self._dispatches += 1
+        self._sequence.record(operation)
+
+    def eval(self) -> None:
+        self._seam.dispatches = self._dispatches
+        self._seam.counts["submissions" if self._dispatches else "transfers"] += 1
+        if not self._seam.before():
+            self._sequence.eval()
+        self._seam.after()
