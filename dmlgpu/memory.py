@@ -84,7 +84,7 @@ class Allocator(Generic[Handle]):
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the slices that are in use."""
+        """Bytes of the buffers that slices in use take."""
         self.collect()
         return sum(buffer.size - sum(size for _, size in buffer.free) for buffer in self._buffers)
 

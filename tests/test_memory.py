@@ -78,6 +78,8 @@ def test_slices_never_overlap_and_everything_comes_back(options, keep, operation
         elif operation == "trim":
             allocator.trim(number)
         check_slices(buffers, slices)
+        taken = (part.size if options["shared"] else part.buffer.size for part in slices)
+        assert allocator.used_bytes == sum(taken)
     for part in slices:
         allocator.release(part)
     allocator.collect()

@@ -187,14 +187,16 @@ def test_cache_is_shown_and_cleared(either):
     info = either.cache_info()
     assert (info.operators, info.pipelines) == (2, 2)
     assert 0 < info.buffer_bytes <= info.buffer_bytes_limit
+    assert info.tensor_bytes == 0
     tensor = either.tensor(X)
+    assert either.cache_info().tensor_bytes >= X.nbytes
     either.clear_cache()
     info = either.cache_info()
     assert (info.operators, info.pipelines) == (0, 0)
     assert operator(tensor).numpy().reshape(-1).tolist() == operator(X).reshape(-1).tolist() == X.argmax(1).tolist()
     del tensor
     either.clear_cache()
-    assert either.cache_info().buffer_bytes == 0
+    assert either.cache_info().buffer_bytes == either.cache_info().tensor_bytes == 0
 
 
 def test_cache_of_the_functions(driver, monkeypatch):
