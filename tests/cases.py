@@ -434,6 +434,7 @@ ROWS_WITH_ENDS = [
         ("rows-with-ends", ties, (3, 331), 1, {"strides": (336, 1)}),
         ("columns-with-ends", ties, (5, 37), 0, {"strides": (48, 1)}),
         ("planes-with-ends", ties, (2, 5, 37), 1, {"strides": (320, 48, 1)}),
+        ("planes-apart", ties, (3, 5, 32), 1, {"strides": (163, 32, 1)}),
     )
 ]
 

@@ -28,6 +28,8 @@ LARGE = {
     "first-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (65535, 65536), [0]),
     "last-axis": arg_desc(ArgmaxOperatorDesc, INT64, (65535, 65536), [1]),
     "axis-of-1": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1, 1), [1]),
+    "short-rows": arg_desc(ArgmaxOperatorDesc, UINT8, (2**27, 31), [1]),
+    "short-columns": arg_desc(ArgminOperatorDesc, FLOAT32, (2**22, 3, 64), [1]),
     "long-first-axis": arg_desc(ArgmaxOperatorDesc, FLOAT16, (2**31 - 1, 2), [0]),
     "windows": pool_desc(UINT8, (1, 1, 65536, 65535), (2, 2), (2, 2)),
     "many-planes": pool_desc(FLOAT32, (1, 2**20, 64, 63), (3, 3), (2, 2), (1, 1)),

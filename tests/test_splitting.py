@@ -62,6 +62,15 @@ def test_first_and_middle_axis_over_segments(lowered, data_type):
         check(lowered, arg_desc(ArgminOperatorDesc, data_type, sizes, axes))
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.int32, np.uint64], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize(("shape", "axis"), [((20, 37), 0), ((9, 100), 0), ((2, 30, 21), 1), ((3, 300), 1)], ids=str)
+def test_every_element_counts_over_segments(lowered, dtype, shape, axis):
+    for i in range(0, shape[axis], 1 if shape[axis] < 100 else 7):
+        x = np.zeros(shape, dtype)
+        x[(slice(None),) * axis + (i,)] = 1
+        assert (argmax(x, axis, device=lowered) == i).all(), i
+
+
 @by_fill
 @pytest.mark.parametrize("data_type", [UINT8, FLOAT16, FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())
 def test_tie_across_segments(lowered, data_type, fill):
@@ -369,17 +378,27 @@ def test_pooling_over_128_mib(device):
     assert indices.reshape(-1).tolist() == (at[0] * 12_000 + at[1]).tolist()
 
 
-@pytest.mark.parametrize("sizes", [(3, 48_000_000), (5, 7_000_000), (1, 120_000_000), (70, 2_000_000)], ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "axis"),
+    [
+        *(((3, 48_000_000), 1), ((5, 7_000_000), 1), ((1, 120_000_000), 1), ((70, 2_000_000), 1)),
+        *(((3_000_000, 40), 0), ((2, 700_000, 33), 1), ((100_000_000, 16), 0)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("segment_bytes", [128 << 20, 8 << 20], ids=["few-segments", "many-segments"])
 @pytest.mark.parametrize("cooperating", [False, True], ids=["cpu", "gpu"])
-def test_long_axes_keep_to_the_loop_limit(sizes, cooperating):
+def test_long_axes_keep_to_the_loop_limit(sizes, axis, segment_bytes, cooperating):
     # Few invocations, as with two cores: stretches are long, and an invocation may have several.
-    limits = Limits(segment_bytes=128 << 20, group_size=64, group_count=8, cooperating=cooperating)
-    for dispatch in lower(arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [1]), limits).dispatches:
-        if not dispatch.kernel.module.startswith("combine"):
+    limits = Limits(segment_bytes, group_size=64, group_count=2, cooperating=cooperating)
+    for dispatch in lower(arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [axis]), limits).dispatches:
+        module = dispatch.kernel.module.removesuffix("_8")
+        if module != "combine":
             push, lanes = dispatch.push, dispatch.kernel.constants.lanes
-            items = push.output_count * -(-(push.reduced_end - push.reduced_begin) // push.stretch)
+            outputs = -(-push.output_count // 16) if module == "columns" else push.output_count
+            items = outputs * -(-(push.reduced_end - push.reduced_begin) // push.stretch)
             rounds = -(-items // (limits.invocations // lanes))
-            at_once = 4 if dispatch.kernel.module.startswith("reduce") else 16 * lanes
+            at_once = {"reduce": 4, "rows": 16, "lanes": 16 * lanes, "columns": 1}[module]
             assert rounds * (push.stretch // at_once) <= limits.loop_iterations
 
 
@@ -412,6 +431,7 @@ def test_strips_over_several_planes(driver, open_device, data_type, sizes, windo
         ((1, 40, 128, 128), (2, 2), (2, 2)),
         ((1, 40, 128, 128), (1, 1), (2, 1)),
         ((1, 40, 128, 128), (3, 3), (2, 2)),
+        ((1, 36, 132, 128), (3, 3), (2, 2)),
         ((1, 20, 128, 128), (1, 5), (1, 1)),
         ((1, 40, 128, 128), (5, 1), (1, 2)),
         ((1, 4, 40, 64, 64), (3, 3, 3), (1, 1, 1)),

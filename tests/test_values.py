@@ -135,6 +135,18 @@ def test_decision_5_nan_is_in_every_window_that_holds_it_and_in_no_other(device,
 
 
 @by_float
+def test_decision_8_zeros_of_a_long_row(device, data_type):
+    for first, last in ((-0.0, 0.0), (0.0, -0.0)):
+        x = np.full(5000, 3, data_type.numpy)
+        x[[77, 4100]] = first, last
+        assert index_of(ArgminOperatorDesc, x, device) == index_of(ArgmaxOperatorDesc, -x, device) == 77
+        assert index_of(ArgminOperatorDesc, x, device, DECREASING) == 4100
+        assert index_of(ArgmaxOperatorDesc, -x, device, DECREASING) == 4100
+    x[77], x[4100] = -0.0, 3
+    assert index_of(ArgminOperatorDesc, x, device) == index_of(ArgmaxOperatorDesc, -x, device) == 77
+
+
+@by_float
 @by_kind
 def test_decision_8_zeros_are_equal(device, data_type, kind):
     for x in ([-0.0, 0.0, -0.0], [0.0, -0.0, 0.0]):
