@@ -3,8 +3,8 @@
     python -m tests.mutants [--only SUBSTRING]
 
 Every mutation of `mutations.py` is made in a copy of the checkout in a temporary folder, never in the checkout itself.
-The tests that are likely to see it run first, on lavapipe alone. Where fewer than two fail, all files of LIKELY run on
-all drivers, after the other mutations.
+The tests that are likely to see it run first, without SwiftShader. Where fewer than two fail, all files of LIKELY run
+on all drivers, after the other mutations.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ COPIES = 2
 NEEDED = 2
 TIME_LIMIT = 20 * 60
 
-# Compiles in a fraction of the time that SwiftShader takes.
-FIRST_DRIVER = "lvp_icd"
+# SwiftShader takes many times as long as lavapipe to compile.
+FIRST = ("-k", "not swiftshader")
+# What a build makes.
+BUILT = ("build", "dmlgpu/spirv")
 
 # The test files that are likely to see a mutation of a file, the likeliest first; without `test_` and `.py`.
 LIKELY = {
-    "shaders/best.glsl": ("cases", "splitting", "layouts"),
-    "shaders/row.glsl": ("mappings", "splitting", "cases"),
+    "shaders/best.glsl": ("splitting", "layouts", "cases"),
+    "shaders/row.glsl": ("mappings", "values", "splitting", "cases"),
     "shaders/values.glsl": ("values", "cases"),
     "shaders/blocks.glsl": ("mappings", "cases"),
     "shaders/items.glsl": ("mappings", "cases", "splitting"),
@@ -175,7 +177,10 @@ class Copy:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, target)
         self._checked("cmake", "-S", ".", "-B", "build")
-        self._checked("cmake", "--build", "build")
+        self.build()
+        self._built = folder / "built"
+        for name in BUILT:
+            shutil.copytree(self.folder / name, self._built / name)
         program = "import dmlgpu, dmlgpu.spirv as s; print(dmlgpu.__file__, s._FOLDER)"
         where = self._checked(sys.executable, "-c", program)
         package = self.folder / "dmlgpu"
@@ -191,7 +196,7 @@ class Copy:
     @contextlib.contextmanager
     def mutated(self, mutation: Mutation) -> Iterator[None]:
         file = self.folder / mutation.file
-        text = file.read_text()
+        text, times = file.read_text(), file.stat()
         if text.count(mutation.pattern) != 1:
             raise RuntimeError(f"the pattern stands {text.count(mutation.pattern)} times in the file")
         file.write_text(text.replace(mutation.pattern, mutation.replacement))
@@ -199,24 +204,21 @@ class Copy:
             yield
         finally:
             file.write_text(text)
+            # All as old as it was, so that nothing needs to be built again.
+            os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+            for name in BUILT:
+                shutil.copytree(self._built / name, self.folder / name, dirs_exist_ok=True)
 
     def build(self) -> None:
-        """Compiles the shaders that changed since the last time."""
+        """Compiles the shaders that changed."""
         self._checked("cmake", "--build", "build")
 
-    def failing(self, names: Iterable[str], drivers: str) -> tuple[str, ...]:
-        """The first tests that fail, NEEDED of them at most.
-
-        Args:
-            names: those of the test files, as in LIKELY.
-            drivers: DMLGPU_TEST_ONLY.
-        """
+    def failing(self, names: Iterable[str], chosen: Iterable[str] = ()) -> tuple[str, ...]:
+        """The first tests of some files that fail, NEEDED of them at most; `chosen` are pytest's arguments."""
         files = [f"tests/test_{name}.py" for name in names if (self.folder / f"tests/test_{name}.py").exists()]
         options = ["-v", "--tb=no", "--no-header", "-p", "no:cacheprovider", f"--maxfail={NEEDED}"]
         status, printed = self._processes.run(
-            [sys.executable, "-m", "pytest", *options, *files],
-            self.folder,
-            {**self._environment, "DMLGPU_TEST_ONLY": drivers},
+            [sys.executable, "-m", "pytest", *options, *chosen, *files], self.folder, self._environment
         )
         failed = tuple(re.findall(r"^tests/(\S+\.py::.+) FAILED\b", printed, re.MULTILINE))[:NEEDED]
         if status in (0, 1) and not re.search(r"^ERROR ", printed, re.MULTILINE):
@@ -235,9 +237,9 @@ def examine(copy: Copy, number: int, mutation: Mutation, thorough: bool) -> Resu
         with copy.mutated(mutation):
             copy.build()
             if thorough:
-                failed = copy.failing(dict.fromkeys(name for names in LIKELY.values() for name in names), "")
+                failed = copy.failing(dict.fromkeys(name for names in LIKELY.values() for name in names))
             else:
-                failed = copy.failing(LIKELY[mutation.file], FIRST_DRIVER)
+                failed = copy.failing(LIKELY[mutation.file], FIRST)
     except RuntimeError as error:
         fault = str(error)
     return Result(number, mutation, failed, fault, time.monotonic() - begin)
