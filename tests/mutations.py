@@ -550,9 +550,9 @@ ARG_PLANS = (
     ),
     Mutation(
         "dmlgpu/reduction.py",
-        "(last - low) // stride + 1",
-        "(last - low) // stride",
-        "the last element in a segment is left out",
+        "-(-(first - high) // stride)",
+        "-(-(first - low) // stride)",
+        "elements are left out that lie in the segment for the last outputs only",
     ),
     Mutation(
         "dmlgpu/reduction.py",
@@ -583,9 +583,9 @@ ARG_PLANS = (
 POOLING_PLANS = (
     Mutation(
         "dmlgpu/pooling.py",
-        "self.window[i], high + 1, self.window[i])",
-        "self.window[i], high, self.window[i])",
-        "the last part of a window is left out where it is one element",
+        "(n - k for n, k in",
+        "(n for n, k in",
+        "the last part of a window goes on behind the window",
     ),
     Mutation(
         "dmlgpu/pooling.py",
