@@ -61,9 +61,9 @@ LIKELY = {
     "dmlgpu/kompute.py": ("reuse", "devices", "faults"),
     "dmlgpu/memory.py": ("memory", "devices", "reuse"),
     "dmlgpu/device.py": ("devices", "reuse", "layouts", "faults"),
-    "dmlgpu/tensor.py": ("tensor", "operators", "properties"),
-    "dmlgpu/operators.py": ("operators", "tensor", "properties"),
-    "dmlgpu/spirv.py": ("shaders", "faults"),
+    "dmlgpu/tensor.py": ("tensor", "messages", "operators", "properties"),
+    "dmlgpu/operators.py": ("operators", "messages", "tensor", "properties"),
+    "dmlgpu/spirv.py": ("shaders", "parsers", "faults"),
     "dmlgpu/drivers.py": ("drivers", "selection", "faults"),
 }
 

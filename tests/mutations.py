@@ -799,9 +799,9 @@ CHECKS = (
     ),
     Mutation(
         "dmlgpu/operators.py",
-        "behind = -(-(size + start) // stride)",
-        "behind = (size + start) // stride",
-        "the window before the first one behind the input is refused",
+        "max(behind, leading) < outputs",
+        "max(behind, leading) < outputs - 1",
+        "a last window that begins behind the input is taken",
     ),
     Mutation(
         "dmlgpu/operators.py",
