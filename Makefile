@@ -19,7 +19,7 @@ bin = $(VENV)/bin
 kit_wheels = .cache/kit
 shaders = $(wildcard shaders/*.comp shaders/*.glsl)
 
-.PHONY: help demo test test-numpy1 pytest validation fuzz soak bench wheels gpu-kit lint format clean
+.PHONY: help demo test test-numpy1 pytest validation mutants fuzz soak bench wheels gpu-kit lint format clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -44,6 +44,10 @@ validation: ## set up and run the device tests under the validation layer three 
 	$(bin)/python -m tests.validation core
 	$(bin)/python -m tests.validation sync
 	$(bin)/python -m tests.validation gpu
+
+mutants: ## set up, break the code in one place at a time, and see that two tests notice
+	@sh .ci/setup $(VENV) test
+	$(bin)/python -m tests.mutants $(ARGS)
 
 fuzz: ## set up and compute random operators for MINUTES=10 on each driver
 	@sh .ci/setup $(VENV) test

@@ -192,6 +192,18 @@ def test_the_longest_unused_empty_buffers_go_first():
     assert sorted(buffers.sizes.values()) == [512]
 
 
+def test_a_buffer_that_was_used_again_is_kept_longest():
+    buffers = Buffers()
+    allocator = buffers.allocator(shared=False, step=256, keep=1024)
+    first, second = allocator.allocate(512), allocator.allocate(1024)
+    allocator.release(second)
+    allocator.collect()
+    allocator.release(first)
+    allocator.release(allocator.allocate(1000))
+    allocator.collect()
+    assert list(buffers.sizes.values()) == [1024]
+
+
 def test_a_buffer_that_cannot_be_made_changes_nothing():
     buffers = Buffers(limit=1024)
     allocator = buffers.allocator()

@@ -234,6 +234,19 @@ def test_pooling_takes_rank_4_and_5(rank, valid):
             build()
 
 
+@pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc])
+def test_an_int32_index_of_the_most_elements(kind):
+    """The indices 0 to 2^31 - 1 fit; one element more does not."""
+
+    def desc(size):
+        tensors = TensorDesc(UINT8, (1, size)), TensorDesc(DataType.INT32, (1, 1))
+        return kind(*tensors, (1,)) if kind is not ReduceOperatorDesc else kind(ReduceFunction.ARGMAX, *tensors, (1,))
+
+    assert desc(2**31).inputs[0].element_count == 2**31
+    with pytest.raises(DescriptorError, match="INT32 cannot hold the index of 2147483649 reduced elements"):
+        desc(2**31 + 1)
+
+
 # Output sizes
 
 
@@ -323,6 +336,12 @@ def test_all_rows_of_a_few_elements_are_accepted_if_every_window_holds_input():
             valid = rest >= 0 and holds_input(size, output, window, stride, start, dilation)
             row = size, output, window, stride, start, end, dilation
             assert is_accepted(*row) == valid, row
+
+
+@pytest.mark.parametrize(("output", "allowed"), [(1, "2 of "), (4, "2.* or .*3"), (5, "2.* or .*3")])
+def test_an_output_size_that_rounding_does_not_give(output, allowed):
+    with pytest.raises(DescriptorError, match=rf"sizes\[3\]: {output} is wrong; expected {allowed}"):
+        pool_row(5, output, window=2, stride=2)
 
 
 def test_window_wholly_in_padding_because_dilation_steps_over_the_input():

@@ -192,6 +192,15 @@ def test_cut_checksums_are_named(installed, keep):
     assert str(caught.value) == f"the shaders' checksums {file} are damaged; reinstall dmlgpu"
 
 
+@pytest.mark.parametrize("line", [b"", b"a word\n", b"\n", b"0" * 64 + b"  pool_8.spv"], ids=repr)
+def test_a_line_of_checksums_that_is_none(installed, line):
+    file = installed / "SHA256SUMS"
+    first, rest = file.read_bytes().split(b"\n", 1)
+    file.write_bytes(first + b"\n" + line + rest if line else first)
+    with pytest.raises(DeviceError, match=r"SHA256SUMS are damaged; reinstall dmlgpu$"):
+        spirv.load("pool_8")
+
+
 def test_checksums_listed_twice_are_damaged(installed):
     file = installed / "SHA256SUMS"
     file.write_bytes(file.read_bytes() + file.read_bytes().splitlines(keepends=True)[0])

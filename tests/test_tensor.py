@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmlgpu import DataType, TensorDesc
+from dmlgpu import DataType, DescriptorError, TensorDesc
 from tests.cases import FLOAT16, FLOAT32, INT8, INT64, UINT8, UINT16, UINT32
 
 
@@ -45,6 +45,22 @@ def test_minimum_size_in_bytes(data_type, sizes, strides, size_in_bytes):
 def test_total_tensor_size_in_bytes_is_the_size_where_given():
     desc = TensorDesc(FLOAT32, (3,), None, 1000)
     assert (desc.size_in_bytes, desc.minimum_size_in_bytes) == (1000, 12)
+
+
+@pytest.mark.parametrize(("sizes", "stride"), [((2,), 2**32 - 2), ((3,), 2**31 - 1), ((2, 2), 2**32 - 3)], ids=str)
+def test_the_last_element_that_a_number_of_32_bits_counts(sizes, stride):
+    """A tensor may reach 2^32 - 1 elements far, and no further."""
+    strides = (stride, *(1,) * (len(sizes) - 1))
+    assert TensorDesc(UINT8, sizes, strides).reach == 2**32 - 1
+    with pytest.raises(DescriptorError, match=r"reach 42949672.. elements far"):
+        TensorDesc(UINT8, sizes, (stride + 1, *strides[1:]))
+
+
+def test_overlap_of_many_dimensions():
+    # 5 a + 7 b + 11 c with few steps: where two elements meet, another dimension makes up for it.
+    assert TensorDesc(UINT8, (3, 3, 2), (5, 7, 12)).overlaps
+    assert not TensorDesc(UINT8, (3, 2, 2), (5, 7, 31)).overlaps
+    assert not TensorDesc(UINT8, (2, 3, 2), (9, 4, 3)).overlaps
 
 
 def test_total_may_be_exactly_what_is_needed():
