@@ -29,7 +29,7 @@ def logged(environment, driver, **variables):
     return lines
 
 
-@pytest.mark.parametrize("value", [None, "", "0", "off"])
+@pytest.mark.parametrize("value", [None, "off"])
 def test_silent_unless_asked(environment, driver, value):
     assert logged(environment, driver, **({} if value is None else {"DMLGPU_LOG": value})) == []
 

@@ -62,10 +62,10 @@ def test_first_and_middle_axis_over_segments(lowered, data_type):
         check(lowered, arg_desc(ArgminOperatorDesc, data_type, sizes, axes))
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.int32, np.uint64], ids=lambda dtype: dtype.__name__)
-@pytest.mark.parametrize(("shape", "axis"), [((20, 37), 0), ((9, 100), 0), ((2, 30, 21), 1), ((3, 300), 1)], ids=str)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize(("shape", "axis"), [((20, 37), 0), ((9, 100), 0), ((2, 15, 21), 1), ((3, 300), 1)], ids=str)
 def test_every_element_counts_over_segments(lowered, dtype, shape, axis):
-    for i in range(0, shape[axis], 1 if shape[axis] < 100 else 7):
+    for i in range(0, shape[axis], 1 if shape[axis] < 100 else 37):
         x = np.zeros(shape, dtype)
         x[(slice(None),) * axis + (i,)] = 1
         assert (argmax(x, axis, device=lowered) == i).all(), i
@@ -231,17 +231,18 @@ def test_results_do_not_depend_on_the_cores(driver, open_device, cores):
     """Axes of whole blocks that are cut differently by every count of workgroups, and odd ones."""
     least = device_limits(replace(driver, type="cpu"))
     device = open_device(driver.index, replace(least, group_count=4 * cores))
-    for data_type in (UINT8, FLOAT16, FLOAT32, INT64):
-        check(device, arg_desc(ArgmaxOperatorDesc, data_type, (1, 655_360), [1], DECREASING))
-        check(device, arg_desc(ArgminOperatorDesc, data_type, (2, 300_007), [1]))
+    check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (1, 655_360), [1], DECREASING))
+    check(device, arg_desc(ArgminOperatorDesc, FLOAT32, (2, 300_007), [1]))
     check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (40_003, 33), [0], DECREASING))
     check(device, pool_desc(FLOAT32, (3, 5, 37, 40), (3, 3), (2, 1), (1, 1), (1, 1)), any_bits)
     check(device, pool_desc(UINT8, (2, 7, 41, 44), (2, 3), (1, 2), (0, 1), (1, 1)), any_bits)
 
 
 # columns.comp keeps a place of at most 24 bits beside 8-bit elements, and of 16 bits beside 16-bit ones.
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.float16, np.int16], ids=lambda dtype: dtype.__name__)
-@pytest.mark.parametrize("rows", [300, 1023, 5000, 65_535, 65_536, 65_537])
+@pytest.mark.parametrize(
+    ("dtype", "rows"),
+    [*itertools.product([np.int8, np.uint8], [300, 5000]), *itertools.product([np.float16], [65_535, 65_536, 65_537])],
+)
 def test_long_columns_of_small_elements(device, dtype, rows):
     x = np.zeros((rows, 33), dtype)
     first = np.arange(33) * 7919 % (rows - 255)
