@@ -35,8 +35,6 @@ TIME_LIMIT = 20 * 60
 
 # SwiftShader takes many times as long as lavapipe to compile.
 FIRST = ("-k", "not swiftshader")
-# What a build makes.
-BUILT = ("build", "dmlgpu/spirv")
 
 # The test files that are likely to see a mutation of a file, the likeliest first; without `test_` and `.py`.
 LIKELY = {
@@ -178,9 +176,6 @@ class Copy:
             shutil.copyfile(ROOT / name, target)
         self._checked("cmake", "-S", ".", "-B", "build")
         self.build()
-        self._built = folder / "built"
-        for name in BUILT:
-            shutil.copytree(self.folder / name, self._built / name)
         program = "import dmlgpu, dmlgpu.spirv as s; print(dmlgpu.__file__, s._FOLDER)"
         where = self._checked(sys.executable, "-c", program)
         package = self.folder / "dmlgpu"
@@ -196,18 +191,15 @@ class Copy:
     @contextlib.contextmanager
     def mutated(self, mutation: Mutation) -> Iterator[None]:
         file = self.folder / mutation.file
-        text, times = file.read_text(), file.stat()
+        text = file.read_text()
         if text.count(mutation.pattern) != 1:
             raise RuntimeError(f"the pattern stands {text.count(mutation.pattern)} times in the file")
         file.write_text(text.replace(mutation.pattern, mutation.replacement))
         try:
             yield
         finally:
+            # It is newer than what was built of it: the next build builds it again.
             file.write_text(text)
-            # All as old as it was, so that nothing needs to be built again.
-            os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-            for name in BUILT:
-                shutil.copytree(self._built / name, self.folder / name, dirs_exist_ok=True)
 
     def build(self) -> None:
         """Compiles the shaders that changed."""
