@@ -48,7 +48,7 @@ LIKELY = {
     "shaders/rows.comp": ("mappings", "values", "splitting", "cases"),
     "shaders/lanes.comp": ("mappings", "cases", "values"),
     "shaders/columns.comp": ("mappings", "splitting", "cases"),
-    "shaders/windows.comp": ("windows", "mappings", "values", "cases"),
+    "shaders/windows.comp": ("windows", "splitting", "mappings", "values", "cases"),
     "shaders/pool.comp": ("mappings", "windows", "layouts", "cases"),
     "shaders/combine.comp": ("splitting", "layouts", "cases"),
     "dmlgpu/lowering.py": ("splitting", "layouts", "cases", "plans"),

@@ -81,13 +81,14 @@ def check_work(plan: Plan, limits: Limits) -> None:
 
 
 def check_records(plan: Plan, limits: Limits) -> None:
-    """Records of several outputs keep to their limit; those of one output may need more.
+    """Records of several outputs keep to their limit and fit a buffer; those of one output may need more.
 
     The dispatches of a range write records that follow each other from 0 on, and the second pass reads them all.
     """
     records = [d for d in plan.dispatches if any(binding.role is Role.RECORDS for binding in d.bindings)]
     assert bool(records) == bool(plan.records_bytes)
-    assert plan.records_bytes <= limits.records_bytes or min(d.push.output_count for d in records) == 1
+    most = min(limits.records_bytes, limits.segment_bytes)
+    assert plan.records_bytes <= most or min(d.push.output_count for d in records) == 1
     words = 1 + max(1, plan.desc.inputs[0].data_type.bits // 32)
     written, most, combined = 0, 0, False
     for dispatch in records:
