@@ -27,6 +27,9 @@ LARGE = {
     "one-axis-64-bit": arg_desc(ArgminOperatorDesc, UINT64, (2**32 - 1,), [0]),
     "first-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (65535, 65536), [0]),
     "last-axis": arg_desc(ArgmaxOperatorDesc, INT64, (65535, 65536), [1]),
+    # Shared by 4,096 invocations these are whole blocks, and their shares are not.
+    "blocks-of-4": arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 4_202_500), [1]),
+    "blocks-of-2": arg_desc(ArgminOperatorDesc, INT64, (1, 4_202_498), [1]),
     "axis-of-1": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1, 1), [1]),
     "short-rows": arg_desc(ArgmaxOperatorDesc, UINT8, (2**27, 31), [1]),
     "short-columns": arg_desc(ArgminOperatorDesc, FLOAT32, (2**22, 3, 64), [1]),

@@ -231,7 +231,7 @@ def test_results_do_not_depend_on_the_cores(driver, open_device, cores):
     """Axes of whole blocks that are cut differently by every count of workgroups, and odd ones."""
     least = device_limits(replace(driver, type="cpu"))
     device = open_device(driver.index, replace(least, group_count=4 * cores))
-    check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (1, 655_360), [1], DECREASING))
+    check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (1, 655_376), [1], DECREASING))
     check(device, arg_desc(ArgminOperatorDesc, FLOAT32, (2, 300_007), [1]))
     check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (40_003, 33), [0], DECREASING))
     check(device, pool_desc(FLOAT32, (3, 5, 37, 40), (3, 3), (2, 1), (1, 1), (1, 1)), any_bits)
@@ -380,19 +380,22 @@ def test_pooling_over_128_mib(device):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "axis"),
+    ("sizes", "axis", "order"),
     [
-        *(((3, 48_000_000), 1), ((5, 7_000_000), 1), ((1, 120_000_000), 1), ((70, 2_000_000), 1)),
-        *(((3_000_000, 40), 0), ((2, 700_000, 33), 1), ((100_000_000, 16), 0)),
+        *((sizes, 1, (0, 1)) for sizes in ((3, 48_000_000), (5, 7_000_000), (1, 120_000_000), (70, 2_000_000))),
+        *(((3_000_000, 40), 0, (0, 1)), ((2, 700_000, 33), 1, (0, 1, 2)), ((100_000_000, 16), 0, (0, 1))),
+        # Outputs that follow each other lie in different segments.
+        *(((4, 4, 3_000_000), 2, (1, 0, 2)), ((4, 5, 2_500_000), 2, (1, 0, 2))),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("segment_bytes", [128 << 20, 8 << 20], ids=["few-segments", "many-segments"])
 @pytest.mark.parametrize("cooperating", [False, True], ids=["cpu", "gpu"])
-def test_long_axes_keep_to_the_loop_limit(sizes, axis, segment_bytes, cooperating):
+def test_long_axes_keep_to_the_loop_limit(sizes, axis, order, segment_bytes, cooperating):
     # Few invocations, as with two cores: stretches are long, and an invocation may have several.
     limits = Limits(segment_bytes, group_size=64, group_count=2, cooperating=cooperating)
-    for dispatch in lower(arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [axis]), limits).dispatches:
+    desc = arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [axis], strides=permuted_strides(sizes, order))
+    for dispatch in lower(desc, limits).dispatches:
         module = dispatch.kernel.module.removesuffix("_8")
         if module != "combine":
             push, lanes = dispatch.push, dispatch.kernel.constants.lanes
@@ -422,6 +425,21 @@ def test_strips_over_several_planes(driver, open_device, data_type, sizes, windo
         assert 1 < dispatch.push.strip < height
         assert height % dispatch.push.strip
     check(device, desc, any_bits)
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize("height", [20, 43, 46, 64])
+def test_strips_keep_to_the_loop_limit(height, strides):
+    for loop_iterations, planes in itertools.product(range(1000, 4000, 250), (2, 3)):
+        limits = Limits(segment_bytes=128 << 20, group_size=8, group_count=1, loop_iterations=loop_iterations)
+        for dispatch in lower(pool_desc(FLOAT32, (1, planes, height, 40), (3, 3), strides), limits).dispatches:
+            push, rows = dispatch.push, dispatch.kernel.constants.rows
+            slab_rows, runs = push.output_count // push.output_size[2], -(-push.output_size[2] // 4)
+            slabs, rest = divmod(slab_rows, push.output_size[1])
+            strips = slabs * -(-push.output_size[1] // push.strip) or -(-rest // push.strip)
+            # What llvmpipe was seen to count is up to twice what the loops have.
+            each = 2 * (2 + 3 * rows + push.strip * (1 + 3 * push.fresh))
+            assert -(-strips * runs // 8) * each <= limits.loop_iterations
 
 
 @only_lavapipe
