@@ -58,7 +58,7 @@ LIKELY = {
     "dmlgpu/pooling.py": ("windows", "splitting", "mappings", "cases", "plans"),
     "dmlgpu/kompute.py": ("reuse", "devices", "faults"),
     "dmlgpu/memory.py": ("memory", "devices", "reuse"),
-    "dmlgpu/device.py": ("devices", "reuse", "layouts", "faults"),
+    "dmlgpu/device.py": ("devices", "device_tensors", "reuse", "layouts", "faults"),
     "dmlgpu/tensor.py": ("tensor", "messages", "operators", "properties"),
     "dmlgpu/operators.py": ("operators", "messages", "tensor", "properties"),
     "dmlgpu/spirv.py": ("shaders", "parsers", "faults"),

@@ -148,6 +148,12 @@ def test_groups_of_a_dispatch_follow_the_cores_on_a_cpu_only(driver, monkeypatch
     assert device_limits(dataclasses.replace(info, max_group_count=7)).group_count == 7
 
 
+@pytest.mark.parametrize("limit", ["max_storage_buffer_range", "max_memory_allocation_size"])
+def test_segments_are_whole_blocks(driver, limit):
+    for more in (0, 1, 100, 255):
+        assert device_limits(dataclasses.replace(driver, **{limit: (1 << 27) + more})).segment_bytes == 1 << 27
+
+
 def test_neighbouring_work_goes_to_a_vector_on_a_cpu_and_to_all_on_a_gpu(driver):
     assert device_limits(driver).bundle == driver.subgroup_size
     limits = device_limits(dataclasses.replace(driver, type="discrete"))

@@ -57,7 +57,9 @@ def test_the_last_element_that_a_number_of_32_bits_counts(sizes, stride):
 
 
 def test_overlap_of_many_dimensions():
-    # 5 a + 7 b + 11 c with few steps: where two elements meet, another dimension makes up for it.
+    # Steps beyond the last element of a dimension would meet another element; there are none.
+    for strides in ((3, 7, 13, 11), (7, 13, 3, 11), (13, 3, 7, 11)):
+        assert not TensorDesc(UINT8, (2, 2, 2, 3), strides).overlaps
     assert TensorDesc(UINT8, (3, 3, 2), (5, 7, 12)).overlaps
     assert not TensorDesc(UINT8, (3, 2, 2), (5, 7, 31)).overlaps
     assert not TensorDesc(UINT8, (2, 3, 2), (9, 4, 3)).overlaps
