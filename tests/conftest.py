@@ -214,6 +214,14 @@ def kp(monkeypatch: pytest.MonkeyPatch) -> Seam:
 
 
 @pytest.fixture
+def fresh(driver: dmlgpu.DeviceInfo, kp: Seam) -> Iterator[dmlgpu.Device]:
+    """A device that was just opened; what opening it took is not counted."""
+    with dmlgpu.Device(driver.index) as device:
+        kp.counts.clear()
+        yield device
+
+
+@pytest.fixture
 def environment() -> dict[str, str]:
     """The variables of this process, for another one."""
     return dict(os.environ)

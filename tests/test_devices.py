@@ -336,20 +336,15 @@ def small_heap(driver, kp):
         yield device
 
 
-@pytest.fixture
-def fresh(driver, kp):
-    """A device that was just opened."""
-    with Device(driver.index) as device:
-        yield device
-
-
 @contextlib.contextmanager
 def without_asking(kp):
     """Fails where Kompute is asked for memory: a failed allocation would end the process."""
     before, kp.most_bytes = len(kp.asked_bytes), 256
-    yield
-    assert kp.asked_bytes[before:] == []
-    kp.most_bytes = None
+    try:
+        yield
+        assert kp.asked_bytes[before:] == []
+    finally:
+        kp.most_bytes = None
 
 
 @pytest.mark.parametrize("size", [1 << 31, 3 << 30, (1 << 32) - 1])

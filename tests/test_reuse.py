@@ -39,14 +39,6 @@ def counts(kp):
 
 
 @pytest.fixture
-def fresh(driver, counts):
-    """A device that was just opened."""
-    with Device(driver.index) as device:
-        counts.clear()
-        yield device
-
-
-@pytest.fixture
 def fresh_staged(driver, counts):
     """The same as if it were a GPU with memory of its own."""
     with opened_as(driver, **discrete(driver)) as device:
