@@ -27,8 +27,8 @@ from benchmarks.results import BenchmarkError, Run, load, save
 from benchmarks.run import run_case
 from benchmarks.scale import LARGEST, SMALLEST, exponents, scale_tables, scaled
 from dmlgpu import Device, DeviceError, SettingError
-from dmlgpu.settings import switch
-from dmlgpu.terminal import exit_code, open_console, written_to_the_end
+from dmlgpu.runtime.settings import switch
+from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
 from tests.cases import Case
 
 if TYPE_CHECKING:

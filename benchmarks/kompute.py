@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import Device, binding
+from dmlgpu import Device
+from dmlgpu.runtime import binding
 from tests.cases import Array
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from benchmarks.measure import SAMPLE
 from benchmarks.peers import Peer, cores
-from dmlgpu import Device, binding
+from dmlgpu import Device
+from dmlgpu.runtime import binding
 
 # Set before any driver is loaded, in __main__.py.
 _CACHE_VARIABLES = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}

@@ -1,8 +1,10 @@
 """DirectML's axis reductions and windowed pooling, with exact results, on any Vulkan device."""
 
-from dmlgpu.device import CacheInfo, CompiledOperator, Device, DeviceTensor
-from dmlgpu.drivers import DeviceInfo, devices
-from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import MaxPooling1OperatorDesc, MaxPooling2OperatorDesc, MaxPoolingOperatorDesc
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import (
     DescriptorError,
     DeviceError,
@@ -12,17 +14,9 @@ from dmlgpu.errors import (
     VerificationError,
 )
 from dmlgpu.functional import argmax, argmin, cache_info, clear_cache, explain, max_pooling, verify
-from dmlgpu.operators import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    MaxPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingOperatorDesc,
-    OperatorDesc,
-    ReduceOperatorDesc,
-)
 from dmlgpu.reference import reference
-from dmlgpu.tensor import TensorDesc
+from dmlgpu.runtime.device import CacheInfo, CompiledOperator, Device, DeviceTensor
+from dmlgpu.runtime.drivers import DeviceInfo, devices
 
 __version__ = "0.1.0"
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from dmlgpu.cli import main
+from dmlgpu.tools.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlgpu.arrays import Array
+from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.words import bits
 from dmlgpu.errors import VerificationError
-from dmlgpu.plan import Plan
+from dmlgpu.lowering.plan import Plan
 from dmlgpu.reference import reference
-from dmlgpu.words import bits
 
 
 def check_outputs(plan: Plan, inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> None:

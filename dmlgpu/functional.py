@@ -8,21 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import conventions
-from dmlgpu.arrays import Array, as_array
-from dmlgpu.device import CacheInfo, Device, DeviceTensor
-from dmlgpu.drivers import index_of, select
-from dmlgpu.dtypes import AxisDirection, DataType
-from dmlgpu.operators import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    ArgOperatorDesc,
-    MaxPooling2OperatorDesc,
-    OperatorDesc,
-)
-from dmlgpu.plan import Plan
-from dmlgpu.settings import setting
-from dmlgpu.tensor import TensorDesc
+from dmlgpu.descriptors import conventions
+from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.lowering.plan import Plan
+from dmlgpu.runtime.device import CacheInfo, Device, DeviceTensor
+from dmlgpu.runtime.drivers import index_of, select
+from dmlgpu.runtime.settings import setting
 
 # What `device=` takes; None: the variable DMLGPU_DEVICE, or the best device.
 Selector = Device | int | str | None

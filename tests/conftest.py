@@ -22,12 +22,12 @@ from typing import Any
 import pytest
 
 import dmlgpu
-import dmlgpu.kompute
-from dmlgpu.device import device_limits
-from dmlgpu.drivers import select
-from dmlgpu.kompute import Place, Step
-from dmlgpu.plan import Limits
-from dmlgpu.settings import switch
+import dmlgpu.runtime.kompute
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.runtime.device import device_limits
+from dmlgpu.runtime.drivers import select
+from dmlgpu.runtime.kompute import Place, Step
+from dmlgpu.runtime.settings import switch
 from tests import guards
 from tests.kompute_seam import Seam
 
@@ -106,7 +106,7 @@ for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY", "DMLGPU_LOG"):
 # Kompute binds whole buffers, and the validation layer takes all of a binding for read or written. It has nothing to
 # report only where steps are taken to depend on each other as soon as their buffers are the same.
 if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
-    submissions = dmlgpu.kompute.submissions
+    submissions = dmlgpu.runtime.kompute.submissions
 
     def of_whole_buffers(steps: Iterable[Step]) -> Iterator[list[Any]]:
         def whole(places: frozenset[Place]) -> frozenset[Place]:
@@ -114,7 +114,7 @@ if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
 
         return submissions(dataclasses.replace(s, reads=whole(s.reads), writes=whole(s.writes)) for s in steps)
 
-    dmlgpu.kompute.submissions = of_whole_buffers
+    dmlgpu.runtime.kompute.submissions = of_whole_buffers
 
 
 def pytest_configure() -> None:
@@ -158,7 +158,7 @@ def opened_as(driver: dmlgpu.DeviceInfo, **changes: object) -> Iterator[dmlgpu.D
     """A device that is taken for another one, opened."""
     info = dataclasses.replace(driver, **changes)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("dmlgpu.device.select", lambda wanted: info)
+        patched.setattr("dmlgpu.runtime.device.select", lambda wanted: info)
         device = dmlgpu.Device()
     with device:
         yield device

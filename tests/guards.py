@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-import dmlgpu.device
-from dmlgpu.kompute import Kompute, KpBuffer, Step
-from dmlgpu.memory import ALIGNMENT, Allocator, Buffer, Slice, aligned
-from dmlgpu.words import Bytes
+import dmlgpu.runtime.device
+from dmlgpu.descriptors.words import Bytes
+from dmlgpu.runtime.kompute import Kompute, KpBuffer, Step
+from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice, aligned
 
 # Nothing that any operator writes by chance, and no byte of it like the next.
 _GUARD = (np.arange(ALIGNMENT, dtype=np.uint16) * 89 + 0xA5).astype(np.uint8)
@@ -80,5 +80,5 @@ def _guarded_submit(kompute: Kompute, steps: tuple[Step, ...]) -> None:
 
 def install() -> None:
     """Guards the tensors of all devices that are opened from now on."""
-    dmlgpu.device.Allocator = GuardedAllocator  # type: ignore[misc]
+    dmlgpu.runtime.device.Allocator = GuardedAllocator  # type: ignore[misc]
     Kompute.submit = _guarded_submit  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dmlgpu import binding
+from dmlgpu.runtime import binding
 
 
 class Seam:

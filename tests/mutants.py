@@ -51,18 +51,20 @@ LIKELY = {
     "shaders/windows.comp": ("windows", "splitting", "mappings", "values", "cases"),
     "shaders/pool.comp": ("mappings", "windows", "layouts", "cases"),
     "shaders/combine.comp": ("splitting", "layouts", "cases"),
-    "dmlgpu/lowering.py": ("splitting", "layouts", "cases", "plans"),
-    "dmlgpu/first_pass.py": ("splitting", "layouts", "cases", "plans"),
-    "dmlgpu/geometry.py": ("splitting", "cases", "plans"),
-    "dmlgpu/reduction.py": ("splitting", "mappings", "cases", "plans"),
-    "dmlgpu/pooling.py": ("windows", "splitting", "mappings", "cases", "plans"),
-    "dmlgpu/kompute.py": ("reuse", "devices", "faults"),
-    "dmlgpu/memory.py": ("memory", "devices", "reuse"),
-    "dmlgpu/device.py": ("devices", "device_tensors", "reuse", "layouts", "faults"),
-    "dmlgpu/tensor.py": ("tensor", "messages", "operators", "properties"),
-    "dmlgpu/operators.py": ("operators", "messages", "tensor", "properties"),
-    "dmlgpu/spirv.py": ("shaders", "parsers", "faults"),
-    "dmlgpu/drivers.py": ("drivers", "selection", "faults"),
+    "dmlgpu/lowering/lower.py": ("splitting", "layouts", "cases", "plans"),
+    "dmlgpu/lowering/first_pass.py": ("splitting", "layouts", "cases", "plans"),
+    "dmlgpu/lowering/geometry.py": ("splitting", "cases", "plans"),
+    "dmlgpu/lowering/reduction.py": ("splitting", "mappings", "cases", "plans"),
+    "dmlgpu/lowering/pooling.py": ("windows", "splitting", "mappings", "cases", "plans"),
+    "dmlgpu/runtime/kompute.py": ("reuse", "devices", "faults"),
+    "dmlgpu/runtime/memory.py": ("memory", "devices", "reuse"),
+    "dmlgpu/runtime/device.py": ("devices", "device_tensors", "reuse", "layouts", "faults"),
+    "dmlgpu/descriptors/tensor.py": ("tensor", "messages", "operators", "properties"),
+    "dmlgpu/descriptors/operator.py": ("operators", "messages", "tensor", "properties"),
+    "dmlgpu/descriptors/reduction.py": ("operators", "messages", "tensor", "properties"),
+    "dmlgpu/descriptors/pooling.py": ("operators", "messages", "tensor", "properties"),
+    "dmlgpu/runtime/spirv.py": ("shaders", "parsers", "faults"),
+    "dmlgpu/runtime/drivers.py": ("drivers", "selection", "faults"),
 }
 
 
@@ -176,7 +178,7 @@ class Copy:
             shutil.copyfile(ROOT / name, target)
         self._checked("cmake", "-S", ".", "-B", "build")
         self.build()
-        program = "import dmlgpu, dmlgpu.spirv as s; print(dmlgpu.__file__, s._FOLDER)"
+        program = "import dmlgpu, dmlgpu.runtime.spirv as s; print(dmlgpu.__file__, s._FOLDER)"
         where = self._checked(sys.executable, "-c", program)
         package = self.folder / "dmlgpu"
         if where != f"{package / '__init__.py'} {package / 'spirv'}\n":

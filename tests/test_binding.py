@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import dmlgpu
-from dmlgpu import DeviceError, binding
+from dmlgpu import DeviceError
+from dmlgpu.runtime import binding
 from tests.processes import ROOT, output_of
 
 # kp as it is, where the set-up put it.
@@ -90,7 +91,7 @@ def test_neither(install, monkeypatch):
 
 
 def test_the_names_are_those_that_are_called():
-    tree = ast.parse(Path(dmlgpu.__file__).with_name("kompute.py").read_text())
+    tree = ast.parse(Path(dmlgpu.__file__).parent.joinpath("runtime/kompute.py").read_text())
     called = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     names = {found[1] for text in called if (found := re.fullmatch(r"self\._kp\.(\w+)", text))}
     assert names <= set(binding.NAMES)
@@ -144,7 +145,8 @@ def test_both_in_one_process(beside, order):
 def test_kp_as_it_is(beside, driver):
     program = """
 import sys
-from dmlgpu import binding, doctor
+from dmlgpu.runtime import binding
+from dmlgpu.tools import doctor
 print(binding.package_of(binding.kompute()), binding.releases_gil(binding.kompute()), doctor._check(sys.argv[1]))
 """
     assert output_of(program, str(driver.index), environment=beside) == "kp False (56, '')\n"

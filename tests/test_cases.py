@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu.lowering import lower
-from dmlgpu.plan import Limits, Plan
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Plan
 from tests.cases import CASES, DOCUMENTED, Case
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import cli, selfcheck
-from dmlgpu.cli import main
-from dmlgpu.operators import ALL_TYPES, INDEX_TYPES
+from dmlgpu.descriptors.operator import ALL_TYPES
+from dmlgpu.descriptors.reduction import INDEX_TYPES
 from dmlgpu.reference import reference
+from dmlgpu.tools import cli, selfcheck
+from dmlgpu.tools.cli import main
 from tests.conftest import DRIVERS, set_drivers
 
 COMMANDS = ["devices", "demo", "verify", "doctor"]

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dmlgpu import demo
-from dmlgpu.cli import main
 from dmlgpu.reference import reference
+from dmlgpu.tools import demo
+from dmlgpu.tools.cli import main
 from tests.test_cli import hide
 
 OPERATORS = ["ARGMIN", "MAX_POOLING2", "MAX_POOLING2 dilated", "ARGMAX"]
@@ -228,7 +228,7 @@ def test_demo_writes_what_the_suffix_says(save, tmp_path, name, written):
 
 @pytest.mark.parametrize("name", ["made", "made.", "made.of-things", ".png", "made.pdf", "png"])
 def test_demo_refuses_other_suffixes_before_it_computes(save, tmp_path, monkeypatch, capsys, name):
-    monkeypatch.setattr("dmlgpu.cli.Device", lambda wanted: pytest.fail("it opens a device"))
+    monkeypatch.setattr("dmlgpu.tools.cli.Device", lambda wanted: pytest.fail("it opens a device"))
     assert main(["demo", "--image", save(Image.new("RGB", (16, 16))), "--output", str(tmp_path / name)]) == 2
     assert capsys.readouterr() == (
         "",
@@ -300,8 +300,8 @@ def test_a_folder_that_does_not_exist(driver, save, tmp_path, capsys):
 
 def test_without_pillow_it_names_the_extra(monkeypatch, capsys):
     hide(monkeypatch, "PIL")
-    monkeypatch.delitem(sys.modules, "dmlgpu.demo")
-    monkeypatch.delattr("dmlgpu.demo")
+    monkeypatch.delitem(sys.modules, "dmlgpu.tools.demo")
+    monkeypatch.delattr("dmlgpu.tools.demo")
     assert main(["demo"]) == 2
     assert capsys.readouterr().err == "dmlgpu: PIL is not installed: pip install dmlgpu[demo]\n"
 

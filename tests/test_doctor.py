@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import binding, doctor, selfcheck, spirv
-from dmlgpu.cli import main
-from dmlgpu.doctor import BROKEN, ODD, OK, Finding, Report
-from dmlgpu.operators import ALL_TYPES
-from dmlgpu.packages import DRIVER, LOADER, named
+from dmlgpu.descriptors.operator import ALL_TYPES
+from dmlgpu.runtime import binding, spirv
+from dmlgpu.runtime.packages import DRIVER, LOADER, named
+from dmlgpu.tools import doctor, selfcheck
+from dmlgpu.tools.cli import main
+from dmlgpu.tools.doctor import BROKEN, ODD, OK, Finding, Report
 from tests.conftest import DRIVERS
 from tests.test_cli import OPERATORS
 from tests.test_drivers import naming
@@ -350,7 +351,8 @@ def task(monkeypatch, tmp_path):
 
     def asked(program):
         (tmp_path / "sitecustomize.py").write_text(
-            f"from dmlgpu import binding, doctor\ndef task():\n{program}\ndoctor._TASKS['task'] = task\n"
+            "from dmlgpu.runtime import binding\nfrom dmlgpu.tools import doctor\n"
+            f"def task():\n{program}\ndoctor._TASKS['task'] = task\n"
         )
         monkeypatch.syspath_prepend(str(tmp_path))
         return doctor._ask("task")

@@ -10,9 +10,9 @@ import pytest
 import vulkan
 
 import dmlgpu
-from dmlgpu import manifests
-from dmlgpu.binding import PACKAGE_VERSION
-from dmlgpu.packages import DRIVER, LOADER, named
+from dmlgpu.runtime import manifests
+from dmlgpu.runtime.binding import PACKAGE_VERSION
+from dmlgpu.runtime.packages import DRIVER, LOADER, named
 from tests.conftest import DRIVERS, LOADER_FOLDERS, set_drivers
 from tests.conftest import manifests as manifests_in
 from tests.processes import ROOT, output_of

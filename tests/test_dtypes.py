@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dmlgpu import AxisDirection, DataType, DescriptorError, ReduceFunction
-from dmlgpu.dtypes import conversion
+from dmlgpu.descriptors.dtypes import conversion
 
 DATA_TYPES = "UNKNOWN FLOAT32 FLOAT16 UINT32 UINT16 UINT8 INT32 INT16 INT8 FLOAT64 UINT64 INT64 UINT4 INT4"
 REDUCE_FUNCTIONS = "ARGMAX ARGMIN AVERAGE L1 L2 LOG_SUM LOG_SUM_EXP MAX MIN MULTIPLY SUM SUM_SQUARE"

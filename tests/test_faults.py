@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, DeviceTensor, OutOfMemoryError, TensorDesc
-from dmlgpu.device import device_limits
-from dmlgpu.lowering import lower
-from dmlgpu.selfcheck import checks
+from dmlgpu.lowering.lower import lower
+from dmlgpu.runtime.device import device_limits
+from dmlgpu.tools.selfcheck import checks
 from tests.cases import CASES, FLOAT32, UINT8, arg_desc
 from tests.conftest import opened_as
 from tests.processes import ROOT, output_of
@@ -83,13 +83,13 @@ def test_an_unknown_device_is_an_error_that_lists_what_there_is(driver):
 def test_the_device_that_runs_is_the_one_that_was_chosen(driver):
     # What Kompute opens when it enumerates other drivers, or the same in another order, than dmlgpu just did.
     program = """
-import dataclasses, dmlgpu.device
+import dataclasses, dmlgpu.runtime.device
 chosen = devices()[index]
 changes = {"name": "another"}, {"uuid": "00" * 16}, {"max_group_size": 7}, {"index": 1 - index}, {"index": 99}
 for change in changes:
-    dmlgpu.device.select = lambda wanted: dataclasses.replace(chosen, **change)
+    dmlgpu.runtime.device.select = lambda wanted: dataclasses.replace(chosen, **change)
     print(says(Device))
-dmlgpu.device.select = lambda wanted: chosen
+dmlgpu.runtime.device.select = lambda wanted: chosen
 with Device() as device:
     print(device.compile(desc)(x).tolist())
 """
@@ -108,8 +108,8 @@ with Device() as device:
 
 def test_drivers_that_change_while_a_device_is_opened(driver):
     program = """
-import dmlgpu.binding
-opened = dmlgpu.binding.kompute()
+import dmlgpu.runtime.binding
+opened = dmlgpu.runtime.binding.kompute()
 class Kp:
     def __getattr__(self, name):
         return getattr(opened, name)
@@ -123,7 +123,7 @@ class Kp:
             return opened.Manager(0)
         finally:
             os.environ.update(before)
-dmlgpu.binding.kompute = Kp
+dmlgpu.runtime.binding.kompute = Kp
 other = "lvp" if "llvmpipe" in devices()[index].name else "swiftshader"
 print(says(Device, index))
 """
@@ -216,7 +216,7 @@ def test_submissions_are_cut_by_the_measured_pace(driver, kp, monkeypatch):
         now += 0.09 * kp.dispatches if lengths else 10.0
         lengths.append(kp.dispatches)
 
-    monkeypatch.setattr("dmlgpu.kompute.time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr("dmlgpu.runtime.kompute.time", SimpleNamespace(perf_counter=lambda: now))
     x = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
     with opened_as(driver) as device:
         operator, tensor = device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])), device.tensor(x)
@@ -235,7 +235,7 @@ def test_submissions_are_cut_by_the_measured_pace(driver, kp, monkeypatch):
 
 
 INTERRUPTED = """
-from dmlgpu.plan import Limits
+from dmlgpu.lowering.limits import Limits
 from tests.kompute_seam import Seam
 kp = Seam().install()
 # Hundreds of dispatches, and dozens of submissions.
@@ -366,8 +366,8 @@ lost = False
 Seam().install().before = before
 how, where, staged = sys.argv[2:]
 if staged == "staged":
-    import dataclasses, dmlgpu.device
-    dmlgpu.device.select = lambda wanted: dataclasses.replace(devices()[index], unified=False)
+    import dataclasses, dmlgpu.runtime.device
+    dmlgpu.runtime.device.select = lambda wanted: dataclasses.replace(devices()[index], unified=False)
 lost = False
 device = Device(index)
 operator, tensor = device.compile(desc), device.tensor(x)
@@ -644,20 +644,20 @@ def test_garbage_collection_in_any_order(driver):
 
 
 CLOSED_IN_A_CALL = """
-import dmlgpu.device
+import dmlgpu.runtime.device
 # A signal handler or a finalizer may run anywhere; here between looking at the device's memory and copying it.
-elements = dmlgpu.device.elements
+elements = dmlgpu.runtime.device.elements
 errors = []
 def closing(tensor_desc, memory):
     errors.append(says(device.close))
     return elements(tensor_desc, memory)
-dmlgpu.device.elements = closing
+dmlgpu.runtime.device.elements = closing
 print(tensor.numpy().tolist(), errors)
 class Closes:
     def __array__(self, dtype=None, copy=None):
         device.close()
         return x
-dmlgpu.device.elements = elements
+dmlgpu.runtime.device.elements = elements
 print(says(operator, Closes()))
 print(operator(x).tolist())
 device.close()

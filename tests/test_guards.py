@@ -3,7 +3,7 @@
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, Device, OperatorDesc, TensorDesc
-from dmlgpu.memory import ALIGNMENT, Slice
+from dmlgpu.runtime.memory import ALIGNMENT, Slice
 from tests.cases import FLOAT32, INT64, arg_desc, arranged, pool_desc, ties
 
 DESCS = {

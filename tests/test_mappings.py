@@ -8,9 +8,9 @@ import dataclasses
 import pytest
 
 import dmlgpu
-from dmlgpu import spirv
-from dmlgpu.lowering import lower
-from dmlgpu.plan import Limits
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.runtime import spirv
 from tests.cases import CASES, CASES_OF, ELEMENT_TYPES, INDEX_TYPES
 from tests.conftest import LOWERED
 from tests.hashes import MAPPINGS, limits_of

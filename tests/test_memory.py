@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmlgpu.memory import ALIGNMENT, Allocator, aligned
+from dmlgpu.runtime.memory import ALIGNMENT, Allocator, aligned
 
 
 class Buffers:

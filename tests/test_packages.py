@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dmlgpu.packages import DRIVER, LOADER, NVIDIA, named
+from dmlgpu.runtime.packages import DRIVER, LOADER, NVIDIA, named
 
 ALL = ("Debian", "Ubuntu", "Fedora", "Arch", "Windows", "macOS")
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from dmlgpu import manifests, spirv
+from dmlgpu.runtime import manifests, spirv
 from tests.fuzz.parsers import TARGETS
 
 
@@ -40,7 +40,7 @@ def test_a_result_or_the_error_that_is_promised(target):
     [
         ("checksums", (spirv, "parse_checksums"), lambda content, name: content.decode().splitlines()),
         ("driver_manifest", (manifests, "driver_library"), lambda content: content["ICD"]),
-        ("image", ("dmlgpu.demo.load_photograph",), lambda path: None),
+        ("image", ("dmlgpu.tools.demo.load_photograph",), lambda path: None),
     ],
 )
 def test_a_fault_is_found(monkeypatch, target, place, fault):

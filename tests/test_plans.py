@@ -8,8 +8,9 @@ import math
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, OperatorDesc
-from dmlgpu.lowering import lower
-from dmlgpu.plan import Dispatch, Limits, Plan, Role
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Dispatch, Plan, Role
 from tests.cases import CASES, CASES_OF, FLOAT16, FLOAT32, INT64, UINT8, UINT64, arg_desc, pool_desc
 from tests.conftest import LOWERED
 

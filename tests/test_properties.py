@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 import dmlgpu
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc, TensorDesc, verify
-from dmlgpu.plan import Limits
+from dmlgpu.lowering.limits import Limits
 from tests.cases import ELEMENT_TYPES, FLOAT16, INT64, UINT8, arranged
 from tests.fuzz import descriptors
 from tests.fuzz.__main__ import recorded, replayed, simplest

@@ -21,8 +21,8 @@ from dmlgpu import (
     argmax,
     max_pooling,
 )
-from dmlgpu.kompute import Pipeline, Step, submissions
-from dmlgpu.plan import Constants, Kernel, NumberKind
+from dmlgpu.lowering.plan import Constants, Kernel, NumberKind
+from dmlgpu.runtime.kompute import Pipeline, Step, submissions
 from tests.cases import FLOAT32, UINT8, UINT32, arg_desc, pool_desc
 from tests.conftest import discrete, opened_as
 
@@ -163,7 +163,7 @@ def test_buffers_of_a_compiled_operator_are_little_more_than_its_tensors(fresh_s
 
 def test_pages_of_a_new_buffer_take_no_memory_until_they_are_written_to(fresh, monkeypatch):
     advised = []
-    monkeypatch.setattr("dmlgpu.kompute.ctypes", SimpleNamespace(**vars(ctypes) | {"CDLL": lambda _: libc}))
+    monkeypatch.setattr("dmlgpu.runtime.kompute.ctypes", SimpleNamespace(**vars(ctypes) | {"CDLL": lambda _: libc}))
     libc = SimpleNamespace(madvise=lambda address, size, advice: advised.append((size.value, advice)))
     held = fresh.tensor(np.zeros(5 << 20, np.uint8))
     ((size, given),) = advised
@@ -218,8 +218,8 @@ def test_calls_of_functions_keep_no_more_bytes_than_the_limit(driver):
 
 
 def test_pipelines_and_recordings_are_limited(fresh, counts, monkeypatch):
-    monkeypatch.setattr("dmlgpu.kompute._PIPELINES", 2)
-    monkeypatch.setattr("dmlgpu.kompute._RECORDINGS", 3)
+    monkeypatch.setattr("dmlgpu.runtime.kompute._PIPELINES", 2)
+    monkeypatch.setattr("dmlgpu.runtime.kompute._RECORDINGS", 3)
     tensor = fresh.tensor(X)
     kinds = [(kind, axis) for kind in (ArgmaxOperatorDesc, ArgminOperatorDesc) for axis in (0, 1)]
     for _ in range(2):

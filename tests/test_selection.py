@@ -10,7 +10,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import Device, DeviceError, DeviceInfo
-from dmlgpu.drivers import select
+from dmlgpu.runtime.drivers import select
 from tests.conftest import DRIVERS, set_drivers
 
 
@@ -26,7 +26,7 @@ def machine(monkeypatch):
     """A machine with other devices than this one; `select` is asked nothing else."""
 
     def become(*infos):
-        monkeypatch.setattr("dmlgpu.drivers.devices", lambda: infos)
+        monkeypatch.setattr("dmlgpu.runtime.drivers.devices", lambda: infos)
 
     return become
 

@@ -7,10 +7,11 @@ import pytest
 
 import dmlgpu
 from benchmarks.cli import main as benchmarks
-from dmlgpu import SettingError, doctor
-from dmlgpu.cli import main
-from dmlgpu.doctor import BROKEN, ODD
-from dmlgpu.settings import switch
+from dmlgpu import SettingError
+from dmlgpu.runtime.settings import switch
+from dmlgpu.tools import doctor
+from dmlgpu.tools.cli import main
+from dmlgpu.tools.doctor import BROKEN, ODD
 from tests.conftest import DRIVERS, set_drivers
 
 ALLOWED = "allowed are 1, true, yes, on, 0, false, no, off"

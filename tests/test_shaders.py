@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dmlgpu import spirv
 from dmlgpu.errors import DeviceError
-from dmlgpu.lowering import lower
-from dmlgpu.plan import Constants, NumberKind
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Constants, NumberKind
+from dmlgpu.runtime import spirv
 from tests.cases import CASES
 from tests.conftest import LOWERED
 from tests.processes import ROOT, output_of
@@ -106,7 +106,7 @@ def test_modules_ask_for_no_feature_of_the_device():
 def installed(tmp_path, monkeypatch):
     """The folder of the modules, a copy that a test may damage."""
     folder = tmp_path / "spirv"
-    shutil.copytree(Path(spirv.__file__).with_name("spirv"), folder)
+    shutil.copytree(spirv._FOLDER, folder)
     monkeypatch.setattr(spirv, "_FOLDER", folder)
     monkeypatch.setattr(spirv, "_CHECKSUMS", folder / "SHA256SUMS")
     spirv.load.cache_clear()
@@ -218,7 +218,8 @@ DAMAGED = """
 import sys
 from pathlib import Path
 import numpy as np
-from dmlgpu import DeviceError, argmax, spirv
+from dmlgpu import DeviceError, argmax
+from dmlgpu.runtime import spirv
 spirv._FOLDER = Path(sys.argv[1])
 spirv._CHECKSUMS = spirv._FOLDER / "SHA256SUMS"
 try:
@@ -240,7 +241,7 @@ def test_wheels_have_the_modules_and_their_checksums(tmp_path):
     build = tmp_path / "build"
     command = ["cmake", "-S", ROOT, "-B", build, "-DSKBUILD=2", "-DSKBUILD_STATE=wheel"]
     subprocess.run(command, check=True, capture_output=True)
-    shutil.copytree(Path(spirv.__file__).with_name("spirv"), build / "spirv", dirs_exist_ok=True)
+    shutil.copytree(spirv._FOLDER, build / "spirv", dirs_exist_ok=True)
     command = ["cmake", "--install", build, "--prefix", tmp_path / "wheel"]
     subprocess.run(command, check=True, capture_output=True)
     there_are = {path.name for path in (tmp_path / "wheel/dmlgpu/spirv").iterdir()}

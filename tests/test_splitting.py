@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, Device, argmax, argmin, max_pooling, verify
-from dmlgpu.device import device_limits
-from dmlgpu.lowering import lower
-from dmlgpu.plan import Limits
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.runtime.device import device_limits
 from tests.cases import (
     DECREASING,
     ELEMENT_TYPES,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dmlgpu
-from dmlgpu import binding
+from dmlgpu.runtime import binding
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("dmlgpu", "benchmarks", ".ci") for path in (ROOT / folder).rglob("*.py"))

@@ -8,7 +8,7 @@ from tests.test_faults import OPENED, RESULT, run
 BUSY = (
     OPENED
     + """
-from dmlgpu.kompute import Kompute
+from dmlgpu.runtime.kompute import Kompute
 
 big = device.tensor(np.zeros((2048, 4096), np.float32))
 reduce = device.compile(ArgmaxOperatorDesc.of(big.desc, axes=(0,)))

@@ -6,7 +6,7 @@ import pytest
 import dmlgpu
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, VerificationError, argmax, max_pooling, reference, verify
 from dmlgpu.comparison import check_outputs
-from dmlgpu.lowering import lower
+from dmlgpu.lowering.lower import lower
 from tests.cases import FLOAT32, UINT64, arg_desc, pool_desc
 from tests.conftest import LOWERED
 
@@ -138,7 +138,9 @@ def test_a_wrong_shader_is_found(device, monkeypatch):
     plan = lower(minimum, device.limits)
     operator = dmlgpu.CompiledOperator(device, ARGMAX)
     monkeypatch.setattr(
-        operator, "plan", dmlgpu.plan.Plan(ARGMAX, device.limits, plan.dispatches, plan.records_bytes, plan.mapping)
+        operator,
+        "plan",
+        dmlgpu.lowering.plan.Plan(ARGMAX, device.limits, plan.dispatches, plan.records_bytes, plan.mapping),
     )
     operator._steps.clear()
     with pytest.raises(VerificationError, match=r"3 of 3 elements differ, the first at \(0, 0\)"):

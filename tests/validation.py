@@ -42,7 +42,7 @@ void main() { words[gl_GlobalInvocationID.x + first] += 1; }
 """
 CONTROL = """
 import sys
-from dmlgpu import binding
+from dmlgpu.runtime import binding
 from numpy import array, uint32, zeros
 kp = binding.kompute()
 manager = kp.Manager(0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import vulkan as vk
 
-from dmlgpu.drivers import select
+from dmlgpu.runtime.drivers import select
 
 _MEMORY = ("DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED", "LAZILY_ALLOCATED", "PROTECTED")
 _QUEUES = ("GRAPHICS", "COMPUTE", "TRANSFER", "SPARSE_BINDING", "PROTECTED")

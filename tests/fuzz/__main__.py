@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dmlgpu import Device, DeviceInfo
-from dmlgpu.lowering import lower
+from dmlgpu.lowering.lower import lower
 from tests import guards
 from tests.cases import ELEMENT_TYPES
 from tests.conftest import DRIVERS, device_of

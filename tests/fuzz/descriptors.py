@@ -32,8 +32,8 @@ from dmlgpu import (
     argmin,
     max_pooling,
 )
-from dmlgpu.plan import Limits
-from dmlgpu.tensor import MAX_ELEMENTS
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS
+from dmlgpu.lowering.limits import Limits
 from tests.cases import (
     ELEMENT_TYPES,
     INDEX_TYPES,

@@ -21,9 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dmlgpu import DeviceError, cli, demo, doctor, manifests, spirv
-from dmlgpu.doctor import OK, Finding
-from dmlgpu.drivers import choose
+from dmlgpu import DeviceError
+from dmlgpu.runtime import manifests, spirv
+from dmlgpu.runtime.drivers import choose
+from dmlgpu.tools import cli, demo, doctor
+from dmlgpu.tools.doctor import OK, Finding
 from tests.test_selection import info
 
 DEVICES = tuple(

@@ -9,23 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.arrays import Array
-from dmlgpu.device import Device
-from dmlgpu.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.operator import ALL_TYPES, OperatorDesc
+from dmlgpu.descriptors.pooling import MaxPooling1OperatorDesc, MaxPooling2OperatorDesc, MaxPoolingOperatorDesc
+from dmlgpu.descriptors.reduction import INDEX_TYPES, ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc, packed_strides
 from dmlgpu.errors import VerificationError
 from dmlgpu.functional import verify
-from dmlgpu.operators import (
-    ALL_TYPES,
-    INDEX_TYPES,
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    MaxPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingOperatorDesc,
-    OperatorDesc,
-    ReduceOperatorDesc,
-)
-from dmlgpu.tensor import TensorDesc, packed_strides
+from dmlgpu.runtime.device import Device
 
 Ints = tuple[int, ...]
 Layout = Callable[[Ints], Ints | None]

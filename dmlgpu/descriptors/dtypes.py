@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from dmlgpu.descriptors.integers import index
 from dmlgpu.errors import DescriptorError, shown
-from dmlgpu.integers import index
 
 
 class _Enum(enum.IntEnum):

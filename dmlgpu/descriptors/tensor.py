@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.arrays import as_array
-from dmlgpu.dtypes import DataType
+from dmlgpu.descriptors.arrays import as_array
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.integers import index
 from dmlgpu.errors import DescriptorError, shown
-from dmlgpu.integers import index
 
 MAX_RANK = 8  # DML_TENSOR_DIMENSION_COUNT_MAX1
 MAX_ELEMENTS = 2**32 - 1  # of a tensor; a stride and the reach of a strided tensor are held to it too

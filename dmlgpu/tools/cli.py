@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dmlgpu import __version__
-from dmlgpu.device import Device
-from dmlgpu.drivers import DeviceInfo, devices
+from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError
-from dmlgpu.operators import OperatorDesc
-from dmlgpu.terminal import exit_code, open_console, written_to_the_end
+from dmlgpu.runtime.device import Device
+from dmlgpu.runtime.drivers import DeviceInfo, devices
+from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -195,7 +195,7 @@ def _demo(args: argparse.Namespace) -> int:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from dmlgpu import demo
+    from dmlgpu.tools import demo
 
     written = demo.WRITTEN.get(Path(args.output).suffix.lower())
     if written is None:
@@ -241,7 +241,7 @@ def _verify(args: argparse.Namespace) -> int:
     from rich.progress import track
     from rich.table import Table
 
-    from dmlgpu.selfcheck import checks
+    from dmlgpu.tools.selfcheck import checks
 
     console = open_console(_COLUMNS)
     cases, exact = Counter[str](), Counter[str]()
@@ -267,7 +267,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from dmlgpu.doctor import BROKEN, ODD, OK, examine
+    from dmlgpu.tools.doctor import BROKEN, ODD, OK, examine
 
     if args.json:
         report = examine()

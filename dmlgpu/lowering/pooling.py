@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dmlgpu.first_pass import GRANULE, FirstPass, Piece
-from dmlgpu.geometry import Dim, coordinate_ranges, merged, segments_touched
-from dmlgpu.operators import MaxPooling2OperatorDesc, window_extent
-from dmlgpu.plan import Dispatch, Kernel, Push
-from dmlgpu.tensor import MAX_ELEMENTS
+from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc, window_extent
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS
+from dmlgpu.lowering.first_pass import GRANULE, FirstPass, Piece
+from dmlgpu.lowering.geometry import Dim, coordinate_ranges, merged, segments_touched
+from dmlgpu.lowering.plan import Dispatch, Kernel, Push
 
 # The largest window, along each dimension, that windows.comp is compiled for: it is unrolled.
 _SMALL_WINDOW = 7

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dmlgpu import manifests
+from dmlgpu.descriptors.integers import index
 from dmlgpu.errors import DeviceError, import_problem
-from dmlgpu.integers import index
-from dmlgpu.packages import DRIVER, LOADER, named
+from dmlgpu.runtime import manifests
+from dmlgpu.runtime.packages import DRIVER, LOADER, named
 
 # In the order of VkPhysicalDeviceType.
 _TYPES = ("other", "integrated", "discrete", "virtual", "cpu")

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.dtypes import AxisDirection, DataType
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.reduction import ArgOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc, integer, integers, unsigned_array
 from dmlgpu.errors import DescriptorError, shown
-from dmlgpu.operators import ArgOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
-from dmlgpu.tensor import TensorDesc, integer, integers, unsigned_array
 
 Shape = tuple[int, ...]
 

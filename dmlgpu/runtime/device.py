@@ -17,21 +17,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmlgpu import conventions
-from dmlgpu.arrays import Array, as_array
 from dmlgpu.comparison import check_outputs
-from dmlgpu.drivers import DeviceInfo, select
-from dmlgpu.dtypes import DataType
+from dmlgpu.descriptors import conventions
+from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc, integers
+from dmlgpu.descriptors.words import Bytes, check, elements, write
 from dmlgpu.errors import DescriptorError, DeviceError, OutOfMemoryError
-from dmlgpu.kompute import RECORDED_STEPS, RELAY_BYTES, SUBMISSION_SECONDS, Kompute, KpBuffer, Step, first_pace
-from dmlgpu.log import follow_the_environment, logger
-from dmlgpu.lowering import lower
-from dmlgpu.memory import ALIGNMENT, Allocator, Buffer, Slice
-from dmlgpu.operators import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, OperatorDesc
-from dmlgpu.plan import Dispatch, Limits, Role
-from dmlgpu.settings import setting, switch
-from dmlgpu.tensor import TensorDesc, integers
-from dmlgpu.words import Bytes, check, elements, write
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Dispatch, Role
+from dmlgpu.runtime.drivers import DeviceInfo, select
+from dmlgpu.runtime.kompute import RECORDED_STEPS, RELAY_BYTES, SUBMISSION_SECONDS, Kompute, KpBuffer, Step, first_pace
+from dmlgpu.runtime.log import follow_the_environment, logger
+from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice
+from dmlgpu.runtime.settings import setting, switch
 
 # kp counts the bytes of a buffer in 32 bits.
 _KP_MAX_BYTES = (1 << 32) - ALIGNMENT

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from dmlgpu.arrays import Array
-from dmlgpu.device import Device
-from dmlgpu.drivers import DeviceInfo
-from dmlgpu.dtypes import DataType
-from dmlgpu.operators import ArgmaxOperatorDesc, ArgminOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
+from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc
 from dmlgpu.reference import reference
+from dmlgpu.runtime.device import Device
+from dmlgpu.runtime.drivers import DeviceInfo
 
 _LARGEST_SIDE = 1024
 # Formats that Pillow reads by itself: for PostScript it would run another program.

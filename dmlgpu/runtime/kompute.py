@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import binding, spirv
-from dmlgpu.arrays import Array
-from dmlgpu.drivers import DeviceInfo, devices
+from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.words import Bytes
 from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
-from dmlgpu.plan import Kernel
-from dmlgpu.words import Bytes
+from dmlgpu.lowering.plan import Kernel
+from dmlgpu.runtime import binding, spirv
+from dmlgpu.runtime.drivers import DeviceInfo, devices
 
 # Pipelines that are kept; on lavapipe one takes up to 1 MiB, on SwiftShader a quarter of that.
 _PIPELINES = 256

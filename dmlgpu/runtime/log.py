@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from dmlgpu.settings import level
+from dmlgpu.runtime.settings import level
 
 logger = logging.getLogger("dmlgpu")
 logger.addHandler(logging.NullHandler())

@@ -1,57 +1,18 @@
-"""The oracle: what every operator means, in literal NumPy.
-
-It shares no code with what computes the same on a device, and prefers the obvious to the fast.
-"""
+"""What windowed pooling means."""
 
 from __future__ import annotations
 
 import itertools
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
 
-from dmlgpu.arrays import Array, as_array
-from dmlgpu.dtypes import AxisDirection
-from dmlgpu.operators import ArgmaxOperatorDesc, ArgOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
+from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
 
 
-def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
-    """The outputs of an operator, as packed arrays of the descriptor's sizes and types.
-
-    Args:
-        desc: the operator.
-        inputs: one array for each input tensor, of its sizes and type.
-
-    Raises:
-        DescriptorError: an array that is more than its elements, as a masked one.
-    """
-    fields = (f"{type(desc).__name__}.{field}" for field in desc.input_fields)
-    return _reference(desc.canonical(), *map(as_array, inputs, fields))
-
-
-@singledispatch
-def _reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
-    raise NotImplementedError(f"{type(desc).__name__} has no reference")
-
-
-@_reference.register
-def _arg(desc: ArgOperatorDesc, x: Array) -> tuple[Array, ...]:
-    # NumPy's argmax and argmin know all the rules: the first of equal elements, the first NaN before all else,
-    # -0 equal to +0. The last one is the first from the other end.
-    argument = np.argmax if isinstance(desc, ArgmaxOperatorDesc) else np.argmin
-    kept = [axis for axis in range(x.ndim) if axis not in desc.axes]
-    rows = x.transpose(*kept, *desc.axes).reshape(*(x.shape[axis] for axis in kept), -1)
-    if desc.axis_direction is AxisDirection.INCREASING:
-        index = argument(rows, axis=-1)
-    else:
-        index = rows.shape[-1] - 1 - argument(rows[..., ::-1], axis=-1)
-    output = desc.output_tensor
-    return (index.reshape(output.sizes).astype(output.data_type.numpy),)
-
-
-@_reference.register
-def _max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
+def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
+    """The maxima, and where they stood if there is a tensor for it."""
     sizes = desc.output_tensor.sizes
     best, where = np.zeros(sizes, x.dtype), np.zeros(sizes, np.int64)
     found = np.zeros(sizes, bool)

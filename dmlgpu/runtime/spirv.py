@@ -10,7 +10,7 @@ from dmlgpu.files import read_at_most
 
 # Ten times the largest module: what is longer is none of the build's.
 _MOST_BYTES = 1 << 20
-_FOLDER = Path(__file__).with_name("spirv")
+_FOLDER = Path(__file__).parents[1] / "spirv"
 _CHECKSUMS = _FOLDER / "SHA256SUMS"
 
 

@@ -21,13 +21,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dmlgpu import binding, manifests, spirv
-from dmlgpu.device import Device
-from dmlgpu.drivers import DeviceInfo, choose, devices, loader_version, preference
 from dmlgpu.errors import DeviceError, SettingError
-from dmlgpu.packages import DRIVER, LOADER, NVIDIA, named
-from dmlgpu.selfcheck import Check, checks
-from dmlgpu.settings import level, setting, switch
+from dmlgpu.runtime import binding, manifests, spirv
+from dmlgpu.runtime.device import Device
+from dmlgpu.runtime.drivers import DeviceInfo, choose, devices, loader_version, preference
+from dmlgpu.runtime.packages import DRIVER, LOADER, NVIDIA, named
+from dmlgpu.runtime.settings import level, setting, switch
+from dmlgpu.tools.selfcheck import Check, checks
 
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
@@ -131,7 +131,7 @@ class _Answer:
 
 def _ask(task: str, *arguments: object) -> _Answer:
     """Runs one of _TASKS in a process of its own."""
-    program = "import sys; from dmlgpu import doctor; doctor.answer(*sys.argv[1:])"
+    program = "import sys; from dmlgpu.tools import doctor; doctor.answer(*sys.argv[1:])"
     # The process imports what this one would.
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     # What it writes to stderr is taken for noise.

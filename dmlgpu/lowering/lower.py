@@ -13,12 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
-from dmlgpu.first_pass import FirstPass, Piece, dimensions, wrapped
-from dmlgpu.geometry import Dim, address_span
-from dmlgpu.operators import ArgOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
-from dmlgpu.plan import Binding, Dispatch, Limits, Plan, Push, Role
-from dmlgpu.pooling import Pooling
-from dmlgpu.reduction import Reduction
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.reduction import ArgOperatorDesc
+from dmlgpu.lowering.first_pass import FirstPass, Piece, dimensions, wrapped
+from dmlgpu.lowering.geometry import Dim, address_span
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.plan import Binding, Dispatch, Plan, Push, Role
+from dmlgpu.lowering.pooling import Pooling
+from dmlgpu.lowering.reduction import Reduction
 
 # With more outputs in a dispatch a shader's counter could pass 2^32.
 _MAX_OUTPUTS = 1 << 31

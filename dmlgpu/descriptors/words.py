@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dmlgpu.arrays import Array
+from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
-from dmlgpu.tensor import TensorDesc
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dmlgpu.dtypes import AxisDirection
-from dmlgpu.geometry import Dim
-from dmlgpu.operators import ArgminOperatorDesc, OperatorDesc
-from dmlgpu.plan import Binding, Constants, Dispatch, Kernel, Limits, NumberKind, Role
-from dmlgpu.tensor import MAX_RANK, TensorDesc
+from dmlgpu.descriptors.dtypes import AxisDirection
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.reduction import ArgminOperatorDesc
+from dmlgpu.descriptors.tensor import MAX_RANK, TensorDesc
+from dmlgpu.lowering.geometry import Dim
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Kernel, NumberKind, Role
 
 # Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
 # to begin with a word.

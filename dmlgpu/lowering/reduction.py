@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from dmlgpu.first_pass import GRANULE, FirstPass, Piece, dimensions
-from dmlgpu.geometry import Dim, address_span, merged, segments_touched
-from dmlgpu.operators import ArgOperatorDesc
-from dmlgpu.plan import Dispatch, Kernel, Push
+from dmlgpu.descriptors.reduction import ArgOperatorDesc
+from dmlgpu.lowering.first_pass import GRANULE, FirstPass, Piece, dimensions
+from dmlgpu.lowering.geometry import Dim, address_span, merged, segments_touched
+from dmlgpu.lowering.plan import Dispatch, Kernel, Push
 
 # Elements that are worth an invocation of their own, where invocations are to spare.
 _LEAST_STRETCH = 1024

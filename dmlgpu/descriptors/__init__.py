@@ -1,0 +1,1 @@
+"""What an operator is: tensors, operators, and which descriptions are valid."""

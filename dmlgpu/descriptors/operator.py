@@ -1,0 +1,104 @@
+"""What all operator descriptors share.
+
+A descriptor is a frozen dataclass with the fields of DirectML's structure, in its order, the counts left out
+(`AxisCount` is `len(axes)`). Building one validates it; nothing later can find a descriptor invalid.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from dmlgpu.descriptors.dtypes import DataType, conversion
+from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.errors import DescriptorError, shown
+
+ALL_TYPES = (
+    DataType.FLOAT32,
+    DataType.FLOAT16,
+    DataType.INT64,
+    DataType.INT32,
+    DataType.INT16,
+    DataType.INT8,
+    DataType.UINT64,
+    DataType.UINT32,
+    DataType.UINT16,
+    DataType.UINT8,
+)
+
+# The types of an operator's tensors, as of the newest feature level that widened them.
+TypeTable = dict[str, tuple[DataType, ...]]
+
+
+class OperatorDesc:
+    """What all descriptors share: their tensors, and errors that name the descriptor and the field."""
+
+    output_fields: ClassVar[tuple[str, ...]] = ("output_tensor",)
+    types: ClassVar[TypeTable]
+
+    @property
+    def input_fields(self) -> tuple[str, ...]:
+        """The fields of the tensors that are read, in the order in which they are given to the operator."""
+        return tuple(
+            name
+            for name, value in vars(self).items()
+            if isinstance(value, TensorDesc) and name not in self.output_fields
+        )
+
+    @property
+    def inputs(self) -> tuple[TensorDesc, ...]:
+        """The tensors that are read."""
+        return tuple(getattr(self, name) for name in self.input_fields)
+
+    @property
+    def outputs(self) -> tuple[TensorDesc, ...]:
+        """The tensors that are written, in the order in which they are returned; absent ones left out."""
+        tensors = (getattr(self, name) for name in self.output_fields)
+        return tuple(tensor for tensor in tensors if tensor is not None)
+
+    @property
+    def work(self) -> int:
+        """Elements that are looked at for all outputs, each as often as outputs look at it."""
+        return sum(tensor.element_count for tensor in self.inputs)
+
+    def canonical(self) -> OperatorDesc:
+        """The same operation, as the descriptor that DirectML names as its equivalent or successor."""
+        return self
+
+    def _error(self, field: str, text: str) -> DescriptorError:
+        return DescriptorError(f"{type(self).__name__}.{field}: {text}")
+
+    def _set(self, field: str, value: Any) -> None:
+        object.__setattr__(self, field, value)
+
+    def _check_enum(self, field: str, enum: type[Any]) -> None:
+        value = getattr(self, field)
+        member = enum.member(value)
+        if member is None:
+            allowed = ", ".join(str(each) for each in enum)
+            raise self._error(field, f"{shown(value)} is not allowed; allowed are {allowed}")
+        self._set(field, member)
+
+    def _check_tensor(self, field: str) -> TensorDesc:
+        """The tensor of a field, of a supported type; outputs must not overlap themselves."""
+        tensor, types = getattr(self, field), self.types[field]
+        if not isinstance(tensor, TensorDesc):
+            raise self._error(field, f"{shown(tensor)} is not a TensorDesc")
+        if tensor.data_type not in types:
+            name, allowed = tensor.data_type.name, ", ".join(t.name for t in types)
+            how = "" if field in self.output_fields else conversion(name.lower())
+            raise self._error(f"{field}.data_type", f"{name} is not supported; allowed are {allowed}{how}")
+        if field in self.output_fields and tensor.overlaps:
+            raise self._error(
+                f"{field}.strides",
+                f"with strides {tensor.element_strides} elements of sizes {tensor.sizes} overlap; "
+                "every output element needs its own place",
+            )
+        return tensor
+
+    def _check_sizes(self, field: str, expected: tuple[int, ...], why: str) -> None:
+        sizes = getattr(self, field).sizes
+        if len(sizes) != len(expected):
+            raise self._error(f"{field}.sizes", f"{sizes} has {len(sizes)} dimensions; expected {expected}, {why}")
+        for i, (size, wanted) in enumerate(zip(sizes, expected, strict=True)):
+            if size != wanted:
+                raise self._error(f"{field}.sizes[{i}]", f"{size} is wrong; expected {wanted} of {expected}, {why}")

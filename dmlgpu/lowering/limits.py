@@ -1,0 +1,48 @@
+"""What a plan has to keep to on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dmlgpu.descriptors.tensor import TensorDesc
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a plan has to keep to on a device."""
+
+    segment_bytes: int
+    """Bytes of the largest buffer, a multiple of 256."""
+    group_size: int
+    """Invocations of a workgroup."""
+    group_count: int
+    """Workgroups of a dispatch; the same for every shape, so that shapes share a pipeline."""
+    records_bytes: int = 1 << 20
+    """Bytes of the records between two passes, at most; more only where the records of one output are."""
+    loop_iterations: int = 60_000
+    """Iterations of an invocation, all its loops together. Mesa's llvmpipe ends every loop of an invocation, without
+    a word, once it has counted 65,535 (seen with Mesa 22.3)."""
+    dispatch_elements: int = 1 << 24
+    """Elements that a dispatch looks at, about: so many that it is over in 200 ms on a slow device of its kind."""
+    unrolls: bool = True
+    """Whether the driver unrolls loops over local arrays, so that they become registers."""
+    bundle: int = 8
+    """Invocations that work on neighbouring items at a time, while other bundles are at other ranges of them. On a CPU
+    driver the lanes of a vector, so that a core reads on where it has read; on a GPU all invocations."""
+    cooperating: bool = False
+    """Whether neighbouring invocations do best to read neighbouring memory, as on a GPU. On a CPU driver they are the
+    lanes of a vector, each reading for itself, and a barrier costs more than a row."""
+
+    @property
+    def invocations(self) -> int:
+        """Invocations of a dispatch."""
+        return self.group_size * self.group_count
+
+    def segment_elements(self, tensor: TensorDesc) -> int:
+        """Elements of a full segment of a tensor."""
+        return self.segment_bytes * 8 // tensor.data_type.bits
+
+    def segments(self, tensor: TensorDesc) -> tuple[int, ...]:
+        """The bytes of every segment of a tensor: all full but the last, each a multiple of 4."""
+        full, rest = divmod(tensor.size_in_bytes, self.segment_bytes)
+        return (self.segment_bytes,) * full + (((rest + 3) // 4 * 4,) if rest else ())

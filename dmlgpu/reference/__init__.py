@@ -1,0 +1,38 @@
+"""The oracle: what every operator means, in literal NumPy.
+
+It shares no code with what computes the same on a device, and prefers the obvious to the fast.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.reduction import ArgOperatorDesc
+from dmlgpu.reference.pooling import max_pooling
+from dmlgpu.reference.reduction import arg
+
+
+def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
+    """The outputs of an operator, as packed arrays of the descriptor's sizes and types.
+
+    Args:
+        desc: the operator.
+        inputs: one array for each input tensor, of its sizes and type.
+
+    Raises:
+        DescriptorError: an array that is more than its elements, as a masked one.
+    """
+    fields = (f"{type(desc).__name__}.{field}" for field in desc.input_fields)
+    return _reference(desc.canonical(), *map(as_array, inputs, fields))
+
+
+@singledispatch
+def _reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
+    raise NotImplementedError(f"{type(desc).__name__} has no reference")
+
+
+_reference.register(ArgOperatorDesc, arg)
+_reference.register(MaxPooling2OperatorDesc, max_pooling)
