@@ -26,7 +26,7 @@ import dmlgpu.runtime.kompute
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.device import device_limits
 from dmlgpu.runtime.drivers import select
-from dmlgpu.runtime.kompute import Place, Step
+from dmlgpu.runtime.schedule import Place, Step
 from dmlgpu.runtime.settings import switch
 from tests import guards
 from tests.kompute_seam import Seam
@@ -108,8 +108,8 @@ for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY", "DMLGPU_LOG"):
 if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
     submissions = dmlgpu.runtime.kompute.submissions
 
-    def of_whole_buffers(steps: Iterable[Step]) -> Iterator[list[Any]]:
-        def whole(places: frozenset[Place]) -> frozenset[Place]:
+    def of_whole_buffers(steps: Iterable[Step[Any]]) -> Iterator[list[Any]]:
+        def whole(places: frozenset[Place[Any]]) -> frozenset[Place[Any]]:
             return frozenset((buffer, 0) for buffer, _ in places)
 
         return submissions(dataclasses.replace(s, reads=whole(s.reads), writes=whole(s.writes)) for s in steps)

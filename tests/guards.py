@@ -13,7 +13,7 @@ import numpy as np
 
 import dmlgpu.runtime.device
 from dmlgpu.descriptors.words import Bytes
-from dmlgpu.runtime.kompute import Kompute, KpBuffer, Step
+from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep
 from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice, aligned
 
 # Nothing that any operator writes by chance, and no byte of it like the next.
@@ -72,7 +72,7 @@ class GuardedAllocator(Allocator[KpBuffer]):
                 raise AssertionError(f"a guard was written to: byte {byte} of a buffer of {buffer.size}")
 
 
-def _guarded_submit(kompute: Kompute, steps: tuple[Step, ...]) -> None:
+def _guarded_submit(kompute: Kompute, steps: tuple[KpStep, ...]) -> None:
     _submit(kompute, steps)
     for allocator in _allocators.get(kompute, ()):
         allocator.check()

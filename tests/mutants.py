@@ -56,6 +56,7 @@ LIKELY = {
     "dmlgpu/lowering/geometry.py": ("splitting", "cases", "plans"),
     "dmlgpu/lowering/reduction.py": ("splitting", "mappings", "cases", "plans"),
     "dmlgpu/lowering/pooling.py": ("windows", "splitting", "mappings", "cases", "plans"),
+    "dmlgpu/runtime/schedule.py": ("schedule", "reuse", "faults"),
     "dmlgpu/runtime/kompute.py": ("reuse", "devices", "faults"),
     "dmlgpu/runtime/memory.py": ("memory", "devices", "reuse"),
     "dmlgpu/runtime/device.py": ("devices", "device_tensors", "reuse", "layouts", "faults"),

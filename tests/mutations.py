@@ -651,34 +651,40 @@ POOLING_PLANS = (
 
 SCHEDULING = (
     Mutation(
-        "dmlgpu/runtime/kompute.py",
-        "step.writes & writes or (step.writes & reads and not waiting)",
+        "dmlgpu/runtime/schedule.py",
+        "step.writes & writes or (step.writes & reads and not unseen)",
         "step.writes & writes",
         "a step overwrites what an earlier one may still read",
     ),
     Mutation(
-        "dmlgpu/runtime/kompute.py",
+        "dmlgpu/runtime/schedule.py",
         "overwrites = step.writes & writes or ",
         "overwrites = ",
         "two steps of a submission write to the same place",
     ),
     Mutation(
-        "dmlgpu/runtime/kompute.py",
-        "handed_on |= waiting",
-        "handed_on = waiting",
-        "only what was handed on last is known to be",
+        "dmlgpu/runtime/schedule.py",
+        "visible |= unseen",
+        "visible = unseen",
+        "only the barrier before the step is known to stand",
     ),
     Mutation(
-        "dmlgpu/runtime/kompute.py",
+        "dmlgpu/runtime/schedule.py",
         "writes |= step.writes",
         "writes = set(step.writes)",
         "only the writes of the step before are waited for",
     ),
     Mutation(
-        "dmlgpu/runtime/kompute.py",
+        "dmlgpu/runtime/schedule.py",
         "seconds + step.seconds > SUBMISSION_SECONDS",
         "step.seconds > SUBMISSION_SECONDS",
         "submissions are not cut where their steps take too long together",
+    ),
+    Mutation(
+        "dmlgpu/runtime/schedule.py",
+        "seconds > _MEASURED_SECONDS and all(pace.has_run for pace in paces)",
+        "seconds > _MEASURED_SECONDS",
+        "what compiling took counts as the pace of a pipeline",
     ),
     Mutation(
         "dmlgpu/runtime/kompute.py",

@@ -1,6 +1,7 @@
 """Layers: imports point down, and only one module speaks to Kompute."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,10 @@ def test_no_module_needs_itself():
 )
 def test_only_one_module_imports(library, module):
     assert [name for name in MODULES if library in {i.split(".")[0] for i in imports(name)}] == [module]
+
+
+def test_the_schedule_knows_nothing_else():
+    assert {name.split(".")[0] for name in imports("runtime.schedule")} <= set(sys.stdlib_module_names)
 
 
 def test_the_oracle_and_the_lowering_know_nothing_of_each_other():

@@ -21,8 +21,6 @@ from dmlgpu import (
     argmax,
     max_pooling,
 )
-from dmlgpu.lowering.plan import Constants, Kernel, NumberKind
-from dmlgpu.runtime.kompute import Pipeline, Step, submissions
 from tests.cases import FLOAT32, UINT8, UINT32, arg_desc, pool_desc
 from tests.conftest import discrete, opened_as
 
@@ -442,68 +440,3 @@ def test_closing_a_device_in_a_batch(driver):
     for use in (device.cache_info, device.clear_cache, device.batch().__enter__):
         with pytest.raises(DeviceError, match=r"is closed$"):
             use()
-
-
-# Where submissions end and barriers stand, without a device
-
-
-class Place(str):
-    """Stands for a buffer; those in capitals are staged and small."""
-
-    relays = property(str.isupper)
-
-
-def grouped(*steps: str) -> str:
-    """Steps as in 'ab>c', which reads a and b and writes c: submissions apart by '|', barriers in brackets.
-
-    'a>b*150' should take 150 ms.
-    """
-    kernel = Kernel("", Constants(group_size=1, number_kind=NumberKind.UINT))
-
-    def step(text):
-        places, _, milliseconds = text.partition("*")
-        reads, writes = (frozenset((Place(c), 0) for c in part) for part in places.split(">"))
-        pipeline = Pipeline(kernel, 1, (places,), pace=0.001)
-        return Step(pipeline, np.zeros(0, np.uint32), reads, writes, int(milliseconds or 0))
-
-    parts = [
-        " ".join(p.pipeline.buffers[0] if isinstance(p, Step) else f"[{''.join(sorted(p))}]" for p in submission)
-        for submission in submissions(map(step, steps))
-    ]
-    return " | ".join(parts)
-
-
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [
-        (["a>b"], "a>b"),
-        (["a>b", "a>c", "d>e"], "a>b a>c d>e"),
-        (["a>b", "b>c"], "a>b | b>c"),
-        (["a>B", "B>c"], "a>B [B] B>c"),
-        (["a>B", "B>C", "C>D"], "a>B [B] B>C [C] C>D"),
-        (["a>B", "c>D", "BD>e"], "a>B c>D [BD] BD>e"),
-        (["a>B", "c>d", "Bd>e"], "a>B c>d | Bd>e"),
-        (["a>B", "B>c", "B>d"], "a>B [B] B>c B>d"),
-        (["a>B", "B>c", "c>d"], "a>B [B] B>c | c>d"),
-        (["a>b", "c>b"], "a>b | c>b"),
-        (["a>B", "c>B"], "a>B | c>B"),
-        (["a>b", "c>a"], "a>b | c>a"),
-        (["A>b", "C>A"], "A>b | C>A"),
-        (["a>B", "B>c", "d>B", "B>e"], "a>B [B] B>c | d>B [B] B>e"),
-        (["a>b", "b>c", "c>d"], "a>b | b>c | c>d"),
-        (["a>B", "B>a"], "a>B [B] B>a"),
-        (["a>B", "B>c", "d>a"], "a>B [B] B>c d>a"),
-        (["a>B", "B>c", "d>B"], "a>B [B] B>c | d>B"),
-        (["a>B", "B>c", "e>f", "d>e"], "a>B [B] B>c e>f | d>e"),
-        (["a>A", "A>B", "B>c", "A>d"], "a>A [A] A>B [B] B>c A>d"),
-        (["a>A", "A>B", "AB>C", "AC>d"], "a>A [A] A>B [B] AB>C [C] AC>d"),
-        (["a>b", "c>d", "b>e"], "a>b c>d | b>e"),
-        (["a>b*150", "c>d*50", "e>f*1"], "a>b c>d | e>f"),
-        (["a>b*900", "c>d*900"], "a>b | c>d"),
-        (["a>b*900", "c>d", "e>f*100", "g>h*100"], "a>b | c>d e>f g>h"),
-        (["a>B*150", "B>c*100", "B>d*100"], "a>B | B>c B>d"),
-        (["a>B*50", "B>c*150", "d>B*150", "B>e*50"], "a>B [B] B>c | d>B [B] B>e"),
-    ],
-)
-def test_submissions(steps, expected):
-    assert grouped(*steps) == expected

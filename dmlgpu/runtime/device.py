@@ -30,9 +30,10 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Dispatch, Role
 from dmlgpu.runtime.drivers import DeviceInfo, select
-from dmlgpu.runtime.kompute import RECORDED_STEPS, RELAY_BYTES, SUBMISSION_SECONDS, Kompute, KpBuffer, Step, first_pace
+from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep, first_pace
 from dmlgpu.runtime.log import follow_the_environment, logger
 from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice
+from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import setting, switch
 
 # kp counts the bytes of a buffer in 32 bits.
@@ -94,7 +95,7 @@ class Device:
         self._operators: OrderedDict[OperatorDesc, CompiledOperator] = OrderedDict()
         self._compiled: weakref.WeakSet[CompiledOperator] = weakref.WeakSet()
         self._batches: set[object] = set()
-        self._pending: list[Step] = []
+        self._pending: list[KpStep] = []
         self._held: list[_Segments] = []
 
     def compile(self, desc: OperatorDesc) -> CompiledOperator:
@@ -186,7 +187,7 @@ class Device:
                 if not self._batches:
                     self._submit_pending()
 
-    def _submit(self, steps: tuple[Step, ...], held: Iterable[_Segments]) -> None:
+    def _submit(self, steps: tuple[KpStep, ...], held: Iterable[_Segments]) -> None:
         """Runs steps now, or in a batch later; what they need is held until then."""
         if not self._batches:
             self._kompute.submit(steps)
@@ -668,7 +669,7 @@ class CompiledOperator:
         device._kompute.check_fits(needed)
         self.plan = lower(desc, device.limits)
         device._kompute.check_fits(needed + self.plan.records_bytes)
-        self._steps: OrderedDict[tuple[Any, ...], tuple[Step, ...]] = OrderedDict()
+        self._steps: OrderedDict[tuple[Any, ...], tuple[KpStep, ...]] = OrderedDict()
         self._buffers: set[Buffer[KpBuffer]] = set()
 
     def _prepare(self) -> None:
@@ -795,7 +796,7 @@ class CompiledOperator:
 
     def _recall(
         self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], records: _Segments
-    ) -> tuple[Step, ...]:
+    ) -> tuple[KpStep, ...]:
         """What to do for tensors at these places, from before if they were there before."""
         places = {
             Role.INPUT: [tensor._segments.slices for tensor in sources],
@@ -810,7 +811,7 @@ class CompiledOperator:
             self._steps.popitem(last=False)
         return steps
 
-    def _step(self, dispatch: Dispatch, places: Places) -> Step:
+    def _step(self, dispatch: Dispatch, places: Places) -> KpStep:
         slices = [places[b.role][b.tensor][b.segment] for b in dispatch.bindings]
         bases = {
             b.base: (getattr(dispatch.push, b.base) + s.offset * 8 // b.unit_bits) % (1 << 32)

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,21 +21,12 @@ from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dmlgpu.lowering.plan import Kernel
 from dmlgpu.runtime import binding, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices
+from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES, Barrier, Pace, Place, Step, learn, submissions
 
 # Pipelines that are kept; on lavapipe one takes up to 1 MiB, on SwiftShader a quarter of that.
 _PIPELINES = 256
-# Submissions of up to so many steps are kept to be evaluated again; so many of them, 5 to 16 KiB each.
-RECORDED_STEPS = 64
+# Sequences of steps whose submissions are kept as recorded, 5 to 16 KiB each.
 _RECORDINGS = 256
-# Staged buffers up to this size hand on what one step writes to a later step of the same submission. The barrier that
-# this takes copies the whole buffer: on two cores of lavapipe and SwiftShader a submission more costs 30 to 60 us, the
-# copy of 64 KiB nothing to be seen beside it, that of 1 MiB as much.
-RELAY_BYTES = 64 << 10
-# A submission of several steps should take no longer: between submissions Ctrl-C is heard, and watchdogs reset GPUs
-# that are busy with one for seconds.
-SUBMISSION_SECONDS = 0.2
-# What takes less tells little about the pace of its pipelines.
-_MEASURED_SECONDS = 0.001
 
 
 def first_pace(info: DeviceInfo) -> float:
@@ -52,7 +43,7 @@ class KpBuffer:
         self.staged = staged
         # The view dies with the tensor: reading it after that would end the process, so it never leaves dmlgpu.
         self.view: Bytes = tensor.data().view(np.uint8)
-        self.relays = staged and self.view.size <= RELAY_BYTES
+        self.relays = staged and self.view.size <= RELAY_BYTES  # what schedule.py asks of it
         self.transfers: dict[Any, Any] = {}
         """Recorded submissions of the transfers to and from it, by their operation."""
 
@@ -64,39 +55,22 @@ class Pipeline:
     kernel: Kernel
     group_count: int
     buffers: tuple[KpBuffer, ...]
-    pace: float
-    """Seconds for an element, as last measured."""
+    pace: Pace
     algorithm: Any = None
     """What Kompute made of it; None where it is not kept."""
     used: int = 0
     """When it was last submitted or recorded, as a count of submissions."""
-    compiled: bool = False
-    """Whether it ran: the first run may take long."""
-
-
-# A buffer and the offset of a slice in it: no two slices have both in common at a time.
-Place = tuple[KpBuffer, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
-    """A dispatch with everything that it needs to be recorded. Equal only to itself."""
+class KpStep(Step[KpBuffer]):
+    """A step with what Kompute needs to record it. Equal only to itself."""
 
     pipeline: Pipeline
     push: Array
-    reads: frozenset[Place]
-    writes: frozenset[Place]
-    elements: int
-    """How many it looks at."""
-
-    @property
-    def seconds(self) -> float:
-        """What it should take."""
-        return self.elements * self.pipeline.pace
 
 
-# Steps, and lists of buffers where a barrier for these stands.
-Submission = list[Step | list[KpBuffer]]
+Submission = list[KpStep | Barrier[KpBuffer]]
 
 
 class Kompute:
@@ -118,7 +92,7 @@ class Kompute:
         self._check_identity()
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
-        self._recordings: OrderedDict[tuple[Step, ...], list[tuple[Any, Submission]]] = OrderedDict()
+        self._recordings: OrderedDict[tuple[KpStep, ...], list[tuple[Any, Submission]]] = OrderedDict()
         self._submitted = 0
         # Weakly: whatever interrupts a call, a buffer that nobody holds is freed and counts no more.
         self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
@@ -255,10 +229,10 @@ class Kompute:
         group_count: int,
         buffers: tuple[KpBuffer, ...],
         push: Sequence[int],
-        reads: Iterable[Place],
-        writes: Iterable[Place],
+        reads: Iterable[Place[KpBuffer]],
+        writes: Iterable[Place[KpBuffer]],
         elements: int,
-    ) -> Step:
+    ) -> KpStep:
         """A dispatch of a kernel.
 
         Args:
@@ -266,18 +240,26 @@ class Kompute:
             group_count: ... in so many workgroups, ...
             buffers: ... bound to these, ...
             push: ... with these push constants.
-            reads: the slices of the buffers that it may read.
-            writes: those that it may write.
+            reads: where in the buffers it may read.
+            writes: where in them it may write.
             elements: about how many it looks at.
         """
         key = (kernel, group_count, buffers)
-        pipeline = self._pipelines.setdefault(key, Pipeline(*key, first_pace(self.info)))
-        return Step(pipeline, np.array(push, np.uint32), frozenset(reads), frozenset(writes), elements)
+        pipeline = self._pipelines.setdefault(key, Pipeline(*key, Pace(first_pace(self.info))))
+        return KpStep(
+            reads=frozenset(reads),
+            writes=frozenset(writes),
+            elements=elements,
+            pace=pipeline.pace,
+            pipeline=pipeline,
+            push=np.array(push, np.uint32),
+        )
 
-    def submit(self, steps: tuple[Step, ...]) -> None:
+    def submit(self, steps: tuple[KpStep, ...]) -> None:
         """Runs steps in order and waits for their end.
 
-        They are as few submissions as is valid, and as keep to SUBMISSION_SECONDS by the pace that was measured.
+        They are as few submissions as `schedule.submissions` finds valid, by the pace that was measured. One that took
+        too long all the same is recorded anew the next time.
         """
         self._submitted += 1
         for step in steps:
@@ -285,26 +267,14 @@ class Kompute:
         for sequence, submission in self._recorded(steps):
             begin = time.perf_counter()
             self._evaluate(sequence)
-            self._learn(steps, submission, time.perf_counter() - begin)
-
-    def _learn(self, steps: tuple[Step, ...], submission: Submission, seconds: float) -> None:
-        """Takes the pace of pipelines from the time of a submission; one that took too long is recorded anew."""
-        parts = [part for part in submission if isinstance(part, Step)]
-        pipelines = {step.pipeline for step in parts}
-        if seconds > _MEASURED_SECONDS and all(pipeline.compiled for pipeline in pipelines):
-            factor = seconds / sum(step.seconds for step in parts)
-            for pipeline in pipelines:
-                pipeline.pace *= factor
-            if seconds > SUBMISSION_SECONDS and len(parts) > 1:
+            if learn(submission, time.perf_counter() - begin):
                 self._recordings.pop(steps, None)
-        for pipeline in pipelines:
-            pipeline.compiled = True
 
-    def prepare(self, steps: tuple[Step, ...]) -> None:
+    def prepare(self, steps: tuple[KpStep, ...]) -> None:
         """Makes the pipelines of up to RECORDED_STEPS steps, and records them for a `submit` of the very same steps."""
         self._recorded(steps)
 
-    def _recorded(self, steps: tuple[Step, ...]) -> Iterable[tuple[Any, Submission]]:
+    def _recorded(self, steps: tuple[KpStep, ...]) -> Iterable[tuple[Any, Submission]]:
         """The submissions of steps as Kompute recorded them, from before if there are any."""
         recorded = ((self._record(submission), submission) for submission in submissions(steps))
         if len(steps) > RECORDED_STEPS:
@@ -318,10 +288,10 @@ class Kompute:
     def _record(self, submission: Submission) -> Any:
         sequence = self._manager.sequence()
         for part in submission:
-            if isinstance(part, Step):
+            if isinstance(part, KpStep):
                 sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
             else:
-                sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in part]))
+                sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in part.buffers]))
         return self._receipted(sequence)
 
     def _receipted(self, sequence: Any) -> Any:
@@ -347,7 +317,7 @@ class Kompute:
         self._close()
         return DeviceLostError(self._lost)
 
-    def _algorithm(self, step: Step) -> Any:
+    def _algorithm(self, step: KpStep) -> Any:
         pipeline = step.pipeline
         pipeline.used = self._submitted
         if pipeline.algorithm is None:
@@ -370,7 +340,7 @@ class Kompute:
             del self._recordings[steps]
         for pipeline in pipelines:
             pipeline.algorithm = None
-            pipeline.compiled = False
+            pipeline.pace.has_run = False
         self._kept_pipelines = self._kept_pipelines - pipelines
 
     def upload(self, buffer: KpBuffer) -> None:
@@ -389,38 +359,6 @@ class Kompute:
             sequence.record(operation([buffer.tensor]))
             buffer.transfers[operation] = self._receipted(sequence)
         self._evaluate(buffer.transfers[operation])
-
-
-def submissions(steps: Iterable[Step]) -> Iterator[Submission]:
-    """Steps as submissions, with the barriers that they need, cut where they would take too long.
-
-    Kompute puts a barrier before a dispatch for what transfers wrote, but none for what dispatches did. Its one command
-    with such a barrier is OpTensorSyncLocal: for staged buffers, which it copies, and once for each in a submission,
-    as nothing orders two copies to a staging buffer. With the barrier of the dispatch after it, it also orders all that
-    was read before and is written after. What else depends on an earlier step waits for its end.
-    """
-    submission: Submission = []
-    seconds = 0.0
-    reads: set[Place] = set()
-    writes: set[Place] = set()
-    handed_on: set[Place] = set()
-    for step in steps:
-        waiting = (step.reads & writes) - handed_on
-        overwrites = step.writes & writes or (step.writes & reads and not waiting)
-        too_long = submission and seconds + step.seconds > SUBMISSION_SECONDS
-        if overwrites or too_long or not all(buffer.relays for buffer, _ in waiting):
-            yield submission
-            submission, waiting, seconds = [], frozenset(), 0.0
-            reads, writes, handed_on = set(), set(), set()
-        if waiting:
-            submission.append([buffer for buffer, _ in waiting])
-            handed_on |= waiting
-            reads = set()
-        submission.append(step)
-        seconds += step.seconds
-        reads |= step.reads
-        writes |= step.writes
-    yield submission
 
 
 def _destroy(manager: Any, lock: Any) -> None:
