@@ -1,6 +1,7 @@
 """The allocator, over buffers that only exist here."""
 
 import itertools
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -212,3 +213,34 @@ def test_a_buffer_that_cannot_be_made_changes_nothing():
         allocator.allocate(1)
     allocator.release(part)
     assert allocator.allocate(1024).offset == 0
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_interrupt_at_any_line_of_collect_loses_nothing(shared):
+    def interrupted(at: int) -> bool:
+        allocator = Buffers().allocator(shared=shared, keep=1 << 20)
+        slices = [allocator.allocate(size) for size in (256, 512, 256)]
+        whole = sum({part.buffer: part.buffer.size for part in slices}.values())
+        for i in (2, 0, 1):
+            allocator.release(slices[i])
+        lines = itertools.count()
+
+        def trace(frame, event, arg):
+            if frame.f_code is not Allocator.collect.__code__:
+                return None
+            if event == "line" and next(lines) == at:
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            allocator.collect()
+            return False
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+            assert (allocator.used_bytes, allocator.empty_bytes) == (0, whole)
+
+    assert next(at for at in itertools.count() if not interrupted(at)) > 20

@@ -135,17 +135,19 @@ class Allocator(Generic[Handle]):
         if not self._released:
             return
         while self._released:
-            part = self._released.popleft()
+            # It leaves the queue last: where Ctrl-C ends this before, it is taken back again, which changes nothing.
+            part = self._released[0]
             free = part.buffer.free
             insort(free, (part.offset, part.size if self._shared else part.buffer.size))
             merged = [free[0]]
             for offset, size in free[1:]:
                 last_offset, last_size = merged[-1]
-                if last_offset + last_size == offset:
-                    merged[-1] = (last_offset, last_size + size)
+                if offset <= last_offset + last_size:
+                    merged[-1] = (last_offset, max(last_size, offset + size - last_offset))
                 else:
                     merged.append((offset, size))
             part.buffer.free = merged
+            self._released.popleft()
         self.trim(self.keep)
 
     def trim(self, keep: int) -> None:
