@@ -15,8 +15,10 @@ from dmlgpu.errors import (
 )
 from dmlgpu.functional import argmax, argmin, cache_info, clear_cache, explain, max_pooling, verify
 from dmlgpu.reference import reference
-from dmlgpu.runtime.device import CacheInfo, CompiledOperator, Device, DeviceTensor
+from dmlgpu.runtime.compiled import CompiledOperator
+from dmlgpu.runtime.device import CacheInfo, Device
 from dmlgpu.runtime.drivers import DeviceInfo, devices
+from dmlgpu.runtime.tensor import DeviceTensor
 
 __version__ = "0.1.0"
 

@@ -16,9 +16,10 @@ from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.plan import Plan
-from dmlgpu.runtime.device import CacheInfo, Device, DeviceTensor
+from dmlgpu.runtime.device import CacheInfo, Device
 from dmlgpu.runtime.drivers import index_of, select
 from dmlgpu.runtime.settings import setting
+from dmlgpu.runtime.tensor import DeviceTensor
 
 # What `device=` takes; None: the variable DMLGPU_DEVICE, or the best device.
 Selector = Device | int | str | None
@@ -255,7 +256,7 @@ def _run(call: conventions.Call, x: DeviceTensor | Array, device: Selector) -> A
 
 def _device_for(selector: Selector, *inputs: Any) -> Device:
     """The device that is selected; where none is, that of the first device tensor."""
-    owners = [x.device for x in inputs if isinstance(x, DeviceTensor)]
+    owners: list[Device] = [x.device for x in inputs if isinstance(x, DeviceTensor)]
     if selector is None and owners:
         return owners[0]
     device = open_device(selector)

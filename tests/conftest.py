@@ -24,10 +24,10 @@ import pytest
 import dmlgpu
 import dmlgpu.runtime.kompute
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.runtime.device import device_limits
 from dmlgpu.runtime.drivers import select
 from dmlgpu.runtime.schedule import Place, Step
 from dmlgpu.runtime.settings import switch
+from dmlgpu.runtime.tuning import device_limits
 from tests import guards
 from tests.kompute_seam import Seam
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-import dmlgpu.runtime.device
+import dmlgpu.runtime.engine
 from dmlgpu.descriptors.words import Bytes
 from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep
 from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice, aligned
@@ -80,5 +80,5 @@ def _guarded_submit(kompute: Kompute, steps: tuple[KpStep, ...]) -> None:
 
 def install() -> None:
     """Guards the tensors of all devices that are opened from now on."""
-    dmlgpu.runtime.device.Allocator = GuardedAllocator  # type: ignore[misc]
+    dmlgpu.runtime.engine.Allocator = GuardedAllocator  # type: ignore[misc]
     Kompute.submit = _guarded_submit  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ import numpy as np
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DataType, Device, DeviceInfo, OperatorDesc
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.runtime.device import device_limits
+from dmlgpu.runtime.tuning import device_limits
 from tests.cases import DECREASING, ELEMENT_TYPES, UINT64, Array, arg_desc, arranged, pool_desc
 from tests.conftest import DRIVERS, LOWERED, device_of
 

@@ -24,7 +24,7 @@ from dmlgpu import (
     verify,
 )
 from dmlgpu.runtime import spirv
-from dmlgpu.runtime.device import device_limits
+from dmlgpu.runtime.tuning import device_limits
 from tests.cases import CASES, FLOAT32, POOLED_STRIDED, STRIDED_ARGS, UINT8, UINT32, any_bits, arg_desc, pool_desc
 from tests.conftest import discrete, opened_as
 from tests.test_layouts import check_all_bytes
@@ -142,7 +142,7 @@ def test_operator_prints_what_and_where_it_is(device):
 
 @pytest.mark.parametrize(("kind", "groups"), [("cpu", 12), ("discrete", 4096), ("integrated", 4096)])
 def test_groups_of_a_dispatch_follow_the_cores_on_a_cpu_only(driver, monkeypatch, kind, groups):
-    monkeypatch.setattr("dmlgpu.runtime.device._cores", lambda: 3)
+    monkeypatch.setattr("dmlgpu.runtime.tuning._cores", lambda: 3)
     info = dataclasses.replace(driver, type=kind)
     assert device_limits(info).group_count == groups
     assert device_limits(dataclasses.replace(info, max_group_count=7)).group_count == 7

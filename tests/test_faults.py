@@ -10,7 +10,7 @@ import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, DeviceTensor, OutOfMemoryError, TensorDesc
 from dmlgpu.lowering.lower import lower
-from dmlgpu.runtime.device import device_limits
+from dmlgpu.runtime.tuning import device_limits
 from dmlgpu.tools.selfcheck import checks
 from tests.cases import CASES, FLOAT32, UINT8, arg_desc
 from tests.conftest import opened_as
@@ -644,20 +644,20 @@ def test_garbage_collection_in_any_order(driver):
 
 
 CLOSED_IN_A_CALL = """
-import dmlgpu.runtime.device
+import dmlgpu.runtime.tensor
 # A signal handler or a finalizer may run anywhere; here between looking at the device's memory and copying it.
-elements = dmlgpu.runtime.device.elements
+elements = dmlgpu.runtime.tensor.elements
 errors = []
 def closing(tensor_desc, memory):
     errors.append(says(device.close))
     return elements(tensor_desc, memory)
-dmlgpu.runtime.device.elements = closing
+dmlgpu.runtime.tensor.elements = closing
 print(tensor.numpy().tolist(), errors)
 class Closes:
     def __array__(self, dtype=None, copy=None):
         device.close()
         return x
-dmlgpu.runtime.device.elements = elements
+dmlgpu.runtime.tensor.elements = elements
 print(says(operator, Closes()))
 print(operator(x).tolist())
 device.close()

@@ -10,7 +10,7 @@ import pytest
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, Device, argmax, argmin, max_pooling, verify
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.runtime.device import device_limits
+from dmlgpu.runtime.tuning import device_limits
 from tests.cases import (
     DECREASING,
     ELEMENT_TYPES,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dmlgpu import verify
-from dmlgpu.runtime.device import device_limits
+from dmlgpu.runtime.tuning import device_limits
 from tests.cases import FAR_WINDOWS, FLOAT32, INT16, SMALL_WINDOWS, UINT8, UINT64, distinct, pool_desc, ties
 
 STRIDES, PADDINGS, DILATIONS = (1, 2, 3), (0, 1, 2), (1, 2, 3)

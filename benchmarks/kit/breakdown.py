@@ -63,7 +63,7 @@ def parts(device: Device, case: Case) -> dict[str, float]:
 
 def _outside(device: Device, run: Callable[[], object]) -> list[float]:
     """Seconds of each of many calls that are spent neither in Kompute nor in the driver."""
-    kompute: Any = device._kompute
+    kompute: Any = device._engine.kompute
     evaluate = kompute._evaluate
     inside = 0.0
 

@@ -22,17 +22,12 @@ from dmlgpu.lowering.plan import Kernel
 from dmlgpu.runtime import binding, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES, Barrier, Pace, Place, Step, learn, submissions
+from dmlgpu.runtime.tuning import first_pace
 
 # Pipelines that are kept; on lavapipe one takes up to 1 MiB, on SwiftShader a quarter of that.
 _PIPELINES = 256
 # Sequences of steps whose submissions are kept as recorded, 5 to 16 KiB each.
 _RECORDINGS = 256
-
-
-def first_pace(info: DeviceInfo) -> float:
-    """Seconds for an element, before it was measured: those of a slow device of its kind."""
-    # pool.comp element by element on two cores of lavapipe or SwiftShader; the memory of a small GPU.
-    return 10e-9 if info.type == "cpu" else 0.1e-9
 
 
 class KpBuffer:

@@ -1,0 +1,218 @@
+"""Operators compiled for a device."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dmlgpu.comparison import check_outputs
+from dmlgpu.descriptors.arrays import as_array
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.errors import DescriptorError
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Dispatch, Role
+from dmlgpu.runtime.engine import Segments
+from dmlgpu.runtime.kompute import KpBuffer, KpStep
+from dmlgpu.runtime.log import logger
+from dmlgpu.runtime.memory import Buffer, Slice
+from dmlgpu.runtime.schedule import RECORDED_STEPS
+from dmlgpu.runtime.settings import switch
+from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_array, of_bytes, segments_of
+
+# Sets of places where an operator finds its tensors, and remembers what it does there.
+_PLACES = 8
+
+# The segments of every tensor, by its role.
+Places = dict[Role, list[list[Slice[KpBuffer]]]]
+
+
+class CompiledOperator:
+    """An operator on a device. Made by `Device.compile`; safe to call from several threads.
+
+    Attributes:
+        desc: the descriptor that it was compiled from.
+        device: the device.
+        plan: what a call does; print it to read it.
+    """
+
+    def __init__(self, device: Owner, desc: OperatorDesc) -> None:
+        self.device: Any = device  # a Device: its module needs this one
+        self.desc = desc
+        self._engine = device._engine
+        needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
+        # A plan has a number for every segment: none is made of tensors that have too many.
+        self._engine.kompute.check_fits(needed)
+        self.plan = lower(desc, device.limits)
+        self._engine.kompute.check_fits(needed + self.plan.records_bytes)
+        self._steps: OrderedDict[tuple[Any, ...], tuple[KpStep, ...]] = OrderedDict()
+
+    def _prepare(self) -> set[Buffer[KpBuffer]]:
+        """Makes the buffers that a first call with arrays is given, and the pipelines, which are bound to them."""
+        tensors = [DeviceTensor(self.device, desc) for desc in (*self.desc.inputs, *self.desc.outputs)]
+        count = len(self.desc.inputs)
+        records = self._records()
+        if len(self.plan.dispatches) <= RECORDED_STEPS:
+            self._engine.kompute.prepare(self._recall(tensors[:count], tensors[count:], records))
+        return {part.buffer for owned in (*map(segments_of, tensors), records) for part in owned.slices}
+
+    def __call__(self, *inputs: Any, out: DeviceTensor | Sequence[DeviceTensor] | None = None) -> Any:
+        """Runs the operator.
+
+        Args:
+            inputs: one for each input tensor: arrays (anything that NumPy can view), or device tensors of this device.
+            out: device tensors to write to, one for each output tensor; bytes between their elements are left as
+                they are. None: new tensors.
+
+        Returns:
+            The output, or a tuple where there are several: device tensors if all inputs are device tensors,
+            packed arrays otherwise.
+
+        Raises:
+            DescriptorError: an input or `out` is not as the descriptor says.
+            DeviceError: a device tensor of another device, or the device is closed.
+            DeviceLostError: the driver did not run the operator, now or in an earlier call.
+            OutOfMemoryError: the tensors do not fit the device.
+            SettingError: DMLGPU_VERIFY is neither on nor off.
+        """
+        return self._call(inputs, out)
+
+    def _call(
+        self,
+        inputs: Sequence[Any],
+        out: DeviceTensor | Sequence[DeviceTensor] | None = None,
+        verified: bool = False,
+    ) -> Any:
+        return returned(self._compute(inputs, out, verified), inputs)
+
+    def _compute(
+        self,
+        inputs: Sequence[Any],
+        out: DeviceTensor | Sequence[DeviceTensor] | None = None,
+        verified: bool = False,
+    ) -> list[DeviceTensor]:
+        """The outputs, compared with the oracle's where `verified` or the environment asks for it."""
+        fields = self.desc.input_fields
+        if len(inputs) != len(fields):
+            takes = "1 input" if len(fields) == 1 else f"{len(fields)} inputs"
+            were = "1 was" if len(inputs) == 1 else f"{len(inputs)} were"
+            raise TypeError(f"{type(self.desc).__name__} takes {takes}, {were} given")
+        verified = verified or switch("DMLGPU_VERIFY")
+        begin = time.perf_counter()
+        with self._engine.lock:
+            self._engine.kompute.check_usable()
+            sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
+            targets = [*map(self._new_target, self.desc.outputs)] if out is None else self._given_targets(out, sources)
+            self._run(sources, targets)
+            if verified:
+                arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
+                check_outputs(self.plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
+            done = "put off" if self._engine.in_batch else "verified" if verified else "computed"
+        logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
+        return targets
+
+    def _source(self, x: Any, field: str) -> DeviceTensor:
+        if isinstance(x, DeviceTensor):
+            self._check_tensor(x, field)
+            return x
+        name = f"{type(self.desc).__name__}.{field}"
+        return of_array(self.device, getattr(self.desc, field), as_array(x, name), name)
+
+    def _new_target(self, desc: TensorDesc) -> DeviceTensor:
+        """A tensor for an output, with zeros between its elements."""
+        if desc.is_packed:
+            return DeviceTensor(self.device, desc)
+        return of_bytes(self.device, desc, np.zeros(desc.size_in_bytes, np.uint8))
+
+    def _given_targets(
+        self, out: DeviceTensor | Sequence[DeviceTensor], sources: Sequence[DeviceTensor]
+    ) -> list[DeviceTensor]:
+        targets: list[Any] = list(out) if isinstance(out, (list, tuple)) else [out]
+        fields = [name for name in self.desc.output_fields if getattr(self.desc, name) is not None]
+        if len(targets) != len(fields) or not all(isinstance(target, DeviceTensor) for target in targets):
+            given = ", ".join(type(target).__name__ for target in targets)
+            what = "a device tensor" if len(fields) == 1 else f"{len(fields)} device tensors"
+            raise TypeError(f"out must be {what}, for {', '.join(fields)}; given are {given}")
+        others = list(zip(self.desc.input_fields, sources, strict=True))
+        for target, field in zip(targets, fields, strict=True):
+            self._check_tensor(target, field)
+            for other_field, other in others:
+                if segments_of(target).overlap(segments_of(other)):
+                    raise DescriptorError(
+                        f"{type(self.desc).__name__}.{field}: out has {target!r}, which shares memory with "
+                        f"{other_field}; an output needs memory of its own"
+                    )
+            others.append((field, target))
+        return targets
+
+    def _check_tensor(self, tensor: DeviceTensor, field: str) -> None:
+        check_owns(self.device, tensor)
+        given, desc = tensor.desc, getattr(self.desc, field)
+        if (given.data_type, given.sizes, given.layout) != (desc.data_type, desc.sizes, desc.layout):
+            raise DescriptorError(
+                f"{type(self.desc).__name__}.{field}: the operator is compiled for {desc}, the tensor is {given}"
+            )
+
+    def _run(self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor]) -> None:
+        records = self._records()
+        held = (*map(segments_of, sources), *map(segments_of, targets), records)
+        self._engine.submit(self._recall(sources, targets, records), held)
+
+    def _records(self) -> Segments:
+        """Memory for the records of a call."""
+        return self._engine.allocate_records(self.plan.records_bytes)
+
+    def _recall(
+        self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], records: Segments
+    ) -> tuple[KpStep, ...]:
+        """What to do for tensors at these places, from before if they were there before."""
+        places = {
+            Role.INPUT: [segments_of(tensor).slices for tensor in sources],
+            Role.OUTPUT: [segments_of(tensor).slices for tensor in targets],
+            Role.RECORDS: [records.slices],
+        }
+        key = tuple((s.buffer, s.offset) for tensors in places.values() for slices in tensors for s in slices)
+        steps = self._steps.pop(key, None) or tuple(self._step(dispatch, places) for dispatch in self.plan.dispatches)
+        if len(steps) <= RECORDED_STEPS:
+            self._steps[key] = steps
+        if len(self._steps) > _PLACES:
+            self._steps.popitem(last=False)
+        return steps
+
+    def _step(self, dispatch: Dispatch, places: Places) -> KpStep:
+        slices = [places[b.role][b.tensor][b.segment] for b in dispatch.bindings]
+        bases = {
+            b.base: (getattr(dispatch.push, b.base) + s.offset * 8 // b.unit_bits) % (1 << 32)
+            for b, s in zip(dispatch.bindings, slices, strict=True)
+        }
+        # The second of two passes writes outputs and reads records, the first one writes records.
+        roles = [b.role for b in dispatch.bindings]
+        written = Role.OUTPUT if Role.OUTPUT in roles else Role.RECORDS
+        at = [(role, (s.buffer.handle, s.offset)) for role, s in zip(roles, slices, strict=True)]
+        return self._engine.kompute.step(
+            dispatch.kernel,
+            self.device.limits.group_count,
+            tuple(s.buffer.handle for s in slices),
+            replace(dispatch.push, **bases).words(),
+            reads=(place for role, place in at if role is not written),
+            writes=(place for role, place in at if role is written),
+            elements=-(-self.desc.work // len(self.plan.dispatches)),
+        )
+
+    def __reduce__(self) -> str:
+        raise TypeError(f"{self!r} cannot be copied or pickled; its desc can, and Device.compile(desc) makes another")
+
+    def __repr__(self) -> str:
+        return f"<dmlgpu.CompiledOperator {self.desc} on device {self.device.info.index}: {self.device.info.name}>"
+
+
+def returned(targets: list[DeviceTensor], inputs: Sequence[Any]) -> Any:
+    """What a call gives for its inputs: device tensors for device tensors, else arrays; one, or a tuple."""
+    on_device = all(isinstance(x, DeviceTensor) for x in inputs)
+    results = tuple(targets if on_device else (target.numpy() for target in targets))
+    return results[0] if len(results) == 1 else results

@@ -1,0 +1,184 @@
+"""What a device, its tensors and its operators work with: Kompute, memory, and the steps that a batch puts off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from dmlgpu.descriptors.words import Bytes
+from dmlgpu.errors import OutOfMemoryError
+from dmlgpu.runtime.drivers import DeviceInfo
+from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep
+from dmlgpu.runtime.memory import Allocator, Buffer, Slice
+from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES
+from dmlgpu.runtime.tuning import relay_memory, tensor_memory
+
+
+class Segments:
+    """The slices of buffers that a tensor, or the records of a call, lie in.
+
+    They go back to their allocator when this is dropped.
+    """
+
+    slices: list[Slice[KpBuffer]] = []  # noqa: RUF012
+
+    def __init__(self, memory: Allocator[KpBuffer]) -> None:
+        self.memory = memory
+        self.slices = []
+
+    def __del__(self) -> None:
+        for part in self.slices:
+            self.memory.release(part)
+
+    def overlap(self, other: Segments) -> bool:
+        """Whether they have bytes in common with others."""
+        return any(
+            a.buffer is b.buffer and a.offset < b.offset + b.size and b.offset < a.offset + a.size
+            for a in self.slices
+            for b in other.slices
+        )
+
+
+class Engine:
+    """An open device, without what users see of it. Callers hold `lock` around all but `is_open` and `close`.
+
+    Attributes:
+        kompute: what runs steps.
+        memory: where tensors lie, and large records.
+        relays: where small records lie: buffers that relay, so that both passes of a call share a submission. Where
+            tensors are staged it is `memory`, whose small buffers relay.
+    """
+
+    def __init__(self, info: DeviceInfo) -> None:
+        self.kompute = Kompute(info)
+        destroy = self.kompute.destroy_buffer
+        self.memory = Allocator(self.kompute.create_buffer, destroy, **tensor_memory(info))
+        self.relays = self.memory
+        if info.unified:
+            self.relays = Allocator(self.kompute.create_relay, destroy, **relay_memory())
+        self._keep = self.memory.keep
+        self._batches: set[object] = set()
+        # Each step with what it needs, in one list: Ctrl-C may come between any two statements.
+        self._pending: list[tuple[KpStep, tuple[Segments, ...]]] = []
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held by the thread that works with the device; in a forked child it is another one."""
+        return self.kompute.lock
+
+    # Memory
+
+    @property
+    def allocators(self) -> set[Allocator[KpBuffer]]:
+        """One, or two, that hand out all memory."""
+        return {self.memory, self.relays}
+
+    def allocate(self, sizes: Iterable[int]) -> Segments:
+        """Memory for a tensor, in segments of so many bytes.
+
+        Raises:
+            OutOfMemoryError: it does not fit, though all was computed and freed that could be.
+        """
+        return self._allocate(self.memory, sizes)
+
+    def allocate_records(self, size: int) -> Segments:
+        """Memory for so many bytes of records, in one segment, or none where there are none; errors as `allocate`."""
+        return self._allocate(self.relays if size <= RELAY_BYTES else self.memory, (size,) if size else ())
+
+    def _allocate(self, memory: Allocator[KpBuffer], sizes: Iterable[int]) -> Segments:
+        segments = Segments(memory)
+        for size in sizes:
+            try:
+                segments.slices.append(memory.allocate(size))
+            except OutOfMemoryError:
+                self.submit_pending()
+                self.free_buffers()
+                segments.slices.append(memory.allocate(size))
+        return segments
+
+    def keep(self, buffers: Iterable[Buffer[KpBuffer]]) -> None:
+        """Keeps at least as many bytes of empty buffers from now on as these have."""
+        self.memory.keep = max(self._keep, sum(buffer.size for buffer in buffers))
+
+    def free_buffers(self) -> None:
+        """Frees all buffers that nothing lies in."""
+        for memory in (self.memory, self.relays):
+            memory.collect()
+            memory.trim(0)
+
+    # Between host and device
+
+    def views(self, segments: Segments) -> list[Bytes]:
+        """The bytes of every segment as the host sees them.
+
+        Raises:
+            DeviceError: the device is closed.
+        """
+        self.kompute.check_usable()
+        return [part.buffer.handle.view[part.offset : part.offset + part.size] for part in segments.slices]
+
+    def upload(self, segments: Segments) -> None:
+        """Makes what was written to views the content of the segments."""
+        for part in segments.slices:
+            self.kompute.upload(part.buffer.handle)
+
+    def download(self, segments: Segments) -> list[Bytes]:
+        """The bytes of every segment, all that was called computed; errors as `views`."""
+        views = self.views(segments)
+        self.submit_pending()
+        for part in segments.slices:
+            self.kompute.download(part.buffer.handle)
+        return views
+
+    # Steps
+
+    def submit(self, steps: tuple[KpStep, ...], held: tuple[Segments, ...]) -> None:
+        """Runs steps now, or in a batch later; what they need is held until then."""
+        if not self._batches:
+            self.kompute.submit(steps)
+            return
+        self._pending += [(step, held) for step in steps]
+        if len(self._pending) >= RECORDED_STEPS:
+            self.submit_pending()
+
+    def submit_pending(self) -> None:
+        """Runs what was put off. Whatever ends it, nothing is pending afterwards."""
+        if not self._pending:
+            return
+        try:
+            self.kompute.check_usable()
+            self.kompute.submit(tuple(step for step, _ in self._pending))
+        finally:
+            self._pending.clear()
+
+    @property
+    def in_batch(self) -> bool:
+        """Whether steps are put off."""
+        return bool(self._batches)
+
+    def begin_batch(self, batch: object) -> None:
+        """Puts steps off until this batch has ended, and all others that began."""
+        self._batches.add(batch)
+
+    def end_batch(self, batch: object) -> None:
+        """Runs what was put off where no other batch goes on. The batch need not have begun."""
+        self._batches.discard(batch)
+        if not self._batches:
+            self.submit_pending()
+
+    # The end
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the device was neither closed nor lost."""
+        return self.kompute.is_open
+
+    def close(self) -> None:
+        """Frees the device; what is pending is never computed.
+
+        Raises:
+            DeviceError: this thread is in the middle of a call.
+        """
+        self.kompute.close()
+        with self.lock:
+            self._pending.clear()

@@ -1,0 +1,290 @@
+"""Tensors in the memory of a device."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from dmlgpu.descriptors import conventions
+from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc, integers
+from dmlgpu.descriptors.words import Bytes, check, elements, write
+from dmlgpu.errors import DescriptorError, DeviceError
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.runtime.drivers import DeviceInfo
+from dmlgpu.runtime.engine import Engine, Segments
+
+
+class Owner(Protocol):
+    """What tensors and operators need of their Device, whose module needs theirs."""
+
+    info: DeviceInfo
+    limits: Limits
+    _engine: Engine
+
+    def _call(self, call: conventions.Call, x: Any) -> Any: ...
+
+
+class DeviceTensor:
+    """A tensor in the memory of a device; nothing is downloaded until asked. Made by `Device.tensor` and by operators.
+
+    NumPy's functions take it: they download it, but argmax and argmin run on the device. Operators of Python do not:
+    `numpy()` says where a copy is made. It hashes by identity.
+    """
+
+    # Arrays leave `array + tensor` to the methods here.
+    __array_priority__ = 1000
+
+    def __init__(self, device: Owner, desc: TensorDesc) -> None:
+        self._device, self._desc, self._shape = device, desc, desc.sizes
+        self._engine = device._engine
+        with self._engine.lock:
+            self._engine.kompute.check_usable()
+            self._engine.kompute.check_fits(desc.size_in_bytes)
+            self._segments = self._engine.allocate(device.limits.segments(desc))
+
+    @property
+    def device(self) -> Any:  # a Device: its module needs this one
+        """The Device where it is."""
+        return self._device
+
+    @property
+    def desc(self) -> TensorDesc:
+        """Its type and layout."""
+        return self._desc
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes as NumPy counts them: those of the descriptor, or () for one element."""
+        return self._shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        raise AttributeError(f"the shape of {self!r} stays as it is; .reshape() gives another tensor")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type of an element."""
+        return self.desc.data_type.numpy
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.desc.element_count
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, gaps not counted."""
+        return self.size * self.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a device tensor without dimensions")
+        return self.shape[0]
+
+    def reshape(self, *shape: Any) -> DeviceTensor:
+        """The same elements and the same memory under another shape.
+
+        Args:
+            shape: sizes, or a sequence of them; one may be -1, for as many as there are elements left.
+
+        Raises:
+            DescriptorError: other sizes than the elements fill, more than 8 of them, or a tensor that is not packed.
+        """
+        sizes = integers("DeviceTensor", "shape", shape[0] if len(shape) == 1 and np.iterable(shape[0]) else shape)
+        rest = math.prod(size for size in sizes if size != -1)
+        if sizes.count(-1) == 1 and rest > 0 and self.size % rest == 0:
+            sizes = tuple(self.size // rest if size == -1 else size for size in sizes)
+        if math.prod(sizes) != self.size or min(sizes, default=1) < 1:
+            raise DescriptorError(f"DeviceTensor.shape: {sizes} is not allowed; {self!r} has {self.size} elements")
+        if not self.desc.is_packed:
+            raise DescriptorError(f"DeviceTensor.shape: {self!r} is not packed; copy it with .numpy() and reshape that")
+        return sharing(self, replace(self.desc, sizes=sizes or (1,), strides=None), sizes)
+
+    def numpy(self) -> Array:
+        """The elements, as a packed array of its own.
+
+        Raises:
+            DeviceError: the device is closed.
+        """
+        with self._engine.lock:
+            views = self._engine.download(self._segments)
+            memory = views[0] if len(views) == 1 else np.concatenate(views)
+            packed: Array = elements(self.desc, memory).reshape(self.shape).copy()
+        return packed
+
+    def item(self) -> Any:
+        """The only element, as a number of Python.
+
+        Raises:
+            ValueError: there are several.
+        """
+        return self.numpy().item()
+
+    def argmax(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+        """`dmlgpu.argmax` of this tensor, on its device; `out` is there for `np.argmax`, and must be None."""
+        return self._arg(ArgmaxOperatorDesc, axis, out, options)
+
+    def argmin(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+        """`dmlgpu.argmin` of this tensor, on its device; `out` is there for `np.argmin`, and must be None."""
+        return self._arg(ArgminOperatorDesc, axis, out, options)
+
+    def _arg(self, kind: type[ArgOperatorDesc], axis: Any, out: Any, options: dict[str, Any]) -> DeviceTensor:
+        if out is not None:
+            raise TypeError("out must be None: the result is a new device tensor")
+        tensor: DeviceTensor = self._device._call(conventions.arg(kind, self.shape, self.desc, axis, **options), self)
+        return tensor
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError(f"{self!r} is in the device's memory: an array of it is always a copy")
+        return self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if options.get("copy") is False:
+            raise BufferError(f"{self!r} is in the device's memory: what is exported is always a copy")
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # kDLCPU: what is exported is a copy there
+
+    if not TYPE_CHECKING:  # which would take every attribute for one that is there
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; use .numpy() of {self!r}" if name in _ARRAY_ONLY else ""
+            raise AttributeError(f"a device tensor has no {name}{hint}", name=name, obj=self)
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.numpy())
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __index__(self) -> int:
+        return operator.index(self.numpy())
+
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> str:
+        raise TypeError(f"{self!r} cannot be copied or pickled; .numpy() gives an array, Device.tensor() a new tensor")
+
+    def bytes(self) -> Bytes:
+        """The whole buffer, gaps included: `desc.size_in_bytes` bytes.
+
+        Raises:
+            DeviceError: the device is closed.
+        """
+        with self._engine.lock:
+            memory: Bytes = np.concatenate(self._engine.download(self._segments))
+        return memory[: self.desc.size_in_bytes]
+
+    def _write(self, x: Array, field: str) -> None:
+        """Writes the elements; what lies between them is left as it is only in a tensor of one segment."""
+        check(self.desc, field, x)
+        if len(self._segments.slices) > 1:
+            memory = np.zeros(self.desc.size_in_bytes, np.uint8)
+            write(self.desc, field, x, memory)
+            self._write_bytes(memory)
+            return
+        with self._engine.lock:
+            (view,) = self._engine.views(self._segments)
+            write(self.desc, field, x, view)
+            self._engine.upload(self._segments)
+
+    def _write_bytes(self, memory: Bytes) -> None:
+        with self._engine.lock:
+            begin = 0
+            for view in self._engine.views(self._segments):
+                part = memory[begin : begin + view.size]
+                view[: part.size] = part
+                begin += view.size
+            self._engine.upload(self._segments)
+
+    def __repr__(self) -> str:
+        shape = "" if self.shape == self.desc.sizes else f" of shape {self.shape}"
+        return f"<dmlgpu.DeviceTensor {self.desc}{shape} on device {self.device.info.index}: {self.device.info.name}>"
+
+
+# What arrays have and device tensors do not.
+_ARRAY_ONLY = {name for name in dir(np.ndarray) if not name.startswith("_")} - set(dir(DeviceTensor))
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def method(self: DeviceTensor, *_: object) -> Any:
+        raise TypeError(f"a device tensor has no {name}, an array has: use .numpy() of {self!r}")
+
+    method.__name__ = name
+    return method
+
+
+# Python's operators would download in silence, or compare by identity.
+for _name in (
+    *(f"__{side}{name}__" for side in ("", "r") for name in (
+        "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "divmod", "pow",
+        "lshift", "rshift", "and", "or", "xor",
+    )),
+    *(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert")),
+    *(f"__{name}__" for name in ("iter", "getitem", "setitem", "contains")),
+):  # fmt: skip
+    setattr(DeviceTensor, _name, _refused(_name))
+
+
+# What the other modules of this folder do with tensors, and users do not
+
+
+def of_array(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
+    """A tensor with the elements of an array; the bytes between them are arbitrary in one segment, else 0.
+
+    Raises:
+        DescriptorError: x is not as `desc` says; the message begins with `field`.
+        OutOfMemoryError: it does not fit.
+    """
+    tensor = DeviceTensor(device, desc)
+    tensor._write(x, field)
+    return tensor
+
+
+def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
+    """A tensor whose whole buffer is given; errors as `of_array`."""
+    tensor = DeviceTensor(device, desc)
+    tensor._write_bytes(memory)
+    return tensor
+
+
+def sharing(tensor: DeviceTensor, desc: TensorDesc, shape: tuple[int, ...]) -> DeviceTensor:
+    """Another tensor in the same memory, of which `desc` needs no more than there is."""
+    other = object.__new__(DeviceTensor)
+    other._device, other._desc, other._shape = tensor._device, desc, shape
+    other._engine, other._segments = tensor._engine, tensor._segments
+    return other
+
+
+def segments_of(tensor: DeviceTensor) -> Segments:
+    """Where it lies."""
+    return tensor._segments
+
+
+def check_owns(device: Owner, tensor: DeviceTensor) -> None:
+    """Raises a DeviceError where a tensor is on another device."""
+    if tensor.device is not device:
+        again = ": the same one, opened another time" if tensor.device.info == device.info else ""
+        raise DeviceError(f"{tensor!r} is on another device than {device!r}{again}")

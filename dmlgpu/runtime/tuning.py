@@ -1,0 +1,124 @@
+"""What dmlgpu does differently from device to device: what plans keep to, and how memory is handed out.
+
+Three things decide it, each in a part of its own: what Vulkan and Kompute allow, what we chose for a class of devices,
+and what a driver does badly.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TypedDict
+
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.runtime.drivers import DeviceInfo
+from dmlgpu.runtime.memory import ALIGNMENT
+from dmlgpu.runtime.schedule import RELAY_BYTES, SUBMISSION_SECONDS
+
+# What Vulkan and Kompute allow
+
+# kp counts the bytes of a buffer in 32 bits.
+_KP_MAX_BYTES = (1 << 32) - ALIGNMENT
+
+
+def _largest_buffer(info: DeviceInfo) -> int:
+    """Bytes, a multiple of ALIGNMENT."""
+    largest = min(info.max_storage_buffer_range, info.max_memory_allocation_size, _KP_MAX_BYTES)
+    return largest // ALIGNMENT * ALIGNMENT
+
+
+# What we chose for a class of devices: those that are the CPU, and GPUs of any kind
+
+# Invocations of a workgroup, for both classes.
+_GROUP_SIZE = 64
+# Workgroups of every dispatch. A GPU needs many to be busy. On a CPU driver a group runs on one core, and every idle
+# group costs time: with two cores, ARGMAX of (8, 100) takes 85 us with 8 groups and 160 with 64 on lavapipe, 250 and
+# 1300 on SwiftShader. ARGMAX of (4096, 1024) and pooling are as fast with 8 groups as with 64.
+_CPU_GROUPS_PER_CORE = 4
+_GPU_GROUPS = 4096
+# Seconds for an element on a slow device: pool.comp element by element on two cores of lavapipe or SwiftShader; the
+# memory of a small GPU.
+_CPU_PACE = 10e-9
+_GPU_PACE = 0.1e-9
+# Buffers for tensors. A pipeline is bound to buffers, and making one takes 50 to 250 ms: tensors that share a buffer
+# share pipelines. On a CPU driver memory that nobody writes to costs nothing (see kompute.py) but 1 ms for each MiB
+# when a buffer is made: buffers have room for many tensors there, and each has more than the last.
+_CPU_STEP, _CPU_GROWTH, _CPU_MOST = 24 << 20, 4, 96 << 20
+# On a GPU that shares the host's memory the room left over is less than 1 MiB.
+_SHARED_STEP = 1 << 20
+# Elsewhere each tensor has a buffer of its own, as Kompute moves whole buffers between host and device; tensors of like
+# sizes take the same one, one after the other.
+_OWN_STEP = RELAY_BYTES
+
+
+def _is_cpu(info: DeviceInfo) -> bool:
+    return info.type == "cpu"
+
+
+def _group_count(info: DeviceInfo) -> int:
+    return _CPU_GROUPS_PER_CORE * _cores() if _is_cpu(info) else _GPU_GROUPS
+
+
+def _cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def first_pace(info: DeviceInfo) -> float:
+    """Seconds for an element, before it was measured: those of a slow device of its class."""
+    return _CPU_PACE if _is_cpu(info) else _GPU_PACE
+
+
+# What a driver does badly
+
+# Mesa's llvmpipe ends every loop of an invocation, without a word, once it has counted 65,535 (seen with Mesa 22.3).
+# Plans keep to it on every driver.
+_LOOP_ITERATIONS = 60_000
+
+
+def _unrolls(info: DeviceInfo) -> bool:
+    """Whether loops over local arrays are unrolled, so that the arrays become registers; SwiftShader does not."""
+    return "SwiftShader" not in info.driver
+
+
+# What follows from all three
+
+
+def device_limits(info: DeviceInfo) -> Limits:
+    """What plans for a device keep to."""
+    group_size = min(_GROUP_SIZE, info.max_group_size)
+    group_count = min(_group_count(info), info.max_group_count)
+    return Limits(
+        segment_bytes=_largest_buffer(info),
+        group_size=group_size,
+        group_count=group_count,
+        loop_iterations=_LOOP_ITERATIONS,
+        dispatch_elements=1 << int(math.log2(SUBMISSION_SECONDS / first_pace(info))),
+        unrolls=_unrolls(info),
+        bundle=info.subgroup_size if _is_cpu(info) else group_size * group_count,
+        cooperating=not _is_cpu(info),
+    )
+
+
+class MemoryPolicy(TypedDict):
+    """The options of an `Allocator`; sizes in bytes."""
+
+    shared: bool
+    step: int
+    growth: int
+    most: int
+    keep: int
+
+
+def tensor_memory(info: DeviceInfo) -> MemoryPolicy:
+    """How the memory of tensors is handed out."""
+    heap, largest = info.heaps[info.host_heap], _largest_buffer(info)
+    step, growth, most = _SHARED_STEP if info.unified else _OWN_STEP, 0, largest
+    if info.unified and _is_cpu(info):
+        step, growth, most = min(_CPU_STEP, heap // 16), _CPU_GROWTH, min(_CPU_MOST, heap // 16, largest)
+    return MemoryPolicy(shared=info.unified, step=step, growth=growth, most=most, keep=heap // 8)
+
+
+def relay_memory() -> MemoryPolicy:
+    """How buffers that relay are handed out, for records, where those for tensors are not staged."""
+    return MemoryPolicy(shared=False, step=RELAY_BYTES, growth=0, most=RELAY_BYTES, keep=4 * RELAY_BYTES)
