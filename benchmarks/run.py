@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from benchmarks.cases import describe
 from benchmarks.kompute import Kompute
 from benchmarks.measure import Timing, interleave, mean_time
 from benchmarks.peers import Contender, Peer, UnavailableError
 from benchmarks.results import CALL, COMPILE, COPY, FIRST_CALL, KERNEL, OURS, BenchmarkError, Result, in_batches
 from dmlgpu import Device, OperatorDesc, reference
+from dmlgpu.comparison import differences
 from tests.cases import Array, Case
 
 # Devices that are opened to time a compilation.
@@ -151,9 +150,8 @@ def _check(
         took = time.perf_counter() - begin
         if took > seconds:
             slow[name] = f"a call takes {took:.1f} s"
-        for number, (got, wanted) in enumerate(zip(contender.outputs(returned), expected, strict=True)):
-            if got.dtype != wanted.dtype or not np.array_equal(got, wanted):
-                wrong.setdefault(name, f"output {number} of {name} differs from that of {by}")
+        for number, _ in differences(case.desc, contender.outputs(returned), expected):
+            wrong.setdefault(name, f"output {number} of {name} differs from that of {by}")
     return wrong, slow
 
 

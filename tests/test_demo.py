@@ -199,6 +199,12 @@ def test_another_type_of_output_differs_too(device, monkeypatch):
     assert not any(m.exact for m in demo.run(device, noise(4, 4)).measurements)
 
 
+def test_results_agree_as_those_of_verify_do(device, monkeypatch):
+    monkeypatch.setattr("dmlgpu.comparison.bits", np.zeros_like)
+    monkeypatch.setattr(demo, "reference", lambda desc, x: tuple(y + 1 for y in reference(desc, x)))
+    assert all(m.exact for m in demo.run(device, noise(4, 4)).measurements)
+
+
 def test_demo_checks_itself_where_the_environment_says_so(run, save, monkeypatch):
     monkeypatch.setenv("DMLGPU_VERIFY", "1")
     monkeypatch.setattr("dmlgpu.comparison.reference", lambda desc, x: tuple(y + 1 for y in reference(desc, x)))

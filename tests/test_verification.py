@@ -5,7 +5,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, VerificationError, argmax, max_pooling, reference, verify
-from dmlgpu.comparison import check_outputs
+from dmlgpu.comparison import check_outputs, differences
 from dmlgpu.lowering.lower import lower
 from tests.cases import FLOAT32, UINT64, arg_desc, pool_desc
 from tests.conftest import LOWERED
@@ -128,6 +128,20 @@ def test_several_differences_are_counted():
 def test_other_sizes_or_types_are_a_difference(got, message):
     with pytest.raises(VerificationError, match=rf"^MaxPooling2OperatorDesc\.output_tensor: {message}\n"):
         check_outputs(PLAN, (np.zeros((1, 1, 1, 3), np.float32),), (got,))
+
+
+def test_every_output_that_differs_is_named():
+    expected = reference(POOL, IMAGE)
+    assert list(differences(POOL, expected, expected)) == []
+    (number, text), second = differences(POOL, [y + 1 for y in expected], expected)
+    assert (number, text.split(":")[0]) == (0, "MaxPooling2OperatorDesc.output_tensor")
+    assert second == (
+        1,
+        "MaxPooling2OperatorDesc.output_indices_tensor: 4 of 4 elements differ, the first at (0, 0, 0, 0): "
+        f"the device gives {np.uint64(4)!r}, the reference {np.uint64(3)!r}",
+    )
+    with pytest.raises(ValueError, match="shorter"):
+        list(differences(POOL, expected[:1], expected))
 
 
 def test_a_wrong_shader_is_found(device, monkeypatch):
