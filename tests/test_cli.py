@@ -1,31 +1,22 @@
+import dataclasses
 import json
 import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import dmlgpu
 from dmlgpu.descriptors.operator import ALL_TYPES
-from dmlgpu.descriptors.reduction import INDEX_TYPES
 from dmlgpu.reference import reference
-from dmlgpu.tools import cli, selfcheck
+from dmlgpu.tools import cli, registry, selfcheck
 from dmlgpu.tools.cli import main
 from tests.conftest import DRIVERS, set_drivers
 
 COMMANDS = ["devices", "demo", "verify", "doctor"]
-OPERATORS = {
-    "ARGMAX": dmlgpu.ArgmaxOperatorDesc,
-    "ARGMIN": dmlgpu.ArgminOperatorDesc,
-    "REDUCE ARGMAX": dmlgpu.ReduceOperatorDesc,
-    "REDUCE ARGMIN": dmlgpu.ReduceOperatorDesc,
-    "MAX_POOLING": dmlgpu.MaxPoolingOperatorDesc,
-    "MAX_POOLING1": dmlgpu.MaxPooling1OperatorDesc,
-    "MAX_POOLING2": dmlgpu.MaxPooling2OperatorDesc,
-}
+OPERATORS = {operator.name: operator.desc for operator in registry.OPERATORS}
 
 
 @pytest.fixture(autouse=True)
@@ -208,7 +199,7 @@ def test_devices_table(capsys):
 
 
 def test_devices_table_in_human_units(monkeypatch, capsys):
-    gpu = replace(
+    gpu = dataclasses.replace(
         dmlgpu.devices()[0],
         index=7,
         name="[red]A card[/]",
@@ -253,21 +244,23 @@ def test_the_self_check_covers_every_operator_and_type():
     assert {check.operator: type(check.desc) for check in checks} == OPERATORS
     for operator, desc_type in OPERATORS.items():
         descs = [check.desc for check in checks if check.operator == operator]
-        assert {desc.inputs[0].data_type for desc in descs} == set(ALL_TYPES)
+        assert {desc.inputs[0].data_type for desc in descs} == set(desc_type.types["input_tensor"])
         assert any(not desc.inputs[0].is_packed for desc in descs)
         assert any(not desc.outputs[0].is_packed for desc in descs)
-        if "POOLING" in operator:
+        fields = [field.name for field in dataclasses.fields(desc_type)]
+        if "window_size" in fields:
             assert {desc.inputs[0].rank for desc in descs} == {4, 5}
             assert any(desc.start_padding != desc.end_padding for desc in descs)
         else:
-            assert {desc.outputs[0].data_type for desc in descs} == set(INDEX_TYPES)
             assert {desc.inputs[0].rank for desc in descs} >= {1, 2, 3, 4, 8}
-        if desc_type in (dmlgpu.ArgmaxOperatorDesc, dmlgpu.ArgminOperatorDesc):
+        for field in desc_type.output_fields:
+            types = {desc.data_type if (desc := getattr(each, field)) else None for each in descs}
+            assert types - {None} == set(desc_type.types[field])
+            assert (None in types) == (field == "output_indices_tensor")
+        if "axis_direction" in fields:
             assert {desc.axis_direction for desc in descs} == set(dmlgpu.AxisDirection)
-        if operator in ("MAX_POOLING1", "MAX_POOLING2"):
-            indices = {desc.output_indices_tensor and desc.output_indices_tensor.data_type for desc in descs}
-            assert indices == {None, dmlgpu.DataType.UINT32, dmlgpu.DataType.UINT64}
-    assert any(set(check.desc.dilations) != {1} for check in checks if check.operator == "MAX_POOLING2")
+        if "dilations" in fields:
+            assert any(set(desc.dilations) != {1} for desc in descs)
 
 
 def test_the_self_check_covers_the_special_values():
@@ -293,7 +286,7 @@ def test_verify(driver, few_checks, capsys):
     assert output.startswith(f"device {driver.index}: {driver.name} ({driver.type}), driver {driver.driver}\n")
     for operator in OPERATORS:
         assert [*operator.split(), "1", "1", "0"] in rows(output)
-    assert "7 cases in " in output
+    assert f"{len(OPERATORS)} cases in " in output
 
 
 def test_verify_takes_part_of_a_name(driver, few_checks, capsys):

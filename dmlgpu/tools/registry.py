@@ -1,0 +1,156 @@
+"""The operators: of each its name, its descriptor, its function, and what it is tried on.
+
+Whatever works on every operator takes them from here: the self-check, the command line, the benchmarks, and the tests
+of cases, of random descriptors, of hashes and of the README's table. A new operator needs a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import (
+    WINDOW_FIELDS,
+    MaxPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingOperatorDesc,
+)
+from dmlgpu.descriptors.reduction import INDEX_TYPES, ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc, packed_strides
+from dmlgpu.functional import argmax, argmin, max_pooling
+
+Ints = tuple[int, ...]
+# Strides for sizes; None: packed.
+Layout = Callable[[Ints], Ints | None]
+
+
+def _packed(sizes: Ints) -> Ints | None:
+    return None
+
+
+def _spaced(sizes: Ints) -> Ints:
+    """Gaps behind every row and plane."""
+    return packed_strides([size + 1 for size in sizes])
+
+
+def _reversed(sizes: Ints) -> Ints:
+    """The first dimension innermost."""
+    return packed_strides(sizes[::-1])[::-1]
+
+
+def _broadcast(sizes: Ints) -> Ints:
+    """The first dimension repeats the rest."""
+    return (0, *packed_strides(sizes)[1:])
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What operators of a family are tried on, with every type."""
+
+    sizes: Ints
+    arguments: Mapping[str, Any]
+    """Of the descriptors' `of`, but for the input."""
+    source: Layout = _packed
+    target: Layout = _packed
+    """Of every output."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A row of the registry."""
+
+    name: str
+    """DirectML's; of REDUCE, which is many operators, with the function."""
+    desc: type[OperatorDesc]
+    function: Callable[..., Any] | None
+    """The public function that computes it."""
+    samples: tuple[Sample, ...]
+    options: Mapping[str, tuple[Any, ...]]
+    """Further arguments of the descriptor's `of`, and what they may be; every sample is tried with all of them."""
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields of the descriptor: those with `axes` reduce, those with `window_size` pool."""
+        return frozenset(self.desc.__dataclass_fields__)  # type: ignore[attr-defined]
+
+    def of(self, source: TensorDesc, **arguments: Any) -> OperatorDesc:
+        """The operator on a tensor, its outputs packed.
+
+        Args:
+            source: the input.
+            arguments: of the descriptor's `of`. Fields and options that only others of the family have are left out;
+                of options that are not given the first is taken.
+
+        Raises:
+            DescriptorError: naming the field that breaks a rule.
+        """
+        taken = {*self.fields, *self.options, "output_sizes"}
+        given = {name: values[0] for name, values in self.options.items()} | arguments
+        desc: OperatorDesc = self.desc.of(  # type: ignore[attr-defined]
+            input_tensor=source, **{name: value for name, value in given.items() if name in taken}
+        )
+        return desc
+
+    def on(self, sample: Sample, data_type: DataType, **options: Any) -> OperatorDesc:
+        """The operator on a sample of a type; options as for `of`."""
+        source = TensorDesc(data_type, sample.sizes, sample.source(sample.sizes))
+        desc = self.of(source, **{**sample.arguments, **options})
+        targets = ((field, getattr(desc, field)) for field in desc.output_fields)
+        laid_out = {field: replace(t, strides=sample.target(t.sizes)) for field, t in targets if t is not None}
+        return replace(desc, **laid_out)  # type: ignore[type-var]
+
+    def descs(self) -> Iterator[OperatorDesc]:
+        """The operator on every sample, of every type, with all options."""
+        for data_type, sample in product(self.desc.types["input_tensor"], self.samples):
+            for values in product(*self.options.values()):
+                yield self.on(sample, data_type, **dict(zip(self.options, values, strict=True)))
+
+
+_REDUCTIONS = tuple(
+    Sample(sizes, {"axes": axes}, source, target)
+    for sizes, axes, source, target in (
+        ((37,), (0,), _packed, _packed),
+        ((1, 1), (0, 1), _packed, _packed),
+        ((4, 70), (0,), _spaced, _packed),
+        ((5, 6, 7), (1,), _packed, _spaced),
+        ((4, 6, 5), (0, 2), _broadcast, _packed),
+        ((3, 4, 5, 6), (1, 3), _reversed, _reversed),
+        ((2, 3, 1, 2, 2, 3, 1, 2), (0, 3, 5), _spaced, _packed),
+        ((3, 5000), (1,), _packed, _packed),
+    )
+)
+# Window size, strides, paddings at the start and at the end, dilations.
+_WINDOWS = tuple(
+    Sample(sizes, dict(zip(WINDOW_FIELDS, window, strict=True)), source, target)
+    for sizes, window, source, target in (
+        ((2, 3, 7, 9), ((3, 3), (2, 2), (1, 1), (1, 1), (1, 1)), _packed, _packed),
+        ((1, 2, 9, 8), ((2, 3), (1, 2), (1, 2), (0, 1), (3, 2)), _packed, _packed),
+        ((2, 2, 6, 5), ((1, 1), (1, 1), (0, 0), (0, 0), (1, 1)), _reversed, _packed),
+        ((1, 3, 8, 8), ((3, 2), (3, 3), (0, 0), (0, 0), (1, 2)), _spaced, _packed),
+        ((3, 2, 5, 5), ((2, 2), (1, 1), (1, 0), (0, 1), (2, 2)), _broadcast, _packed),
+        ((2, 1, 6, 6), ((3, 3), (1, 2), (2, 1), (1, 2), (1, 1)), _packed, _spaced),
+        ((2, 2, 4, 5, 6), ((2, 3, 2), (1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 1)), _packed, _packed),
+        ((1, 2, 5, 6, 7), ((2, 2, 3), (2, 1, 1), (0, 1, 2), (1, 1, 2), (2, 3, 2)), _reversed, _packed),
+    )
+)
+_INDEX_TYPES = {"output_data_type": INDEX_TYPES}
+_DIRECTIONS = {"axis_direction": tuple(AxisDirection)}
+_INDICES = {"indices_data_type": (None, DataType.UINT32, DataType.UINT64)}
+
+OPERATORS = (
+    Operator("ARGMAX", ArgmaxOperatorDesc, argmax, _REDUCTIONS, _INDEX_TYPES | _DIRECTIONS),
+    Operator("ARGMIN", ArgminOperatorDesc, argmin, _REDUCTIONS, _INDEX_TYPES | _DIRECTIONS),
+    *(
+        Operator(f"REDUCE {each.name}", ReduceOperatorDesc, None, _REDUCTIONS, _INDEX_TYPES | {"function": (each,)})
+        for each in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN)
+    ),
+    Operator("MAX_POOLING", MaxPoolingOperatorDesc, None, _WINDOWS, {}),
+    Operator("MAX_POOLING1", MaxPooling1OperatorDesc, None, _WINDOWS, _INDICES),
+    Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
+)
+# Those that are computed; the others mean the same as one of these.
+CANONICAL = tuple(each for each in OPERATORS for desc in (next(each.descs()),) if desc.canonical() is desc)
