@@ -47,6 +47,16 @@ def rows(text):
 # Help and errors
 
 
+def test_help_names_the_operators(monkeypatch, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "\nDirectML's ARGMAX, ARGMIN and MAX_POOLING2 on any Vulkan device.\n" in capsys.readouterr().out
+    monkeypatch.setattr(cli, "CANONICAL", registry.OPERATORS[-2:])
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "\nDirectML's MAX_POOLING1 and MAX_POOLING2 on any Vulkan device.\n" in capsys.readouterr().out
+
+
 def test_help_lists_the_commands(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])

@@ -16,6 +16,7 @@ from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, devices
+from dmlgpu.tools.registry import CANONICAL
 from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
 
 if TYPE_CHECKING:
@@ -68,9 +69,10 @@ def _fail(message: object, code: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    *names, last = (operator.name for operator in CANONICAL)
     parser = argparse.ArgumentParser(
         prog="dmlgpu",
-        description="DirectML's ARGMAX, ARGMIN and MAX_POOLING2 on any Vulkan device.",
+        description=f"DirectML's {', '.join(names)} and {last} on any Vulkan device.",
         epilog="exit code: 0 all is well, 1 a result differs from the oracle or something is broken, "
         "2 the command could not run",
     )
