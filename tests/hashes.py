@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DataType, Device, DeviceInfo, OperatorDesc
+from dmlgpu import DataType, Device, DeviceInfo, OperatorDesc
+from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.runtime.tuning import device_limits
-from tests.cases import DECREASING, ELEMENT_TYPES, UINT64, Array, arg_desc, arranged, pool_desc
+from dmlgpu.runtime.device import device_limits
+from dmlgpu.tools.registry import CANONICAL, Operator, Sample
+from tests.cases import DECREASING, UINT32, UINT64, Array, arranged
 from tests.conftest import DRIVERS, LOWERED, device_of
 
-OPERATORS = ("ARGMAX", "ARGMIN", "MAX_POOLING2")
 MAPPINGS = ("CPU", "GPU", "split")
 
 
@@ -33,19 +34,25 @@ def limits_of(info: DeviceInfo, mapping: str) -> Limits:
     return device_limits(dataclasses.replace(info, type="cpu"))
 
 
-def descs(name: str, data_type: DataType) -> tuple[OperatorDesc, ...]:
-    """An operator's descriptors: long rows, columns, and strided tensors; small windows, and long ones."""
-    if name == "MAX_POOLING2":
-        return (
-            pool_desc(data_type, (2, 1, 9, 24), (2, 2), (2, 1), (1, 0), (0, 1)),
-            pool_desc(data_type, (1, 2, 6, 50), (4, 41), (1, 2), (2, 7), (1, 5), (1, 1), UINT64),
-        )
-    kind = ArgmaxOperatorDesc if name == "ARGMAX" else ArgminOperatorDesc
-    return (
-        arg_desc(kind, data_type, (3, 2500), [1]),
-        arg_desc(kind, data_type, (40, 36), [0], DECREASING, UINT64),
-        arg_desc(kind, data_type, (5, 6, 7), [0, 2], strides=(1, 40, 5), output_strides=(1, 3, 1)),
+# Long rows, columns, and strided tensors; options are left out where an operator lacks them.
+_REDUCTIONS = (
+    Sample((3, 2500), {"axes": (1,), "output_data_type": UINT32}),
+    Sample((40, 36), {"axes": (0,), "output_data_type": UINT64, "axis_direction": DECREASING}),
+    Sample((5, 6, 7), {"axes": (0, 2), "output_data_type": UINT32}, lambda _: (1, 40, 5), lambda _: (1, 3, 1)),
+)
+# Small windows, and long ones.
+_WINDOWS = tuple(
+    Sample(sizes, dict(zip(WINDOW_FIELDS, window, strict=True)) | {"indices_data_type": index_type})
+    for sizes, window, index_type in (
+        ((2, 1, 9, 24), ((2, 2), (2, 1), (1, 0), (0, 1), (1, 1)), UINT32),
+        ((1, 2, 6, 50), ((4, 41), (1, 2), (2, 7), (1, 5), (1, 1)), UINT64),
     )
+)
+
+
+def descs(operator: Operator, data_type: DataType) -> tuple[OperatorDesc, ...]:
+    samples = _WINDOWS if "window_size" in operator.fields else _REDUCTIONS
+    return tuple(operator.on(sample, data_type) for sample in samples)
 
 
 def same_bits(dtype: np.dtype[Any], count: int) -> Array:
@@ -63,9 +70,9 @@ def hash_of(outputs: Iterable[Array]) -> str:
     return sha.hexdigest()[:12]
 
 
-def results(device: Device, name: str, data_type: DataType) -> Iterable[Array]:
-    for desc in descs(name, data_type):
-        outputs = device._operator(desc)(arranged(desc.inputs[0], same_bits))
+def results(device: Device, operator: Operator, data_type: DataType) -> Iterable[Array]:
+    for desc in descs(operator, data_type):
+        outputs = device._operator(desc)(*(arranged(tensor, same_bits) for tensor in desc.inputs))
         yield from outputs if isinstance(outputs, tuple) else (outputs,)
 
 
@@ -75,10 +82,10 @@ def main() -> None:
         info = device_of(manifest)
         devices += [Device(info.index, limits=limits_of(info, mapping)) for mapping in MAPPINGS]
     print("| operator | type | every driver, CPU, GPU and split |\n|---|---|---|")
-    for name in OPERATORS:
-        for data_type in ELEMENT_TYPES:
-            hashes = dict.fromkeys(hash_of(results(device, name, data_type)) for device in devices)
-            print(f"| {name} | {data_type.name} | {' and '.join(hashes)} |", flush=True)
+    for operator in CANONICAL:
+        for data_type in operator.desc.types["input_tensor"]:
+            hashes = dict.fromkeys(hash_of(results(device, operator, data_type)) for device in devices)
+            print(f"| {operator.name} | {data_type.name} | {' and '.join(hashes)} |", flush=True)
 
 
 if __name__ == "__main__":

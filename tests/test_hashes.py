@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from dmlgpu.tools.registry import CANONICAL
 from tests import hashes
-from tests.cases import ELEMENT_TYPES
 
 TABLE = Path(__file__).parents[1] / "docs" / "reliability.md"
 
@@ -17,9 +17,10 @@ def documented(name, data_type):
     return line.removeprefix(begin).removesuffix(" |")
 
 
-@pytest.mark.parametrize("name", hashes.OPERATORS)
+@pytest.mark.parametrize("operator", CANONICAL, ids=lambda operator: operator.name)
 @pytest.mark.parametrize("mapping", hashes.MAPPINGS)
-def test_bits_are_those_of_the_table(driver, open_device, mapping, name):
+def test_bits_are_those_of_the_table(driver, open_device, mapping, operator):
     device = open_device(driver.index, hashes.limits_of(driver, mapping))
-    for data_type in ELEMENT_TYPES:
-        assert hashes.hash_of(hashes.results(device, name, data_type)) == documented(name, data_type)
+    for data_type in operator.desc.types["input_tensor"]:
+        results = hashes.results(device, operator, data_type)
+        assert hashes.hash_of(results) == documented(operator.name, data_type)
