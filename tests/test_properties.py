@@ -6,12 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import dmlgpu
-from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc, TensorDesc, verify
+from dmlgpu import OperatorDesc, TensorDesc, verify
 from dmlgpu.lowering.limits import Limits
-from tests.cases import ELEMENT_TYPES, FLOAT16, INT64, UINT8, arranged
+from dmlgpu.tools.registry import CANONICAL, OPERATORS
+from tests.cases import FLOAT16, INT64, UINT8, arranged
 from tests.fuzz import descriptors
 from tests.fuzz.__main__ import recorded, replayed, simplest
-from tests.fuzz.descriptors import KINDS, Attempt, strategy
+from tests.fuzz.descriptors import Attempt, strategy
 from tests.test_layouts import check_all_bytes
 
 
@@ -28,10 +29,7 @@ def bounded(examples):
 
 # Valid descriptors
 
-# The others are planned as these are.
-EXAMPLES = {ArgmaxOperatorDesc: 80, ArgminOperatorDesc: 50, MaxPooling2OperatorDesc: 100}
-
-by_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.removesuffix("OperatorDesc"))
+by_kind = pytest.mark.parametrize("kind", OPERATORS, ids=lambda kind: kind.name)
 
 
 def descs(kind):
@@ -43,8 +41,9 @@ DATA = strategy(descriptors.data)
 
 @by_kind
 def test_device_equals_reference_in_every_byte(any_device, kind):
-    @bounded(EXAMPLES.get(kind, 10))
-    @given(strategy(descriptors.operator, kind, ELEMENT_TYPES, (), any_device.limits.segment_bytes > 256), DATA)
+    # The others are planned as those are.
+    @bounded(100 if kind in CANONICAL else 10)
+    @given(strategy(descriptors.operator, kind, (), (), any_device.limits.segment_bytes > 256), DATA)
     def run(desc, data):
         check_all_bytes(any_device, desc, data)
 
@@ -64,7 +63,7 @@ SETTINGS = [
 WINDOWS = (((2, 3, 1, 1, 1), (1, 2, 0, 1, 2)), ((1, 2, 1, 0, 1), (2, 2, 1, 1, 1), (1, 18, 3, 4, 1)))
 
 
-@pytest.mark.parametrize("kind", KINDS[:3], ids=lambda kind: kind.__name__.removesuffix("OperatorDesc"))
+@pytest.mark.parametrize("kind", CANONICAL, ids=lambda kind: kind.name)
 def test_results_do_not_depend_on_where_work_is_split(driver, open_device, kind):
     devices = [open_device(driver.index, limits) for limits in SETTINGS]
 
@@ -125,15 +124,15 @@ def test_any_fields_are_valid_or_a_descriptor_error(kind):
 
 
 @bounded(300)
-@given(strategy(descriptors.arg_attempt))
-def test_any_arguments_of_argmax_are_valid_or_a_descriptor_error(attempt):
+@given(strategy(descriptors.reduction_attempt))
+def test_any_arguments_of_reductions_are_valid_or_a_descriptor_error(attempt):
     result = outcome(attempt)
     assert result is None or result.size == 0
 
 
 @bounded(300)
-@given(strategy(descriptors.max_pooling_attempt))
-def test_any_arguments_of_max_pooling_are_valid_or_a_descriptor_error(attempt):
+@given(strategy(descriptors.pooling_attempt))
+def test_any_arguments_of_poolings_are_valid_or_a_descriptor_error(attempt):
     result = outcome(attempt)
     for output in result if isinstance(result, tuple) else (result,):
         assert output is None or (output.shape[0], output.ndim) == (0, attempt.arguments["x"].ndim)
@@ -144,7 +143,7 @@ def test_any_arguments_of_max_pooling_are_valid_or_a_descriptor_error(attempt):
 
 def test_a_failure_is_made_as_simple_as_it_gets():
     def fails_where_a_row_is_long(choices):
-        desc = descriptors.operator(choices, ArgmaxOperatorDesc)
+        desc = descriptors.operator(choices, OPERATORS[0])
         assert desc.input_tensor.sizes[-1] < 5, desc
 
     numbers = random.Random(0)

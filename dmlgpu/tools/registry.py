@@ -99,15 +99,19 @@ class Operator:
         """The operator on a sample of a type; options as for `of`."""
         source = TensorDesc(data_type, sample.sizes, sample.source(sample.sizes))
         desc = self.of(source, **{**sample.arguments, **options})
-        targets = ((field, getattr(desc, field)) for field in desc.output_fields)
-        laid_out = {field: replace(t, strides=sample.target(t.sizes)) for field, t in targets if t is not None}
-        return replace(desc, **laid_out)  # type: ignore[type-var]
+        return with_outputs(desc, lambda target: replace(target, strides=sample.target(target.sizes)))
 
     def descs(self) -> Iterator[OperatorDesc]:
         """The operator on every sample, of every type, with all options."""
         for data_type, sample in product(self.desc.types["input_tensor"], self.samples):
             for values in product(*self.options.values()):
                 yield self.on(sample, data_type, **dict(zip(self.options, values, strict=True)))
+
+
+def with_outputs(desc: OperatorDesc, change: Callable[[TensorDesc], TensorDesc]) -> OperatorDesc:
+    """The same operator with every output changed."""
+    targets = ((field, getattr(desc, field)) for field in desc.output_fields)
+    return replace(desc, **{field: change(target) for field, target in targets if target is not None})  # type: ignore[type-var]
 
 
 _REDUCTIONS = tuple(

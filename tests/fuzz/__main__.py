@@ -20,11 +20,11 @@ from typing import Any, TextIO
 
 from dmlgpu import Device, DeviceInfo
 from dmlgpu.lowering.lower import lower
+from dmlgpu.tools.registry import CANONICAL, OPERATORS
 from tests import guards
-from tests.cases import ELEMENT_TYPES
 from tests.conftest import DRIVERS, device_of
 from tests.fuzz import descriptors
-from tests.fuzz.descriptors import KINDS, Choices
+from tests.fuzz.descriptors import Choices
 from tests.test_layouts import check_all_bytes
 
 # Cases of a round. It has one device, one kind of operator and one type, which take few pipelines: these take the time.
@@ -95,8 +95,8 @@ class Round:
         self.choices = Choices(random.Random(seed).randint)
         self.index = index
         # Those that others are equal to, more often.
-        self.kind = self.choices.of((*KINDS[:3] * 3, *KINDS[3:]))
-        self.data_type = self.choices.of(ELEMENT_TYPES)
+        self.kind = self.choices.of((*CANONICAL * 2, *OPERATORS))
+        self.data_type = self.choices.of(self.kind.desc.types["input_tensor"])
         self.limits = None if self.choices.chance(5) else descriptors.limits(self.choices)
         self.long = self.limits is None or self.limits.segment_bytes > 2048
         # A window is a part of a pipeline.

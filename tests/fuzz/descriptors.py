@@ -10,55 +10,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
 
-from dmlgpu import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    AxisDirection,
-    DataType,
-    DescriptorError,
-    MaxPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    MaxPoolingOperatorDesc,
-    OperatorDesc,
-    ReduceFunction,
-    ReduceOperatorDesc,
-    TensorDesc,
-    argmax,
-    argmin,
-    max_pooling,
-)
+from dmlgpu import AxisDirection, DataType, DescriptorError, OperatorDesc, ReduceFunction, TensorDesc
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.limits import Limits
-from tests.cases import (
-    ELEMENT_TYPES,
-    INDEX_TYPES,
-    UINT32,
-    UINT64,
-    Array,
-    Fill,
-    any_bits,
-    distinct,
-    negative,
-    reduced_sizes,
-    special,
-    special_without_nan,
-    ties,
-)
-
-# The operators, each followed by the older descriptors that mean the same.
-KINDS = (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    MaxPooling2OperatorDesc,
-    ReduceOperatorDesc,
-    MaxPoolingOperatorDesc,
-    MaxPooling1OperatorDesc,
-)
+from dmlgpu.tools.registry import OPERATORS, Operator, with_outputs
+from tests.cases import UINT32, Array, Fill, any_bits, distinct, negative, special, special_without_nan, ties
 
 T = TypeVar("T")
 
@@ -161,7 +123,11 @@ def tensor(choices: Choices, data_type: DataType, sizes: Sequence[int], output: 
 LARGEST = (300, 30, 12, 7, 5, 4, 3, 3)
 
 
-def arg_op(choices: Choices, kind: Any, data_type: DataType, long: bool) -> OperatorDesc:
+# What an operator takes: its input, and arguments of its descriptor's `of`.
+Taken = tuple[TensorDesc, dict[str, Any]]
+
+
+def reduction(choices: Choices, data_type: DataType, long: bool) -> Taken:
     rank = choices.integer(1, 8)
     sizes = [choices.integer(1, LARGEST[rank - 1]) for _ in range(rank)]
     if long and rank < 4 and choices.chance(10):
@@ -169,12 +135,7 @@ def arg_op(choices: Choices, kind: Any, data_type: DataType, long: bool) -> Oper
         long = choices.integer(0, rank - 1)
         sizes = [choices.integer(1000, 5000) if dim == long else min(size, 4) for dim, size in enumerate(sizes)]
     axes = choices.order(rank)[: choices.integer(1, rank)]
-    source = tensor(choices, data_type, sizes)
-    target = tensor(choices, choices.of(INDEX_TYPES), reduced_sizes(sizes, axes), output=True)
-    if kind is ReduceOperatorDesc:
-        function = choices.of((ReduceFunction.ARGMAX, ReduceFunction.ARGMIN))
-        return ReduceOperatorDesc(function, source, target, axes)
-    return kind(source, target, axes, choices.of(tuple(AxisDirection)))
+    return tensor(choices, data_type, sizes), {"axes": axes}
 
 
 # Along one dimension: stride, window size, start and end padding, dilation.
@@ -221,10 +182,10 @@ def holds_input(length: int, begin: int, size: int, dilation: int) -> bool:
     return any(0 <= begin + k * dilation < length for k in range(size))
 
 
-def pooling(choices: Choices, kind: Any, data_type: DataType, windows: Sequence[Window], long: bool) -> OperatorDesc:
+def pooling(choices: Choices, data_type: DataType, windows: Sequence[Window], long: bool, dilated: bool) -> Taken:
     steps = choices.of(windows) if windows else window(choices, long)
     steps = tuple(far(choices, each[1]) if choices.chance(5) else each for each in steps)
-    if kind is not MaxPooling2OperatorDesc:
+    if not dilated:
         steps = tuple((s, w, min(start, w - 1), min(end, w - 1), 1) for s, w, start, end, _ in steps)
     sizes = [choices.integer(1, 3), choices.integer(1, 3)]
     output = [*sizes]
@@ -240,37 +201,31 @@ def pooling(choices: Choices, kind: Any, data_type: DataType, windows: Sequence[
         rest = (length + padding - extent) % stride
         rounds_up = rest and holds_input(length, begins[-1] + stride, size, dilation)
         output.append(len(begins) + (choices.integer(0, 1) if rounds_up else 0))
-    indices = choices.of((None, UINT32, UINT64))
-    fields = {
-        "input_tensor": tensor(choices, data_type, sizes),
-        "output_tensor": tensor(choices, data_type, output, output=True),
-        "output_indices_tensor": indices and tensor(choices, indices, output, output=True),
-    }
     names = ("strides", "window_size", "start_padding", "end_padding", "dilations")
-    fields |= dict(zip(names, zip(*steps, strict=True), strict=True))
-    if kind is not MaxPooling2OperatorDesc:
-        del fields["dilations"]
-    if kind is MaxPoolingOperatorDesc:
-        del fields["output_indices_tensor"]
-    return kind(**fields)
+    fields = dict(zip(names, zip(*steps, strict=True), strict=True))
+    return tensor(choices, data_type, sizes), {"output_sizes": output, **fields}
 
 
 def operator(
     choices: Choices,
-    kind: Any,
-    data_types: Sequence[DataType] = ELEMENT_TYPES,
+    kind: Operator,
+    data_types: Sequence[DataType] = (),
     windows: Sequence[Window] = (),
     long: bool = True,
 ) -> OperatorDesc:
-    """A valid descriptor of a kind, of one of these types.
+    """A valid descriptor of an operator, of one of these types if there are any.
 
     A pooling has one of these windows, if there are any. Axes and rows of windows are long only if `long`: in small
     segments they take thousands of dispatches.
     """
-    data_type = choices.of(data_types)
-    if "Pooling" in kind.__name__:
-        return pooling(choices, kind, data_type, windows, long)
-    return arg_op(choices, kind, data_type, long)
+    data_type = choices.of(data_types or kind.desc.types["input_tensor"])
+    if "window_size" in kind.fields:
+        source, arguments = pooling(choices, data_type, windows, long, "dilations" in kind.fields)
+    else:
+        source, arguments = reduction(choices, data_type, long)
+    options = {name: choices.of(values) for name, values in kind.options.items()}
+    desc = kind.of(source, **arguments, **options)
+    return with_outputs(desc, lambda target: tensor(choices, target.data_type, target.sizes, output=True))
 
 
 def limits(choices: Choices) -> Limits:
@@ -357,7 +312,7 @@ def tensor_attempt(choices: Choices) -> Attempt:
     return Attempt(TensorDesc, arguments)
 
 
-def operator_attempt(choices: Choices, kind: Any) -> Attempt:
+def operator_attempt(choices: Choices, kind: Operator) -> Attempt:
     """A valid descriptor with one or two of its fields replaced by anything."""
     arguments = dict(vars(operator(choices, kind)))
     for _ in range(choices.integer(1, 2)):
@@ -366,34 +321,40 @@ def operator_attempt(choices: Choices, kind: Any) -> Attempt:
             arguments[field] = tensor(choices, choices.of(TYPES), small_sizes(choices))
         else:
             arguments[field] = odd(choices)
-    return Attempt(kind, arguments)
+    return Attempt(kind.desc, arguments)
 
 
-def arg_attempt(choices: Choices) -> Attempt:
+def function_of(choices: Choices, family: str) -> Callable[..., Any]:
+    """A function that computes an operator with this field."""
+    return choices.of([each.function for each in OPERATORS if each.function and family in each.fields])
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    """Of a function, but for the input and the device."""
+    return [name for name in signature(function).parameters if name not in ("x", "device")]
+
+
+def reduction_attempt(choices: Choices) -> Attempt:
     """A call with an axis that is empty: nothing is computed where all arguments are right."""
+    function = function_of(choices, "axes")
     sizes = [*small_sizes(choices, least=0), 0]
     arguments = {"x": np.zeros(sizes, choices.of(("f4", "i1", "f8", "?", "S1", "O", "c8", "m8[s]")))}
-    for name, one_in in (("axes", 2), ("axis", 2), ("keepdims", 4), ("axis_direction", 4)):
-        if choices.chance(one_in):
-            arguments[name] = odd(choices)
-    if choices.chance(4):
-        arguments["output_data_type"] = choices.of((*DataType, *ODD))
-    return Attempt(choices.of((argmax, argmin)), arguments)
+    for name in parameters(function):
+        if choices.chance(2 if name in ("axes", "axis") else 4):
+            arguments[name] = choices.of((*DataType, *ODD)) if name == "output_data_type" else odd(choices)
+    return Attempt(function, arguments)
 
 
-def max_pooling_attempt(choices: Choices) -> Attempt:
+def pooling_attempt(choices: Choices) -> Attempt:
+    function = function_of(choices, "window_size")
     sizes = small_sizes(choices)
     arguments: dict[str, Any] = {"window_size": choices.of((1, (1,) * max(0, len(sizes) - 2)))}
     for _ in range(choices.integer(0, 3)):
-        name = choices.of(
-            ("window_size", "strides", "padding", "start_padding", "end_padding", "dilations", "output_sizes",
-             "output_indices", "indices_data_type")
-        )  # fmt: skip
-        arguments[name] = odd(choices)
-    return Attempt(max_pooling, {"x": np.zeros((0, *sizes[1:]), np.float32)} | arguments)
+        arguments[choices.of(parameters(function))] = odd(choices)
+    return Attempt(function, {"x": np.zeros((0, *sizes[1:]), np.float32)} | arguments)
 
 
 def attempt(choices: Choices) -> Attempt:
     """Any call that may be wrong."""
-    kind = choices.of((*KINDS, tensor_attempt, arg_attempt, max_pooling_attempt))
-    return operator_attempt(choices, kind) if kind in KINDS else kind(choices)
+    made = choices.of((*OPERATORS, tensor_attempt, reduction_attempt, pooling_attempt))
+    return operator_attempt(choices, made) if isinstance(made, Operator) else made(choices)
