@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import ArgmaxOperatorDesc, DataType, MaxPooling2OperatorDesc, OperatorDesc
-from tests.cases import Array, Case, arg_desc, permuted_strides, pool_desc
+from dmlgpu import DataType, OperatorDesc, TensorDesc
+from dmlgpu.tools.registry import OPERATORS
+from tests.cases import Array, Case, permuted_strides
 
 FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
 INT8, UINT8, INT64 = DataType.INT8, DataType.UINT8, DataType.INT64
@@ -23,20 +24,29 @@ def random_values(dtype: np.dtype[Any], count: int) -> Array:
     return np.frombuffer(generator.bytes(count * dtype.itemsize), dtype)
 
 
+_OPERATORS = {operator.name: operator for operator in OPERATORS}
+
+
+def operator_case(name: str, id: str, source: TensorDesc, **arguments: Any) -> Case:
+    """An operator of the registry on a tensor; arguments as of its descriptor's `of`."""
+    desc = _OPERATORS[name].of(source, **arguments)
+    return Case(id, desc, (random_values,) * len(desc.inputs))
+
+
 def argmax_case(
     name: str,
-    sizes: Sequence[int],
+    sizes: tuple[int, ...],
     axes: Sequence[int],
     data_type: DataType = FLOAT32,
-    strides: Sequence[int] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Case:
-    desc = arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, strides=strides)
-    return Case(f"argmax-{name}", desc, (random_values,))
+    source = TensorDesc(data_type, sizes, strides)
+    return operator_case("ARGMAX", f"argmax-{name}", source, axes=axes, output_data_type=DataType.UINT32)
 
 
 def pooling_case(
     name: str,
-    sizes: Sequence[int],
+    sizes: tuple[int, ...],
     window_size: int,
     stride: int = 1,
     padding: int = 0,
@@ -45,12 +55,20 @@ def pooling_case(
     indices: bool = False,
 ) -> Case:
     """A pooling that is the same along every spatial dimension."""
-    window, strides, paddings, dilations = (
-        (value,) * (len(sizes) - 2) for value in (window_size, stride, padding, dilation)
+    values = {
+        "window_size": window_size,
+        "strides": stride,
+        "start_padding": padding,
+        "end_padding": padding,
+        "dilations": dilation,
+    }
+    return operator_case(
+        "MAX_POOLING2",
+        f"pool-{name}{'-indices' if indices else ''}",
+        TensorDesc(data_type, sizes),
+        indices_data_type=DataType.UINT32 if indices else None,
+        **{field: (value,) * (len(sizes) - 2) for field, value in values.items()},
     )
-    index_type = DataType.UINT32 if indices else None
-    desc = pool_desc(data_type, sizes, window, strides, paddings, paddings, dilations, index_type)
-    return Case(f"pool-{name}{'-indices' if indices else ''}", desc, (random_values,))
 
 
 _RESNET = partial(pooling_case, sizes=(8, 64, 112, 112), window_size=3, stride=2, padding=1)
@@ -91,17 +109,19 @@ SCALES: dict[str, Callable[[int], Case]] = {
 
 def describe(desc: OperatorDesc) -> str:
     """An operator in one line."""
-    (source,) = desc.inputs
-    text = f"{source.data_type.name.lower()} {_by(source.sizes)}"
+    source, fields = desc.inputs[0], vars(desc)
+    name = next(each.name for each in OPERATORS if each.describes(desc))
+    text = f"{name} {source.data_type.name.lower()} {_by(source.sizes)}"
     if not source.is_packed:
         text += f" strides {_by(source.element_strides)}"
-    if isinstance(desc, ArgmaxOperatorDesc):
-        return f"ARGMAX {text} axes {', '.join(map(str, desc.axes))}"
-    assert isinstance(desc, MaxPooling2OperatorDesc)
-    text += f" window {_by(desc.window_size)} strides {_by(desc.strides)} padding {_by(desc.start_padding)}"
-    if set(desc.dilations) != {1}:
-        text += f" dilations {_by(desc.dilations)}"
-    return f"MAX_POOLING2 {text}{' with indices' if desc.output_indices_tensor else ''}"
+    if "axes" in fields:
+        text += f" axes {', '.join(map(str, fields['axes']))}"
+    if "window_size" in fields:
+        text += f" window {_by(fields['window_size'])} strides {_by(fields['strides'])}"
+        text += f" padding {_by(fields['start_padding'])}"
+    if max(fields.get("dilations", (1,))) > 1:
+        text += f" dilations {_by(fields['dilations'])}"
+    return f"{text}{' with indices' if fields.get('output_indices_tensor') else ''}"
 
 
 def _by(numbers: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from PIL import Image
 import dmlgpu
 from benchmarks import cli, compare, measure, peer_usual
 from benchmarks import run as running
-from benchmarks.cases import CASES, SCALES, argmax_case, describe, pooling_case
+from benchmarks.cases import CASES, SCALES, argmax_case, describe, operator_case, pooling_case
 from benchmarks.kompute import Kompute
 from benchmarks.measure import Timing, interleave
 from benchmarks.peer_numpy import NumpyPeer
@@ -123,6 +123,10 @@ def test_descriptions_say_what_is_computed():
     assert by_name["pool-dilated-indices"] == (
         "MAX_POOLING2 float32 2x3x9x7 window 3x3 strides 1x1 padding 1x1 dilations 2x2 with indices"
     )
+    assert by_name["pool-global"] == "MAX_POOLING2 float32 2x3x5x5 window 5x5 strides 1x1 padding 0x0"
+    case = operator_case("REDUCE ARGMIN", "least", TensorDesc(UINT8, (3, 4)), axes=(0, 1))
+    assert describe(case.desc) == "REDUCE ARGMIN uint8 3x4 axes 0, 1"
+    assert [len(x.flat) for x in case.inputs()] == [12]
 
 
 @pytest.mark.parametrize("name", SCALES)

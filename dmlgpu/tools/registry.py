@@ -77,6 +77,12 @@ class Operator:
         """The fields of the descriptor: those with `axes` reduce, those with `window_size` pool."""
         return frozenset(self.desc.__dataclass_fields__)  # type: ignore[attr-defined]
 
+    def describes(self, desc: OperatorDesc) -> bool:
+        """Whether a descriptor is of this operator."""
+        fields = vars(desc)
+        fits = (fields[name] in values for name, values in self.options.items() if name in fields)
+        return type(desc) is self.desc and all(fits)
+
     def of(self, source: TensorDesc, **arguments: Any) -> OperatorDesc:
         """The operator on a tensor, its outputs packed.
 
