@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dmlgpu.tools.registry import OPERATORS
+
 ROOT = Path(__file__).parents[1]
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/using.md")}
 DOCS = [
@@ -40,6 +42,19 @@ def test_example(driver, monkeypatch, tmp_path, page, line, block):
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     doctest.DocTestRunner(optionflags=flags, verbose=False).run(test, out=report.append)
     assert not report, "".join(report)
+
+
+def test_the_table_of_operators_has_those_of_the_registry():
+    rows = {operator.name: operator for operator in OPERATORS}
+    found = []
+    for line in re.findall(r"^\| .* \| `\w+OperatorDesc`.* \|$", PAGES["README.md"], re.MULTILINE):
+        _, names, descriptors, functions, _ = line.split("|")
+        family, _, names = names.strip().rpartition(" with the functions ")
+        names = [f"{family} {name}".strip() for name in re.split(", | and ", names)]
+        found += names
+        assert re.findall(r"\w+", descriptors) == list(dict.fromkeys(rows[name].desc.__name__ for name in names))
+        assert re.findall(r"\w+", functions) == [f.__name__ for name in names if (f := rows[name].function)]
+    assert sorted(found) == sorted(rows)
 
 
 @pytest.mark.parametrize("page", DOCS)
