@@ -1,6 +1,7 @@
 """What is run: cases of every operator, for the tests of the oracle, of plans and of devices alike.
 
-A new operator needs its cases here, in a list of CASES; all tests that are not about one operator run them.
+All tests that are not about one operator run CASES. Samples of every operator of the registry are among them; what else
+is special about an operator is in a list of its own.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from dmlgpu import (
     ReduceOperatorDesc,
     TensorDesc,
 )
+from dmlgpu.tools.registry import OPERATORS
 
 Array = npt.NDArray[Any]
 # Makes the elements of a buffer: so many, of this type.
@@ -677,6 +679,23 @@ def _earlier_descs() -> list[Case]:
 
 EARLIER_POOLINGS = _earlier_descs()
 
+
+def _sample_cases() -> Iterator[Case]:
+    """What every operator of the registry is tried on, with a type and options after the other."""
+    for operator in OPERATORS:
+        tried = zip(
+            operator.samples,
+            itertools.cycle(operator.desc.types["input_tensor"]),
+            itertools.cycle(itertools.product(*operator.options.values())),
+        )
+        for number, (sample, data_type, values) in enumerate(tried):
+            desc = operator.on(sample, data_type, **dict(zip(operator.options, values, strict=True)))
+            name = f"{operator.name}-sample-{number}".lower().replace(" ", "-")
+            yield Case(name, desc, (any_bits,) * len(desc.inputs))
+
+
+SAMPLES = list(_sample_cases())
+
 # Every list above, small enough that all of it runs on every device.
 CASES = [
     *DOCUMENTED,
@@ -698,6 +717,7 @@ CASES = [
     *FAR_WINDOWS,
     *POOLED_STRIDED,
     *EARLIER_POOLINGS,
+    *SAMPLES,
 ]
 # The same by operator.
 CASES_OF = {kind: [case for case in CASES if type(case.desc) is kind] for kind in map(type, (c.desc for c in CASES))}
