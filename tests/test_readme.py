@@ -1,4 +1,4 @@
-"""The Python examples of the README and of docs/using.md run as they stand, and links lead somewhere."""
+"""The Python examples of the pages below run as they stand, and links and citations lead somewhere."""
 
 import doctest
 import re
@@ -9,7 +9,9 @@ import pytest
 from dmlgpu.tools.registry import OPERATORS
 
 ROOT = Path(__file__).parents[1]
-PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/using.md")}
+PAGES = {
+    name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/using.md", "docs/semantics.md")
+}
 DOCS = [
     str(path.relative_to(ROOT))
     for path in (ROOT / "README.md", *sorted((ROOT / ".github").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
@@ -63,3 +65,31 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (path.parent / target).exists(), target
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_links_lead_to_headings(page):
+    path = ROOT / page
+    for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        assert anchor in anchors(path.parent / target if target else path), (target, anchor)
+
+
+def test_decisions_that_are_cited_are_there():
+    decisions = set(re.findall(r"^### Decision (\d+): ", PAGES["docs/semantics.md"], re.MULTILINE))
+    files = [
+        path
+        for folder in ("dmlgpu", "shaders", "tests")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".comp", ".glsl")
+    ]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    cited = set(re.findall(r"docs/semantics\.md, decision (\d+)|test_decision_(\d+)_", text))
+    assert cited
+    assert {number for numbers in cited for number in numbers if number} <= decisions
