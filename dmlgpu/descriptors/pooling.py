@@ -23,12 +23,12 @@ MAX_POOLING_TYPES: TypeTable = {  # 5_0
 
 
 def window_extent(window: int, dilation: int) -> int:
-    """Input elements from the first to the last of a dilated window (directml.md 2.5)."""
+    """Input elements from the first to the last of a dilated window (docs/semantics.md, decision 15)."""
     return 1 + (window - 1) * dilation
 
 
 def pooled_size(size: int, window: int, stride: int, padding: int, dilation: int) -> int:
-    """Windows that fit a dimension padded by `padding` in all, without rounding up (directml.md 2.5)."""
+    """Windows that fit a dimension padded by `padding` in all, without rounding up (docs/semantics.md, decision 15)."""
     return (size + padding - window_extent(window, dilation)) // stride + 1
 
 

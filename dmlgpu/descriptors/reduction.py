@@ -45,7 +45,7 @@ class _ReductionOperatorDesc(OperatorDesc):
                 raise self._error(f"axes[{i}]", f"{shown(axis)} is out of range; allowed are 0 to {source.rank - 1}")
             if axis in axes[:i]:
                 raise self._error(f"axes[{i}]", f"{axis} is given twice; every axis may be given once")
-        # Axes are a set: the index counts the reduced axes in ascending order (directml.md 8, decision 1).
+        # Axes are a set: the index counts the reduced axes in ascending order (docs/semantics.md, decision 1).
         self._set("axes", tuple(sorted(axes)))
         expected = tuple(1 if i in axes else size for i, size in enumerate(source.sizes))
         self._check_sizes("output_tensor", expected, "the input's sizes with 1 on every reduced axis")
