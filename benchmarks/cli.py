@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.cases import CASES, SCALES
 from benchmarks.compare import compared, differences
+from benchmarks.compiled import FAMILIES, compile_for, compiled_table, save_compiled, sources
 from benchmarks.kompute import Kompute
 from benchmarks.machine import header
 from benchmarks.peer_cupy import CupyPeer
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 # Of tables in files and pipes.
 _COLUMNS = 160
+# RDNA 2, neither the oldest of the families nor the newest.
+_FAMILY = "navi21"
 
 _PEERS: dict[str, Callable[[Kompute], Peer]] = {
     "usual": UsualPeer,
@@ -86,12 +89,21 @@ def _parser() -> argparse.ArgumentParser:
         epilog="examples:\n"
         "  python -m benchmarks -k pool --device llvmpipe --json new.json\n"
         "  python -m benchmarks --scale --plot scale.png\n"
+        "  python -m benchmarks --compiled --only windows --show Assembly\n"
         "  python -m benchmarks compare old.json new.json\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=_measure)
     parser.add_argument("-k", metavar="TEXT", default="", help="only cases with this in their names")
-    parser.add_argument("--list", action="store_true", help="list the cases and stop")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--list", action="store_true", help="list the cases and stop")
+    instead.add_argument(
+        "--compiled",
+        dest="run",
+        action="store_const",
+        const=_compile,
+        help="show what the compiler of AMD's GPUs makes of the cases' kernels, without a GPU, and measure nothing",
+    )
     parser.add_argument("--device", metavar="INDEX|NAME|UUID", help="default: DMLGPU_DEVICE, else the best device")
     parser.add_argument(
         "--peers", metavar="NAMES", default=",".join(_PEERS), help="separated by commas (default: %(default)s)"
@@ -120,8 +132,15 @@ def _parser() -> argparse.ArgumentParser:
         help="leave out a peer whose results differ or that takes longer than --seconds for a call, and a case that "
         "fails; for that the exit code is 2 at the end",
     )
-    parser.add_argument("--json", metavar="FILE", help="write all samples, after every case")
+    parser.add_argument("--json", metavar="FILE", help="write all samples, after every case; or what was compiled")
     _add_outputs(parser)
+    compiling = parser.add_argument_group("of --compiled")
+    compiling.add_argument("--family", metavar="NAME", help=f"of GPUs: {', '.join(FAMILIES)} (default: {_FAMILY})")
+    compiling.add_argument("--only", metavar="TEXT", help="only kernels with this in their names")
+    compiling.add_argument("--spirv", metavar="FOLDER", help="take the shaders from here, not from dmlgpu")
+    compiling.add_argument(
+        "--show", metavar="NAME", help="no table, but this representation: Assembly, ACO IR, NIR Shader(s)"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     showing = commands.add_parser("show", help="show what --json wrote", description="Shows what --json wrote.")
     showing.add_argument("file", metavar="FILE")
@@ -191,7 +210,29 @@ def _open_peers(names: str, kompute: Kompute) -> tuple[dict[str, Peer], dict[str
     return present, missing
 
 
+def _compile(args: argparse.Namespace) -> None:
+    console = open_console(_COLUMNS)
+    if args.plot:
+        raise BenchmarkError("--plot draws times: --compiled has none")
+    _check_files(args)
+    wanted = sources(_cases(args), args.only or "", args.spirv)
+    compiler, found, texts = compile_for(args.family or _FAMILY, wanted, args.show)
+    if args.json:
+        save_compiled(found, args.json)
+    if args.show:
+        for compiled, text in zip(found, texts, strict=True):
+            print(f"{compiled.kernel} of {', '.join(compiled.cases)}\n{text}")
+        return
+    header, tables = {"compiler": compiler}, [compiled_table(found)]
+    show(console, header, tables, ())
+    if args.markdown:
+        Path(args.markdown).write_text(to_markdown(header, tables, ()), encoding="utf-8")
+
+
 def _measure(args: argparse.Namespace) -> None:
+    for name in ("family", "only", "spirv", "show"):
+        if getattr(args, name) is not None:
+            raise BenchmarkError(f"--{name} is an option of --compiled")
     console = open_console(_COLUMNS)
     cases = _cases(args)
     if args.list:

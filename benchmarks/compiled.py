@@ -1,0 +1,320 @@
+"""What the compiler of AMD's GPUs makes of the kernels, on a machine that has none.
+
+RADV, Mesa's driver, pretends to have a GPU of the family that RADV_FORCE_FAMILY names: it compiles as for a real one
+and runs nothing. It does so in a process of its own, as a process loads its drivers once. That process alone has the
+variables that this takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import Table
+from benchmarks.results import BenchmarkError
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Kernel
+from dmlgpu.runtime import manifests, spirv
+from dmlgpu.runtime.device import device_limits
+from dmlgpu.runtime.drivers import DeviceInfo, loader_version
+from tests.cases import Case
+
+# From GCN 4 to RDNA 3: by the names that Mesa 22.3 has for them.
+FAMILIES = ("polaris10", "vega10", "navi10", "navi21", "gfx1100")
+
+_INSTALL = "Install it (Debian: mesa-vulkan-drivers)"
+# More than dmlgpu takes of anything.
+_PLENTY = 1 << 32
+_DISCRETE = DeviceInfo(
+    index=0,
+    name="any discrete GPU",
+    type="discrete",
+    driver="RADV",
+    uuid="",
+    api_version="",
+    max_storage_buffer_range=_PLENTY,
+    max_memory_allocation_size=_PLENTY,
+    max_memory_allocation_count=_PLENTY,
+    max_group_size=_PLENTY,
+    max_group_count=_PLENTY,
+    subgroup_size=64,
+    heaps=(_PLENTY, _PLENTY),
+    device_heap=0,
+    host_heap=1,
+    unified=False,
+)
+
+
+@dataclass
+class Source:
+    """What a pipeline is compiled from."""
+
+    module: str
+    code: bytes = field(repr=False)
+    constants: list[int]
+    push_words: int
+    bindings: int
+    cases: list[str]
+    """Those whose plans have it."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What became of it; the note of `compiled_table` says what the numbers are."""
+
+    kernel: str
+    cases: list[str]
+    waves: int
+    vgpr: int
+    sgpr: int
+    spilt: int
+    scratch: int
+    lds: int
+    instructions: int
+    clauses: int
+    latency: int
+
+
+def limits() -> Limits:
+    """Those of a discrete GPU that leaves dmlgpu all it wants."""
+    return device_limits(_DISCRETE)
+
+
+def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source]:
+    """The kernels of cases, by their modules.
+
+    Args:
+        cases: whose plans are taken.
+        part: of the names of modules.
+        folder: has the SPIR-V; None: that of dmlgpu.
+
+    Raises:
+        BenchmarkError: no kernel has such a name.
+    """
+    found: dict[Kernel, Source] = {}
+    for case in cases:
+        for dispatch in lower(case.desc, limits()).dispatches:
+            kernel = dispatch.kernel
+            if part not in kernel.module:
+                continue
+            if kernel not in found:
+                found[kernel] = Source(
+                    kernel.module,
+                    Path(folder, f"{kernel.module}.spv").read_bytes() if folder else spirv.load(kernel.module),
+                    [int(value) for value in vars(kernel.constants).values()],
+                    len(dispatch.push.words()),
+                    len(dispatch.bindings),
+                    [],
+                )
+            if case.id not in found[kernel].cases:
+                found[kernel].cases.append(case.id)
+    if not found:
+        raise BenchmarkError(f"the plans of these cases have no kernel with {part!r} in its name")
+    return sorted(found.values(), key=lambda source: source.module)
+
+
+def compile_for(
+    family: str, wanted: Sequence[Source], representation: str | None = None
+) -> tuple[str, list[Compiled], list[str]]:
+    """The compiler, the kernels that it compiled for a family of GPUs, and one of its representations of each.
+
+    Args:
+        family: one of FAMILIES.
+        wanted: the kernels.
+        representation: a name that the driver has for a form of its code; None: an empty text for each kernel.
+
+    Raises:
+        BenchmarkError: there is no such family or representation, no RADV, or it cannot compile a kernel.
+        DeviceError: there is no Vulkan loader.
+    """
+    if family not in FAMILIES:
+        raise BenchmarkError(f"there is no family {family!r}; families are {', '.join(FAMILIES)}")
+    problem = f"RADV crashes as {family}: this Mesa may not know the family"
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        try:
+            compiler = process.submit(_describe, family).result()
+            results = []
+            for source in wanted:
+                problem = f"RADV crashes at {source.module} of {source.cases[0]}: {family} may lack what it needs"
+                results.append(process.submit(_compile, family, source, representation).result())
+        except BrokenProcessPool:
+            raise BenchmarkError(f"{problem}; families are {', '.join(FAMILIES)}") from None
+    return compiler, [compiled for compiled, _ in results], [text for _, text in results]
+
+
+def compiled_table(found: Sequence[Compiled]) -> Table:
+    """A row for every kernel."""
+    numbers = {
+        "waves": "waves",
+        "VGPRs": "vgpr",
+        "SGPRs": "sgpr",
+        "spilt": "spilt",
+        "scratch": "scratch",
+        "LDS": "lds",
+        "instructions": "instructions",
+        "clauses": "clauses",
+        "latency": "latency",
+    }
+    return Table(
+        "compiled kernels",
+        ("kernel", *numbers, "first case"),
+        tuple(
+            (compiled.kernel, *(str(getattr(compiled, name)) for name in numbers.values()), compiled.cases[0])
+            for compiled in found
+        ),
+        "Waves: as many as a SIMD holds at a time. Spilt: registers of both kinds that had to leave their file. "
+        "Scratch, of a wave, and LDS, of a workgroup: bytes. Clauses: groups of memory accesses that are issued "
+        "together; as many accesses in fewer groups wait less often. Latency: cycles of a wave in the compiler's "
+        "model, which does not know how often loops run: it compares builds of a kernel, and is no time.",
+    )
+
+
+def save_compiled(found: Sequence[Compiled], path: str) -> None:
+    """Writes a JSON file: an object for every kernel."""
+    Path(path).write_text(json.dumps([asdict(compiled) for compiled in found], indent=1) + "\n", encoding="utf-8")
+
+
+# From here on: the process that has the driver. Nothing is destroyed there, as it ends with it. The vulkan package
+# keeps what a structure points to only as long as that structure: each has a name until the driver was called.
+
+
+@cache
+def _device(family: str) -> tuple[Any, Any, Any]:
+    """The vulkan package, and RADV's device of a family with its physical device."""
+    # These name drivers to run on; RADV is looked for where the system has it, and in VK_ADD_DRIVER_FILES.
+    for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        os.environ.pop(variable, None)
+    radv = next((found for found in manifests.drivers() if found.path.name.startswith("radeon_icd")), None)
+    if radv is None:
+        raise BenchmarkError(f"there is no RADV, Mesa's driver for AMD, in {manifests.driver_source()}. {_INSTALL}")
+    if radv.problem:
+        raise BenchmarkError(f"RADV, Mesa's driver for AMD, fails to load: {radv.problem}. {_INSTALL}")
+    os.environ.update(
+        VK_DRIVER_FILES=str(radv.path),
+        VK_ICD_FILENAMES=str(radv.path),
+        RADV_FORCE_FAMILY=family,
+        MESA_SHADER_CACHE_DISABLE="true",
+    )
+    loader_version()
+    import vulkan as vk
+
+    extension = "VK_KHR_pipeline_executable_properties"
+    application = vk.VkApplicationInfo(apiVersion=vk.VK_MAKE_VERSION(1, 1, 0))
+    statistics = vk.VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR(pipelineExecutableInfo=True)
+    queue = vk.VkDeviceQueueCreateInfo(queueFamilyIndex=0, pQueuePriorities=[1.0])
+    try:
+        instance = vk.vkCreateInstance(vk.VkInstanceCreateInfo(pApplicationInfo=application), None)
+        (physical,) = vk.vkEnumeratePhysicalDevices(instance)
+        info = vk.VkDeviceCreateInfo(pNext=statistics, pQueueCreateInfos=[queue], ppEnabledExtensionNames=[extension])
+        device = vk.vkCreateDevice(physical, info, None)
+    except (vk.VkError, ValueError) as error:
+        raise BenchmarkError(f"RADV gives no device of {family} that has {extension}: {type(error).__name__}") from None
+    return vk, physical, device
+
+
+def _describe(family: str) -> str:
+    """The device and its driver."""
+    vk, physical, _ = _device(family)
+    driver = vk.VkPhysicalDeviceDriverProperties()
+    vk.vkGetPhysicalDeviceProperties2(physical, vk.VkPhysicalDeviceProperties2(pNext=driver))
+    name = vk.vkGetPhysicalDeviceProperties(physical).deviceName
+    return f"{name}, {vk.ffi.string(driver.driverInfo).decode(errors='replace')}"
+
+
+def _compile(family: str, source: Source, representation: str | None) -> tuple[Compiled, str]:
+    """A kernel compiled, and its representation."""
+    vk, physical, device = _device(family)
+    try:
+        pipeline = _pipeline(vk, device, source, representation is not None)
+    except vk.VkError as error:
+        raise BenchmarkError(
+            f"RADV cannot compile {source.module} of {source.cases[0]} for {family}: {type(error).__name__}"
+        ) from None
+    text = "" if representation is None else _representation(vk, device, pipeline, representation)
+    return _statistics(vk, physical, device, pipeline, source), text
+
+
+def _pipeline(vk: Any, device: Any, source: Source, representations: bool) -> Any:
+    compute, count = vk.VK_SHADER_STAGE_COMPUTE_BIT, len(source.constants)
+    slots = [
+        vk.VkDescriptorSetLayoutBinding(number, vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, compute)
+        for number in range(source.bindings)
+    ]
+    bindings = vk.vkCreateDescriptorSetLayout(device, vk.VkDescriptorSetLayoutCreateInfo(pBindings=slots), None)
+    push = vk.VkPushConstantRange(stageFlags=compute, offset=0, size=4 * source.push_words)
+    layout = vk.vkCreatePipelineLayout(
+        device, vk.VkPipelineLayoutCreateInfo(pSetLayouts=[bindings], pPushConstantRanges=[push]), None
+    )
+    module = vk.vkCreateShaderModule(
+        device, vk.VkShaderModuleCreateInfo(codeSize=len(source.code), pCode=source.code), None
+    )
+    constants = vk.VkSpecializationInfo(
+        pMapEntries=[vk.VkSpecializationMapEntry(number, 4 * number, 4) for number in range(count)],
+        dataSize=4 * count,
+        pData=vk.ffi.new("uint32_t[]", source.constants),
+    )
+    flags = vk.VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR
+    if representations:
+        flags |= vk.VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR
+    stage = vk.VkPipelineShaderStageCreateInfo(
+        stage=compute, module=module, pName="main", pSpecializationInfo=constants
+    )
+    info = vk.VkComputePipelineCreateInfo(flags=flags, stage=stage, layout=layout)
+    (pipeline,) = vk.vkCreateComputePipelines(device, None, 1, [info], None)
+    return pipeline
+
+
+def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Source) -> Compiled:
+    ask = vk.vkGetDeviceProcAddr(device, "vkGetPipelineExecutablePropertiesKHR")
+    (wave_size,) = [executable.subgroupSize for executable in ask(device, vk.VkPipelineInfoKHR(pipeline=pipeline))]
+    ask = vk.vkGetDeviceProcAddr(device, "vkGetPipelineExecutableStatisticsKHR")
+    executable = vk.VkPipelineExecutableInfoKHR(pipeline=pipeline, executableIndex=0)
+    by_name = {statistic.name: statistic.value.u64 for statistic in ask(device, executable)}
+    sizes = vk.VkPhysicalDeviceSubgroupSizeControlProperties()
+    vk.vkGetPhysicalDeviceProperties2(physical, vk.VkPhysicalDeviceProperties2(pNext=sizes))
+    try:
+        return Compiled(
+            source.module,
+            source.cases,
+            # Mesa 22.3 counts in waves of the least size that the family has, whatever the size of these.
+            waves=by_name["Subgroups per SIMD"] * sizes.minSubgroupSize // wave_size,
+            vgpr=by_name["VGPRs"],
+            sgpr=by_name["SGPRs"],
+            spilt=by_name["Spilled VGPRs"] + by_name["Spilled SGPRs"],
+            scratch=by_name["Scratch size"],
+            lds=by_name["LDS size"],
+            instructions=by_name["Instructions"],
+            clauses=by_name["VMEM Clause"],
+            latency=by_name["Latency"],
+        )
+    except KeyError as name:
+        raise BenchmarkError(f"this RADV has no statistic {name}; it has {', '.join(by_name)}") from None
+
+
+def _representation(vk: Any, device: Any, pipeline: Any, name: str) -> str:
+    # By hand: the package asks for the lengths of the texts, and not again for the texts.
+    function = "vkGetPipelineExecutableInternalRepresentationsKHR"
+    ask = vk.ffi.cast(f"PFN_{function}", vk.lib.vkGetDeviceProcAddr(device, function.encode()))
+    executable = vk.VkPipelineExecutableInfoKHR(pipeline=pipeline, executableIndex=0)
+    where, count = vk.ffi.addressof(executable), vk.ffi.new("uint32_t*")
+    ask(device, where, count, vk.ffi.NULL)
+    found = vk.ffi.new("VkPipelineExecutableInternalRepresentationKHR[]", count[0])
+    ask(device, where, count, found)
+    names = [vk.ffi.string(each.name).decode() for each in found]
+    if name not in names:
+        raise BenchmarkError(f"RADV has no representation {name!r}; it has {', '.join(names)}")
+    rooms = [vk.ffi.new("char[]", each.dataSize) for each in found]
+    for each, room in zip(found, rooms, strict=True):
+        each.pData = room
+    ask(device, where, count, found)
+    text: bytes = vk.ffi.string(rooms[names.index(name)])
+    return text.decode(errors="replace")

@@ -1,0 +1,119 @@
+"""`python -m benchmarks --compiled`: kernels compiled for GPUs that are not there."""
+
+import json
+import os
+import re
+
+import pytest
+
+import dmlgpu
+from benchmarks import cli, compiled
+from benchmarks.cases import CASES
+from dmlgpu.lowering.lower import lower
+from tests.processes import output_of
+
+# A command line, and then whether the environment and the drivers are still the process's own.
+PROGRAM = """
+import os, sys
+from benchmarks import cli
+import dmlgpu
+before = dict(os.environ)
+code = cli.main(sys.argv[1:])
+print(code, os.environ == before, *(info.driver for info in dmlgpu.devices()))
+"""
+
+
+@pytest.fixture(scope="module")
+def all_kernels(tmp_path_factory):
+    """What is printed and written of all cases, by a process of its own."""
+    file = tmp_path_factory.mktemp("compiled") / "compiled.json"
+    environment = {**os.environ, "COLUMNS": "200"}
+    printed = output_of(PROGRAM, "--compiled", "--json", str(file), environment=environment)
+    return printed, json.loads(file.read_text())
+
+
+def planned():
+    """The cases of every kernel that plans have, by module."""
+    kernels = {}
+    for case in CASES:
+        for dispatch in lower(case.desc, compiled.limits()).dispatches:
+            kernels.setdefault(dispatch.kernel, {})[case.id] = None
+    return sorted((kernel.module, list(cases)) for kernel, cases in kernels.items())
+
+
+def test_plans_are_those_of_a_gpu():
+    limits = compiled.limits()
+    assert limits.cooperating
+    assert limits.bundle == limits.invocations
+    assert limits.segment_bytes > 1 << 31
+
+
+def test_every_kernel_is_compiled(all_kernels):
+    printed, found = all_kernels
+    assert sorted((row["kernel"], row["cases"]) for row in found) == planned()
+    rows = [line.split() for line in printed.splitlines() if re.match(r" \w+_(8|16|32|64) ", line)]
+    numbers = "waves", "vgpr", "sgpr", "spilt", "scratch", "lds", "instructions", "clauses", "latency"
+    assert rows == [[row["kernel"], *(str(row[name]) for name in numbers), row["cases"][0]] for row in found]
+    assert all(set(row) == {"kernel", "cases", *numbers} for row in found)
+
+
+def test_numbers_are_those_of_the_family(all_kernels):
+    printed, found = all_kernels
+    assert "RADV NAVI21" in printed
+    for row in found:
+        # RDNA 2 has 1024 registers of 32 lanes for each SIMD, 16 waves at most, and no other number of SGPRs.
+        assert 1 <= row["waves"] <= min(16, 512 // row["vgpr"])
+        assert row["sgpr"] == 128
+        assert 0 < row["instructions"] < row["latency"]
+
+
+def test_the_process_keeps_its_environment_and_drivers(all_kernels):
+    printed, _ = all_kernels
+    own = " ".join(info.driver for info in dmlgpu.devices())
+    assert printed.splitlines()[-1] == f"0 True {own}"
+
+
+def test_a_representation(capsys):
+    assert cli.main(["--compiled", "-k", "int64", "--only", "_64", "--show", "Assembly"]) == 0
+    heading, *assembly = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\w+_64 of argmax-4096x1024-int64", heading)
+    assert any("s_endpgm" in line for line in assembly)
+
+
+def test_no_radv(monkeypatch, tmp_path, capsys):
+    for variable in [name for name in os.environ if name.startswith("XDG_") or name == "VK_ADD_DRIVER_FILES"]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path))
+    assert cli.main(["--compiled"]) == 2
+    printed, error = capsys.readouterr()
+    assert (printed, error.count("\n")) == ("", 1)
+    assert error.startswith("benchmarks: there is no RADV, ")
+    assert f"{tmp_path}/vulkan/icd.d" in error
+    assert error.endswith(" Install it (Debian: mesa-vulkan-drivers)\n")
+
+
+def test_a_family_that_nobody_knows(capsys):
+    assert cli.main(["--compiled", "--family", "navi99"]) == 2
+    families = "polaris10, vega10, navi10, navi21, gfx1100"
+    assert capsys.readouterr() == ("", f"benchmarks: there is no family 'navi99'; families are {families}\n")
+
+
+def test_a_family_that_mesa_does_not_know(capfd, monkeypatch):
+    monkeypatch.setattr(compiled, "FAMILIES", ("navi21", "navi99"))
+    assert cli.main(["--compiled", "-k", "int64", "--family", "navi99"]) == 2
+    *_, error = capfd.readouterr().err.splitlines()
+    assert re.match("benchmarks: RADV .*navi99", error)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--family", "navi21"], "--family is an option of --compiled"),
+        (["--compiled", "--plot", "x.png"], "--plot draws times: --compiled has none"),
+        (["--compiled", "--only", "none"], "the plans of these cases have no kernel with 'none' in its name"),
+    ],
+)
+def test_options_that_do_not_fit(capsys, options, problem):
+    assert cli.main(options) == 2
+    assert capsys.readouterr() == ("", f"benchmarks: {problem}\n")
