@@ -611,6 +611,14 @@ FUNCTIONS = [
         "MaxPooling2OperatorDesc.window_size: (2, 2, 2, 2) has 4 entries; allowed are 2 and 3",
     ),
     (
+        lambda: max_pooling(IMAGE, 2, strides=(10**5000,)),
+        "MaxPooling2OperatorDesc.strides: tuple too long to print has 1 entries; the window has 2",
+    ),
+    (
+        lambda: max_pooling(IMAGE, (2, 2, 2, 10**5000)),
+        "MaxPooling2OperatorDesc.window_size: tuple too long to print has 4 entries; allowed are 2 and 3",
+    ),
+    (
         lambda: max_pooling(IMAGE, 2, strides=(1, 2, 2)),
         "MaxPooling2OperatorDesc.strides: (1, 2, 2) has 3 entries; the window has 2",
     ),

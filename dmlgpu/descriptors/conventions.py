@@ -147,7 +147,7 @@ def max_pooling(
             return None
         given = (value,) * spatial if _is_int(value) else _integers(name, field, value)
         if len(given) != spatial:
-            raise DescriptorError(f"{name}.{field}: {given} has {len(given)} entries; the window has {spatial}")
+            raise DescriptorError(f"{name}.{field}: {shown(given)} has {len(given)} entries; the window has {spatial}")
         return unsigned_array(name, field, given, minimum)
 
     if padding is not None:
