@@ -17,7 +17,7 @@ ARGS ?=
 export PYTHON NUMPY
 bin = $(VENV)/bin
 kit_wheels = .cache/kit
-shaders = $(wildcard shaders/*.comp shaders/*.glsl)
+shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
 
 .PHONY: help demo test test-numpy1 pytest validation mutants fuzz soak bench wheels gpu-kit lint format clean
 .DEFAULT_GOAL := help

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Table
 from benchmarks.results import BenchmarkError
+from dmlgpu.errors import DeviceError
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Kernel
+from dmlgpu.lowering.plan import Shader
 from dmlgpu.runtime import manifests, spirv
-from dmlgpu.runtime.device import device_limits
 from dmlgpu.runtime.drivers import DeviceInfo, loader_version
+from dmlgpu.runtime.tuning import device_limits
 from tests.cases import Case
 
 # From GCN 4 to RDNA 3: by the names that Mesa 22.3 has for them.
@@ -100,10 +99,10 @@ def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source
     Raises:
         BenchmarkError: no kernel has such a name.
     """
-    found: dict[Kernel, Source] = {}
+    found: dict[Shader, Source] = {}
     for case in cases:
         for dispatch in lower(case.desc, limits()).dispatches:
-            kernel = dispatch.kernel
+            kernel = dispatch.shader
             if part not in kernel.module:
                 continue
             if kernel not in found:
@@ -133,22 +132,32 @@ def compile_for(
         representation: a name that the driver has for a form of its code; None: an empty text for each kernel.
 
     Raises:
-        BenchmarkError: there is no such family or representation, no RADV, or it cannot compile a kernel.
-        DeviceError: there is no Vulkan loader.
+        BenchmarkError: there is no such family or representation, no Vulkan loader, no RADV, or it cannot compile a
+            kernel.
     """
     if family not in FAMILIES:
         raise BenchmarkError(f"there is no family {family!r}; families are {', '.join(FAMILIES)}")
-    problem = f"RADV crashes as {family}: this Mesa may not know the family"
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        try:
-            compiler = process.submit(_describe, family).result()
-            results = []
-            for source in wanted:
-                problem = f"RADV crashes at {source.module} of {source.cases[0]}: {family} may lack what it needs"
-                results.append(process.submit(_compile, family, source, representation).result())
-        except BrokenProcessPool:
-            raise BenchmarkError(f"{problem}; families are {', '.join(FAMILIES)}") from None
-    return compiler, [compiled for compiled, _ in results], [text for _, text in results]
+    request = {
+        "family": family,
+        "representation": representation,
+        "sources": [{**asdict(source), "code": source.code.hex()} for source in wanted],
+    }
+    child = subprocess.run(
+        [sys.executable, "-m", "benchmarks.compiled"], input=json.dumps(request), capture_output=True, text=True
+    )
+    answers = [json.loads(line) for line in child.stdout.splitlines()]
+    if answers and "problem" in answers[-1]:
+        raise BenchmarkError(answers[-1]["problem"])
+    if child.returncode:
+        at = f"at {wanted[len(answers) - 1].module}: {family} may lack what it needs"
+        what = at if answers else f"as {family}: this Mesa may not know the family"
+        raise BenchmarkError(f"RADV crashes {what}; families are {', '.join(FAMILIES)}")
+    compiler, *results = answers
+    return (
+        compiler["compiler"],
+        [Compiled(**result["compiled"]) for result in results],
+        [result["text"] for result in results],
+    )
 
 
 def compiled_table(found: Sequence[Compiled]) -> Table:
@@ -187,7 +196,19 @@ def save_compiled(found: Sequence[Compiled], path: str) -> None:
 # keeps what a structure points to only as long as that structure: each has a name until the driver was called.
 
 
-@cache
+def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What `compile_for` reads: the compiler, then every kernel, or the problem that ended it."""
+    try:
+        vk, physical, device = _device(request["family"])
+        yield {"compiler": _describe(vk, physical)}
+        for given in request["sources"]:
+            source = Source(**{**given, "code": bytes.fromhex(given["code"])})
+            compiled, text = _compile(vk, physical, device, source, request["family"], request["representation"])
+            yield {"compiled": asdict(compiled), "text": text}
+    except (BenchmarkError, DeviceError) as error:
+        yield {"problem": str(error)}
+
+
 def _device(family: str) -> tuple[Any, Any, Any]:
     """The vulkan package, and RADV's device of a family with its physical device."""
     # These name drivers to run on; RADV is looked for where the system has it, and in VK_ADD_DRIVER_FILES.
@@ -221,18 +242,18 @@ def _device(family: str) -> tuple[Any, Any, Any]:
     return vk, physical, device
 
 
-def _describe(family: str) -> str:
+def _describe(vk: Any, physical: Any) -> str:
     """The device and its driver."""
-    vk, physical, _ = _device(family)
     driver = vk.VkPhysicalDeviceDriverProperties()
     vk.vkGetPhysicalDeviceProperties2(physical, vk.VkPhysicalDeviceProperties2(pNext=driver))
     name = vk.vkGetPhysicalDeviceProperties(physical).deviceName
     return f"{name}, {vk.ffi.string(driver.driverInfo).decode(errors='replace')}"
 
 
-def _compile(family: str, source: Source, representation: str | None) -> tuple[Compiled, str]:
+def _compile(
+    vk: Any, physical: Any, device: Any, source: Source, family: str, representation: str | None
+) -> tuple[Compiled, str]:
     """A kernel compiled, and its representation."""
-    vk, physical, device = _device(family)
     try:
         pipeline = _pipeline(vk, device, source, representation is not None)
     except vk.VkError as error:
@@ -318,3 +339,8 @@ def _representation(vk: Any, device: Any, pipeline: Any, name: str) -> str:
     ask(device, where, count, found)
     text: bytes = vk.ffi.string(rooms[names.index(name)])
     return text.decode(errors="replace")
+
+
+if __name__ == "__main__":
+    for answer in _answers(json.load(sys.stdin)):
+        print(json.dumps(answer), flush=True)

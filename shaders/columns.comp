@@ -1,39 +1,23 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// ARGMAX and ARGMIN where neighbouring outputs read neighbouring elements: along the last kept dimension, which has a
-// block of them at least. One invocation owns the outputs of a block of columns, or a stretch of their elements. A last,
-// partial block is read as a full one that ends with it; its first columns belong to the invocation before.
+// Reductions where neighbouring outputs read neighbouring elements: along the last kept dimension, which has a block of
+// them at least. One invocation owns the outputs of a block of columns, or a stretch of their elements. A last, partial
+// block is read as a full one that ends with it; its first columns belong to the invocation before.
 
-#include "reduction.glsl"
+#include "core/axes.glsl"
 
-#if BITS < 32
-
-// An element's key above its place in the stretch, so that the maximum of these is the winner.
-#define State uint
-const uint LOW = 0xFFFFFFFFu >> BITS;
-State first_state() { return 0; }
-void step(inout State state, Bits bits, uint place)
-{
-    uint reversed = ~place & LOW;
-    state = max(state, order_key(bits) << (32 - BITS) | (LAST ? place : reversed));
-}
-uint place_of(State state) { return (LAST ? state : ~state) & LOW; }
-
+#if BITS < 32 && defined(HAS_PACKED_STATES)
+#include "accumulators/packed.glsl"
 #else
-
-#define State Best
-State first_state() { return Best(Bits(0), Bits(0), 0); }
-void step(inout State state, Bits bits, uint place)
+// The state of a column's elements from number `begin` on, in order of their offset behind it.
+#define Column State
+Column column_before(uint begin) { return before(begin); }
+void take_in_column(inout Column column, Bits bits, uint begin, uint offset)
 {
-    Bits key = order_key(bits);
-    bool above = is_above(key, state.key), not_below = !is_above(state.key, key);
-    bool wins = LAST ? not_below : above;
-    state.key = wins ? key : state.key;
-    state.index = wins ? place : state.index;
+    take(column, operand_of(bits), begin + offset);
 }
-uint place_of(State state) { return state.index; }
-
+State state_of_column(Column column, uint begin) { return column; }
 #endif
 
 void main()
@@ -55,20 +39,22 @@ void main()
         stretch_range(stretch, begin, end);
         uint address = address_of_kept(first_row + row, kept_rank - 1) + first_column + column + begin * step_size
             + source_base;
-        State states[BLOCK];
+        Column columns[BLOCK];
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-            states[k] = first_state();
+            columns[k] = column_before(begin);
         uint at = address;
-        for (uint place = 0; place < end - begin; ++place, at += step_size) {
+        for (uint offset = 0; offset < end - begin; ++offset, at += step_size) {
             uvec4 block = load_block(at);
             [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-                step(states[k], element_of(block, k), place);
+                take_in_column(columns[k], element_of(block, k), begin, offset);
         }
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
             if (column + k >= owned) {
-                uint place = place_of(states[k]);
-                Bits bits = RECORDS ? LOAD(source, address + place * step_size + k) : Bits(0);
-                write(row * width + column + k, stretch, Best(bits, bits, begin + place));
+                State state = state_of_column(columns[k], begin);
+                uint i = row * width + column + k;
+                uint winner = address + (index_of(state) - begin) * step_size + k;
+                RECALL(state, RECALLED ? LOAD(source, winner) : Bits(0))
+                write(i, stretch, state);
             }
     }
 }

@@ -1,12 +1,13 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// The second pass: takes the best of every output's records and writes one output tensor of any layout.
+// The second pass: combines every output's records and writes one output tensor of any layout.
 // One invocation owns one output. Its records stand `output_count` records apart, one from each part of the input.
 
-#include "constants.glsl"
-#include "items.glsl"
-#include "values.glsl"
-#include "best.glsl"
+#include "core/constants.glsl"
+#include "core/items.glsl"
+#include "core/values.glsl"
+#include "core/stores.glsl"
+#include "accumulator.glsl"
 
 layout(set = 0, binding = 0) readonly buffer Records { uint records[]; };
 layout(set = 0, binding = 1) buffer Target { uint target[]; };
@@ -15,7 +16,7 @@ layout(push_constant) uniform Push {
     uint size[8];           // of the output tensor
     uint stride[8];         // in elements
     uint rank;
-    uint part_count;
+    uint record_count;
     uint first_output;      // the outputs that have records
     uint output_count;
     uint records_base;      // in words
@@ -24,19 +25,14 @@ layout(push_constant) uniform Push {
     uint target_base;       // what to add to an address for its place in the buffer, in elements
 } push;
 
-Best combine(uint i)
+State combined(uint i)
 {
-    Best best;
-    best.index = NONE;
-    for (uint part = 0; part < push.part_count; ++part) {
-        uint at = (part * push.output_count + i) * RECORD_WORDS + push.records_base;
-        Best other = LOAD_RECORD(records, at);
-        bool later = other.index > best.index;
-        bool wins = is_above(other.key, best.key) || (!is_above(best.key, other.key) && later == LAST);
-        if (other.index != NONE && (wins || best.index == NONE))
-            best = other;
+    State state = identity();
+    for (uint record = 0; record < push.record_count; ++record) {
+        uint at = (record * push.output_count + i) * STATE_WORDS + push.records_base;
+        state = combine(state, LOAD_STATE(records, at));
     }
-    return best;
+    return state;
 }
 
 void main()
@@ -51,21 +47,10 @@ void main()
         if (address - push.target_first >= push.target_count)
             continue;
         uint at = address + push.target_base;
-        Best best = combine(i);
-        if (!VALUES)
-            STORE_INDEX(target, at, best.index)
-        else {
-#if BITS == 64
-            target[2 * at] = best.bits.x;
-            target[2 * at + 1] = best.bits.y;
-#elif BITS == 32
-            target[at] = best.bits;
-#else
-            // Other invocations own the neighbours in this word: clear the field, then set it.
-            uint shift = at % ELEMENTS_PER_WORD * BITS;
-            atomicAnd(target[at / ELEMENTS_PER_WORD], ~(MASK << shift));
-            atomicOr(target[at / ELEMENTS_PER_WORD], best.bits << shift);
-#endif
-        }
+        State state = combined(i);
+        if (VALUES)
+            STORE_ELEMENT(target, at, value_of(state))
+        else
+            STORE_INDEX(target, at, index_of(state))
     }
 }

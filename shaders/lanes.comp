@@ -1,14 +1,15 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// ARGMAX and ARGMIN as rows.comp, for GPUs: LANES invocations own an output, or a stretch of its elements, together.
-// Neighbouring lanes read neighbouring blocks; their bests are then combined through shared memory, two by two.
+// Reductions as rows.comp, for GPUs: LANES invocations own an output, or a stretch of its elements, together.
+// Neighbouring lanes read neighbouring blocks; their states are then combined through shared memory, two by two.
 
-#include "reduction.glsl"
-#include "row.glsl"
+#include "core/axes.glsl"
+#include "core/row.glsl"
 
-shared Bits keys[GROUP_SIZE];
-shared uint indices[GROUP_SIZE];
+layout(constant_id = 11) const uint LANES = 1;  // invocations that share an output, a power of 2
+
+shared State states[GROUP_SIZE];
 
 void main()
 {
@@ -22,29 +23,20 @@ void main()
         uint i = item - stretch * output_count;
         uint begin, end;
         stretch_range(stretch, begin, end);
-        begin = min(begin, end - BLOCK);  // a last stretch of less than a block also takes what is before it
         uint address = address_of_kept(first_output + i, kept_rank) + source_base;
-        Best best = best_of_blocks(address, begin, end, lane, LANES);
-        keys[here] = best.key;
-        indices[here] = best.index;
+        State state = state_of_blocks(address, begin, end, lane, LANES);
+        RECALL(state, Bits(0))  // not needed before the end
+        states[here] = state;
         for (uint step = LANES / 2; step > 0; step /= 2) {
             barrier();  // what the other half wrote is there, and what it read was read
             if (lane < step) {
-                Bits key = keys[here + step];
-                uint index = indices[here + step];
-                bool above = is_above(key, best.key), equal = key == best.key;
-                bool better_place = LAST ? index > best.index : index < best.index;
-                bool wins = equal ? better_place : above;
-                best.key = wins ? key : best.key;
-                best.index = wins ? index : best.index;
-                keys[here] = best.key;
-                indices[here] = best.index;
+                state = combine(state, states[here + step]);
+                states[here] = state;
             }
         }
         if (lane == 0 && first + here / LANES < items) {
-            if (RECORDS)
-                best.bits = LOAD(source, address + best.index);
-            write(i, stretch, best);
+            RECALL(state, RECALLED ? LOAD(source, address + index_of(state)) : Bits(0))
+            write(i, stretch, state);
         }
         barrier();  // the next round writes where this one reads
     }

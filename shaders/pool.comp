@@ -1,13 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// MAX_POOLING over any input layout, windows of any size.
-// One invocation owns the outputs of a word. For each it reads the elements of the window that lie in the input, in
-// row-major order, and writes value and index, or a record for combine.comp.
+// Over windows of any size, in any input layout.
+// One invocation computes the outputs that share a word: four of 8 bits, two of 16, else one. For each it takes the
+// elements of the window that lie in the input, in row-major order. It writes value and index, or a record for
+// combine.comp. With BLOCKS, the elements in a row of a window follow each other in memory and are read in blocks.
 
-// With BLOCKS, the elements of a window's row follow each other and are read in blocks.
-
-#include "pooling.glsl"
+#include "core/windows.glsl"
 
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };  // or records
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
@@ -33,7 +32,7 @@ layout(push_constant) uniform Push {
 
 void main()
 {
-    // Read once: llvmpipe gathers a push constant lane by lane wherever it is read.
+    // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
     uvec3 size = all_of(push.size), stride = all_of(push.stride), output_size = all_of(push.output_size);
     uvec3 window_size = all_of(push.window_size), window_stride = all_of(push.window_stride);
     uvec3 window_offset = all_of(push.window_offset), dilation = all_of(push.dilation);
@@ -45,7 +44,7 @@ void main()
 
     Items mine = items_of((output_count - 1) / ELEMENTS_PER_WORD + 1);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint i = item * ELEMENTS_PER_WORD, word = 0;
+        uint i = item * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
         uint outputs = min(ELEMENTS_PER_WORD, output_count - i);
         for (uint k = 0; k < outputs; ++k) {
             uint number = first_output + i + k, plane = number;
@@ -54,26 +53,32 @@ void main()
                 uint next = plane / output_size[d];
                 uint at = (plane - next * output_size[d]) * window_stride[d], offset = window_offset[d];
                 plane = next;
-                // The elements in the input. `at` and `last` count the padding; what hangs over the end by more than a
-                // uint holds stops at the highest one. Whole windows begin in front of the end.
+                // Which elements of the window lie in the input. `at` and `last` are counted from the begin of the
+                // padding, `begin` and `end` from the begin of the input:
+                //
+                //             0          padding              padding + size
+                //             |          |<------ input ------>|
+                //   window       x    x    x    x    x           x: an element, `dilation` from the next
+                //                at      begin     last          steps_outside = 2
+                //
+                // A sum that is more than a uint holds stops at the highest uint. Without SEGMENTED the elements begin
+                // in front of the input's end, and the sum fits.
                 at += SEGMENTED ? min(offset, ~at) : offset;
                 uint padding = start_padding[d], last = at + min(reach[d], ~at);
                 uint steps_outside = at < padding ? (padding - at - 1) / dilation[d] + 1 : 0;
                 begin[d] = at + steps_outside * dilation[d] - padding;
                 end[d] = last >= padding ? min(size[d] - 1, last - padding) + 1 : 0;
             }
-            // A part of a window may have none.
+            // A part of a window may have no element in the input: then `begin` is behind `end`.
             if (SEGMENTED)
                 begin = min(begin, end);
             uint origin = plane * plane_stride + begin.z * stride.z + source_base;
             uint base = plane * size.x * size.y * size.z + begin.z;
 
-            Best best;
-            best.index = NONE;
+            State state = identity();
             if (!SEGMENTED)
-                best = best_of(LOAD(source, origin + begin.x * stride.x + begin.y * stride.y),
-                               base + (begin.x * size.y + begin.y) * size.z);
-            // The steps stop at the end: a dilation may lead on past 2^32.
+                state = before(base + (begin.x * size.y + begin.y) * size.z);
+            // A step goes to the end at most: with a large dilation the sum would pass 2^32 and begin again at 0.
             for (uint z = begin.x; z < end.x; z += min(dilation.x, end.x - z))
                 for (uint y = begin.y; y < end.y; y += min(dilation.y, end.y - y)) {
                     uint address = origin + z * stride.x + y * stride.y, index = base + (z * size.y + y) * size.z;
@@ -82,34 +87,24 @@ void main()
                     for (; index < row_end && row_end - index >= BLOCK; index += BLOCK, address += BLOCK) {
                         uvec4 block = load_block(address);
                         [[unroll]] for (uint w = 0; w < BLOCK; ++w)
-                            consider(best, element_of(block, w), index + w);
+                            take(state, operand_of(element_of(block, w)), index + w);
                     }
 #endif
                     for (; index < row_end; index += min(dilation.z, row_end - index), address += dilation.z * stride.z)
-                        if (!SEGMENTED || address - source_base - source_first < source_count)
-                            consider(best, LOAD(source, address), index);
+                        if (!SEGMENTED)
+                            take(state, operand_of(LOAD(source, address)), index);
+                        else if (address - source_base - source_first < source_count)
+                            state = combine(state, state_of(operand_of(LOAD(source, address)), index));
                 }
 
             if (RECORDS)
-                STORE_RECORD(indices, (i + k) * RECORD_WORDS + indices_base, best)
+                STORE_STATE(indices, (i + k) * STATE_WORDS + indices_base, state)
             else if (INDEX_WORDS != 0)
-                STORE_INDEX(indices, number + indices_base, best.index)
-            if (VALUES) {
-                uint at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
-#if BITS == 64
-                values[at] = best.bits.x;
-                values[at + 1] = best.bits.y;
-#elif BITS == 32
-                values[at] = best.bits;
-#else
-                word |= best.bits << (k * BITS);
-                if (k == ELEMENTS_PER_WORD - 1)
-                    values[at] = word;
-                else if (k == outputs - 1)
-                    // What lies behind the last output in its word stays.
-                    values[at] = word | values[at] & ~0u << ((k + 1) * BITS);
-#endif
-            }
+                STORE_INDEX(indices, number + indices_base, index_of(state))
+            if (VALUES)
+                PUT(words, k, value_of(state))
         }
+        if (VALUES)
+            STORE_WORD(values, first_output + i + values_base, words, outputs)
     }
 }

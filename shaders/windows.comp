@@ -1,12 +1,36 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// MAX_POOLING of small windows where the input's width is packed and no output shares a word with the row above it.
-// One invocation owns RUN neighbouring outputs of a row and goes down a strip of rows. Of every input row it loads the
-// blocks of 16 bytes that the run's windows touch, once, and keeps the best of each window's part of the row in a ring.
-// An output is the best of the ring's rows; the output below takes over those that both windows hold.
+// Over small windows. The elements of an input row follow each other, and two rows of outputs never share a word.
+//
+// One invocation computes a run, which is RUN neighbouring outputs of a row. Then it goes on to the row of outputs
+// below, down a strip of rows. The windows of a run touch a span of each input row. The invocation loads the span's
+// blocks once, and keeps the state of what each window has of this input row. These states are a ring of RING_ROWS rows:
+//
+//   input rows                                the ring, for RUN = 4
+//   y      [======= span =======]   ------->  [ window 0 | window 1 | window 2 | window 3 ]   row 0
+//   y + 1  [====================]   ------->  [          |          |          |          ]   row 1
+//   y + 2  [====================]   ------->  [          |          |          |          ]   row 2
+//                                                  |          |          |          |
+//   output k combines column k of the ring:     output 0   output 1   output 2   output 3
+//
+// For the outputs below, the ring moves up by `fresh` rows, and as many input rows are loaded at its end. So rows that
+// both windows have are loaded once. Of a volume, a row of the ring has what all depths of the window have of row y.
 
-#include "pooling.glsl"
+#include "core/windows.glsl"
+
+// A window is small enough to be unrolled.
+// clang-format off: a table
+layout(constant_id = 10) const uint WINDOW_DEPTH = 1;
+layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
+layout(constant_id = 12) const uint WINDOW_WIDTH = 1;
+layout(constant_id = 13) const uint STRIDE_WIDTH = 1;
+layout(constant_id = 14) const uint DILATION_WIDTH = 1;
+layout(constant_id = 15) const uint RING_ROWS = 1;            // of the ring
+layout(constant_id = 16) const uint RING_STEP = 1;        // rows of the ring from one row of a window to the next
+layout(constant_id = 17) const uint PHASE = 0;           // where in a block every run's windows begin, if ALIGNED
+layout(constant_id = 18) const bool WHOLE_RUNS = false;  // a row of outputs is a number of whole runs
+// clang-format on
 
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 1) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
@@ -21,7 +45,7 @@ layout(push_constant) uniform Push {
     uint window_stride[3];
     uint start_padding[3];
     uint dilation_depth;
-    uint row_step;          // input rows from one row of the ring to the next
+    uint input_step;          // input rows from one row of the ring to the next
     uint fresh;             // rows of the ring that an output does not take over from the one above it
     uint strip;             // rows of outputs that an invocation goes down
     uint first_output;      // the outputs that this dispatch computes: whole slabs (of one depth) or rows of one
@@ -32,36 +56,25 @@ layout(push_constant) uniform Push {
 } push;
 
 const uint RUN = max(4, BLOCK);
-const uint SPAN = (RUN - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;  // what a run touches of a row
-// The blocks that hold a span: it begins PHASE elements into the first one, or anywhere in it.
+// Elements of a span: from the first one of the first window to the last one of the last window.
+const uint SPAN = (RUN - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;
+// Blocks that hold a span. It begins PHASE elements behind the begin of the first one, or anywhere in it.
 const uint BLOCKS = ((ALIGNED ? PHASE : BLOCK - 1) + SPAN + BLOCK - 1) / BLOCK;
-const uint BLOCKS_AND_ONE = BLOCKS + 1;
-const uint LAST_ROW = (ROWS - 1) * RUN;  // of the ring
+const uint BLOCKS_AND_ONE = BLOCKS + 1;  // one more, of zeros, to shift from
+const uint LAST_ROW = (RING_ROWS - 1) * RUN;  // where the last row of the ring begins
 
-// An element that no other is below, at an index that all others are below.
-Best nothing()
-{
-#if BITS == 64
-    return Best(uvec2(0), uvec2(0, NUMBER_KIND == INT ? SIGN : 0), NONE);
-#else
-    return Best(0, NUMBER_KIND == INT ? SIGN : 0, NONE);
-#endif
-}
-
-// The better of two; of equal ones the one with the lower index.
-Best better(Best a, Best b)
-{
-    // Without || and &&, as is_above.
-    bool wins = a.key == b.key ? b.index < a.index : is_above(b.key, a.key);
-    return Best(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);
-}
-
-// The blocks of a span that begins with element `at` of the buffer, from its first bit on; what is outside the buffer is
-// anything.
+// Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `blocks`:
+//
+//   in the buffer   |   block   |   block   |   block   |
+//                          [======= span =======]
+//                   |------| phase, in elements: whole words are skipped first, then bits are shifted
+//   blocks                 |   block   |   block   |
+//
+// Elements that are not in the buffer may have any value; they are masked later.
 void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
 {
-    // A span may begin in the padding before the buffer: 8 blocks hold the largest padding. A buffer is at least 256
-    // bytes smaller than 2^32.
+    // In the padding before the buffer `at` is negative, wrapped around. No padding is longer than 8 blocks: they are
+    // added before the division and taken off after it. The sum fits a uint, as a buffer ends 256 bytes before 2^32.
     uint shifted = at + 8 * BLOCK, block = shifted / BLOCK - 8, last = source_blocks.length() - 1;
     [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
         blocks[b] = source_blocks[min(block + b, last)];
@@ -77,6 +90,7 @@ void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
             blocks[b] = uvec4(blocks[b].yzw, blocks[b + 1].x);
     }
     if (BITS < 32) {
+        // Twice to the left, as a shift by 32 is undefined.
         [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
             blocks[b] = blocks[b] >> shift | (uvec4(blocks[b].yzw, blocks[b + 1].x) << 1) << (31 - shift);
     }
@@ -87,11 +101,11 @@ Bits element_at(uvec4 blocks[BLOCKS_AND_ONE], uint c) { return element_of(blocks
 
 void main()
 {
-    // Read once: llvmpipe gathers a push constant lane by lane wherever it is read.
+    // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
     uvec3 size = all_of(push.size), output_size = all_of(push.output_size);
     uvec3 window_stride = all_of(push.window_stride), start_padding = all_of(push.start_padding);
     uint plane_stride = push.plane_stride, depth_stride = push.stride[0], row_stride = push.stride[1];
-    uint dilation_depth = push.dilation_depth, row_step = push.row_step, strip = push.strip;
+    uint dilation_depth = push.dilation_depth, input_step = push.input_step, strip = push.strip;
     uint source_base = push.source_base, indices_base = push.indices_base, values_base = push.values_base;
     uint shared_fresh = push.fresh;
 
@@ -99,6 +113,8 @@ void main()
     uint runs = (output_size.z - 1) / RUN + 1;
     uint height = min(output_size.y, row_count);
     uint strips = (height - 1) / strip + 1;
+    // An item is a run of outputs in one strip: item = (slab * strips + strip in it) * runs + run in the row.
+    // `height` is that of a slab, or of what this dispatch computes of one. `above` counts strips, `above_it` slabs.
     Items mine = items_of(row_count / height * strips * runs);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint above = item / runs, column = (item - above * runs) * RUN;
@@ -106,11 +122,15 @@ void main()
         uint end = first_row + min(row + strip, (above_it + 1) * height);
         row += first_row;
         uint slab = row / output_size.y, plane = slab / output_size.x;
+        // Where the first window begins in the input: depth, height and width. It is negative, wrapped around, in the
+        // padding. Such a coordinate is not below the input's size, as is none behind the end.
         uint front = (slab - plane * output_size.x) * window_stride.x - start_padding.x;
         uint top = (row - slab * output_size.y) * window_stride.y - start_padding.y;
         uint left = column * STRIDE_WIDTH - start_padding.z;
 
-        // Elements in the padding get the lowest key. Of a window of equal ones the first in the input wins.
+        // inside[c]: whether element c of a span lies in the input; others are masked.
+        // first[k]: the column of the first element of window k that is not in the padding before the row. A window
+        // that begins in the padding is in the input after some whole dilations.
         bool inside[SPAN];
         [[unroll]] for (uint c = 0; c < SPAN; ++c)
             inside[c] = left + c < size.z;
@@ -120,62 +140,48 @@ void main()
             first[k] = at + (outside + DILATION_WIDTH - 1) / DILATION_WIDTH * DILATION_WIDTH;
         }
 
-        Best ring[ROWS * RUN];
-        uint fresh = ROWS;
+        State ring[RING_ROWS * RUN];  // row by row
+        uint fresh = RING_ROWS;
         for (; row < end; ++row, top += window_stride.y, fresh = shared_fresh) {
-            for (uint r = ROWS - fresh; r < ROWS; ++r) {
+            for (uint r = RING_ROWS - fresh; r < RING_ROWS; ++r) {
                 [[unroll]] for (uint i = 0; i < LAST_ROW; ++i)
                     ring[i] = ring[i + RUN];
                 [[unroll]] for (uint k = 0; k < RUN; ++k)
-                    ring[LAST_ROW + k] = nothing();
-                uint y = top + r * row_step;
+                    ring[LAST_ROW + k] = identity();
+                uint y = top + r * input_step;
                 for (uint d = 0; d < WINDOW_DEPTH; ++d) {
                     uint z = front + d * dilation_depth;
                     bool row_inside = y < size.y && z < size.x;
                     uint index = ((plane * size.x + z) * size.y + y) * size.z;
                     uvec4 blocks[BLOCKS_AND_ONE];
                     load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, blocks);
-                    Bits bits[SPAN], keys[SPAN];
-                    [[unroll]] for (uint c = 0; c < SPAN; ++c) {
-                        bits[c] = element_at(blocks, c);
-                        keys[c] = inside[c] ? order_key(bits[c]) : Bits(0);
-                    }
+                    Operand operands[SPAN];
+                    [[unroll]] for (uint c = 0; c < SPAN; ++c)
+                        operands[c] = masked(operand_of(element_at(blocks, c)), inside[c]);
                     [[unroll]] for (uint k = 0; k < RUN; ++k) {
-                        Best best = nothing();
-                        best.index = index + first[k];
+                        State state = before(index + first[k]);
                         [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
                             uint c = k * STRIDE_WIDTH + w * DILATION_WIDTH;
-                            bool wins = is_above(keys[c], best.key);
-                            best.key = wins ? keys[c] : best.key;
-                            best.bits = wins ? bits[c] : best.bits;
-                            best.index = wins ? index + left + c : best.index;
+                            take(state, operands[c], index + left + c);
                         }
-                        Best other = better(ring[LAST_ROW + k], best);
+                        State both = combine(ring[LAST_ROW + k], state);
                         if (row_inside)
-                            ring[LAST_ROW + k] = other;
+                            ring[LAST_ROW + k] = both;
                     }
                 }
             }
 
-            Best best[RUN];
+            State states[RUN];
             [[unroll]] for (uint k = 0; k < RUN; ++k) {
-                best[k] = ring[k];
+                states[k] = ring[k];
                 [[unroll]] for (uint h = 1; h < WINDOW_HEIGHT; ++h)
-                    best[k] = better(best[k], ring[h * ROW_STEP * RUN + k]);
+                    states[k] = combine(states[k], ring[h * RING_STEP * RUN + k]);
             }
             uint number = row * output_size.z + column;
             uint left_over = output_size.z - column;  // outputs of this row from here on
             uint written[RUN * BITS / 32];
-#if BITS == 64
-            [[unroll]] for (uint k = 0; k < RUN; ++k) {
-                written[2 * k] = best[k].bits.x;
-                written[2 * k + 1] = best[k].bits.y;
-            }
-#else
             [[unroll]] for (uint k = 0; k < RUN; ++k)
-                written[k / ELEMENTS_PER_WORD] = (k % ELEMENTS_PER_WORD == 0 ? 0 : written[k / ELEMENTS_PER_WORD])
-                    | best[k].bits << (k % ELEMENTS_PER_WORD * BITS);
-#endif
+                PUT(written, k, value_of(states[k]))
             uint at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
             if (WHOLE_RUNS) {
                 [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)
@@ -183,11 +189,13 @@ void main()
                 if (INDEX_WORDS == 1) {
                     [[unroll]] for (uint k = 0; k < RUN; k += 4)
                         index_blocks[(number + indices_base + k) / 4]
-                            = uvec4(best[k].index, best[k + 1].index, best[k + 2].index, best[k + 3].index);
+                            = uvec4(index_of(states[k]), index_of(states[k + 1]), index_of(states[k + 2]),
+                                    index_of(states[k + 3]));
                 }
                 if (INDEX_WORDS == 2) {
                     [[unroll]] for (uint k = 0; k < RUN; k += 2)
-                        index_blocks[(number + indices_base + k) / 2] = uvec4(best[k].index, 0, best[k + 1].index, 0);
+                        index_blocks[(number + indices_base + k) / 2]
+                            = uvec4(index_of(states[k]), 0, index_of(states[k + 1]), 0);
                 }
             } else {
                 [[unroll]] for (uint i = 0; i < RUN * BITS / 32; ++i)
@@ -196,7 +204,7 @@ void main()
                 if (INDEX_WORDS != 0) {
                     [[unroll]] for (uint k = 0; k < RUN; ++k)
                         if (k < left_over)
-                            STORE_INDEX(indices, number + indices_base + k, best[k].index)
+                            STORE_INDEX(indices, number + indices_base + k, index_of(states[k]))
                 }
             }
         }

@@ -17,7 +17,7 @@ import numpy as np
 from dmlgpu import DataType, Device, DeviceInfo, OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.runtime.device import device_limits
+from dmlgpu.runtime.tuning import device_limits
 from dmlgpu.tools.registry import CANONICAL, Operator, Sample
 from tests.cases import DECREASING, UINT32, UINT64, Array, arranged
 from tests.conftest import DRIVERS, LOWERED, device_of

@@ -16,99 +16,117 @@ class Mutation(NamedTuple):
     """Why no test can see it."""
 
 
-BEST = (
+SELECTION = (
     Mutation(
-        "shaders/best.glsl",
-        "wins = SEGMENTED ? wins_or_first : wins;",
-        "",
-        "the first element of a segment wins only above a key that nobody set",
+        "shaders/reduce.comp",
+        "state = combine(state, state_of(operand_of(LOAD(source, address + source_base)), index));",
+        "take(state, operand_of(LOAD(source, address + source_base)), index);",
+        "of a segment of least elements none wins, as the state began with no index",
     ),
     Mutation(
-        "shaders/best.glsl",
-        "bool wins = LAST ? not_below : above;",
-        "bool wins = above;",
+        "shaders/accumulators/selection.glsl",
+        "bool not_below = operand.key == state.key ? later : above;",
+        "bool not_below = above;",
         "DECREASING takes the first of equal elements where they are taken one by one",
     ),
     Mutation(
-        "shaders/best.glsl",
-        "(words)[(at) + 2] = (best).bits.y;",
-        "(words)[(at) + 2] = (best).bits.x;",
+        "shaders/accumulators/selection.glsl",
+        "(words)[(at) + 2] = (state).bits.y;",
+        "(words)[(at) + 2] = (state).bits.x;",
         "a record of a 64-bit element has its low word twice",
     ),
     Mutation(
-        "shaders/best.glsl",
-        "uvec2((words)[(at) + 1], (words)[(at) + 2]), \\",
-        "uvec2((words)[(at) + 1], (words)[(at) + 1]), \\",
+        "shaders/accumulators/selection.glsl",
+        "uvec2((words)[(at) + 1], (words)[(at) + 2])",
+        "uvec2((words)[(at) + 1], (words)[(at) + 1])",
         "the high word of a 64-bit element is lost where its record is read",
     ),
     Mutation(
-        "shaders/best.glsl",
-        "RECORD_WORDS = 1 + WORDS_PER_ELEMENT",
-        "RECORD_WORDS = 2",
+        "shaders/accumulators/selection.glsl",
+        "STATE_WORDS = 1 + WORDS_PER_ELEMENT",
+        "STATE_WORDS = 2",
         "records of 64-bit elements overlap",
     ),
     Mutation(
-        "shaders/best.glsl",
+        "shaders/core/stores.glsl",
         "(words)[2 * (at) + 1] = 0;",
         "",
         "the high word of a 64-bit index keeps what was in memory",
+    ),
+    Mutation(
+        "shaders/accumulators/selection.glsl",
+        "taken ? operand.key : lowest",
+        "operand.key",
+        "what stands in the padding takes part in small windows",
+    ),
+    Mutation(
+        "shaders/core/stores.glsl",
+        "((i) % ELEMENTS_PER_WORD == 0 ? 0 : (words)[(i) / ELEMENTS_PER_WORD])",
+        "(words)[(i) / ELEMENTS_PER_WORD]",
+        "a word of outputs is mixed with the one before it",
     ),
 )
 
 ROW = (
     Mutation(
-        "shaders/row.glsl",
+        "shaders/core/row.glsl",
         "uint at = min(next, end - BLOCK);",
         "uint at = next;",
         "a last, partial block reads on behind the row",
     ),
     Mutation(
-        "shaders/row.glsl",
-        "bool wins = LAST ? not_below : above;",
-        "bool wins = above;",
-        "DECREASING takes the first of equal elements in short rows",
+        "shaders/accumulators/selection.glsl",
+        "later = index >= state.index;",
+        "later = true;",
+        "DECREASING takes an earlier one of equal elements where a last, partial block repeats elements",
     ),
     Mutation(
-        "shaders/row.glsl",
+        "shaders/core/row.glsl",
         "uint next = begin + first * BLOCK;",
         "uint next = begin + first;",
         "lanes begin one element apart instead of one block",
+    ),
+    Mutation(
+        "shaders/core/row.glsl",
+        "if (REPEATABLE || at + k >= next)",
+        "if (true)",
+        "elements of a last, partial block are taken twice by accumulators that do not forgive it",
     ),
 )
 
 VALUES = (
     Mutation(
-        "shaders/values.glsl",
+        "shaders/accumulators/selection.glsl",
         "uvec2(bits.x, bits.y ^ SIGN)",
         "uvec2(bits.x ^ SIGN, bits.y)",
         "the sign of an INT64 is looked for in its low word",
     ),
     Mutation(
-        "shaders/values.glsl",
+        "shaders/accumulators/selection.glsl",
         "return (a.y == b.y ? a.x : a.y) > (a.y == b.y ? b.x : b.y);",
         "return a.y > b.y;",
         "64-bit elements with equal high words are equal",
     ),
     Mutation(
-        "shaders/values.glsl",
+        "shaders/accumulators/selection.glsl",
         "magnitude > INFINITY",
         "magnitude >= INFINITY",
         "infinity counts as NaN",
     ),
     Mutation(
-        "shaders/values.glsl",
+        "shaders/accumulators/selection.glsl",
         "INFINITY = 0x7C00u",
         "INFINITY = 0x7C01u",
         "the least NaN of FLOAT16 counts as a number",
     ),
     Mutation(
-        "shaders/values.glsl",
+        "shaders/accumulators/selection.glsl",
         "(magnitude ^ negative) - negative + SIGN",
         "(magnitude ^ negative) + SIGN",
         "-0 is below +0",
     ),
     Mutation(
-        "shaders/values.glsl",
+        "shaders/core/values.glsl",
         "* BITS)) & MASK)",
         "* BITS)))",
         "neighbours in its word stay with an 8- or 16-bit element that is loaded alone",
@@ -117,19 +135,19 @@ VALUES = (
 
 BLOCKS = (
     Mutation(
-        "shaders/blocks.glsl",
+        "shaders/core/blocks.glsl",
         "uvec4(low.yzw, last)",
         "uvec4(low.yzw, low.w)",
         "the last elements of an unaligned block of 8- or 16-bit elements are others",
     ),
     Mutation(
-        "shaders/blocks.glsl",
+        "shaders/core/blocks.glsl",
         "shift == 0 ? low : ",
         "",
         "a block that begins with a word is mixed with the words behind it",
     ),
     Mutation(
-        "shaders/blocks.glsl",
+        "shaders/core/blocks.glsl",
         "(at + BLOCK - 1) / ELEMENTS_PER_WORD",
         "(at + BLOCK) / ELEMENTS_PER_WORD",
         "the fifth word of an unaligned block is counted from the element behind it",
@@ -139,19 +157,19 @@ BLOCKS = (
 
 ITEMS = (
     Mutation(
-        "shaders/items.glsl",
+        "shaders/core/items.glsl",
         "bundle * each + min(bundle, more)",
         "bundle * each + more",
         "the first bundles leave out items that are nobody's",
     ),
     Mutation(
-        "shaders/items.glsl",
+        "shaders/core/items.glsl",
         "(count + BUNDLE - 1) / BUNDLE",
         "count / BUNDLE",
         "a last turn of fewer items than a bundle is left out",
     ),
     Mutation(
-        "shaders/items.glsl",
+        "shaders/core/items.glsl",
         "min(count, (first + taken) * BUNDLE)",
         "(first + taken) * BUNDLE",
         "invocations go on behind the last item",
@@ -160,31 +178,31 @@ ITEMS = (
 
 REDUCTION = (
     Mutation(
-        "shaders/reduction.glsl",
+        "shaders/core/axes.glsl",
         "(reduced_end - reduced_begin - 1) / stretch_size + 1",
         "(reduced_end - reduced_begin) / stretch_size",
         "a last stretch that is shorter than the others is left out",
     ),
     Mutation(
-        "shaders/reduction.glsl",
+        "shaders/core/axes.glsl",
         "begin + min(reduced_end - begin, stretch_size)",
         "begin + stretch_size",
         "a last stretch reads on behind the last element",
     ),
     Mutation(
-        "shaders/reduction.glsl",
-        "(stretch * output_count + i) * RECORD_WORDS",
-        "(i * stretch_count + stretch) * RECORD_WORDS",
+        "shaders/core/axes.glsl",
+        "(stretch * output_count + i) * STATE_WORDS",
+        "(i * stretch_count + stretch) * STATE_WORDS",
         "records stand output by output instead of stretch by stretch",
     ),
     Mutation(
-        "shaders/reduction.glsl",
-        "STORE_INDEX(target, first_output + i + target_base",
-        "STORE_INDEX(target, i + target_base",
+        "shaders/core/axes.glsl",
+        "uint at = first_output + i + target_base;",
+        "uint at = i + target_base;",
         "a later range of outputs is written over the first one",
     ),
     Mutation(
-        "shaders/reduction.glsl",
+        "shaders/core/axes.glsl",
         "outer_stride = kept_rank == 0 ? 0 : push.stride[0];",
         "outer_stride = push.stride[0];",
         "the outermost stride is that of a reduced dimension where none is kept",
@@ -201,42 +219,48 @@ REDUCE = (
     ),
     Mutation(
         "shaders/reduce.comp",
-        "min(end, index - index % run + run)",
-        "min(end, index + run)",
+        "min(end, index - index % line + line)",
+        "min(end, index + line)",
         "a stretch that begins within a run of the last dimension leads on past its end",
     ),
     Mutation(
         "shaders/reduce.comp",
-        "run_end - index >= 4",
-        "run_end - index >= 3",
+        "line_end - index >= 4",
+        "line_end - index >= 3",
         "three elements at the end of a run are read as four",
     ),
 )
 
 ROWS = (
     Mutation(
-        "shaders/rows.comp",
+        "shaders/accumulators/extremes.glsl",
         "address + min(chunk + i * BLOCK, last)",
         "address + chunk + i * BLOCK",
         "the last chunk of a row is read past the row's end",
     ),
     Mutation(
-        "shaders/rows.comp",
+        "shaders/accumulators/extremes.glsl",
         "most > INFINITY) || top > (SIGN | INFINITY);",
         "most > INFINITY);",
         "a NaN with the sign set is not seen in long rows",
     ),
     Mutation(
-        "shaders/rows.comp",
+        "shaders/accumulators/extremes.glsl",
         "top >= SIGN ? top : bottom",
         "top > SIGN ? top : bottom",
         "-0 is not the minimum of a long row of it and positive numbers",
     ),
     Mutation(
-        "shaders/rows.comp",
+        "shaders/accumulators/extremes.glsl",
         "LAST ? !is_above(best_key, key) : is_above(key, best_key)",
         "is_above(key, best_key)",
         "DECREASING takes the first chunk that holds the winner",
+    ),
+    Mutation(
+        "shaders/rows.comp",
+        "RECALLED ? LOAD(source, address + index_of(state)) : Bits(0)",
+        "Bits(0)",
+        "the records of rows lack the winner's bits",
     ),
 )
 
@@ -248,10 +272,10 @@ LANES = (
         "lanes read the bests of others before they are written",
     ),
     Mutation(
-        "shaders/lanes.comp",
-        "LAST ? index > best.index : index < best.index",
-        "index < best.index",
-        "DECREASING takes the first of equal elements in different lanes",
+        "shaders/accumulators/selection.glsl",
+        "bool better_place = LAST ? later : earlier;",
+        "bool better_place = earlier;",
+        "DECREASING takes the first of equal elements of different lanes, pieces or segments",
     ),
     Mutation(
         "shaders/lanes.comp",
@@ -282,16 +306,22 @@ COLUMNS = (
         "the first column of every block is not written",
     ),
     Mutation(
-        "shaders/columns.comp",
-        "Best(bits, bits, begin + place)",
-        "Best(bits, bits, place)",
-        "the indices of later stretches count from the begin of the stretch",
+        "shaders/accumulators/packed.glsl",
+        "begin + ((LAST ? column : ~column) & OFFSETS)",
+        "((LAST ? column : ~column) & OFFSETS)",
+        "the indices of later stretches of narrow columns count from the begin of the stretch",
     ),
     Mutation(
         "shaders/columns.comp",
         "first_column + column + begin * step_size",
         "column + begin * step_size",
         "a part of a row of outputs reads the row's first columns",
+    ),
+    Mutation(
+        "shaders/columns.comp",
+        "(index_of(state) - begin) * step_size",
+        "index_of(state) * step_size",
+        "the records of later stretches of columns have the bits of other elements",
     ),
 )
 
@@ -328,7 +358,7 @@ WINDOWS = (
     ),
     Mutation(
         "shaders/windows.comp",
-        "uint fresh = ROWS;",
+        "uint fresh = RING_ROWS;",
         "uint fresh = shared_fresh;",
         "the first output of a strip takes over rows that nobody left",
     ),
@@ -339,14 +369,14 @@ WINDOWS = (
         "a last strip that is shorter goes on into the next slab",
     ),
     Mutation(
-        "shaders/windows.comp",
-        "b.index < a.index",
-        "a.index < b.index",
+        "shaders/accumulators/selection.glsl",
+        "earlier = b.index < a.index;",
+        "earlier = b.index > a.index;",
         "of equal elements in two rows of a window the later wins",
     ),
     Mutation(
         "shaders/windows.comp",
-        "ring[h * ROW_STEP * RUN + k]",
+        "ring[h * RING_STEP * RUN + k]",
         "ring[h * RUN + k]",
         "dilated windows that share rows take neighbouring ones",
     ),
@@ -363,9 +393,9 @@ WINDOWS = (
         "the padding behind a volume counts",
     ),
     Mutation(
-        "shaders/windows.comp",
-        "Best(0, NUMBER_KIND == INT ? SIGN : 0, NONE)",
-        "Best(0, 0, NONE)",
+        "shaders/accumulators/selection.glsl",
+        "uint least = NUMBER_KIND == INT ? SIGN : 0",
+        "uint least = 0",
         "a window of the least signed integers gives 0",
     ),
 )
@@ -390,9 +420,9 @@ POOL = (
         "indices in a volume count planes of its depth",
     ),
     Mutation(
-        "shaders/pool.comp",
-        "word | values[at] & ~0u << ((k + 1) * BITS)",
-        "word",
+        "shaders/core/stores.glsl",
+        "(filled)[0] | (words)[(at) / ELEMENTS_PER_WORD] & ~0u << ((count) * BITS)",
+        "(filled)[0]",
         "what lies behind the last output in its word becomes 0",
     ),
     Mutation(
@@ -407,20 +437,26 @@ POOL = (
         "address - source_first < source_count",
         "which elements are bound is asked of places in the buffer",
     ),
+    Mutation(
+        "shaders/pool.comp",
+        "state = combine(state, state_of(operand_of(LOAD(source, address)), index));",
+        "take(state, operand_of(LOAD(source, address)), index);",
+        "in a part of a window least elements do not win",
+    ),
 )
 
 COMBINE = (
     Mutation(
-        "shaders/combine.comp",
-        "later == LAST",
-        "later",
-        "of equal elements in two records the last wins, whatever the direction",
+        "shaders/accumulators/selection.glsl",
+        "return State(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);",
+        "return State(wins ? b.key : a.key, b.bits, wins ? b.index : a.index);",
+        "of two sets the index is that of one, the bits are those of the other",
     ),
     Mutation(
-        "shaders/combine.comp",
-        "other.index != NONE && (wins || best.index == NONE)",
-        "wins || best.index == NONE",
-        "a record of no element takes part",
+        "shaders/accumulators/selection.glsl",
+        "State identity() { return before(LAST ? 0 : NONE); }",
+        "State identity() { return before(0); }",
+        "a set of no element wins over the least elements",
     ),
     Mutation(
         "shaders/combine.comp",
@@ -429,30 +465,30 @@ COMBINE = (
         "the first output of the next segment is written behind this one",
     ),
     Mutation(
-        "shaders/combine.comp",
-        "atomicAnd(target[at / ELEMENTS_PER_WORD], ~(MASK << shift));",
-        "",
+        "shaders/core/stores.glsl",
+        "atomicAnd((words)[(at) / ELEMENTS_PER_WORD], ~(MASK << shift)); \\\n",
+        "\\\n",
         "an 8- or 16-bit value is mixed with what was there",
     ),
 )
 
 LOWERING = (
     Mutation(
-        "dmlgpu/lowering/lower.py",
+        "dmlgpu/lowering/split.py",
         "(begin // n + 1) * n",
         "(begin // n + 2) * n",
         "a range that is written in place leads on into the next segment of an output",
     ),
     Mutation(
-        "dmlgpu/lowering/lower.py",
+        "dmlgpu/lowering/split.py",
         "bisect_left(ends, 2,",
         "bisect_left(ends, 3,",
         "a range of two pieces is written in place, from the first piece alone",
     ),
     Mutation(
         "dmlgpu/lowering/lower.py",
-        "record_words * records * (end - begin)",
-        "record_words * (end - begin)",
+        "record_words * records * (outputs.end - outputs.begin)",
+        "record_words * (outputs.end - outputs.begin)",
         "there is memory for the records of one piece",
     ),
     Mutation(
@@ -468,43 +504,43 @@ LOWERING = (
         "the records of a piece are counted as one",
     ),
     Mutation(
-        "dmlgpu/lowering/lower.py",
+        "dmlgpu/lowering/kernels/combine.py",
         "target_base=wrapped(-segment * size)",
         "target_base=0",
         "later segments of a strided output are written past their ends",
     ),
     Mutation(
-        "dmlgpu/lowering/lower.py",
+        "dmlgpu/lowering/split.py",
         "min(limits.records_bytes, limits.segment_bytes) // output_bytes",
         "limits.records_bytes // output_bytes",
         "records take more than a buffer has",
     ),
     Mutation(
-        "dmlgpu/lowering/first_pass.py",
-        "record * (end - begin) * self.record_words",
-        "record * self.record_words",
+        "dmlgpu/lowering/kernels/kernel.py",
+        "target.first * (end - begin) * self.record_words",
+        "target.first * self.record_words",
         "the records of several pieces overlap",
     ),
     Mutation(
-        "dmlgpu/lowering/first_pass.py",
+        "dmlgpu/lowering/kernels/kernel.py",
         "wrapped(-(begin // size * size))",
         "wrapped(-begin)",
         "a range that begins within a segment of the output is written at the segment's begin",
     ),
     Mutation(
-        "dmlgpu/lowering/first_pass.py",
-        "1 + max(1, self.source.data_type.bits // 32)",
+        "dmlgpu/lowering/accumulators.py",
+        "1 + max(1, data_type.bits // 32)",
         "2",
         "there is memory for the records of 32-bit elements only",
     ),
     Mutation(
-        "dmlgpu/lowering/first_pass.py",
+        "dmlgpu/lowering/kernels/kernel.py",
         "GRANULE = 64",
         "GRANULE = 2",
         "ranges of 8-bit outputs begin within a word",
     ),
     Mutation(
-        "dmlgpu/lowering/first_pass.py",
+        "dmlgpu/lowering/kernels/kernel.py",
         "wrapped(segment * size - shift)",
         "wrapped(segment * size)",
         "later batch entries of a strided input are looked for elsewhere",
@@ -515,136 +551,160 @@ LOWERING = (
         "(first, last)",
         "a range of outputs over several rows has the columns of its first and last output only",
     ),
+    Mutation(
+        "dmlgpu/lowering/lower.py",
+        'kernel.obstacle or (kernel.drawback if wanted is None else "")',
+        "kernel.obstacle",
+        "kernels are taken that do badly on a device",
+    ),
+    Mutation(
+        "dmlgpu/lowering/lower.py",
+        "wanted in (None, kernel.name)",
+        "True",
+        "the first kernel that fits is taken, whichever is asked for",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/rows.py",
+        "if self.count < self.block:",
+        "if False:",
+        "rows of less than a block are read in blocks",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/columns.py",
+        "if self.row < self.block:",
+        "if False:",
+        "columns of less than a block are read in blocks",
+    ),
 )
 
 ARG_PLANS = (
     Mutation(
-        "dmlgpu/lowering/reduction.py",
+        "dmlgpu/lowering/kernels/reduce.py",
         "-(-stretch // self.block) * self.block",
         "stretch",
         "stretches are not whole blocks, where blocks are taken to be aligned",
     ),
     Mutation(
-        "dmlgpu/lowering/reduction.py",
-        "aligned=all(",
-        "aligned=any(",
+        "dmlgpu/lowering/kernels/reduce.py",
+        "return all(step % self.block",
+        "return any(step % self.block",
         "one aligned step counts for all",
     ),
     Mutation(
-        "dmlgpu/lowering/reduction.py",
-        "[piece.begin, piece.end, *(",
-        "[piece.begin, *(",
+        "dmlgpu/lowering/kernels/rows.py",
+        "self.is_aligned(piece.begin, piece.end, ",
+        "self.is_aligned(piece.begin, ",
         "rows that end with a partial block count as aligned",
     ),
     Mutation(
-        "dmlgpu/lowering/reduction.py",
-        "\n            + [dim.stride for dim in self.kept[:-1]]",
-        "",
+        "dmlgpu/lowering/kernels/columns.py",
+        "self.reduced[0].stride, *rows)",
+        "self.reduced[0].stride)",
         "columns count as aligned wherever their rows of outputs begin",
     ),
     Mutation(
-        "dmlgpu/lowering/reduction.py",
+        "dmlgpu/lowering/kernels/reduce.py",
         "(last - high) // stride + 1",
         "(last - low) // stride + 1",
         "elements that lie in the segment for the first output count as there for all",
     ),
     Mutation(
-        "dmlgpu/lowering/reduction.py",
+        "dmlgpu/lowering/kernels/reduce.py",
         "-(-(first - high) // stride)",
         "-(-(first - low) // stride)",
         "elements are left out that lie in the segment for the last outputs only",
     ),
     Mutation(
-        "dmlgpu/lowering/reduction.py",
-        "return own if alone else max(own, any_layout)",
+        "dmlgpu/lowering/kernels/rows.py",
+        "return own if len(self.limits.segments(self.source)) == 1 else max(own, super().iterations(stretch_size))",
         "return own",
         "the slower kernel for several segments may pass the loop limit",
     ),
     Mutation(
-        "dmlgpu/lowering/reduction.py",
+        "dmlgpu/lowering/kernels/reduce.py",
         "min(items // splits, self.short_outputs)",
         "items // splits",
         "a dispatch looks at more elements than the limit",
     ),
     Mutation(
-        "dmlgpu/lowering/reduction.py",
+        "dmlgpu/lowering/kernels/columns.py",
         " and end - begin >= self.block\n",
         "\n",
         "columns are taken for a part of a row that has less than a block",
     ),
     Mutation(
-        "dmlgpu/lowering/reduction.py",
-        '(2 if shader == "columns" else 1)',
-        "2",
+        "dmlgpu/lowering/kernels/rows.py",
+        "flat=len(self.kept) <= 1",
+        "flat=len(self.kept) <= 2",
         "outputs along two kept dimensions are taken to stand at one stride",
     ),
 )
 
 POOLING_PLANS = (
     Mutation(
-        "dmlgpu/lowering/pooling.py",
+        "dmlgpu/lowering/kernels/pool.py",
         "(n - k for n, k in",
         "(n for n, k in",
         "the last part of a window goes on behind the window",
     ),
     Mutation(
-        "dmlgpu/lowering/pooling.py",
+        "dmlgpu/lowering/kernels/pool.py",
         "start - first * stride) // dilation",
         "start - last * stride) // dilation",
         "parts of the first windows are left out that lie in the padding of the last one",
     ),
     Mutation(
-        "dmlgpu/lowering/pooling.py",
-        "[self.run * self.window_stride[2], *self.row_steps]",
-        "[self.run * self.window_stride[2]]",
+        "dmlgpu/lowering/kernels/windows.py",
+        "[self.run * windows.window_stride[2], *self.row_steps]",
+        "[self.run * windows.window_stride[2]]",
         "small windows count as aligned wherever rows begin",
     ),
     Mutation(
-        "dmlgpu/lowering/pooling.py",
-        "phase=-self.start_padding[2]",
-        "phase=self.start_padding[2]",
+        "dmlgpu/lowering/kernels/windows.py",
+        "phase=-windows.start_padding[2]",
+        "phase=windows.start_padding[2]",
         "padded small windows begin elsewhere in a block",
     ),
     Mutation(
-        "dmlgpu/lowering/pooling.py",
-        "[self.window_stride[2], self.start_padding[2], *self.row_steps]",
-        "[self.window_stride[2], *self.row_steps]",
+        "dmlgpu/lowering/kernels/pool.py",
+        "[windows.window_stride[2], windows.start_padding[2], *self.row_steps]",
+        "[windows.window_stride[2], *self.row_steps]",
         "long windows count as aligned whatever their padding",
     ),
     Mutation(
-        "dmlgpu/lowering/pooling.py",
-        "return self.window_stride[1] if self.shares_rows else self.rows",
-        "return 1 if self.shares_rows else self.rows",
+        "dmlgpu/lowering/kernels/windows.py",
+        "return self.windows.window_stride[1] if self.shares_rows else self.ring_rows",
+        "return 1 if self.shares_rows else self.ring_rows",
         "windows that share rows go down one row, whatever their stride",
     ),
     Mutation(
-        "dmlgpu/lowering/pooling.py",
-        "            and self.output_size[2] % per_word == 0\n",
-        "",
+        "dmlgpu/lowering/kernels/windows.py",
+        "if windows.output_size[2] % per_word != 0:",
+        "if False:",
         "rows of small windows may share a word",
     ),
     Mutation(
-        "dmlgpu/lowering/pooling.py",
-        "            and max(self.window_end) <= MAX_ELEMENTS\n",
-        "",
+        "dmlgpu/lowering/kernels/windows.py",
+        "if max(self.window_end) > MAX_ELEMENTS:",
+        "if False:",
         "small windows that reach past 2^32 come back into the input",
     ),
     Mutation(
-        "dmlgpu/lowering/pooling.py",
+        "dmlgpu/lowering/kernels/windows.py",
         "begin % self.unit == end % self.unit == 0",
         "begin % self.unit == 0",
         "small windows are taken for a range that ends within a row",
     ),
     Mutation(
-        "dmlgpu/lowering/pooling.py",
+        "dmlgpu/lowering/kernels/pool.py",
         "shift=batch - plane * self.planes.stride",
         "shift=batch",
         "later batch entries at a stride of their own are read elsewhere",
     ),
     Mutation(
-        "dmlgpu/lowering/pooling.py",
-        "-(-self.output_size[1] // self.strip)",
-        "(self.output_size[1] // self.strip)",
+        "dmlgpu/lowering/kernels/windows.py",
+        "-(-height // self.strip)",
+        "(height // self.strip)",
         "a last strip that is shorter is not counted, and invocations go round too often",
     ),
 )
@@ -848,7 +908,7 @@ CHECKS = (
 )
 
 MUTATIONS = (
-    *BEST,
+    *SELECTION,
     *ROW,
     *VALUES,
     *BLOCKS,

@@ -34,7 +34,7 @@ def test_device_equals_reference(any_device, case):
 
 
 @by_id(
-    [case for case in CASES if any(dispatch.kernel.module.startswith("lanes") for dispatch in plan_of(case).dispatches)]
+    [case for case in CASES if any(dispatch.shader.module.startswith("lanes") for dispatch in plan_of(case).dispatches)]
 )
 def test_mapping_of_a_gpu_equals_reference(cooperating, case):
     dmlgpu.verify(case.desc, *case.inputs(), device=cooperating)

@@ -37,7 +37,7 @@ def planned():
     kernels = {}
     for case in CASES:
         for dispatch in lower(case.desc, compiled.limits()).dispatches:
-            kernels.setdefault(dispatch.kernel, {})[case.id] = None
+            kernels.setdefault(dispatch.shader, {})[case.id] = None
     return sorted((kernel.module, list(cases)) for kernel, cases in kernels.items())
 
 

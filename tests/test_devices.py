@@ -421,7 +421,7 @@ def test_staged_results(staged, case):
 
 def test_staged_results_are_those_of_every_kernel_of_a_gpu(staged):
     plans = [staged._operator(case.desc).plan for case in CASES]
-    taken = {dispatch.kernel.module for plan in plans for dispatch in plan.dispatches}
+    taken = {dispatch.shader.module for plan in plans for dispatch in plan.dispatches}
     # A GPU takes lanes.comp for rows; SwiftShader, even in disguise, no windows.comp.
     others = ("rows",) if staged.limits.unrolls else ("rows", "windows")
     assert taken == {name for name in spirv.modules() if not name.startswith(others)}

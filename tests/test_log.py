@@ -17,7 +17,7 @@ for _ in range(2):
     dmlgpu.argmax(x, 1)
 print("done")
 """
-PLANNED = "ArgmaxOperatorDesc of FLOAT32 (8, 100) to INT64 (8, 1): 1 x rows_32"
+PLANNED = "ArgmaxOperatorDesc of FLOAT32 (8, 100) to INT64 (8, 1): 1 x rows_selection_32"
 
 
 def logged(environment, driver, **variables):

@@ -26,7 +26,7 @@ LIMITS = {
 def covered(case, limits):
     """What a case is a test of: kernels, each with the operator and the types of the input and the outputs."""
     types = [tensor.data_type for tensor in (*case.desc.inputs, *case.desc.outputs)]
-    modules = {dispatch.kernel.module for dispatch in lower(case.desc, limits).dispatches}
+    modules = {dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches}
     return {(module, *types) for module in modules} | {(type(case.desc).__name__, types[0])}
 
 

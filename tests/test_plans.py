@@ -57,7 +57,7 @@ def check_limits(plan: Plan, limits: Limits) -> None:
         assert 4 * len(words) <= 128  # maxPushConstantsSize is at least that
         assert all(0 <= word < 1 << 32 for word in words)
         assert 1 <= len(dispatch.bindings) <= 4  # maxPerStageDescriptorStorageBuffers is at least that
-        assert dispatch.kernel.constants.group_size <= limits.group_size
+        assert dispatch.shader.constants.group_size <= limits.group_size
         for binding in dispatch.bindings:
             size = sizes[binding.role][binding.tensor][binding.segment]
             assert size % 4 == 0
@@ -72,15 +72,15 @@ def check_work(plan: Plan, limits: Limits) -> None:
         if hasattr(push, "reduced_end"):
             each = push.reduced_end - push.reduced_begin
             least = min(64, push.output_count)  # the elements of so many outputs are cut, too
-            assert each * least <= limits.dispatch_elements or each <= push.stretch
+            assert each * least <= limits.dispatch_elements or each <= push.stretch_size
         elif hasattr(push, "strip"):
-            constants = dispatch.kernel.constants
+            constants = dispatch.shader.constants
             each = constants.window_depth * constants.window_height * constants.window_width
             least = push.output_size[2]
         elif hasattr(push, "window_size"):
             each = math.prod(push.window_size)
         else:
-            each = push.part_count
+            each = push.record_count
         assert push.output_count <= max(least, 2 * limits.dispatch_elements // each)
 
 
@@ -97,16 +97,16 @@ def check_records(plan: Plan, limits: Limits) -> None:
     written, most, combined = 0, 0, False
     for dispatch in records:
         push = dispatch.push
-        if hasattr(push, "part_count"):
-            assert written == push.part_count * push.output_count * words
+        if hasattr(push, "record_count"):
+            assert written == push.record_count * push.output_count * words
             most, combined = max(most, written), True
             continue
         written = 0 if combined else written
         combined = False
         assert getattr(push, dispatch.bindings[1].base) == written
         parts = 1
-        if hasattr(push, "stretch"):
-            parts = math.ceil((push.reduced_end - push.reduced_begin) / push.stretch)
+        if hasattr(push, "stretch_size"):
+            parts = math.ceil((push.reduced_end - push.reduced_begin) / push.stretch_size)
         written += parts * push.output_count * words
     assert plan.records_bytes == 4 * most
 
@@ -134,26 +134,25 @@ def check_coverage(plan: Plan) -> None:
 
 def steps_between_blocks(dispatch: Dispatch) -> list[int]:
     """Where the blocks of 16 bytes that a kernel reads begin and end, and how far apart they are, in elements."""
-    module, _, bits = dispatch.kernel.module.rpartition("_")
-    constants, push = dispatch.kernel.constants, dispatch.push
-    if module in ("windows", "pool_blocks"):
+    shader, push = dispatch.shader, dispatch.push
+    if shader.variant in ("windows", "pool_blocks"):
         rows = [push.plane_stride, *push.stride[:2]]
-        if module == "pool_blocks":
+        if shader.variant == "pool_blocks":
             return [*rows, push.start_padding[2], push.window_stride[2]]
-        run = max(4, 128 // int(bits))
-        return [*rows, push.start_padding[2] + constants.phase, run * constants.stride_width]
+        run = max(4, 128 // shader.bits)
+        return [*rows, push.start_padding[2] + shader.constants.phase, run * shader.constants.stride_width]
     rank, kept = push.kept_rank, push.stride[: push.kept_rank]
-    if module == "columns":
+    if shader.variant == "columns":
         row = push.size[rank - 1]
         return [*kept[:-1], push.stride[rank], push.first_output % row, min(row, push.output_count)]
-    return [*kept, *range(push.reduced_begin, push.reduced_end, push.stretch), push.reduced_end]
+    return [*kept, *range(push.reduced_begin, push.reduced_end, push.stretch_size), push.reduced_end]
 
 
 def check_alignment(plan: Plan) -> None:
     """Where a kernel is told that blocks begin at multiples of 16 bytes, they do, and are whole."""
     for dispatch in plan.dispatches:
-        if dispatch.kernel.constants.aligned:
-            block = 128 // int(dispatch.kernel.module.rpartition("_")[2])
+        if dispatch.shader.constants.aligned:
+            block = 128 // dispatch.shader.bits
             assert all(step % block == 0 for step in steps_between_blocks(dispatch)), dispatch
 
 
@@ -196,7 +195,7 @@ def test_plans_differ_where_limits_do():
 def test_plans_are_frozen_all_the_way_down():
     plan = lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 2)), LOWERED)
     dispatch = plan.dispatches[0]
-    for value in (plan, plan.limits, dispatch, dispatch.kernel, dispatch.kernel.constants, dispatch.push):
+    for value in (plan, plan.limits, dispatch, dispatch.shader, dispatch.shader.constants, dispatch.push):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, dataclasses.fields(value)[0].name, None)
     assert isinstance(plan.dispatches, tuple)
@@ -206,18 +205,19 @@ def test_plans_are_frozen_all_the_way_down():
 def test_plans_print_what_they_do():
     plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 30), [0]), LOWERED)
     text = " ".join(str(plan).split())
-    assert text.startswith(f"{plan.desc} {plan.limits} {' '.join(plan.mapping)} 1. reduce_32: group_size=32, ")
-    assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine"]
+    begin = f"{plan.desc} {plan.limits} {' '.join(plan.mapping)} 1. reduce_selection_32: group_size=32, "
+    assert text.startswith(begin)
+    assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine", "not lanes", "not rows"]
     assert "push constants: size=(30, 30, 1, 1, 1, 1, 1, 1), stride=(1, 30, 0, 0, 0, 0, 0, 0), kept_rank=1," in text
-    assert "bindings: INPUT 0 segment 0 (source_base), RECORDS 0 segment 0 (target_base) 2. reduce_32" in text
+    assert "bindings: INPUT 0 segment 0 (source_base), RECORDS 0 segment 0 (target_base) 2. reduce_selection_32" in text
     assert text.endswith(f" ... and {len(plan.dispatches) - 8} more dispatches")
-    first = plan.dispatches[0].kernel.constants
+    first = plan.dispatches[0].shader.constants
     for field in dataclasses.fields(first):
-        shown = f"1. reduce_32: {text.partition('1. reduce_32: ')[2].partition(' push')[0]}"
+        shown = f"1. reduce_selection_32: {text.partition('1. reduce_selection_32: ')[2].partition(' push')[0]}"
         assert (f" {field.name}=" in shown) == (getattr(first, field.name) != field.default)
     assert plan.summary == (
-        f"ArgmaxOperatorDesc of FLOAT32 (30, 30) to UINT32 (1, 30): 212 x reduce_32, 15 x combine_32, "
-        f"{plan.records_bytes} bytes of records"
+        "ArgmaxOperatorDesc of FLOAT32 (30, 30) to UINT32 (1, 30): 212 x reduce_selection_32, "
+        f"15 x combine_selection_32, {plan.records_bytes} bytes of records"
     )
 
 

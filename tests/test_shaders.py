@@ -5,7 +5,6 @@ import shutil
 import struct
 import subprocess
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,10 @@ from tests.conftest import LOWERED
 from tests.processes import ROOT, output_of
 from tests.test_plans import LIMITS
 
-SOURCES = {path.name: path.read_text() for path in (ROOT / "shaders").iterdir()}
+SHADERS = ROOT / "shaders"
+SOURCES = {str(path.relative_to(SHADERS)): path.read_text() for path in SHADERS.rglob("*.*")}
+# That of all modules there are.
+SOURCES["accumulator.glsl"] = SOURCES["accumulators/selection.glsl"]
 
 
 def included(name: str) -> str:
@@ -26,8 +28,13 @@ def included(name: str) -> str:
     return re.sub(r'#include "(.*?)"', lambda match: included(match[1]), SOURCES[name])
 
 
+# The entry point and the definitions of every kernel.
+KERNELS = {
+    name: words.split()
+    for name, words in re.findall(r"^set\(kernel_(\w+) (.*)\)$", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+}
 # The entry point of every module.
-MODULES = dict(re.findall(r"^spirv_module\((\w+)\s+(\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE))
+MODULES = {module: KERNELS[module.rsplit("_", 2)[0]][0] for module in spirv.modules()}
 DISPATCHES = [
     dispatch
     for case in CASES
@@ -46,7 +53,7 @@ def push_block(source: str) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("entry_point", sorted(set(MODULES.values())))
 def test_push_blocks_are_the_dataclasses(entry_point):
-    pushes = {dispatch.push for dispatch in DISPATCHES if MODULES[dispatch.kernel.module] == entry_point}
+    pushes = {dispatch.push for dispatch in DISPATCHES if MODULES[dispatch.shader.module] == entry_point}
     assert pushes
     for push in pushes:
         values = [(field.name, getattr(push, field.name)) for field in fields(push)]
@@ -54,14 +61,14 @@ def test_push_blocks_are_the_dataclasses(entry_point):
         assert given == push_block(included(entry_point))
 
 
-def test_specialization_constants_are_the_dataclass():
-    declared = [
-        match
-        for source in SOURCES.values()
-        for match in re.findall(r"layout\(constant_id = (\d+)\) const (\w+) (\w+) =", source)
-    ]
+@pytest.mark.parametrize("entry_point", sorted(set(MODULES.values())))
+def test_specialization_constants_are_the_dataclasses(entry_point):
+    kinds = {type(d.shader.constants) for d in DISPATCHES if MODULES[d.shader.module] == entry_point}
+    (kind,) = kinds
+    declared = re.findall(r"layout\(constant_id = (\d+)\) const (\w+) (\w+) =", included(entry_point))
     types = {"bool": "bool", "int": "uint", "NumberKind": "uint"}
-    expected = [(str(i), types[field.type], field.name.upper()) for i, field in enumerate(fields(Constants))]
+    expected = [(str(i), types[field.type], field.name.upper()) for i, field in enumerate(fields(kind))]
+    # The first is the size of a group, which is declared elsewhere, too.
     assert sorted(declared, key=lambda constant: int(constant[0])) == expected
 
 
@@ -80,7 +87,7 @@ def test_every_entry_point_is_compiled():
 
 
 def test_plans_use_every_module_and_no_others():
-    assert {dispatch.kernel.module for dispatch in DISPATCHES} == set(MODULES)
+    assert {dispatch.shader.module for dispatch in DISPATCHES} == set(MODULES)
 
 
 def test_modules_are_installed():
@@ -137,28 +144,30 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_module_is_named(installed, damage):
-    file = installed / "pool_8.spv"
+    file = installed / "pool_selection_8.spv"
     content = damage(file.read_bytes())
     file.write_bytes(content)
     with pytest.raises(DeviceError) as caught:
-        spirv.load("pool_8")
+        spirv.load("pool_selection_8")
     assert str(caught.value) == (
         f"shader {file} is damaged: {len(content)} bytes that are not those of SHA256SUMS; reinstall dmlgpu"
     )
-    assert spirv.load("pool_16")
+    assert spirv.load("pool_selection_16")
 
 
 def test_no_more_is_read_than_a_module_can_have(installed):
-    with (installed / "pool_8.spv").open("wb") as file:
+    with (installed / "pool_selection_8.spv").open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(DeviceError, match=r"pool_8\.spv is damaged: more than 1048576 bytes; reinstall dmlgpu$"):
-        spirv.load("pool_8")
+    with pytest.raises(
+        DeviceError, match=r"pool_selection_8\.spv is damaged: more than 1048576 bytes; reinstall dmlgpu$"
+    ):
+        spirv.load("pool_selection_8")
 
 
 def test_missing_module_is_named(installed):
-    (installed / "pool_8.spv").unlink()
-    with pytest.raises(DeviceError, match=r"^shader .*pool_8\.spv cannot be read \(.*\); reinstall dmlgpu$"):
-        spirv.load("pool_8")
+    (installed / "pool_selection_8.spv").unlink()
+    with pytest.raises(DeviceError, match=r"^shader .*pool_selection_8\.spv cannot be read \(.*\); reinstall dmlgpu$"):
+        spirv.load("pool_selection_8")
 
 
 def test_module_without_a_checksum_is_named(installed):
@@ -169,7 +178,7 @@ def test_module_without_a_checksum_is_named(installed):
 def test_missing_checksums_are_named(installed):
     (installed / "SHA256SUMS").unlink()
     with pytest.raises(DeviceError, match=r"^shader .*SHA256SUMS cannot be read \(.*\); reinstall dmlgpu$"):
-        spirv.load("pool_8")
+        spirv.load("pool_selection_8")
 
 
 @pytest.mark.parametrize("at", [0, 64, 66, -5, -1])
@@ -188,30 +197,30 @@ def test_cut_checksums_are_named(installed, keep):
     file = installed / "SHA256SUMS"
     file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(DeviceError) as caught:
-        spirv.load("combine_64")
+        spirv.load("combine_selection_64")
     assert str(caught.value) == f"the shaders' checksums {file} are damaged; reinstall dmlgpu"
 
 
-@pytest.mark.parametrize("line", [b"", b"a word\n", b"\n", b"0" * 64 + b"  pool_8.spv"], ids=repr)
+@pytest.mark.parametrize("line", [b"", b"a word\n", b"\n", b"0" * 64 + b"  pool_selection_8.spv"], ids=repr)
 def test_a_line_of_checksums_that_is_none(installed, line):
     file = installed / "SHA256SUMS"
     first, rest = file.read_bytes().split(b"\n", 1)
     file.write_bytes(first + b"\n" + line + rest if line else first)
     with pytest.raises(DeviceError, match=r"SHA256SUMS are damaged; reinstall dmlgpu$"):
-        spirv.load("pool_8")
+        spirv.load("pool_selection_8")
 
 
 def test_checksums_listed_twice_are_damaged(installed):
     file = installed / "SHA256SUMS"
     file.write_bytes(file.read_bytes() + file.read_bytes().splitlines(keepends=True)[0])
     with pytest.raises(DeviceError, match=r"SHA256SUMS are damaged; reinstall dmlgpu$"):
-        spirv.load("pool_8")
+        spirv.load("pool_selection_8")
 
 
 def test_hash_is_computed_once(installed, monkeypatch):
-    spirv.load("pool_8")
+    spirv.load("pool_selection_8")
     monkeypatch.setattr(spirv.hashlib, "sha256", lambda content: pytest.fail("hashed again"))
-    assert spirv.load("pool_8") is spirv.load("pool_8")
+    assert spirv.load("pool_selection_8") is spirv.load("pool_selection_8")
 
 
 DAMAGED = """

@@ -329,8 +329,8 @@ def test_more_windows_than_65535_groups_have_invocations(device):
 def test_fast_kernels_take_long_rows_in_several_segments(sizes, kernel):
     limits = Limits(segment_bytes=1 << 20, group_size=64, group_count=8, cooperating=kernel == "lanes")
     dispatches = lower(arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [len(sizes) - 1]), limits).dispatches
-    firsts = [dispatch for dispatch in dispatches if not dispatch.kernel.module.startswith("combine")]
-    assert {dispatch.kernel.module for dispatch in firsts} == {f"{kernel}_8"}
+    firsts = [dispatch for dispatch in dispatches if dispatch.shader.variant != "combine"]
+    assert {dispatch.shader.variant for dispatch in firsts} == {kernel}
     # No element is looked at in vain.
     pushes = [dispatch.push for dispatch in firsts]
     assert sum(push.output_count * (push.reduced_end - push.reduced_begin) for push in pushes) == math.prod(sizes)
@@ -396,14 +396,14 @@ def test_long_axes_keep_to_the_loop_limit(sizes, axis, order, segment_bytes, coo
     limits = Limits(segment_bytes, group_size=64, group_count=2, cooperating=cooperating)
     desc = arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [axis], strides=permuted_strides(sizes, order))
     for dispatch in lower(desc, limits).dispatches:
-        module = dispatch.kernel.module.removesuffix("_8")
-        if module != "combine":
-            push, lanes = dispatch.push, dispatch.kernel.constants.lanes
-            outputs = -(-push.output_count // 16) if module == "columns" else push.output_count
-            items = outputs * -(-(push.reduced_end - push.reduced_begin) // push.stretch)
+        kernel = dispatch.shader.variant
+        if kernel != "combine":
+            push, lanes = dispatch.push, getattr(dispatch.shader.constants, "lanes", 1)
+            outputs = -(-push.output_count // 16) if kernel == "columns" else push.output_count
+            items = outputs * -(-(push.reduced_end - push.reduced_begin) // push.stretch_size)
             rounds = -(-items // (limits.invocations // lanes))
-            at_once = {"reduce": 4, "rows": 16, "lanes": 16 * lanes, "columns": 1}[module]
-            assert rounds * (push.stretch // at_once) <= limits.loop_iterations
+            at_once = {"reduce": 4, "rows": 16, "lanes": 16 * lanes, "columns": 1}[kernel]
+            assert rounds * (push.stretch_size // at_once) <= limits.loop_iterations
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def test_strips_keep_to_the_loop_limit(height, strides):
     for loop_iterations, planes in itertools.product(range(1000, 4000, 250), (2, 3)):
         limits = Limits(segment_bytes=128 << 20, group_size=8, group_count=1, loop_iterations=loop_iterations)
         for dispatch in lower(pool_desc(FLOAT32, (1, planes, height, 40), (3, 3), strides), limits).dispatches:
-            push, rows = dispatch.push, dispatch.kernel.constants.rows
+            push, rows = dispatch.push, dispatch.shader.constants.ring_rows
             slab_rows, runs = push.output_count // push.output_size[2], -(-push.output_size[2] // 4)
             slabs, rest = divmod(slab_rows, push.output_size[1])
             strips = slabs * -(-push.output_size[1] // push.strip) or -(-rest // push.strip)

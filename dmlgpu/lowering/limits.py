@@ -11,27 +11,35 @@ from dmlgpu.descriptors.tensor import TensorDesc
 class Limits:
     """What a plan has to keep to on a device."""
 
+    # What Vulkan says, and how many invocations we chose within that.
+
     segment_bytes: int
     """Bytes of the largest buffer, a multiple of 256."""
     group_size: int
     """Invocations of a workgroup."""
     group_count: int
     """Workgroups of a dispatch; the same for every shape, so that shapes share a pipeline."""
+
+    # What we chose for a class of devices.
+
     records_bytes: int = 1 << 20
     """Bytes of the records between two passes, at most; more only where the records of one output are."""
-    loop_iterations: int = 60_000
-    """Iterations of an invocation, all its loops together. Mesa's llvmpipe ends every loop of an invocation, without
-    a word, once it has counted 65,535 (seen with Mesa 22.3)."""
     dispatch_elements: int = 1 << 24
     """Elements that a dispatch looks at, about: so many that it is over in 200 ms on a slow device of its kind."""
-    unrolls: bool = True
-    """Whether the driver unrolls loops over local arrays, so that they become registers."""
     bundle: int = 8
     """Invocations that work on neighbouring items at a time, while other bundles are at other ranges of them. On a CPU
     driver the lanes of a vector, so that a core reads on where it has read; on a GPU all invocations."""
     cooperating: bool = False
     """Whether neighbouring invocations do best to read neighbouring memory, as on a GPU. On a CPU driver they are the
     lanes of a vector, each reading for itself, and a barrier costs more than a row."""
+
+    # What a driver does badly.
+
+    loop_iterations: int = 60_000
+    """Iterations of an invocation, all its loops together. Mesa's llvmpipe ends every loop of an invocation, without
+    a word, once it has counted 65,535 (seen with Mesa 22.3)."""
+    unrolls: bool = True
+    """Whether the driver unrolls loops over local arrays, so that they become registers."""
 
     @property
     def invocations(self) -> int:

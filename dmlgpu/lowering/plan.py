@@ -1,8 +1,8 @@
 """Plans: what a device has to do for an operator, as frozen values that can be compared, hashed and printed.
 
-A tensor lies in memory as segments, the buffers of at most `Limits.segment_bytes` that a shader can see at once;
-most tensors are one segment. A dispatch reads one segment of the input. Where the elements of an output lie in
-several, each segment gives records, and a second pass combines them (`combine.comp`).
+A tensor lies in memory as segments of at most `Limits.segment_bytes`, as a shader can see no more at once. Most tensors
+are one segment. A dispatch reads one segment of the input. Where the elements of an output lie in several, each segment
+gives records, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ class NumberKind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Constants:
-    """The specialization constants, in the order of their numbers; constants.glsl explains them."""
+    """The specialization constants, in the order of their numbers; constants.glsl explains them.
+
+    Kernels with constants of their own have a subclass.
+    """
 
     group_size: int
     number_kind: NumberKind
-    minimum: bool = False
-    last: bool = False
+    bundle: int
     segmented: bool = False
     records: bool = False
     index_words: int = 0
     values: bool = False
     aligned: bool = False
-    short: bool = False
-    window_depth: int = 1
-    window_height: int = 1
-    window_width: int = 1
-    stride_width: int = 1
-    dilation_width: int = 1
-    rows: int = 1
-    row_step: int = 1
-    phase: int = 0
-    whole_runs: bool = False
-    lanes: int = 1
-    bundle: int = 1
-    flat: bool = False
+    minimum: bool = False
+    last: bool = False
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Shader:
     """A SPIR-V module and its specialization constants: what a pipeline is compiled from."""
 
-    module: str
+    variant: str
+    """Of a kernel: most have one, of its name."""
+    accumulator: str
+    bits: int
+    """Of an element of the input."""
     constants: Constants
+
+    @property
+    def module(self) -> str:
+        """The name of the module, in CMakeLists.txt."""
+        return f"{self.variant}_{self.accumulator}_{self.bits}"
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,10 @@ class Binding:
     tensor: int = 0
     segment: int = 0
     base: str = ""
-    """The push constant to which the place of the segment in its buffer is added, ..."""
+    """The name of the push constant to which the place of the segment in its buffer is added. The sum may wrap around:
+    shaders add modulo 2^32."""
     unit_bits: int = 32
-    """... in units of so many bits. A base may wrap around: shaders add modulo 2^32."""
+    """The place is counted in units of so many bits: elements of the tensor, or words of records."""
 
     def __str__(self) -> str:
         return f"{self.role.name} {self.tensor} segment {self.segment} ({self.base})"
@@ -97,7 +98,7 @@ class Binding:
 class Dispatch:
     """One dispatch of a kernel; it must be finished before the next one starts."""
 
-    kernel: Kernel
+    shader: Shader
     push: Push
     bindings: tuple[Binding, ...]
 
@@ -112,7 +113,7 @@ class Plan:
     records_bytes: int
     """What the records between a first and a second pass take."""
     mapping: tuple[str, ...]
-    """Which kernels it takes, and why."""
+    """Which kernels it takes, and what each does; then those that were passed over, and why."""
 
     @property
     def summary(self) -> str:
@@ -121,7 +122,7 @@ class Plan:
             ", ".join(f"{tensor.data_type.name} {tensor.sizes}" for tensor in tensors)
             for tensors in (self.desc.inputs, self.desc.outputs)
         )
-        kernels = Counter(dispatch.kernel.module for dispatch in self.dispatches)
+        kernels = Counter(dispatch.shader.module for dispatch in self.dispatches)
         runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
         records = f", {self.records_bytes} bytes of records" if self.records_bytes else ""
         return f"{type(self.desc).__name__} of {inputs} to {outputs}: {runs}{records}"
@@ -130,8 +131,8 @@ class Plan:
         """The whole plan within 100 columns, constants at their defaults and all but a few dispatches left out."""
         paragraphs = [("", f"{self.desc}"), ("", f"{self.limits}"), *(("", text) for text in self.mapping)]
         for number, dispatch in enumerate(self.dispatches[:_SHOWN], 1):
-            constants = _named(dispatch.kernel.constants)
-            paragraphs.append((f"{number}. ", f"{dispatch.kernel.module}: {constants}"))
+            constants = _named(dispatch.shader.constants)
+            paragraphs.append((f"{number}. ", f"{dispatch.shader.module}: {constants}"))
             paragraphs.append(("   ", f"push constants: {_named(dispatch.push)}"))
             paragraphs.append(("   ", f"bindings: {', '.join(map(str, dispatch.bindings))}"))
         if len(self.dispatches) > _SHOWN:

@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,13 +23,16 @@ from dmlgpu.runtime.log import logger
 from dmlgpu.runtime.memory import Buffer, Slice
 from dmlgpu.runtime.schedule import RECORDED_STEPS
 from dmlgpu.runtime.settings import switch
-from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_array, of_bytes, segments_of
+from dmlgpu.runtime.tensor import DeviceTensor, check_owns, of_array, of_bytes, segments_of
 
-# Sets of places where an operator finds its tensors, and remembers what it does there.
-_PLACES = 8
+if TYPE_CHECKING:  # whose module needs this one
+    from dmlgpu.runtime.device import Device
 
-# The segments of every tensor, by its role.
-Places = dict[Role, list[list[Slice[KpBuffer]]]]
+# Sets of places of tensors for which an operator keeps its steps.
+_KEPT_STEPS = 8
+
+# Where the segments of every tensor lie, by the tensor's role.
+SlicesByRole = dict[Role, list[list[Slice[KpBuffer]]]]
 
 
 class CompiledOperator:
@@ -41,14 +44,14 @@ class CompiledOperator:
         plan: what a call does; print it to read it.
     """
 
-    def __init__(self, device: Owner, desc: OperatorDesc) -> None:
-        self.device: Any = device  # a Device: its module needs this one
+    def __init__(self, device: Device, desc: OperatorDesc, kernel: str | None = None) -> None:
+        self.device = device
         self.desc = desc
         self._engine = device._engine
         needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
         # A plan has a number for every segment: none is made of tensors that have too many.
         self._engine.kompute.check_fits(needed)
-        self.plan = lower(desc, device.limits)
+        self.plan = lower(desc, device.limits, kernel)
         self._engine.kompute.check_fits(needed + self.plan.records_bytes)
         self._steps: OrderedDict[tuple[Any, ...], tuple[KpStep, ...]] = OrderedDict()
 
@@ -170,22 +173,22 @@ class CompiledOperator:
     def _recall(
         self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], records: Segments
     ) -> tuple[KpStep, ...]:
-        """What to do for tensors at these places, from before if they were there before."""
-        places = {
+        """The steps for tensors and records at these places: those that are kept, or new ones."""
+        slices_by_role = {
             Role.INPUT: [segments_of(tensor).slices for tensor in sources],
             Role.OUTPUT: [segments_of(tensor).slices for tensor in targets],
             Role.RECORDS: [records.slices],
         }
-        key = tuple((s.buffer, s.offset) for tensors in places.values() for slices in tensors for s in slices)
-        steps = self._steps.pop(key, None) or tuple(self._step(dispatch, places) for dispatch in self.plan.dispatches)
+        key = tuple((s.buffer, s.offset) for tensors in slices_by_role.values() for slices in tensors for s in slices)
+        steps = self._steps.pop(key, None) or tuple(self._step(d, slices_by_role) for d in self.plan.dispatches)
         if len(steps) <= RECORDED_STEPS:
             self._steps[key] = steps
-        if len(self._steps) > _PLACES:
+        if len(self._steps) > _KEPT_STEPS:
             self._steps.popitem(last=False)
         return steps
 
-    def _step(self, dispatch: Dispatch, places: Places) -> KpStep:
-        slices = [places[b.role][b.tensor][b.segment] for b in dispatch.bindings]
+    def _step(self, dispatch: Dispatch, slices_by_role: SlicesByRole) -> KpStep:
+        slices = [slices_by_role[b.role][b.tensor][b.segment] for b in dispatch.bindings]
         bases = {
             b.base: (getattr(dispatch.push, b.base) + s.offset * 8 // b.unit_bits) % (1 << 32)
             for b, s in zip(dispatch.bindings, slices, strict=True)
@@ -195,7 +198,7 @@ class CompiledOperator:
         written = Role.OUTPUT if Role.OUTPUT in roles else Role.RECORDS
         at = [(role, (s.buffer.handle, s.offset)) for role, s in zip(roles, slices, strict=True)]
         return self._engine.kompute.step(
-            dispatch.kernel,
+            dispatch.shader,
             self.device.limits.group_count,
             tuple(s.buffer.handle for s in slices),
             replace(dispatch.push, **bases).words(),

@@ -57,11 +57,11 @@ class Device:
         self.info: DeviceInfo = info
         self.limits: Limits = device_limits(info) if limits is None else limits
         self._engine = Engine(info)
-        self._operators: OrderedDict[OperatorDesc, CompiledOperator] = OrderedDict()
+        self._operators: OrderedDict[tuple[OperatorDesc, str | None], CompiledOperator] = OrderedDict()
         # Of what `compile` gave and is alive: the buffers that calls with arrays need.
         self._compiled: weakref.WeakKeyDictionary[CompiledOperator, set[Buffer[KpBuffer]]] = weakref.WeakKeyDictionary()
 
-    def compile(self, desc: OperatorDesc) -> CompiledOperator:
+    def compile(self, desc: OperatorDesc, *, kernel: str | None = None) -> CompiledOperator:
         """An operator for this device: planned and its pipelines built now, called many times.
 
         Operators are remembered: compiling an equal descriptor again returns the same one. The buffers that their
@@ -69,12 +69,15 @@ class Device:
 
         Args:
             desc: any operator descriptor.
+            kernel: to find a fault, another kernel than the one that is chosen, as `explain` names them; what it does
+                not cover takes the usual one.
 
         Raises:
+            DescriptorError: the kernel cannot compute the operator; the message says why, and which can.
             OutOfMemoryError: its tensors do not fit the device.
         """
         with self._engine.lock:
-            compiled = self._operator(desc)
+            compiled = self._operator(desc, kernel)
             if compiled not in self._compiled:
                 self._compiled[compiled] = compiled._prepare()
                 self._keep_buffers()
@@ -83,16 +86,16 @@ class Device:
     def _keep_buffers(self) -> None:
         self._engine.keep(set().union(*self._compiled.values()))
 
-    def _operator(self, desc: OperatorDesc) -> CompiledOperator:
+    def _operator(self, desc: OperatorDesc, kernel: str | None = None) -> CompiledOperator:
         """A remembered operator, or one that was only planned."""
         if not isinstance(desc, OperatorDesc):
             raise TypeError(f"{desc!r} is not an operator descriptor")
         with self._engine.lock:
             self._engine.kompute.check_usable()
-            compiled = self._operators.pop(desc, None)
+            compiled = self._operators.pop((desc, kernel), None)
             level, how = (logging.DEBUG, "found") if compiled else (logging.INFO, "planned")
-            compiled = compiled or CompiledOperator(self, desc)
-            self._operators[desc] = compiled
+            compiled = compiled or CompiledOperator(self, desc, kernel)
+            self._operators[desc, kernel] = compiled
             if logger.isEnabledFor(level):
                 logger.log(level, "%s: %s", how, compiled.plan.summary)
             if len(self._operators) > _OPERATORS:

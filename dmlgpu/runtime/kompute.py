@@ -1,4 +1,4 @@
-"""The only module that speaks to Kompute. It asks nothing of Kompute that could end the process."""
+"""The only module that has Kompute work. It never asks Kompute for what could end the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.words import Bytes
 from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
-from dmlgpu.lowering.plan import Kernel
+from dmlgpu.lowering.plan import Shader
 from dmlgpu.runtime import binding, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES, Barrier, Pace, Place, Step, learn, submissions
@@ -26,7 +26,7 @@ from dmlgpu.runtime.tuning import first_pace
 
 # Pipelines that are kept; on lavapipe one takes up to 1 MiB, on SwiftShader a quarter of that.
 _PIPELINES = 256
-# Sequences of steps whose submissions are kept as recorded, 5 to 16 KiB each.
+# Recordings that are kept: the submissions of a tuple of steps, 5 to 16 KiB each.
 _RECORDINGS = 256
 
 
@@ -36,25 +36,25 @@ class KpBuffer:
     def __init__(self, tensor: Any, staged: bool) -> None:
         self.tensor = tensor
         self.staged = staged
-        # The view dies with the tensor: reading it after that would end the process, so it never leaves dmlgpu.
+        # Memory of the tensor: reading it after the tensor's end would end the process. So it never leaves dmlgpu.
         self.view: Bytes = tensor.data().view(np.uint8)
         self.relays = staged and self.view.size <= RELAY_BYTES  # what schedule.py asks of it
         self.transfers: dict[Any, Any] = {}
-        """Recorded submissions of the transfers to and from it, by their operation."""
+        """What Kompute recorded of the copies to and from the device, by the operation."""
 
 
 @dataclass(eq=False)
 class Pipeline:
-    """A kernel and the buffers that it is bound to. Equal only to itself."""
+    """A shader and the buffers that it is bound to. Equal only to itself."""
 
-    kernel: Kernel
+    shader: Shader
     group_count: int
     buffers: tuple[KpBuffer, ...]
     pace: Pace
     algorithm: Any = None
     """What Kompute made of it; None where it is not kept."""
     used: int = 0
-    """When it was last submitted or recorded, as a count of submissions."""
+    """When it was last submitted or recorded: the number of that call of `submit`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,28 +85,29 @@ class Kompute:
         except RuntimeError as error:
             raise DeviceError(f"asked Kompute for device {info.index} ({info.name}): {error}") from error
         self._check_identity()
+        # All pipelines that a step still has, with their pace, and those of them for which Kompute has made something.
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
         self._recordings: OrderedDict[tuple[KpStep, ...], list[tuple[Any, Submission]]] = OrderedDict()
         self._submitted = 0
-        # Weakly: whatever interrupts a call, a buffer that nobody holds is freed and counts no more.
+        # By weak references: whatever interrupts a call, a buffer that nobody holds is freed, and no longer counted.
         self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
         self._lost: str | None = None
-        # Every submission ends with a copy of this buffer's 1 to where the host sees it.
+        # The receipt: every submission ends with a copy of this buffer, which is 1, to where the host sees it.
         self._receipt = self._new_buffer(4, staged=True)
         self._receipt.view[0] = 1
         submit = self._manager.sequence()
         submit.record(self._kp.OpTensorSyncDevice([self._receipt.tensor]))
         submit.eval()
-        # At exit this runs before the interpreter takes modules apart.
+        # At the end of the process this runs before Python unloads modules.
         self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock)
         _open.add(self)
 
     def _check_identity(self) -> None:
         """Raises a DeviceError where Kompute opened another device than was asked for.
 
-        Kompute takes an index of an enumeration of its own, and tells little of what it found. So the devices are
-        enumerated once more: what stands where it stood before Kompute looked, stood there when it did.
+        Kompute lists the devices itself, takes the one of an index, and says little about it. So dmlgpu lists them
+        before that and after it. If the same device has this index in both lists, it had it for Kompute too.
         """
         wanted, seen = self.info, self._manager.get_device_properties()
         opened = seen["device_name"], min(seen["max_work_group_invocations"], seen["max_work_group_size"][0])
@@ -220,7 +221,7 @@ class Kompute:
 
     def step(
         self,
-        kernel: Kernel,
+        shader: Shader,
         group_count: int,
         buffers: tuple[KpBuffer, ...],
         push: Sequence[int],
@@ -228,18 +229,18 @@ class Kompute:
         writes: Iterable[Place[KpBuffer]],
         elements: int,
     ) -> KpStep:
-        """A dispatch of a kernel.
+        """A dispatch of a shader, ready to be submitted.
 
         Args:
-            kernel: what runs, ...
-            group_count: ... in so many workgroups, ...
-            buffers: ... bound to these, ...
-            push: ... with these push constants.
-            reads: where in the buffers it may read.
-            writes: where in them it may write.
-            elements: about how many it looks at.
+            shader: the shader that runs.
+            group_count: the number of its workgroups.
+            buffers: the buffers at its bindings, in their order.
+            push: the words of its push constants.
+            reads: the places in the buffers where it may read.
+            writes: the places in the buffers where it may write.
+            elements: how many elements it looks at, about.
         """
-        key = (kernel, group_count, buffers)
+        key = (shader, group_count, buffers)
         pipeline = self._pipelines.setdefault(key, Pipeline(*key, Pace(first_pace(self.info))))
         return KpStep(
             reads=frozenset(reads),
@@ -253,8 +254,8 @@ class Kompute:
     def submit(self, steps: tuple[KpStep, ...]) -> None:
         """Runs steps in order and waits for their end.
 
-        They are as few submissions as `schedule.submissions` finds valid, by the pace that was measured. One that took
-        too long all the same is recorded anew the next time.
+        `schedule.submissions` cuts them into submissions, by the pace that was measured. Where one takes too long all
+        the same, the pace is corrected, and the same steps are cut and recorded anew the next time.
         """
         self._submitted += 1
         for step in steps:
@@ -266,11 +267,14 @@ class Kompute:
                 self._recordings.pop(steps, None)
 
     def prepare(self, steps: tuple[KpStep, ...]) -> None:
-        """Makes the pipelines of up to RECORDED_STEPS steps, and records them for a `submit` of the very same steps."""
+        """Makes the pipelines of steps, RECORDED_STEPS at most, and records them for a `submit` of the same tuple."""
         self._recorded(steps)
 
     def _recorded(self, steps: tuple[KpStep, ...]) -> Iterable[tuple[Any, Submission]]:
-        """The submissions of steps as Kompute recorded them, from before if there are any."""
+        """The submissions of steps as Kompute recorded them: those that are kept, or new ones.
+
+        Those of many steps are not kept, and each is recorded only when it is its turn.
+        """
         recorded = ((self._record(submission), submission) for submission in submissions(steps))
         if len(steps) > RECORDED_STEPS:
             return recorded
@@ -296,8 +300,8 @@ class Kompute:
     def _evaluate(self, sequence: Any) -> None:
         """Runs a submission and waits for its end.
 
-        Kompute drops what vkQueueSubmit and vkWaitForFences return: after a VK_ERROR_DEVICE_LOST it goes on as if the
-        work had been done. Only the receipt tells.
+        Kompute does not look at what vkQueueSubmit and vkWaitForFences return. After a VK_ERROR_DEVICE_LOST it goes on
+        as if the work had been done. Only the receipt says whether it was.
         """
         self._receipt.view[0] = 0
         try:
@@ -318,10 +322,10 @@ class Kompute:
         if pipeline.algorithm is None:
             if len(self._kept_pipelines) >= _PIPELINES:
                 self._drop({min(self._kept_pipelines, key=lambda kept: kept.used)})
-            constants = np.array([int(value) for value in vars(pipeline.kernel.constants).values()], np.uint32)
+            constants = np.array([int(value) for value in vars(pipeline.shader.constants).values()], np.uint32)
             pipeline.algorithm = self._manager.algorithm(
                 [buffer.tensor for buffer in pipeline.buffers],
-                spirv.load(pipeline.kernel.module),
+                spirv.load(pipeline.shader.module),
                 (pipeline.group_count, 1, 1),
                 constants,
                 step.push,
@@ -357,16 +361,16 @@ class Kompute:
 
 
 def _destroy(manager: Any, lock: Any) -> None:
-    """Destroys a device; at exit a daemon thread may be in the middle of a call."""
+    """Destroys a device, but not in the middle of a call: at the end of the process a daemon thread may be in one."""
     with lock:
         manager.destroy()
 
 
 def _give_pages_back(view: Bytes) -> None:
-    """Makes the pages of a CPU driver's new buffer take memory only once they are written to.
+    """Gives the memory of a CPU driver's new buffer back; a page takes memory again when it is written to.
 
-    Kompute fills a buffer when it creates it. With lavapipe and SwiftShader on Linux the resident memory of a process
-    grows by its 16 MiB, and shrinks by 16 MiB in 1 ms here.
+    Kompute writes to all of a new buffer. With lavapipe and SwiftShader on Linux a buffer of 16 MiB so adds 16 MiB to
+    the resident memory of the process. This takes them off again, in 1 ms.
     """
     advice = getattr(mmap, "MADV_DONTNEED", None)
     if advice is None:
@@ -383,14 +387,15 @@ _forked = False
 
 
 def _abandon_in_child() -> None:
-    """Keeps a forked child from Vulkan, which waits for ever for threads that the child does not have."""
+    """Keeps a forked child from using Vulkan, where it would wait for ever for threads that it does not have."""
     global _forked
     for kompute in list(_open):
         _forked = _forked or kompute.is_open
         kompute._finalizer.detach()
-        # A thread that the child does not have may hold it.
+        # A thread that the child does not have may hold the old lock.
         kompute.lock = threading.RLock()
-        # Nothing of it is ever freed: another thread may have been in the middle of a call, with locks of the driver.
+        # The child never frees the device or its buffers: at the fork another thread may have been in a call, and may
+        # have held locks of the driver.
         for kept in (kompute, *kompute._buffers):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 

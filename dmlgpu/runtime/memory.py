@@ -47,14 +47,17 @@ class Slice(Generic[Handle]):
 class Allocator(Generic[Handle]):
     """Hands out slices of buffers.
 
+    A new buffer has room for more than its first slice where `step` and `growth` say so.
+
     Args:
         create: makes a buffer of so many bytes, or raises MemoryError.
-        destroy: ends one.
-        shared: whether slices share buffers; otherwise each has a buffer of its own.
-        step: buffers are multiples of so many bytes, ...
-        growth: ... and so many times as large as any before them, ...
-        most: ... but made larger than their first slice only up to so many bytes, and where there is memory for it.
-        keep: bytes of empty buffers that are kept for later.
+        destroy: frees a buffer.
+        shared: whether slices share buffers. If not, each slice has a buffer of its own.
+        step: the bytes of a new buffer are rounded up to a multiple of this.
+        growth: a new buffer is at least so many times as large as the largest one.
+        most: `step` and `growth` make no buffer larger than so many bytes. If there is no memory for what they ask, the
+            buffer is as large as its first slice.
+        keep: how many bytes of empty buffers are kept for later slices.
     """
 
     def __init__(

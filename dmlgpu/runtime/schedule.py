@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-# Submissions of up to so many steps are kept to be evaluated again, and a batch submits after so many steps.
+# Calls of up to so many steps have their submissions kept, to be run again; a batch submits after so many steps.
 RECORDED_STEPS = 64
 # Staged buffers up to this size relay. The barrier for one copies the whole buffer: on two cores of lavapipe and
 # SwiftShader one more submission costs 30 to 60 us, the copy of 64 KiB nothing to be seen beside it, that of 1 MiB as
 # much as the submission.
 RELAY_BYTES = 64 << 10
-# A submission of several steps should take no longer: between submissions Ctrl-C is heard, and watchdogs reset GPUs
-# that are busy with one for seconds.
+# A submission of several steps should take no longer. Ctrl-C is only heard between submissions, and watchdogs reset a
+# GPU that is busy with one submission for seconds.
 SUBMISSION_SECONDS = 0.2
-# What takes less tells little about the pace of its pipelines.
+# A submission that takes less time is not measured: most of its time is not that of its steps.
 _MEASURED_SECONDS = 0.001
 
 
@@ -65,7 +65,7 @@ class Step(Generic[B]):
 
 @dataclass(frozen=True)
 class Barrier(Generic[B]):
-    """Steps behind it see what steps before it wrote to these buffers."""
+    """Steps after it see what steps before it wrote to these buffers."""
 
     buffers: tuple[B, ...]
 
@@ -77,34 +77,35 @@ def submissions(steps: Iterable[S]) -> Iterator[list[S | Barrier[Any]]]:
     """Steps as submissions, with the barriers that they need.
 
     The device may run the steps of a submission in any order, or at the same time. The host waits for the end of a
-    submission before it starts the next. Each submission takes time of its own, so they are few: a new one begins only
+    submission before it starts the next. Each submission costs time, so there are as few as possible. A new one begins
     where a step depends on an earlier one and no barrier can stand between them, and where the steps together should
-    take longer than SUBMISSION_SECONDS. In this picture `a>b` reads a and writes b, and of all buffers only B relays:
+    take longer than SUBMISSION_SECONDS. In this picture `a>b` reads a and writes b, and only B relays:
 
         steps         a>B           B>c   d>e     c>f
 
         submissions   a>B  [  B  ]  B>c   d>e  |  c>f
                            barrier             |  B>c must end before c is read, and c does not relay
 
-    A step depends on an earlier one of its submission in three ways:
+    A step can depend on an earlier one of its submission in three ways:
 
-        it reads what that wrote        a barrier where the buffer relays, otherwise a new submission
-        it writes what that wrote       a new submission
-        it writes what that read        nothing where a barrier stands between the two, otherwise a new submission
+        it reads what the other wrote      a barrier if the buffer relays, otherwise a new submission
+        it writes what the other wrote     a new submission
+        it writes what the other read      nothing if a barrier stands between the two, otherwise a new submission
 
-    This follows from what Kompute offers. Before a dispatch it puts a barrier for what copies wrote, but none for what
-    other dispatches wrote. The only other barrier is that of OpTensorSyncLocal, which copies a staged buffer to where
-    the host sees it: the copy waits for the steps before it, and the dispatch behind it waits for the copy.
+    The reason is what Kompute offers. Before a dispatch it puts a barrier for what copies wrote, but none for what
+    other dispatches wrote. OpTensorSyncLocal, which copies a staged buffer to where the host sees it, has the only
+    other one: the copy waits for the steps before it, and the dispatch after it waits for the copy.
 
         a>B  --wait-->  copy of B  --wait-->  B>c
 
-    All steps before the copy end before any step behind it begins, but only what was written to B is seen there. So a
-    step behind a barrier may also overwrite what steps before it read. Only staged buffers can be copied so, and only
-    small ones are worth it. Nothing orders two copies of one buffer: it gets one barrier in a submission at most.
+    All steps before the copy end before any step after it begins. So a step after a barrier may overwrite what steps
+    before it read; but of what they wrote it sees only B. Only staged buffers can be copied so, and only small ones are
+    worth it. Nothing puts two copies of one buffer in order: it gets at most one barrier in a submission.
     """
     submission: list[S | Barrier[Any]] = []
     seconds = 0.0
-    # Of this submission: what was read since its last barrier, what was written, and for what of that a barrier stands.
+    # Of this submission: what was read since its last barrier, what was written, and what of that is seen by steps to
+    # come, as there is a barrier for it.
     reads: set[Place[Any]] = set()
     writes: set[Place[Any]] = set()
     visible: set[Place[Any]] = set()
@@ -128,14 +129,15 @@ def submissions(steps: Iterable[S]) -> Iterator[list[S | Barrier[Any]]]:
 
 
 def learn(submission: Iterable[Step[Any] | Barrier[Any]], seconds: float) -> bool:
-    """Takes the pace of the pipelines of a submission from the time that it took.
+    """Corrects the pace of the pipelines of a submission by the time that it took.
 
     Args:
         submission: its steps, and barriers.
         seconds: what it took from begin to end.
 
     Returns:
-        Whether it should be cut anew: it took longer than SUBMISSION_SECONDS, has several steps, and was measured.
+        Whether the same steps should be cut into submissions anew. That is so where this one was measured, has several
+        steps, and took longer than SUBMISSION_SECONDS.
     """
     steps = [part for part in submission if isinstance(part, Step)]
     paces = {step.pace for step in steps}

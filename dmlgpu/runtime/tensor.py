@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,19 +16,10 @@ from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc,
 from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.descriptors.words import Bytes, check, elements, write
 from dmlgpu.errors import DescriptorError, DeviceError
-from dmlgpu.lowering.limits import Limits
-from dmlgpu.runtime.drivers import DeviceInfo
-from dmlgpu.runtime.engine import Engine, Segments
+from dmlgpu.runtime.engine import Segments
 
-
-class Owner(Protocol):
-    """What tensors and operators need of their Device, whose module needs theirs."""
-
-    info: DeviceInfo
-    limits: Limits
-    _engine: Engine
-
-    def _call(self, call: conventions.Call, x: Any) -> Any: ...
+if TYPE_CHECKING:  # whose module needs this one
+    from dmlgpu.runtime.device import Device
 
 
 class DeviceTensor:
@@ -41,7 +32,7 @@ class DeviceTensor:
     # Arrays leave `array + tensor` to the methods here.
     __array_priority__ = 1000
 
-    def __init__(self, device: Owner, desc: TensorDesc) -> None:
+    def __init__(self, device: Device, desc: TensorDesc) -> None:
         self._device, self._desc, self._shape = device, desc, desc.sizes
         self._engine = device._engine
         with self._engine.lock:
@@ -50,8 +41,8 @@ class DeviceTensor:
             self._segments = self._engine.allocate(device.limits.segments(desc))
 
     @property
-    def device(self) -> Any:  # a Device: its module needs this one
-        """The Device where it is."""
+    def device(self) -> Device:
+        """Where it is."""
         return self._device
 
     @property
@@ -251,7 +242,7 @@ for _name in (
 # What the other modules of this folder do with tensors, and users do not
 
 
-def of_array(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
+def of_array(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
     """A tensor with the elements of an array; the bytes between them are arbitrary in one segment, else 0.
 
     Raises:
@@ -263,7 +254,7 @@ def of_array(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTen
     return tensor
 
 
-def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
+def of_bytes(device: Device, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
     """A tensor whose whole buffer is given; errors as `of_array`."""
     tensor = DeviceTensor(device, desc)
     tensor._write_bytes(memory)
@@ -283,7 +274,7 @@ def segments_of(tensor: DeviceTensor) -> Segments:
     return tensor._segments
 
 
-def check_owns(device: Owner, tensor: DeviceTensor) -> None:
+def check_owns(device: Device, tensor: DeviceTensor) -> None:
     """Raises a DeviceError where a tensor is on another device."""
     if tensor.device is not device:
         again = ": the same one, opened another time" if tensor.device.info == device.info else ""

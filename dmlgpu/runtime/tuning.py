@@ -71,9 +71,7 @@ def first_pace(info: DeviceInfo) -> float:
 
 # What a driver does badly
 
-# Mesa's llvmpipe ends every loop of an invocation, without a word, once it has counted 65,535 (seen with Mesa 22.3).
-# Plans keep to it on every driver.
-_LOOP_ITERATIONS = 60_000
+# llvmpipe ends long loops without a word: plans keep to `Limits.loop_iterations` on every driver.
 
 
 def _unrolls(info: DeviceInfo) -> bool:
@@ -92,7 +90,6 @@ def device_limits(info: DeviceInfo) -> Limits:
         segment_bytes=_largest_buffer(info),
         group_size=group_size,
         group_count=group_count,
-        loop_iterations=_LOOP_ITERATIONS,
         dispatch_elements=1 << int(math.log2(SUBMISSION_SECONDS / first_pace(info))),
         unrolls=_unrolls(info),
         bundle=info.subgroup_size if _is_cpu(info) else group_size * group_count,

@@ -134,7 +134,7 @@ def _images() -> list[bytes]:
 
 
 def _sums() -> list[bytes]:
-    return [f"{'0123456789abcdef' * 4}  pool_8.spv\n{'f' * 64}  reduce_64.spv\n".encode()]
+    return [f"{'0123456789abcdef' * 4}  pool_selection_8.spv\n{'f' * 64}  reduce_selection_64.spv\n".encode()]
 
 
 # A target, and inputs to begin with.

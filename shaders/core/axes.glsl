@@ -1,12 +1,15 @@
-// What the kernels of ARGMAX and ARGMIN share: bindings, push constants, and which output an invocation works on.
+// What the kernels over axes share: bindings, push constants, and which output an invocation works on.
 
-#include "constants.glsl"
-#include "items.glsl"
-#include "values.glsl"
-#include "best.glsl"
-#include "blocks.glsl"
+#include "core/constants.glsl"
+#include "core/items.glsl"
+#include "core/values.glsl"
+#include "core/blocks.glsl"
+#include "core/stores.glsl"
+#include "accumulator.glsl"
 
-layout(set = 0, binding = 1) writeonly buffer Target { uint target[]; };
+layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of them) begin at one stride
+
+layout(set = 0, binding = 1) buffer Target { uint target[]; };
 
 layout(push_constant) uniform Push {
     uint size[8];           // the kept dimensions, outermost first, then the reduced ones
@@ -15,7 +18,7 @@ layout(push_constant) uniform Push {
     uint reduced_rank;
     uint reduced_begin;     // the reduced elements that this dispatch looks at, ...
     uint reduced_end;
-    uint stretch;           // ... and how many of them an invocation
+    uint stretch_size;           // ... and how many of them an invocation
     uint first_output;      // the outputs that it computes
     uint output_count;
     uint source_first;      // the bound segment of the input: its first element, and how many it has
@@ -24,8 +27,8 @@ layout(push_constant) uniform Push {
     uint target_base;       // what to add to an output's number: in indices, or for records in words
 } push;
 
-// What is read of them for every output, read once by read_push(): llvmpipe gathers a push constant lane by lane wherever
-// it is read.
+// Those that are needed for every output. read_push() reads them once: wherever a push constant is read, llvmpipe loads
+// it for one invocation after the other.
 uint kept_rank, outer_stride, reduced_begin, reduced_end, stretch_size, stretch_count, first_output, output_count;
 uint source_first, source_count, source_base, target_base;
 
@@ -35,7 +38,7 @@ void read_push()
     outer_stride = kept_rank == 0 ? 0 : push.stride[0];
     reduced_begin = push.reduced_begin;
     reduced_end = push.reduced_end;
-    stretch_size = push.stretch;
+    stretch_size = push.stretch_size;
     stretch_count = RECORDS ? (reduced_end - reduced_begin - 1) / stretch_size + 1 : 1;
     first_output = push.first_output;
     output_count = push.output_count;
@@ -45,7 +48,7 @@ void read_push()
     target_base = push.target_base;
 }
 
-// The address of a flat row-major number in dimensions begin to end, the outermost of this stride.
+// The address of element `number`, in row-major order, of dimensions begin to end - 1. The outermost has this stride.
 uint address_of(uint number, uint begin, uint end, uint outermost_stride)
 {
     uint address = 0;
@@ -60,7 +63,7 @@ uint address_of(uint number, uint begin, uint end, uint outermost_stride)
 // The address of the first element of output `number`; of row `number` of outputs, for columns.comp.
 uint address_of_kept(uint number, uint rank)
 {
-    // llvmpipe divides lane by lane, in loops that do not run too.
+    // FLAT: llvmpipe divides for one invocation after the other, even in loops that do not run.
     return FLAT ? number * outer_stride : address_of(number, 0, rank, outer_stride);
 }
 
@@ -71,11 +74,17 @@ void stretch_range(uint stretch, out uint begin, out uint end)
     end = begin + min(reduced_end - begin, stretch_size);
 }
 
-// Writes the winner among a stretch of an output's elements: `i` counts the dispatch's outputs.
-void write(uint i, uint stretch, Best best)
+// Whether the bits of a winner are written.
+const bool RECALLED = RECORDS || VALUES;
+
+// Writes an output, or the record of a stretch of its elements; `i` counts the dispatch's outputs.
+void write(uint i, uint stretch, State state)
 {
+    uint at = first_output + i + target_base;
     if (RECORDS)
-        STORE_RECORD(target, (stretch * output_count + i) * RECORD_WORDS + target_base, best)
+        STORE_STATE(target, (stretch * output_count + i) * STATE_WORDS + target_base, state)
+    else if (VALUES)
+        STORE_ELEMENT(target, at, value_of(state))
     else
-        STORE_INDEX(target, first_output + i + target_base, best.index)
+        STORE_INDEX(target, at, index_of(state))
 }

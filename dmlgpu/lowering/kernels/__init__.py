@@ -1,0 +1,22 @@
+"""The kernels: a file for each .comp in shaders/, and the list of them."""
+
+from dmlgpu.lowering.kernels.columns import Columns
+from dmlgpu.lowering.kernels.combine import COMBINE
+from dmlgpu.lowering.kernels.kernel import Kernel
+from dmlgpu.lowering.kernels.lanes import Lanes
+from dmlgpu.lowering.kernels.pool import Pool
+from dmlgpu.lowering.kernels.reduce import Reduce
+from dmlgpu.lowering.kernels.rows import Rows
+from dmlgpu.lowering.kernels.windows import SmallWindows
+from dmlgpu.lowering.problem import Axes, Windows
+
+# By domain, in the order in which they are tried; the last one fits every problem.
+KERNELS: dict[type, tuple[type[Kernel], ...]] = {
+    Axes: (Lanes, Rows, Columns, Reduce),
+    Windows: (SmallWindows, Pool),
+}
+
+# What runs, by the names of modules without accumulator and width of elements.
+DESCRIPTIONS: dict[str, str] = COMBINE | {
+    name: text for kernels in KERNELS.values() for kernel in kernels for name, text in kernel.modules.items()
+}

@@ -1,0 +1,183 @@
+"""What every kernel says of itself, and what planning asks of it.
+
+A range of outputs is computed in pieces of work, because the elements of an output may lie in several segments of the
+input, or be too many for one dispatch. Where one piece is all, a kernel writes the outputs in place. Otherwise every
+piece writes records, and combine.comp makes outputs of them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from dmlgpu.descriptors.tensor import MAX_RANK, TensorDesc
+from dmlgpu.lowering.geometry import Dim
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.plan import Binding, Constants, Dispatch, NumberKind, Role, Shader
+from dmlgpu.lowering.problem import OutputTensor, Problem, Result
+
+# Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
+# to begin with a word.
+GRANULE = 64
+
+AnyConstants = TypeVar("AnyConstants", bound=Constants)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A share of the work on a range of outputs: some of their elements, in one segment of the input. One dispatch."""
+
+    segment: int
+
+    @property
+    def records(self) -> int:
+        """Records that it gives for each output."""
+        return 1
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A dispatch writes the outputs themselves."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """A dispatch writes records of its outputs."""
+
+    first: int
+    """How many records of each output stand before these, from other pieces of the range."""
+
+
+Target = InPlace | Records
+
+
+@dataclass(frozen=True)
+class Kernel(ABC):
+    """A way to compute a problem on a device of these limits: a .comp file, and here when it fits and what it does."""
+
+    problem: Problem
+    limits: Limits
+
+    name: ClassVar[str]
+    modules: ClassVar[dict[str, str]]
+    """What it does, by the names of its modules without accumulator and width of elements."""
+
+    @property
+    def obstacle(self) -> str:
+        """Why it cannot compute the problem; empty where it can."""
+        return ""
+
+    @property
+    def drawback(self) -> str:
+        """Why another kernel does better on this device; empty where none does that comes after it in the list."""
+        return ""
+
+    @abstractmethod
+    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
+        """All the work on outputs begin to end - 1."""
+
+    @abstractmethod
+    def furthest(self, begin: int) -> int:
+        """The end of the outputs from `begin` on that one dispatch can compute."""
+
+    @property
+    @abstractmethod
+    def most_recorded(self) -> int:
+        """Outputs that a dispatch can write records of."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> int:
+        """Ranges of outputs begin at multiples of this where they can."""
+
+    @abstractmethod
+    def dispatch(self, begin: int, end: int, piece: Any, target: Target) -> Dispatch:
+        """The dispatch of a piece of the work on outputs begin to end - 1."""
+
+    @property
+    def source(self) -> TensorDesc:
+        return self.problem.source
+
+    @property
+    def block(self) -> int:
+        """Elements of a block of 16 bytes (blocks.glsl)."""
+        return 128 // self.source.data_type.bits
+
+    @property
+    def record_words(self) -> int:
+        """Words of a record."""
+        return self.problem.accumulator.state_words(self.source.data_type)
+
+    def constants(
+        self, kind: type[AnyConstants], target: Target, *, segmented: bool = False, **own: Any
+    ) -> AnyConstants:
+        """The specialization constants of a kernel; in place no elements are left out."""
+        in_place = isinstance(target, InPlace)
+        return constants_of(
+            kind,
+            self.problem,
+            self.limits,
+            self.problem.outputs if in_place else (),
+            segmented=segmented and not in_place,
+            records=not in_place,
+            **own,
+        )
+
+    def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
+        """The push constants that say which elements of the input are bound, and where; addresses lack `shift`."""
+        size = self.limits.segment_elements(self.source)
+        first = wrapped(segment * size - shift)
+        return {"source_first": first, "source_count": size, "source_base": wrapped(-first)}
+
+    def source_binding(self, segment: int) -> Binding:
+        return Binding(Role.INPUT, 0, segment, "source_base", self.source.data_type.bits)
+
+    def target_binding(self, begin: int, output: int, base: str, target: Target) -> Binding:
+        """An output that is written in place, or the records."""
+        if isinstance(target, Records):
+            return Binding(Role.RECORDS, base=base)
+        tensor = self.problem.outputs[output].tensor
+        segment = begin // self.limits.segment_elements(tensor)
+        return Binding(Role.OUTPUT, output, segment, base, tensor.data_type.bits)
+
+    def target_base(self, begin: int, end: int, output: int, target: Target) -> int:
+        """What to add to the number of an output for its place in the segment, or where the records begin."""
+        if isinstance(target, Records):
+            return target.first * (end - begin) * self.record_words
+        size = self.limits.segment_elements(self.problem.outputs[output].tensor)
+        return wrapped(-(begin // size * size))
+
+
+def constants_of(
+    kind: type[AnyConstants], problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **more: Any
+) -> AnyConstants:
+    """The specialization constants of a shader that writes these outputs."""
+    index_bits = [output.tensor.data_type.bits for output in outputs if output.result is Result.INDEX]
+    return kind(
+        group_size=limits.group_size,
+        number_kind=NumberKind[problem.source.data_type.name.rstrip("0123456789")],
+        bundle=math.gcd(limits.bundle, limits.invocations),
+        index_words=max(index_bits, default=0) // 32,
+        values=any(output.result is Result.VALUE for output in outputs),
+        **problem.accumulator.constants,
+        **more,
+    )
+
+
+def shader_of(kernel: str, problem: Problem, constants: Constants) -> Shader:
+    """The shader of a kernel for a problem's accumulator and the width of its elements."""
+    return Shader(kernel, problem.accumulator.name, problem.source.data_type.bits, constants)
+
+
+def wrapped(number: int) -> int:
+    """A number as shaders hold it, modulo 2^32."""
+    return number % (1 << 32)
+
+
+def dimensions(dims: Sequence[Dim]) -> dict[str, Any]:
+    """The push constants `size` and `stride`, filled up to the rank that shaders reserve."""
+    filled = (*dims, *(Dim(1, 0),) * (MAX_RANK - len(dims)))
+    return {"size": tuple(dim.size for dim in filled), "stride": tuple(dim.stride for dim in filled)}

@@ -1,0 +1,150 @@
+"""Problems: what is computed, whichever operator asks for it.
+
+problem = domain        which elements of the input an output has
+x accumulator   what becomes of them
+x results       what of that is written: the value, the index
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+
+from dmlgpu.descriptors.dtypes import AxisDirection
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.lowering.accumulators import Accumulator, Selection
+from dmlgpu.lowering.geometry import Dim, merged
+
+
+@dataclass(frozen=True)
+class Axes:
+    """An output has the elements along some axes. Both in as few dimensions as it takes, outermost first."""
+
+    kept: tuple[Dim, ...]
+    reduced: tuple[Dim, ...]
+
+    @classmethod
+    def of(cls, source: TensorDesc, axes: Sequence[int]) -> Axes:
+        """Those of a tensor; at least one dimension is reduced."""
+        dims = [Dim(*pair) for pair in zip(source.sizes, source.element_strides, strict=True)]
+        kept = merged(dim for axis, dim in enumerate(dims) if axis not in axes)
+        return cls(kept, merged(dims[axis] for axis in axes) or (Dim(1, 0),))
+
+
+@dataclass(frozen=True)
+class Windows:
+    """An output has the elements of a window. All is (depth, height, width); a 4-D tensor has depth 1."""
+
+    size: tuple[int, ...]
+    """Of the input; its strides are `stride`."""
+    stride: tuple[int, ...]
+    output_size: tuple[int, ...]
+    window_size: tuple[int, ...]
+    window_stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    start_padding: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        source: TensorDesc,
+        output_sizes: Sequence[int],
+        window_size: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        start_padding: Sequence[int],
+    ) -> Windows:
+        """Those of a tensor (N, C, H, W) or (N, C, D, H, W); window_size and the rest are of D, H and W."""
+
+        def spatial(values: Sequence[int], flat: int) -> tuple[int, ...]:
+            return (flat,) * (5 - source.rank) + tuple(values)
+
+        return cls(
+            size=spatial(source.sizes[2:], 1),
+            stride=spatial(source.element_strides[2:], 0),
+            output_size=spatial(output_sizes[2:], 1),
+            window_size=spatial(window_size, 1),
+            window_stride=spatial(strides, 1),
+            dilation=spatial(dilations, 1),
+            start_padding=spatial(start_padding, 0),
+        )
+
+
+class Result(enum.Enum):
+    """What an output tensor holds."""
+
+    VALUE = enum.auto()
+    INDEX = enum.auto()
+
+
+@dataclass(frozen=True)
+class OutputTensor:
+    """An output tensor and what it holds."""
+
+    tensor: TensorDesc
+    result: Result
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is computed of one input. All outputs have the same sizes."""
+
+    source: TensorDesc
+    domain: Axes | Windows
+    accumulator: Accumulator
+    outputs: tuple[OutputTensor, ...]
+
+    def __post_init__(self) -> None:
+        # What no kernel can do must not be done half.
+        if isinstance(self.domain, Axes) and len(self.outputs) > 1:
+            raise NotImplementedError("kernels over axes write one output")
+        other_selection = isinstance(self.accumulator, Selection) and self.accumulator != Selection()
+        if isinstance(self.domain, Windows) and other_selection:
+            raise NotImplementedError("kernels over windows look for the first maximum")
+
+    @property
+    def output_count(self) -> int:
+        """Elements of each output tensor."""
+        return self.outputs[0].tensor.element_count
+
+
+@singledispatch
+def problem_of(desc: OperatorDesc) -> Problem:
+    """The problem of an operator, by its canonical descriptor."""
+    raise NotImplementedError(f"{type(desc).__name__} has no lowering")
+
+
+@problem_of.register
+def _arg(desc: ArgOperatorDesc) -> Problem:
+    return Problem(
+        desc.input_tensor,
+        Axes.of(desc.input_tensor, desc.axes),
+        Selection(
+            minimum=isinstance(desc, ArgminOperatorDesc),
+            last=desc.axis_direction is AxisDirection.DECREASING,
+        ),
+        (OutputTensor(desc.output_tensor, Result.INDEX),),
+    )
+
+
+@problem_of.register
+def _max_pooling(desc: MaxPooling2OperatorDesc) -> Problem:
+    values, *indices = desc.outputs
+    return Problem(
+        desc.input_tensor,
+        Windows.of(
+            desc.input_tensor,
+            desc.output_tensor.sizes,
+            desc.window_size,
+            desc.strides,
+            desc.dilations,
+            desc.start_padding,
+        ),
+        Selection(),
+        (OutputTensor(values, Result.VALUE), *(OutputTensor(tensor, Result.INDEX) for tensor in indices)),
+    )

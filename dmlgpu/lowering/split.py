@@ -1,0 +1,89 @@
+"""Splitting: the outputs of a problem as ranges, each computed in place, or in two passes with records between them.
+
+A range is computed in place where that is possible: the outputs lie in one segment of each output tensor, and all of
+their elements lie in one segment of the input. It ends where one of the two ends:
+
+    input     [ segment 0          ][ segment 1          ...
+    elements   000 111 222 333 444 555 666 777 888              of outputs 0, 1, 2, ...
+    ranges    |---- in place -----|---|---- in place ---- ...
+                                  records
+
+Where it is not possible, a range is computed with records. It ends where the memory for records is full
+(`Limits.records_bytes`), and where the next outputs can be computed in place.
+
+Both kinds begin at multiples of `kernel.unit` where they can.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dmlgpu.lowering.kernels.kernel import Kernel, Piece
+
+# With more outputs in a dispatch a shader's counter could pass 2^32.
+_MAX_OUTPUTS = 1 << 31
+
+
+@dataclass(frozen=True)
+class Range:
+    """Outputs begin to end - 1."""
+
+    begin: int
+    end: int
+    in_place: bool
+
+
+def ranges(kernel: Kernel) -> Iterator[Range]:
+    """All outputs as ranges, in order."""
+    count = kernel.problem.output_count
+    packed = all(output.tensor.is_packed for output in kernel.problem.outputs)
+    begin = 0
+    while begin < count:
+        last = min(count, begin + _MAX_OUTPUTS, kernel.furthest(begin))
+        end = _reach_in_place(kernel, begin, last) if packed and begin % kernel.unit == 0 else begin
+        in_place = end > begin
+        if not in_place:
+            end = _reach_with_records(kernel, begin, last, packed)
+        yield Range(begin, end, in_place)
+        begin = end
+
+
+def _reach_in_place(kernel: Kernel, begin: int, last: int) -> int:
+    """The end of the range from `begin` that one piece computes in place, at most `last`; `begin` if there is none."""
+    unit, outputs = kernel.unit, kernel.problem.outputs
+    segments = (kernel.limits.segment_elements(output.tensor) for output in outputs)
+    here = min(last, *((begin // n + 1) * n for n in segments))
+    ends = range(begin + unit, here + unit, unit)
+    # The more outputs, the more records they would need. So many units need one, and one piece is all.
+    fits = bisect_left(ends, 2, key=lambda end: records_of(kernel.pieces(begin, min(end, here))))
+    end = min(begin + fits * unit, here)
+    # `here` may be within a unit.
+    if unit < end - begin and end < kernel.problem.output_count:
+        end -= end % unit
+    return end
+
+
+def _reach_with_records(kernel: Kernel, begin: int, last: int, packed: bool) -> int:
+    """The end of the range from `begin` on whose records fit their memory, at most `last`."""
+    unit, limits = kernel.unit, kernel.limits
+    # The bytes of the records of one output, if the range went on to `last`.
+    output_bytes = 4 * kernel.record_words * records_of(kernel.pieces(begin, last))
+    most = max(1, min(limits.records_bytes, limits.segment_bytes) // output_bytes)
+    most = min(most, kernel.most_recorded)
+    # To the next multiple of the unit at most, as the next range may then be in place; or else to some multiple of it.
+    if packed and begin % unit != 0:
+        most = min(most, unit - begin % unit)
+    elif most > unit:
+        most -= (begin + most) % unit
+    if packed and begin % unit == 0 and begin + unit < last:
+        after = kernel.pieces(begin + unit, min(begin + 2 * unit, last))
+        # Often the outputs of one unit have elements in two segments, and those behind them can be computed in place.
+        most = min(most, unit) if records_of(after) < 2 else most
+    return min(last, begin + most)
+
+
+def records_of(pieces: Sequence[Piece]) -> int:
+    """The records that pieces give for each output."""
+    return sum(piece.records for piece in pieces)

@@ -1,0 +1,103 @@
+// The selection along a row, in two looks:
+//
+//   row      [ chunk 0 ][ chunk 1 ][ chunk 2 ] ... [ chunk n ]     a chunk is CHUNK blocks
+//   first    computes the highest key of each chunk, and remembers the best chunk and its key
+//   second   finds the element of the best chunk that has this key
+//
+// This is fast because the highest key of a chunk does not take the key of each element.
+
+#if BITS == 64
+
+const uint CHUNK = 1;  // blocks; SwiftShader takes a minute to compile a chain of 64-bit comparisons
+
+// The highest key of a chunk.
+#define Extremes Bits
+Extremes no_extremes() { return Bits(0); }
+void include(inout Extremes highest, uvec4 block)
+{
+    Bits a = order_key(block.xy), b = order_key(block.zw);
+    Bits higher = is_above(b, a) ? b : a;
+    highest = is_above(higher, highest) ? higher : highest;
+}
+Bits highest_key(Extremes highest) { return highest; }
+
+#else
+
+const uint CHUNK = 4;  // blocks
+
+// All elements are read twice: as signed numbers, of which `most` and `least` are the greatest and the least, and as
+// unsigned ones, with `top` and `bottom`. The highest key of a chunk belongs to one of these four elements.
+//
+// An element of 8 or 16 bits is shifted to the high bits of a word. Its neighbours are in the bits below. They cannot
+// change which element is the greatest; highest_key() shifts them out.
+struct Extremes {
+    int most;
+    int least;
+    uint top;
+    uint bottom;
+};
+Extremes no_extremes() { return Extremes(int(0x80000000u), 0x7FFFFFFF, 0u, 0xFFFFFFFFu); }
+void include(inout Extremes extremes, uvec4 block)
+{
+    [[unroll]] for (uint i = 0; i < 4; ++i) {
+        [[unroll]] for (uint k = 0; k < 32; k += BITS) {
+            uint element = block[i] << k;
+            extremes.most = max(extremes.most, int(element));
+            extremes.least = min(extremes.least, int(element));
+            extremes.top = max(extremes.top, element);
+            extremes.bottom = min(extremes.bottom, element);
+        }
+    }
+}
+Bits highest_key(Extremes extremes)
+{
+    const uint low = 32 - BITS;
+    uint most = uint(extremes.most) >> low, least = uint(extremes.least) >> low;
+    uint top = extremes.top >> low, bottom = extremes.bottom >> low;
+    if (NUMBER_KIND == UINT)
+        return order_key(MINIMUM ? bottom : top);
+    if (NUMBER_KIND == INT)
+        return order_key(MINIMUM ? least : most);
+    // The bits of floats as unsigned numbers. As signed numbers the right half comes before the left one:
+    //
+    //   bottom                  most   |                        top
+    //   +0 .. greater .. +inf .. +NaN  |  -0 .. less .. -inf .. -NaN
+    //
+    // The greatest float is the last one of the left half, or if none is there the first one of the right half. The
+    // least float is the last one of the right half, or if none is there the first one of the left half.
+    bool nan = (extremes.most >= 0 && most > INFINITY) || top > (SIGN | INFINITY);
+    uint winner = MINIMUM ? (top >= SIGN ? top : bottom) : (extremes.most >= 0 ? most : bottom);
+    return nan ? MASK : order_key(winner);
+}
+
+#endif
+
+// The state of elements begin to end - 1 of a row. The row has a block of elements at least. Where begin to end is less
+// than a block, elements before `begin` are read again: they are of the same output. Bits are left to RECALL.
+State state_of_row(uint address, uint begin, uint end)
+{
+    uint last = end - BLOCK;
+    begin = min(begin, last);
+    Bits best_key = Bits(0);
+    uint best_chunk = begin;
+    for (uint chunk = begin; chunk < end; chunk += CHUNK * BLOCK) {
+        Extremes extremes = no_extremes();
+        [[unroll]] for (uint i = 0; i < CHUNK; ++i)
+            // A block that would reach over the end is the one that ends there.
+            include(extremes, load_block(address + min(chunk + i * BLOCK, last)));
+        Bits key = highest_key(extremes);
+        if (LAST ? !is_above(best_key, key) : is_above(key, best_key)) {
+            best_key = key;
+            best_chunk = chunk;
+        }
+    }
+    uint index = LAST ? begin : end - 1;
+    [[unroll]] for (uint i = 0; i < CHUNK; ++i) {
+        uint at = min(best_chunk + i * BLOCK, last);
+        uvec4 block = load_block(address + at);
+        [[unroll]] for (uint k = 0; k < BLOCK; ++k)
+            if (order_key(element_of(block, k)) == best_key)
+                index = LAST ? max(index, at + k) : min(index, at + k);
+    }
+    return State(best_key, Bits(0), index);
+}

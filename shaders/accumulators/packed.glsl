@@ -1,0 +1,17 @@
+// The selection in a column of 8- or 16-bit elements: an element's key above its offset in the column, in one word, so that
+// the maximum of these words is the winner. A column has fewer elements than offsets that fit below the key.
+
+#define Column uint
+const uint OFFSETS = 0xFFFFFFFFu >> BITS;
+Column column_before(uint begin) { return 0; }
+void take_in_column(inout Column column, Bits bits, uint begin, uint offset)
+{
+    uint reversed = ~offset & OFFSETS;
+    column = max(column, order_key(bits) << (32 - BITS) | (LAST ? offset : reversed));
+}
+// RECALL gives it its bits.
+State state_of_column(Column column, uint begin)
+{
+    uint key = column >> (32 - BITS);
+    return State(key, Bits(0), begin + ((LAST ? column : ~column) & OFFSETS));
+}

@@ -1,0 +1,163 @@
+// The accumulator of ARGMAX, ARGMIN and MAX_POOLING: one of the elements wins, the one with the highest order key; of
+// elements with equal keys the first, or the last.
+//
+// What every accumulator has, and all that kernels use of one:
+//
+//   State                        what is known of a set of elements
+//   identity()                   of no elements: combining with it changes nothing
+//   before(index)                of no elements, where those to be taken begin with this index or one above it
+//   Operand, operand_of(bits)    an element as it is taken, prepared once for all outputs that it belongs to
+//   masked(operand, taken)       an operand that changes no state unless it is taken (padding)
+//   take(state, operand, index)  adds an element to a state that began with before(); indices ascend, ...
+//   REPEATABLE                   ... or else an element is taken again, where that changes nothing
+//   state_of(operand, index)     of one element
+//   combine(a, b)                of the elements of both, whichever these are
+//   value_of(state), index_of(state)             results
+//   RECALL(state, bits)          the bits of element index_of(state): kernels that can read it again carry none along
+//   STATE_WORDS, STORE_STATE, LOAD_STATE         a state as words: the records between two passes
+
+// clang-format off: a table
+#ifdef POOLING  // has neither
+const bool MINIMUM = false, LAST = false;
+#else
+layout(constant_id = 8) const bool MINIMUM = false;  // look for the minimum, not the maximum
+layout(constant_id = 9) const bool LAST = false;     // of equal elements take the last, not the first
+#endif
+// clang-format on
+
+const uint SIGN = 1u << (min(BITS, 32) - 1);  // of 64 bits in the high word
+
+// An order key is an unsigned number whose order is the order of the elements: no shader compares floats, because
+// drivers may flush denormals and promise nothing about NaN. Equal elements (-0 and +0) have equal keys, every NaN has
+// the highest one, and for a minimum the keys run the other way.
+
+#if BITS == 64
+
+Bits order_key(Bits bits)
+{
+    uvec2 key = uvec2(bits.x, bits.y ^ SIGN);
+    key = NUMBER_KIND == INT ? key : bits;
+    uvec2 reversed = ~key;
+    return MINIMUM ? reversed : key;
+}
+
+// Without the branches of || and &&: SwiftShader compiles a nest of those for a minute.
+bool is_above(Bits a, Bits b) { return (a.y == b.y ? a.x : a.y) > (a.y == b.y ? b.x : b.y); }
+
+#else
+
+#if BITS == 16
+const uint INFINITY = 0x7C00u;
+#else
+const uint INFINITY = 0x7F800000u;
+#endif
+
+// Choices are between variables, so that glslang makes selects of them: SwiftShader keeps every branch, even one on a
+// constant, and compiles a shader with hundreds of them for minutes.
+Bits order_key(Bits bits)
+{
+    // Sign and magnitude of a float, as a signed number around SIGN: -0 and +0 meet there.
+    uint magnitude = bits & (MASK ^ SIGN), positive = bits >> (BITS - 1), negative = 0 - positive;
+    positive -= 1;
+    negative = MINIMUM ? positive : negative;
+    uint number = (magnitude ^ negative) - negative + SIGN, highest = MASK;
+    number = magnitude > INFINITY ? highest : number;
+    uint key = bits ^ SIGN;
+    key = NUMBER_KIND == INT ? key : bits;
+    uint reversed = key ^ MASK;
+    key = MINIMUM ? reversed : key;
+    return NUMBER_KIND == FLOAT ? number : key;
+}
+
+bool is_above(Bits a, Bits b) { return a > b; }
+
+#endif
+
+struct Operand {
+    Bits key;
+    Bits bits;
+};
+
+Operand operand_of(Bits bits) { return Operand(order_key(bits), bits); }
+
+// No operand with the lowest key wins over a state that began with before(), as long as the first of equal ones does.
+Operand masked(Operand operand, bool taken)
+{
+    Bits lowest = Bits(0);
+    return Operand(taken ? operand.key : lowest, operand.bits);
+}
+
+struct State {
+    Bits key;
+    Bits bits;
+    uint index;
+};
+
+const uint NONE = 0xFFFFFFFFu;  // no element has this index: a tensor has at most 2^32 - 1 elements
+
+// Its key is the lowest, and as bits it has those of a least element, so that a record of it changes nothing, too.
+State before(uint index)
+{
+#if BITS == 64
+    uvec2 least = uvec2(0, NUMBER_KIND == INT ? SIGN : 0), greatest = ~least;
+#else
+    uint least = NUMBER_KIND == INT ? SIGN : 0, greatest = least ^ MASK;
+    least = NUMBER_KIND == FLOAT ? SIGN | INFINITY : least;
+    greatest = NUMBER_KIND == FLOAT ? INFINITY : greatest;
+#endif
+    return State(Bits(0), MINIMUM ? greatest : least, index);
+}
+
+// Every element has an index that wins over this one, or is the same.
+State identity() { return before(LAST ? 0 : NONE); }
+
+State state_of(Operand operand, uint index) { return State(operand.key, operand.bits, index); }
+
+const bool REPEATABLE = true;
+
+// All by selects, as in order_key.
+void take(inout State state, Operand operand, uint index)
+{
+    bool above = is_above(operand.key, state.key), later = index >= state.index;
+    bool not_below = operand.key == state.key ? later : above;
+    bool wins = LAST ? not_below : above;
+    state.key = wins ? operand.key : state.key;
+    state.bits = wins ? operand.bits : state.bits;
+    state.index = wins ? index : state.index;
+}
+
+State combine(State a, State b)
+{
+    bool above = is_above(b.key, a.key);
+    bool earlier = b.index < a.index;
+    bool later = b.index > a.index;
+    bool better_place = LAST ? later : earlier;
+    bool wins = b.key == a.key ? better_place : above;
+    return State(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);
+}
+
+Bits value_of(State state) { return state.bits; }
+uint index_of(State state) { return state.index; }
+#define RECALL(state, element) (state).bits = element;
+
+// Index, then the bits of the element, low word first.
+const uint STATE_WORDS = 1 + WORDS_PER_ELEMENT;
+#if BITS == 64
+#define STORE_STATE(words, at, state) \
+    { \
+        (words)[at] = (state).index; \
+        (words)[(at) + 1] = (state).bits.x; \
+        (words)[(at) + 2] = (state).bits.y; \
+    }
+#define LOAD_STATE(words, at) state_of(operand_of(uvec2((words)[(at) + 1], (words)[(at) + 2])), (words)[at])
+#else
+#define STORE_STATE(words, at, state) \
+    { \
+        (words)[at] = (state).index; \
+        (words)[(at) + 1] = (state).bits; \
+    }
+#define LOAD_STATE(words, at) state_of(operand_of((words)[(at) + 1]), (words)[at])
+#endif
+
+#define HAS_EXTREMES  // extremes.glsl, for rows.comp
+#define HAS_PACKED_STATES  // packed.glsl, for columns.comp

@@ -1,0 +1,47 @@
+// Writing outputs: indices of 32 or 64 bits, and elements, of which several may share a word.
+
+// Index `at` of an array of indices.
+#define STORE_INDEX(words, at, index) \
+    if (INDEX_WORDS == 2) { \
+        (words)[2 * (at)] = index; \
+        (words)[2 * (at) + 1] = 0; \
+    } else \
+        (words)[at] = index;
+
+// PUT: element `i` of an array of words of the invocation's own. The first element of a word clears the others.
+// STORE_WORD: the words that PUT filled with `count` elements, to where element `at` begins a word. What lies behind the
+// last element in its word stays.
+// STORE_ELEMENT: element `at` alone, where other invocations write its neighbours in the word at the same time.
+#if BITS == 64
+#define PUT(words, i, bits) \
+    { \
+        (words)[2 * (i)] = (bits).x; \
+        (words)[2 * (i) + 1] = (bits).y; \
+    }
+#define STORE_WORD(words, at, filled, count) \
+    { \
+        (words)[2 * (at)] = (filled)[0]; \
+        (words)[2 * (at) + 1] = (filled)[1]; \
+    }
+#define STORE_ELEMENT(words, at, bits) PUT(words, at, bits)
+#elif BITS == 32
+#define PUT(words, i, bits) (words)[i] = bits;
+#define STORE_WORD(words, at, filled, count) (words)[at] = (filled)[0];
+#define STORE_ELEMENT(words, at, bits) (words)[at] = bits;
+#else
+#define PUT(words, i, bits) \
+    (words)[(i) / ELEMENTS_PER_WORD] = ((i) % ELEMENTS_PER_WORD == 0 ? 0 : (words)[(i) / ELEMENTS_PER_WORD]) \
+        | (bits) << ((i) % ELEMENTS_PER_WORD * BITS);
+#define STORE_WORD(words, at, filled, count) \
+    if ((count) == ELEMENTS_PER_WORD) \
+        (words)[(at) / ELEMENTS_PER_WORD] = (filled)[0]; \
+    else \
+        (words)[(at) / ELEMENTS_PER_WORD] = (filled)[0] | (words)[(at) / ELEMENTS_PER_WORD] & ~0u << ((count) * BITS);
+// Clears the element's bits, then sets them.
+#define STORE_ELEMENT(words, at, bits) \
+    { \
+        uint shift = (at) % ELEMENTS_PER_WORD * BITS; \
+        atomicAnd((words)[(at) / ELEMENTS_PER_WORD], ~(MASK << shift)); \
+        atomicOr((words)[(at) / ELEMENTS_PER_WORD], (bits) << shift); \
+    }
+#endif

@@ -1,0 +1,25 @@
+// Elements of BITS bits, and how they lie in 32-bit words. 64-bit elements are (low, high) pairs of words.
+
+#if BITS == 64
+
+#define Bits uvec2
+const uint WORDS_PER_ELEMENT = 2;
+const uint ELEMENTS_PER_WORD = 1;
+
+#else
+
+#define Bits uint
+const uint WORDS_PER_ELEMENT = 1;
+const uint ELEMENTS_PER_WORD = 32 / BITS;
+const uint MASK = 0xFFFFFFFFu >> (32 - BITS);
+
+#endif
+
+// Element `at` of an array of words.
+#if BITS == 64
+#define LOAD(words, at) uvec2((words)[2 * (at)], (words)[2 * (at) + 1])
+#elif BITS == 32
+#define LOAD(words, at) (words)[at]
+#else
+#define LOAD(words, at) (((words)[(at) / ELEMENTS_PER_WORD] >> ((at) % ELEMENTS_PER_WORD * BITS)) & MASK)
+#endif
