@@ -68,10 +68,13 @@ def _reach_in_place(kernel: Kernel, begin: int, last: int) -> int:
 def _reach_with_records(kernel: Kernel, begin: int, last: int, packed: bool) -> int:
     """The end of the range from `begin` on whose records fit their memory, at most `last`."""
     unit, limits = kernel.unit, kernel.limits
-    # The bytes of the records of one output, if the range went on to `last`.
-    output_bytes = 4 * kernel.record_words * records_of(kernel.pieces(begin, last))
-    most = max(1, min(limits.records_bytes, limits.segment_bytes) // output_bytes)
-    most = min(most, kernel.most_recorded)
+
+    def fitting(end: int) -> int:
+        """Outputs whose records fit, if the range went on to `end`."""
+        output_bytes = 4 * kernel.record_words * records_of(kernel.pieces(begin, end))
+        return max(1, min(limits.records_bytes, limits.segment_bytes) // output_bytes)
+
+    most = min(fitting(last), kernel.most_recorded)
     # To the next multiple of the unit at most, as the next range may then be in place; or else to some multiple of it.
     if packed and begin % unit != 0:
         most = min(most, unit - begin % unit)
@@ -81,7 +84,11 @@ def _reach_with_records(kernel: Kernel, begin: int, last: int, packed: bool) -> 
         after = kernel.pieces(begin + unit, min(begin + 2 * unit, last))
         # Often the outputs of one unit have elements in two segments, and those behind them can be computed in place.
         most = min(most, unit) if records_of(after) < 2 else most
-    return min(last, begin + most)
+    end = min(last, begin + most)
+    # A shorter range may have more records for each output, as more of their elements lie in a segment for all of them.
+    while end - begin > fitting(end):
+        end = begin + fitting(end)
+    return end
 
 
 def records_of(pieces: Sequence[Piece]) -> int:
