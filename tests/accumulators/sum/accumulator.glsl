@@ -1,0 +1,26 @@
+// A second accumulator, for tests: the sum of unsigned 32-bit elements, modulo 2^32. It forgives nothing: an element that
+// is left out, or taken twice, shows.
+
+struct State {
+    uint sum;
+};
+
+#define Operand uint
+Operand operand_of(Bits bits) { return bits; }
+Operand masked(Operand operand, bool taken) { return taken ? operand : 0; }
+
+State identity() { return State(0); }
+State before(uint index) { return identity(); }
+State state_of(Operand operand, uint index) { return State(operand); }
+
+const bool REPEATABLE = false;
+void take(inout State state, Operand operand, uint index) { state.sum += operand; }
+State combine(State a, State b) { return State(a.sum + b.sum); }
+
+Bits value_of(State state) { return state.sum; }
+uint index_of(State state) { return 0; }
+#define RECALL(state, element)
+
+const uint STATE_WORDS = 1;
+#define STORE_STATE(words, at, state) (words)[at] = (state).sum;
+#define LOAD_STATE(words, at) State((words)[at])

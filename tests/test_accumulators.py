@@ -1,0 +1,214 @@
+"""Accumulators: every kernel does with another one what the contract in selection.glsl says.
+
+The other one is the sum of unsigned 32-bit elements: it forgives neither an element too few nor one taken twice.
+Nothing of it is in the package: an operator, its problem and an accumulator are all that is added.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from dmlgpu import OperatorDesc, TensorDesc
+from dmlgpu.lowering.accumulators import Selection
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Windows, problem_of
+from dmlgpu.runtime import spirv
+from tests.cases import ELEMENT_TYPES, UINT32, any_bits, arranged, permuted_strides
+from tests.conftest import LOWERED
+from tests.hashes import MAPPINGS, limits_of
+from tests.processes import ROOT
+from tests.test_shaders import KERNELS, SHADERS
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Those of tests/accumulators/sum/accumulator.glsl."""
+
+    name: ClassVar = "sum"
+    constants: ClassVar = {}
+
+    def state_words(self, data_type):
+        return 1
+
+
+@dataclass(frozen=True)
+class OverAxes(OperatorDesc):
+    """The value of an accumulator over axes."""
+
+    accumulator: Sum | Selection
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OverWindows(OperatorDesc):
+    """The same over windows, dense ones of stride 1, padded at the start."""
+
+    accumulator: Sum | Selection
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    window_size: tuple[int, ...]
+    start_padding: tuple[int, ...]
+
+
+@problem_of.register
+def _over_axes(desc: OverAxes) -> Problem:
+    outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
+    return Problem(desc.input_tensor, Axes.of(desc.input_tensor, desc.axes), desc.accumulator, outputs)
+
+
+@problem_of.register
+def _over_windows(desc: OverWindows) -> Problem:
+    ones = (1,) * len(desc.window_size)
+    rest = desc.output_tensor.sizes, desc.window_size, ones, ones, desc.start_padding
+    outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
+    return Problem(desc.input_tensor, Windows.of(desc.input_tensor, *rest), desc.accumulator, outputs)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules(tmp_path_factory):
+    """The modules of the sum: every kernel, with another accumulator."""
+    folder = tmp_path_factory.mktemp("sum")
+    load = spirv.load
+    compiled = {}
+    for kernel, (entry_point, *defines) in KERNELS.items():
+        module = folder / f"{kernel}.spv"
+        options = ["--target-env", "vulkan1.1", f"-I{SHADERS}", f"-I{ROOT / 'tests/accumulators/sum'}", "-DBITS=32"]
+        options += [f"-D{define}" for define in defines]
+        subprocess.run(
+            ["glslangValidator", *options, "-o", module, SHADERS / entry_point], check=True, capture_output=True
+        )
+        compiled[f"{kernel}_sum_32"] = module.read_bytes()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(spirv, "load", lambda module: compiled.get(module) or load(module))
+        yield
+
+
+@pytest.fixture(scope="module", params=MAPPINGS)
+def mapped(request, driver, open_device):
+    """A device mapped as a CPU, as a GPU, and with split tensors."""
+    return open_device(driver.index, limits_of(driver, request.param))
+
+
+def elements(tensor, fill):
+    return arranged(tensor, lambda dtype, count: fill(count).astype(dtype))
+
+
+FILLS = {
+    "ones": np.ones,
+    "any": lambda count: np.random.default_rng(count).integers(0, 1 << 32, count, np.uint32),
+}
+by_fill = pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
+
+
+def check(device, desc, x, expected):
+    result = device.compile(desc)(x)
+    assert np.array_equal(result, expected)
+
+
+# A block has 4 elements: rows of blocks, of one element less and of one more.
+@by_fill
+@pytest.mark.parametrize(
+    ("sizes", "axes", "order"),
+    [
+        *(((5, size), (1,), (0, 1)) for size in (3, 4, 5, 7, 8, 9, 63, 64, 65, 255, 256, 257, 999)),
+        *(((size, 7), (0,), (0, 1)) for size in (2, 3, 255, 256, 257, 999)),
+        ((40, 66), (0,), (0, 1)),
+        ((601, 2, 9), (0,), (0, 1, 2)),
+        ((6, 15, 10), (0, 2), (0, 1, 2)),
+        ((6, 15, 10), (0, 1, 2), (2, 0, 1)),
+    ],
+    ids=str,
+)
+def test_sum_over_axes(mapped, sizes, axes, order, fill):
+    source = TensorDesc(UINT32, sizes, permuted_strides(sizes, order))
+    target = TensorDesc(UINT32, tuple(1 if axis in axes else size for axis, size in enumerate(sizes)))
+    x = elements(source, fill)
+    check(mapped, OverAxes(Sum(), source, target, axes), x, x.sum(axes, np.uint32, keepdims=True))
+
+
+def test_sum_of_rows_in_many_stretches(device):
+    source, target = TensorDesc(UINT32, (2, 3, 70001)), TensorDesc(UINT32, (2, 3, 1))
+    x = elements(source, FILLS["any"])
+    desc = OverAxes(Sum(), source, target, (2,))
+    assert device.compile(desc).plan.records_bytes
+    check(device, desc, x, x.sum(2, np.uint32, keepdims=True))
+
+
+@by_fill
+@pytest.mark.parametrize(
+    ("sizes", "window", "padding"),
+    [
+        ((2, 3, 9, 12), (3, 3), (1, 2)),
+        ((1, 2, 20, 21), (2, 5), (0, 0)),
+        ((1, 2, 10, 60), (7, 41), (5, 3)),
+        ((2, 1, 5, 6, 11), (2, 3, 2), (1, 0, 1)),
+    ],
+    ids=str,
+)
+def test_sum_over_windows(mapped, sizes, window, padding, fill):
+    source = TensorDesc(UINT32, sizes)
+    spatial = tuple(n + start - size + 1 for n, start, size in zip(sizes[2:], padding, window, strict=True))
+    target = TensorDesc(UINT32, sizes[:2] + spatial)
+    x = elements(source, fill)
+    padded = np.pad(x, [(0, 0), (0, 0), *((start, 0) for start in padding)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, window, range(2, len(sizes)))
+    expected = windows.sum(tuple(range(-len(window), 0)), np.uint32)
+    check(mapped, OverWindows(Sum(), source, target, window, padding), x, expected)
+
+
+def test_these_take_every_kernel():
+    taken = set()
+    for limits in (Limits(1 << 27, 64, 16), Limits(1 << 27, 64, 16, bundle=1024, cooperating=True), LOWERED):
+        for sizes, axes in (((5, 257), (1,)), ((2999, 7), (0,)), ((6, 35, 10), (0, 2))):
+            target = TensorDesc(UINT32, tuple(1 if i in axes else size for i, size in enumerate(sizes)))
+            plan = lower(OverAxes(Sum(), TensorDesc(UINT32, sizes), target, axes), limits)
+            taken |= {dispatch.shader.module for dispatch in plan.dispatches}
+        for sizes, window in (((1, 2, 10, 12), (3, 3)), ((1, 2, 13, 60), (9, 41))):
+            spatial = tuple(n - size + 1 for n, size in zip(sizes[2:], window, strict=True))
+            desc = OverWindows(
+                Sum(), TensorDesc(UINT32, sizes), TensorDesc(UINT32, sizes[:2] + spatial), window, (0, 0)
+            )
+            taken |= {dispatch.shader.module for dispatch in lower(desc, limits).dispatches}
+    kernels = "reduce", "rows", "lanes", "columns", "windows", "pool_blocks", "pool_parts", "combine"
+    assert taken >= {f"{kernel}_sum_32" for kernel in kernels}
+
+
+# The value of a selection over axes, which no operator asks for yet.
+@pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 2)], ids=str)
+def test_values_of_a_selection_over_axes(mapped, data_type, axes):
+    source = TensorDesc(data_type, (20, 17, 9))
+    target = TensorDesc(data_type, tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes)))
+    x = arranged(source, any_bits)
+    if x.dtype.kind == "f":
+        x = np.where(np.isfinite(x), x, np.ones_like(x))
+    for selection, expected in ((Selection(), x.max(axes)), (Selection(minimum=True), x.min(axes))):
+        desc = OverAxes(selection, source, target, axes)
+        check(mapped, desc, x, np.expand_dims(expected, axes))
+
+
+def test_what_no_kernel_can_do_is_refused():
+    source = TensorDesc(UINT32, (1, 1, 4, 4))
+    output = OutputTensor(source, Result.VALUE)
+    with pytest.raises(NotImplementedError, match=r"^kernels over axes write one output$"):
+        Problem(source, Axes.of(source, (3,)), Selection(), (output, output))
+    windows = Windows.of(source, source.sizes, (1, 1), (1, 1), (1, 1), (0, 0))
+    for selection in Selection(minimum=True), Selection(last=True):
+        with pytest.raises(NotImplementedError, match=r"^kernels over windows look for the first maximum$"):
+            Problem(source, windows, selection, (output,))
+    assert Problem(source, windows, Selection(), (output,)).output_count == 16
+
+
+def test_descriptors_of_this_file_differ_by_their_accumulators():
+    source, target = TensorDesc(UINT32, (2, 2)), TensorDesc(UINT32, (2, 1))
+    desc = OverAxes(Sum(), source, target, (1,))
+    assert desc != dataclasses.replace(desc, accumulator=Selection())
