@@ -182,17 +182,19 @@ def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:
     return _device_for(device, *inputs)._operator(desc)._call(inputs, verified=True)
 
 
-def explain(desc: OperatorDesc, *, device: Selector = None) -> Plan:
+def explain(desc: OperatorDesc, *, device: Selector = None, kernel: str | None = None) -> Plan:
     """The plan of an operator: what a device does for it. Print it to read it.
 
     Args:
         desc: the operator; `ArgmaxOperatorDesc.of(x, axes)` and the like describe a call.
         device: as for `argmax`.
+        kernel: as for `Device.compile`.
 
     Raises:
+        DescriptorError: the kernel cannot compute the operator.
         DeviceError: there is no device. OutOfMemoryError: the operator's tensors do not fit it.
     """
-    return open_device(device)._operator(desc).plan
+    return open_device(device)._operator(desc, kernel).plan
 
 
 def cache_info(*, device: Selector = None) -> CacheInfo:

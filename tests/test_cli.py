@@ -13,9 +13,11 @@ from dmlgpu.descriptors.operator import ALL_TYPES
 from dmlgpu.reference import reference
 from dmlgpu.tools import cli, registry, selfcheck
 from dmlgpu.tools.cli import main
-from tests.conftest import DRIVERS, set_drivers
+from tests.conftest import DRIVERS, LOWERED, set_drivers
 
-COMMANDS = ["devices", "demo", "verify", "doctor"]
+COMMANDS = ["devices", "demo", "verify", "explain", "doctor"]
+# What a command needs.
+ARGUMENTS = {"explain": ["argmax", "float32", "30,50"]}
 OPERATORS = {operator.name: operator.desc for operator in registry.OPERATORS}
 
 
@@ -69,8 +71,8 @@ def test_help_of_a_command_has_examples(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
     help_text = capsys.readouterr().out
-    assert f"examples:\n  dmlgpu {command}\n" in help_text
-    assert ("--device" in help_text) == (command in ("demo", "verify"))
+    assert re.search(rf"examples:\n  dmlgpu {command}\b", help_text)
+    assert ("--device" in help_text) == (command in ("demo", "verify", "explain"))
 
 
 def test_version(capsys):
@@ -95,7 +97,7 @@ def test_runs_as_a_module():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_without_rich_it_names_the_extra(command, monkeypatch, capsys):
     hide(monkeypatch, "rich")
-    assert main([command]) == 2
+    assert main([command, *ARGUMENTS.get(command, ())]) == 2
     assert capsys.readouterr().err == "dmlgpu: rich is not installed: pip install dmlgpu[cli]\n"
 
 
@@ -166,7 +168,13 @@ def unread(environment):
 
 @pytest.mark.parametrize(
     "argv",
-    [*([command] for command in COMMANDS), ["devices", "--json"], ["doctor", "--json"], ["--help"], ["--version"]],
+    [
+        *([command, *ARGUMENTS.get(command, ())] for command in COMMANDS),
+        ["devices", "--json"],
+        ["doctor", "--json"],
+        ["--help"],
+        ["--version"],
+    ],
     ids=" ".join,
 )
 def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, argv, tmp_path):
@@ -322,3 +330,73 @@ def test_verify_finds_a_mismatch(driver, few_checks, monkeypatch, capsys):
     assert ["ARGMAX", "1", "1", "0"] in rows(output)
     assert error.startswith("dmlgpu: ArgminOperatorDesc.output_tensor: ")
     assert "the device gives" in error
+
+
+# explain
+
+
+def explained(capsys, *arguments):
+    """What the command prints, its white space as single blanks."""
+    assert main(["explain", *arguments, "--device", "llvmpipe"]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_explain_says_what_runs_and_why(capsys):
+    text = explained(capsys, "argmax", "float32", "4096,1024", "axes=0")
+    assert "llvmpipe" in text
+    assert "axes=(0,), axis_direction=AxisDirection.INCREASING)" in text
+    assert "columns one invocation a block of neighbouring outputs" in text
+    assert "not rows the elements of an output do not follow each other" in text
+    assert "0 to 1,023 columns_selection_32 input_tensor records 0 to 1,023 combine_selection_32 records" in text
+    assert text.endswith("Tensors of 16 MiB and 4 KiB, records of 16 KiB.")
+
+
+def test_explain_takes_all_of_a_descriptor(capsys):
+    text = explained(
+        capsys,
+        *("MAX_POOLING2", "FLOAT16", "1,2,9,8", "window_size=3,3", "strides=2,2", "indices_data_type=uint64"),
+        *("dilations=1,2", "start_padding=1,1", "input_strides=160,80,8,1"),
+    )
+    assert "strides=(160, 80, 8, 1)" in text
+    assert "TensorDesc(DataType.UINT64, (1, 2, 4, 3))" in text
+    assert "dilations=(1, 2)" in text
+    assert "pool_selection_16 input_tensor output_indices_tensor, output_tensor" in text
+    text = explained(capsys, "argmin", "uint8", "40,50", "axes=1", "axis_direction=decreasing", "--kernel", "reduce")
+    assert "AxisDirection.DECREASING" in text
+    assert "reduce_selection_8" in text
+    assert "not rows reduce is asked for" in text
+    assert "ReduceFunction.ARGMIN" in explained(capsys, "reduce argmin", "int64", "40", "axes=None")
+
+
+def test_explain_shortens_long_plans(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "Device", lambda selector: dmlgpu.Device(selector, limits=LOWERED))
+    text = explained(capsys, "argmax", "float32", "30,300", "axes=1")
+    assert "input_tensor segment 3" in text
+    assert re.search(r"and [1-9]\d+ more dispatches Tensors of 35.16 KiB and 120 bytes, records of 48 bytes", text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sum", "float32", "3"], "operator: 'sum' is not allowed; allowed are ARGMAX, ARGMIN, REDUCE ARGMAX"),
+        (["argmax", "float31", "3"], "TensorDesc.data_type: 'float31' is neither a DataType nor a NumPy type"),
+        (["argmax", "float32", "3x3"], "sizes: '3x3' is not allowed; allowed are numbers between commas, None and"),
+        (["argmax", "float32", "3", "axes"], "argmax: axes is not allowed; arguments are written NAME=VALUE"),
+        (["argmax", "float32", "3", "axes=1"], "ArgmaxOperatorDesc.axes[0]: 1 is out of range"),
+        (
+            ["argmax", "float32", "3", "axis=1"],
+            "argmax: ArgOperatorDesc.of() got an unexpected keyword argument 'axis'",
+        ),
+        (["max_pooling2", "float32", "1,1,9,9"], "missing 1 required positional argument: 'window_size'"),
+        (
+            ["argmax", "float32", "9,3", "axes=1", "--kernel", "rows"],
+            "kernel 'rows' cannot compute it, because an output has 3",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_explain_refuses(capsys, arguments, message):
+    assert main(["explain", *arguments, "--device", "llvmpipe"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dmlgpu: ")
+    assert message in error

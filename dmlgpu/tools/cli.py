@@ -8,15 +8,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import dmlgpu
 from dmlgpu import __version__
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, devices
-from dmlgpu.tools.registry import CANONICAL
+from dmlgpu.tools.registry import CANONICAL, OPERATORS
 from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _EXTRAS = {"rich": "cli", "PIL": "demo", "matplotlib": "demo"}
 # Of tables in files and pipes.
 _COLUMNS = 120
+# Of a plan, that are shown; a tensor in many segments has thousands.
+_DISPATCHES = 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -127,7 +131,25 @@ def _parser() -> argparse.ArgumentParser:
         "dmlgpu verify --device 0",
         "dmlgpu verify --device llvmpipe",
     )
-    for subparser in demo, verify:
+    explain = command(
+        "explain",
+        _explain,
+        "show how a device would compute an operator: which kernel and why, and every dispatch",
+        "dmlgpu explain argmax float32 4096,1024 axes=1",
+        "dmlgpu explain max_pooling2 float16 1,64,112,112 window_size=3,3 strides=2,2 indices_data_type=uint32",
+        "dmlgpu explain argmax uint8 100000,16 axes=0 --kernel reduce",
+    )
+    explain.add_argument("operator", help=f"one of {', '.join(operator.name.lower() for operator in OPERATORS)}")
+    explain.add_argument("type", help="of the input's elements, as float32")
+    explain.add_argument("sizes", help="of the input, as 8,64,112,112")
+    explain.add_argument(
+        "arguments",
+        nargs="*",
+        metavar="NAME=VALUE",
+        help="of the descriptor's `of`, as axes=0,1; and input_strides=1,4096 for an input that is not packed",
+    )
+    explain.add_argument("--kernel", metavar="NAME", help="another kernel than the one that is chosen")
+    for subparser in demo, verify, explain:
         subparser.add_argument(
             "--device",
             metavar="INDEX|NAME|UUID",
@@ -265,6 +287,36 @@ def _verify(args: argparse.Namespace) -> int:
     console.print(f"{cases.total():,} cases in {time.perf_counter() - start:.1f} s")
     if first_error is not None:
         raise first_error
+    return 0
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    from dmlgpu.tools import explain
+
+    desc = explain.parse(args.operator, args.type, args.sizes, args.arguments)
+    console = open_console(_COLUMNS)
+    with Device(args.device) as device:
+        _print_device(console, device)
+        plan = dmlgpu.explain(desc, device=device, kernel=args.kernel)
+    console.print(escape(str(desc)), soft_wrap=True)
+    kernels = Table("Kernel", "What it does, or why it was passed over", box=SIMPLE_HEAD, pad_edge=False)
+    for line in plan.mapping:
+        name, _, text = line.partition(": ")
+        kernels.add_row(escape(name), escape(text))
+    console.print(kernels)
+    table = Table("Outputs", "Shader", "Reads", "Writes", box=SIMPLE_HEAD, pad_edge=False)
+    for row in islice(explain.rows(plan), _DISPATCHES):
+        table.add_row(*map(escape, row))
+    console.print(table)
+    if len(plan.dispatches) > _DISPATCHES:
+        console.print(f"and {len(plan.dispatches) - _DISPATCHES:,} more dispatches")
+    tensors = [*desc.inputs, *desc.outputs]
+    sizes = " and ".join(_bytes(tensor.size_in_bytes) for tensor in tensors)
+    console.print(f"Tensors of {sizes}, records of {_bytes(plan.records_bytes)}.")
     return 0
 
 

@@ -27,6 +27,7 @@ from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, choose, devices, loader_version, preference
 from dmlgpu.runtime.packages import DRIVER, LOADER, NVIDIA, named
 from dmlgpu.runtime.settings import level, setting, switch
+from dmlgpu.tools.registry import OPERATORS
 from dmlgpu.tools.selfcheck import Check, checks
 
 OK, ODD, BROKEN = "ok", "odd", "broken"
@@ -34,7 +35,7 @@ OK, ODD, BROKEN = "ok", "odd", "broken"
 _NUMPY = (1, 26)
 # Cases of the exactness check: eight of each operator, with all types. Two cores of llvmpipe take 0.7 s for them, 3.8
 # where it has no shader cache, two of SwiftShader 2.3.
-_CASES = 56
+_CASES = 8 * len(OPERATORS)
 # Seconds that any process may take.
 _TIMEOUT = 120.0
 _LOADER = f"install the Vulkan loader again ({named(LOADER)})"
