@@ -197,6 +197,20 @@ def test_a_shorter_range_with_more_records_for_each_output_fits_its_memory():
     check(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (58, 12), [1], strides=(1, 60)), limits), limits)
 
 
+def test_a_column_has_no_more_elements_than_its_packed_state_counts():
+    limits = Limits(128 << 20, group_size=64, group_count=8, loop_iterations=1 << 20, dispatch_elements=1 << 28)
+    plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT16, (1_000_000, 4096), [0]), limits)
+    assert plan.dispatches[0].shader.variant == "columns"
+    assert plan.dispatches[0].push.stretch_size == 1 << 16
+
+
+@pytest.mark.parametrize("cooperating", [False, True])
+@pytest.mark.parametrize(("sizes", "axis"), [((3, 5000), 1), ((5000, 9), 0), ((3, 40, 5), 1)], ids=str)
+def test_plans_for_any_loop_limit_are_made(sizes, axis, cooperating):
+    limits = Limits(1 << 20, 64, 8, loop_iterations=1, cooperating=cooperating)
+    assert lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, sizes, [axis]), limits).dispatches
+
+
 def test_plans_are_frozen_all_the_way_down():
     plan = lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 2)), LOWERED)
     dispatch = plan.dispatches[0]

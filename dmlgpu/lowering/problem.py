@@ -2,7 +2,7 @@
 
 problem = domain        which elements of the input an output has
 x accumulator   what becomes of them
-x results       what of that is written: the value, the index
+x outputs       what of that is written: values, indices
 """
 
 from __future__ import annotations
@@ -106,6 +106,9 @@ class Problem:
         other_selection = isinstance(self.accumulator, Selection) and self.accumulator != Selection()
         if isinstance(self.domain, Windows) and other_selection:
             raise NotImplementedError("kernels over windows look for the first maximum")
+        results = [output.result for output in self.outputs]
+        if isinstance(self.domain, Windows) and results not in ([Result.VALUE], [Result.VALUE, Result.INDEX]):
+            raise NotImplementedError("kernels over windows write the value, then the index")
 
     @property
     def output_count(self) -> int:

@@ -52,7 +52,7 @@ class AxesPush(Push):
 
 @dataclass(frozen=True)
 class AxesPiece(Piece):
-    """Elements begin to end - 1 of each output, in stretches of `stretch` elements, each for one invocation."""
+    """Elements begin to end - 1 of each output, in stretches of `stretch_size` elements, each for one invocation."""
 
     begin: int
     end: int
@@ -70,7 +70,7 @@ class Reduce(Kernel):
     """Over axes: any layout, or elements in several segments."""
 
     name: ClassVar = "reduce"
-    modules: ClassVar = {
+    variants: ClassVar = {
         "reduce": "one invocation an output, element by element: any layout, or several segments",
     }
 
@@ -138,7 +138,7 @@ class Reduce(Kernel):
         stretch = self.count
         if self.count > 2 * _LEAST_STRETCH:
             stretch = max(_LEAST_STRETCH, -(-count * outputs // self.limits.invocations))
-        while self.iterations(stretch) > self.limits.loop_iterations:
+        while stretch > 1 and self.iterations(stretch) > self.limits.loop_iterations:
             stretch = -(-stretch // 2)
         # Whole blocks: if the first stretch begins with a block, all do.
         return min(self.count, -(-stretch // self.block) * self.block)
