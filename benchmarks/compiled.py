@@ -31,6 +31,8 @@ from tests.cases import Case
 FAMILIES = ("polaris10", "vega10", "navi10", "navi21", "gfx1100")
 
 _INSTALL = "Install it (Debian: mesa-vulkan-drivers)"
+# Seconds for all kernels; it takes a few.
+_TIMEOUT = 600
 # More than dmlgpu takes of anything.
 _PLENTY = 1 << 32
 _DISCRETE = DeviceInfo(
@@ -109,7 +111,7 @@ def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source
                 found[kernel] = Source(
                     kernel.module,
                     Path(folder, f"{kernel.module}.spv").read_bytes() if folder else spirv.load(kernel.module),
-                    [int(value) for value in vars(kernel.constants).values()],
+                    kernel.constants.words(),
                     len(dispatch.push.words()),
                     len(dispatch.bindings),
                     [],
@@ -143,15 +145,19 @@ def compile_for(
         "sources": [{**asdict(source), "code": source.code.hex()} for source in wanted],
     }
     child = subprocess.run(
-        [sys.executable, "-m", "benchmarks.compiled"], input=json.dumps(request), capture_output=True, text=True
+        [sys.executable, "-m", "benchmarks.compiled"],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT,
     )
     answers = [json.loads(line) for line in child.stdout.splitlines()]
     if answers and "problem" in answers[-1]:
         raise BenchmarkError(answers[-1]["problem"])
-    if child.returncode:
-        at = f"at {wanted[len(answers) - 1].module}: {family} may lack what it needs"
-        what = at if answers else f"as {family}: this Mesa may not know the family"
-        raise BenchmarkError(f"RADV crashes {what}; families are {', '.join(FAMILIES)}")
+    if len(answers) <= len(wanted):
+        what = f"at {wanted[len(answers) - 1].module}" if answers else f"as {family}, which this Mesa may not know"
+        said = (child.stderr.splitlines() or ["nothing is said"])[-1]
+        raise BenchmarkError(f"RADV ends {what}: {said}; families are {', '.join(FAMILIES)}")
     compiler, *results = answers
     return (
         compiler["compiler"],

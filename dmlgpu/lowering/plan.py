@@ -42,6 +42,10 @@ class Constants:
     minimum: bool = False
     last: bool = False
 
+    def words(self) -> list[int]:
+        """The constants as 32-bit words."""
+        return [int(value) for value in astuple(self)]
+
 
 @dataclass(frozen=True)
 class Shader:
