@@ -26,8 +26,8 @@ layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
 layout(constant_id = 12) const uint WINDOW_WIDTH = 1;
 layout(constant_id = 13) const uint STRIDE_WIDTH = 1;
 layout(constant_id = 14) const uint DILATION_WIDTH = 1;
-layout(constant_id = 15) const uint RING_ROWS = 1;            // of the ring
-layout(constant_id = 16) const uint RING_STEP = 1;        // rows of the ring from one row of a window to the next
+layout(constant_id = 15) const uint RING_ROWS = 1;       // rows of the ring
+layout(constant_id = 16) const uint RING_STEP = 1;       // rows of the ring from one row of a window to the next
 layout(constant_id = 17) const uint PHASE = 0;           // where in a block every run's windows begin, if ALIGNED
 layout(constant_id = 18) const bool WHOLE_RUNS = false;  // a row of outputs is a number of whole runs
 // clang-format on

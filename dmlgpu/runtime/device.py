@@ -69,8 +69,8 @@ class Device:
 
         Args:
             desc: any operator descriptor.
-            kernel: to find a fault, another kernel than the one that is chosen, as `explain` names them; what it does
-                not cover takes the usual one.
+            kernel: to find a fault, the name of another kernel than the one that is chosen; what it does not cover
+                takes the usual one.
 
         Raises:
             DescriptorError: the kernel cannot compute the operator; the message says why, and which can.

@@ -20,6 +20,7 @@ class Segments:
     They go back to their allocator when this is dropped.
     """
 
+    # For `__del__`, where Ctrl-C ends `__init__`.
     slices: list[Slice[KpBuffer]] = []  # noqa: RUF012
 
     def __init__(self, memory: Allocator[KpBuffer]) -> None:
@@ -102,7 +103,7 @@ class Engine:
 
     def free_buffers(self) -> None:
         """Frees all buffers that nothing lies in."""
-        for memory in (self.memory, self.relays):
+        for memory in self.allocators:
             memory.collect()
             memory.trim(0)
 

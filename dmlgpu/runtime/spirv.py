@@ -1,4 +1,4 @@
-"""The SPIR-V modules that the build installs beside this file, with their checksums."""
+"""The SPIR-V modules that the build installs into dmlgpu/spirv, with their checksums."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""The command line: `dmlgpu devices`, `dmlgpu demo`, `dmlgpu verify` and `dmlgpu doctor`."""
+"""The command line: `dmlgpu devices`, `demo`, `verify`, `explain` and `doctor`."""
 
 from __future__ import annotations
 

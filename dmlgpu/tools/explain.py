@@ -55,7 +55,7 @@ def _value(field: str, text: str) -> Any:
         return _NAMES[text.upper()]
     try:
         value = ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         raise DescriptorError(
             f"{field}: {shown(text)} is not allowed; allowed are numbers between commas, None and {', '.join(_NAMES)}"
         ) from None

@@ -163,4 +163,4 @@ OPERATORS = (
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
 )
 # Those that are computed; the others mean the same as one of these.
-CANONICAL = tuple(each for each in OPERATORS for desc in (next(each.descs()),) if desc.canonical() is desc)
+CANONICAL = tuple(each for each in OPERATORS if each.desc.canonical is OperatorDesc.canonical)

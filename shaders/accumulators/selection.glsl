@@ -14,6 +14,7 @@
 //   combine(a, b)                of the elements of both, whichever these are
 //   value_of(state), index_of(state)             results
 //   RECALL(state, bits)          the bits of element index_of(state): kernels that can read it again carry none along
+//   HAS_EXTREMES, HAS_PACKED_STATES              of the selection alone: extremes.glsl and packed.glsl go with it
 //   STATE_WORDS, STORE_STATE, LOAD_STATE         a state as words: the records between two passes
 
 // clang-format off: a table

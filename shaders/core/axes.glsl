@@ -18,7 +18,7 @@ layout(push_constant) uniform Push {
     uint reduced_rank;
     uint reduced_begin;     // the reduced elements that this dispatch looks at, ...
     uint reduced_end;
-    uint stretch_size;           // ... and how many of them an invocation
+    uint stretch_size;      // ... and how many of them an invocation
     uint first_output;      // the outputs that it computes
     uint output_count;
     uint source_first;      // the bound segment of the input: its first element, and how many it has

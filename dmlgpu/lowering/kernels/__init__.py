@@ -16,7 +16,7 @@ KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Windows: (SmallWindows, Pool),
 }
 
-# What runs, by the names of modules without accumulator and width of elements.
+# What runs, by its variant.
 DESCRIPTIONS: dict[str, str] = COMBINE | {
-    name: text for kernels in KERNELS.values() for kernel in kernels for name, text in kernel.modules.items()
+    name: text for kernels in KERNELS.values() for kernel in kernels for name, text in kernel.variants.items()
 }

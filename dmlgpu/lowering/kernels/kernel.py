@@ -62,8 +62,8 @@ class Kernel(ABC):
     limits: Limits
 
     name: ClassVar[str]
-    modules: ClassVar[dict[str, str]]
-    """What it does, by the names of its modules without accumulator and width of elements."""
+    variants: ClassVar[dict[str, str]]
+    """What of it is compiled, and what each does: most have one variant, of the kernel's name."""
 
     @property
     def obstacle(self) -> str:
@@ -167,9 +167,9 @@ def constants_of(
     )
 
 
-def shader_of(kernel: str, problem: Problem, constants: Constants) -> Shader:
-    """The shader of a kernel for a problem's accumulator and the width of its elements."""
-    return Shader(kernel, problem.accumulator.name, problem.source.data_type.bits, constants)
+def shader_of(variant: str, problem: Problem, constants: Constants) -> Shader:
+    """The shader of a variant for a problem's accumulator and the width of its elements."""
+    return Shader(variant, problem.accumulator.name, problem.source.data_type.bits, constants)
 
 
 def wrapped(number: int) -> int:

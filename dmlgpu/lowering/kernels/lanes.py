@@ -27,7 +27,7 @@ class Lanes(Rows):
     """Over axes, where an output's elements follow each other, and neighbouring invocations do best with neighbours."""
 
     name: ClassVar = "lanes"
-    modules: ClassVar = {
+    variants: ClassVar = {
         "lanes": "several invocations an output, as suits a GPU: its elements follow each other, lane next to lane",
     }
 

@@ -56,9 +56,9 @@ class Pool(Kernel):
     """Over windows: any layout and any window."""
 
     name: ClassVar = "pool"
-    modules: ClassVar = {
+    variants: ClassVar = {
         "pool": "one invocation a word of outputs, element by element: any layout, window or driver",
-        "pool_blocks": "one invocation an output: long rows of a window are read in blocks of 16 bytes",
+        "pool_blocks": "one invocation a word of outputs: long rows of a window are read in blocks of 16 bytes",
         "pool_parts": "as pool, for windows in parts: in several segments, or too long for one invocation",
     }
 

@@ -28,7 +28,7 @@ class Rows(Reduce):
     """Over axes, where an output's elements follow each other."""
 
     name: ClassVar = "rows"
-    modules: ClassVar = {
+    variants: ClassVar = {
         "rows": "one invocation an output: its elements follow each other, and are read in blocks of 16 bytes",
     }
 

@@ -70,7 +70,7 @@ class SmallWindows(Pool):
     """Over windows that are small enough to be unrolled."""
 
     name: ClassVar = "windows"
-    modules: ClassVar = {
+    variants: ClassVar = {
         "windows": "one invocation some neighbouring outputs, down a strip of rows: small windows share what they load",
     }
 
