@@ -10,14 +10,11 @@
 #if BITS < 32 && defined(HAS_PACKED_STATES)
 #include "accumulators/packed.glsl"
 #else
-// The state of a column's elements from number `begin` on, in order of their offset behind it.
+// The state of the elements of a column, in order of their offset behind the first one.
 #define Column State
-Column column_before(uint begin) { return before(begin); }
-void take_in_column(inout Column column, Bits bits, uint begin, uint offset)
-{
-    take(column, operand_of(bits), begin + offset);
-}
-State state_of_column(Column column, uint begin) { return column; }
+Column first_of_column() { return before(0); }
+void take_in_column(inout Column column, Bits bits, uint offset) { take(column, operand_of(bits), offset); }
+State state_of_column(Column column) { return column; }
 #endif
 
 void main()
@@ -41,20 +38,20 @@ void main()
             + source_base;
         Column columns[BLOCK];
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-            columns[k] = column_before(begin);
+            columns[k] = first_of_column();
         uint at = address;
         for (uint offset = 0; offset < end - begin; ++offset, at += step_size) {
             uvec4 block = load_block(at);
             [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-                take_in_column(columns[k], element_of(block, k), begin, offset);
+                take_in_column(columns[k], element_of(block, k), offset);
         }
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
             if (column + k >= owned) {
-                State state = state_of_column(columns[k], begin);
+                State state = state_of_column(columns[k]);
                 uint i = row * width + column + k;
-                uint winner = address + (index_of(state) - begin) * step_size + k;
+                uint winner = address + index_of(state) * step_size + k;
                 RECALL(state, RECALLED ? LOAD(source, winner) : Bits(0))
-                write(i, stretch, state);
+                write(i, stretch, shifted(state, begin));
             }
     }
 }

@@ -306,10 +306,16 @@ COLUMNS = (
         "the first column of every block is not written",
     ),
     Mutation(
+        "shaders/columns.comp",
+        "shifted(state, begin)",
+        "state",
+        "the indices of later stretches of columns count from the begin of the stretch",
+    ),
+    Mutation(
         "shaders/accumulators/packed.glsl",
-        "begin + ((LAST ? column : ~column) & OFFSETS)",
-        "((LAST ? column : ~column) & OFFSETS)",
-        "the indices of later stretches of narrow columns count from the begin of the stretch",
+        "(LAST ? column : ~column) & OFFSETS",
+        "~column & OFFSETS",
+        "DECREASING gives the complement of the index in narrow columns",
     ),
     Mutation(
         "shaders/columns.comp",
@@ -319,8 +325,8 @@ COLUMNS = (
     ),
     Mutation(
         "shaders/columns.comp",
-        "(index_of(state) - begin) * step_size",
-        "index_of(state) * step_size",
+        "index_of(state) * step_size + k",
+        "(begin + index_of(state)) * step_size + k",
         "the records of later stretches of columns have the bits of other elements",
     ),
 )

@@ -4,15 +4,15 @@
 
 #define Column uint
 const uint OFFSETS = 0xFFFFFFFFu >> BITS;
-Column column_before(uint begin) { return 0; }
-void take_in_column(inout Column column, Bits bits, uint begin, uint offset)
+Column first_of_column() { return 0; }
+void take_in_column(inout Column column, Bits bits, uint offset)
 {
     uint reversed = ~offset & OFFSETS;
     column = max(column, order_key(bits) << (32 - BITS) | (LAST ? offset : reversed));
 }
 // RECALL gives it its bits.
-State state_of_column(Column column, uint begin)
+State state_of_column(Column column)
 {
     uint key = column >> (32 - BITS);
-    return State(key, Bits(0), begin + ((LAST ? column : ~column) & OFFSETS));
+    return State(key, Bits(0), (LAST ? column : ~column) & OFFSETS);
 }

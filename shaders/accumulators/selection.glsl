@@ -12,6 +12,7 @@
 //   REPEATABLE                   ... or else an element is taken again, where that changes nothing
 //   state_of(operand, index)     of one element
 //   combine(a, b)                of the elements of both, whichever these are
+//   shifted(state, by)           of the same elements, where all have indices larger by so much
 //   value_of(state), index_of(state)             results
 //   RECALL(state, bits)          the bits of element index_of(state): kernels that can read it again carry none along
 //   HAS_EXTREMES, HAS_PACKED_STATES              of the selection alone: extremes.glsl and packed.glsl go with it
@@ -136,6 +137,8 @@ State combine(State a, State b)
     bool wins = b.key == a.key ? better_place : above;
     return State(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);
 }
+
+State shifted(State state, uint by) { return State(state.key, state.bits, state.index + by); }
 
 Bits value_of(State state) { return state.bits; }
 uint index_of(State state) { return state.index; }

@@ -15,6 +15,7 @@ State state_of(Operand operand, uint index) { return State(operand); }
 
 const bool REPEATABLE = false;
 void take(inout State state, Operand operand, uint index) { state.sum += operand; }
+State shifted(State state, uint by) { return state; }
 State combine(State a, State b) { return State(a.sum + b.sum); }
 
 Bits value_of(State state) { return state.sum; }
