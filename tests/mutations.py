@@ -79,6 +79,7 @@ ROW = (
         "later = index >= state.index;",
         "later = true;",
         "DECREASING takes an earlier one of equal elements where a last, partial block repeats elements",
+        "a last block is taken to its end: behind an element that is taken again come all that equal it",
     ),
     Mutation(
         "shaders/core/row.glsl",
