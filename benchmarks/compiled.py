@@ -111,7 +111,7 @@ def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source
                 found[kernel] = Source(
                     kernel.module,
                     Path(folder, f"{kernel.module}.spv").read_bytes() if folder else spirv.load(kernel.module),
-                    kernel.constants.words(),
+                    kernel.constant_words(),
                     len(dispatch.push.words()),
                     len(dispatch.bindings),
                     [],

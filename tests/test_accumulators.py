@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dmlgpu import OperatorDesc, TensorDesc
-from dmlgpu.lowering.accumulators import Selection
+from dmlgpu.lowering.accumulators import Accumulator, Selection
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Windows, problem_of
@@ -27,11 +27,10 @@ from tests.test_shaders import KERNELS, SHADERS
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(Accumulator):
     """Those of tests/accumulators/sum/accumulator.glsl."""
 
     name: ClassVar = "sum"
-    constants: ClassVar = {}
 
     def state_words(self, data_type):
         return 1

@@ -63,11 +63,13 @@ def test_push_blocks_are_the_dataclasses(entry_point):
 
 @pytest.mark.parametrize("entry_point", sorted(set(MODULES.values())))
 def test_specialization_constants_are_the_dataclasses(entry_point):
-    kinds = {type(d.shader.constants) for d in DISPATCHES if MODULES[d.shader.module] == entry_point}
-    (kind,) = kinds
+    (kind,) = {type(d.shader.constants) for d in DISPATCHES if MODULES[d.shader.module] == entry_point}
+    (accumulator,) = {type(d.shader.accumulator) for d in DISPATCHES}
+    shared = fields(Constants)
+    named = [*shared, *fields(accumulator), *fields(kind)[len(shared) :]]
     declared = re.findall(r"layout\(constant_id = (\d+)\) const (\w+) (\w+) =", included(entry_point))
     types = {"bool": "bool", "int": "uint", "NumberKind": "uint"}
-    expected = [(str(i), types[field.type], field.name.upper()) for i, field in enumerate(fields(kind))]
+    expected = [(str(i), types[field.type], field.name.upper()) for i, field in enumerate(named)]
     # The first is the size of a group, which is declared elsewhere, too.
     assert sorted(declared, key=lambda constant: int(constant[0])) == expected
 

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 from dmlgpu.descriptors.dtypes import DataType
 
 
-class Accumulator(Protocol):
-    """What planning asks of an accumulator."""
+@dataclass(frozen=True)
+class Accumulator(ABC):
+    """What planning asks of an accumulator. Its fields are its specialization constants, two at most."""
 
     name: ClassVar[str]
 
-    @property
-    def constants(self) -> dict[str, Any]:
-        """Its specialization constants."""
-
+    @abstractmethod
     def state_words(self, data_type: DataType) -> int:
         """Words of a record: of the state of some elements of this type."""
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Accumulator):
     """One of the elements: the greatest or least, and of equal ones the first or last (selection.glsl)."""
 
     minimum: bool = False
     last: bool = False
 
     name: ClassVar = "selection"
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        """Its specialization constants."""
-        return {"minimum": self.minimum, "last": self.last}
 
     def state_words(self, data_type: DataType) -> int:
         """Words of a record: an index and the bits of an element."""

@@ -13,7 +13,11 @@ from collections import Counter
 from dataclasses import astuple, dataclass, fields
 
 from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.lowering.accumulators import Accumulator
 from dmlgpu.lowering.limits import Limits
+
+# Numbers that accumulators have for their constants, behind the shared ones.
+_ACCUMULATOR_CONSTANTS = 2
 
 
 class NumberKind(enum.IntEnum):
@@ -26,9 +30,9 @@ class NumberKind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Constants:
-    """The specialization constants, in the order of their numbers; constants.glsl explains them.
+    """The specialization constants that all kernels have, by their numbers from 0 on; constants.glsl explains them.
 
-    Kernels with constants of their own have a subclass.
+    Kernels with constants of their own have a subclass: these have the numbers from 10 on.
     """
 
     group_size: int
@@ -39,12 +43,6 @@ class Constants:
     index_words: int = 0
     values: bool = False
     aligned: bool = False
-    minimum: bool = False
-    last: bool = False
-
-    def words(self) -> list[int]:
-        """The constants as 32-bit words."""
-        return [int(value) for value in astuple(self)]
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,8 @@ class Shader:
 
     variant: str
     """Of a kernel: most have one, of its name."""
-    accumulator: str
+    accumulator: Accumulator
+    """Its fields are the constants from number 8 on."""
     bits: int
     """Of an element of the input."""
     constants: Constants
@@ -61,7 +60,14 @@ class Shader:
     @property
     def module(self) -> str:
         """The name of the module, in CMakeLists.txt."""
-        return f"{self.variant}_{self.accumulator}_{self.bits}"
+        return f"{self.variant}_{self.accumulator.name}_{self.bits}"
+
+    def constant_words(self) -> list[int]:
+        """All constants as 32-bit words, in the order of their numbers."""
+        shared, accumulators = len(fields(Constants)), astuple(self.accumulator)
+        words = [int(value) for value in astuple(self.constants)]
+        unused = (0,) * (_ACCUMULATOR_CONSTANTS - len(accumulators))
+        return [*words[:shared], *map(int, accumulators), *unused, *words[shared:]]
 
 
 @dataclass(frozen=True)
@@ -135,8 +141,9 @@ class Plan:
         """The whole plan within 100 columns, constants at their defaults and all but a few dispatches left out."""
         paragraphs = [("", f"{self.desc}"), ("", f"{self.limits}"), *(("", text) for text in self.mapping)]
         for number, dispatch in enumerate(self.dispatches[:_SHOWN], 1):
-            constants = _named(dispatch.shader.constants)
-            paragraphs.append((f"{number}. ", f"{dispatch.shader.module}: {constants}"))
+            shader = dispatch.shader
+            constants = ", ".join(text for text in (_named(shader.constants), _named(shader.accumulator)) if text)
+            paragraphs.append((f"{number}. ", f"{shader.module}: {constants}"))
             paragraphs.append(("   ", f"push constants: {_named(dispatch.push)}"))
             paragraphs.append(("   ", f"bindings: {', '.join(map(str, dispatch.bindings))}"))
         if len(self.dispatches) > _SHOWN:
@@ -151,7 +158,7 @@ class Plan:
 _SHOWN = 8
 
 
-def _named(values: Constants | Push) -> str:
+def _named(values: Constants | Accumulator | Push) -> str:
     """The fields that are not at their defaults."""
     fields_ = ((field.name, getattr(values, field.name), field.default) for field in fields(values))
     return ", ".join(

@@ -322,7 +322,7 @@ class Kompute:
         if pipeline.algorithm is None:
             if len(self._kept_pipelines) >= _PIPELINES:
                 self._drop({min(self._kept_pipelines, key=lambda kept: kept.used)})
-            constants = np.array(pipeline.shader.constants.words(), np.uint32)
+            constants = np.array(pipeline.shader.constant_words(), np.uint32)
             pipeline.algorithm = self._manager.algorithm(
                 [buffer.tensor for buffer in pipeline.buffers],
                 spirv.load(pipeline.shader.module),

@@ -162,14 +162,13 @@ def constants_of(
         bundle=math.gcd(limits.bundle, limits.invocations),
         index_words=max(index_bits, default=0) // 32,
         values=any(output.result is Result.VALUE for output in outputs),
-        **problem.accumulator.constants,
         **more,
     )
 
 
 def shader_of(variant: str, problem: Problem, constants: Constants) -> Shader:
     """The shader of a variant for a problem's accumulator and the width of its elements."""
-    return Shader(variant, problem.accumulator.name, problem.source.data_type.bits, constants)
+    return Shader(variant, problem.accumulator, problem.source.data_type.bits, constants)
 
 
 def wrapped(number: int) -> int:
