@@ -685,7 +685,7 @@ def _sample_cases() -> Iterator[Case]:
     for operator in OPERATORS:
         tried = zip(
             operator.samples,
-            itertools.cycle(operator.desc.types["input_tensor"]),
+            itertools.cycle(operator.types["input_tensor"]),
             itertools.cycle(itertools.product(*operator.options.values())),
         )
         for number, (sample, data_type, values) in enumerate(tried):

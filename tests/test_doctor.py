@@ -397,7 +397,7 @@ def test_checks_begin_with_every_operator():
 
 
 def test_check_of_a_device(driver):
-    assert doctor._check(str(driver.index)) == (56, "")
+    assert doctor._check(str(driver.index)) == (doctor._CASES, "")
 
 
 def test_check_finds_wrong_results(driver, monkeypatch):

@@ -11,6 +11,7 @@ from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, OperatorDesc
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Dispatch, Plan, Role
+from dmlgpu.lowering.problem import problem_of
 from tests.cases import CASES, CASES_OF, FLOAT16, FLOAT32, INT64, UINT8, UINT64, arg_desc, pool_desc
 from tests.conftest import LOWERED
 
@@ -92,7 +93,8 @@ def check_records(plan: Plan, limits: Limits) -> None:
     records = [d for d in plan.dispatches if any(binding.role is Role.RECORDS for binding in d.bindings)]
     assert bool(records) == bool(plan.records_bytes)
     limit = min(limits.records_bytes, limits.segment_bytes)
-    words = 1 + max(1, plan.desc.inputs[0].data_type.bits // 32)
+    problem = problem_of(plan.desc.canonical())
+    words = problem.accumulator.state_words(problem.source.data_type)
     written, most, combined = 0, 0, False
     for dispatch in records:
         push = dispatch.push

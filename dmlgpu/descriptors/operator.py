@@ -34,6 +34,7 @@ class OperatorDesc:
 
     output_fields: ClassVar[tuple[str, ...]] = ("output_tensor",)
     types: ClassVar[TypeTable]
+    """What the tensors of any of its functions may be."""
 
     @property
     def input_fields(self) -> tuple[str, ...]:
@@ -64,6 +65,11 @@ class OperatorDesc:
         """The same operation, as the descriptor that DirectML names as its equivalent or successor."""
         return self
 
+    @property
+    def _own_types(self) -> TypeTable:
+        """What the tensors of this one may be."""
+        return self.types
+
     def _error(self, field: str, text: str) -> DescriptorError:
         return DescriptorError(f"{type(self).__name__}.{field}: {text}")
 
@@ -80,7 +86,7 @@ class OperatorDesc:
 
     def _check_tensor(self, field: str) -> TensorDesc:
         """The tensor of a field, of a supported type; outputs must not overlap themselves."""
-        tensor, types = getattr(self, field), self.types[field]
+        tensor, types = getattr(self, field), self._own_types[field]
         if not isinstance(tensor, TensorDesc):
             raise self._error(field, f"{shown(tensor)} is not a TensorDesc")
         if tensor.data_type not in types:

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 INDEX_TYPES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 ARG_TYPES: TypeTable = {"input_tensor": ALL_TYPES, "output_tensor": INDEX_TYPES}  # 4_1
 
+# The functions of REDUCE that are built, and the types of their tensors. Where the output has other types than the
+# input it holds indices, else it has the input's type.
+REDUCE_TYPES: dict[ReduceFunction, TypeTable] = {
+    ReduceFunction.ARGMAX: ARG_TYPES,
+    ReduceFunction.ARGMIN: ARG_TYPES,
+}
+
 
 class _ReductionOperatorDesc(OperatorDesc):
     """Validation that ARGMAX, ARGMIN and REDUCE share."""
@@ -25,13 +32,13 @@ class _ReductionOperatorDesc(OperatorDesc):
     axes: tuple[int, ...]
 
     @classmethod
-    def _inferred(cls, input_tensor: Any, axes: Any, output_data_type: Any) -> dict[str, Any]:
+    def _inferred(cls, input_tensor: Any, axes: Any, output_data_type: Any, types: TypeTable) -> dict[str, Any]:
         """The fields for an input and its axes, the output packed."""
         source = TensorDesc.of(input_tensor)
         axes = tuple(range(source.rank)) if axes is None else integers(cls.__name__, "axes", axes, ordered=False)
         sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))
-        field, types = "output_tensor", cls.types["output_tensor"]
-        data_type = DataType.of(output_data_type, f"{cls.__name__}.{field}.data_type", types, of_input=False)
+        field = f"{cls.__name__}.output_tensor.data_type"
+        data_type = DataType.of(output_data_type, field, types["output_tensor"], of_input=False)
         return {"input_tensor": source, "output_tensor": TensorDesc(data_type, sizes), "axes": axes}
 
     def _check_reduction(self) -> None:
@@ -49,11 +56,11 @@ class _ReductionOperatorDesc(OperatorDesc):
         self._set("axes", tuple(sorted(axes)))
         expected = tuple(1 if i in axes else size for i, size in enumerate(source.sizes))
         self._check_sizes("output_tensor", expected, "the input's sizes with 1 on every reduced axis")
-        if target.data_type is DataType.INT32 and source.element_count // target.element_count > 2**31:
+        reduced = source.element_count // target.element_count
+        if self._own_types is ARG_TYPES and target.data_type is DataType.INT32 and reduced > 2**31:
             raise self._error(
                 "output_tensor.data_type",
-                f"INT32 cannot hold the index of {source.element_count // target.element_count} reduced elements; "
-                "allowed are UINT32, INT64, UINT64",
+                f"INT32 cannot hold the index of {reduced} reduced elements; allowed are UINT32, INT64, UINT64",
             )
 
 
@@ -88,7 +95,7 @@ class ArgOperatorDesc(_ReductionOperatorDesc):
         Raises:
             DescriptorError: naming the field that breaks a rule.
         """
-        return cls(**cls._inferred(input_tensor, axes, output_data_type), axis_direction=axis_direction)
+        return cls(**cls._inferred(input_tensor, axes, output_data_type, cls.types), axis_direction=axis_direction)
 
     def __post_init__(self) -> None:
         self._check_reduction()
@@ -125,14 +132,17 @@ class ArgminOperatorDesc(ArgOperatorDesc):
 class ReduceOperatorDesc(_ReductionOperatorDesc):
     """A reduction over one or more axes (DML_REDUCE_OPERATOR_DESC).
 
-    Of its functions ARGMAX and ARGMIN are built, which DirectML calls equivalent to `ArgmaxOperatorDesc` and
-    `ArgminOperatorDesc` with AxisDirection.INCREASING; the tensors are as there.
+    DirectML calls ARGMAX and ARGMIN equivalent to `ArgmaxOperatorDesc` and `ArgminOperatorDesc` with
+    AxisDirection.INCREASING; the tensors are as there. Other functions are not built yet.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
     """
 
-    types: ClassVar = ARG_TYPES
+    types: ClassVar = {
+        field: tuple(dict.fromkeys(t for types in REDUCE_TYPES.values() for t in types[field]))
+        for field in ("input_tensor", "output_tensor")
+    }
 
     function: ReduceFunction
     input_tensor: TensorDesc
@@ -140,18 +150,44 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     axes: tuple[int, ...]
 
     @classmethod
-    def of(
-        cls, function: ReduceFunction, input_tensor: Any, axes: Any = None, *, output_data_type: Any = DataType.UINT32
-    ) -> Self:
-        """The descriptor for a function and an input, its output inferred; otherwise as `ArgmaxOperatorDesc.of`."""
-        return cls(function, **cls._inferred(input_tensor, axes, output_data_type))
+    def of(cls, function: ReduceFunction, input_tensor: Any, axes: Any = None, *, output_data_type: Any = None) -> Self:
+        """The descriptor for a function and an input, its output inferred.
+
+        Args:
+            function: as the field.
+            input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
+            axes: the reduced axes; None: all.
+            output_data_type: a DataType, or a NumPy type; None: UINT32 for indices, else the input's.
+
+        Raises:
+            DescriptorError: naming the field that breaks a rule.
+        """
+        source, types = TensorDesc.of(input_tensor), REDUCE_TYPES.get(ReduceFunction.member(function), cls.types)
+        if output_data_type is None:
+            output_data_type = DataType.UINT32 if types is ARG_TYPES else source.data_type
+        return cls(function, **cls._inferred(source, axes, output_data_type, types))
+
+    @property
+    def _own_types(self) -> TypeTable:
+        return REDUCE_TYPES[self.function]
 
     def __post_init__(self) -> None:
         self._check_enum("function", ReduceFunction)
-        if self.function not in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN):
-            raise self._error("function", f"{self.function.name} is not supported; allowed are ARGMAX, ARGMIN")
+        if self.function not in REDUCE_TYPES:
+            allowed = ", ".join(function.name for function in REDUCE_TYPES)
+            raise self._error("function", f"{self.function.name} is not supported; allowed are {allowed}")
         self._check_reduction()
+        source, target = self.input_tensor.data_type, self.output_tensor.data_type
+        if self._own_types is not ARG_TYPES and target is not source:
+            raise self._error("output_tensor.data_type", f"{target.name} differs from the input's {source.name}")
 
     def canonical(self) -> OperatorDesc:
-        successor = ArgmaxOperatorDesc if self.function is ReduceFunction.ARGMAX else ArgminOperatorDesc
-        return successor(self.input_tensor, self.output_tensor, self.axes)
+        successor = _SUCCESSORS.get(self.function)
+        return successor(self.input_tensor, self.output_tensor, self.axes) if successor else self
+
+
+# The operators that DirectML has in place of functions.
+_SUCCESSORS: dict[ReduceFunction, type[ArgOperatorDesc]] = {
+    ReduceFunction.ARGMAX: ArgmaxOperatorDesc,
+    ReduceFunction.ARGMIN: ArgminOperatorDesc,
+}

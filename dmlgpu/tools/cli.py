@@ -18,7 +18,7 @@ from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, devices
-from dmlgpu.tools.registry import CANONICAL, OPERATORS
+from dmlgpu.tools.registry import OPERATORS
 from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _fail(message: object, code: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    *names, last = (operator.name for operator in CANONICAL)
+    *names, last = dict.fromkeys(operator.name.partition(" ")[0] for operator in OPERATORS)
     parser = argparse.ArgumentParser(
         prog="dmlgpu",
         description=f"DirectML's {', '.join(names)} and {last} on any Vulkan device.",

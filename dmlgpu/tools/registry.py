@@ -12,14 +12,21 @@ from itertools import product
 from typing import Any
 
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
     WINDOW_FIELDS,
     MaxPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingOperatorDesc,
 )
-from dmlgpu.descriptors.reduction import INDEX_TYPES, ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    ARG_TYPES,
+    INDEX_TYPES,
+    REDUCE_TYPES,
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    ReduceOperatorDesc,
+)
 from dmlgpu.descriptors.tensor import TensorDesc, packed_strides
 from dmlgpu.functional import argmax, argmin, max_pooling
 
@@ -73,6 +80,11 @@ class Operator:
     """Further arguments of the descriptor's `of`, and what they may be; every sample is tried with all of them."""
 
     @property
+    def types(self) -> TypeTable:
+        """The types that its tensors may have."""
+        return REDUCE_TYPES[self.options["function"][0]] if "function" in self.options else self.desc.types
+
+    @property
     def fields(self) -> frozenset[str]:
         """The fields of the descriptor: those with `axes` reduce, those with `window_size` pool."""
         return frozenset(self.desc.__dataclass_fields__)  # type: ignore[attr-defined]
@@ -109,7 +121,7 @@ class Operator:
 
     def descs(self) -> Iterator[OperatorDesc]:
         """The operator on every sample, of every type, with all options."""
-        for data_type, sample in product(self.desc.types["input_tensor"], self.samples):
+        for data_type, sample in product(self.types["input_tensor"], self.samples):
             for values in product(*self.options.values()):
                 yield self.on(sample, data_type, **dict(zip(self.options, values, strict=True)))
 
@@ -151,16 +163,19 @@ _INDEX_TYPES = {"output_data_type": INDEX_TYPES}
 _DIRECTIONS = {"axis_direction": tuple(AxisDirection)}
 _INDICES = {"indices_data_type": (None, DataType.UINT32, DataType.UINT64)}
 
+
+def _reduce(function: ReduceFunction) -> Operator:
+    own = _INDEX_TYPES if REDUCE_TYPES[function] is ARG_TYPES else {}
+    return Operator(f"REDUCE {function.name}", ReduceOperatorDesc, None, _REDUCTIONS, own | {"function": (function,)})
+
+
 OPERATORS = (
     Operator("ARGMAX", ArgmaxOperatorDesc, argmax, _REDUCTIONS, _INDEX_TYPES | _DIRECTIONS),
     Operator("ARGMIN", ArgminOperatorDesc, argmin, _REDUCTIONS, _INDEX_TYPES | _DIRECTIONS),
-    *(
-        Operator(f"REDUCE {each.name}", ReduceOperatorDesc, None, _REDUCTIONS, _INDEX_TYPES | {"function": (each,)})
-        for each in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN)
-    ),
+    *(_reduce(function) for function in REDUCE_TYPES),
     Operator("MAX_POOLING", MaxPoolingOperatorDesc, None, _WINDOWS, {}),
     Operator("MAX_POOLING1", MaxPooling1OperatorDesc, None, _WINDOWS, _INDICES),
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
 )
 # Those that are computed; the others mean the same as one of these.
-CANONICAL = tuple(each for each in OPERATORS if each.desc.canonical is OperatorDesc.canonical)
+CANONICAL = tuple(each for each in OPERATORS if each.describes(next(each.descs()).canonical()))

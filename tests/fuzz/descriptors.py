@@ -218,7 +218,7 @@ def operator(
     A pooling has one of these windows, if there are any. Axes and rows of windows are long only if `long`: in small
     segments they take thousands of dispatches.
     """
-    data_type = choices.of(data_types or kind.desc.types["input_tensor"])
+    data_type = choices.of(data_types or kind.types["input_tensor"])
     if "window_size" in kind.fields:
         source, arguments = pooling(choices, data_type, windows, long, "dilations" in kind.fields)
     else:
