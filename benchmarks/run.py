@@ -150,7 +150,7 @@ def _check(
         took = time.perf_counter() - begin
         if took > seconds:
             slow[name] = f"a call takes {took:.1f} s"
-        for number, _ in differences(case.desc, contender.outputs(returned), expected):
+        for number, _ in differences(case.desc, (x,), contender.outputs(returned), expected):
             wrong.setdefault(name, f"output {number} of {name} differs from that of {by}")
     return wrong, slow
 

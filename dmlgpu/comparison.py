@@ -12,15 +12,20 @@ from dmlgpu.descriptors.words import bits
 from dmlgpu.errors import VerificationError
 from dmlgpu.lowering.plan import Plan
 from dmlgpu.reference import reference
+from dmlgpu.reference.bounds import bounds
 
 
-def differences(desc: OperatorDesc, outputs: Iterable[Array], expected: Iterable[Array]) -> Iterator[tuple[int, str]]:
+def differences(
+    desc: OperatorDesc, inputs: tuple[Array, ...], outputs: Iterable[Array], expected: Iterable[Array]
+) -> Iterator[tuple[int, str]]:
     """Compares the outputs of an operator with those that are expected of it.
 
-    An output agrees if it has the sizes, the type and, in every element, the bits of the expected one.
+    An output agrees if it has the sizes, the type and, in every element, the bits of the expected one; or a value that
+    is as near to it as `reference.bounds` says, where the operator has a bound.
 
     Args:
         desc: the operator.
+        inputs: one array for each input tensor.
         outputs: one array for each output tensor.
         expected: the oracle's, or those of whatever else is known to be right.
 
@@ -28,19 +33,33 @@ def differences(desc: OperatorDesc, outputs: Iterable[Array], expected: Iterable
         For each output that does not agree its number, and a text that names its field and says how it differs.
     """
     fields = [field for field in desc.output_fields if getattr(desc, field) is not None]
-    for number, (field, got, wanted) in enumerate(zip(fields, outputs, expected, strict=True)):
+    allowed = bounds(desc, *inputs)
+    for number, (field, got, wanted, bound) in enumerate(zip(fields, outputs, expected, allowed, strict=True)):
         where = f"{type(desc).__name__}.{field}"
         if got.shape != wanted.shape:
             yield number, f"{where}: sizes are {got.shape}, the reference has {wanted.shape}"
         elif got.dtype != wanted.dtype:
             yield number, f"{where}: type is {got.dtype}, the reference has {wanted.dtype}"
-        elif (different := bits(got) != bits(wanted)).any():
+        elif (different := _different(got, wanted, bound)).any():
             first = tuple(int(i) for i in np.unravel_index(int(different.argmax()), different.shape))
+            most = "" if bound is None else f", and at most {bound[first]:.3g} between them is allowed"
             yield (
                 number,
                 f"{where}: {np.count_nonzero(different)} of {different.size} elements differ, the first at {first}: "
-                f"the device gives {got[first]!r}, the reference {wanted[first]!r}",
+                f"the device gives {got[first]!r}, the reference {wanted[first]!r}{most}",
             )
+
+
+def _different(got: Array, wanted: Array, bound: Array | None) -> Array:
+    """Which elements do not agree. With a bound NaN agrees with NaN, whatever its bits, and -0 with +0."""
+    different: Array
+    if bound is None:
+        different = bits(got) != bits(wanted)
+    else:
+        with np.errstate(invalid="ignore"):
+            distance = np.abs(got.astype(np.float64) - wanted)
+        different = ~((got == wanted) | (np.isnan(got) & np.isnan(wanted)) | (distance <= bound) | (bound == np.inf))
+    return different
 
 
 def check_outputs(plan: Plan, inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> None:
@@ -49,5 +68,5 @@ def check_outputs(plan: Plan, inputs: tuple[Array, ...], outputs: tuple[Array, .
     Raises:
         VerificationError: with the output, the first differing coordinates, both values and the plan.
     """
-    for _, text in differences(plan.desc, outputs, reference(plan.desc, *inputs)):
+    for _, text in differences(plan.desc, inputs, outputs, reference(plan.desc, *inputs)):
         raise VerificationError(f"{text}\n{plan}")

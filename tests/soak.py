@@ -69,7 +69,7 @@ def mixed_calls(device: Device, count: int) -> Iterator[None]:
     numbers = random.Random(0)
     cases: list[Case] = numbers.sample(CASES, OPERATORS)
     inputs = [case.inputs() for case in cases]
-    expected = [arrays(dmlgpu.reference(case.desc, *x)) for case, x in zip(cases, inputs, strict=True)]
+    expected = [arrays(dmlgpu.verify(case.desc, *x, device=device)) for case, x in zip(cases, inputs, strict=True)]
     # Every call of every case first; then as it comes.
     ways = [*itertools.product(range(OPERATORS), CALLS)]
     for i in range(count):

@@ -88,7 +88,7 @@ def agreed(case, peer):
         contender = peer.contender(case.desc, x)
     except UnavailableError:
         return False
-    assert not list(differences(case.desc, contender.outputs(contender.run()), reference(case.desc, x)))
+    assert not list(differences(case.desc, (x,), contender.outputs(contender.run()), reference(case.desc, x)))
     return True
 
 

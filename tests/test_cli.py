@@ -19,7 +19,7 @@ from tests.test_mappings import LIMITS
 COMMANDS = ["devices", "demo", "verify", "explain", "doctor"]
 # What a command needs.
 ARGUMENTS = {"explain": ["argmax", "float32", "30,50"]}
-OPERATORS = {operator.name: operator.desc for operator in registry.OPERATORS}
+OPERATORS = {operator.name: operator for operator in registry.OPERATORS}
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +53,9 @@ def rows(text):
 def test_help_names_the_operators(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
-    assert "\nDirectML's ARGMAX, ARGMIN and MAX_POOLING2 on any Vulkan device.\n" in capsys.readouterr().out
-    monkeypatch.setattr(cli, "CANONICAL", registry.OPERATORS[-2:])
+    (names,) = re.findall(r"^DirectML's (.*) on any Vulkan device\.$", capsys.readouterr().out, re.MULTILINE)
+    assert re.findall(r"\w+", names.replace(" and ", " ")) == [*dict.fromkeys(name.split()[0] for name in OPERATORS)]
+    monkeypatch.setattr(cli, "OPERATORS", registry.OPERATORS[-2:])
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     assert "\nDirectML's MAX_POOLING1 and MAX_POOLING2 on any Vulkan device.\n" in capsys.readouterr().out
@@ -260,21 +261,22 @@ def test_bytes(size, text):
 
 def test_the_self_check_covers_every_operator_and_type():
     checks = selfcheck.checks()
-    assert {check.operator: type(check.desc) for check in checks} == OPERATORS
-    for operator, desc_type in OPERATORS.items():
-        descs = [check.desc for check in checks if check.operator == operator]
-        assert {desc.inputs[0].data_type for desc in descs} == set(desc_type.types["input_tensor"])
+    assert {check.operator for check in checks} == set(OPERATORS)
+    for name, operator in OPERATORS.items():
+        descs = [check.desc for check in checks if check.operator == name]
+        assert {type(desc) for desc in descs} == {operator.desc}
+        assert {desc.inputs[0].data_type for desc in descs} == set(operator.types["input_tensor"])
         assert any(not desc.inputs[0].is_packed for desc in descs)
         assert any(not desc.outputs[0].is_packed for desc in descs)
-        fields = [field.name for field in dataclasses.fields(desc_type)]
+        fields = operator.fields
         if "window_size" in fields:
             assert {desc.inputs[0].rank for desc in descs} == {4, 5}
             assert any(desc.start_padding != desc.end_padding for desc in descs)
         else:
             assert {desc.inputs[0].rank for desc in descs} >= {1, 2, 3, 4, 8}
-        for field in desc_type.output_fields:
+        for field in operator.desc.output_fields:
             types = {desc.data_type if (desc := getattr(each, field)) else None for each in descs}
-            assert types - {None} == set(desc_type.types[field])
+            assert types - {None} == set(operator.types[field])
             assert (None in types) == (field == "output_indices_tensor")
         if "axis_direction" in fields:
             assert {desc.axis_direction for desc in descs} == set(dmlgpu.AxisDirection)
@@ -284,8 +286,9 @@ def test_the_self_check_covers_every_operator_and_type():
 
 def test_the_self_check_covers_the_special_values():
     tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
-    assert selfcheck._kinds(tensor) == ("ties", "any bits", "few NaN")
-    ties, any_bits, few_nan = (selfcheck._values(tensor, kind) for kind in selfcheck._kinds(tensor))
+    kinds = selfcheck._kinds(dmlgpu.ArgmaxOperatorDesc.of(tensor))
+    assert kinds == ("ties", "any bits", "few NaN")
+    ties, any_bits, few_nan = (selfcheck._values(tensor, kind) for kind in kinds)
     assert {float(x) for x in ties.flat} >= {np.inf, -np.inf, 0.0, 2.0**-24, -(2.0**-24), 65504.0}
     assert np.any(np.signbit(ties) & (ties == 0))
     assert len(np.unique(any_bits.view(np.uint16))) > 5000

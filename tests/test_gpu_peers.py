@@ -133,7 +133,7 @@ def cupy(monkeypatch):
 def check(case, peer):
     (x,) = case.inputs()
     contender = peer.contender(case.desc, x)
-    assert not list(differences(case.desc, contender.outputs(contender.run()), reference(case.desc, x)))
+    assert not list(differences(case.desc, (x,), contender.outputs(contender.run()), reference(case.desc, x)))
     return contender
 
 

@@ -21,6 +21,6 @@ def documented(name, data_type):
 @pytest.mark.parametrize("mapping", hashes.MAPPINGS)
 def test_bits_are_those_of_the_table(driver, open_device, mapping, operator):
     device = open_device(driver.index, hashes.limits_of(driver, mapping))
-    for data_type in operator.desc.types["input_tensor"]:
+    for data_type in hashes.exact_types(operator):
         results = hashes.results(device, operator, data_type)
         assert hashes.hash_of(results) == documented(operator.name, data_type)

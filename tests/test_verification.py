@@ -132,8 +132,8 @@ def test_other_sizes_or_types_are_a_difference(got, message):
 
 def test_every_output_that_differs_is_named():
     expected = reference(POOL, IMAGE)
-    assert list(differences(POOL, expected, expected)) == []
-    (number, text), second = differences(POOL, [y + 1 for y in expected], expected)
+    assert list(differences(POOL, (IMAGE,), expected, expected)) == []
+    (number, text), second = differences(POOL, (IMAGE,), [y + 1 for y in expected], expected)
     assert (number, text.split(":")[0]) == (0, "MaxPooling2OperatorDesc.output_tensor")
     assert second == (
         1,
@@ -141,7 +141,7 @@ def test_every_output_that_differs_is_named():
         f"the device gives {np.uint64(4)!r}, the reference {np.uint64(3)!r}",
     )
     with pytest.raises(ValueError, match="shorter"):
-        list(differences(POOL, expected[:1], expected))
+        list(differences(POOL, (IMAGE,), expected[:1], expected))
 
 
 def test_a_wrong_shader_is_found(device, monkeypatch):
@@ -159,3 +159,25 @@ def test_a_wrong_shader_is_found(device, monkeypatch):
     operator._steps.clear()
     with pytest.raises(VerificationError, match=r"3 of 3 elements differ, the first at \(0, 0\)"):
         operator._call((X,), None, verified=True)
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "bound", "differ"),
+    [
+        ([1.5, 2, 3], [1, 2, 3], [0.5, 0, 0], 0),
+        ([1.5, 2, 3], [1, 2, 3], [0.25, 9, 9], 1),
+        ([np.nan, np.inf, -0.0], [-np.nan, np.inf, 0.0], [0, 0, 0], 0),
+        ([np.nan, np.inf, 3], [1, 3e38, np.nan], [9, 9e38, 9], 3),
+        ([np.nan, -np.inf, 3], [1, 3e38, np.nan], [np.inf] * 3, 0),
+        ([np.inf, 0, 0], [-np.inf, 0, 0], [9, 0, 0], 1),
+    ],
+)
+def test_a_bound_is_the_greatest_difference(monkeypatch, got, expected, bound, differ):
+    monkeypatch.setattr("dmlgpu.comparison.bounds", lambda desc, x: (np.array(bound, np.float64),))
+    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (3,), [0])
+    got, expected = np.array(got, np.float32), np.array(expected, np.float32)
+    texts = [text for _, text in differences(desc, (X,), (got,), (expected,))]
+    assert len(texts) == (differ > 0)
+    for text in texts:
+        assert f"{differ} of 3 elements differ, the first at (0,): " in text
+        assert text.endswith(f", and at most {bound[0]:.3g} between them is allowed")

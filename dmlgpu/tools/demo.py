@@ -125,7 +125,7 @@ def _measure(device: Device, operator: str, desc: OperatorDesc, x: Array) -> tup
         device_time=_median_time(lambda: compiled(source, out=targets)),
         end_to_end_time=_median_time(lambda: compiled(x)),
         numpy_time=_median_time(lambda: reference(desc, x)),
-        exact=not any(differences(desc, outputs, reference(desc, x))),
+        exact=not any(differences(desc, (x,), outputs, reference(desc, x))),
     )
 
 
