@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // The second pass: combines every output's records and writes one output tensor of any layout.
 // One invocation owns one output. Its records stand `output_count` records apart, one from each part of the input.
 
@@ -19,6 +20,7 @@ layout(push_constant) uniform Push {
     uint record_count;
     uint first_output;      // the outputs that have records
     uint output_count;
+    uint element_count;     // of an output, along axes
     uint records_base;      // in words
     uint target_first;      // the bound segment of the output tensor: its first element, and how many it has
     uint target_count;
@@ -49,7 +51,7 @@ void main()
         uint at = address + push.target_base;
         State state = combined(i);
         if (VALUES)
-            STORE_ELEMENT(target, at, value_of(state))
+            STORE_ELEMENT(target, at, value_of(state, push.element_count))
         else
             STORE_INDEX(target, at, index_of(state))
     }

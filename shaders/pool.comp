@@ -102,7 +102,7 @@ void main()
             else if (INDEX_WORDS != 0)
                 STORE_INDEX(indices, number + indices_base, index_of(state))
             if (VALUES)
-                PUT(words, k, value_of(state))
+                PUT(words, k, value_of(state, 0))
         }
         if (VALUES)
             STORE_WORD(values, first_output + i + values_base, words, outputs)

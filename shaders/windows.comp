@@ -181,7 +181,7 @@ void main()
             uint left_over = output_size.z - column;  // outputs of this row from here on
             uint written[RUN * BITS / 32];
             [[unroll]] for (uint k = 0; k < RUN; ++k)
-                PUT(written, k, value_of(states[k]))
+                PUT(written, k, value_of(states[k], 0))
             uint at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
             if (WHOLE_RUNS) {
                 [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)

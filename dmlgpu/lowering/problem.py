@@ -8,6 +8,7 @@ x outputs       what of that is written: values, indices
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
@@ -27,6 +28,11 @@ class Axes:
 
     kept: tuple[Dim, ...]
     reduced: tuple[Dim, ...]
+
+    @property
+    def element_count(self) -> int:
+        """Elements of an output."""
+        return math.prod(dim.size for dim in self.reduced)
 
     @classmethod
     def of(cls, source: TensorDesc, axes: Sequence[int]) -> Axes:

@@ -13,7 +13,7 @@
 //   state_of(operand, index)     of one element
 //   combine(a, b)                of the elements of both, whichever these are
 //   shifted(state, by)           of the same elements, where all have indices larger by so much
-//   value_of(state), index_of(state)             results
+//   value_of(state, count), index_of(state)      results; `count` is how many elements an output has
 //   RECALL(state, bits)          the bits of element index_of(state): kernels that can read it again carry none along
 //   HAS_EXTREMES, HAS_PACKED_STATES              of the selection alone: extremes.glsl and packed.glsl go with it
 //   STATE_WORDS, STORE_STATE, LOAD_STATE         a state as words: the records between two passes
@@ -140,7 +140,7 @@ State combine(State a, State b)
 
 State shifted(State state, uint by) { return State(state.key, state.bits, state.index + by); }
 
-Bits value_of(State state) { return state.bits; }
+Bits value_of(State state, uint count) { return state.bits; }
 uint index_of(State state) { return state.index; }
 #define RECALL(state, element) (state).bits = element;
 

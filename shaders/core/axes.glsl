@@ -21,6 +21,7 @@ layout(push_constant) uniform Push {
     uint stretch_size;      // ... and how many of them an invocation
     uint first_output;      // the outputs that it computes
     uint output_count;
+    uint element_count;     // of an output, in all dispatches
     uint source_first;      // the bound segment of the input: its first element, and how many it has
     uint source_count;
     uint source_base;       // what to add to an address for its place in the buffer, in elements
@@ -84,7 +85,7 @@ void write(uint i, uint stretch, State state)
     if (RECORDS)
         STORE_STATE(target, (stretch * output_count + i) * STATE_WORDS + target_base, state)
     else if (VALUES)
-        STORE_ELEMENT(target, at, value_of(state))
+        STORE_ELEMENT(target, at, value_of(state, push.element_count))
     else
         STORE_INDEX(target, at, index_of(state))
 }

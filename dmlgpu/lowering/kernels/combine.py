@@ -9,7 +9,7 @@ from dmlgpu.lowering.geometry import Dim, address_span
 from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push, Role
-from dmlgpu.lowering.problem import Problem
+from dmlgpu.lowering.problem import Axes, Problem
 
 COMBINE = {"combine": "second pass: what the first left of every output, combined, wherever the output lies"}
 
@@ -24,6 +24,7 @@ class CombinePush(Push):
     record_count: int
     first_output: int
     output_count: int
+    element_count: int
     records_base: int
     target_first: int
     target_count: int
@@ -32,6 +33,8 @@ class CombinePush(Push):
 
 def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int) -> Iterator[Dispatch]:
     """The dispatches that combine a range's records into every segment of every output that it touches."""
+    # Windows differ in it; no accumulator asks for it there.
+    element_count = problem.domain.element_count if isinstance(problem.domain, Axes) else 0
     for number, output in enumerate(problem.outputs):
         tensor = output.tensor
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
@@ -46,6 +49,7 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int
                 record_count=records,
                 first_output=begin,
                 output_count=end - begin,
+                element_count=element_count,
                 records_base=0,
                 target_first=segment * size,
                 target_count=size,

@@ -5,7 +5,6 @@ The other kernels over axes are subclasses: they plan in the same way, and leave
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,6 +43,7 @@ class AxesPush(Push):
     stretch_size: int
     first_output: int
     output_count: int
+    element_count: int
     source_first: int
     source_count: int
     source_base: int
@@ -87,10 +87,10 @@ class Reduce(Kernel):
     def reduced(self) -> tuple[Dim, ...]:
         return self.axes.reduced
 
-    @cached_property
+    @property
     def count(self) -> int:
         """The elements of an output."""
-        return math.prod(dim.size for dim in self.reduced)
+        return self.axes.element_count
 
     @property
     def invocations_per_output(self) -> int:
@@ -224,6 +224,7 @@ class Reduce(Kernel):
             stretch_size=piece.stretch_size,
             first_output=begin,
             output_count=end - begin,
+            element_count=self.count,
             **self.source_push(piece.segment),
             target_base=self.target_base(begin, end, 0, target),
         )
