@@ -13,7 +13,7 @@ from dmlgpu.errors import (
     SettingError,
     VerificationError,
 )
-from dmlgpu.functional import argmax, argmin, cache_info, clear_cache, explain, max_pooling, verify
+from dmlgpu.functional import argmax, argmin, cache_info, clear_cache, explain, max_pooling, reduce, verify
 from dmlgpu.reference import reference
 from dmlgpu.runtime.compiled import CompiledOperator
 from dmlgpu.runtime.device import CacheInfo, Device
@@ -52,6 +52,7 @@ __all__ = [
     "devices",
     "explain",
     "max_pooling",
+    "reduce",
     "reference",
     "verify",
 ]

@@ -10,10 +10,10 @@ import numpy as np
 
 from dmlgpu.descriptors import conventions
 from dmlgpu.descriptors.arrays import Array, as_array
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.plan import Plan
 from dmlgpu.runtime.device import CacheInfo, Device
@@ -105,6 +105,43 @@ def argmin(
 ) -> Any:
     """The index of the minimum over one or more axes: `ArgminOperatorDesc` of an array; otherwise as `argmax`."""
     return _arg(ArgminOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
+
+
+def reduce(
+    x: Any,
+    function: ReduceFunction,
+    axis: Any = None,
+    *,
+    keepdims: bool | None = None,
+    axes: Any = None,
+    output_data_type: Any = None,
+    device: Selector = None,
+) -> Any:
+    """A function of the elements along one or more axes: `ReduceOperatorDesc` of an array.
+
+    Args:
+        x: a device tensor, or anything that NumPy can view, of up to 8 dimensions and a type that the function takes.
+        function: what is computed, as ReduceFunction.SUM.
+        axis: as for `argmax`.
+        keepdims: as for `argmax`.
+        axes: as for `argmax`.
+        output_data_type: of indices as for `argmax`; other functions give x's type.
+        device: as for `argmax`.
+
+    Returns:
+        The values, of x's type, or the indices; otherwise as `argmax`. Integers wrap; `reference.bounds` says how near
+        floats are to what is exact.
+
+    Raises:
+        DescriptorError: an argument is not allowed; a ValueError too where a reduced axis is empty.
+        DeviceError: there is no device. OutOfMemoryError: x does not fit it.
+        SettingError: a variable of the environment has a value that is not allowed.
+    """
+    x, shape, source = _input(x, ReduceOperatorDesc)
+    call = conventions.reduce(
+        shape, source, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type
+    )
+    return _run(call, x, device)
 
 
 def max_pooling(

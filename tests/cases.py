@@ -29,6 +29,7 @@ from dmlgpu import (
     ReduceOperatorDesc,
     TensorDesc,
 )
+from dmlgpu.descriptors.reduction import REDUCE_TYPES
 from dmlgpu.tools.registry import OPERATORS
 
 Array = npt.NDArray[Any]
@@ -90,6 +91,11 @@ def distinct(dtype: np.dtype[Any], count: int) -> Array:
     """Values that differ as far as the type allows, shuffled."""
     with np.errstate(over="ignore"):  # float16 ends at 65504
         return np.random.default_rng(count).permutation(count).astype(dtype)
+
+
+def small(dtype: np.dtype[Any], count: int) -> Array:
+    """Integers of which a few hundred have exact sums, and squares too."""
+    return np.random.default_rng(count).integers(-4 if dtype.kind != "u" else 0, 5, count).astype(dtype)
 
 
 def negative(dtype: np.dtype[Any], count: int) -> Array:
@@ -472,6 +478,23 @@ REDUCTIONS = [
 ]
 
 # Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
+# Every function of REDUCE with every type, along rows, columns and axes between others.
+REDUCED = [
+    Case(
+        f"reduce-{function.name}-{data_type.name}-{name}".lower().replace("_", "-"),
+        ReduceOperatorDesc.of(function, TensorDesc(data_type, sizes), axes),
+        (fill,),
+    )
+    for function, types in REDUCE_TYPES.items()
+    for data_type in types["input_tensor"]
+    for name, sizes, axes, fill in (
+        ("rows", (5, 37), (1,), small),
+        ("columns", (37, 20), (0,), special_without_nan),
+        ("between", (4, 6, 5), (0, 2), any_bits),
+        ("long", (1, 3000), (1,), small),
+    )
+]
+
 STRIDED_ARGS = [
     _arg_case(f"{name}-{data_type.name.lower()}", ties, ArgmaxOperatorDesc, data_type, (4, 3, 5), axes, **strides)
     for data_type in WIDTHS
@@ -708,6 +731,7 @@ CASES = [
     *ROWS_WITH_ENDS,
     *SPECIAL_ARGS,
     *REDUCTIONS,
+    *REDUCED,
     *STRIDED_ARGS,
     *POOLED_TYPES,
     *POOLED_TYPES_3D,

@@ -11,7 +11,8 @@ import dmlgpu
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime import spirv
-from tests.cases import CASES, CASES_OF, ELEMENT_TYPES, INDEX_TYPES
+from dmlgpu.tools.registry import OPERATORS
+from tests.cases import CASES, ELEMENT_TYPES, INDEX_TYPES
 from tests.conftest import LOWERED
 from tests.hashes import MAPPINGS, limits_of
 
@@ -27,7 +28,8 @@ def covered(case, limits):
     """What a case is a test of: kernels, each with the operator and the types of the input and the outputs."""
     types = [tensor.data_type for tensor in (*case.desc.inputs, *case.desc.outputs)]
     modules = {dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches}
-    return {(module, *types) for module in modules} | {(type(case.desc).__name__, types[0])}
+    (operator,) = (operator.name for operator in OPERATORS if operator.describes(case.desc))
+    return {(module, *types) for module in modules} | {(operator, types[0])}
 
 
 def chosen(mapping):
@@ -66,7 +68,7 @@ def test_chosen_cases_cover_every_kernel_and_type():
         kernels = {name for name, *_ in found[mapping]} & set(spirv.modules())
         assert kernels == {name for name in spirv.modules() if not name.startswith(others)}
     for keys in found.values():
-        assert {kind.__name__ for kind in CASES_OF} <= {name for name, *_ in keys}
+        assert {operator.name for operator in OPERATORS} <= {name for name, *_ in keys}
         assert {source for _, source, *_ in keys} == set(ELEMENT_TYPES)
         assert {key[2] for key in keys if len(key) == 3} >= set(INDEX_TYPES)
 

@@ -19,13 +19,12 @@ from tests.test_plans import LIMITS
 
 SHADERS = ROOT / "shaders"
 SOURCES = {str(path.relative_to(SHADERS)): path.read_text() for path in SHADERS.rglob("*.*")}
-# That of all modules there are.
-SOURCES["accumulator.glsl"] = SOURCES["accumulators/selection.glsl"]
 
 
-def included(name: str) -> str:
+def included(name: str, accumulator: str = "selection") -> str:
     """A shader with the files that it includes."""
-    return re.sub(r'#include "(.*?)"', lambda match: included(match[1]), SOURCES[name])
+    name = f"accumulators/{accumulator}.glsl" if name == "accumulator.glsl" else name
+    return re.sub(r'#include "(.*?)"', lambda match: included(match[1], accumulator), SOURCES[name])
 
 
 # The entry point and the definitions of every kernel.
@@ -61,15 +60,19 @@ def test_push_blocks_are_the_dataclasses(entry_point):
         assert given == push_block(included(entry_point))
 
 
-@pytest.mark.parametrize("entry_point", sorted(set(MODULES.values())))
-def test_specialization_constants_are_the_dataclasses(entry_point):
+@pytest.mark.parametrize(
+    ("entry_point", "accumulator"),
+    sorted({(MODULES[d.shader.module], type(d.shader.accumulator)) for d in DISPATCHES}, key=str),
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_specialization_constants_are_the_dataclasses(entry_point, accumulator):
     (kind,) = {type(d.shader.constants) for d in DISPATCHES if MODULES[d.shader.module] == entry_point}
-    (accumulator,) = {type(d.shader.accumulator) for d in DISPATCHES}
-    shared = fields(Constants)
-    named = [*shared, *fields(accumulator), *fields(kind)[len(shared) :]]
-    declared = re.findall(r"layout\(constant_id = (\d+)\) const (\w+) (\w+) =", included(entry_point))
+    source = included(entry_point, accumulator.name)
+    declared = re.findall(r"layout\(constant_id = (\d+)\) const (\w+) (\w+) =", source)
     types = {"bool": "bool", "int": "uint", "NumberKind": "uint"}
-    expected = [(str(i), types[field.type], field.name.upper()) for i, field in enumerate(named)]
+    numbered = [*enumerate(fields(Constants)), *enumerate(fields(accumulator), 8)]
+    numbered += enumerate(fields(kind)[len(fields(Constants)) :], 10)
+    expected = [(str(number), types[field.type], field.name.upper()) for number, field in numbered]
     # The first is the size of a group, which is declared elsewhere, too.
     assert sorted(declared, key=lambda constant: int(constant[0])) == expected
 

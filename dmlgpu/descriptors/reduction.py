@@ -16,11 +16,20 @@ if TYPE_CHECKING:
 INDEX_TYPES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 ARG_TYPES: TypeTable = {"input_tensor": ALL_TYPES, "output_tensor": INDEX_TYPES}  # 4_1
 
-# The functions of REDUCE that are built, and the types of their tensors. Where the output has other types than the
-# input it holds indices, else it has the input's type.
+
+def _same(*types: DataType) -> TypeTable:
+    """The output has the input's type, which is one of these."""
+    return {"input_tensor": types, "output_tensor": types}
+
+
+_ALL = _same(*ALL_TYPES)
+
+# The types of REDUCE by its functions, as of 5_0; of ARGMAX and ARGMIN, which it has no more, as of 4_1.
 REDUCE_TYPES: dict[ReduceFunction, TypeTable] = {
     ReduceFunction.ARGMAX: ARG_TYPES,
     ReduceFunction.ARGMIN: ARG_TYPES,
+    ReduceFunction.MAX: _ALL,
+    ReduceFunction.MIN: _ALL,
 }
 
 
@@ -133,7 +142,13 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     """A reduction over one or more axes (DML_REDUCE_OPERATOR_DESC).
 
     DirectML calls ARGMAX and ARGMIN equivalent to `ArgmaxOperatorDesc` and `ArgminOperatorDesc` with
-    AxisDirection.INCREASING; the tensors are as there. Other functions are not built yet.
+    AxisDirection.INCREASING; the tensors are as there.
+
+    Args:
+        function: MAX and MIN give the bits of the first element that wins, and NaN wins over everything.
+        input_tensor: 1 to 8 dimensions, of a type that ArgmaxOperatorDesc takes.
+        output_tensor: the input's sizes with 1 on every reduced axis, and the input's type.
+        axes: the reduced axes, a non-empty set.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.

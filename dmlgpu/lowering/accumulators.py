@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.dtypes import DataType, ReduceFunction
 
 
 @dataclass(frozen=True)
@@ -32,3 +32,19 @@ class Selection(Accumulator):
     def state_words(self, data_type: DataType) -> int:
         """Words of a record: an index and the bits of an element."""
         return 1 + max(1, data_type.bits // 32)
+
+
+# Of elements that are floats, and of integers.
+_OF_FLOATS: dict[ReduceFunction, Accumulator] = {
+    ReduceFunction.MAX: Selection(),
+    ReduceFunction.MIN: Selection(minimum=True),
+}
+_OF_INTEGERS: dict[ReduceFunction, Accumulator] = {
+    ReduceFunction.MAX: Selection(),
+    ReduceFunction.MIN: Selection(minimum=True),
+}
+
+
+def accumulator_of(function: ReduceFunction, data_type: DataType) -> Accumulator:
+    """What computes a function of REDUCE on elements of a type."""
+    return (_OF_FLOATS if data_type.is_float else _OF_INTEGERS)[function]

@@ -16,9 +16,9 @@ from functools import singledispatch
 from dmlgpu.descriptors.dtypes import AxisDirection
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
-from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc
+from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
-from dmlgpu.lowering.accumulators import Accumulator, Selection
+from dmlgpu.lowering.accumulators import Accumulator, Selection, accumulator_of
 from dmlgpu.lowering.geometry import Dim, merged
 
 
@@ -138,6 +138,16 @@ def _arg(desc: ArgOperatorDesc) -> Problem:
             last=desc.axis_direction is AxisDirection.DECREASING,
         ),
         (OutputTensor(desc.output_tensor, Result.INDEX),),
+    )
+
+
+@problem_of.register
+def _reduce(desc: ReduceOperatorDesc) -> Problem:
+    return Problem(
+        desc.input_tensor,
+        Axes.of(desc.input_tensor, desc.axes),
+        accumulator_of(desc.function, desc.input_tensor.data_type),
+        (OutputTensor(desc.output_tensor, Result.VALUE),),
     )
 
 

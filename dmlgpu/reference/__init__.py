@@ -10,9 +10,9 @@ from functools import singledispatch
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
-from dmlgpu.descriptors.reduction import ArgOperatorDesc
+from dmlgpu.descriptors.reduction import ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.reference.pooling import max_pooling
-from dmlgpu.reference.reduction import arg
+from dmlgpu.reference.reduction import arg, reduce
 
 
 def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
@@ -35,4 +35,5 @@ def _reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
 
 
 _reference.register(ArgOperatorDesc, arg)
+_reference.register(ReduceOperatorDesc, reduce)
 _reference.register(MaxPooling2OperatorDesc, max_pooling)

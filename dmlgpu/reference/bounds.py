@@ -10,7 +10,9 @@ from collections.abc import Callable
 from functools import singledispatch
 
 from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.dtypes import ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.reduction import ReduceOperatorDesc
 
 # Of a descriptor and its inputs the greatest difference that each output may have, element by element; None: none.
 Bounds = Callable[..., tuple[Array | None, ...]]
@@ -41,3 +43,13 @@ def bounds(desc: OperatorDesc, *inputs: Array) -> tuple[Array | None, ...]:
 def _bounds(desc: OperatorDesc) -> Bounds | None:
     """The bounds of an operator by its canonical descriptor; None: it has none."""
     return None
+
+
+@_bounds.register
+def _of_reduce(desc: ReduceOperatorDesc) -> Bounds | None:
+    selects = desc.function in (ReduceFunction.MAX, ReduceFunction.MIN)
+    return None if selects or not desc.input_tensor.data_type.is_float else _reduce
+
+
+def _reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
+    raise NotImplementedError(f"{desc.function.name} has no bound")

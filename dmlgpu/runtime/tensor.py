@@ -12,6 +12,7 @@ import numpy as np
 
 from dmlgpu.descriptors import conventions
 from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.dtypes import ReduceFunction
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.descriptors.words import Bytes, check, elements, write
@@ -25,7 +26,8 @@ if TYPE_CHECKING:  # whose module needs this one
 class DeviceTensor:
     """A tensor in the memory of a device; nothing is downloaded until asked. Made by `Device.tensor` and by operators.
 
-    NumPy's functions take it: they download it, but argmax and argmin run on the device. Operators of Python do not:
+    NumPy's functions take it: they download it, but argmax, argmin, max and min run on the device.
+    Operators of Python do not:
     `numpy()` says where a copy is made. It hashes by identity.
     """
 
@@ -136,10 +138,24 @@ class DeviceTensor:
         """`dmlgpu.argmin` of this tensor, on its device; `out` is there for `np.argmin`, and must be None."""
         return self._arg(ArgminOperatorDesc, axis, out, options)
 
+    def max(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+        """`dmlgpu.reduce` of this tensor with ReduceFunction.MAX, on its device; `out` must be None."""
+        return self._reduce(ReduceFunction.MAX, axis, out, options)
+
+    def min(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+        """`dmlgpu.reduce` of this tensor with ReduceFunction.MIN, on its device; `out` must be None."""
+        return self._reduce(ReduceFunction.MIN, axis, out, options)
+
     def _arg(self, kind: type[ArgOperatorDesc], axis: Any, out: Any, options: dict[str, Any]) -> DeviceTensor:
+        return self._computed(conventions.arg(kind, self.shape, self.desc, axis, **options), out)
+
+    def _reduce(self, function: ReduceFunction, axis: Any, out: Any, options: dict[str, Any]) -> DeviceTensor:
+        return self._computed(conventions.reduce(self.shape, self.desc, function, axis, **options), out)
+
+    def _computed(self, call: conventions.Call, out: Any) -> DeviceTensor:
         if out is not None:
             raise TypeError("out must be None: the result is a new device tensor")
-        tensor: DeviceTensor = self._device._call(conventions.arg(kind, self.shape, self.desc, axis, **options), self)
+        tensor: DeviceTensor = self._device._call(call, self)
         return tensor
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:

@@ -28,7 +28,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc, packed_strides
-from dmlgpu.functional import argmax, argmin, max_pooling
+from dmlgpu.functional import argmax, argmin, max_pooling, reduce
 
 Ints = tuple[int, ...]
 # Strides for sizes; None: packed.
@@ -166,7 +166,7 @@ _INDICES = {"indices_data_type": (None, DataType.UINT32, DataType.UINT64)}
 
 def _reduce(function: ReduceFunction) -> Operator:
     own = _INDEX_TYPES if REDUCE_TYPES[function] is ARG_TYPES else {}
-    return Operator(f"REDUCE {function.name}", ReduceOperatorDesc, None, _REDUCTIONS, own | {"function": (function,)})
+    return Operator(f"REDUCE {function.name}", ReduceOperatorDesc, reduce, _REDUCTIONS, own | {"function": (function,)})
 
 
 OPERATORS = (

@@ -340,7 +340,9 @@ def reduction_attempt(choices: Choices) -> Attempt:
     sizes = [*small_sizes(choices, least=0), 0]
     arguments = {"x": np.zeros(sizes, choices.of(("f4", "i1", "f8", "?", "S1", "O", "c8", "m8[s]")))}
     for name in parameters(function):
-        if choices.chance(2 if name in ("axes", "axis") else 4):
+        if name == "function":
+            arguments[name] = choices.of((*ReduceFunction, *ReduceFunction, *ODD))
+        elif choices.chance(2 if name in ("axes", "axis") else 4):
             arguments[name] = choices.of((*DataType, *ODD)) if name == "output_data_type" else odd(choices)
     return Attempt(function, arguments)
 
