@@ -573,7 +573,7 @@ LOWERING = (
     Mutation(
         "dmlgpu/lowering/kernels/rows.py",
         "if self.count < self.block:",
-        "if False:",
+        'if self.count < self.block and self.name == "lanes":',
         "rows of less than a block are read in blocks",
     ),
     Mutation(
