@@ -29,8 +29,8 @@ class GuardedAllocator(Allocator[KpBuffer]):
 
     def __init__(self, create: Any, destroy: Any, **options: Any) -> None:
         super().__init__(create, destroy, **options)
-        self._guarded: dict[Slice[KpBuffer], tuple[Slice[KpBuffer], int]] = {}
-        """For what was handed out: what it is a part of, and the bytes that were asked for."""
+        self._guarded: dict[Slice[KpBuffer], tuple[Slice[KpBuffer], Slice[KpBuffer], int]] = {}
+        """For what was handed out: itself, what it is a part of, and the bytes that were asked for."""
         _allocators.setdefault(create.__self__, weakref.WeakSet()).add(self)
 
     def allocate(self, size: int) -> Slice[KpBuffer]:
@@ -39,13 +39,13 @@ class GuardedAllocator(Allocator[KpBuffer]):
             return super().allocate(size)
         whole = super().allocate(room)
         part = Slice(whole.buffer, whole.offset + ALIGNMENT, aligned(size))
-        self._guarded[part] = whole, size
+        self._guarded[part] = part, whole, size
         blocks, offsets, begins = self._guards(whole.buffer, [(part, size)])
         blocks[offsets] = np.where(begins <= _PLACES, _GUARD, blocks[offsets])
         return part
 
     def release(self, part: Slice[KpBuffer]) -> None:
-        whole, _ = self._guarded.pop(part, (part, 0))
+        _, whole, _ = self._guarded.pop(part, (part, part, 0))
         super().release(whole)
 
     @staticmethod
@@ -61,7 +61,8 @@ class GuardedAllocator(Allocator[KpBuffer]):
     def check(self) -> None:
         """Raises an AssertionError where a guard is not what it was."""
         parts: dict[Buffer[KpBuffer], list[tuple[Slice[KpBuffer], int]]] = {}
-        for part, (whole, size) in list(self._guarded.items()):
+        # A list of the items would make tuples, and so let the garbage collector run, which releases slices meanwhile.
+        for part, whole, size in list(self._guarded.values()):
             parts.setdefault(whole.buffer, []).append((part, size))
         for buffer, here in parts.items():
             blocks, offsets, begins = self._guards(buffer, here)
