@@ -121,7 +121,7 @@ def reduce(
 
     Args:
         x: a device tensor, or anything that NumPy can view, of up to 8 dimensions and a type that the function takes.
-        function: what is computed: ReduceFunction.MAX, MIN, ARGMAX or ARGMIN.
+        function: what is computed, as ReduceFunction.SUM.
         axis: as for `argmax`.
         keepdims: as for `argmax`.
         axes: as for `argmax`.
@@ -129,7 +129,8 @@ def reduce(
         device: as for `argmax`.
 
     Returns:
-        The values, of x's type, or the indices; otherwise as `argmax`.
+        The values, of x's type, or the indices; otherwise as `argmax`. Integers wrap; `reference.bounds` says how near
+        floats are to what is exact.
 
     Raises:
         DescriptorError: an argument is not allowed; a ValueError too where a reduced axis is empty.

@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // The second pass: combines every output's records and writes one output tensor of any layout.
 // One invocation owns one output. Its records stand `output_count` records apart, one from each part of the input.
 

@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // Reductions over any layout.
 // One invocation owns one output: it takes the output's elements, or a stretch of them, in order of their index and
 // writes the output, or a record for combine.comp.

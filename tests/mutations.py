@@ -89,7 +89,7 @@ ROW = (
     ),
     Mutation(
         "shaders/core/row.glsl",
-        "if (REPEATABLE || at + k >= next)",
+        "if (REPEATABLE || k >= skipped)",
         "if (true)",
         "elements of a last, partial block are taken twice by accumulators that do not forgive it",
     ),

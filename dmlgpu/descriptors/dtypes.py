@@ -57,6 +57,11 @@ class DataType(_Enum):
         """Bits of one element; 0 for UNKNOWN."""
         return 0 if self is DataType.UNKNOWN else int(self.name.lstrip("FLOATUIN"))
 
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are floating-point numbers."""
+        return self.name.startswith("FLOAT")
+
     @cached_property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy type of an element, in native byte order.

@@ -17,14 +17,19 @@ INDEX_TYPES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 ARG_TYPES: TypeTable = {"input_tensor": ALL_TYPES, "output_tensor": INDEX_TYPES}  # 4_1
 
 
-# Of functions whose output has the input's type.
-_VALUE_TYPES: TypeTable = {"input_tensor": ALL_TYPES, "output_tensor": ALL_TYPES}  # 5_0
-# The types of REDUCE by its functions. Those of ARGMAX and ARGMIN hold indices; feature level 5_0 has them no more.
+def _same(*types: DataType) -> TypeTable:
+    """The output has the input's type, which is one of these."""
+    return {"input_tensor": types, "output_tensor": types}
+
+
+_ALL = _same(*ALL_TYPES)
+
+# The types of REDUCE by its functions, as of 5_0; of ARGMAX and ARGMIN, which it has no more, as of 4_1.
 REDUCE_TYPES: dict[ReduceFunction, TypeTable] = {
     ReduceFunction.ARGMAX: ARG_TYPES,
     ReduceFunction.ARGMIN: ARG_TYPES,
-    ReduceFunction.MAX: _VALUE_TYPES,
-    ReduceFunction.MIN: _VALUE_TYPES,
+    ReduceFunction.MAX: _ALL,
+    ReduceFunction.MIN: _ALL,
 }
 
 
@@ -142,7 +147,7 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     Args:
         function: MAX and MIN give the bits of the first element that wins, and NaN wins over everything.
         input_tensor: 1 to 8 dimensions, of a type that ArgmaxOperatorDesc takes.
-        output_tensor: the input's sizes with 1 on every reduced axis; of MAX and MIN the input's type.
+        output_tensor: the input's sizes with 1 on every reduced axis, and the input's type.
         axes: the reduced axes, a non-empty set.
 
     Raises:
@@ -187,8 +192,9 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
             allowed = ", ".join(function.name for function in REDUCE_TYPES)
             raise self._error("function", f"{self.function.name} is not supported; allowed are {allowed}")
         self._check_reduction()
-        if self._own_types is not ARG_TYPES:
-            self._check_same_type()
+        source, target = self.input_tensor.data_type, self.output_tensor.data_type
+        if self._own_types is not ARG_TYPES and target is not source:
+            raise self._error("output_tensor.data_type", f"{target.name} differs from the input's {source.name}")
 
     def canonical(self) -> OperatorDesc:
         successor = _SUCCESSORS.get(self.function)

@@ -34,8 +34,17 @@ class Selection(Accumulator):
         return 1 + max(1, data_type.bits // 32)
 
 
-# What computes the functions of REDUCE that write a value.
-REDUCE_ACCUMULATORS: dict[ReduceFunction, Accumulator] = {
+# Of elements that are floats, and of integers.
+_OF_FLOATS: dict[ReduceFunction, Accumulator] = {
     ReduceFunction.MAX: Selection(),
     ReduceFunction.MIN: Selection(minimum=True),
 }
+_OF_INTEGERS: dict[ReduceFunction, Accumulator] = {
+    ReduceFunction.MAX: Selection(),
+    ReduceFunction.MIN: Selection(minimum=True),
+}
+
+
+def accumulator_of(function: ReduceFunction, data_type: DataType) -> Accumulator:
+    """What computes a function of REDUCE on elements of a type."""
+    return (_OF_FLOATS if data_type.is_float else _OF_INTEGERS)[function]

@@ -1,8 +1,8 @@
 """Problems: what is computed, whichever operator asks for it.
 
-problem  =  domain       which elements of the input an output has
-          x accumulator  what becomes of them
-          x outputs      what of that is written: values, indices
+problem = domain        which elements of the input an output has
+x accumulator   what becomes of them
+x outputs       what of that is written: values, indices
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
 from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
-from dmlgpu.lowering.accumulators import REDUCE_ACCUMULATORS, Accumulator, Selection
+from dmlgpu.lowering.accumulators import Accumulator, Selection, accumulator_of
 from dmlgpu.lowering.geometry import Dim, merged
 
 
@@ -146,7 +146,7 @@ def _reduce(desc: ReduceOperatorDesc) -> Problem:
     return Problem(
         desc.input_tensor,
         Axes.of(desc.input_tensor, desc.axes),
-        REDUCE_ACCUMULATORS[desc.function],
+        accumulator_of(desc.function, desc.input_tensor.data_type),
         (OutputTensor(desc.output_tensor, Result.VALUE),),
     )
 

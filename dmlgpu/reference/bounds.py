@@ -1,7 +1,7 @@
 """How far results may be from the oracle's.
 
-Selections have no bound: they are the oracle's, bit for bit. So far all operators are selections. What is computed of
-floats registers its bound here: one that holds for all that Vulkan 1.1 leaves to drivers.
+Selections and integers have no bound: they are the oracle's, bit for bit. What is computed of floats has one. It holds
+whatever Vulkan 1.1 leaves to drivers: the direction of rounding, and whether denormals count as 0.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Callable
 from functools import singledispatch
 
 from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.dtypes import ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.reduction import ReduceOperatorDesc
 
 # Of a descriptor and its inputs the greatest difference that each output may have, element by element; None: none.
 Bounds = Callable[..., tuple[Array | None, ...]]
@@ -41,3 +43,13 @@ def bounds(desc: OperatorDesc, *inputs: Array) -> tuple[Array | None, ...]:
 def _bounds(desc: OperatorDesc) -> Bounds | None:
     """The bounds of an operator by its canonical descriptor; None: it has none."""
     return None
+
+
+@_bounds.register
+def _of_reduce(desc: ReduceOperatorDesc) -> Bounds | None:
+    selects = desc.function in (ReduceFunction.MAX, ReduceFunction.MIN)
+    return None if selects or not desc.input_tensor.data_type.is_float else _reduce
+
+
+def _reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
+    raise NotImplementedError(f"{desc.function.name} has no bound")

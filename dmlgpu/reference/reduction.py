@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
@@ -24,15 +26,35 @@ def arg(desc: ArgOperatorDesc, x: Array) -> tuple[Array, ...]:
 
 
 def reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
-    """The values: the bits of the elements that argmax and argmin find."""
-    argument = {ReduceFunction.MAX: np.argmax, ReduceFunction.MIN: np.argmin}[desc.function]
-    rows = rows_of(x, desc.axes)
-    index = argument(rows, axis=-1, keepdims=True)
+    """The values: floats are computed in float64, integers wrap."""
     output = desc.output_tensor
-    return (np.take_along_axis(rows, index, -1).reshape(output.sizes).astype(output.data_type.numpy),)
+    with np.errstate(all="ignore"):
+        values = exact(desc, x).reshape(output.sizes).astype(output.data_type.numpy)
+    return (values,)
+
+
+def exact(desc: ReduceOperatorDesc, x: Array) -> Array:
+    """The values before they are rounded to the type of the output."""
+    rows = rows_of(x, desc.axes)
+    with np.errstate(all="ignore"):
+        if desc.function in _SELECTIONS:
+            where = _SELECTIONS[desc.function](rows, axis=-1)[..., np.newaxis]
+            value: Array = np.take_along_axis(rows, where, -1)[..., 0]
+        elif rows.dtype.kind == "f":
+            value = _OF_FLOATS[desc.function](rows.astype(np.float64))
+        else:
+            value = _OF_INTEGERS[desc.function](rows)
+    return value
 
 
 def rows_of(x: Array, axes: tuple[int, ...]) -> Array:
     """The elements of every output, along the last axis."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     return x.transpose(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1)
+
+
+_Function = Callable[..., Array]
+_SELECTIONS: dict[ReduceFunction, _Function] = {ReduceFunction.MAX: np.argmax, ReduceFunction.MIN: np.argmin}
+_OF_FLOATS: dict[ReduceFunction, _Function] = {}
+# In the elements' own type, which wraps.
+_OF_INTEGERS: dict[ReduceFunction, _Function] = {}

@@ -26,8 +26,9 @@ if TYPE_CHECKING:  # whose module needs this one
 class DeviceTensor:
     """A tensor in the memory of a device; nothing is downloaded until asked. Made by `Device.tensor` and by operators.
 
-    NumPy's functions take it: they download it, but argmax, argmin, max and min run on the device. Python's operators
-    do not take it: `numpy()` says where a copy is made. It hashes by identity.
+    NumPy's functions take it: they download it, but argmax, argmin, max and min run on the device.
+    Operators of Python do not:
+    `numpy()` says where a copy is made. It hashes by identity.
     """
 
     # Arrays leave `array + tensor` to the methods here.

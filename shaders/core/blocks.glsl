@@ -3,8 +3,6 @@
 layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = 0) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
 
-const uint BLOCK = 128 / BITS;  // elements of a block
-
 // The block that begins with element `at` of the buffer; only words that hold elements of it are read.
 uvec4 load_block(uint at)
 {
@@ -18,17 +16,5 @@ uvec4 load_block(uint at)
     uvec4 low = uvec4(source[word], source[word + 1], source[word + 2], source[word + 3]);
     uint last = source[(at + BLOCK - 1) / ELEMENTS_PER_WORD];
     return shift == 0 ? low : (low >> shift) | (uvec4(low.yzw, last) << (32 - shift));
-#endif
-}
-
-// Element i of a block.
-Bits element_of(uvec4 block, uint i)
-{
-#if BITS == 64
-    return i == 0 ? block.xy : block.zw;
-#elif BITS == 32
-    return block[i];
-#else
-    return block[i / ELEMENTS_PER_WORD] >> (i % ELEMENTS_PER_WORD * BITS) & MASK;
 #endif
 }

@@ -23,3 +23,18 @@ const uint MASK = 0xFFFFFFFFu >> (32 - BITS);
 #else
 #define LOAD(words, at) (((words)[(at) / ELEMENTS_PER_WORD] >> ((at) % ELEMENTS_PER_WORD * BITS)) & MASK)
 #endif
+
+// A block is 16 bytes of elements, the widest load there is.
+const uint BLOCK = 128 / BITS;  // elements of a block
+
+// Element i of a block.
+Bits element_of(uvec4 block, uint i)
+{
+#if BITS == 64
+    return i == 0 ? block.xy : block.zw;
+#elif BITS == 32
+    return block[i];
+#else
+    return block[i / ELEMENTS_PER_WORD] >> (i % ELEMENTS_PER_WORD * BITS) & MASK;
+#endif
+}
