@@ -479,6 +479,123 @@ COMBINE = (
     ),
 )
 
+ACCUMULATORS = (
+    Mutation(
+        "shaders/accumulators/sum.glsl",
+        "k >= skipped",
+        "true",
+        "elements of a last, partial block are summed twice",
+    ),
+    Mutation(
+        "shaders/accumulators/sum.glsl",
+        "joined(a.specials, b.specials)",
+        "a.specials",
+        "an infinity or NaN of another lane, piece or segment is lost",
+    ),
+    Mutation(
+        "shaders/accumulators/sum.glsl",
+        "pattern & ~SIGN_BIT);",
+        "pattern);",
+        "absolute values have negative infinities",
+    ),
+    Mutation(
+        "shaders/core/floats.glsl",
+        "precise float low = sum.low + a.low,",
+        "precise float low = 0.0 * sum.low,",
+        "what a sum loses is not carried along",
+    ),
+    Mutation(
+        "shaders/core/floats.glsl",
+        "abs(sum.high) <= LARGEST ? Pair(high, rest)",
+        "true ? Pair(high, rest)",
+        "a sum that leaves the range of floats is NaN",
+    ),
+    Mutation(
+        "shaders/core/floats.glsl",
+        "+ 0xFFFu + (magnitude >> 13 & 1u)",
+        "+ 0x1000u",
+        "ties of float16 are rounded up",
+    ),
+    Mutation(
+        "shaders/core/floats.glsl",
+        "magnitude < 0x400u ? denormal : normal",
+        "normal",
+        "denormals of float16 are read as normal numbers",
+    ),
+    Mutation(
+        "shaders/core/functions.glsl",
+        "exact_sum(float(count & ~0xFFu), float(count & 0xFFu))",
+        "Pair(float(count) + 1.0, 0.0)",
+        "an average is of one element more",
+    ),
+    Mutation(
+        "shaders/core/functions.glsl",
+        "both = first + 0.5 * left / first;",
+        "both = first - 0.5 * left / first;",
+        "a root is corrected in the wrong direction",
+    ),
+    Mutation(
+        "shaders/accumulators/integer.glsl",
+        "return Bits(low, a.y + b.y + carry);",
+        "return Bits(low, a.y + b.y);",
+        "a sum of 64 bits carries nothing",
+    ),
+    Mutation(
+        "shaders/accumulators/integer.glsl",
+        "return Bits(low, high + a.x * b.y + a.y * b.x);",
+        "return Bits(low, high + a.x * b.y);",
+        "a product of 64 bits lacks a part of its high word",
+    ),
+    Mutation(
+        "shaders/accumulators/integer.glsl",
+        "POWER == 1 && NUMBER_KIND == INT && is_negative(bits)",
+        "POWER == 1 && is_negative(bits)",
+        "large unsigned integers have other absolute values",
+    ),
+    Mutation(
+        "shaders/accumulators/product.glsl",
+        "state.exponent += doubles ? 1 : 0;",
+        "state.exponent += 0;",
+        "a product loses powers of two",
+    ),
+    Mutation(
+        "shaders/accumulators/product.glsl",
+        "a.negative ^ b.negative",
+        "a.negative | b.negative",
+        "two negative parts have a negative product",
+    ),
+    Mutation(
+        "shaders/accumulators/product.glsl",
+        "infinite && zero",
+        "false",
+        "infinity times 0 is infinity",
+    ),
+    Mutation(
+        "shaders/accumulators/logsumexp.glsl",
+        "empty = state.least >= (SIGN_BIT | INFINITE)",
+        "empty = false",
+        "the logarithm of no exponentials is a number",
+    ),
+    Mutation(
+        "shaders/accumulators/logsumexp.glsl",
+        "        move(state, greatest);",
+        "        state.shift = greatest;",
+        "a sum of exponentials is not scaled where the shift moves",
+    ),
+    Mutation(
+        "dmlgpu/lowering/accumulators.py",
+        "ReduceFunction.L2: Sum(power=2, result=SumResult.ROOT)",
+        "ReduceFunction.L2: Sum(power=2)",
+        "L2 has no root",
+    ),
+    Mutation(
+        "dmlgpu/reference/bounds.py",
+        "(4 + multiplications) * U * total",
+        "(4000 + multiplications) * U * total",
+        "the bound of sums is a thousand times too large",
+    ),
+)
+
 LOWERING = (
     Mutation(
         "dmlgpu/lowering/split.py",
@@ -928,6 +1045,7 @@ MUTATIONS = (
     *WINDOWS,
     *POOL,
     *COMBINE,
+    *ACCUMULATORS,
     *LOWERING,
     *ARG_PLANS,
     *POOLING_PLANS,

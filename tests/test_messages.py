@@ -252,8 +252,17 @@ ARG = [
         "ArgminOperatorDesc.axes[0]: 1 is out of range; allowed are 0 to 0",
     ),
     (
-        lambda: ReduceOperatorDesc(ReduceFunction.MAX, TensorDesc(FLOAT32, (3,)), TensorDesc(UINT32, (1,)), (0,)),
+        lambda: ReduceOperatorDesc(ReduceFunction.SUM, TensorDesc(FLOAT32, (3,)), TensorDesc(UINT32, (1,)), (0,)),
         "ReduceOperatorDesc.output_tensor.data_type: UINT32 differs from the input's FLOAT32",
+    ),
+    (
+        lambda: ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(UINT8, (3,))),
+        "ReduceOperatorDesc.input_tensor.data_type: UINT8 is not supported; "
+        "allowed are FLOAT32, FLOAT16, INT64, INT32, UINT64, UINT32",
+    ),
+    (
+        lambda: ReduceOperatorDesc.of(ReduceFunction.AVERAGE, TensorDesc(INT32, (3,))),
+        "ReduceOperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16",
     ),
     (
         lambda: ReduceOperatorDesc(12, TensorDesc(FLOAT32, (3,)), TensorDesc(UINT32, (1,)), (0,)),

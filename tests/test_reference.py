@@ -100,9 +100,25 @@ def winner(minimum):
     return of
 
 
+def logarithm(value):
+    return math.log(value) if value > 0 else math.nan if value else -math.inf
+
+
+def logsumexp(values):
+    return max(values) + math.log(math.fsum(math.exp(value - max(values)) for value in values))
+
+
 LITERAL = {
+    ReduceFunction.AVERAGE: lambda values: math.fsum(values) / len(values),
+    ReduceFunction.L1: lambda values: sum(map(abs, values)),
+    ReduceFunction.L2: lambda values: math.hypot(*values),
+    ReduceFunction.LOG_SUM: lambda values: logarithm(math.fsum(values)),
+    ReduceFunction.LOG_SUM_EXP: logsumexp,
     ReduceFunction.MAX: winner(False),
     ReduceFunction.MIN: winner(True),
+    ReduceFunction.MULTIPLY: math.prod,
+    ReduceFunction.SUM: sum,
+    ReduceFunction.SUM_SQUARE: lambda values: sum(value * value for value in values),
 }
 
 

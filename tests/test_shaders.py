@@ -9,6 +9,7 @@ from dataclasses import fields
 import pytest
 
 from dmlgpu.errors import DeviceError
+from dmlgpu.lowering.accumulators import SumResult
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Constants, NumberKind
 from dmlgpu.runtime import spirv
@@ -69,7 +70,7 @@ def test_specialization_constants_are_the_dataclasses(entry_point, accumulator):
     (kind,) = {type(d.shader.constants) for d in DISPATCHES if MODULES[d.shader.module] == entry_point}
     source = included(entry_point, accumulator.name)
     declared = re.findall(r"layout\(constant_id = (\d+)\) const (\w+) (\w+) =", source)
-    types = {"bool": "bool", "int": "uint", "NumberKind": "uint"}
+    types = {"bool": "bool", "int": "uint", "NumberKind": "uint", "SumResult": "uint"}
     numbered = [*enumerate(fields(Constants)), *enumerate(fields(accumulator), 8)]
     numbered += enumerate(fields(kind)[len(fields(Constants)) :], 10)
     expected = [(str(number), types[field.type], field.name.upper()) for number, field in numbered]
@@ -85,6 +86,11 @@ def test_workgroup_size_is_the_first_constant():
 def test_number_kinds_are_the_enumeration():
     (line,) = [line for source in SOURCES.values() for line in re.findall(r"const uint (UINT = .*);", source)]
     assert line == ", ".join(f"{kind.name} = {kind.value}" for kind in NumberKind)
+
+
+def test_results_of_sums_are_the_enumeration():
+    (line,) = re.findall(r"^const uint (SUM = .*);", SOURCES["accumulators/sum.glsl"], re.MULTILINE)
+    assert line == ", ".join(f"{result.name} = {result.value}" for result in SumResult)
 
 
 def test_every_entry_point_is_compiled():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -34,14 +35,87 @@ class Selection(Accumulator):
         return 1 + max(1, data_type.bits // 32)
 
 
+class SumResult(enum.IntEnum):
+    """What is made of a sum (sum.glsl)."""
+
+    SUM = 0
+    AVERAGE = 1
+    ROOT = 2
+    LOGARITHM = 3
+
+
+@dataclass(frozen=True)
+class Sum(Accumulator):
+    """A sum of floats (sum.glsl)."""
+
+    power: int = 0
+    """Of the elements' absolute values; 0: the elements as they are."""
+    result: SumResult = SumResult.SUM
+
+    name: ClassVar = "sum"
+
+    def state_words(self, data_type: DataType) -> int:
+        """Words of a record: the sum as two floats, and which infinities and NaN there are."""
+        return 4
+
+
+@dataclass(frozen=True)
+class Product(Accumulator):
+    """A product of floats (product.glsl)."""
+
+    name: ClassVar = "product"
+
+    def state_words(self, data_type: DataType) -> int:
+        """Words of a record: mantissa, exponent, sign, the greatest and the least magnitude."""
+        return 5
+
+
+@dataclass(frozen=True)
+class LogSumExp(Accumulator):
+    """The logarithm of the sum of the elements' exponentials (logsumexp.glsl)."""
+
+    name: ClassVar = "logsumexp"
+
+    def state_words(self, data_type: DataType) -> int:
+        """Words of a record: the shift, the sum as two floats, infinities and NaN, the least pattern."""
+        return 6
+
+
+@dataclass(frozen=True)
+class Integer(Accumulator):
+    """A sum or a product of integers, modulo 2^bits (integer.glsl)."""
+
+    power: int = 0
+    """Of the elements' absolute values, 1 or 2; 0: the elements as they are."""
+    multiplies: bool = False
+
+    name: ClassVar = "integer"
+
+    def state_words(self, data_type: DataType) -> int:
+        """Words of a record: the sum or the product."""
+        return data_type.bits // 32
+
+
 # Of elements that are floats, and of integers.
 _OF_FLOATS: dict[ReduceFunction, Accumulator] = {
+    ReduceFunction.AVERAGE: Sum(result=SumResult.AVERAGE),
+    ReduceFunction.L1: Sum(power=1),
+    ReduceFunction.L2: Sum(power=2, result=SumResult.ROOT),
+    ReduceFunction.LOG_SUM: Sum(result=SumResult.LOGARITHM),
+    ReduceFunction.LOG_SUM_EXP: LogSumExp(),
     ReduceFunction.MAX: Selection(),
     ReduceFunction.MIN: Selection(minimum=True),
+    ReduceFunction.MULTIPLY: Product(),
+    ReduceFunction.SUM: Sum(),
+    ReduceFunction.SUM_SQUARE: Sum(power=2),
 }
 _OF_INTEGERS: dict[ReduceFunction, Accumulator] = {
+    ReduceFunction.L1: Integer(power=1),
     ReduceFunction.MAX: Selection(),
     ReduceFunction.MIN: Selection(minimum=True),
+    ReduceFunction.MULTIPLY: Integer(multiplies=True),
+    ReduceFunction.SUM: Integer(),
+    ReduceFunction.SUM_SQUARE: Integer(power=2),
 }
 
 

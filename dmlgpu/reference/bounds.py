@@ -1,7 +1,18 @@
 """How far results may be from the oracle's.
 
 Selections and integers have no bound: they are the oracle's, bit for bit. What is computed of floats has one. It holds
-whatever Vulkan 1.1 leaves to drivers: the direction of rounding, and whether denormals count as 0.
+whatever Vulkan 1.1 leaves to drivers: they may round in any direction, and take denormals for 0.
+
+Floats are computed in float32, also those of 16 bits. U is the relative error of one addition or multiplication there,
+whatever the direction. What is derived here follows the shaders line by line:
+
+- sum.glsl adds the terms of a block two by two (2 additions for each term of 32 bits, 3 for one of 16), and the blocks
+  with what rounding lost. So the error of a sum does not grow with the number of its terms: it is at most 3 U times the
+  sum of their absolute values, and U times that for the error of what was lost, over at most 2^20 blocks. A power adds
+  U for each multiplication.
+- functions.glsl makes quotients and roots that are right to the last bit but one; exponentials and logarithms have a
+  relative error of 2^-22, with which the sum of exponentials goes into the logarithm.
+- product.glsl rounds once for each factor: this bound grows with their number.
 """
 
 from __future__ import annotations
@@ -9,13 +20,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import singledispatch
 
+import numpy as np
+
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.reduction import ReduceOperatorDesc
+from dmlgpu.reference.reduction import exact, rows_of
 
 # Of a descriptor and its inputs the greatest difference that each output may have, element by element; None: none.
 Bounds = Callable[..., tuple[Array | None, ...]]
+
+U = 2.0**-23
+# What a driver may take for 0.
+_FLUSHED = 2.0**-126
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def is_exact(desc: OperatorDesc) -> bool:
@@ -36,7 +55,10 @@ def bounds(desc: OperatorDesc, *inputs: Array) -> tuple[Array | None, ...]:
     """
     canonical = desc.canonical()
     found = _bounds(canonical)
-    return (None,) * len(desc.outputs) if found is None else found(canonical, *inputs)
+    if found is None:
+        return (None,) * len(desc.outputs)
+    with np.errstate(all="ignore"):
+        return found(canonical, *inputs)
 
 
 @singledispatch
@@ -52,4 +74,53 @@ def _of_reduce(desc: ReduceOperatorDesc) -> Bounds | None:
 
 
 def _reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
-    raise NotImplementedError(f"{desc.function.name} has no bound")
+    rows = rows_of(x, desc.axes).astype(np.float64)
+    value, count = exact(desc, x), rows.shape[-1]
+    match desc.function:
+        case ReduceFunction.MULTIPLY:
+            error = count * U * np.abs(value)
+        case ReduceFunction.LOG_SUM_EXP:
+            # The sum is at least 1, or e^-4 where the shift was less than the greatest element.
+            error = 8 * U + 2 * U * (4 + np.log(count)) + 0 * value
+        case ReduceFunction.L2:
+            error = _through(np.sqrt, np.square(rows), 1)
+        case ReduceFunction.SUM_SQUARE:
+            error = sum_error(np.square(rows), 1)
+        case ReduceFunction.LOG_SUM:
+            error = _through(np.log, rows, 0) + 2 * U * np.nan_to_num(np.abs(value), posinf=0)
+        case ReduceFunction.AVERAGE:
+            error = sum_error(rows, 0) / count
+        case _:
+            error = sum_error(rows, 0)
+    return (rounded(error, value, desc.output_tensor.data_type.numpy).reshape(desc.output_tensor.sizes),)
+
+
+def sum_error(terms: Array, multiplications: int) -> Array:
+    """How far the sum of terms along the last axis may be off; inf where the sum may leave the range of float32."""
+    total = np.abs(terms).sum(-1)
+    error = (4 + multiplications) * U * total + terms.shape[-1] * _FLUSHED
+    return np.where(total <= _LARGEST, error, np.where(np.isfinite(terms).all(-1), np.inf, 0))
+
+
+def _through(function: Callable[[Array], Array], terms: Array, multiplications: int) -> Array:
+    """How far a growing function of a sum may be off."""
+    total, error = terms.sum(-1), sum_error(terms, multiplications)
+    value = function(total)
+    off = np.maximum(np.abs(function(total + error) - value), np.abs(function(np.maximum(total - error, 0)) - value))
+    # Where the sum may be 0 or less there may be no value.
+    return np.where(
+        error == np.inf,
+        np.inf,
+        np.where(np.isfinite(total) & (total > -error), np.where(np.isnan(off), np.inf, off), 0),
+    )
+
+
+def rounded(error: Array, value: Array, dtype: np.dtype[np.generic]) -> Array:
+    """An error and that of rounding to the type of an output, twice in case: by the device and by the oracle."""
+    info = np.finfo(dtype)  # type: ignore[type-var]
+    steps = 2 * float(info.eps) * np.abs(value) + max(float(info.smallest_subnormal), _FLUSHED)
+    bound = np.where(np.isfinite(value), error + steps, error)
+    # Near the greatest float both this and infinity are right.
+    near = np.abs(np.abs(value) - float(info.max)) <= bound + float(info.eps) * float(info.max)
+    bound = np.where(near | (error == np.inf), np.inf, bound)
+    return np.where(np.isnan(value) & (bound < np.inf), 0, bound)

@@ -53,8 +53,45 @@ def rows_of(x: Array, axes: tuple[int, ...]) -> Array:
     return x.transpose(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1)
 
 
+def _log_sum_exp(rows: Array) -> Array:
+    greatest = rows.max(-1)
+    # Where that is infinite the differences would be NaN.
+    shift = np.where(np.isfinite(greatest), greatest, 0)
+    value: Array = shift + np.log(np.exp(rows - shift[..., np.newaxis]).sum(-1))
+    return value
+
+
+def _product(rows: Array) -> Array:
+    """As mantissas and exponents, halves by halves: a product of all mantissas would be too small for a float64."""
+    mantissas, exponents = np.frexp(rows)
+    exponents = exponents.astype(np.int64)
+    while mantissas.shape[-1] > 1:
+        half = mantissas.shape[-1] // 2
+        rest = slice(2 * half, None)
+        product, more = np.frexp(mantissas[..., :half] * mantissas[..., half : 2 * half])
+        mantissas = np.concatenate([product, mantissas[..., rest]], -1)
+        exponents = np.concatenate(
+            [exponents[..., :half] + exponents[..., half : 2 * half] + more, exponents[..., rest]], -1
+        )
+    return np.ldexp(mantissas[..., 0], exponents[..., 0].clip(-2000, 2000).astype(np.int32))
+
+
 _Function = Callable[..., Array]
 _SELECTIONS: dict[ReduceFunction, _Function] = {ReduceFunction.MAX: np.argmax, ReduceFunction.MIN: np.argmin}
-_OF_FLOATS: dict[ReduceFunction, _Function] = {}
+_OF_FLOATS: dict[ReduceFunction, _Function] = {
+    ReduceFunction.AVERAGE: lambda rows: rows.mean(-1),
+    ReduceFunction.L1: lambda rows: np.abs(rows).sum(-1),
+    ReduceFunction.L2: lambda rows: np.sqrt(np.square(rows).sum(-1)),
+    ReduceFunction.LOG_SUM: lambda rows: np.log(rows.sum(-1)),
+    ReduceFunction.LOG_SUM_EXP: _log_sum_exp,
+    ReduceFunction.MULTIPLY: _product,
+    ReduceFunction.SUM: lambda rows: rows.sum(-1),
+    ReduceFunction.SUM_SQUARE: lambda rows: np.square(rows).sum(-1),
+}
 # In the elements' own type, which wraps.
-_OF_INTEGERS: dict[ReduceFunction, _Function] = {}
+_OF_INTEGERS: dict[ReduceFunction, _Function] = {
+    ReduceFunction.L1: lambda rows: np.abs(rows).sum(-1, rows.dtype),
+    ReduceFunction.MULTIPLY: lambda rows: rows.prod(-1, rows.dtype),
+    ReduceFunction.SUM: lambda rows: rows.sum(-1, rows.dtype),
+    ReduceFunction.SUM_SQUARE: lambda rows: np.square(rows).sum(-1, rows.dtype),
+}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # whose module needs this one
 class DeviceTensor:
     """A tensor in the memory of a device; nothing is downloaded until asked. Made by `Device.tensor` and by operators.
 
-    NumPy's functions take it: they download it, but argmax, argmin, max and min run on the device.
+    NumPy's functions take it: they download it, but argmax, argmin, max, min, sum, prod and mean run on the device.
     Operators of Python do not:
     `numpy()` says where a copy is made. It hashes by identity.
     """
@@ -146,11 +146,37 @@ class DeviceTensor:
         """`dmlgpu.reduce` of this tensor with ReduceFunction.MIN, on its device; `out` must be None."""
         return self._reduce(ReduceFunction.MIN, axis, out, options)
 
+    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+        """`dmlgpu.reduce` of this tensor with ReduceFunction.SUM, on its device; `out` must be None.
+
+        The result has the tensor's type, and integers wrap. Where NumPy would compute in a larger type, `dtype` must be
+        given, and be the tensor's: else a DescriptorError says so.
+        """
+        return self._reduce(ReduceFunction.SUM, axis, out, options, dtype)
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+        """`dmlgpu.reduce` of this tensor with ReduceFunction.MULTIPLY, on its device; otherwise as `sum`."""
+        return self._reduce(ReduceFunction.MULTIPLY, axis, out, options, dtype)
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+        """`dmlgpu.reduce` of this tensor with ReduceFunction.AVERAGE, on its device; otherwise as `sum`."""
+        return self._reduce(ReduceFunction.AVERAGE, axis, out, options, dtype)
+
     def _arg(self, kind: type[ArgOperatorDesc], axis: Any, out: Any, options: dict[str, Any]) -> DeviceTensor:
         return self._computed(conventions.arg(kind, self.shape, self.desc, axis, **options), out)
 
-    def _reduce(self, function: ReduceFunction, axis: Any, out: Any, options: dict[str, Any]) -> DeviceTensor:
-        return self._computed(conventions.reduce(self.shape, self.desc, function, axis, **options), out)
+    def _reduce(
+        self, function: ReduceFunction, axis: Any, out: Any, options: dict[str, Any], dtype: Any = None
+    ) -> DeviceTensor:
+        call = conventions.reduce(self.shape, self.desc, function, axis, **options)
+        promoted = function in (ReduceFunction.SUM, ReduceFunction.MULTIPLY) and self.dtype.kind in "iu"
+        wanted = np.dtype(dtype or ("u8" if self.dtype.kind == "u" else "i8") if promoted else dtype or self.dtype)
+        if wanted != self.dtype:
+            raise DescriptorError(
+                f"ReduceOperatorDesc.output_tensor.data_type: {wanted} differs from the input's {self.dtype}; "
+                f"give dtype=np.{self.dtype} for a result of that type"
+            )
+        return self._computed(call, out)
 
     def _computed(self, call: conventions.Call, out: Any) -> DeviceTensor:
         if out is not None:

@@ -1,0 +1,70 @@
+// The accumulator of sums and products of integers of 32 or 64 bits, modulo 2^BITS: SUM, L1, SUM_SQUARE, MULTIPLY.
+// The contract is at the top of selection.glsl.
+
+layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values, 1 or 2; 0: as they are
+layout(constant_id = 9) const bool MULTIPLIES = false;  // multiply them, do not add
+
+#if BITS == 64
+const Bits ONE = Bits(1, 0);
+Bits sum_of(Bits a, Bits b)
+{
+    uint carry, low = uaddCarry(a.x, b.x, carry);
+    return Bits(low, a.y + b.y + carry);
+}
+Bits product_of(Bits a, Bits b)
+{
+    uint low, high;
+    umulExtended(a.x, b.x, high, low);
+    return Bits(low, high + a.x * b.y + a.y * b.x);
+}
+bool is_negative(Bits a) { return int(a.y) < 0; }
+#else
+const Bits ONE = 1;
+Bits sum_of(Bits a, Bits b) { return a + b; }
+Bits product_of(Bits a, Bits b) { return a * b; }
+bool is_negative(Bits a) { return int(a) < 0; }
+#endif
+
+#define Operand Bits
+Operand operand_of(Bits bits)
+{
+    Bits opposite = sum_of(~bits, ONE);
+    bool reverses = POWER == 1 && NUMBER_KIND == INT && is_negative(bits);
+    Bits magnitude = reverses ? opposite : bits;
+    return POWER == 2 ? product_of(bits, bits) : magnitude;
+}
+Operand masked(Operand operand, bool taken)
+{
+    Bits neutral = MULTIPLIES ? ONE : Bits(0);
+    return taken ? operand : neutral;
+}
+
+struct State {
+    Bits value;
+};
+
+State identity() { return State(MULTIPLIES ? ONE : Bits(0)); }
+State before(uint index) { return identity(); }
+State state_of(Operand operand, uint index) { return State(operand); }
+
+const bool REPEATABLE = false;
+State combine(State a, State b) { return State(MULTIPLIES ? product_of(a.value, b.value) : sum_of(a.value, b.value)); }
+void take(inout State state, Operand operand, uint index) { state = combine(state, State(operand)); }
+State shifted(State state, uint by) { return state; }
+
+Bits value_of(State state, uint count) { return state.value; }
+uint index_of(State state) { return 0; }
+#define RECALL(state, element)
+
+const uint STATE_WORDS = WORDS_PER_ELEMENT;
+#if BITS == 64
+#define STORE_STATE(words, at, state) \
+    { \
+        (words)[at] = (state).value.x; \
+        (words)[(at) + 1] = (state).value.y; \
+    }
+#define LOAD_STATE(words, at) State(Bits((words)[at], (words)[(at) + 1]))
+#else
+#define STORE_STATE(words, at, state) (words)[at] = (state).value;
+#define LOAD_STATE(words, at) State((words)[at])
+#endif

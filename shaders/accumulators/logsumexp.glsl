@@ -1,0 +1,119 @@
+// The accumulator of LOG_SUM_EXP: log(sum(e^x)), as shift + log(sum(e^(x - shift))). The contract is at the top of
+// selection.glsl.
+//
+// The shift is one of the elements. It becomes another one only where that is larger by more than STEP: so the sum keeps
+// in range, and is scaled so seldom that this adds no error to speak of.
+
+#include "core/floats.glsl"
+#include "core/functions.glsl"
+
+const float STEP = 4.0;
+
+struct Operand {
+    float exponent;
+    uint pattern;
+};
+
+// -infinity adds nothing. It stands for what is not taken, too.
+Operand finite_or_least(float number, uint pattern)
+{
+    bool finite = (pattern & ~SIGN_BIT) < INFINITE;
+    return Operand(finite ? number : -LARGEST, pattern);
+}
+Operand operand_of(Bits bits) { return finite_or_least(number_of(bits), pattern_of(bits)); }
+Operand masked(Operand operand, bool taken)
+{
+    return Operand(taken ? operand.exponent : -LARGEST, taken ? operand.pattern : SIGN_BIT | INFINITE);
+}
+
+struct State {
+    float shift;
+    Pair sum;
+    Specials specials;
+    uint least;  // pattern: tells whether there is anything but -infinity
+};
+
+State identity() { return State(-LARGEST, Pair(0.0, 0.0), no_specials(), SIGN_BIT | INFINITE); }
+State before(uint index) { return identity(); }
+
+// The same state with another shift.
+void move(inout State state, float shift)
+{
+    float factor = exponential(state.shift - shift);
+    precise float high = state.sum.high * factor, low = state.sum.low * factor;
+    state.sum = Pair(high, low);
+    state.shift = shift;
+}
+
+State combine(State a, State b)
+{
+    float shift = b.shift - a.shift > STEP ? b.shift : a.shift;
+    move(a, shift);
+    move(b, shift);
+    return State(shift, added(a.sum, b.sum), joined(a.specials, b.specials), min(a.least, b.least));
+}
+
+const bool REPEATABLE = false;
+State state_of(Operand operand, uint index)
+{
+    State state = State(operand.exponent, Pair(1.0, 0.0), no_specials(), operand.pattern);
+    include(state.specials, operand.pattern);
+    return state;
+}
+
+void include(inout State state, uint pattern)
+{
+    include(state.specials, pattern);
+    state.least = min(state.least, pattern);
+}
+void take(inout State state, Operand operand, uint index)
+{
+    include(state, operand.pattern);
+    if (operand.exponent - state.shift > STEP)
+        move(state, operand.exponent);
+    state.sum = added(state.sum, exponential(operand.exponent - state.shift));
+}
+
+// The elements of a block have one shift, and their sum is added as one.
+#define HAS_BLOCKS
+void take_block(inout State state, uvec4 block, uint skipped, uint index)
+{
+    float exponents[BLOCK], greatest = -LARGEST;
+    [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
+        Operand operand = masked(operand_of(element_of(block, k)), k >= skipped);
+        include(state, operand.pattern);
+        exponents[k] = operand.exponent;
+        greatest = max(greatest, operand.exponent);
+    }
+    if (greatest - state.shift > STEP)
+        move(state, greatest);
+    precise float sum = 0.0;
+    [[unroll]] for (uint k = 0; k < BLOCK; ++k)
+        sum += exponential(exponents[k] - state.shift);
+    state.sum = added(state.sum, sum);
+}
+State shifted(State state, uint by) { return state; }
+
+Bits value_of(State state, uint count)
+{
+    precise float value = state.shift + logarithm(state.sum);
+    bool infinite = has_infinity(state.specials), empty = state.least >= (SIGN_BIT | INFINITE);
+    Bits bits = infinite || empty ? infinity(!infinite) : rounded(value);
+    return has_nan(state.specials) ? NAN_BITS : bits;
+}
+uint index_of(State state) { return 0; }
+#define RECALL(state, element)
+
+const uint STATE_WORDS = 6;
+#define STORE_STATE(words, at, state) \
+    { \
+        (words)[at] = floatBitsToUint((state).shift); \
+        (words)[(at) + 1] = floatBitsToUint((state).sum.high); \
+        (words)[(at) + 2] = floatBitsToUint((state).sum.low); \
+        (words)[(at) + 3] = uint((state).specials.most); \
+        (words)[(at) + 4] = (state).specials.top; \
+        (words)[(at) + 5] = (state).least; \
+    }
+#define LOAD_STATE(words, at) \
+    State(uintBitsToFloat((words)[at]), Pair(uintBitsToFloat((words)[(at) + 1]), uintBitsToFloat((words)[(at) + 2])), \
+          Specials(int((words)[(at) + 3]), (words)[(at) + 4]), (words)[(at) + 5])

@@ -1,0 +1,94 @@
+// The accumulator of products of floats: MULTIPLY. The contract is at the top of selection.glsl.
+//
+// A product is a mantissa times a power of two, so that it stays in range whatever the order of its factors.
+
+#include "core/floats.glsl"
+
+// Sign and magnitude of an element; its mantissa and exponent follow from them.
+#define Operand uint
+Operand operand_of(Bits bits) { return pattern_of(bits); }
+const uint FACTOR_ONE = BITS == 16 ? 0x3C000000u : 0x3F800000u;
+Operand masked(Operand operand, bool taken) { return taken ? operand : FACTOR_ONE; }
+
+struct State {
+    float mantissa;   // from 1 to 2
+    int exponent;
+    uint negative;    // the sign of the product, in the highest bit
+    uint greatest;    // magnitude of an element: tells infinities and NaN
+    uint least;       // likewise: tells 0
+};
+
+State identity() { return State(1.0, 0, 0u, 0u, ~SIGN_BIT); }
+State before(uint index) { return identity(); }
+
+void normalize(inout State state)
+{
+    bool doubles = state.mantissa >= 2.0;
+    state.mantissa = doubles ? 0.5 * state.mantissa : state.mantissa;
+    state.exponent += doubles ? 1 : 0;
+}
+
+const bool REPEATABLE = false;
+void take(inout State state, Operand operand, uint index)
+{
+    const uint mantissa_bits = BITS == 16 ? 26 : 23;
+    const int bias = BITS == 16 ? 15 : 127;
+    uint magnitude = operand & ~SIGN_BIT, exponent = magnitude >> mantissa_bits;
+    uint mantissa = magnitude & ((1u << mantissa_bits) - 1u);
+    // A denormal: its highest bit becomes the one that others do not have in memory.
+    uint shift = mantissa_bits - uint(max(findMSB(mantissa), 0));
+    bool denormal = exponent == 0;
+    mantissa = denormal ? mantissa << shift & ((1u << mantissa_bits) - 1u) : mantissa;
+    int power = denormal ? 1 - bias - int(shift) : int(exponent) - bias;
+    precise float product = state.mantissa * uintBitsToFloat(0x3F800000u | mantissa >> (mantissa_bits - 23));
+    state.mantissa = product;
+    state.exponent += power;
+    state.negative ^= operand & SIGN_BIT;
+    state.greatest = max(state.greatest, magnitude);
+    state.least = min(state.least, magnitude);
+    normalize(state);
+}
+State state_of(Operand operand, uint index)
+{
+    State state = identity();
+    take(state, operand, index);
+    return state;
+}
+State shifted(State state, uint by) { return state; }
+State combine(State a, State b)
+{
+    precise float product = a.mantissa * b.mantissa;
+    State state = State(product, a.exponent + b.exponent, a.negative ^ b.negative, max(a.greatest, b.greatest),
+                        min(a.least, b.least));
+    normalize(state);
+    return state;
+}
+
+Bits value_of(State state, uint count)
+{
+    // Mantissa and exponent as the bits of a float. What is denormal is shifted to its place, half of the last bit added.
+    uint mantissa = floatBitsToUint(state.mantissa) & 0x7FFFFFu;
+    uint shift = uint(clamp(-125 - state.exponent, 1, 31) - 1);
+    uint normal = uint(clamp(state.exponent, -126, 127) + 127) << 23 | mantissa;
+    uint denormal = shift == 0 ? 0 : ((mantissa | 0x800000u) + (1u << shift - 1u)) >> shift;
+    uint pattern = state.exponent > 127 ? 0x7F800000u : state.exponent < -126 ? denormal : normal;
+    bool infinite = state.greatest >= INFINITE, zero = state.least == 0;
+    bool nan = state.greatest > INFINITE || infinite && zero;
+    pattern = infinite ? 0x7F800000u : zero ? 0u : pattern;
+    Bits bits = rounded(uintBitsToFloat(pattern | state.negative));
+    return nan ? NAN_BITS : bits;
+}
+uint index_of(State state) { return 0; }
+#define RECALL(state, element)
+
+const uint STATE_WORDS = 5;
+#define STORE_STATE(words, at, state) \
+    { \
+        (words)[at] = floatBitsToUint((state).mantissa); \
+        (words)[(at) + 1] = uint((state).exponent); \
+        (words)[(at) + 2] = (state).negative; \
+        (words)[(at) + 3] = (state).greatest; \
+        (words)[(at) + 4] = (state).least; \
+    }
+#define LOAD_STATE(words, at) \
+    State(uintBitsToFloat((words)[at]), int((words)[(at) + 1]), (words)[(at) + 2], (words)[(at) + 3], (words)[(at) + 4])

@@ -1,0 +1,110 @@
+// The accumulator of sums of floats: SUM, AVERAGE, L1, L2, LOG_SUM, SUM_SQUARE, average and Lp pooling.
+// The contract is at the top of selection.glsl.
+//
+// What a sum of two floats loses is carried along, so that the error does not grow with the number of elements.
+
+#include "core/floats.glsl"
+#include "core/functions.glsl"
+
+layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values; 0: the elements as they are
+layout(constant_id = 9) const uint RESULT = 0;  // what is made of the sum
+
+const uint SUM = 0, AVERAGE = 1, ROOT = 2, LOGARITHM = 3;
+
+struct Operand {
+    float term;
+    uint pattern;
+};
+
+Operand operand_of(Bits bits)
+{
+    precise float number = number_of(bits), term = POWER == 0 ? number : abs(number);
+    term = POWER == 2 ? number * number : term;
+    if (POWER > 2) {
+        float factor = term;
+        term = 1.0;
+        for (uint power = POWER; power > 0; power >>= 1) {
+            term = (power & 1u) == 1u ? term * factor : term;
+            factor *= factor;
+        }
+    }
+    uint pattern = pattern_of(bits);
+    return Operand(term, POWER == 0 ? pattern : pattern & ~SIGN_BIT);
+}
+Operand masked(Operand operand, bool taken)
+{
+    return Operand(taken ? operand.term : 0.0, taken ? operand.pattern : 0u);
+}
+
+struct State {
+    Pair sum;
+    Specials specials;
+};
+
+State identity() { return State(Pair(0.0, 0.0), no_specials()); }
+State before(uint index) { return identity(); }
+
+const bool REPEATABLE = false;
+void take(inout State state, Operand operand, uint index)
+{
+    state.sum = added(state.sum, operand.term);
+    include(state.specials, operand.pattern);
+}
+State state_of(Operand operand, uint index)
+{
+    State state = identity();
+    take(state, operand, index);
+    return state;
+}
+State shifted(State state, uint by) { return state; }
+State combine(State a, State b) { return State(added(a.sum, b.sum), joined(a.specials, b.specials)); }
+
+Bits value_of(State state, uint count)
+{
+    float total = state.sum.high, value = total;
+    if (RESULT == AVERAGE)
+        value = quotient(state.sum, pair_of(count));
+    if (RESULT == ROOT && POWER != 1)
+        value = POWER == 2 ? square_root(state.sum) : root(state.sum, POWER);
+    if (RESULT == LOGARITHM)
+        value = logarithm(state.sum);
+    bool negative = has_negative_infinity(state.specials), infinite = has_infinity(state.specials) || negative;
+    bool nan = has_nan(state.specials) || has_infinity(state.specials) && negative;
+    if (RESULT == LOGARITHM) {
+        nan = nan || negative || !infinite && total < 0.0;
+        infinite = infinite || total == 0.0;
+        negative = total == 0.0;
+    }
+    // A sum that left the range of floats is an infinity.
+    Bits bits = rounded(abs(total) <= LARGEST ? value : total);
+    bits = infinite ? infinity(negative) : bits;
+    return nan ? NAN_BITS : bits;
+}
+uint index_of(State state) { return 0; }
+#define RECALL(state, element)
+
+const uint STATE_WORDS = 4;
+#define STORE_STATE(words, at, state) \
+    { \
+        (words)[at] = floatBitsToUint((state).sum.high); \
+        (words)[(at) + 1] = floatBitsToUint((state).sum.low); \
+        (words)[(at) + 2] = uint((state).specials.most); \
+        (words)[(at) + 3] = (state).specials.top; \
+    }
+#define LOAD_STATE(words, at) \
+    State(Pair(uintBitsToFloat((words)[at]), uintBitsToFloat((words)[(at) + 1])), \
+          Specials(int((words)[(at) + 2]), (words)[(at) + 3]))
+
+// Elements `skipped` and later of a block: their sum two by two, which is added as one.
+#define HAS_BLOCKS
+void take_block(inout State state, uvec4 block, uint skipped, uint index)
+{
+    precise vec4 sums = vec4(0.0);
+    [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
+        Operand operand = masked(operand_of(element_of(block, k)), k >= skipped);
+        sums[k * 4 / BLOCK] += operand.term;
+        include(state.specials, operand.pattern);
+    }
+    precise float sum = (sums.x + sums.y) + (sums.z + sums.w);
+    state.sum = added(state.sum, sum);
+}

@@ -1,0 +1,98 @@
+// Floats of 16 or 32 bits as numbers, and what arithmetic needs that Vulkan does not promise: it leaves open how numbers
+// are rounded, whether denormals are kept, and whether there are infinities and NaN. So these are told by their bits.
+// `precise` forbids drivers to compute something else that is the same for real numbers.
+
+#if BITS == 16
+
+// The number of finite bits. Exact, and never denormal.
+float number_of(Bits bits)
+{
+    uint magnitude = bits & 0x7FFFu;
+    float normal = uintBitsToFloat((magnitude << 13) + 0x38000000u), denormal = float(magnitude) * (1.0 / 16777216.0);
+    float number = magnitude < 0x400u ? denormal : normal;
+    return bits >= 0x8000u ? -number : number;
+}
+
+// Sign and magnitude in the high bits of a word, as those of 32 bits have them.
+uint pattern_of(Bits bits) { return bits << 16; }
+const uint INFINITE = 0x7C000000u;
+
+// The nearest bits to a number, the even ones of two. Drivers may round packHalf2x16 as they like.
+Bits rounded(float number)
+{
+    uint pattern = floatBitsToUint(number), sign = pattern >> 16 & 0x8000u, magnitude = pattern & 0x7FFFFFFFu;
+    uint normal = (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
+    // A denormal is a multiple of 2^-24: the bits of the mantissa, shifted to this place.
+    uint shift = min(126u - (magnitude >> 23), 31u), mantissa = magnitude & 0x7FFFFFu | 0x800000u;
+    uint denormal = (mantissa + (1u << shift - 1u) - 1u + (mantissa >> shift & 1u)) >> shift;
+    uint bits = magnitude < 0x38800000u ? denormal : normal;
+    bits = magnitude < 0x33000000u ? 0u : bits;
+    bits = magnitude >= 0x47800000u ? 0x7C00u : bits;
+    return sign | (magnitude > 0x7F800000u ? 0x7E00u : bits);
+}
+Bits infinity(bool negative) { return negative ? 0xFC00u : 0x7C00u; }
+const uint NAN_BITS = 0x7E00u;
+
+#else
+
+float number_of(Bits bits) { return uintBitsToFloat(bits); }
+uint pattern_of(Bits bits) { return bits; }
+const uint INFINITE = 0x7F800000u;
+Bits rounded(float number) { return floatBitsToUint(number); }
+Bits infinity(bool negative) { return negative ? 0xFF800000u : 0x7F800000u; }
+const uint NAN_BITS = 0x7FC00000u;
+
+#endif
+
+const uint SIGN_BIT = 0x80000000u;
+
+// Which infinities and NaN are among some elements: the greatest pattern as a signed number, which is one of positive
+// floats, and as an unsigned number, which is one of negative floats.
+struct Specials {
+    int most;
+    uint top;
+};
+Specials no_specials() { return Specials(0, 0); }
+void include(inout Specials specials, uint pattern)
+{
+    specials.most = max(specials.most, int(pattern));
+    specials.top = max(specials.top, pattern);
+}
+Specials joined(Specials a, Specials b) { return Specials(max(a.most, b.most), max(a.top, b.top)); }
+bool has_nan(Specials specials) { return specials.most > int(INFINITE) || specials.top > (SIGN_BIT | INFINITE); }
+bool has_infinity(Specials specials) { return specials.most == int(INFINITE); }
+bool has_negative_infinity(Specials specials) { return specials.top == (SIGN_BIT | INFINITE); }
+
+// A number as the sum of two floats: `high` is nearest to it, `low` is what it lacks.
+struct Pair {
+    float high;
+    float low;
+};
+
+// a + b.
+Pair exact_sum(float a, float b)
+{
+    precise float high = a + b, part = high - a, low = (a - (high - part)) + (b - part);
+    return Pair(high, low);
+}
+
+const float LARGEST = 3.40282346638528859812e38;
+
+// The sum of a pair and a number. Where it leaves the range of floats it is an infinity, not NaN.
+Pair added(Pair a, float b)
+{
+    Pair sum = exact_sum(a.high, b);
+    precise float low = sum.low + a.low, high = sum.high + low, rest = low - (high - sum.high);
+    return abs(sum.high) <= LARGEST ? Pair(high, rest) : Pair(sum.high, 0.0);
+}
+Pair added(Pair a, Pair b) { return added(added(a, b.low), b.high); }
+
+// a * b, for numbers below 2^115: their halves of 12 bits have exact products.
+Pair exact_product(float a, float b)
+{
+    precise float high = a * b;
+    precise float a_shifted = a * 4097.0, a_high = a_shifted - (a_shifted - a), a_low = a - a_high;
+    precise float b_shifted = b * 4097.0, b_high = b_shifted - (b_shifted - b), b_low = b - b_high;
+    precise float low = ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low;
+    return Pair(high, low);
+}
