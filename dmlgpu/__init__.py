@@ -2,7 +2,15 @@
 
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import MaxPooling1OperatorDesc, MaxPooling2OperatorDesc, MaxPoolingOperatorDesc
+from dmlgpu.descriptors.pooling import (
+    AveragePooling1OperatorDesc,
+    AveragePoolingOperatorDesc,
+    LpPooling1OperatorDesc,
+    LpPoolingOperatorDesc,
+    MaxPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingOperatorDesc,
+)
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import (
@@ -13,7 +21,18 @@ from dmlgpu.errors import (
     SettingError,
     VerificationError,
 )
-from dmlgpu.functional import argmax, argmin, cache_info, clear_cache, explain, max_pooling, reduce, verify
+from dmlgpu.functional import (
+    argmax,
+    argmin,
+    average_pooling,
+    cache_info,
+    clear_cache,
+    explain,
+    lp_pooling,
+    max_pooling,
+    reduce,
+    verify,
+)
 from dmlgpu.reference import reference
 from dmlgpu.runtime.compiled import CompiledOperator
 from dmlgpu.runtime.device import CacheInfo, Device
@@ -25,6 +44,8 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgmaxOperatorDesc",
     "ArgminOperatorDesc",
+    "AveragePooling1OperatorDesc",
+    "AveragePoolingOperatorDesc",
     "AxisDirection",
     "CacheInfo",
     "CompiledOperator",
@@ -35,6 +56,8 @@ __all__ = [
     "DeviceInfo",
     "DeviceLostError",
     "DeviceTensor",
+    "LpPooling1OperatorDesc",
+    "LpPoolingOperatorDesc",
     "MaxPooling1OperatorDesc",
     "MaxPooling2OperatorDesc",
     "MaxPoolingOperatorDesc",
@@ -47,10 +70,12 @@ __all__ = [
     "VerificationError",
     "argmax",
     "argmin",
+    "average_pooling",
     "cache_info",
     "clear_cache",
     "devices",
     "explain",
+    "lp_pooling",
     "max_pooling",
     "reduce",
     "reference",

@@ -12,7 +12,7 @@ from dmlgpu.descriptors import conventions
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.plan import Plan
@@ -198,6 +198,105 @@ def max_pooling(
         output_sizes=output_sizes,
         output_indices=output_indices,
         indices_data_type=indices_data_type,
+    )
+    return _run(call, x, device)
+
+
+def average_pooling(
+    x: Any,
+    window_size: Any,
+    *,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    dilations: Any = None,
+    output_sizes: Any = None,
+    include_padding: bool = False,
+    device: Selector = None,
+) -> Any:
+    """The average of every window: `AveragePooling1OperatorDesc` of an array.
+
+    Args:
+        x: as for `max_pooling`, of float32 or float16.
+        window_size: as for `max_pooling`.
+        strides: None: 1.
+        padding: start_padding and end_padding in one.
+        start_padding: None: 0.
+        end_padding: None: 0.
+        dilations: None: 1.
+        output_sizes: as for `max_pooling`.
+        include_padding: whether the padding counts, as zeros.
+        device: as for `max_pooling`.
+
+    Returns:
+        The averages, of x's type and rank; otherwise as `max_pooling`.
+
+    Raises:
+        DescriptorError: an argument is not allowed.
+        DeviceError: there is no device. OutOfMemoryError: x does not fit it.
+        SettingError: a variable of the environment has a value that is not allowed.
+    """
+    x, shape, source = _input(x, AveragePooling1OperatorDesc)
+    call = conventions.pooling(
+        AveragePooling1OperatorDesc,
+        shape,
+        source,
+        window_size,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        dilations=dilations,
+        output_sizes=output_sizes,
+        include_padding=include_padding,
+    )
+    return _run(call, x, device)
+
+
+def lp_pooling(
+    x: Any,
+    window_size: Any,
+    *,
+    p: int = 2,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    dilations: Any = None,
+    output_sizes: Any = None,
+    device: Selector = None,
+) -> Any:
+    """The Lp norm of every window, sum(abs(x) ** p) ** (1 / p): `LpPooling1OperatorDesc` of an array.
+
+    Args:
+        x: as for `average_pooling`.
+        window_size: as for `max_pooling`.
+        p: from 1 on.
+        strides: None: 1.
+        padding: start_padding and end_padding in one.
+        start_padding: None: 0.
+        end_padding: None: 0.
+        dilations: None: 1.
+        output_sizes: as for `max_pooling`.
+        device: as for `max_pooling`.
+
+    Returns:
+        The norms, of x's type and rank; otherwise as `max_pooling`. Errors as of `average_pooling`.
+    """
+    x, shape, source = _input(x, LpPooling1OperatorDesc)
+    call = conventions.pooling(
+        LpPooling1OperatorDesc,
+        shape,
+        source,
+        window_size,
+        p=p,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        dilations=dilations,
+        output_sizes=output_sizes,
     )
     return _run(call, x, device)
 

@@ -18,13 +18,18 @@ layout(push_constant) uniform Push {
     uint output_size[3];
     uint window_size[3];
     uint window_stride[3];
-    uint window_offset[3];  // where the part of the window begins that this dispatch looks at
     uint dilation[3];
     uint start_padding[3];
-    uint first_output;      // the outputs that this dispatch computes
-    uint output_count;
+#ifdef IN_PLACE
+    uint counts_padding;    // whether the padding counts for an average
+    uint counted_end[3];    // where what counts ends, from the begin of the padding
+#else
+    uint window_offset[3];  // where the part of the window begins that this dispatch looks at
     uint source_first;      // the bound segment of the input: its first element, and how many it has
     uint source_count;
+#endif
+    uint first_output;      // the outputs that this dispatch computes
+    uint output_count;
     uint source_base;       // what to add to an address for its place in the buffer, in elements
     uint indices_base;      // what to add to an output's number: in indices, or for records in words
     uint values_base;       // in elements
@@ -35,11 +40,17 @@ void main()
     // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
     uvec3 size = all_of(push.size), stride = all_of(push.stride), output_size = all_of(push.output_size);
     uvec3 window_size = all_of(push.window_size), window_stride = all_of(push.window_stride);
-    uvec3 window_offset = all_of(push.window_offset), dilation = all_of(push.dilation);
-    uvec3 start_padding = all_of(push.start_padding);
+    uvec3 dilation = all_of(push.dilation), start_padding = all_of(push.start_padding);
     uint plane_stride = push.plane_stride, first_output = push.first_output, output_count = push.output_count;
-    uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
-    uint indices_base = push.indices_base, values_base = push.values_base;
+    uint source_base = push.source_base, indices_base = push.indices_base, values_base = push.values_base;
+#ifdef IN_PLACE
+    const uvec3 window_offset = uvec3(0);
+    const uint source_first = 0, source_count = 0;  // SEGMENTED is false
+    uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
+#else
+    uvec3 window_offset = all_of(push.window_offset);
+    uint source_first = push.source_first, source_count = push.source_count;
+#endif
     uvec3 reach = (window_size - 1) * dilation;
 
     Items mine = items_of((output_count - 1) / ELEMENTS_PER_WORD + 1);
@@ -47,7 +58,7 @@ void main()
         uint i = item * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
         uint outputs = min(ELEMENTS_PER_WORD, output_count - i);
         for (uint k = 0; k < outputs; ++k) {
-            uint number = first_output + i + k, plane = number;
+            uint number = first_output + i + k, plane = number, count = 1;
             uvec3 begin, end;
             [[unroll]] for (int d = 2; d >= 0; --d) {
                 uint next = plane / output_size[d];
@@ -63,6 +74,9 @@ void main()
                 //
                 // A sum that is more than a uint holds stops at the highest uint. Without SEGMENTED the elements begin
                 // in front of the input's end, and the sum fits.
+#ifdef IN_PLACE
+                count *= counted(at, window_size[d], dilation[d], counted_begin[d], counted_end[d]);
+#endif
                 at += SEGMENTED ? min(offset, ~at) : offset;
                 uint padding = start_padding[d], last = at + min(reach[d], ~at);
                 uint steps_outside = at < padding ? (padding - at - 1) / dilation[d] + 1 : 0;
@@ -102,7 +116,7 @@ void main()
             else if (INDEX_WORDS != 0)
                 STORE_INDEX(indices, number + indices_base, index_of(state))
             if (VALUES)
-                PUT(words, k, value_of(state, 0))
+                PUT(words, k, value_of(state, count))
         }
         if (VALUES)
             STORE_WORD(values, first_output + i + values_base, words, outputs)

@@ -47,6 +47,8 @@ layout(push_constant) uniform Push {
     uint dilation_depth;
     uint input_step;          // input rows from one row of the ring to the next
     uint fresh;             // rows of the ring that an output does not take over from the one above it
+    uint counts_padding;    // whether the padding counts for an average
+    uint counted_end[3];    // where what counts ends, from the begin of the padding
     uint strip;             // rows of outputs that an invocation goes down
     uint first_output;      // the outputs that this dispatch computes: whole slabs (of one depth) or rows of one
     uint output_count;
@@ -108,6 +110,7 @@ void main()
     uint dilation_depth = push.dilation_depth, input_step = push.input_step, strip = push.strip;
     uint source_base = push.source_base, indices_base = push.indices_base, values_base = push.values_base;
     uint shared_fresh = push.fresh;
+    uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 
     uint first_row = push.first_output / output_size.z, row_count = push.output_count / output_size.z;
     uint runs = (output_size.z - 1) / RUN + 1;
@@ -180,8 +183,15 @@ void main()
             uint number = row * output_size.z + column;
             uint left_over = output_size.z - column;  // outputs of this row from here on
             uint written[RUN * BITS / 32];
-            [[unroll]] for (uint k = 0; k < RUN; ++k)
-                PUT(written, k, value_of(states[k], 0))
+            uint count = counted((slab - plane * output_size.x) * window_stride.x, WINDOW_DEPTH, dilation_depth,
+                                 counted_begin.x, counted_end.x)
+                * counted((row - slab * output_size.y) * window_stride.y, WINDOW_HEIGHT, input_step * RING_STEP,
+                          counted_begin.y, counted_end.y);
+            [[unroll]] for (uint k = 0; k < RUN; ++k) {
+                uint at = (column + k) * STRIDE_WIDTH;
+                uint in_row = counted(at, WINDOW_WIDTH, DILATION_WIDTH, counted_begin.z, counted_end.z);
+                PUT(written, k, value_of(states[k], count * in_row))
+            }
             uint at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
             if (WHOLE_RUNS) {
                 [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)

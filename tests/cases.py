@@ -19,8 +19,10 @@ import numpy.typing as npt
 from dmlgpu import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
+    AveragePooling1OperatorDesc,
     AxisDirection,
     DataType,
+    LpPooling1OperatorDesc,
     MaxPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingOperatorDesc,
@@ -30,7 +32,8 @@ from dmlgpu import (
     TensorDesc,
 )
 from dmlgpu.descriptors.reduction import REDUCE_TYPES
-from dmlgpu.tools.registry import OPERATORS
+from dmlgpu.descriptors.tensor import packed_strides
+from dmlgpu.tools.registry import OPERATORS, with_outputs
 
 Array = npt.NDArray[Any]
 # Makes the elements of a buffer: so many, of this type.
@@ -477,7 +480,6 @@ REDUCTIONS = [
     )
 ]
 
-# Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
 # Every function of REDUCE with every type, along rows, columns and axes between others.
 REDUCED = [
     Case(
@@ -495,6 +497,44 @@ REDUCED = [
     )
 ]
 
+_SUMMING = {
+    "average": (AveragePooling1OperatorDesc, {"include_padding": False}),
+    "average-padding": (AveragePooling1OperatorDesc, {"include_padding": True}),
+    "lp-1": (LpPooling1OperatorDesc, {"p": 1}),
+    "lp-2": (LpPooling1OperatorDesc, {"p": 2}),
+    "lp-3": (LpPooling1OperatorDesc, {"p": 3}),
+}
+# Averages and norms: small windows and long ones, padded, dilated, hanging over the end, and written with gaps.
+SUMMED_WINDOWS = [
+    Case(
+        f"{name}-{tag}-{data_type.name}".lower(),
+        with_outputs(
+            kind.of(
+                TensorDesc(data_type, sizes),
+                window,
+                **dict(zip(("strides", "start_padding", "end_padding", "dilations"), steps, strict=True)),
+                output_sizes=output,
+                **arguments,
+            ),
+            lambda target, gap=gap: dataclasses.replace(
+                target, strides=packed_strides([size + gap for size in target.sizes])
+            ),
+        ),
+        (fill,),
+    )
+    for name, (kind, arguments) in _SUMMING.items()
+    for data_type in (FLOAT32, FLOAT16)
+    for tag, sizes, window, steps, output, gap, fill in (
+        ("small", (2, 3, 7, 9), (3, 3), ((2, 2), (1, 1), (1, 1), (1, 1)), None, 0, small),
+        ("bits", (1, 2, 9, 12), (2, 3), ((1, 1), (0, 2), (1, 1), (2, 1)), None, 0, any_bits),
+        ("ceil", (1, 2, 9, 10), (3, 3), ((2, 2), (1, 1), (0, 1), (1, 1)), (5, 6), 0, small),
+        ("gaps", (1, 2, 6, 9), (3, 2), ((2, 1), (1, 1), (1, 0), (1, 2)), None, 1, small),
+        ("long", (1, 2, 5, 48), (4, 37), ((1, 2), (2, 5), (1, 3), (1, 1)), None, 0, small),
+        ("3-d", (1, 2, 4, 5, 6), (2, 3, 2), ((1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 1)), None, 0, small),
+    )
+]
+
+# Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
 STRIDED_ARGS = [
     _arg_case(f"{name}-{data_type.name.lower()}", ties, ArgmaxOperatorDesc, data_type, (4, 3, 5), axes, **strides)
     for data_type in WIDTHS
@@ -732,6 +772,7 @@ CASES = [
     *SPECIAL_ARGS,
     *REDUCTIONS,
     *REDUCED,
+    *SUMMED_WINDOWS,
     *STRIDED_ARGS,
     *POOLED_TYPES,
     *POOLED_TYPES_3D,

@@ -590,8 +590,8 @@ ACCUMULATORS = (
     ),
     Mutation(
         "dmlgpu/reference/bounds.py",
-        "(4 + multiplications) * U * total",
-        "(4000 + multiplications) * U * total",
+        "(4 + multiplications) * U * terms.total",
+        "(4000 + multiplications) * U * terms.total",
         "the bound of sums is a thousand times too large",
     ),
 )
@@ -629,8 +629,8 @@ LOWERING = (
     ),
     Mutation(
         "dmlgpu/lowering/kernels/combine.py",
-        "target_base=wrapped(-segment * size)",
-        "target_base=0",
+        '"target_base": wrapped(-segment * size)',
+        '"target_base": 0',
         "later segments of a strided output are written past their ends",
     ),
     Mutation(
@@ -821,8 +821,8 @@ POOLING_PLANS = (
     ),
     Mutation(
         "dmlgpu/lowering/kernels/pool.py",
-        "shift=batch - plane * self.planes.stride",
-        "shift=batch",
+        "segment, batch - plane * self.planes.stride, target",
+        "segment, batch, target",
         "later batch entries at a stride of their own are read elsewhere",
     ),
     Mutation(

@@ -91,7 +91,7 @@ DESCS = list({type(case.desc): case.desc for case in CASES}.values())
 
 def test_repr_evaluates_to_an_equal_value():
     for case in CASES:
-        again = eval(repr(case.desc))
+        again = eval(repr(case.desc), vars(dmlgpu))
         assert again == case.desc
         assert hash(again) == hash(case.desc)
 

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from dmlgpu import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
+    AveragePooling1OperatorDesc,
     AxisDirection,
+    LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
     reference,
 )
+from dmlgpu.reference.bounds import is_exact
 from tests.cases import (
     CASES_OF,
     DECREASING,
@@ -135,8 +138,34 @@ def check_reduce(desc, x):
             assert got == output.dtype.type(expected) or got == pytest.approx(expected, rel=eps)
 
 
+def literal_windows(desc, x):
+    """For every output coordinate the elements of its window, and how many of the window are not beyond the padding."""
+    for n, c, *output in np.ndindex(desc.output_tensor.sizes):
+        elements, count = [], 0
+        for offset in itertools.product(*map(range, desc.window_size)):
+            rows = zip(output, desc.strides, desc.start_padding, offset, desc.dilations, strict=True)
+            at = [o * stride - start + k * dilation for o, stride, start, k, dilation in rows]
+            count += all(i < size + end for i, size, end in zip(at, x.shape[2:], desc.end_padding, strict=True))
+            if all(0 <= i < size for i, size in zip(at, x.shape[2:], strict=True)):
+                elements.append(x[(n, c, *at)].item())
+        yield elements, count
+
+
+def check_summed_windows(desc, x):
+    (output,) = reference(desc, x)
+    for got, (elements, count) in zip(output.reshape(-1), literal_windows(desc, x), strict=True):
+        if isinstance(desc, LpPooling1OperatorDesc):
+            expected = sum(abs(each) ** desc.p for each in elements) ** (1 / desc.p)
+        else:
+            expected = sum(elements) / (count if desc.include_padding else len(elements))
+        assert got == pytest.approx(expected, rel=float(np.finfo(output.dtype).eps))
+
+
 def check(desc: OperatorDesc, x):
     values = desc.canonical()
+    if isinstance(values, (AveragePooling1OperatorDesc, LpPooling1OperatorDesc)):
+        check_summed_windows(values, x)
+        return
     if isinstance(values, ReduceOperatorDesc):
         check_reduce(values, x)
         return
@@ -157,7 +186,7 @@ def check(desc: OperatorDesc, x):
 def test_reference_is_the_literal_reading_of_the_cases(kind):
     for case in CASES_OF[kind]:
         # Of bits that are no numbers only selections are read literally.
-        numbers = not isinstance(case.desc.canonical(), ReduceOperatorDesc) or case.fills == (small,)
+        numbers = is_exact(case.desc) or case.fills == (small,)
         if numbers and math.prod(case.desc.input_tensor.sizes) < 700:
             check(case.desc, *case.inputs())
 

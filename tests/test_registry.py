@@ -38,6 +38,8 @@ def test_the_others_mean_the_same_as_one_that_is_computed():
     assert set(ROWS) - {operator.name for operator in CANONICAL} == {
         "REDUCE ARGMAX",
         "REDUCE ARGMIN",
+        "AVERAGE_POOLING",
+        "LP_POOLING",
         "MAX_POOLING",
         "MAX_POOLING1",
     }

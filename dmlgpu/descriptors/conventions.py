@@ -11,7 +11,7 @@ import numpy as np
 
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc, PoolingOperatorDesc
 from dmlgpu.descriptors.reduction import ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc, integer, integers, unsigned_array
 from dmlgpu.errors import DescriptorError, shown
@@ -163,17 +163,44 @@ def max_pooling(
     source: TensorDesc,
     window_size: Any,
     *,
+    output_indices: bool = False,
+    indices_data_type: Any = DataType.INT64,
+    **window: Any,
+) -> Call:
+    """A call of max_pooling on an array of this shape that lies as `source` says; arguments as there."""
+    name = MaxPooling2OperatorDesc.__name__
+    field = "output_indices_tensor.data_type"
+    index_type = DataType.of(indices_data_type, f"{name}.{field}", _POOLING_INDICES, of_input=False)
+    if index_type not in _POOLING_INDICES:
+        allowed = ", ".join(data_type.name for data_type in _POOLING_INDICES)
+        raise DescriptorError(f"{name}.{field}: {index_type.name} is not supported; allowed are {allowed}")
+    # DirectML has only unsigned ones; no tensor has so many elements that the bits differ.
+    unsigned_type = DataType.UINT64 if index_type is DataType.INT64 else index_type
+    if not _flag(name, "output_indices", output_indices):
+        return pooling(MaxPooling2OperatorDesc, shape, source, window_size, **window)
+    call = pooling(MaxPooling2OperatorDesc, shape, source, window_size, indices_data_type=unsigned_type, **window)
+    return replace(call, data_types=(*call.data_types, index_type))
+
+
+def pooling(
+    kind: type[PoolingOperatorDesc],
+    shape: Shape,
+    source: TensorDesc,
+    window_size: Any,
+    *,
     strides: Any = None,
     padding: Any = None,
     start_padding: Any = None,
     end_padding: Any = None,
     dilations: Any = None,
     output_sizes: Any = None,
-    output_indices: bool = False,
-    indices_data_type: Any = DataType.INT64,
+    **others: Any,
 ) -> Call:
-    """A call of max_pooling on an array of this shape that lies as `source` says; arguments as there."""
-    name = MaxPooling2OperatorDesc.__name__
+    """A call of a pooling with one result on an array of this shape that lies as `source` says.
+
+    Arguments are those of `max_pooling`; the others are of the descriptor's `of`.
+    """
+    name = kind.__name__
     window_size = window_size if _is_int(window_size) else _integers(name, "window_size", window_size)
     spatial = _spatial(name, window_size, shape)
     leading = len(shape) - spatial
@@ -196,15 +223,7 @@ def max_pooling(
         output_sizes = _integers(name, "output_tensor.sizes", output_sizes)
         if len(output_sizes) == len(shape) and output_sizes[:leading] == shape[:leading]:
             output_sizes = output_sizes[leading:]
-    field = "output_indices_tensor.data_type"
-    index_type = DataType.of(indices_data_type, f"{name}.{field}", _POOLING_INDICES, of_input=False)
-    if index_type not in _POOLING_INDICES:
-        allowed = ", ".join(data_type.name for data_type in _POOLING_INDICES)
-        raise DescriptorError(f"{name}.{field}: {index_type.name} is not supported; allowed are {allowed}")
-    # DirectML has only unsigned ones; no tensor has so many elements that the bits differ.
-    unsigned_type = DataType.UINT64 if index_type is DataType.INT64 else index_type
-    with_indices = _flag(name, "output_indices", output_indices)
-    desc = MaxPooling2OperatorDesc.of(
+    desc = kind.of(
         _with_leading(source, 2 - leading),
         each("window_size", window_size, 1),
         strides=each("strides", strides, 1),
@@ -212,12 +231,11 @@ def max_pooling(
         end_padding=each("end_padding", end_padding, 0),
         dilations=each("dilations", dilations, 1),
         output_sizes=each("output_tensor.sizes", output_sizes, 1),
-        indices_data_type=unsigned_type if with_indices else None,
+        **others,
     )
     if 0 in shape[leading:]:
         raise DescriptorError(f"{name}.input_tensor.sizes: a window over {shape} is empty")
-    data_types = (source.data_type, index_type) if with_indices else (source.data_type,)
-    return Call(desc, shape[:leading] + desc.output_tensor.sizes[2:], data_types, 0 in shape)
+    return Call(desc, shape[:leading] + desc.output_tensor.sizes[2:], (source.data_type,), 0 in shape)
 
 
 def _spatial(name: str, window_size: Any, shape: Shape) -> int:

@@ -10,7 +10,8 @@ import numpy as np
 
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ALL_TYPES, OperatorDesc, TypeTable
-from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, unsigned_array
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, unsigned, unsigned_array
+from dmlgpu.errors import shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -19,6 +20,12 @@ MAX_POOLING_TYPES: TypeTable = {  # 5_0
     "input_tensor": ALL_TYPES,
     "output_tensor": ALL_TYPES,
     "output_indices_tensor": (DataType.UINT64, DataType.UINT32),
+}
+
+
+FLOAT_POOLING_TYPES: TypeTable = {  # 1_0 and 6_2
+    "input_tensor": (DataType.FLOAT32, DataType.FLOAT16),
+    "output_tensor": (DataType.FLOAT32, DataType.FLOAT16),
 }
 
 
@@ -50,9 +57,12 @@ def _first_empty_window(size: int, outputs: int, window: int, stride: int, start
 # The arrays that describe a window, DimensionCount entries each, and the least value of an entry.
 WINDOW_FIELDS = {"window_size": 1, "strides": 1, "start_padding": 0, "end_padding": 0, "dilations": 1}
 
+# Further fields, and what `of` takes for them.
+_OTHER_FIELDS = {"include_padding": False, "p": 2}
 
-class _PoolingOperatorDesc(OperatorDesc):
-    """Validation that the pooling operators share."""
+
+class PoolingOperatorDesc(OperatorDesc):
+    """What the pooling operators share."""
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -75,8 +85,8 @@ class _PoolingOperatorDesc(OperatorDesc):
             window_size: as the field.
             output_sizes: all sizes of the output, or the spatial ones; None: as many windows as fit.
             indices_data_type: UINT32 or UINT64, or the NumPy type; None: no indices.
-            window: strides, start_padding, end_padding and dilations, as the fields; what is left out or None is 1
-                for strides and dilations, 0 for paddings.
+            window: the other fields. Of strides, start_padding, end_padding and dilations what is left out or None is
+                1 for strides and dilations, 0 for paddings; `include_padding` is then False, and `p` is 2.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.
@@ -84,13 +94,15 @@ class _PoolingOperatorDesc(OperatorDesc):
         """
         source = TensorDesc.of(input_tensor)
         spatial = max(source.rank - 2, 0)
-        fields = [field for field in WINDOW_FIELDS if field in cls.__dataclass_fields__]  # type: ignore[attr-defined]
-        unknown = [field for field in window if field not in fields]
+        own = cls.__dataclass_fields__  # type: ignore[attr-defined]
+        fields = [field for field in WINDOW_FIELDS if field in own]
+        others = {field: default for field, default in _OTHER_FIELDS.items() if field in own}
+        unknown = [field for field in window if field not in (*fields, *others)]
         if indices_data_type is not None and "output_indices_tensor" not in cls.output_fields:
             unknown.append("indices_data_type")
         if unknown:
-            raise TypeError(f"{cls.__name__}.of has no {unknown[0]}; it has {', '.join(fields)}")
-        given: dict[str, Any] = {"input_tensor": source, "window_size": window_size, **window}
+            raise TypeError(f"{cls.__name__}.of has no {unknown[0]}; it has {', '.join((*fields, *others))}")
+        given: dict[str, Any] = {"input_tensor": source, "window_size": window_size, **others, **window}
         for field in fields:
             minimum = WINDOW_FIELDS[field]
             if field != "window_size" and given.get(field) is None:
@@ -121,6 +133,9 @@ class _PoolingOperatorDesc(OperatorDesc):
     def work(self) -> int:
         """Elements that are looked at for all outputs, each as often as outputs look at it."""
         return self.output_tensor.element_count * math.prod(self.window_size)
+
+    def __post_init__(self) -> None:
+        self._check_pooling()
 
     def _check_pooling(self) -> None:
         source = self._check_tensor("input_tensor")
@@ -180,7 +195,7 @@ class _PoolingOperatorDesc(OperatorDesc):
 
 
 @dataclass(frozen=True)
-class MaxPooling2OperatorDesc(_PoolingOperatorDesc):
+class MaxPooling2OperatorDesc(PoolingOperatorDesc):
     """The maximum of every window, and optionally where it stood (DML_MAX_POOLING2_OPERATOR_DESC).
 
     Padding never wins. Of equal elements the first in row-major order wins; the first NaN of a window wins over
@@ -210,12 +225,9 @@ class MaxPooling2OperatorDesc(_PoolingOperatorDesc):
     end_padding: tuple[int, ...]
     dilations: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        self._check_pooling()
-
 
 @dataclass(frozen=True)
-class MaxPooling1OperatorDesc(_PoolingOperatorDesc):
+class MaxPooling1OperatorDesc(PoolingOperatorDesc):
     """`MaxPooling2OperatorDesc` with all dilations 1 (DML_MAX_POOLING1_OPERATOR_DESC)."""
 
     types: ClassVar = MAX_POOLING_TYPES
@@ -229,15 +241,12 @@ class MaxPooling1OperatorDesc(_PoolingOperatorDesc):
     start_padding: tuple[int, ...]
     end_padding: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        self._check_pooling()
-
     def canonical(self) -> OperatorDesc:
         return MaxPooling2OperatorDesc(**vars(self), dilations=(1,) * len(self.strides))
 
 
 @dataclass(frozen=True)
-class MaxPoolingOperatorDesc(_PoolingOperatorDesc):
+class MaxPoolingOperatorDesc(PoolingOperatorDesc):
     """`MaxPooling2OperatorDesc` without indices and with all dilations 1 (DML_MAX_POOLING_OPERATOR_DESC)."""
 
     types: ClassVar = MAX_POOLING_TYPES
@@ -249,8 +258,122 @@ class MaxPoolingOperatorDesc(_PoolingOperatorDesc):
     start_padding: tuple[int, ...]
     end_padding: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        self._check_pooling()
-
     def canonical(self) -> OperatorDesc:
         return MaxPooling2OperatorDesc(**vars(self), output_indices_tensor=None, dilations=(1,) * len(self.strides))
+
+
+class _AveragePoolingOperatorDesc(PoolingOperatorDesc):
+    """Validation that AVERAGE_POOLING and AVERAGE_POOLING1 share."""
+
+    include_padding: bool
+
+    def __post_init__(self) -> None:
+        self._check_pooling()
+        if not isinstance(self.include_padding, (bool, np.bool_)):
+            raise self._error(
+                "include_padding", f"{shown(self.include_padding)} is not allowed; allowed are True and False"
+            )
+        self._set("include_padding", bool(self.include_padding))
+
+
+@dataclass(frozen=True)
+class AveragePooling1OperatorDesc(_AveragePoolingOperatorDesc):
+    """The average of every window (DML_AVERAGE_POOLING1_OPERATOR_DESC).
+
+    The sum of the elements in the input, divided by their number; or with `include_padding` by the number of the
+    window's elements in the input and its padding. What hangs over the end of the padding never counts.
+
+    Args:
+        input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
+        output_tensor: the input's type; sizes as for `MaxPooling2OperatorDesc`.
+        strides, window_size, start_padding, end_padding, dilations: one entry for each spatial dimension, in elements.
+        include_padding: whether the padding counts, as zeros.
+
+    Raises:
+        DescriptorError: naming the field that breaks a rule.
+    """
+
+    types: ClassVar = FLOAT_POOLING_TYPES
+
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    strides: tuple[int, ...]
+    window_size: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    end_padding: tuple[int, ...]
+    dilations: tuple[int, ...]
+    include_padding: bool
+
+
+@dataclass(frozen=True)
+class AveragePoolingOperatorDesc(_AveragePoolingOperatorDesc):
+    """`AveragePooling1OperatorDesc` with all dilations 1 (DML_AVERAGE_POOLING_OPERATOR_DESC)."""
+
+    types: ClassVar = FLOAT_POOLING_TYPES
+
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    strides: tuple[int, ...]
+    window_size: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    end_padding: tuple[int, ...]
+    include_padding: bool
+
+    def canonical(self) -> OperatorDesc:
+        return AveragePooling1OperatorDesc(**vars(self), dilations=(1,) * len(self.strides))
+
+
+class _LpPoolingOperatorDesc(PoolingOperatorDesc):
+    """Validation that LP_POOLING and LP_POOLING1 share."""
+
+    p: int
+
+    def __post_init__(self) -> None:
+        self._check_pooling()
+        self._set("p", unsigned(type(self).__name__, "p", self.p, 1))
+
+
+@dataclass(frozen=True)
+class LpPooling1OperatorDesc(_LpPoolingOperatorDesc):
+    """The Lp norm of every window, sum(abs(x) ** p) ** (1 / p) (DML_LP_POOLING1_OPERATOR_DESC).
+
+    Padding adds nothing.
+
+    Args:
+        input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
+        output_tensor: the input's type; sizes as for `MaxPooling2OperatorDesc`.
+        strides, window_size, start_padding, end_padding, dilations: one entry for each spatial dimension, in elements.
+        p: from 1 to 2^32 - 1. Powers that leave the range of float32 are infinite, or 0.
+
+    Raises:
+        DescriptorError: naming the field that breaks a rule.
+    """
+
+    types: ClassVar = FLOAT_POOLING_TYPES
+
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    strides: tuple[int, ...]
+    window_size: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    end_padding: tuple[int, ...]
+    dilations: tuple[int, ...]
+    p: int
+
+
+@dataclass(frozen=True)
+class LpPoolingOperatorDesc(_LpPoolingOperatorDesc):
+    """`LpPooling1OperatorDesc` with all dilations 1 (DML_LP_POOLING_OPERATOR_DESC)."""
+
+    types: ClassVar = FLOAT_POOLING_TYPES
+
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    strides: tuple[int, ...]
+    window_size: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    end_padding: tuple[int, ...]
+    p: int
+
+    def canonical(self) -> OperatorDesc:
+        return LpPooling1OperatorDesc(**vars(self), dilations=(1,) * len(self.strides))

@@ -16,6 +16,16 @@ class Accumulator(ABC):
 
     name: ClassVar[str]
 
+    @property
+    def counts(self) -> bool:
+        """Whether a result depends on the number of elements."""
+        return False
+
+    @property
+    def iterations(self) -> int:
+        """Loop iterations of its own for an element."""
+        return 0
+
     @abstractmethod
     def state_words(self, data_type: DataType) -> int:
         """Words of a record: of the state of some elements of this type."""
@@ -53,6 +63,16 @@ class Sum(Accumulator):
     result: SumResult = SumResult.SUM
 
     name: ClassVar = "sum"
+
+    @property
+    def counts(self) -> bool:
+        """Whether a result depends on the number of elements."""
+        return self.result is SumResult.AVERAGE
+
+    @property
+    def iterations(self) -> int:
+        """Loop iterations of its own for an element: one for each bit of a power above 2."""
+        return self.power.bit_length() if self.power > 2 else 0
 
     def state_words(self, data_type: DataType) -> int:
         """Words of a record: the sum as two floats, and which infinities and NaN there are."""

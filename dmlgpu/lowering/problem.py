@@ -15,10 +15,10 @@ from functools import singledispatch
 
 from dmlgpu.descriptors.dtypes import AxisDirection
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
 from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
-from dmlgpu.lowering.accumulators import Accumulator, Selection, accumulator_of
+from dmlgpu.lowering.accumulators import Accumulator, Selection, Sum, SumResult, accumulator_of
 from dmlgpu.lowering.geometry import Dim, merged
 
 
@@ -54,6 +54,10 @@ class Windows:
     window_stride: tuple[int, ...]
     dilation: tuple[int, ...]
     start_padding: tuple[int, ...]
+    counted_begin: tuple[int, ...]
+    """Elements of a window from here to counted_end - 1, both counted from the begin of the padding, count for an
+    average: those of the input, or those of the padding, too."""
+    counted_end: tuple[int, ...]
 
     @classmethod
     def of(
@@ -64,13 +68,22 @@ class Windows:
         strides: Sequence[int],
         dilations: Sequence[int],
         start_padding: Sequence[int],
+        end_padding: Sequence[int] | None = None,
     ) -> Windows:
-        """Those of a tensor (N, C, H, W) or (N, C, D, H, W); window_size and the rest are of D, H and W."""
+        """Those of a tensor (N, C, H, W) or (N, C, D, H, W); window_size and the rest are of D, H and W.
+
+        The padding counts for an average only where end_padding is given.
+        """
 
         def spatial(values: Sequence[int], flat: int) -> tuple[int, ...]:
             return (flat,) * (5 - source.rank) + tuple(values)
 
+        begin = start_padding if end_padding is None else (0,) * len(start_padding)
+        ends = end_padding or (0,) * len(start_padding)
+        padded = [n + start + end for n, start, end in zip(source.sizes[2:], start_padding, ends, strict=True)]
         return cls(
+            counted_begin=spatial(begin, 0),
+            counted_end=spatial(padded, 1),
             size=spatial(source.sizes[2:], 1),
             stride=spatial(source.element_strides[2:], 0),
             output_size=spatial(output_sizes[2:], 1),
@@ -149,6 +162,36 @@ def _reduce(desc: ReduceOperatorDesc) -> Problem:
         accumulator_of(desc.function, desc.input_tensor.data_type),
         (OutputTensor(desc.output_tensor, Result.VALUE),),
     )
+
+
+@problem_of.register
+def _average_pooling(desc: AveragePooling1OperatorDesc) -> Problem:
+    end_padding = desc.end_padding if desc.include_padding else None
+    windows = Windows.of(
+        desc.input_tensor,
+        desc.output_tensor.sizes,
+        desc.window_size,
+        desc.strides,
+        desc.dilations,
+        desc.start_padding,
+        end_padding,
+    )
+    outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
+    return Problem(desc.input_tensor, windows, Sum(result=SumResult.AVERAGE), outputs)
+
+
+@problem_of.register
+def _lp_pooling(desc: LpPooling1OperatorDesc) -> Problem:
+    windows = Windows.of(
+        desc.input_tensor,
+        desc.output_tensor.sizes,
+        desc.window_size,
+        desc.strides,
+        desc.dilations,
+        desc.start_padding,
+    )
+    outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
+    return Problem(desc.input_tensor, windows, Sum(power=desc.p, result=SumResult.ROOT), outputs)
 
 
 @problem_of.register

@@ -9,9 +9,9 @@ from functools import singledispatch
 
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
 from dmlgpu.descriptors.reduction import ArgOperatorDesc, ReduceOperatorDesc
-from dmlgpu.reference.pooling import max_pooling
+from dmlgpu.reference.pooling import average_pooling, lp_pooling, max_pooling
 from dmlgpu.reference.reduction import arg, reduce
 
 
@@ -37,3 +37,5 @@ def _reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
 _reference.register(ArgOperatorDesc, arg)
 _reference.register(ReduceOperatorDesc, reduce)
 _reference.register(MaxPooling2OperatorDesc, max_pooling)
+_reference.register(AveragePooling1OperatorDesc, average_pooling)
+_reference.register(LpPooling1OperatorDesc, lp_pooling)

@@ -18,6 +18,7 @@ whatever the direction. What is derived here follows the shaders line by line:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import singledispatch
 
 import numpy as np
@@ -25,7 +26,9 @@ import numpy as np
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc
 from dmlgpu.descriptors.reduction import ReduceOperatorDesc
+from dmlgpu.reference.pooling import counts, exact_average, exact_norm, sums
 from dmlgpu.reference.reduction import exact, rows_of
 
 # Of a descriptor and its inputs the greatest difference that each output may have, element by element; None: none.
@@ -83,36 +86,80 @@ def _reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
             # The sum is at least 1, or e^-4 where the shift was less than the greatest element.
             error = 8 * U + 2 * U * (4 + np.log(count)) + 0 * value
         case ReduceFunction.L2:
-            error = _through(np.sqrt, np.square(rows), 1)
+            squares = np.square(rows)
+            error = _through(np.sqrt, squares.sum(-1), sum_error(_terms_of(squares), 1))
         case ReduceFunction.SUM_SQUARE:
-            error = sum_error(np.square(rows), 1)
+            error = sum_error(_terms_of(np.square(rows)), 1)
         case ReduceFunction.LOG_SUM:
-            error = _through(np.log, rows, 0) + 2 * U * np.nan_to_num(np.abs(value), posinf=0)
+            error = _through(np.log, rows.sum(-1), sum_error(_terms_of(rows), 0)) + 2 * U * np.nan_to_num(
+                np.abs(value), posinf=0
+            )
         case ReduceFunction.AVERAGE:
-            error = sum_error(rows, 0) / count
+            error = sum_error(_terms_of(rows), 0) / count
         case _:
-            error = sum_error(rows, 0)
+            error = sum_error(_terms_of(rows), 0)
     return (rounded(error, value, desc.output_tensor.data_type.numpy).reshape(desc.output_tensor.sizes),)
 
 
-def sum_error(terms: Array, multiplications: int) -> Array:
-    """How far the sum of terms along the last axis may be off; inf where the sum may leave the range of float32."""
-    total = np.abs(terms).sum(-1)
-    error = (4 + multiplications) * U * total + terms.shape[-1] * _FLUSHED
-    return np.where(total <= _LARGEST, error, np.where(np.isfinite(terms).all(-1), np.inf, 0))
+def _average_pooling(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
+    terms, value = x.astype(np.float64), exact_average(desc, x)
+    error = sum_error(_sizes_of(desc, terms), 0) / counts(desc, x.shape)
+    return (rounded(error, value, desc.output_tensor.data_type.numpy),)
 
 
-def _through(function: Callable[[Array], Array], terms: Array, multiplications: int) -> Array:
-    """How far a growing function of a sum may be off."""
-    total, error = terms.sum(-1), sum_error(terms, multiplications)
+def _lp_pooling(desc: LpPooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
+    terms, value = np.abs(x.astype(np.float64)) ** desc.p, exact_norm(desc, x)
+    found = _sizes_of(desc, terms)
+    # A power is computed by squaring, with two multiplications for each bit of p; the factors have errors, too.
+    error = _through(lambda total: total ** (1 / desc.p), sums(desc, terms), sum_error(found, 2 * desc.p))
+    return (rounded(error + 8 * U * np.abs(value), value, desc.output_tensor.data_type.numpy),)
+
+
+@_bounds.register
+def _of_average_pooling(desc: AveragePooling1OperatorDesc) -> Bounds:
+    return _average_pooling
+
+
+@_bounds.register
+def _of_lp_pooling(desc: LpPooling1OperatorDesc) -> Bounds:
+    return _lp_pooling
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the error of sums depends on, for each of them."""
+
+    count: Array | int
+    total: Array
+    """The sum of their absolute values."""
+    finite: Array | np.bool
+    """Whether all terms are."""
+
+
+def _terms_of(rows: Array) -> Terms:
+    """Those of rows."""
+    return Terms(rows.shape[-1], np.abs(rows).sum(-1), np.isfinite(rows).all(-1))
+
+
+def _sizes_of(desc: AveragePooling1OperatorDesc | LpPooling1OperatorDesc, terms: Array) -> Terms:
+    """Those of windows."""
+    infinite = sums(desc, (~np.isfinite(terms)).astype(np.float64))
+    return Terms(sums(desc, np.ones(terms.shape)), sums(desc, np.abs(terms)), infinite == 0)
+
+
+def sum_error(terms: Terms, multiplications: int) -> Array:
+    """How far a sum may be off; inf where it may leave the range of float32."""
+    error = (4 + multiplications) * U * terms.total + terms.count * _FLUSHED
+    return np.where(terms.total <= _LARGEST, error, np.where(terms.finite, np.inf, 0))
+
+
+def _through(function: Callable[[Array], Array], total: Array, error: Array) -> Array:
+    """How far a growing function of a sum may be off, by how far the sum may be."""
     value = function(total)
     off = np.maximum(np.abs(function(total + error) - value), np.abs(function(np.maximum(total - error, 0)) - value))
     # Where the sum may be 0 or less there may be no value.
-    return np.where(
-        error == np.inf,
-        np.inf,
-        np.where(np.isfinite(total) & (total > -error), np.where(np.isnan(off), np.inf, off), 0),
-    )
+    off = np.where(np.isnan(off), np.inf, off)
+    return np.where(error == np.inf, np.inf, np.where(np.isfinite(total) & (total > -error), off, 0))
 
 
 def rounded(error: Array, value: Array, dtype: np.dtype[np.generic]) -> Array:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
 
 
 def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
@@ -17,8 +18,81 @@ def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
     best, where = np.zeros(sizes, x.dtype), np.zeros(sizes, np.int64)
     found = np.zeros(sizes, bool)
     position = np.arange(x.size, dtype=np.int64).reshape(x.shape)
-    # One element of every window at a time, in row-major order of the window; those that lie in the input for none of
-    # the windows, as they may be very many, left out.
+    for windows, elements in _elements(desc, x.shape):
+        value, champion = x[elements], best[windows]
+        # A later element wins if it is greater, or NaN where there was none yet.
+        wins = ~found[windows] | (value > champion) | ((value != value) & (champion == champion))
+        best[windows] = np.where(wins, value, champion)
+        where[windows] = np.where(wins, position[elements], where[windows])
+        found[windows] = True
+    if desc.output_indices_tensor is None:
+        return (best,)
+    return best, where.astype(desc.output_indices_tensor.data_type.numpy)
+
+
+def average_pooling(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
+    """The averages, computed in float64."""
+    with np.errstate(all="ignore"):
+        values = exact_average(desc, x).astype(desc.output_tensor.data_type.numpy)
+    return (values,)
+
+
+def exact_average(desc: AveragePooling1OperatorDesc, x: Array) -> Array:
+    """The averages before they are rounded."""
+    with np.errstate(all="ignore"):
+        average: Array = sums(desc, x.astype(np.float64)) / counts(desc, x.shape)
+    return average
+
+
+def counts(desc: AveragePooling1OperatorDesc, shape: tuple[int, ...]) -> Array:
+    """How many elements of every window count."""
+    if not desc.include_padding:
+        return sums(desc, np.ones(shape))
+    rows = zip(
+        shape[2:], desc.output_tensor.sizes[2:], desc.strides, desc.window_size, desc.dilations,
+        desc.start_padding, desc.end_padding, strict=True,
+    )  # fmt: skip
+    count = np.ones(1)
+    for size, outputs, stride, window, dilation, start, end in rows:
+        room = (
+            size + start + end - np.arange(outputs) * stride
+        )  # from the begin of each window to the end of the padding
+        count = np.multiply.outer(count, np.minimum(window, -(-room // dilation)))
+    return count[np.newaxis]
+
+
+def lp_pooling(desc: LpPooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
+    """The norms, computed in float64."""
+    with np.errstate(all="ignore"):
+        values = exact_norm(desc, x).astype(desc.output_tensor.data_type.numpy)
+    return (values,)
+
+
+def exact_norm(desc: LpPooling1OperatorDesc, x: Array) -> Array:
+    """The norms before they are rounded."""
+    with np.errstate(all="ignore"):
+        norm: Array = sums(desc, np.abs(x.astype(np.float64)) ** desc.p) ** (1 / desc.p)
+    return norm
+
+
+def sums(desc: AveragePooling1OperatorDesc | LpPooling1OperatorDesc, terms: Array) -> Array:
+    """The sums of the terms in every window."""
+    total = np.zeros(desc.output_tensor.sizes)
+    with np.errstate(all="ignore"):
+        for windows, elements in _elements(desc, terms.shape):
+            total[windows] += terms[elements]
+    return total
+
+
+_Windowed = AveragePooling1OperatorDesc | LpPooling1OperatorDesc | MaxPooling2OperatorDesc
+
+
+def _elements(desc: _Windowed, shape: tuple[int, ...]) -> Iterator[tuple[Any, Any]]:
+    """One element of every window at a time, in row-major order of the window: which windows have it, and where it is.
+
+    Elements that lie in the input for none of the windows, as they may be very many, are left out.
+    """
+    sizes = desc.output_tensor.sizes
     reaching = [
         range(max(0, -((last - start) // d)), min(size, (n - 1 + start) // d + 1))
         for size, last, start, d, n in zip(
@@ -26,7 +100,7 @@ def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
             [(count - 1) * stride for count, stride in zip(sizes[2:], desc.strides, strict=True)],
             desc.start_padding,
             desc.dilations,
-            x.shape[2:],
+            shape[2:],
             strict=True,
         )
     ]
@@ -37,15 +111,7 @@ def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
                 sizes[2:], desc.strides, desc.start_padding, offset, desc.dilations, strict=True
             )
         ]
-        inside = [(c >= 0) & (c < n) for c, n in zip(coordinates, x.shape[2:], strict=True)]
-        windows: Any = (slice(None), slice(None), *np.ix_(*map(np.flatnonzero, inside)))
-        elements: Any = (slice(None), slice(None), *np.ix_(*(c[i] for c, i in zip(coordinates, inside, strict=True))))
-        value, champion = x[elements], best[windows]
-        # A later element wins if it is greater, or NaN where there was none yet.
-        wins = ~found[windows] | (value > champion) | ((value != value) & (champion == champion))
-        best[windows] = np.where(wins, value, champion)
-        where[windows] = np.where(wins, position[elements], where[windows])
-        found[windows] = True
-    if desc.output_indices_tensor is None:
-        return (best,)
-    return best, where.astype(desc.output_indices_tensor.data_type.numpy)
+        inside = [(c >= 0) & (c < n) for c, n in zip(coordinates, shape[2:], strict=True)]
+        windows = (slice(None), slice(None), *np.ix_(*map(np.flatnonzero, inside)))
+        elements = (slice(None), slice(None), *np.ix_(*(c[i] for c, i in zip(coordinates, inside, strict=True))))
+        yield windows, elements

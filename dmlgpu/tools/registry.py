@@ -15,6 +15,10 @@ from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
     WINDOW_FIELDS,
+    AveragePooling1OperatorDesc,
+    AveragePoolingOperatorDesc,
+    LpPooling1OperatorDesc,
+    LpPoolingOperatorDesc,
     MaxPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingOperatorDesc,
@@ -28,7 +32,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc, packed_strides
-from dmlgpu.functional import argmax, argmin, max_pooling, reduce
+from dmlgpu.functional import argmax, argmin, average_pooling, lp_pooling, max_pooling, reduce
 
 Ints = tuple[int, ...]
 # Strides for sizes; None: packed.
@@ -161,6 +165,8 @@ _WINDOWS = tuple(
 )
 _INDEX_TYPES = {"output_data_type": INDEX_TYPES}
 _DIRECTIONS = {"axis_direction": tuple(AxisDirection)}
+_AVERAGES = {"include_padding": (False, True)}
+_NORMS = {"p": (2, 1, 3)}
 _INDICES = {"indices_data_type": (None, DataType.UINT32, DataType.UINT64)}
 
 
@@ -173,6 +179,10 @@ OPERATORS = (
     Operator("ARGMAX", ArgmaxOperatorDesc, argmax, _REDUCTIONS, _INDEX_TYPES | _DIRECTIONS),
     Operator("ARGMIN", ArgminOperatorDesc, argmin, _REDUCTIONS, _INDEX_TYPES | _DIRECTIONS),
     *(_reduce(function) for function in REDUCE_TYPES),
+    Operator("AVERAGE_POOLING", AveragePoolingOperatorDesc, None, _WINDOWS, _AVERAGES),
+    Operator("AVERAGE_POOLING1", AveragePooling1OperatorDesc, average_pooling, _WINDOWS, _AVERAGES),
+    Operator("LP_POOLING", LpPoolingOperatorDesc, None, _WINDOWS, _NORMS),
+    Operator("LP_POOLING1", LpPooling1OperatorDesc, lp_pooling, _WINDOWS, _NORMS),
     Operator("MAX_POOLING", MaxPoolingOperatorDesc, None, _WINDOWS, {}),
     Operator("MAX_POOLING1", MaxPooling1OperatorDesc, None, _WINDOWS, _INDICES),
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),

@@ -6,6 +6,7 @@
 #include "core/values.glsl"
 #include "core/blocks.glsl"
 #include "core/stores.glsl"
+#include "core/counted.glsl"
 #include "accumulator.glsl"
 
 uvec3 all_of(uint dimensions[3]) { return uvec3(dimensions[0], dimensions[1], dimensions[2]); }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from dmlgpu.lowering.geometry import Dim, address_span
 from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
@@ -11,7 +12,10 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push, Role
 from dmlgpu.lowering.problem import Axes, Problem
 
-COMBINE = {"combine": "second pass: what the first left of every output, combined, wherever the output lies"}
+COMBINE = {
+    "combine": "second pass: what the first left of every output, combined, wherever the output lies",
+    "combine_windows": "as combine, for averages over windows, which have different numbers of elements",
+}
 
 
 @dataclass(frozen=True)
@@ -21,10 +25,30 @@ class CombinePush(Push):
     size: tuple[int, ...]
     stride: tuple[int, ...]
     rank: int
+    element_count: int
     record_count: int
     first_output: int
     output_count: int
-    element_count: int
+    records_base: int
+    target_first: int
+    target_count: int
+    target_base: int
+
+
+@dataclass(frozen=True)
+class CombineWindowsPush(Push):
+    """Those of combine.comp for averages over windows."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    window_size: tuple[int, ...]
+    window_stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    counted_begin: tuple[int, ...]
+    counted_end: tuple[int, ...]
+    record_count: int
+    first_output: int
+    output_count: int
     records_base: int
     target_first: int
     target_count: int
@@ -33,27 +57,46 @@ class CombinePush(Push):
 
 def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int) -> Iterator[Dispatch]:
     """The dispatches that combine a range's records into every segment of every output that it touches."""
-    # Windows differ in it; no accumulator asks for it there.
-    element_count = problem.domain.element_count if isinstance(problem.domain, Axes) else 0
     for number, output in enumerate(problem.outputs):
         tensor = output.tensor
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
         size = limits.segment_elements(tensor)
         low, high = address_span(dims, begin, end)
         constants = constants_of(Constants, problem, limits, (output,))
-        shader = shader_of("combine", problem, constants)
         for segment in range(low // size, high // size + 1):
-            push = CombinePush(
-                **dimensions(dims),
-                rank=len(dims),
-                record_count=records,
-                first_output=begin,
-                output_count=end - begin,
-                element_count=element_count,
-                records_base=0,
-                target_first=segment * size,
-                target_count=size,
-                target_base=wrapped(-segment * size),
-            )
+            given = {
+                "record_count": records,
+                "first_output": begin,
+                "output_count": end - begin,
+                "records_base": 0,
+                "target_first": segment * size,
+                "target_count": size,
+                "target_base": wrapped(-segment * size),
+            }
+            variant, push = "combine", _push(problem, dims, given)
+            if isinstance(push, CombineWindowsPush):
+                variant = "combine_windows"
             target = Binding(Role.OUTPUT, number, segment, "target_base", tensor.data_type.bits)
-            yield Dispatch(shader, push, (Binding(Role.RECORDS, base="records_base"), target))
+            bindings = (Binding(Role.RECORDS, base="records_base"), target)
+            yield Dispatch(shader_of(variant, problem, constants), push, bindings)
+
+
+def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> CombinePush | CombineWindowsPush:
+    """The push constants of a problem whose output has these dimensions."""
+    domain = problem.domain
+    if isinstance(domain, Axes):
+        return CombinePush(**dimensions(dims), rank=len(dims), element_count=domain.element_count, **given)
+    if not problem.accumulator.counts:
+        return CombinePush(**dimensions(dims), rank=len(dims), element_count=0, **given)
+    # Always with a depth, as windows have.
+    filled = [*dims[:2], *(Dim(1, 0),) * (5 - len(dims)), *dims[2:]]
+    return CombineWindowsPush(
+        size=tuple(dim.size for dim in filled),
+        stride=tuple(dim.stride for dim in filled),
+        window_size=domain.window_size,
+        window_stride=domain.window_stride,
+        dilation=domain.dilation,
+        counted_begin=domain.counted_begin,
+        counted_end=domain.counted_end,
+        **given,
+    )

@@ -23,7 +23,7 @@ from dmlgpu.lowering.problem import Windows
 
 @dataclass(frozen=True)
 class PoolPush(Push):
-    """Those of pool.comp."""
+    """Those of pool.comp in place."""
 
     plane_stride: int
     size: tuple[int, ...]
@@ -31,13 +31,34 @@ class PoolPush(Push):
     output_size: tuple[int, ...]
     window_size: tuple[int, ...]
     window_stride: tuple[int, ...]
-    window_offset: tuple[int, ...]
     dilation: tuple[int, ...]
     start_padding: tuple[int, ...]
+    counts_padding: bool
+    counted_end: tuple[int, ...]
     first_output: int
     output_count: int
+    source_base: int
+    indices_base: int
+    values_base: int
+
+
+@dataclass(frozen=True)
+class PartsPush(Push):
+    """Those of pool.comp with records."""
+
+    plane_stride: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    output_size: tuple[int, ...]
+    window_size: tuple[int, ...]
+    window_stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    window_offset: tuple[int, ...]
     source_first: int
     source_count: int
+    first_output: int
+    output_count: int
     source_base: int
     indices_base: int
     values_base: int
@@ -109,7 +130,8 @@ class Pool(Kernel):
         """Loop iterations of an invocation for the outputs of a word, at most, with such a part of the windows."""
         depth, height, width = map(min, size, self.most_inside)
         # Twice what the loops have: llvmpipe was seen to count 20 for the 14 of a 2 x 2 window.
-        return 4 + (32 // self.source.data_type.bits or 1) * (4 + depth * (4 + height * (6 + 2 * width)))
+        each = 2 * (1 + self.problem.accumulator.iterations)
+        return 4 + (32 // self.source.data_type.bits or 1) * (4 + depth * (4 + height * (6 + each * width)))
 
     @cached_property
     def part(self) -> tuple[int, ...]:
@@ -168,10 +190,22 @@ class Pool(Kernel):
             "start_padding": windows.start_padding,
             "first_output": begin,
             "output_count": end - begin,
-            **self.source_push(piece.segment, shift=batch - plane * self.planes.stride),
+            **self.source_place(piece.segment, batch - plane * self.planes.stride, target),
             "indices_base": self.target_base(begin, end, self.indices, target),
             "values_base": self.target_base(begin, end, 0, target),
         }
+
+    def source_place(self, segment: int, shift: int, target: Target) -> dict[str, Any]:
+        """The push constants that say which elements of the input are bound; in place these are all that are needed."""
+        push = self.source_push(segment, shift)
+        return push if isinstance(target, Records) else {"source_base": push["source_base"]}
+
+    @property
+    def counted(self) -> dict[str, Any]:
+        """The push constants that say which elements of a window count for an average."""
+        windows = self.windows
+        counts_padding = windows.counted_begin != windows.start_padding
+        return {"counts_padding": counts_padding, "counted_end": windows.counted_end}
 
     @property
     def indices(self) -> int:
@@ -187,13 +221,14 @@ class Pool(Kernel):
         )
 
     def dispatch(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> Dispatch:
-        push = PoolPush(
-            **self.push(begin, end, piece, target),
-            stride=self.windows.stride,
-            window_size=piece.size,
-            window_offset=tuple(k * d for k, d in zip(piece.offset, self.windows.dilation, strict=True)),
-            dilation=self.windows.dilation,
-        )
+        given = self.push(begin, end, piece, target)
+        given |= {"stride": self.windows.stride, "dilation": self.windows.dilation}
+        push: Push
+        if isinstance(target, Records):
+            offset = tuple(k * d for k, d in zip(piece.offset, self.windows.dilation, strict=True))
+            push = PartsPush(**given, window_size=piece.size, window_offset=offset)
+        else:
+            push = PoolPush(**given, window_size=self.windows.window_size, **self.counted)
         return Dispatch(self.pool_shader(target), push, self.bindings(begin, piece, target))
 
     def pool_shader(self, target: Target) -> Shader:

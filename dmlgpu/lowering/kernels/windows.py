@@ -57,6 +57,8 @@ class WindowsPush(Push):
     dilation_depth: int
     input_step: int
     fresh: int
+    counts_padding: bool
+    counted_end: tuple[int, ...]
     strip: int
     first_output: int
     output_count: int
@@ -165,7 +167,7 @@ class SmallWindows(Pool):
     def most_in_place(self) -> int:
         """Outputs that a dispatch can compute in place."""
         height, width = self.windows.output_size[1:]
-        row_iterations = 2 + self.windows.window_size[0]
+        row_iterations = 2 + self.windows.window_size[0] * (1 + self.span * self.problem.accumulator.iterations)
         iterations = 2 * (2 + self.ring_rows * row_iterations + self.strip * (1 + self.fresh * row_iterations))
         items = self.limits.invocations * (self.limits.loop_iterations // iterations)
         rows = min(items // self.runs * self.strip, self.short_outputs // width)
@@ -190,7 +192,6 @@ class SmallWindows(Pool):
         if not (isinstance(target, InPlace) and begin % self.unit == end % self.unit == 0):
             return super().dispatch(begin, end, piece, target)
         push = self.push(begin, end, piece, target)
-        del push["source_first"], push["source_count"]
         windows_push = WindowsPush(
             **push,
             stride=self.windows.stride[:2],
@@ -198,6 +199,7 @@ class SmallWindows(Pool):
             input_step=1 if self.shares_rows else self.windows.dilation[1],
             fresh=self.fresh,
             strip=self.strip,
+            **self.counted,
         )
         return Dispatch(self.shader(), windows_push, self.bindings(begin, piece, target))
 

@@ -1,0 +1,166 @@
+"""Average and Lp pooling: what counts, of any window, and their functions."""
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    AveragePooling1OperatorDesc,
+    AveragePoolingOperatorDesc,
+    DescriptorError,
+    LpPooling1OperatorDesc,
+    TensorDesc,
+    average_pooling,
+    lp_pooling,
+    verify,
+)
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from tests.cases import FLOAT16, FLOAT32, INT32
+from tests.hashes import MAPPINGS, limits_of
+
+IMAGE = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
+
+
+@pytest.fixture(scope="module", params=MAPPINGS)
+def mapped(request, driver, open_device):
+    """A device mapped as a CPU, as a GPU, and with split tensors."""
+    return open_device(driver.index, limits_of(driver, request.param))
+
+
+def test_padding_counts_only_where_it_is_included(any_device):
+    assert average_pooling(IMAGE, 2, device=any_device).tolist() == [[3, 4], [6, 7]]
+    without = average_pooling(IMAGE, 2, strides=2, padding=1, device=any_device)
+    assert without.tolist() == [[1, 2.5], [5.5, 7]]
+    included = average_pooling(IMAGE, 2, strides=2, padding=1, include_padding=True, device=any_device)
+    assert included.tolist() == [[0.25, 1.25], [2.75, 7]]
+
+
+def test_what_hangs_over_the_padding_never_counts(any_device):
+    """Decision 3: a window in ceiling mode."""
+    row = np.array([[1, 2, 4, 8, 16]], np.float32)
+    options = {"strides": (1, 2), "output_sizes": (1, 3), "device": any_device}
+    for include_padding in (False, True):
+        got = average_pooling(row, (1, 2), include_padding=include_padding, **options)
+        assert got.tolist() == [[1.5, 6, 16]]
+    options = {"strides": (1, 3), "start_padding": (0, 1), "end_padding": (0, 1), "output_sizes": (1, 3)}
+    got = average_pooling(row[:, :4], (1, 3), include_padding=True, device=any_device, **options | {"strides": (1, 2)})
+    assert got.reshape(-1) == pytest.approx([1, 14 / 3, 4])
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
+def test_norms_are_of_absolute_values(any_device, p):
+    """Decision 4."""
+    x = np.array([[[3, -4], [-1, 2]]], np.float32)
+    got = lp_pooling(x, 2, p=p, device=any_device)
+    assert got.reshape(-1)[0] == pytest.approx((3**p + 4**p + 1 + 2**p) ** (1 / p), rel=3e-7)
+
+
+def test_norms_of_large_powers(any_device):
+    x = np.array([[0.5, 1, 0.25, 1]], np.float32)
+    assert lp_pooling(x, (1, 2), p=1000, strides=(1, 2), device=any_device).tolist() == [[1, 1]]
+    for p in (2**31, 2**32 - 1):
+        got = lp_pooling(np.ones((2, 2), np.float32), 2, p=p, device=any_device)
+        assert got.tolist() == [[1]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+def test_windows_of_many_shapes(mapped, dtype):
+    rng = np.random.default_rng(3)
+    for sizes, window, strides, start, end, dilations in (
+        ((2, 3, 9, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+        ((1, 2, 13, 16), (7, 5), (2, 3), (3, 4), (2, 0), (1, 1)),
+        ((1, 2, 20, 21), (9, 8), (1, 1), (4, 3), (2, 5), (1, 1)),
+        ((1, 1, 6, 50), (3, 41), (2, 3), (1, 3), (1, 0), (1, 1)),
+        ((2, 1, 9, 12), (2, 3), (2, 2), (1, 2), (0, 1), (3, 2)),
+        ((1, 2, 6, 7, 8), (2, 3, 2), (1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 2)),
+    ):
+        x = rng.standard_normal(sizes).astype(dtype)
+        steps = {"strides": strides, "start_padding": start, "end_padding": end, "dilations": dilations}
+        for desc in (
+            *(AveragePooling1OperatorDesc.of(x, window, include_padding=each, **steps) for each in (False, True)),
+            *(LpPooling1OperatorDesc.of(x, window, p=p, **steps) for p in (2, 3)),
+        ):
+            verify(desc, x, device=mapped)
+
+
+def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
+    """The number of its elements is found again where its records are combined; powers take iterations, too."""
+    limits = Limits(1 << 27, 64, 8, loop_iterations=300)
+    device = open_device(driver.index, limits)
+    x = np.random.default_rng(0).random((1, 2, 21, 34)).astype(np.float32)
+    steps = {"strides": (2, 1), "start_padding": (3, 2), "end_padding": (1, 4), "dilations": (1, 1)}
+    for desc in (
+        AveragePooling1OperatorDesc.of(x, (19, 33), **steps),
+        AveragePooling1OperatorDesc.of(x, (19, 33), include_padding=True, **steps),
+        LpPooling1OperatorDesc.of(x, (19, 33), p=5, **steps),
+    ):
+        assert device.compile(desc).plan.records_bytes
+        verify(desc, x, device=device)
+    parts = [len(lower(LpPooling1OperatorDesc.of(x, (19, 33), p=p), limits).dispatches) for p in (2, 1 << 20)]
+    assert parts[0] < parts[1]
+
+
+def test_special_values(any_device):
+    x = np.array([[1, np.inf, -np.inf, np.nan, 2, 3]], np.float32)
+    got = average_pooling(x, (1, 2), device=any_device)
+    assert np.array_equal(got, [[np.inf, np.nan, np.nan, np.nan, 2.5]], equal_nan=True)
+    got = lp_pooling(x, (1, 2), device=any_device)
+    assert np.array_equal(got[:, :4], [[np.inf, np.inf, np.nan, np.nan]], equal_nan=True)
+    big = np.full((2, 2), 6e4, np.float16)
+    assert average_pooling(big, 2, device=any_device).tolist() == [[float(np.float16(6e4))]]
+
+
+def test_functions_take_what_max_pooling_takes(device):
+    x = np.random.default_rng(0).random((2, 3, 8, 9)).astype(np.float32)
+    t = device.tensor(x)
+    for function in (average_pooling, lp_pooling):
+        expected = function(x, (2, 3), strides=(2, 1), device=device)
+        assert np.array_equal(function(t, (2, 3), strides=(2, 1)).numpy(), expected)
+        assert np.array_equal(function(x[0], (2, 3), strides=(2, 1), device=device), expected[0])
+        assert np.array_equal(function(x[0, 0], (2, 3), strides=(2, 1), device=device), expected[0, 0])
+        assert function(np.zeros((0, 4, 4), np.float32), 2, device=device).shape == (0, 3, 3)
+
+
+def test_an_earlier_descriptor_is_the_later_one_without_dilation():
+    source = TensorDesc(FLOAT32, (1, 1, 4, 4))
+    earlier = AveragePoolingOperatorDesc.of(source, (2, 2), include_padding=True)
+    assert earlier.canonical() == AveragePooling1OperatorDesc.of(source, (2, 2), include_padding=True)
+    with pytest.raises(TypeError, match=r"AveragePoolingOperatorDesc\.of has no dilations; it has .*include_padding"):
+        AveragePoolingOperatorDesc.of(source, (2, 2), dilations=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lp_pooling(IMAGE, 2, p=0), "LpPooling1OperatorDesc.p: 0 is not allowed; it must be 1 to 4294967295"),
+        (lambda: lp_pooling(IMAGE, 2, p=2.5), "LpPooling1OperatorDesc.p: 2.5 is not an integer"),
+        (
+            lambda: average_pooling(IMAGE, 2, include_padding=1),
+            "AveragePooling1OperatorDesc.include_padding: 1 is not allowed; allowed are True and False",
+        ),
+        (
+            lambda: average_pooling(IMAGE.astype(np.int32), 2),
+            "AveragePooling1OperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16",
+        ),
+        (
+            lambda: LpPooling1OperatorDesc.of(TensorDesc(INT32, (1, 1, 4, 4)), (2, 2)),
+            "LpPooling1OperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16",
+        ),
+        (
+            lambda: average_pooling(IMAGE, 2, start_padding=2),
+            "AveragePooling1OperatorDesc.window_size[0]: window 0 of dimension 2 lies wholly in the padding; "
+            "every window must hold input",
+        ),
+    ],
+)
+def test_messages(call, message):
+    with pytest.raises(DescriptorError) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_an_integer_flag_of_numpy_is_a_bool():
+    desc = AveragePooling1OperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 2, 2)), (2, 2), include_padding=np.bool_(True))
+    assert desc.include_padding is True
+    assert eval(repr(desc), vars(dmlgpu)) == desc
