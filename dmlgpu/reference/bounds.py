@@ -81,7 +81,7 @@ def _reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
     value, count = exact(desc, x), rows.shape[-1]
     match desc.function:
         case ReduceFunction.MULTIPLY:
-            error = count * U * np.abs(value)
+            error = np.where(np.isfinite(value), count * U * np.abs(value), 0)
         case ReduceFunction.LOG_SUM_EXP:
             # The sum is at least 1, or e^-4 where the shift was less than the greatest element.
             error = 8 * U + 2 * U * (4 + np.log(count)) + 0 * value
