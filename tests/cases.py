@@ -31,7 +31,7 @@ from dmlgpu import (
     ReduceOperatorDesc,
     TensorDesc,
 )
-from dmlgpu.descriptors.reduction import REDUCE_TYPES
+from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES
 from dmlgpu.descriptors.tensor import packed_strides
 from dmlgpu.tools.registry import OPERATORS, with_outputs
 
@@ -495,6 +495,8 @@ REDUCED = [
         ("between", (4, 6, 5), (0, 2), any_bits),
         ("long", (1, 3000), (1,), small),
     )
+    # ARGMAX and ARGMIN have cases of their own, and MAX and MIN are the same selection.
+    if types is not ARG_TYPES and (data_type in (FLOAT32, FLOAT16, INT32, UINT64) or name == "rows")
 ]
 
 _SUMMING = {

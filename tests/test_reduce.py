@@ -38,8 +38,8 @@ def test_any_number_of_elements(mapped, function):
     for data_type in (FLOAT32, FLOAT16, INT32, UINT64):
         if data_type in REDUCE_TYPES[function]["input_tensor"]:
             for sizes, axes in (
-                *(((3, size), (1,)) for size in (1, 2, 7, 8, 9, 15, 17, 63, 65, 257)),
-                *(((size, 9), (0,)) for size in (2, 3, 31, 257)),
+                *(((3, size), (1,)) for size in (1, 7, 9, 65, 257)),
+                *(((size, 9), (0,)) for size in (2, 257)),
                 ((6, 15, 10), (0, 2)),
             ):
                 source = TensorDesc(data_type, sizes)
@@ -95,9 +95,9 @@ def test_any_number_of_elements(mapped, function):
     ],
     ids=str,
 )
-def test_values(any_device, dtype, function, x, expected):
+def test_values(device, dtype, function, x, expected):
     x = np.array(x, dtype)
-    got = verify(ReduceOperatorDesc.of(function, x), x, device=any_device)
+    got = verify(ReduceOperatorDesc.of(function, x), x, device=device)
     assert got.dtype == dtype
     assert np.isclose(got[0], expected, rtol=2 * np.finfo(dtype).eps, atol=2e-6, equal_nan=True)
 
@@ -119,9 +119,9 @@ def test_values(any_device, dtype, function, x, expected):
     ],
     ids=str,
 )
-def test_values_at_the_ends_of_float32(any_device, function, x, expected):
+def test_values_at_the_ends_of_float32(device, function, x, expected):
     x = np.array(x, np.float32)
-    got = verify(ReduceOperatorDesc.of(function, x), x, device=any_device)
+    got = verify(ReduceOperatorDesc.of(function, x), x, device=device)
     assert got[0] == pytest.approx(expected, rel=1e-6, abs=2e-45)
 
 
