@@ -480,7 +480,8 @@ REDUCTIONS = [
     )
 ]
 
-# Every function of REDUCE with every type, along rows, columns and axes between others.
+# Every function of REDUCE that writes a value, with every type, along rows, columns and axes between others; those that
+# write an index are in REDUCTIONS.
 REDUCED = [
     Case(
         f"reduce-{function.name}-{data_type.name}-{name}".lower().replace("_", "-"),
@@ -495,7 +496,7 @@ REDUCED = [
         ("between", (4, 6, 5), (0, 2), any_bits),
         ("long", (1, 3000), (1,), small),
     )
-    # ARGMAX and ARGMIN have cases of their own, and MAX and MIN are the same selection.
+    # Types of the same width and kind run the same modules.
     if types is not ARG_TYPES and (data_type in (FLOAT32, FLOAT16, INT32, UINT64) or name == "rows")
 ]
 

@@ -295,6 +295,19 @@ def test_the_self_check_covers_the_special_values():
     assert 0 < np.count_nonzero(np.isnan(few_nan)) < 500
 
 
+def test_the_self_check_gives_operators_with_a_bound_other_values(monkeypatch):
+    monkeypatch.setattr(selfcheck, "is_exact", lambda desc: False)
+    tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
+    kinds = selfcheck._kinds(dmlgpu.ArgmaxOperatorDesc.of(tensor))
+    assert kinds == ("small integers", "normal", "few extremes")
+    integers, normal, extremes = (selfcheck._values(tensor, kind) for kind in kinds)
+    assert {x.dtype for x in (integers, normal, extremes)} == {np.dtype(np.float16)}
+    assert set(integers.flat) == set(range(-8, 9))
+    assert np.isfinite(normal).all()
+    assert len(np.unique(normal)) > 1000
+    assert 0 < np.count_nonzero(np.isinf(extremes)) < 100
+
+
 @pytest.mark.parametrize("data_type", ALL_TYPES, ids=lambda data_type: data_type.name)
 def test_the_self_check_covers_the_ends_of_each_type(data_type):
     tensor = dmlgpu.TensorDesc(data_type, (1000,))

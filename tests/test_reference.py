@@ -93,16 +93,6 @@ def literal_reduce(desc, x):
         yield LITERAL[desc.function]([x[place].item() for place in at])
 
 
-def winner(minimum):
-    def of(values):
-        best = values[0]
-        for value in values:
-            best = value if wins(value, best, minimum, False) else best
-        return best
-
-    return of
-
-
 def logarithm(value):
     return math.log(value) if value > 0 else math.nan if value else -math.inf
 
@@ -117,8 +107,6 @@ LITERAL = {
     ReduceFunction.L2: lambda values: math.hypot(*values),
     ReduceFunction.LOG_SUM: lambda values: logarithm(math.fsum(values)),
     ReduceFunction.LOG_SUM_EXP: logsumexp,
-    ReduceFunction.MAX: winner(False),
-    ReduceFunction.MIN: winner(True),
     ReduceFunction.MULTIPLY: math.prod,
     ReduceFunction.SUM: sum,
     ReduceFunction.SUM_SQUARE: lambda values: sum(value * value for value in values),
@@ -166,7 +154,7 @@ def check(desc: OperatorDesc, x):
     if isinstance(values, (AveragePooling1OperatorDesc, LpPooling1OperatorDesc)):
         check_summed_windows(values, x)
         return
-    if isinstance(values, ReduceOperatorDesc):
+    if isinstance(values, ReduceOperatorDesc) and values.function in LITERAL:
         check_reduce(values, x)
         return
     if isinstance(values, MaxPooling2OperatorDesc):
@@ -174,6 +162,12 @@ def check(desc: OperatorDesc, x):
         output, *indices = reference(desc, x)
         assert bits(output.reshape(-1)) == bits(x.reshape(-1)[positions])
         assert all(array.reshape(-1).tolist() == positions for array in indices)
+    elif isinstance(values, ReduceOperatorDesc):
+        positions = literal_arg(x, values.axes, values.function is ReduceFunction.MIN, INCREASING)
+        kept = [axis for axis in range(x.ndim) if axis not in values.axes]
+        rows = x.transpose(*kept, *values.axes).reshape(len(positions), -1)
+        (output,) = reference(desc, x)
+        assert bits(output.reshape(-1)) == bits(rows[range(len(rows)), positions])
     else:
         minimum = isinstance(values, ArgminOperatorDesc)
         (output,) = reference(desc, x)

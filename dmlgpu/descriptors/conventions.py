@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc, PoolingOperatorDesc
-from dmlgpu.descriptors.reduction import ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc, integer, integers, unsigned_array
 from dmlgpu.errors import DescriptorError, shown
 
@@ -61,11 +60,8 @@ def arg(
     output_data_type: Any = DataType.INT64,
 ) -> Call:
     """A call of argmax or argmin on an array of this shape that lies as `source` says; arguments as there."""
-
-    def of(axes: Any) -> ArgOperatorDesc:
-        return kind.of(source, axes, axis_direction, output_data_type=output_data_type)
-
-    return _reduction(kind.__name__, of, shape, source, axis, axes, keepdims)
+    fields = {"axis_direction": axis_direction, "output_data_type": output_data_type}
+    return _reduction(kind, shape, source, axis, axes, keepdims, fields)
 
 
 def reduce(
@@ -79,25 +75,23 @@ def reduce(
     output_data_type: Any = None,
 ) -> Call:
     """A call of reduce on an array of this shape that lies as `source` says; arguments as there."""
-    if output_data_type is None and ReduceFunction.member(function) in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN):
+    if output_data_type is None and REDUCE_TYPES.get(ReduceFunction.member(function)) is ARG_TYPES:
         output_data_type = DataType.INT64
-
-    def of(axes: Any) -> ReduceOperatorDesc:
-        return ReduceOperatorDesc.of(function, source, axes, output_data_type=output_data_type)
-
-    return _reduction(ReduceOperatorDesc.__name__, of, shape, source, axis, axes, keepdims)
+    fields = {"function": function, "output_data_type": output_data_type}
+    return _reduction(ReduceOperatorDesc, shape, source, axis, axes, keepdims, fields)
 
 
 def _reduction(
-    name: str,
-    of: Callable[[Any], ArgOperatorDesc | ReduceOperatorDesc],
+    kind: type[ArgOperatorDesc | ReduceOperatorDesc],
     shape: Shape,
     source: TensorDesc,
     axis: Any,
     axes: Any,
     keepdims: Any,
+    fields: dict[str, Any],
 ) -> Call:
-    """A call of an operator over axes, which `of` makes for DirectML's axes."""
+    """A call of an operator over axes; the other fields are of its descriptor's `of`."""
+    name = kind.__name__
     if axes is None:
         axes = _axes(name, axis, source.rank)
         keepdims = False if keepdims is None else _flag(name, "keepdims", keepdims)
@@ -108,7 +102,7 @@ def _reduction(
             raise DescriptorError(f"{name}.axes: {shown(axes)} keeps the rank; give axis= for keepdims=False")
         axes = (axes,) if _is_int(axes) else axes
         keepdims = True
-    desc = of(axes)
+    desc = kind.of(input_tensor=source, axes=axes, **fields)
     if any(shape[i] == 0 for i in desc.axes if i < len(shape)):
         raise DescriptorError(f"{name}.input_tensor.sizes: axes {desc.axes} of {shape} are empty")
     sizes = [(1 if i in desc.axes else size) for i, size in enumerate(shape) if keepdims or i not in desc.axes]

@@ -101,6 +101,12 @@ class OperatorDesc:
             )
         return tensor
 
+    def _check_same_type(self) -> None:
+        """The output has the input's type."""
+        source, target = self.input_tensor.data_type, self.output_tensor.data_type  # type: ignore[attr-defined]
+        if target is not source:
+            raise self._error("output_tensor.data_type", f"{target.name} differs from the input's {source.name}")
+
     def _check_sizes(self, field: str, expected: tuple[int, ...], why: str) -> None:
         sizes = getattr(self, field).sizes
         if len(sizes) != len(expected):

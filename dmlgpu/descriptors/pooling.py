@@ -144,10 +144,7 @@ class PoolingOperatorDesc(OperatorDesc):
             raise self._error(
                 "input_tensor.sizes", f"{source.sizes} has {source.rank} dimensions; allowed are 4 (NCHW) and 5 (NCDHW)"
             )
-        if target.data_type is not source.data_type:
-            raise self._error(
-                "output_tensor.data_type", f"{target.data_type.name} differs from the input's {source.data_type.name}"
-            )
+        self._check_same_type()
         spatial = source.rank - 2
         for field, minimum in WINDOW_FIELDS.items():
             if hasattr(self, field):

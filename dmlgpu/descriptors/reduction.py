@@ -201,9 +201,8 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     def __post_init__(self) -> None:
         self._check_enum("function", ReduceFunction)
         self._check_reduction()
-        source, target = self.input_tensor.data_type, self.output_tensor.data_type
-        if self._own_types is not ARG_TYPES and target is not source:
-            raise self._error("output_tensor.data_type", f"{target.name} differs from the input's {source.name}")
+        if self._own_types is not ARG_TYPES:
+            self._check_same_type()
 
     def canonical(self) -> OperatorDesc:
         successor = _SUCCESSORS.get(self.function)

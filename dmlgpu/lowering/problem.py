@@ -1,8 +1,8 @@
 """Problems: what is computed, whichever operator asks for it.
 
-problem = domain        which elements of the input an output has
-x accumulator   what becomes of them
-x outputs       what of that is written: values, indices
+problem  =  domain       which elements of the input an output has
+          x accumulator  what becomes of them
+          x outputs      what of that is written: values, indices
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ class DeviceTensor:
     """A tensor in the memory of a device; nothing is downloaded until asked. Made by `Device.tensor` and by operators.
 
     NumPy's functions take it: they download it, but argmax, argmin, max, min, sum, prod and mean run on the device.
-    Operators of Python do not:
-    `numpy()` says where a copy is made. It hashes by identity.
+    Python's operators do not take it: `numpy()` says where a copy is made. It hashes by identity.
     """
 
     # Arrays leave `array + tensor` to the methods here.

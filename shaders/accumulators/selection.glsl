@@ -13,7 +13,8 @@
 //   state_of(operand, index)     of one element
 //   combine(a, b)                of the elements of both, whichever these are
 //   shifted(state, by)           of the same elements, where all have indices larger by so much
-//   value_of(state, count), index_of(state)      results; `count` is how many elements an output has
+//   value_of(state, count), index_of(state)      results; `count` is how many elements an output has along
+//                                axes, and 0 over windows
 //   RECALL(state, bits)          the bits of element index_of(state): kernels that can read it again carry none along
 //   HAS_EXTREMES, HAS_PACKED_STATES              of the selection alone: extremes.glsl and packed.glsl go with it
 //   STATE_WORDS, STORE_STATE, LOAD_STATE         a state as words: the records between two passes

@@ -18,7 +18,7 @@ void take(inout State state, Operand operand, uint index) { state.sum += operand
 State shifted(State state, uint by) { return state; }
 State combine(State a, State b) { return State(a.sum + b.sum); }
 
-Bits value_of(State state, uint count) { return state.sum; }
+Bits value_of(State state, uint count) { return state.sum + count; }  // so that a wrong count shows, too
 uint index_of(State state) { return 0; }
 #define RECALL(state, element)
 
