@@ -57,7 +57,8 @@ layout(push_constant) uniform Push {
     uint values_base;       // in elements
 } push;
 
-const uint RUN = max(4, BLOCK);
+// A block of outputs, or 4: states of many words would not stay in registers.
+const uint RUN = STATE_WORDS > 3 ? 4 : max(4, BLOCK);
 // Elements of a span: from the first one of the first window to the last one of the last window.
 const uint SPAN = (RUN - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;
 // Blocks that hold a span. It begins PHASE elements behind the begin of the first one, or anywhere in it.
@@ -182,7 +183,7 @@ void main()
             }
             uint number = row * output_size.z + column;
             uint left_over = output_size.z - column;  // outputs of this row from here on
-            uint written[RUN * BITS / 32];
+            uint written[max(4, RUN * BITS / 32)];
             uint count = counted((slab - plane * output_size.x) * window_stride.x, WINDOW_DEPTH, dilation_depth,
                                  counted_begin.x, counted_end.x)
                 * counted((row - slab * output_size.y) * window_stride.y, WINDOW_HEIGHT, input_step * RING_STEP,

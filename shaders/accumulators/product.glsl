@@ -4,11 +4,15 @@
 
 #include "core/floats.glsl"
 
-// Sign and magnitude of an element; its mantissa and exponent follow from them.
+// An element as the bits of a float of 32 bits; an infinity of 16 bits is 2^16, and NaN are greater.
 #define Operand uint
-Operand operand_of(Bits bits) { return pattern_of(bits); }
-const uint FACTOR_ONE = BITS == 16 ? 0x3C000000u : 0x3F800000u;
-Operand masked(Operand operand, bool taken) { return taken ? operand : FACTOR_ONE; }
+#if BITS == 16
+Operand operand_of(Bits bits) { return floatBitsToUint(number_of(bits & 0x7FFFu)) | pattern_of(bits) & SIGN_BIT; }
+#else
+Operand operand_of(Bits bits) { return bits; }
+#endif
+const uint INFINITE_FACTOR = BITS == 16 ? 0x47800000u : 0x7F800000u;
+Operand masked(Operand operand, bool taken) { return taken ? operand : 0x3F800000u; }
 
 struct State {
     float mantissa;   // from 1 to 2
@@ -31,16 +35,15 @@ void normalize(inout State state)
 const bool REPEATABLE = false;
 void take(inout State state, Operand operand, uint index)
 {
-    const uint mantissa_bits = BITS == 16 ? 26 : 23;
-    const int bias = BITS == 16 ? 15 : 127;
-    uint magnitude = operand & ~SIGN_BIT, exponent = magnitude >> mantissa_bits;
-    uint mantissa = magnitude & ((1u << mantissa_bits) - 1u);
-    // A denormal: its highest bit becomes the one that others do not have in memory.
-    uint shift = mantissa_bits - uint(max(findMSB(mantissa), 0));
-    bool denormal = exponent == 0;
-    mantissa = denormal ? mantissa << shift & ((1u << mantissa_bits) - 1u) : mantissa;
-    int power = denormal ? 1 - bias - int(shift) : int(exponent) - bias;
-    precise float product = state.mantissa * uintBitsToFloat(0x3F800000u | mantissa >> (mantissa_bits - 23));
+    uint magnitude = operand & ~SIGN_BIT, mantissa = magnitude & 0x7FFFFFu;
+    int power = int(magnitude >> 23) - 127;
+#if BITS == 32
+    // A denormal: its highest bit becomes the one that others do not have in memory. Those of 16 bits are none here.
+    uint shift = 23u - uint(max(findMSB(mantissa), 0));
+    mantissa = power == -127 ? mantissa << shift & 0x7FFFFFu : mantissa;
+    power = power == -127 ? -126 - int(shift) : power;
+#endif
+    precise float product = state.mantissa * uintBitsToFloat(0x3F800000u | mantissa);
     state.mantissa = product;
     state.exponent += power;
     state.negative ^= operand & SIGN_BIT;
@@ -72,8 +75,8 @@ Bits value_of(State state, uint count)
     uint normal = uint(clamp(state.exponent, -126, 127) + 127) << 23 | mantissa;
     uint denormal = shift == 0 ? 0 : ((mantissa | 0x800000u) + (1u << shift - 1u)) >> shift;
     uint pattern = state.exponent > 127 ? 0x7F800000u : state.exponent < -126 ? denormal : normal;
-    bool infinite = state.greatest >= INFINITE, zero = state.least == 0;
-    bool nan = state.greatest > INFINITE || infinite && zero;
+    bool infinite = state.greatest >= INFINITE_FACTOR, zero = state.least == 0;
+    bool nan = state.greatest > INFINITE_FACTOR || infinite && zero;
     pattern = infinite ? 0x7F800000u : zero ? 0u : pattern;
     Bits bits = rounded(uintBitsToFloat(pattern | state.negative));
     return nan ? NAN_BITS : bits;

@@ -19,15 +19,12 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.accumulators import Sum
 from dmlgpu.lowering.kernels.kernel import InPlace, Target, shader_of
 from dmlgpu.lowering.kernels.pool import Pool, WindowsPiece
 from dmlgpu.lowering.plan import Constants, Dispatch, Push, Shader
 
 # The largest window along each dimension: its loops are unrolled.
 _SMALL_WINDOW = 7
-# The same for sums: with 7 x 5 of 16 bits SwiftShader compiles for half a minute.
-_SMALL_SUM = 3
 # Rows of the ring, at most, where windows share rows.
 _RING = 9
 
@@ -81,8 +78,6 @@ class SmallWindows(Pool):
 
     @property
     def obstacle(self) -> str:
-        if isinstance(self.problem.accumulator, Sum) and max(self.windows.window_size) > _SMALL_SUM:
-            return f"of sums only windows of {_SMALL_SUM} along each dimension are compiled in seconds"
         windows, per_word = self.windows, 32 // self.source.data_type.bits or 1
         if max(windows.window_size) > _SMALL_WINDOW:
             return f"the window is larger than {_SMALL_WINDOW} along a dimension"
@@ -120,8 +115,8 @@ class SmallWindows(Pool):
 
     @cached_property
     def run(self) -> int:
-        """Outputs in a row that one invocation computes."""
-        return max(4, self.block)
+        """Outputs in a row that one invocation computes: a block, or 4; states of many words take many registers."""
+        return 4 if self.record_words > 3 else max(4, self.block)
 
     @cached_property
     def span(self) -> int:
@@ -225,6 +220,6 @@ class SmallWindows(Pool):
             ring_rows=self.ring_rows,
             ring_step=windows.dilation[1] if self.shares_rows else 1,
             phase=-windows.start_padding[2] % self.block if aligned else 0,
-            whole_runs=windows.output_size[2] % self.run == 0,
+            whole_runs=windows.output_size[2] % self.run == 0 and self.run % self.block == 0,
         )
         return shader_of("windows", self.problem, constants)
