@@ -935,9 +935,9 @@ CHECKS = (
     ),
     Mutation(
         "dmlgpu/runtime/compiled.py",
-        "Role.OUTPUT if Role.OUTPUT in roles else Role.RECORDS",
-        "Role.RECORDS if Role.RECORDS in roles else Role.OUTPUT",
-        "the second of two passes counts as writing records and reading outputs",
+        "at = [(b.written,",
+        "at = [(not b.written,",
+        "what a step reads counts as written, and what it writes as read",
     ),
     Mutation(
         "dmlgpu/runtime/engine.py",

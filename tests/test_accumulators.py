@@ -18,7 +18,7 @@ from dmlgpu import OperatorDesc, TensorDesc
 from dmlgpu.lowering.accumulators import Accumulator, Selection
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Windows, problem_of
+from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Source, Windows, problems_of
 from dmlgpu.runtime import spirv
 from tests.cases import ELEMENT_TYPES, UINT32, any_bits, arranged, permuted_strides
 from tests.conftest import LOWERED
@@ -62,18 +62,19 @@ class OverWindows(OperatorDesc):
     start_padding: tuple[int, ...]
 
 
-@problem_of.register
-def _over_axes(desc: OverAxes) -> Problem:
+@problems_of.register
+def _over_axes(desc: OverAxes) -> tuple[Problem, ...]:
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
-    return Problem(desc.input_tensor, Axes.of(desc.input_tensor, desc.axes), desc.accumulator, outputs)
+    return (Problem((Source(desc.input_tensor),), Axes.of(desc.input_tensor, desc.axes), desc.accumulator, outputs),)
 
 
-@problem_of.register
-def _over_windows(desc: OverWindows) -> Problem:
+@problems_of.register
+def _over_windows(desc: OverWindows) -> tuple[Problem, ...]:
     ones = (1,) * len(desc.window_size)
     rest = desc.output_tensor.sizes, desc.window_size, ones, ones, desc.start_padding
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
-    return Problem(desc.input_tensor, Windows.of(desc.input_tensor, *rest), desc.accumulator, outputs)
+    windows = Windows.of(desc.input_tensor, *rest)
+    return (Problem((Source(desc.input_tensor),), windows, desc.accumulator, outputs),)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -205,15 +206,15 @@ def test_values_of_a_selection_over_axes(mapped, data_type, axes):
 
 def test_what_no_kernel_can_do_is_refused():
     source = TensorDesc(UINT32, (1, 1, 4, 4))
-    output = OutputTensor(source, Result.VALUE)
+    sources, output = (Source(source),), OutputTensor(source, Result.VALUE)
     with pytest.raises(NotImplementedError, match=r"^kernels over axes write one output$"):
-        Problem(source, Axes.of(source, (3,)), Selection(), (output, output))
+        Problem(sources, Axes.of(source, (3,)), Selection(), (output, output))
     windows = Windows.of(source, source.sizes, (1, 1), (1, 1), (1, 1), (0, 0))
     for selection in Selection(minimum=True), Selection(last=True):
         with pytest.raises(NotImplementedError, match=r"^kernels over windows look for the first maximum$"):
-            Problem(source, windows, selection, (output,))
+            Problem(sources, windows, selection, (output,))
     index = OutputTensor(source, Result.INDEX)
     for outputs in (index,), (index, output), (output, output):
         with pytest.raises(NotImplementedError, match=r"^kernels over windows write the value, then the index$"):
-            Problem(source, windows, Selection(), outputs)
-    assert Problem(source, windows, Selection(), (output, index)).output_count == 16
+            Problem(sources, windows, Selection(), outputs)
+    assert Problem(sources, windows, Selection(), (output, index)).output_count == 16

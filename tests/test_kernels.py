@@ -10,7 +10,7 @@ from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.problem import problem_of
+from dmlgpu.lowering.problem import problems_of
 from tests.cases import CASES, FLOAT32, UINT8, arg_desc, pool_desc
 from tests.conftest import LOWERED
 from tests.test_mappings import LIMITS
@@ -21,7 +21,7 @@ ROWS = argmax(FLOAT32, (30, 50), [1])
 
 def kernels_of(desc):
     """The kernels that can compute an operator, with why the others cannot."""
-    problem = problem_of(desc.canonical())
+    (problem,) = problems_of(desc.canonical())
     kinds = [kind(problem, LIMITS["CPU"]) for kind in KERNELS[type(problem.domain)]]
     return {kernel.name: kernel.obstacle for kernel in kinds}
 

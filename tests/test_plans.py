@@ -10,8 +10,8 @@ import pytest
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, OperatorDesc
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Dispatch, Plan, Role
-from dmlgpu.lowering.problem import problem_of
+from dmlgpu.lowering.plan import Dispatch, Plan
+from dmlgpu.lowering.problem import Role, problems_of
 from tests.cases import CASES, CASES_OF, FLOAT16, FLOAT32, INT64, UINT8, UINT64, arg_desc, pool_desc
 from tests.conftest import LOWERED
 
@@ -50,6 +50,7 @@ def check_limits(plan: Plan, limits: Limits) -> None:
     sizes = {
         Role.INPUT: [limits.segments(tensor) for tensor in plan.desc.inputs],
         Role.OUTPUT: [limits.segments(tensor) for tensor in plan.desc.outputs],
+        Role.INTERMEDIATE: [limits.segments(tensor) for tensor in plan.intermediates],
         Role.RECORDS: [(plan.records_bytes,)],
     }
     assert plan.dispatches
@@ -93,7 +94,7 @@ def check_records(plan: Plan, limits: Limits) -> None:
     records = [d for d in plan.dispatches if any(binding.role is Role.RECORDS for binding in d.bindings)]
     assert bool(records) == bool(plan.records_bytes)
     limit = min(limits.records_bytes, limits.segment_bytes)
-    problem = problem_of(plan.desc.canonical())
+    problem = problems_of(plan.desc.canonical())[-1]  # of several problems the last one alone may have records
     words = problem.accumulator.state_words(problem.source.data_type)
     written, most, combined = 0, 0, False
     for dispatch in records:

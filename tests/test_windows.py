@@ -9,7 +9,7 @@ import pytest
 
 from dmlgpu import verify
 from dmlgpu.lowering.kernels.pool import Pool
-from dmlgpu.lowering.problem import problem_of
+from dmlgpu.lowering.problem import problems_of
 from dmlgpu.runtime.tuning import device_limits
 from tests.cases import FAR_WINDOWS, FLOAT32, INT16, SMALL_WINDOWS, UINT8, UINT64, distinct, pool_desc, ties
 
@@ -120,7 +120,7 @@ def test_far_windows(unrolling, case):
 def test_far_windows_element_by_element(driver, open_device, case):
     limits = dataclasses.replace(device_limits(driver), loop_iterations=1, unrolls=False)
     device = open_device(driver.index, limits)
-    assert Pool(problem_of(case.desc.canonical()), limits).part == (1, 1, 1)
+    assert Pool(*problems_of(case.desc.canonical()), limits).part == (1, 1, 1)
     verify(case.desc, *case.inputs(), device=device)
 
 

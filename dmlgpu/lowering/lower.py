@@ -9,7 +9,7 @@ from dmlgpu.lowering.kernels.combine import combine
 from dmlgpu.lowering.kernels.kernel import InPlace, Kernel, Records
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan
-from dmlgpu.lowering.problem import Problem, problem_of
+from dmlgpu.lowering.problem import Problem, Role, problems_of
 from dmlgpu.lowering.split import ranges
 
 
@@ -24,25 +24,42 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     Raises:
         DescriptorError: the operator cannot be computed by the kernel that is asked for.
     """
-    problem = problem_of(desc.canonical())
-    chosen, passed_over = _choose(desc, problem, limits, kernel)
+    problems = problems_of(desc.canonical())
     dispatches: list[Dispatch] = []
     records_bytes = 0
-    for outputs in ranges(chosen):
-        pieces = chosen.pieces(outputs.begin, outputs.end)
-        if outputs.in_place:
-            dispatches.append(chosen.dispatch(outputs.begin, outputs.end, pieces[0], InPlace()))
-            continue
-        records = 0
-        for piece in pieces:
-            dispatches.append(chosen.dispatch(outputs.begin, outputs.end, piece, Records(records)))
-            records += piece.records
-        dispatches += combine(problem, limits, outputs.begin, outputs.end, records)
-        records_bytes = max(records_bytes, 4 * chosen.record_words * records * (outputs.end - outputs.begin))
+    passed_over: dict[str, str] = {}
+    for problem in problems:
+        # Of several problems each has kernels of its own.
+        others = {kind.name for other in problems if other is not problem for kind in KERNELS[type(other.domain)]}
+        chosen, not_chosen = _choose(desc, problem, limits, None if kernel in others else kernel)
+        passed_over |= not_chosen
+        computed, size = _dispatches(problem, chosen)
+        dispatches += computed
+        records_bytes = max(records_bytes, size)
     kernels = dict.fromkeys(dispatch.shader.variant for dispatch in dispatches)
     taken = (f"{name}: {DESCRIPTIONS[name]}" for name in kernels)
     not_taken = (f"not {name}: {why}" for name, why in passed_over.items() if name not in kernels)
-    return Plan(desc, limits, tuple(dispatches), records_bytes, (*taken, *not_taken))
+    between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
+    intermediates = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
+    return Plan(desc, limits, tuple(dispatches), intermediates, records_bytes, (*taken, *not_taken))
+
+
+def _dispatches(problem: Problem, kernel: Kernel) -> tuple[list[Dispatch], int]:
+    """What computes a problem, and the bytes that its records take."""
+    dispatches: list[Dispatch] = []
+    records_bytes = 0
+    for outputs in ranges(kernel):
+        pieces = kernel.pieces(outputs.begin, outputs.end)
+        if outputs.in_place:
+            dispatches.append(kernel.dispatch(outputs.begin, outputs.end, pieces[0], InPlace()))
+            continue
+        records = 0
+        for piece in pieces:
+            dispatches.append(kernel.dispatch(outputs.begin, outputs.end, piece, Records(records)))
+            records += piece.records
+        dispatches += combine(problem, kernel.limits, outputs.begin, outputs.end, records)
+        records_bytes = max(records_bytes, 4 * kernel.record_words * records * (outputs.end - outputs.begin))
+    return dispatches, records_bytes
 
 
 def _choose(desc: OperatorDesc, problem: Problem, limits: Limits, wanted: str | None) -> tuple[Kernel, dict[str, str]]:

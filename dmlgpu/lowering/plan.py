@@ -13,8 +13,10 @@ from collections import Counter
 from dataclasses import astuple, dataclass, fields
 
 from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.accumulators import Accumulator
 from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.problem import Role
 
 # Numbers that accumulators have for their constants, behind the shared ones.
 _ACCUMULATOR_CONSTANTS = 2
@@ -79,17 +81,9 @@ class Push:
         return [word for value in astuple(self) for word in (value if isinstance(value, tuple) else (value,))]
 
 
-class Role(enum.Enum):
-    """What a buffer is to an operator."""
-
-    INPUT = enum.auto()
-    OUTPUT = enum.auto()
-    RECORDS = enum.auto()
-
-
 @dataclass(frozen=True)
 class Binding:
-    """What stands at a binding of a shader: segment `segment` of input or output `tensor`, or the records."""
+    """What stands at a binding of a shader: segment `segment` of tensor `tensor` of a role, or the records."""
 
     role: Role
     tensor: int = 0
@@ -99,6 +93,7 @@ class Binding:
     shaders add modulo 2^32."""
     unit_bits: int = 32
     """The place is counted in units of so many bits: elements of the tensor, or words of records."""
+    written: bool = False
 
     def __str__(self) -> str:
         return f"{self.role.name} {self.tensor} segment {self.segment} ({self.base})"
@@ -120,6 +115,8 @@ class Plan:
     desc: OperatorDesc
     limits: Limits
     dispatches: tuple[Dispatch, ...]
+    intermediates: tuple[TensorDesc, ...]
+    """What the problems of the operator hand on."""
     records_bytes: int
     """What the records between a first and a second pass take."""
     mapping: tuple[str, ...]
@@ -135,6 +132,7 @@ class Plan:
         kernels = Counter(dispatch.shader.module for dispatch in self.dispatches)
         runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
         records = f", {self.records_bytes} bytes of records" if self.records_bytes else ""
+        records += "".join(f", {tensor.size_in_bytes} bytes in between" for tensor in self.intermediates)
         return f"{type(self.desc).__name__} of {inputs} to {outputs}: {runs}{records}"
 
     def __str__(self) -> str:

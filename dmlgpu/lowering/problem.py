@@ -94,6 +94,26 @@ class Windows:
         )
 
 
+class Role(enum.Enum):
+    """What memory is to an operator."""
+
+    INPUT = enum.auto()
+    OUTPUT = enum.auto()
+    INTERMEDIATE = enum.auto()
+    """A tensor that one problem of the operator writes and a later one reads."""
+    RECORDS = enum.auto()
+    """What a first pass writes for a second one."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tensor that is read, and the how manieth of its role it is."""
+
+    tensor: TensorDesc
+    role: Role = Role.INPUT
+    number: int = 0
+
+
 class Result(enum.Enum):
     """What an output tensor holds."""
 
@@ -103,17 +123,19 @@ class Result(enum.Enum):
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """An output tensor and what it holds."""
+    """A tensor that is written, what it holds, and the how manieth of its role it is."""
 
     tensor: TensorDesc
     result: Result
+    role: Role = Role.OUTPUT
+    number: int = 0
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is computed of one input. All outputs have the same sizes."""
+    """What is computed of the first of the sources. All outputs have the same sizes."""
 
-    source: TensorDesc
+    sources: tuple[Source, ...]
     domain: Axes | Windows
     accumulator: Accumulator
     outputs: tuple[OutputTensor, ...]
@@ -130,42 +152,45 @@ class Problem:
             raise NotImplementedError("kernels over windows write the value, then the index")
 
     @property
+    def source(self) -> TensorDesc:
+        """The tensor whose elements are taken."""
+        return self.sources[0].tensor
+
+    @property
     def output_count(self) -> int:
         """Elements of each output tensor."""
         return self.outputs[0].tensor.element_count
 
 
 @singledispatch
-def problem_of(desc: OperatorDesc) -> Problem:
-    """The problem of an operator, by its canonical descriptor."""
+def problems_of(desc: OperatorDesc) -> tuple[Problem, ...]:
+    """The problems of an operator, by its canonical descriptor, in the order in which they are computed."""
     raise NotImplementedError(f"{type(desc).__name__} has no lowering")
 
 
-@problem_of.register
-def _arg(desc: ArgOperatorDesc) -> Problem:
-    return Problem(
-        desc.input_tensor,
-        Axes.of(desc.input_tensor, desc.axes),
-        Selection(
-            minimum=isinstance(desc, ArgminOperatorDesc),
-            last=desc.axis_direction is AxisDirection.DECREASING,
-        ),
-        (OutputTensor(desc.output_tensor, Result.INDEX),),
+@problems_of.register
+def _arg(desc: ArgOperatorDesc) -> tuple[Problem, ...]:
+    selection = Selection(
+        minimum=isinstance(desc, ArgminOperatorDesc),
+        last=desc.axis_direction is AxisDirection.DECREASING,
     )
+    return _over_axes(desc, selection, Result.INDEX)
 
 
-@problem_of.register
-def _reduce(desc: ReduceOperatorDesc) -> Problem:
-    return Problem(
-        desc.input_tensor,
-        Axes.of(desc.input_tensor, desc.axes),
-        accumulator_of(desc.function, desc.input_tensor.data_type),
-        (OutputTensor(desc.output_tensor, Result.VALUE),),
-    )
+@problems_of.register
+def _reduce(desc: ReduceOperatorDesc) -> tuple[Problem, ...]:
+    return _over_axes(desc, accumulator_of(desc.function, desc.input_tensor.data_type), Result.VALUE)
 
 
-@problem_of.register
-def _average_pooling(desc: AveragePooling1OperatorDesc) -> Problem:
+def _over_axes(
+    desc: ArgOperatorDesc | ReduceOperatorDesc, accumulator: Accumulator, result: Result
+) -> tuple[Problem, ...]:
+    outputs = (OutputTensor(desc.output_tensor, result),)
+    return (Problem((Source(desc.input_tensor),), Axes.of(desc.input_tensor, desc.axes), accumulator, outputs),)
+
+
+@problems_of.register
+def _average_pooling(desc: AveragePooling1OperatorDesc) -> tuple[Problem, ...]:
     end_padding = desc.end_padding if desc.include_padding else None
     windows = Windows.of(
         desc.input_tensor,
@@ -177,11 +202,11 @@ def _average_pooling(desc: AveragePooling1OperatorDesc) -> Problem:
         end_padding,
     )
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
-    return Problem(desc.input_tensor, windows, Sum(result=SumResult.AVERAGE), outputs)
+    return (Problem((Source(desc.input_tensor),), windows, Sum(result=SumResult.AVERAGE), outputs),)
 
 
-@problem_of.register
-def _lp_pooling(desc: LpPooling1OperatorDesc) -> Problem:
+@problems_of.register
+def _lp_pooling(desc: LpPooling1OperatorDesc) -> tuple[Problem, ...]:
     windows = Windows.of(
         desc.input_tensor,
         desc.output_tensor.sizes,
@@ -191,22 +216,19 @@ def _lp_pooling(desc: LpPooling1OperatorDesc) -> Problem:
         desc.start_padding,
     )
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
-    return Problem(desc.input_tensor, windows, Sum(power=desc.p, result=SumResult.ROOT), outputs)
+    return (Problem((Source(desc.input_tensor),), windows, Sum(power=desc.p, result=SumResult.ROOT), outputs),)
 
 
-@problem_of.register
-def _max_pooling(desc: MaxPooling2OperatorDesc) -> Problem:
-    values, *indices = desc.outputs
-    return Problem(
+@problems_of.register
+def _max_pooling(desc: MaxPooling2OperatorDesc) -> tuple[Problem, ...]:
+    windows = Windows.of(
         desc.input_tensor,
-        Windows.of(
-            desc.input_tensor,
-            desc.output_tensor.sizes,
-            desc.window_size,
-            desc.strides,
-            desc.dilations,
-            desc.start_padding,
-        ),
-        Selection(),
-        (OutputTensor(values, Result.VALUE), *(OutputTensor(tensor, Result.INDEX) for tensor in indices)),
+        desc.output_tensor.sizes,
+        desc.window_size,
+        desc.strides,
+        desc.dilations,
+        desc.start_padding,
     )
+    values, *indices = desc.outputs
+    outputs = (OutputTensor(values, Result.VALUE), *(OutputTensor(each, Result.INDEX, number=1) for each in indices))
+    return (Problem((Source(desc.input_tensor),), windows, Selection(), outputs),)

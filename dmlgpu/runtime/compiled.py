@@ -16,7 +16,8 @@ from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Dispatch, Role
+from dmlgpu.lowering.plan import Dispatch
+from dmlgpu.lowering.problem import Role
 from dmlgpu.runtime.engine import Segments
 from dmlgpu.runtime.kompute import KpBuffer, KpStep
 from dmlgpu.runtime.log import logger
@@ -52,17 +53,18 @@ class CompiledOperator:
         # A plan has a number for every segment: none is made of tensors that have too many.
         self._engine.kompute.check_fits(needed)
         self.plan = lower(desc, device.limits, kernel)
-        self._engine.kompute.check_fits(needed + self.plan.records_bytes)
+        between = sum(tensor.size_in_bytes for tensor in self.plan.intermediates)
+        self._engine.kompute.check_fits(needed + between + self.plan.records_bytes)
         self._steps: OrderedDict[tuple[Any, ...], tuple[KpStep, ...]] = OrderedDict()
 
     def _prepare(self) -> set[Buffer[KpBuffer]]:
         """Makes the buffers that a first call with arrays is given, and the pipelines, which are bound to them."""
         tensors = [DeviceTensor(self.device, desc) for desc in (*self.desc.inputs, *self.desc.outputs)]
         count = len(self.desc.inputs)
-        records = self._records()
+        scratch = self._scratch()
         if len(self.plan.dispatches) <= RECORDED_STEPS:
-            self._engine.kompute.prepare(self._recall(tensors[:count], tensors[count:], records))
-        return {part.buffer for owned in (*map(segments_of, tensors), records) for part in owned.slices}
+            self._engine.kompute.prepare(self._recall(tensors[:count], tensors[count:], scratch))
+        return {part.buffer for owned in (*map(segments_of, tensors), *scratch) for part in owned.slices}
 
     def __call__(self, *inputs: Any, out: DeviceTensor | Sequence[DeviceTensor] | None = None) -> Any:
         """Runs the operator.
@@ -162,22 +164,26 @@ class CompiledOperator:
             )
 
     def _run(self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor]) -> None:
-        records = self._records()
-        held = (*map(segments_of, sources), *map(segments_of, targets), records)
-        self._engine.submit(self._recall(sources, targets, records), held)
+        scratch = self._scratch()
+        held = (*map(segments_of, sources), *map(segments_of, targets), *scratch)
+        self._engine.submit(self._recall(sources, targets, scratch), held)
 
-    def _records(self) -> Segments:
-        """Memory for the records of a call."""
-        return self._engine.allocate_records(self.plan.records_bytes)
+    def _scratch(self) -> list[Segments]:
+        """Memory of a call alone: for its records, and for every intermediate tensor."""
+        records = (self.plan.records_bytes,) if self.plan.records_bytes else ()
+        tensors = (self.device.limits.segments(tensor) for tensor in self.plan.intermediates)
+        return [self._engine.allocate_scratch(sizes) for sizes in (records, *tensors)]
 
     def _recall(
-        self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], records: Segments
+        self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], scratch: Sequence[Segments]
     ) -> tuple[KpStep, ...]:
-        """The steps for tensors and records at these places: those that are kept, or new ones."""
+        """The steps for tensors and scratch memory at these places: those that are kept, or new ones."""
+        records, *intermediates = (segments.slices for segments in scratch)
         slices_by_role = {
             Role.INPUT: [segments_of(tensor).slices for tensor in sources],
             Role.OUTPUT: [segments_of(tensor).slices for tensor in targets],
-            Role.RECORDS: [records.slices],
+            Role.INTERMEDIATE: intermediates,
+            Role.RECORDS: [records],
         }
         key = tuple((s.buffer, s.offset) for tensors in slices_by_role.values() for slices in tensors for s in slices)
         steps = self._steps.pop(key, None) or tuple(self._step(d, slices_by_role) for d in self.plan.dispatches)
@@ -193,17 +199,14 @@ class CompiledOperator:
             b.base: (getattr(dispatch.push, b.base) + s.offset * 8 // b.unit_bits) % (1 << 32)
             for b, s in zip(dispatch.bindings, slices, strict=True)
         }
-        # The second of two passes writes outputs and reads records, the first one writes records.
-        roles = [b.role for b in dispatch.bindings]
-        written = Role.OUTPUT if Role.OUTPUT in roles else Role.RECORDS
-        at = [(role, (s.buffer.handle, s.offset)) for role, s in zip(roles, slices, strict=True)]
+        at = [(b.written, (s.buffer.handle, s.offset)) for b, s in zip(dispatch.bindings, slices, strict=True)]
         return self._engine.kompute.step(
             dispatch.shader,
             self.device.limits.group_count,
             tuple(s.buffer.handle for s in slices),
             replace(dispatch.push, **bases).words(),
-            reads=(place for role, place in at if role is not written),
-            writes=(place for role, place in at if role is written),
+            reads=(place for written, place in at if not written),
+            writes=(place for written, place in at if written),
             elements=-(-self.desc.work // len(self.plan.dispatches)),
         )
 

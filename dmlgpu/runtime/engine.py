@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dmlgpu.descriptors.words import Bytes
 from dmlgpu.errors import OutOfMemoryError
@@ -45,9 +45,9 @@ class Engine:
 
     Attributes:
         kompute: what runs steps.
-        memory: where tensors lie, and large records.
-        relays: where small records lie: buffers that relay, so that both passes of a call share a submission. Where
-            tensors are staged it is `memory`, whose small buffers relay.
+        memory: where tensors lie, and large scratch memory.
+        relays: where small scratch memory lies: buffers that relay, so that all passes of a call share a submission.
+            Where tensors are staged it is `memory`, whose small buffers relay.
     """
 
     def __init__(self, info: DeviceInfo) -> None:
@@ -82,9 +82,9 @@ class Engine:
         """
         return self._allocate(self.memory, sizes)
 
-    def allocate_records(self, size: int) -> Segments:
-        """Memory for so many bytes of records, in one segment, or none where there are none; errors as `allocate`."""
-        return self._allocate(self.relays if size <= RELAY_BYTES else self.memory, (size,) if size else ())
+    def allocate_scratch(self, sizes: Sequence[int]) -> Segments:
+        """Memory that steps of one call write and read, in segments of so many bytes; errors as `allocate`."""
+        return self._allocate(self.relays if max(sizes, default=0) <= RELAY_BYTES else self.memory, sizes)
 
     def _allocate(self, memory: Allocator[KpBuffer], sizes: Iterable[int]) -> Segments:
         segments = Segments(memory)

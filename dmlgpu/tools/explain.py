@@ -10,7 +10,8 @@ from dmlgpu.descriptors.dtypes import AxisDirection, DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
-from dmlgpu.lowering.plan import Dispatch, Plan, Role
+from dmlgpu.lowering.plan import Dispatch, Plan
+from dmlgpu.lowering.problem import Role
 from dmlgpu.tools.registry import OPERATORS
 
 # What an argument may be, besides numbers, sequences of them and None.
@@ -69,22 +70,18 @@ def rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
         push = dispatch.push
         begin, count = push.first_output, push.output_count  # type: ignore[attr-defined]
         outputs = f"{begin:,}" if count == 1 else f"{begin:,} to {begin + count - 1:,}"
-        written = Role.OUTPUT if any(b.role is Role.OUTPUT for b in dispatch.bindings) else Role.RECORDS
-        yield (
-            outputs,
-            dispatch.shader.module,
-            _bound(plan, dispatch, written, False),
-            _bound(plan, dispatch, written, True),
-        )
+        yield outputs, dispatch.shader.module, _bound(plan, dispatch, False), _bound(plan, dispatch, True)
 
 
-def _bound(plan: Plan, dispatch: Dispatch, written: Role, of_written: bool) -> str:
+def _bound(plan: Plan, dispatch: Dispatch, written: bool) -> str:
     """The bindings that are written, or all others, by the names of their tensors."""
-    names = {Role.INPUT: plan.desc.input_fields, Role.OUTPUT: plan.desc.output_fields, Role.RECORDS: ("records",)}
-    tensors = {Role.INPUT: plan.desc.inputs, Role.OUTPUT: plan.desc.outputs}
+    between = tuple(f"intermediate {number}" for number in range(len(plan.intermediates)))
+    names = {Role.INPUT: plan.desc.input_fields, Role.OUTPUT: plan.desc.output_fields, Role.INTERMEDIATE: between}
+    names[Role.RECORDS] = ("records",)
+    tensors = {Role.INPUT: plan.desc.inputs, Role.OUTPUT: plan.desc.outputs, Role.INTERMEDIATE: plan.intermediates}
     found = []
     for binding in dispatch.bindings:
-        if (binding.role is written) == of_written:
+        if binding.written is written:
             name = names[binding.role][binding.tensor]
             several = binding.role in tensors and len(plan.limits.segments(tensors[binding.role][binding.tensor])) > 1
             found.append(f"{name} segment {binding.segment}" if several else name)

@@ -9,8 +9,8 @@ from typing import Any
 from dmlgpu.lowering.geometry import Dim, address_span
 from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push, Role
-from dmlgpu.lowering.problem import Axes, Problem
+from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
+from dmlgpu.lowering.problem import Axes, Problem, Role
 
 COMBINE = {
     "combine": "second pass: what the first left of every output, combined, wherever the output lies",
@@ -57,7 +57,7 @@ class CombineWindowsPush(Push):
 
 def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int) -> Iterator[Dispatch]:
     """The dispatches that combine a range's records into every segment of every output that it touches."""
-    for number, output in enumerate(problem.outputs):
+    for output in problem.outputs:
         tensor = output.tensor
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
         size = limits.segment_elements(tensor)
@@ -76,7 +76,9 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int
             variant, push = "combine", _push(problem, dims, given)
             if isinstance(push, CombineWindowsPush):
                 variant = "combine_windows"
-            target = Binding(Role.OUTPUT, number, segment, "target_base", tensor.data_type.bits)
+            target = Binding(
+                output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True
+            )
             bindings = (Binding(Role.RECORDS, base="records_base"), target)
             yield Dispatch(shader_of(variant, problem, constants), push, bindings)
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, TypeVar
 from dmlgpu.descriptors.tensor import MAX_RANK, TensorDesc
 from dmlgpu.lowering.geometry import Dim
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.lowering.plan import Binding, Constants, Dispatch, NumberKind, Role, Shader
-from dmlgpu.lowering.problem import OutputTensor, Problem, Result
+from dmlgpu.lowering.plan import Binding, Constants, Dispatch, NumberKind, Shader
+from dmlgpu.lowering.problem import OutputTensor, Problem, Result, Role
 
 # Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
 # to begin with a word.
@@ -133,15 +133,16 @@ class Kernel(ABC):
         return {"source_first": first, "source_count": size, "source_base": wrapped(-first)}
 
     def source_binding(self, segment: int) -> Binding:
-        return Binding(Role.INPUT, 0, segment, "source_base", self.source.data_type.bits)
+        source = self.problem.sources[0]
+        return Binding(source.role, source.number, segment, "source_base", source.tensor.data_type.bits)
 
     def target_binding(self, begin: int, output: int, base: str, target: Target) -> Binding:
         """An output that is written in place, or the records."""
         if isinstance(target, Records):
-            return Binding(Role.RECORDS, base=base)
-        tensor = self.problem.outputs[output].tensor
-        segment = begin // self.limits.segment_elements(tensor)
-        return Binding(Role.OUTPUT, output, segment, base, tensor.data_type.bits)
+            return Binding(Role.RECORDS, base=base, written=True)
+        written = self.problem.outputs[output]
+        segment = begin // self.limits.segment_elements(written.tensor)
+        return Binding(written.role, written.number, segment, base, written.tensor.data_type.bits, written=True)
 
     def target_base(self, begin: int, end: int, output: int, target: Target) -> int:
         """What to add to the number of an output for its place in the segment, or where the records begin."""
