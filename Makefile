@@ -11,6 +11,8 @@ MINUTES ?= 10
 CALLS ?= 200000
 # The Python of the machine with the GPU.
 KIT_PYTHON ?= 3.12
+# What `make test` also runs under the validation layer; nothing: all device tests.
+VALIDATED ?= tests/test_mappings.py tests/test_devices.py tests/test_reuse.py
 # More arguments for the command that is run, for example ARGS='-k argmax'.
 ARGS ?=
 
@@ -30,14 +32,14 @@ demo: ## set up and run the main job on a photograph
 	$(bin)/dmlgpu demo $(ARGS)
 
 test: pytest ## set up and run the suite, then its tests of kernels, memory and batches under the validation layer
-	$(bin)/python -m tests.validation core,sync tests/test_mappings.py tests/test_devices.py tests/test_reuse.py
+	$(bin)/python -m tests.validation core,sync $(VALIDATED)
 
 test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.10 to 3.12)
 	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy1 NUMPY='numpy==1.26.*'
 
 pytest: ## set up and run the suite once
 	@sh .ci/setup $(VENV) test
-	$(bin)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+	$(bin)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 validation: ## set up and run the device tests under the validation layer three times
 	@sh .ci/setup $(VENV) test
