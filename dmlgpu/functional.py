@@ -12,7 +12,13 @@ from dmlgpu.descriptors import conventions
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
+from dmlgpu.descriptors.pooling import (
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+)
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.plan import Plan
@@ -141,7 +147,7 @@ def reduce(
     call = conventions.reduce(
         shape, source, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type
     )
-    return _run(call, x, device)
+    return _run(call, device, x)
 
 
 def max_pooling(
@@ -199,7 +205,7 @@ def max_pooling(
         output_indices=output_indices,
         indices_data_type=indices_data_type,
     )
-    return _run(call, x, device)
+    return _run(call, device, x)
 
 
 def average_pooling(
@@ -251,7 +257,7 @@ def average_pooling(
         output_sizes=output_sizes,
         include_padding=include_padding,
     )
-    return _run(call, x, device)
+    return _run(call, device, x)
 
 
 def lp_pooling(
@@ -298,7 +304,97 @@ def lp_pooling(
         dilations=dilations,
         output_sizes=output_sizes,
     )
-    return _run(call, x, device)
+    return _run(call, device, x)
+
+
+def average_pooling_grad(
+    gradient: Any,
+    input_sizes: Any,
+    window_size: Any,
+    *,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    include_padding: bool = False,
+    device: Selector = None,
+) -> Any:
+    """The gradient of `average_pooling` without dilations: `AveragePoolingGradOperatorDesc` of an array.
+
+    Args:
+        gradient: a device tensor, or anything that NumPy can view, of float32 or float16: of each window what its
+            average weighs; (N, C, H, W) or (N, C, D, H, W), where N, or N and C, may be missing.
+        input_sizes: all sizes of what was pooled, or the spatial ones; an int stands for equal ones.
+        window_size: as for `max_pooling`.
+        strides: None: 1.
+        padding: start_padding and end_padding in one.
+        start_padding: None: 0.
+        end_padding: None: 0.
+        include_padding: whether the padding counted.
+        device: as for `max_pooling`.
+
+    Returns:
+        An array of the input's sizes, or a device tensor for a device tensor. Errors as of `average_pooling`.
+    """
+    gradient, shape, source = _input(gradient, AveragePoolingGradOperatorDesc, "input_gradient_tensor")
+    call = conventions.average_pooling_grad(
+        shape,
+        source,
+        input_sizes,
+        window_size,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        include_padding=include_padding,
+    )
+    return _run(call, device, gradient)
+
+
+def max_pooling_grad(
+    x: Any,
+    gradient: Any,
+    window_size: Any,
+    *,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    dilations: Any = None,
+    device: Selector = None,
+) -> Any:
+    """The gradient of `max_pooling`: `MaxPoolingGradOperatorDesc` of arrays.
+
+    Args:
+        x: what was pooled: as for `max_pooling`, of float32 or float16.
+        gradient: likewise, of x's type: of each window what its maximum weighs.
+        window_size: as for `max_pooling`.
+        strides: None: 1.
+        padding: start_padding and end_padding in one.
+        start_padding: None: 0.
+        end_padding: None: 0.
+        dilations: None: 1.
+        device: as for `max_pooling`.
+
+    Returns:
+        An array of x's shape, or a device tensor where x and gradient are. Errors as of `max_pooling`.
+    """
+    x, shape, source = _input(x, MaxPoolingGradOperatorDesc)
+    field = "input_gradient_tensor"
+    gradient, gradient_shape, gradient_source = _input(gradient, MaxPoolingGradOperatorDesc, field)
+    call = conventions.max_pooling_grad(
+        shape,
+        source,
+        gradient_shape,
+        gradient_source,
+        window_size,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        dilations=dilations,
+    )
+    return _run(call, device, x, gradient)
 
 
 def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:
@@ -363,16 +459,18 @@ def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any)
         axis_direction=axis_direction,
         output_data_type=output_data_type,
     )
-    return _run(call, x, device)
+    return _run(call, device, x)
 
 
-def _input(x: Any, kind: type[OperatorDesc]) -> tuple[DeviceTensor | Array, tuple[int, ...], TensorDesc]:
-    """The input of an operator as a device tensor or an array, its shape, and how it lies on the device."""
+def _input(
+    x: Any, kind: type[OperatorDesc], field: str = "input_tensor"
+) -> tuple[DeviceTensor | Array, tuple[int, ...], TensorDesc]:
+    """An input of an operator as a device tensor or an array, its shape, and how it lies on the device."""
     if isinstance(x, DeviceTensor):
         return x, x.shape, x.desc
-    field = f"{kind.__name__}.input_tensor"
-    array = as_array(x, field)
-    data_type = DataType.of(array.dtype, f"{field}.data_type", kind.types["input_tensor"])
+    name = f"{kind.__name__}.{field}"
+    array = as_array(x, name)
+    data_type = DataType.of(array.dtype, f"{name}.data_type", kind.types[field])
     return array, array.shape, _layout(array, data_type)
 
 
@@ -385,11 +483,11 @@ def _layout(array: Array, data_type: DataType) -> TensorDesc:
     return as_it_lies if as_it_lies.reach <= packed.element_count else packed
 
 
-def _run(call: conventions.Call, x: DeviceTensor | Array, device: Selector) -> Any:
+def _run(call: conventions.Call, device: Selector, *inputs: DeviceTensor | Array) -> Any:
     if call.is_empty:
         empty = tuple(np.empty(call.shape, data_type.numpy) for data_type in call.data_types)
         return empty if len(empty) > 1 else empty[0]
-    return _device_for(device, x)._call(call, x)
+    return _device_for(device, *inputs)._call(call, *inputs)
 
 
 def _device_for(selector: Selector, *inputs: Any) -> Device:

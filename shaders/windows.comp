@@ -195,8 +195,10 @@ void main()
             }
             uint at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
             if (WHOLE_RUNS) {
-                [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)
-                    value_blocks[(at + i) / 4] = uvec4(written[i], written[i + 1], written[i + 2], written[i + 3]);
+                if (VALUES) {
+                    [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)
+                        value_blocks[(at + i) / 4] = uvec4(written[i], written[i + 1], written[i + 2], written[i + 3]);
+                }
                 if (INDEX_WORDS == 1) {
                     [[unroll]] for (uint k = 0; k < RUN; k += 4)
                         index_blocks[(number + indices_base + k) / 4]
@@ -209,9 +211,11 @@ void main()
                             = uvec4(index_of(states[k]), 0, index_of(states[k + 1]), 0);
                 }
             } else {
-                [[unroll]] for (uint i = 0; i < RUN * BITS / 32; ++i)
-                    if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left_over)
-                        values[at + i] = written[i];
+                if (VALUES) {
+                    [[unroll]] for (uint i = 0; i < RUN * BITS / 32; ++i)
+                        if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left_over)
+                            values[at + i] = written[i];
+                }
                 if (INDEX_WORDS != 0) {
                     [[unroll]] for (uint k = 0; k < RUN; ++k)
                         if (k < left_over)

@@ -20,17 +20,20 @@ from dmlgpu import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
     AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
     AxisDirection,
     DataType,
     LpPooling1OperatorDesc,
     MaxPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
     MaxPoolingOperatorDesc,
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
     TensorDesc,
 )
+from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES
 from dmlgpu.descriptors.tensor import packed_strides
 from dmlgpu.tools.registry import OPERATORS, with_outputs
@@ -500,6 +503,28 @@ REDUCED = [
     if types is not ARG_TYPES and (data_type in (FLOAT32, FLOAT16, INT32, UINT64) or name == "rows")
 ]
 
+
+def _gradient(
+    kind: type[AveragePoolingGradOperatorDesc | MaxPoolingGradOperatorDesc],
+    data_type: DataType,
+    sizes: Sequence[int],
+    window: dict[str, Any],
+    count: Sequence[int] | None,
+    gap: int,
+    arguments: dict[str, Any],
+) -> OperatorDesc:
+    """The gradient of a pooling over these sizes, with so many windows, None: as many as fit."""
+    pooled = MaxPooling2OperatorDesc.of(TensorDesc(data_type, sizes), **window, output_sizes=count)
+
+    def spread(tensor: TensorDesc) -> TensorDesc:
+        return TensorDesc(data_type, tensor.sizes, packed_strides([size + gap for size in tensor.sizes]))
+
+    fields = {"input_tensor": spread(pooled.input_tensor), **window, **arguments}
+    fields |= {"input_gradient_tensor": spread(pooled.output_tensor)}
+    fields |= {"output_gradient_tensor": spread(pooled.input_tensor)}
+    return kind(**{field: value for field, value in fields.items() if field in kind.__dataclass_fields__})
+
+
 _SUMMING = {
     "average": (AveragePooling1OperatorDesc, {"include_padding": False}),
     "average-padding": (AveragePooling1OperatorDesc, {"include_padding": True}),
@@ -535,6 +560,31 @@ SUMMED_WINDOWS = [
         ("long", (1, 2, 5, 48), (4, 37), ((1, 2), (2, 5), (1, 3), (1, 1)), None, 0, small),
         ("3-d", (1, 2, 4, 5, 6), (2, 3, 2), ((1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 1)), None, 0, small),
     )
+]
+
+# Gradients over the same kinds of windows; each tensor has gaps of `gap` elements behind its rows and planes.
+GRADIENTS = [
+    Case(
+        f"gradient-{name}-{tag}-{data_type.name}".lower(),
+        _gradient(kind, data_type, sizes, dict(zip(WINDOW_FIELDS, window, strict=True)), count, gap, arguments),
+        (fill,) * inputs,
+    )
+    for name, kind, inputs, arguments in (
+        ("maxima", MaxPoolingGradOperatorDesc, 2, {}),
+        ("shares", AveragePoolingGradOperatorDesc, 1, {"include_padding": False}),
+        ("padding", AveragePoolingGradOperatorDesc, 1, {"include_padding": True}),
+    )
+    for data_type in (FLOAT32, FLOAT16)
+    for tag, sizes, window, count, gap, fill in (
+        ("dense", (2, 3, 7, 9), ((3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), None, 0, small),
+        ("bits", (1, 2, 9, 12), ((2, 3), (1, 2), (0, 2), (1, 1), (1, 1)), None, 0, any_bits),
+        ("apart", (1, 2, 9, 12), ((2, 2), (4, 3), (0, 0), (0, 1), (1, 1)), None, 0, small),
+        ("ceil", (1, 2, 9, 10), ((3, 3), (2, 2), (1, 1), (0, 1), (1, 1)), (5, 6), 1, small),
+        ("dilated", (1, 2, 9, 11), ((3, 2), (1, 2), (2, 1), (1, 3), (2, 3)), None, 0, small),
+        ("global", (2, 2, 13, 17), ((13, 17), (1, 1), (0, 0), (0, 0), (1, 1)), None, 0, small),
+        ("3-d", (1, 2, 4, 5, 6), ((2, 3, 2), (1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 1)), None, 2, small),
+    )
+    if tag != "dilated" or kind is MaxPoolingGradOperatorDesc
 ]
 
 # Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
@@ -751,7 +801,7 @@ def _sample_cases() -> Iterator[Case]:
     for operator in OPERATORS:
         tried = zip(
             operator.samples,
-            itertools.cycle(operator.types["input_tensor"]),
+            itertools.cycle(operator.data_types),
             itertools.cycle(itertools.product(*operator.options.values())),
         )
         for number, (sample, data_type, values) in enumerate(tried):
@@ -776,6 +826,7 @@ CASES = [
     *REDUCTIONS,
     *REDUCED,
     *SUMMED_WINDOWS,
+    *GRADIENTS,
     *STRIDED_ARGS,
     *POOLED_TYPES,
     *POOLED_TYPES_3D,

@@ -58,7 +58,8 @@ def descs(operator: Operator, data_type: DataType) -> tuple[OperatorDesc, ...]:
 
 def exact_types(operator: Operator) -> list[DataType]:
     """The types of which results are the same bits everywhere."""
-    return [data_type for data_type in operator.types["input_tensor"] if is_exact(descs(operator, data_type)[0])]
+    tried = operator.samples[0]
+    return [data_type for data_type in operator.data_types if is_exact(operator.on(tried, data_type))]
 
 
 def same_bits(dtype: np.dtype[Any], count: int) -> Array:

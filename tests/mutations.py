@@ -479,6 +479,105 @@ COMBINE = (
     ),
 )
 
+GATHER = (
+    Mutation(
+        "shaders/gather.comp",
+        "element.begin[d] = at > reach[d] ? (at - reach[d] - 1)",
+        "element.begin[d] = at > reach[d] ? (at - reach[d])",
+        "the first window that holds an element is passed over",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "element.end[d] = min(at / window_stride[d] + 1, window_count[d]);",
+        "element.end[d] = min(at / window_stride[d], window_count[d]);",
+        "the last window that holds an element is passed over",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "element.end[d] = min(at / window_stride[d] + 1, window_count[d]);",
+        "element.end[d] = at / window_stride[d] + 1;",
+        "elements behind the last window take one of the next row",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "* window_stride.z < element.at.z - reach.z;",
+        "* window_stride.z <= element.at.z - reach.z;",
+        "along a row a window ends one element too early",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "element.end.z < window_count.z && ",
+        "",
+        "along a row there are windows behind the last one",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "if (k == ELEMENTS_PER_WORD - 1 || i == run_end - 1)",
+        "if (k == ELEMENTS_PER_WORD - 1)",
+        "a last word that is not full is not written",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "uint shares_row = shares_depth * shares(y, 1);",
+        "uint shares_row = shares_depth * shares(y, 0);",
+        "a window's rows are counted as its depths are",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);",
+        "counted_begin = start_padding;",
+        "padding has no share where it is included",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "if (window - push.maxima_first >= push.maxima_count)",
+        "if (window - push.maxima_first + 1 >= push.maxima_count)",
+        "the last maximum of a segment is left out",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "if (address - push.source_first >= push.source_count)",
+        "if (false)",
+        "windows in other segments count once for each segment",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "if (all(lessThan(at, end)))",
+        "if (at.z < end.z)",
+        "windows in parts that do not hold an element have it",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/gather.py",
+        "reach // stride + 1) for count, reach, stride in rows)",
+        "max(1, reach // stride)) for count, reach, stride in rows)",
+        "windows in parts lack the last ones",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/gather.py",
+        "low = max(0, -(-(first + padding - windows.reach[i]) // stride))",
+        "low = max(0, (first + padding) // stride)",
+        "segments with the first windows of an element are not read",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/gather.py",
+        "for source, maxima in segments]",
+        "for source, maxima in segments[:1]]",
+        "windows in further segments are left out",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/gather.py",
+        "batch - plane * self.planes.stride",
+        "batch",
+        "planes of a batch entry are counted from the first one of all",
+    ),
+    Mutation(
+        "shaders/windows.comp",
+        "                if (VALUES) {\n                    [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)",
+        "                {\n                    [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)",
+        "whole runs of values are written where there are indices alone",
+    ),
+)
+
 ACCUMULATORS = (
     Mutation(
         "shaders/accumulators/sum.glsl",
@@ -1045,6 +1144,7 @@ MUTATIONS = (
     *WINDOWS,
     *POOL,
     *COMBINE,
+    *GATHER,
     *ACCUMULATORS,
     *LOWERING,
     *ARG_PLANS,

@@ -20,7 +20,7 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Source, Windows, problems_of
 from dmlgpu.runtime import spirv
-from tests.cases import ELEMENT_TYPES, UINT32, any_bits, arranged, permuted_strides
+from tests.cases import UINT32, WIDTHS, any_bits, arranged, permuted_strides
 from tests.conftest import LOWERED
 from tests.hashes import MAPPINGS, limits_of
 from tests.processes import ROOT
@@ -187,11 +187,12 @@ def test_these_take_every_kernel():
                 Sum(), TensorDesc(UINT32, sizes), TensorDesc(UINT32, sizes[:2] + spatial), window, (0, 0)
             )
             taken |= {dispatch.shader.module for dispatch in lower(desc, limits).dispatches}
-    assert taken == {f"{kernel}_sum_32" for kernel in KERNELS}
+    # Those that gather sum floats alone, and have tests of their own.
+    assert taken == {f"{kernel}_sum_32" for kernel in KERNELS if not kernel.startswith("gather")}
 
 
 # The value of a selection over axes, as REDUCE has it with MAX and MIN.
-@pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
+@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2)], ids=str)
 def test_values_of_a_selection_over_axes(mapped, data_type, axes):
     source = TensorDesc(data_type, (3, 9, 130))
@@ -214,7 +215,7 @@ def test_what_no_kernel_can_do_is_refused():
         with pytest.raises(NotImplementedError, match=r"^kernels over windows look for the first maximum$"):
             Problem(sources, windows, selection, (output,))
     index = OutputTensor(source, Result.INDEX)
-    for outputs in (index,), (index, output), (output, output):
+    for outputs in (index, output), (output, output):
         with pytest.raises(NotImplementedError, match=r"^kernels over windows write the value, then the index$"):
             Problem(sources, windows, Selection(), outputs)
     assert Problem(sources, windows, Selection(), (output, index)).output_count == 16

@@ -47,17 +47,18 @@ def guard(size: int):
 
 def check_all_bytes(device: Device, desc: OperatorDesc, fill=ties) -> None:
     """Runs an operator on device tensors: every byte of its outputs and inputs is as it must be."""
-    x = arranged(desc.inputs[0], fill)
-    before = laid_out(x, desc.inputs[0], guard(desc.inputs[0].size_in_bytes))
-    source = device.tensor_from_bytes(before, desc.inputs[0])
+    inputs = tuple(arranged(tensor, fill) for tensor in desc.inputs)
+    laid = [laid_out(x, each, guard(each.size_in_bytes)) for x, each in zip(inputs, desc.inputs, strict=True)]
+    sources = [device.tensor_from_bytes(before, tensor) for before, tensor in zip(laid, desc.inputs, strict=True)]
     targets = [device.tensor_from_bytes(guard(tensor.size_in_bytes), tensor) for tensor in desc.outputs]
-    device._operator(desc)(source, out=targets)
+    device._operator(desc)(*sources, out=targets)
     outputs = [target.numpy() for target in targets]
     for target, array in zip(targets, outputs, strict=True):
         expected = laid_out(array, target.desc, guard(target.desc.size_in_bytes))
         assert np.array_equal(target.bytes(), expected), np.flatnonzero(target.bytes() != expected)
-    assert not list(differences(desc, (x,), outputs, reference(desc, x)))
-    assert np.array_equal(source.bytes(), before)
+    assert not list(differences(desc, inputs, outputs, reference(desc, *inputs)))
+    for source, before in zip(sources, laid, strict=True):
+        assert np.array_equal(source.bytes(), before)
 
 
 # The same layout with every type.

@@ -81,6 +81,11 @@ def check_work(plan: Plan, limits: Limits) -> None:
             least = push.output_size[2]
         elif hasattr(push, "window_size"):
             each = math.prod(push.window_size)
+        elif hasattr(push, "part_end"):
+            each = push.part_end - push.part_begin
+        elif hasattr(push, "window_count"):
+            steps = zip(push.window_count, push.reach, push.window_stride, strict=True)
+            each = math.prod(min(count, 1 + reach // stride) for count, reach, stride in steps)
         else:
             each = push.record_count
         assert push.output_count <= max(least, 2 * limits.dispatch_elements // each)
@@ -94,11 +99,13 @@ def check_records(plan: Plan, limits: Limits) -> None:
     records = [d for d in plan.dispatches if any(binding.role is Role.RECORDS for binding in d.bindings)]
     assert bool(records) == bool(plan.records_bytes)
     limit = min(limits.records_bytes, limits.segment_bytes)
-    problem = problems_of(plan.desc.canonical())[-1]  # of several problems the last one alone may have records
-    words = problem.accumulator.state_words(problem.source.data_type)
+    words_of = {
+        problem.accumulator: problem.accumulator.state_words(problem.source.data_type)
+        for problem in problems_of(plan.desc.canonical())
+    }
     written, most, combined = 0, 0, False
     for dispatch in records:
-        push = dispatch.push
+        push, words = dispatch.push, words_of[dispatch.shader.accumulator]
         if hasattr(push, "record_count"):
             assert 4 * written <= limit or push.output_count == 1
             assert written == push.record_count * push.output_count * words

@@ -66,13 +66,13 @@ WINDOWS = (((2, 3, 1, 1, 1), (1, 2, 0, 1, 2)), ((1, 2, 1, 0, 1), (2, 2, 1, 1, 1)
 @pytest.mark.parametrize("kind", CANONICAL, ids=lambda kind: kind.name)
 def test_results_do_not_depend_on_where_work_is_split(driver, open_device, kind):
     devices = [open_device(driver.index, limits) for limits in SETTINGS]
-    types = tuple(each for each in (UINT8, FLOAT16, INT64) if each in kind.types["input_tensor"])
+    types = tuple(each for each in (UINT8, FLOAT16, INT64) if each in kind.data_types)
 
     @bounded(12 if kind.name in ("ARGMAX", "ARGMIN", "MAX_POOLING2") else 4)
     @given(strategy(descriptors.operator, kind, types, WINDOWS, False), DATA)
     def run(desc, data):
         for device in devices:
-            verify(desc, arranged(desc.inputs[0], data), device=device)
+            verify(desc, *(arranged(tensor, data) for tensor in desc.inputs), device=device)
 
     run()
 

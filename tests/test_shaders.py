@@ -53,8 +53,18 @@ def push_block(source: str) -> list[tuple[str, int]]:
 
 def chosen(source: str, defined: list[str]) -> str:
     """What is left of a push block where these names are defined."""
-    pattern = r"#ifdef (\w+).*?\n(.*?)#else\n(.*?)#endif\n"
-    return re.sub(pattern, lambda match: match[2] if match[1] in defined else match[3], source, flags=re.DOTALL)
+    left, taken = [], [True]
+    for line in source.splitlines():
+        word, *rest = line.split()[:2] or [""]
+        if word in ("#ifdef", "#ifndef"):
+            taken.append((rest[0] in defined) == (word == "#ifdef"))
+        elif word == "#else":
+            taken[-1] = not taken[-1]
+        elif word == "#endif":
+            taken.pop()
+        elif all(taken):
+            left.append(line)
+    return "\n".join(left)
 
 
 @pytest.mark.parametrize("kernel", sorted(KERNELS))

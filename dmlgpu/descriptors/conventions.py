@@ -10,7 +10,13 @@ import numpy as np
 
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc, PoolingOperatorDesc
+from dmlgpu.descriptors.pooling import (
+    WINDOW_FIELDS,
+    AveragePoolingGradOperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+    PoolingOperatorDesc,
+)
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc, integer, integers, unsigned_array
 from dmlgpu.errors import DescriptorError, shown
@@ -182,54 +188,110 @@ def pooling(
     source: TensorDesc,
     window_size: Any,
     *,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
     output_sizes: Any = None,
+    indices_data_type: Any = None,
     **others: Any,
 ) -> Call:
     """A call of a pooling with one result on an array of this shape that lies as `source` says.
 
-    Arguments are those of `max_pooling`; the others are of the descriptor's `of`.
+    The other arguments are those of `max_pooling`, and of the descriptor's `of`.
     """
     name = kind.__name__
-    window_size = window_size if _is_int(window_size) else _integers(name, "window_size", window_size)
-    spatial = _spatial(name, window_size, shape)
-    leading = len(shape) - spatial
-
-    def each(field: str, value: Any, minimum: int) -> Shape | None:
-        """What is given for a field, an entry for each spatial dimension; None where nothing is."""
-        if value is None:
-            return None
-        given = (value,) * spatial if _is_int(value) else _integers(name, field, value)
-        if len(given) != spatial:
-            raise DescriptorError(f"{name}.{field}: {shown(given)} has {len(given)} entries; the window has {spatial}")
-        return unsigned_array(name, field, given, minimum)
-
-    if padding is not None:
-        if start_padding is not None or end_padding is not None:
-            beside = "start_padding" if start_padding is not None else "end_padding"
-            raise DescriptorError(f"{name}.{beside}: padding is given too, which is both sides; give one of them")
-        start_padding = end_padding = each("padding", padding, 0)
-    if output_sizes is not None and not _is_int(output_sizes):
-        output_sizes = _integers(name, "output_tensor.sizes", output_sizes)
-        if len(output_sizes) == len(shape) and output_sizes[:leading] == shape[:leading]:
-            output_sizes = output_sizes[leading:]
+    leading, window = _window(name, shape, window_size, **others)
     desc = kind.of(
         _with_leading(source, 2 - leading),
-        each("window_size", window_size, 1),
-        strides=each("strides", strides, 1),
-        start_padding=each("start_padding", start_padding, 0),
-        end_padding=each("end_padding", end_padding, 0),
-        dilations=each("dilations", dilations, 1),
-        output_sizes=each("output_tensor.sizes", output_sizes, 1),
-        **others,
+        output_sizes=_sizes(name, "output_tensor.sizes", output_sizes, shape, leading),
+        indices_data_type=indices_data_type,
+        **window,
     )
     if 0 in shape[leading:]:
         raise DescriptorError(f"{name}.input_tensor.sizes: a window over {shape} is empty")
     return Call(desc, shape[:leading] + desc.output_tensor.sizes[2:], (source.data_type,), 0 in shape)
+
+
+def average_pooling_grad(shape: Shape, source: TensorDesc, input_sizes: Any, window_size: Any, **others: Any) -> Call:
+    """A call of average_pooling_grad on a gradient of this shape that lies as `source` says; arguments as there."""
+    name, field = AveragePoolingGradOperatorDesc.__name__, "output_gradient_tensor.sizes"
+    leading, window = _window(name, shape, window_size, **others)
+    sizes = _sizes(name, field, input_sizes, shape, leading)
+    if sizes is None:
+        raise DescriptorError(f"{name}.{field}: None is not allowed; give the sizes of what was pooled")
+    desc = AveragePoolingGradOperatorDesc.of(_with_leading(source, 2 - leading), sizes, **window)
+    if 0 in shape[leading:]:
+        raise DescriptorError(f"{name}.input_gradient_tensor.sizes: {shape} has no windows")
+    return Call(desc, shape[:leading] + desc.output_gradient_tensor.sizes[2:], (source.data_type,), 0 in shape)
+
+
+def max_pooling_grad(
+    shape: Shape, source: TensorDesc, gradient_shape: Shape, gradient: TensorDesc, window_size: Any, **others: Any
+) -> Call:
+    """A call of max_pooling_grad on an array and a gradient that lie as is said here; arguments as there."""
+    name = MaxPoolingGradOperatorDesc.__name__
+    leading, window = _window(name, shape, window_size, **others)
+    if len(gradient_shape) != len(shape) or gradient_shape[:leading] != shape[:leading]:
+        raise DescriptorError(
+            f"{name}.input_gradient_tensor.sizes: {gradient_shape} does not go with an input of {shape}"
+        )
+    x, windows = (_with_leading(tensor, 2 - leading) for tensor in (source, gradient))
+    desc = MaxPoolingGradOperatorDesc.of(x, input_gradient_tensor=windows, **window)
+    if 0 in (*shape[leading:], *gradient_shape[leading:]):
+        raise DescriptorError(f"{name}.input_tensor.sizes: a window over {shape} is empty")
+    return Call(desc, shape, (source.data_type,), 0 in shape)
+
+
+def _window(
+    name: str,
+    shape: Shape,
+    window_size: Any,
+    *,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    **others: Any,
+) -> tuple[int, dict[str, Any]]:
+    """How many dimensions an array has before the spatial ones, and the window as a descriptor's `of` takes it."""
+    window_size = window_size if _is_int(window_size) else _integers(name, "window_size", window_size)
+    spatial = _spatial(name, window_size, shape)
+    if padding is not None:
+        if start_padding is not None or end_padding is not None:
+            beside = "start_padding" if start_padding is not None else "end_padding"
+            raise DescriptorError(f"{name}.{beside}: padding is given too, which is both sides; give one of them")
+        start_padding = end_padding = _each(name, "padding", padding, spatial)
+    window = {
+        "window_size": window_size,
+        "strides": strides,
+        "start_padding": start_padding,
+        "end_padding": end_padding,
+        **others,
+    }
+    return len(shape) - spatial, {
+        field: _each(name, field, value, spatial) if field in WINDOW_FIELDS else value
+        for field, value in window.items()
+    }
+
+
+def _each(name: str, field: str, value: Any, spatial: int) -> Shape | None:
+    """What is given for a field, an entry for each spatial dimension; None where nothing is."""
+    if value is None:
+        return None
+    given = (value,) * spatial if _is_int(value) else _integers(name, field, value)
+    if len(given) != spatial:
+        raise DescriptorError(f"{name}.{field}: {shown(given)} has {len(given)} entries; the window has {spatial}")
+    return unsigned_array(name, field, given, WINDOW_FIELDS.get(field, 0))
+
+
+def _sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Shape | None:
+    """Spatial sizes, where all sizes may be given, too; None where nothing is."""
+    if sizes is None:
+        return None
+    spatial = len(shape) - leading
+    given = (sizes,) * spatial if _is_int(sizes) else _integers(name, field, sizes)
+    if len(given) == len(shape) and given[:leading] == shape[:leading]:
+        given = given[leading:]
+    if len(given) != spatial:
+        raise DescriptorError(f"{name}.{field}: {shown(given)} has {len(given)} entries; the window has {spatial}")
+    return unsigned_array(name, field, given, 1)
 
 
 def _spatial(name: str, window_size: Any, shape: Shape) -> int:

@@ -102,10 +102,14 @@ class OperatorDesc:
         return tensor
 
     def _check_same_type(self) -> None:
-        """The output has the input's type."""
-        source, target = self.input_tensor.data_type, self.output_tensor.data_type  # type: ignore[attr-defined]
-        if target is not source:
-            raise self._error("output_tensor.data_type", f"{target.name} differs from the input's {source.name}")
+        """All tensors have the type of the first input, but for indices."""
+        source = self.inputs[0].data_type
+        for field in (*self.input_fields, *self.output_fields):
+            tensor = getattr(self, field)
+            if isinstance(tensor, TensorDesc) and "indices" not in field and tensor.data_type is not source:
+                raise self._error(
+                    f"{field}.data_type", f"{tensor.data_type.name} differs from the input's {source.name}"
+                )
 
     def _check_sizes(self, field: str, expected: tuple[int, ...], why: str) -> None:
         sizes = getattr(self, field).sizes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -61,12 +62,125 @@ WINDOW_FIELDS = {"window_size": 1, "strides": 1, "start_padding": 0, "end_paddin
 _OTHER_FIELDS = {"include_padding": False, "p": 2}
 
 
-class PoolingOperatorDesc(OperatorDesc):
+class WindowedOperatorDesc(OperatorDesc):
+    """What pooling and its gradients share: windows over one tensor, and another with an element for each window."""
+
+    pooled_field: ClassVar[str] = "input_tensor"
+    """The tensor that windows lie over."""
+    windows_field: ClassVar[str] = "output_tensor"
+    """The tensor that has an element for each."""
+
+    window_size: tuple[int, ...]
+
+    @property
+    def work(self) -> int:
+        """Elements that are looked at for all outputs, each as often as outputs look at it."""
+        windows: TensorDesc = getattr(self, self.windows_field)
+        return windows.element_count * math.prod(self.window_size)
+
+    def __post_init__(self) -> None:
+        self._check_windows()
+
+    @classmethod
+    def _window(cls, spatial: int, window: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that describe a window and further ones, for what is given of them.
+
+        Raises:
+            DescriptorError: what is given for a field is no array for it.
+            TypeError: an argument for a field that the descriptor lacks.
+        """
+        own = cls.__dataclass_fields__  # type: ignore[attr-defined]
+        fields = [field for field in WINDOW_FIELDS if field in own]
+        given = {field: default for field, default in _OTHER_FIELDS.items() if field in own} | dict(window)
+        unknown = [field for field in window if field not in own or field not in (*fields, *_OTHER_FIELDS)]
+        if unknown:
+            allowed = ", ".join((*fields, *(field for field in _OTHER_FIELDS if field in own)))
+            raise TypeError(f"{cls.__name__}.of has no {unknown[0]}; it has {allowed}")
+        for field in fields:
+            minimum = WINDOW_FIELDS[field]
+            if field != "window_size" and given.get(field) is None:
+                given[field] = (minimum,) * spatial
+            else:
+                given[field] = unsigned_array(cls.__name__, field, given[field], minimum)
+        return given
+
+    @classmethod
+    def _window_counts(cls, pooled: TensorDesc, window: Mapping[str, Any], counts: Any) -> tuple[int, ...]:
+        """The sizes of a tensor with an element for each window; `counts` are all of them, or the spatial ones.
+
+        Raises:
+            DescriptorError: `counts` are no sizes.
+        """
+        spatial = max(pooled.rank - 2, 0)
+        if counts is None:
+            # Where no window fits or entries are missing, any size will do: the descriptor says what is wrong.
+            ones = (1,) * spatial
+            rows = zip(pooled.sizes[2:], *(window.get(field, ones) for field in WINDOW_FIELDS), strict=False)
+            fitting = [pooled_size(n, w, s, start + end, d) for n, w, s, start, end, d in rows]
+            sizes = tuple(n if 1 <= n <= MAX_ELEMENTS else 1 for n in fitting)
+        else:
+            sizes = unsigned_array(cls.__name__, f"{cls.windows_field}.sizes", counts, 1)
+        return (*pooled.sizes[:2], *sizes) if len(sizes) <= spatial else sizes
+
+    def _check_windows(self) -> None:
+        pooled, windows = self._check_tensor(self.pooled_field), self._check_tensor(self.windows_field)
+        if pooled.rank not in (4, 5):
+            raise self._error(
+                f"{self.pooled_field}.sizes",
+                f"{pooled.sizes} has {pooled.rank} dimensions; allowed are 4 (NCHW) and 5 (NCDHW)",
+            )
+        self._check_same_type()
+        spatial = pooled.rank - 2
+        for field, minimum in WINDOW_FIELDS.items():
+            if hasattr(self, field):
+                values = unsigned_array(type(self).__name__, field, getattr(self, field), minimum)
+                if len(values) != spatial:
+                    raise self._error(field, f"{values} has {len(values)} entries; the input's rank asks for {spatial}")
+                self._set(field, values)
+        if windows.rank != pooled.rank:
+            raise self._error(
+                f"{self.windows_field}.sizes", f"{windows.sizes} has another rank than the input {pooled.sizes}"
+            )
+        sizes = tuple(self._check_dimension(i, pooled, windows) for i in range(spatial))
+        why = "(input + padding - extent) / stride + 1"
+        self._check_sizes(self.windows_field, (*pooled.sizes[:2], *sizes), why)
+
+    def _check_dimension(self, i: int, pooled: TensorDesc, windows: TensorDesc) -> int:
+        """Checks the windows along spatial dimension i; their number, the given one where two are allowed."""
+        size, given = pooled.sizes[2 + i], windows.sizes[2 + i]
+        window, stride, start, end, dilation = (getattr(self, f, (1,) * (i + 1))[i] for f in WINDOW_FIELDS)
+        padded, extent = size + start + end, window_extent(window, dilation)
+        if padded > MAX_ELEMENTS:
+            field, padding = ("start_padding", start) if start > end else ("end_padding", end)
+            raise self._error(f"{field}[{i}]", f"{padding} pads to {padded}; at most {MAX_ELEMENTS} are allowed")
+        if extent > padded:
+            raise self._error(
+                f"window_size[{i}]",
+                f"{window} with dilation {dilation} extends over {extent}; the padded input has only {padded}",
+            )
+        outputs = pooled_size(size, window, stride, start + end, dilation)
+        if (padded - extent) % stride and given != outputs:
+            # Ceiling mode: a last window may hang over the end.
+            if given > outputs + 1:
+                raise self._error(
+                    f"{self.windows_field}.sizes[{2 + i}]",
+                    f"{given} is wrong; expected {outputs}, or {outputs + 1} rounded up",
+                )
+            outputs = max(given, outputs)
+        empty = _first_empty_window(size, outputs, window, stride, start, dilation)
+        if empty is not None:
+            raise self._error(
+                f"window_size[{i}]",
+                f"window {empty} of dimension {2 + i} lies wholly in the padding; every window must hold input",
+            )
+        return outputs
+
+
+class PoolingOperatorDesc(WindowedOperatorDesc):
     """What the pooling operators share."""
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
-    window_size: tuple[int, ...]
 
     @classmethod
     def of(
@@ -94,31 +208,10 @@ class PoolingOperatorDesc(OperatorDesc):
         """
         source = TensorDesc.of(input_tensor)
         spatial = max(source.rank - 2, 0)
-        own = cls.__dataclass_fields__  # type: ignore[attr-defined]
-        fields = [field for field in WINDOW_FIELDS if field in own]
-        others = {field: default for field, default in _OTHER_FIELDS.items() if field in own}
-        unknown = [field for field in window if field not in (*fields, *others)]
         if indices_data_type is not None and "output_indices_tensor" not in cls.output_fields:
-            unknown.append("indices_data_type")
-        if unknown:
-            raise TypeError(f"{cls.__name__}.of has no {unknown[0]}; it has {', '.join((*fields, *others))}")
-        given: dict[str, Any] = {"input_tensor": source, "window_size": window_size, **others, **window}
-        for field in fields:
-            minimum = WINDOW_FIELDS[field]
-            if field != "window_size" and given.get(field) is None:
-                given[field] = (minimum,) * spatial
-            else:
-                given[field] = unsigned_array(cls.__name__, field, given[field], minimum)
-        if output_sizes is None:
-            # Where no window fits or entries are missing, any size will do: the descriptor says what is wrong.
-            ones = (1,) * spatial
-            rows = zip(source.sizes[2:], *(given.get(field, ones) for field in WINDOW_FIELDS), strict=False)
-            fitting = [pooled_size(n, w, s, start + end, d) for n, w, s, start, end, d in rows]
-            sizes = tuple(n if 1 <= n <= MAX_ELEMENTS else 1 for n in fitting)
-        else:
-            sizes = unsigned_array(cls.__name__, "output_tensor.sizes", output_sizes, 1)
-        if len(sizes) <= spatial:
-            sizes = (*source.sizes[:2], *sizes)
+            window["indices_data_type"] = indices_data_type
+        given = {"input_tensor": source, **cls._window(spatial, {"window_size": window_size, **window})}
+        sizes = cls._window_counts(source, given, output_sizes)
         if indices_data_type is not None:
             field = "output_indices_tensor"
             types = cls.types[field]
@@ -129,66 +222,11 @@ class PoolingOperatorDesc(OperatorDesc):
         given["output_tensor"] = TensorDesc(source.data_type, sizes)
         return cls(**given)
 
-    @property
-    def work(self) -> int:
-        """Elements that are looked at for all outputs, each as often as outputs look at it."""
-        return self.output_tensor.element_count * math.prod(self.window_size)
-
-    def __post_init__(self) -> None:
-        self._check_pooling()
-
-    def _check_pooling(self) -> None:
-        source = self._check_tensor("input_tensor")
-        target = self._check_tensor("output_tensor")
-        if source.rank not in (4, 5):
-            raise self._error(
-                "input_tensor.sizes", f"{source.sizes} has {source.rank} dimensions; allowed are 4 (NCHW) and 5 (NCDHW)"
-            )
-        self._check_same_type()
-        spatial = source.rank - 2
-        for field, minimum in WINDOW_FIELDS.items():
-            if hasattr(self, field):
-                values = unsigned_array(type(self).__name__, field, getattr(self, field), minimum)
-                if len(values) != spatial:
-                    raise self._error(field, f"{values} has {len(values)} entries; the input's rank asks for {spatial}")
-                self._set(field, values)
-        if target.rank != source.rank:
-            raise self._error("output_tensor.sizes", f"{target.sizes} has another rank than the input {source.sizes}")
-        sizes = tuple(self._check_dimension(i) for i in range(spatial))
-        self._check_sizes("output_tensor", (*source.sizes[:2], *sizes), "(input + padding - extent) / stride + 1")
+    def _check_windows(self) -> None:
+        super()._check_windows()
         if "output_indices_tensor" in self.output_fields and len(self.outputs) > 1:
             self._check_tensor("output_indices_tensor")
-            self._check_sizes("output_indices_tensor", target.sizes, "the sizes of output_tensor")
-
-    def _check_dimension(self, i: int) -> int:
-        """Checks the windows along spatial dimension i; the output size, the given one where two are allowed."""
-        size, given = self.input_tensor.sizes[2 + i], self.output_tensor.sizes[2 + i]
-        window, stride, start, end, dilation = (getattr(self, f, (1,) * (i + 1))[i] for f in WINDOW_FIELDS)
-        padded, extent = size + start + end, window_extent(window, dilation)
-        if padded > MAX_ELEMENTS:
-            field, padding = ("start_padding", start) if start > end else ("end_padding", end)
-            raise self._error(f"{field}[{i}]", f"{padding} pads to {padded}; at most {MAX_ELEMENTS} are allowed")
-        if extent > padded:
-            raise self._error(
-                f"window_size[{i}]",
-                f"{window} with dilation {dilation} extends over {extent}; the padded input has only {padded}",
-            )
-        outputs = pooled_size(size, window, stride, start + end, dilation)
-        if (padded - extent) % stride and given != outputs:
-            # Ceiling mode: a last window may hang over the end.
-            if given > outputs + 1:
-                raise self._error(
-                    f"output_tensor.sizes[{2 + i}]",
-                    f"{given} is wrong; expected {outputs}, or {outputs + 1} rounded up",
-                )
-            outputs = max(given, outputs)
-        empty = _first_empty_window(size, outputs, window, stride, start, dilation)
-        if empty is not None:
-            raise self._error(
-                f"window_size[{i}]",
-                f"window {empty} of dimension {2 + i} lies wholly in the padding; every window must hold input",
-            )
-        return outputs
+            self._check_sizes("output_indices_tensor", self.output_tensor.sizes, "the sizes of output_tensor")
 
 
 @dataclass(frozen=True)
@@ -259,13 +297,13 @@ class MaxPoolingOperatorDesc(PoolingOperatorDesc):
         return MaxPooling2OperatorDesc(**vars(self), output_indices_tensor=None, dilations=(1,) * len(self.strides))
 
 
-class _AveragePoolingOperatorDesc(PoolingOperatorDesc):
-    """Validation that AVERAGE_POOLING and AVERAGE_POOLING1 share."""
+class _AveragingOperatorDesc(WindowedOperatorDesc):
+    """Validation that average pooling and its gradient share."""
 
     include_padding: bool
 
     def __post_init__(self) -> None:
-        self._check_pooling()
+        super().__post_init__()
         if not isinstance(self.include_padding, (bool, np.bool_)):
             raise self._error(
                 "include_padding", f"{shown(self.include_padding)} is not allowed; allowed are True and False"
@@ -274,7 +312,7 @@ class _AveragePoolingOperatorDesc(PoolingOperatorDesc):
 
 
 @dataclass(frozen=True)
-class AveragePooling1OperatorDesc(_AveragePoolingOperatorDesc):
+class AveragePooling1OperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
     """The average of every window (DML_AVERAGE_POOLING1_OPERATOR_DESC).
 
     The sum of the elements in the input, divided by their number; or with `include_padding` by the number of the
@@ -303,7 +341,7 @@ class AveragePooling1OperatorDesc(_AveragePoolingOperatorDesc):
 
 
 @dataclass(frozen=True)
-class AveragePoolingOperatorDesc(_AveragePoolingOperatorDesc):
+class AveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
     """`AveragePooling1OperatorDesc` with all dilations 1 (DML_AVERAGE_POOLING_OPERATOR_DESC)."""
 
     types: ClassVar = FLOAT_POOLING_TYPES
@@ -326,7 +364,7 @@ class _LpPoolingOperatorDesc(PoolingOperatorDesc):
     p: int
 
     def __post_init__(self) -> None:
-        self._check_pooling()
+        super().__post_init__()
         self._set("p", unsigned(type(self).__name__, "p", self.p, 1))
 
 
@@ -374,3 +412,132 @@ class LpPoolingOperatorDesc(_LpPoolingOperatorDesc):
 
     def canonical(self) -> OperatorDesc:
         return LpPooling1OperatorDesc(**vars(self), dilations=(1,) * len(self.strides))
+
+
+_FLOATS = FLOAT_POOLING_TYPES["input_tensor"]
+
+
+@dataclass(frozen=True)
+class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
+    """The gradient of average pooling (DML_AVERAGE_POOLING_GRAD_OPERATOR_DESC).
+
+    Every window shares its gradient out: each of its elements in the input has the gradient divided by the number that
+    `AveragePooling1OperatorDesc` divides by. An element has the sum of its shares of all windows.
+
+    Args:
+        input_gradient_tensor: (N, C, H, W) or (N, C, D, H, W), an element for each window; FLOAT32 or FLOAT16.
+        output_gradient_tensor: the same type, N and C; the sizes of what was pooled, of which as many windows come as
+            `MaxPooling2OperatorDesc` says.
+        strides, window_size, start_padding, end_padding: one entry for each spatial dimension, in elements.
+        include_padding: whether the padding has shares, too.
+
+    Raises:
+        DescriptorError: naming the field that breaks a rule.
+    """
+
+    types: ClassVar = {"input_gradient_tensor": _FLOATS, "output_gradient_tensor": _FLOATS}  # 3_0
+    output_fields: ClassVar = ("output_gradient_tensor",)
+    pooled_field: ClassVar = "output_gradient_tensor"
+    windows_field: ClassVar = "input_gradient_tensor"
+
+    input_gradient_tensor: TensorDesc
+    output_gradient_tensor: TensorDesc
+    strides: tuple[int, ...]
+    window_size: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    end_padding: tuple[int, ...]
+    include_padding: bool
+
+    @classmethod
+    def of(cls, input_gradient_tensor: Any, output_sizes: Any, window_size: Any, **window: Any) -> Self:
+        """The descriptor for a gradient and a window, its output packed.
+
+        Args:
+            input_gradient_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
+            output_sizes: all sizes of the output, or the spatial ones.
+            window_size: as the field.
+            window: the other fields, as for `MaxPooling2OperatorDesc.of`; `include_padding` is False where left out.
+
+        Raises:
+            DescriptorError: naming the field that breaks a rule.
+            TypeError: an argument for a field that the descriptor lacks.
+        """
+        source = TensorDesc.of(input_gradient_tensor)
+        spatial = max(source.rank - 2, 0)
+        given = cls._window(spatial, {"window_size": window_size, **window})
+        sizes = unsigned_array(cls.__name__, "output_gradient_tensor.sizes", output_sizes, 1)
+        sizes = (*source.sizes[:2], *sizes) if len(sizes) <= spatial else sizes
+        return cls(input_gradient_tensor=source, output_gradient_tensor=TensorDesc(source.data_type, sizes), **given)
+
+
+@dataclass(frozen=True)
+class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
+    """The gradient of max pooling (DML_MAX_POOLING_GRAD_OPERATOR_DESC).
+
+    The gradient of a window goes to its maximum, the element that `MaxPooling2OperatorDesc` finds: of equal ones the
+    first in row-major order, and the first NaN before all. An element has the sum of what goes to it.
+
+    Args:
+        input_tensor: what was pooled: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
+        input_gradient_tensor: the input's type, an element for each window: the sizes of the output of
+            `MaxPooling2OperatorDesc`.
+        output_gradient_tensor: the input's type and sizes.
+        strides, window_size, start_padding, end_padding, dilations: one entry for each spatial dimension, in elements.
+
+    Raises:
+        DescriptorError: naming the field that breaks a rule.
+    """
+
+    types: ClassVar = {  # 4_0
+        "input_tensor": _FLOATS,
+        "input_gradient_tensor": _FLOATS,
+        "output_gradient_tensor": _FLOATS,
+    }
+    output_fields: ClassVar = ("output_gradient_tensor",)
+    windows_field: ClassVar = "input_gradient_tensor"
+
+    input_tensor: TensorDesc
+    input_gradient_tensor: TensorDesc
+    output_gradient_tensor: TensorDesc
+    strides: tuple[int, ...]
+    window_size: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    end_padding: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        input_tensor: Any,
+        window_size: Any,
+        *,
+        input_gradient_tensor: Any = None,
+        output_sizes: Any = None,
+        **window: Any,
+    ) -> Self:
+        """The descriptor for an input and a window, its output packed.
+
+        Args:
+            input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
+            window_size: as the field.
+            input_gradient_tensor: likewise; None: packed, of the input's type.
+            output_sizes: the sizes of that, as `MaxPooling2OperatorDesc.of` has them; None: as many windows as fit.
+            window: strides, start_padding, end_padding and dilations, as for `MaxPooling2OperatorDesc.of`.
+
+        Raises:
+            DescriptorError: naming the field that breaks a rule.
+            TypeError: an argument for a field that the descriptor lacks.
+        """
+        source = TensorDesc.of(input_tensor)
+        given = cls._window(max(source.rank - 2, 0), {"window_size": window_size, **window})
+        if input_gradient_tensor is None:
+            gradient = TensorDesc(source.data_type, cls._window_counts(source, given, output_sizes))
+        else:
+            gradient = TensorDesc.of(input_gradient_tensor)
+        target = TensorDesc(source.data_type, source.sizes)
+        return cls(input_tensor=source, input_gradient_tensor=gradient, output_gradient_tensor=target, **given)
+
+    def _check_windows(self) -> None:
+        super()._check_windows()
+        self._check_tensor("output_gradient_tensor")
+        self._check_sizes("output_gradient_tensor", self.input_tensor.sizes, "the sizes of input_tensor")

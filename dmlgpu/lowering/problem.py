@@ -13,9 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
-from dmlgpu.descriptors.dtypes import AxisDirection
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
+from dmlgpu.descriptors.pooling import (
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+)
 from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.accumulators import Accumulator, Selection, Sum, SumResult, accumulator_of
@@ -94,6 +100,43 @@ class Windows:
         )
 
 
+@dataclass(frozen=True)
+class CoveringWindows:
+    """An output is an element that windows lie over, and has the windows that hold it.
+
+    The source has an element for each window. All is (depth, height, width); a 4-D tensor has depth 1.
+    """
+
+    size: tuple[int, ...]
+    """Of what the windows lie over, as that of the outputs."""
+    window_count: tuple[int, ...]
+    stride: tuple[int, ...]
+    """Of the source."""
+    reach: tuple[int, ...]
+    """From the first element of a window to its last. With a dilation a window does not hold all between them."""
+    window_stride: tuple[int, ...]
+    start_padding: tuple[int, ...]
+    counts_padding: bool = False
+    """Whether windows share out what they have among elements of the padding, too."""
+    counted_end: tuple[int, ...] = (1, 1, 1)
+    """As of `Windows`."""
+
+    @classmethod
+    def of(cls, windows: Windows, gradient: TensorDesc) -> CoveringWindows:
+        """Those of the windows of a pooling, of which a tensor has an element for each."""
+        rows = zip(windows.window_size, windows.dilation, strict=True)
+        return cls(
+            size=windows.size,
+            window_count=windows.output_size,
+            stride=(0,) * (5 - gradient.rank) + gradient.element_strides[2:],
+            reach=tuple((size - 1) * dilation for size, dilation in rows),
+            window_stride=windows.window_stride,
+            start_padding=windows.start_padding,
+            counts_padding=windows.counted_begin != windows.start_padding,
+            counted_end=windows.counted_end,
+        )
+
+
 class Role(enum.Enum):
     """What memory is to an operator."""
 
@@ -107,7 +150,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class Source:
-    """A tensor that is read, and the how manieth of its role it is."""
+    """A tensor that is read: `number` counts those of its role."""
 
     tensor: TensorDesc
     role: Role = Role.INPUT
@@ -123,7 +166,7 @@ class Result(enum.Enum):
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """A tensor that is written, what it holds, and the how manieth of its role it is."""
+    """A tensor that is written, and what it holds; `number` counts those of its role."""
 
     tensor: TensorDesc
     result: Result
@@ -136,7 +179,7 @@ class Problem:
     """What is computed of the first of the sources. All outputs have the same sizes."""
 
     sources: tuple[Source, ...]
-    domain: Axes | Windows
+    domain: Axes | Windows | CoveringWindows
     accumulator: Accumulator
     outputs: tuple[OutputTensor, ...]
 
@@ -148,7 +191,8 @@ class Problem:
         if isinstance(self.domain, Windows) and other_selection:
             raise NotImplementedError("kernels over windows look for the first maximum")
         results = [output.result for output in self.outputs]
-        if isinstance(self.domain, Windows) and results not in ([Result.VALUE], [Result.VALUE, Result.INDEX]):
+        together = [Result.VALUE], [Result.VALUE, Result.INDEX], [Result.INDEX]
+        if isinstance(self.domain, Windows) and results not in together:
             raise NotImplementedError("kernels over windows write the value, then the index")
 
     @property
@@ -217,6 +261,38 @@ def _lp_pooling(desc: LpPooling1OperatorDesc) -> tuple[Problem, ...]:
     )
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
     return (Problem((Source(desc.input_tensor),), windows, Sum(power=desc.p, result=SumResult.ROOT), outputs),)
+
+
+@problems_of.register
+def _average_pooling_grad(desc: AveragePoolingGradOperatorDesc) -> tuple[Problem, ...]:
+    pooled, gradient = desc.output_gradient_tensor, desc.input_gradient_tensor
+    windows = Windows.of(
+        pooled,
+        gradient.sizes,
+        desc.window_size,
+        desc.strides,
+        (1,) * len(desc.strides),
+        desc.start_padding,
+        desc.end_padding if desc.include_padding else None,
+    )
+    outputs = (OutputTensor(pooled, Result.VALUE),)
+    return (Problem((Source(gradient),), CoveringWindows.of(windows, gradient), Sum(), outputs),)
+
+
+@problems_of.register
+def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
+    gradient = desc.input_gradient_tensor
+    windows = Windows.of(
+        desc.input_tensor, gradient.sizes, desc.window_size, desc.strides, desc.dilations, desc.start_padding
+    )
+    maxima = TensorDesc(DataType.UINT32, gradient.sizes)
+    found = (OutputTensor(maxima, Result.INDEX, Role.INTERMEDIATE),)
+    outputs = (OutputTensor(desc.output_gradient_tensor, Result.VALUE),)
+    sources = Source(gradient, number=1), Source(maxima, Role.INTERMEDIATE)
+    return (
+        Problem((Source(desc.input_tensor),), windows, Selection(), found),
+        Problem(sources, CoveringWindows.of(windows, gradient), Sum(), outputs),
+    )
 
 
 @problems_of.register

@@ -9,9 +9,21 @@ from functools import singledispatch
 
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
+from dmlgpu.descriptors.pooling import (
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+)
 from dmlgpu.descriptors.reduction import ArgOperatorDesc, ReduceOperatorDesc
-from dmlgpu.reference.pooling import average_pooling, lp_pooling, max_pooling
+from dmlgpu.reference.pooling import (
+    average_pooling,
+    average_pooling_grad,
+    lp_pooling,
+    max_pooling,
+    max_pooling_grad,
+)
 from dmlgpu.reference.reduction import arg, reduce
 
 
@@ -39,3 +51,5 @@ _reference.register(ReduceOperatorDesc, reduce)
 _reference.register(MaxPooling2OperatorDesc, max_pooling)
 _reference.register(AveragePooling1OperatorDesc, average_pooling)
 _reference.register(LpPooling1OperatorDesc, lp_pooling)
+_reference.register(AveragePoolingGradOperatorDesc, average_pooling_grad)
+_reference.register(MaxPoolingGradOperatorDesc, max_pooling_grad)

@@ -26,9 +26,14 @@ import numpy as np
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc
+from dmlgpu.descriptors.pooling import (
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+)
 from dmlgpu.descriptors.reduction import ReduceOperatorDesc
-from dmlgpu.reference.pooling import counts, exact_average, exact_norm, sums
+from dmlgpu.reference.pooling import averaged, counts, exact_average, exact_norm, gathered, scattered, shares, sums
 from dmlgpu.reference.reduction import exact, rows_of
 
 # Of a descriptor and its inputs the greatest difference that each output may have, element by element; None: none.
@@ -123,6 +128,33 @@ def _of_average_pooling(desc: AveragePooling1OperatorDesc) -> Bounds:
 @_bounds.register
 def _of_lp_pooling(desc: LpPooling1OperatorDesc) -> Bounds:
     return _lp_pooling
+
+
+def _average_pooling_grad(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> tuple[Array, ...]:
+    terms, pooled = shares(desc, gradient), averaged(desc)
+    return (_of_gathered(lambda terms: gathered(pooled, terms), terms, gradient.dtype),)
+
+
+def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> tuple[Array, ...]:
+    terms = gradient.astype(np.float64)
+    return (_of_gathered(lambda terms: scattered(desc, x, terms), terms, gradient.dtype),)
+
+
+def _of_gathered(gather: Callable[[Array], Array], terms: Array, dtype: np.dtype[np.generic]) -> Array:
+    """The bound of sums that elements gather; a quotient has an error of at most 2 U."""
+    infinite = gather((~np.isfinite(terms)).astype(np.float64))
+    found = Terms(gather(np.ones(terms.shape)), gather(np.abs(terms)), infinite == 0)
+    return rounded(sum_error(found, 2), gather(terms), dtype)
+
+
+@_bounds.register
+def _of_average_pooling_grad(desc: AveragePoolingGradOperatorDesc) -> Bounds:
+    return _average_pooling_grad
+
+
+@_bounds.register
+def _of_max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> Bounds:
+    return _max_pooling_grad
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.pooling import (
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+)
+from dmlgpu.descriptors.tensor import TensorDesc
 
 
 def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
@@ -54,9 +62,7 @@ def counts(desc: AveragePooling1OperatorDesc, shape: tuple[int, ...]) -> Array:
     )  # fmt: skip
     count = np.ones(1)
     for size, outputs, stride, window, dilation, start, end in rows:
-        room = (
-            size + start + end - np.arange(outputs) * stride
-        )  # from the begin of each window to the end of the padding
+        room = size + start + end - np.arange(outputs) * stride  # from each window's begin to the end of the padding
         count = np.multiply.outer(count, np.minimum(window, -(-room // dilation)))
     return count[np.newaxis]
 
@@ -73,6 +79,60 @@ def exact_norm(desc: LpPooling1OperatorDesc, x: Array) -> Array:
     with np.errstate(all="ignore"):
         norm: Array = sums(desc, np.abs(x.astype(np.float64)) ** desc.p) ** (1 / desc.p)
     return norm
+
+
+def average_pooling_grad(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> tuple[Array, ...]:
+    """The sums of the shares, computed in float64."""
+    with np.errstate(all="ignore"):
+        values = gathered(averaged(desc), shares(desc, gradient)).astype(gradient.dtype)
+    return (values,)
+
+
+def averaged(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDesc:
+    """The pooling of which this is the gradient."""
+    target = TensorDesc(desc.input_gradient_tensor.data_type, desc.input_gradient_tensor.sizes)
+    return AveragePooling1OperatorDesc(
+        desc.output_gradient_tensor, target, desc.strides, desc.window_size, desc.start_padding, desc.end_padding,
+        (1,) * len(desc.strides), desc.include_padding,
+    )  # fmt: skip
+
+
+def shares(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Array:
+    """What every window gives to each of its elements."""
+    pooled = averaged(desc)
+    with np.errstate(all="ignore"):
+        share: Array = gradient.astype(np.float64) / counts(pooled, pooled.input_tensor.sizes)
+    return share
+
+
+def gathered(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
+    """For every element the sum of the terms of the windows that hold it."""
+    total = np.zeros(desc.input_tensor.sizes)
+    with np.errstate(all="ignore"):
+        for windows, elements in _elements(desc, total.shape):
+            total[elements] += terms[windows]
+    return total
+
+
+def max_pooling_grad(desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> tuple[Array, ...]:
+    """The sums of what goes to each element, computed in float64."""
+    with np.errstate(all="ignore"):
+        values = scattered(desc, x, gradient.astype(np.float64)).astype(x.dtype)
+    return (values,)
+
+
+def scattered(desc: MaxPoolingGradOperatorDesc, x: Array, terms: Array) -> Array:
+    """For every element the sum of the terms of the windows whose maximum it is."""
+    target, indices = (TensorDesc(each, terms.shape) for each in (desc.input_tensor.data_type, DataType.UINT32))
+    pooled = MaxPooling2OperatorDesc(
+        desc.input_tensor, target, indices, desc.strides, desc.window_size, desc.start_padding, desc.end_padding,
+        desc.dilations,
+    )  # fmt: skip
+    _, where = max_pooling(pooled, x)
+    total = np.zeros(x.size)
+    with np.errstate(all="ignore"):
+        np.add.at(total, where.reshape(-1), terms.reshape(-1))
+    return total.reshape(x.shape)
 
 
 def sums(desc: AveragePooling1OperatorDesc | LpPooling1OperatorDesc, terms: Array) -> Array:

@@ -102,19 +102,20 @@ class Device:
                 self._operators.popitem(last=False)
             return compiled
 
-    def _call(self, call: conventions.Call, x: DeviceTensor | Array) -> Any:
-        """The results of a function's call with x: device tensors for a device tensor, else arrays; one, or a tuple."""
-        (source,) = call.desc.inputs
-        if isinstance(x, DeviceTensor):
-            check_owns(self, x)
-            x = sharing(x, source, source.sizes)
-        else:
-            x = x.reshape(source.sizes)
+    def _call(self, call: conventions.Call, *arguments: DeviceTensor | Array) -> Any:
+        """The results of a function's call: device tensors where all arguments are, else arrays; one, or a tuple."""
+        inputs: list[DeviceTensor | Array] = []
+        for x, source in zip(arguments, call.desc.inputs, strict=True):
+            if isinstance(x, DeviceTensor):
+                check_owns(self, x)
+                inputs.append(sharing(x, source, source.sizes))
+            else:
+                inputs.append(x.reshape(source.sizes))
         targets = [
             sharing(target, conventions.packed(call.shape, data_type), call.shape)
-            for target, data_type in zip(self._operator(call.desc)._compute((x,)), call.data_types, strict=True)
+            for target, data_type in zip(self._operator(call.desc)._compute(inputs), call.data_types, strict=True)
         ]
-        results = returned(targets, (x,))
+        results = returned(targets, inputs)
         # As NumPy: a number, not an array without dimensions.
         return results[()] if isinstance(results, np.ndarray) and call.shape == () else results
 

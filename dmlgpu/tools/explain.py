@@ -45,7 +45,7 @@ def parse(name: str, data_type: str, sizes: str, arguments: Sequence[str]) -> Op
     member = _NAMES.get(data_type.upper())
     source = TensorDesc(DataType.of(data_type.lower() if member is None else member), _value("sizes", sizes), strides)
     try:
-        desc: OperatorDesc = row.desc.of(input_tensor=source, **given)  # type: ignore[attr-defined]
+        desc: OperatorDesc = row.desc.of(**{row.source_field: source}, **given)  # type: ignore[attr-defined]
     except TypeError as error:
         raise DescriptorError(f"{name}: {error}") from None
     return desc

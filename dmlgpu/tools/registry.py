@@ -16,11 +16,13 @@ from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
     WINDOW_FIELDS,
     AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
     AveragePoolingOperatorDesc,
     LpPooling1OperatorDesc,
     LpPoolingOperatorDesc,
     MaxPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
     MaxPoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import (
@@ -32,7 +34,16 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc, packed_strides
-from dmlgpu.functional import argmax, argmin, average_pooling, lp_pooling, max_pooling, reduce
+from dmlgpu.functional import (
+    argmax,
+    argmin,
+    average_pooling,
+    average_pooling_grad,
+    lp_pooling,
+    max_pooling,
+    max_pooling_grad,
+    reduce,
+)
 
 Ints = tuple[int, ...]
 # Strides for sizes; None: packed.
@@ -89,6 +100,16 @@ class Operator:
         return REDUCE_TYPES[self.options["function"][0]] if "function" in self.options else self.desc.types
 
     @property
+    def source_field(self) -> str:
+        """The field of the first input."""
+        return next(iter(self.types))
+
+    @property
+    def data_types(self) -> tuple[DataType, ...]:
+        """The types that the first input may have."""
+        return self.types[self.source_field]
+
+    @property
     def fields(self) -> frozenset[str]:
         """The fields of the descriptor: those with `axes` reduce, those with `window_size` pool."""
         return frozenset(self.desc.__dataclass_fields__)  # type: ignore[attr-defined]
@@ -103,7 +124,7 @@ class Operator:
         """The operator on a tensor, its outputs packed.
 
         Args:
-            source: the input.
+            source: the first input.
             arguments: of the descriptor's `of`. Fields and options that only others of the family have are left out;
                 of options that are not given the first is taken.
 
@@ -112,9 +133,8 @@ class Operator:
         """
         taken = {*self.fields, *self.options, "output_sizes"}
         given = {name: values[0] for name, values in self.options.items()} | arguments
-        desc: OperatorDesc = self.desc.of(  # type: ignore[attr-defined]
-            input_tensor=source, **{name: value for name, value in given.items() if name in taken}
-        )
+        fields = {self.source_field: source} | {name: value for name, value in given.items() if name in taken}
+        desc: OperatorDesc = self.desc.of(**fields)  # type: ignore[attr-defined]
         return desc
 
     def on(self, sample: Sample, data_type: DataType, **options: Any) -> OperatorDesc:
@@ -125,7 +145,7 @@ class Operator:
 
     def descs(self) -> Iterator[OperatorDesc]:
         """The operator on every sample, of every type, with all options."""
-        for data_type, sample in product(self.types["input_tensor"], self.samples):
+        for data_type, sample in product(self.data_types, self.samples):
             for values in product(*self.options.values()):
                 yield self.on(sample, data_type, **dict(zip(self.options, values, strict=True)))
 
@@ -163,6 +183,16 @@ _WINDOWS = tuple(
         ((1, 2, 5, 6, 7), ((2, 2, 3), (2, 1, 1), (0, 1, 2), (1, 1, 2), (2, 3, 2)), _reversed, _packed),
     )
 )
+# The same windows over an output of these sizes: the source has an element for each.
+_SHARES = tuple(
+    replace(
+        sample,
+        sizes=AveragePoolingOperatorDesc.of(TensorDesc(DataType.FLOAT32, sample.sizes), **window).output_tensor.sizes,
+        arguments=window | {"output_sizes": sample.sizes},
+    )
+    for sample in _WINDOWS
+    for window in [{name: value for name, value in sample.arguments.items() if name != "dilations"}]
+)
 _INDEX_TYPES = {"output_data_type": INDEX_TYPES}
 _DIRECTIONS = {"axis_direction": tuple(AxisDirection)}
 _AVERAGES = {"include_padding": (False, True)}
@@ -181,11 +211,13 @@ OPERATORS = (
     *(_reduce(function) for function in REDUCE_TYPES),
     Operator("AVERAGE_POOLING", AveragePoolingOperatorDesc, None, _WINDOWS, _AVERAGES),
     Operator("AVERAGE_POOLING1", AveragePooling1OperatorDesc, average_pooling, _WINDOWS, _AVERAGES),
+    Operator("AVERAGE_POOLING_GRAD", AveragePoolingGradOperatorDesc, average_pooling_grad, _SHARES, _AVERAGES),
     Operator("LP_POOLING", LpPoolingOperatorDesc, None, _WINDOWS, _NORMS),
     Operator("LP_POOLING1", LpPooling1OperatorDesc, lp_pooling, _WINDOWS, _NORMS),
     Operator("MAX_POOLING", MaxPoolingOperatorDesc, None, _WINDOWS, {}),
     Operator("MAX_POOLING1", MaxPooling1OperatorDesc, None, _WINDOWS, _INDICES),
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
+    Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, {}),
 )
 # Those that are computed; the others mean the same as one of these.
 CANONICAL = tuple(each for each in OPERATORS if each.describes(next(each.descs()).canonical()))

@@ -35,6 +35,10 @@ Operand masked(Operand operand, bool taken)
 {
     return Operand(taken ? operand.term : 0.0, taken ? operand.pattern : 0u);
 }
+Operand divided(Operand operand, uint by)
+{
+    return Operand(quotient(Pair(operand.term, 0.0), pair_of(by)), operand.pattern);
+}
 
 struct State {
     Pair sum;

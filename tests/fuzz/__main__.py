@@ -96,7 +96,7 @@ class Round:
         self.index = index
         # Those that others are equal to, more often.
         self.kind = self.choices.of((*CANONICAL * 2, *OPERATORS))
-        self.data_type = self.choices.of(self.kind.types["input_tensor"])
+        self.data_type = self.choices.of(self.kind.data_types)
         self.limits = None if self.choices.chance(5) else descriptors.limits(self.choices)
         self.long = self.limits is None or self.limits.segment_bytes > 2048
         # A window is a part of a pipeline.

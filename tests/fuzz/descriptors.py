@@ -218,9 +218,13 @@ def operator(
     A pooling has one of these windows, if there are any. Axes and rows of windows are long only if `long`: in small
     segments they take thousands of dispatches.
     """
-    data_type = choices.of(data_types or kind.types["input_tensor"])
+    data_type = choices.of(data_types or kind.data_types)
     if "window_size" in kind.fields:
         source, arguments = pooling(choices, data_type, windows, long, "dilations" in kind.fields)
+        if kind.source_field == "input_gradient_tensor":  # an element for each window; the output is what they lie over
+            windows_sizes = arguments["output_sizes"]
+            arguments["output_sizes"] = source.sizes
+            source = tensor(choices, data_type, windows_sizes)
     else:
         source, arguments = reduction(choices, data_type, long)
     options = {name: choices.of(values) for name, values in kind.options.items()}
@@ -330,8 +334,8 @@ def function_of(choices: Choices, family: str) -> Callable[..., Any]:
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    """Of a function, but for the input and the device."""
-    return [name for name in signature(function).parameters if name not in ("x", "device")]
+    """Of a function, but for the inputs and the device."""
+    return [name for name in signature(function).parameters if name not in ("x", "gradient", "device")]
 
 
 def reduction_attempt(choices: Choices) -> Attempt:
@@ -351,9 +355,13 @@ def pooling_attempt(choices: Choices) -> Attempt:
     function = function_of(choices, "window_size")
     sizes = small_sizes(choices)
     arguments: dict[str, Any] = {"window_size": choices.of((1, (1,) * max(0, len(sizes) - 2)))}
+    names = parameters(function)
+    if "input_sizes" in names:
+        arguments["input_sizes"] = sizes
     for _ in range(choices.integer(0, 3)):
-        arguments[choices.of(parameters(function))] = odd(choices)
-    return Attempt(function, {"x": np.zeros((0, *sizes[1:]), np.float32)} | arguments)
+        arguments[choices.of(names)] = odd(choices)
+    inputs = [name for name in signature(function).parameters if name in ("x", "gradient")]
+    return Attempt(function, dict.fromkeys(inputs, np.zeros((0, *sizes[1:]), np.float32)) | arguments)
 
 
 def attempt(choices: Choices) -> Attempt:

@@ -10,7 +10,7 @@ from dmlgpu.lowering.geometry import Dim, address_span
 from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
-from dmlgpu.lowering.problem import Axes, Problem, Role
+from dmlgpu.lowering.problem import Axes, Problem, Role, Windows
 
 COMBINE = {
     "combine": "second pass: what the first left of every output, combined, wherever the output lies",
@@ -76,9 +76,7 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int
             variant, push = "combine", _push(problem, dims, given)
             if isinstance(push, CombineWindowsPush):
                 variant = "combine_windows"
-            target = Binding(
-                output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True
-            )
+            target = Binding(output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True)
             bindings = (Binding(Role.RECORDS, base="records_base"), target)
             yield Dispatch(shader_of(variant, problem, constants), push, bindings)
 
@@ -88,7 +86,7 @@ def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> CombinePu
     domain = problem.domain
     if isinstance(domain, Axes):
         return CombinePush(**dimensions(dims), rank=len(dims), element_count=domain.element_count, **given)
-    if not problem.accumulator.counts:
+    if not (isinstance(domain, Windows) and problem.accumulator.counts):
         return CombinePush(**dimensions(dims), rank=len(dims), element_count=0, **given)
     # Always with a depth, as windows have.
     filled = [*dims[:2], *(Dim(1, 0),) * (5 - len(dims)), *dims[2:]]

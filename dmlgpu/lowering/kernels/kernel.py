@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from dmlgpu.descriptors.tensor import MAX_RANK, TensorDesc
-from dmlgpu.lowering.geometry import Dim
+from dmlgpu.lowering.geometry import Dim, merged
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, NumberKind, Shader
 from dmlgpu.lowering.problem import OutputTensor, Problem, Result, Role
@@ -128,9 +128,7 @@ class Kernel(ABC):
 
     def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
         """The push constants that say which elements of the input are bound, and where; addresses lack `shift`."""
-        size = self.limits.segment_elements(self.source)
-        first = wrapped(segment * size - shift)
-        return {"source_first": first, "source_count": size, "source_base": wrapped(-first)}
+        return segment_push("source", self.limits.segment_elements(self.source), segment, shift)
 
     def source_binding(self, segment: int) -> Binding:
         source = self.problem.sources[0]
@@ -170,6 +168,19 @@ def constants_of(
 def shader_of(variant: str, problem: Problem, constants: Constants) -> Shader:
     """The shader of a variant for a problem's accumulator and the width of its elements."""
     return Shader(variant, problem.accumulator, problem.source.data_type.bits, constants)
+
+
+def segment_push(name: str, size: int, segment: int, shift: int = 0) -> dict[str, Any]:
+    """The push constants that say which elements of a tensor are bound, and where; addresses lack `shift`."""
+    first = wrapped(segment * size - shift)
+    return {f"{name}_first": first, f"{name}_count": size, f"{name}_base": wrapped(-first)}
+
+
+def planes_of(tensor: TensorDesc) -> Dim:
+    """The (batch, channel) planes of a tensor that stand at one stride: all of them, or those of a batch entry."""
+    dims = [Dim(*pair) for pair in zip(tensor.sizes[:2], tensor.element_strides[:2], strict=True)]
+    together = merged(dims)
+    return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
 
 
 def wrapped(number: int) -> int:

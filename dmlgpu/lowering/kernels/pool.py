@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dmlgpu.lowering.geometry import Dim, coordinate_ranges, merged, segments_touched
-from dmlgpu.lowering.kernels.kernel import GRANULE, InPlace, Kernel, Piece, Records, Target, shader_of
+from dmlgpu.lowering.geometry import Dim, coordinate_ranges, segments_touched
+from dmlgpu.lowering.kernels.kernel import GRANULE, InPlace, Kernel, Piece, Records, Target, planes_of, shader_of
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push, Shader
 from dmlgpu.lowering.problem import Windows
 
@@ -90,10 +90,8 @@ class Pool(Kernel):
 
     @cached_property
     def planes(self) -> Dim:
-        """The (batch, channel) planes of the input that stand at one stride: all of them, or those of a batch entry."""
-        dims = [Dim(*pair) for pair in zip(self.source.sizes[:2], self.source.element_strides[:2], strict=True)]
-        together = merged(dims)
-        return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
+        """The planes of the input that stand at one stride."""
+        return planes_of(self.source)
 
     @property
     def row_steps(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ struct State {
 #define Operand uint
 Operand operand_of(Bits bits) { return bits; }
 Operand masked(Operand operand, bool taken) { return taken ? operand : 0; }
+Operand divided(Operand operand, uint by) { return operand / by; }
 
 State identity() { return State(0); }
 State before(uint index) { return identity(); }

@@ -1,0 +1,244 @@
+"""gather.comp: gradients of pooling; one invocation a run of outputs, which takes the windows that hold each of them.
+
+lavapipe (Mesa 22.3) with 2 cores, float32, 8 x 64 x 112 x 112, window 3, stride 2: shares take 88 ms, maxima 110 ms.
+With one output at a time, each of which is divided by sizes and strides, they took 200 and 240 ms.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dmlgpu.lowering.geometry import Dim, coordinate_ranges, segments_touched
+from dmlgpu.lowering.kernels.kernel import (
+    GRANULE,
+    Kernel,
+    Piece,
+    Records,
+    Target,
+    planes_of,
+    segment_push,
+    shader_of,
+)
+from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
+from dmlgpu.lowering.problem import CoveringWindows
+
+# Words of outputs of an invocation in a turn, where it does not share memory with its neighbours.
+_RUN = 8
+
+
+@dataclass(frozen=True)
+class _GatherPush(Push):
+    """What all variants of gather.comp have."""
+
+    plane_stride: int
+    size: tuple[int, ...]
+    window_count: tuple[int, ...]
+    stride: tuple[int, ...]
+    reach: tuple[int, ...]
+    window_stride: tuple[int, ...]
+    start_padding: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SharesPush(_GatherPush):
+    """Those of gather.comp where windows share out their gradients."""
+
+    counts_padding: bool
+    counted_end: tuple[int, ...]
+    run: int
+    first_output: int
+    output_count: int
+    source_base: int
+    values_base: int
+
+
+@dataclass(frozen=True)
+class SharesPartsPush(_GatherPush):
+    """The same with records."""
+
+    counts_padding: bool
+    counted_end: tuple[int, ...]
+    part_begin: int
+    part_end: int
+    source_first: int
+    source_count: int
+    run: int
+    first_output: int
+    output_count: int
+    source_base: int
+    values_base: int
+
+
+@dataclass(frozen=True)
+class MaximaPush(_GatherPush):
+    """Those of gather.comp where gradients go to the maxima."""
+
+    run: int
+    first_output: int
+    output_count: int
+    source_base: int
+    values_base: int
+    maxima_base: int
+
+
+@dataclass(frozen=True)
+class MaximaPartsPush(_GatherPush):
+    """The same with records."""
+
+    part_begin: int
+    part_end: int
+    source_first: int
+    source_count: int
+    maxima_first: int
+    maxima_count: int
+    run: int
+    first_output: int
+    output_count: int
+    source_base: int
+    values_base: int
+    maxima_base: int
+
+
+@dataclass(frozen=True)
+class GatherPiece(Piece):
+    """Windows begin to end - 1 of those that can hold an element, and segments of the gradient and of the maxima."""
+
+    maxima_segment: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Gather(Kernel):
+    """Over the windows that hold an element."""
+
+    name: ClassVar = "gather"
+    variants: ClassVar = {
+        "gather_shares": "one invocation a run of outputs: their shares of the windows that hold them",
+        "gather_shares_parts": "the same, for windows in several segments, or too many for one invocation",
+        "gather_maxima": "one invocation a run of outputs: what windows have whose maxima they are",
+        "gather_maxima_parts": "the same, for windows in several segments, or too many for one invocation",
+    }
+
+    @property
+    def windows(self) -> CoveringWindows:
+        assert isinstance(self.problem.domain, CoveringWindows)
+        return self.problem.domain
+
+    @cached_property
+    def planes(self) -> Dim:
+        """The planes of the source that stand at one stride."""
+        return planes_of(self.source)
+
+    @cached_property
+    def most(self) -> tuple[int, ...]:
+        """Windows that an element can be in along each dimension."""
+        windows = self.windows
+        rows = zip(windows.window_count, windows.reach, windows.window_stride, strict=True)
+        return tuple(min(count, reach // stride + 1) for count, reach, stride in rows)
+
+    def iterations(self, count: int) -> int:
+        """Loop iterations of an invocation that looks at so many windows for each of its outputs, at most."""
+        # As in pool.py twice what the loops have.
+        rows = math.prod(self.most[:2])
+        return 4 + (32 // self.source.data_type.bits) * (8 + 2 * min(count, rows) * 2 + 2 * count)
+
+    @cached_property
+    def part(self) -> int:
+        """Windows that one invocation looks at for an output."""
+        size = math.prod(self.most)
+        while size > 1 and self.iterations(size) > self.limits.loop_iterations:
+            size = -(-size // 2)
+        return size
+
+    @cached_property
+    def run(self) -> int:
+        """Words of outputs of an invocation in a turn: neighbours on a GPU work on neighbouring words."""
+        fits = self.limits.loop_iterations // self.iterations(self.part)
+        words = self.problem.output_count * self.source.data_type.bits // 32
+        return 1 if self.limits.cooperating else max(1, min(_RUN, fits, words // self.limits.invocations))
+
+    @cached_property
+    def most_recorded(self) -> int:
+        turns = max(1, self.limits.loop_iterations // (self.run * self.iterations(self.part)))
+        words = self.limits.invocations * turns * self.run
+        short = self.limits.dispatch_elements // self.part
+        return max(min(words * 32 // self.source.data_type.bits, short) // GRANULE, 1) * GRANULE
+
+    @property
+    def unit(self) -> int:
+        return GRANULE
+
+    def furthest(self, begin: int) -> int:
+        together = self.planes.size * math.prod(self.windows.size)
+        return min(begin + self.most_recorded, (begin // together + 1) * together)
+
+    def pieces(self, begin: int, end: int) -> Sequence[GatherPiece]:
+        total = math.prod(self.most)
+        parts = [(first, min(first + self.part, total)) for first in range(0, total, self.part)]
+        segments = self.segments(begin, end)
+        return [GatherPiece(source, maxima, *part) for part in parts for source, maxima in segments]
+
+    def segments(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """The segments of the source, and of the maxima, with windows that hold outputs begin to end - 1."""
+        windows, source = self.windows, self.source
+        leading, spatial = source.sizes[:2], coordinate_ranges((*source.sizes[:2], *windows.size), begin, end)
+        ranges = list(spatial[:2])
+        for i, (first, last) in enumerate(spatial[2:]):
+            stride, padding = windows.window_stride[i], windows.start_padding[i]
+            low = max(0, -(-(first + padding - windows.reach[i]) // stride))
+            ranges.append((low, min((last + padding) // stride, windows.window_count[i] - 1)))
+        if any(low > high for low, high in ranges):
+            return [(0, 0)]  # No window holds any of them, and they are 0.
+        strides = (*source.element_strides[:2], *windows.stride)
+        low, high = (sum(r[side] * stride for r, stride in zip(ranges, strides, strict=True)) for side in (0, 1))
+        found = segments_touched(low, high, (), self.limits.segment_elements(source))
+        if len(self.problem.sources) == 1:
+            return [(segment, 0) for segment in found]
+        sizes = (*leading, *windows.window_count)
+        numbers = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+        low, high = (sum(r[side] * number for r, number in zip(ranges, numbers, strict=True)) for side in (0, 1))
+        size = self.limits.segment_elements(self.problem.sources[1].tensor)
+        return list(itertools.product(found, segments_touched(low, high, (), size)))
+
+    def dispatch(self, begin: int, end: int, piece: GatherPiece, target: Target) -> Dispatch:
+        windows = self.windows
+        plane = begin // math.prod(windows.size) // self.planes.size * self.planes.size
+        batch = plane // self.source.sizes[1] * self.source.element_strides[0]
+        given: dict[str, Any] = {
+            "plane_stride": self.planes.stride,
+            "size": windows.size,
+            "window_count": windows.window_count,
+            "stride": windows.stride,
+            "reach": windows.reach,
+            "window_stride": windows.window_stride,
+            "start_padding": windows.start_padding,
+            "run": self.run,
+            "first_output": begin,
+            "output_count": end - begin,
+            "values_base": self.target_base(begin, end, 0, target),
+        }
+        given |= self.source_push(piece.segment, batch - plane * self.planes.stride)
+        bindings = [self.source_binding(piece.segment), self.target_binding(begin, 0, "values_base", target)]
+        constants = self.constants(Constants, target, segmented=True)
+        if len(self.problem.sources) == 1:
+            given |= {"counts_padding": windows.counts_padding, "counted_end": windows.counted_end}
+            kind: tuple[str, Any, Any] = "gather_shares", SharesPush, SharesPartsPush
+        else:
+            maxima = self.problem.sources[1]
+            given |= segment_push("maxima", self.limits.segment_elements(maxima.tensor), piece.maxima_segment)
+            bindings.append(Binding(maxima.role, maxima.number, piece.maxima_segment, "maxima_base"))
+            kind = "gather_maxima", MaximaPush, MaximaPartsPush
+        variant, in_place, parts = kind
+        if isinstance(target, Records):
+            push: Push = parts(**given, part_begin=piece.begin, part_end=piece.end)
+            return Dispatch(shader_of(f"{variant}_parts", self.problem, constants), push, tuple(bindings))
+        for name in ("source_first", "source_count", "maxima_first", "maxima_count"):
+            given.pop(name, None)
+        push = in_place(**given)
+        return Dispatch(shader_of(variant, self.problem, constants), push, tuple(bindings))

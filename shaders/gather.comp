@@ -1,0 +1,193 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// Gradients of pooling: an output is an element that windows lie over. It gathers what the windows that hold it have, in
+// their row-major order, so that no two invocations add to one place.
+// With SHARES each window shares its gradient out among its elements; else the gradient goes to the element whose index
+// stands in `maxima`.
+//
+// One invocation computes a run: words of outputs (two of 16 bits, else one) that follow each other. Along a row it moves
+// from one element to the next without dividing, as llvmpipe divides for one invocation after the other.
+
+#include "core/windows.glsl"
+
+layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or records
+#ifndef SHARES
+layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
+#endif
+
+layout(push_constant) uniform Push {
+    uint plane_stride;      // of the windows' (batch, channel) planes; strides in elements
+    uint size[3];           // of what the windows lie over, which is that of the outputs
+    uint window_count[3];   // windows along each dimension; `source` has an element for each
+    uint stride[3];         // of the source
+    uint reach[3];          // from the first element of a window to its last
+    uint window_stride[3];
+    uint start_padding[3];
+#ifdef SHARES
+    uint counts_padding;    // whether the padding has a share, too
+    uint counted_end[3];    // where what counts ends, from the begin of the padding
+#endif
+#ifndef IN_PLACE
+    uint part_begin;        // the windows that this dispatch looks at, of those that can hold an element
+    uint part_end;
+    uint source_first;      // the bound segment of the source: its first element, and how many it has
+    uint source_count;
+#ifndef SHARES
+    uint maxima_first;      // likewise
+    uint maxima_count;
+#endif
+#endif
+    uint run;               // words of outputs that an invocation computes in a turn
+    uint first_output;      // the outputs that this dispatch computes
+    uint output_count;
+    uint source_base;       // what to add to an address for its place in the buffer, in elements
+    uint values_base;       // in elements, or for records in words
+#ifndef SHARES
+    uint maxima_base;       // what to add to a window's number
+#endif
+} push;
+
+// Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
+uint plane_stride, source_base;
+uvec3 size, window_count, stride, reach, window_stride, start_padding;
+#ifdef SHARES
+uvec3 counted_begin, counted_end;
+#endif
+
+// Among how many elements window `at` along dimension d shares out its gradient.
+uint shares(uint at, uint d)
+{
+#ifdef SHARES
+    return counted(at * window_stride[d], reach[d] + 1, 1, counted_begin[d], counted_end[d]);
+#else
+    return 1;
+#endif
+}
+
+// Takes what window `at` of a plane has for element `number`.
+void look(inout State state, uvec3 at, uint plane, uint number, uint count)
+{
+    uint window = ((plane * window_count.x + at.x) * window_count.y + at.y) * window_count.z + at.z;
+    uint address = plane * plane_stride + at.x * stride.x + at.y * stride.y + at.z * stride.z;
+#ifndef IN_PLACE
+    if (address - push.source_first >= push.source_count)
+        return;
+#endif
+#ifdef SHARES
+    take(state, divided(operand_of(LOAD(source, address + source_base)), count), window);
+#else
+#ifndef IN_PLACE
+    if (window - push.maxima_first >= push.maxima_count)
+        return;
+#endif
+    if (maxima[window + push.maxima_base] == number)
+        take(state, operand_of(LOAD(source, address + source_base)), window);
+#endif
+}
+
+// An element, and the windows that can hold it. It stands at `at` from the begin of the padding:
+//
+//   window begin - 1   [--------]                 ends before the element
+//   window begin            [--------]
+//   window end - 1                 [--------]     begins with it, or before it
+//                                  at
+//
+struct Element {
+    uint number;
+    uint plane;
+    uvec3 at;
+    uvec3 begin;
+    uvec3 end;
+};
+
+Element element_number(uint number)
+{
+    Element element = Element(number, number, uvec3(0), uvec3(0), uvec3(0));
+    [[unroll]] for (int d = 2; d >= 0; --d) {
+        uint next = element.plane / size[d], at = element.plane - next * size[d] + start_padding[d];
+        element.plane = next;
+        element.at[d] = at;
+        element.begin[d] = at > reach[d] ? (at - reach[d] - 1) / window_stride[d] + 1 : 0;
+        element.end[d] = min(at / window_stride[d] + 1, window_count[d]);
+    }
+    return element;
+}
+
+// The next element of the row. It passes the end, or the begin, of one window at most. A last window that hangs over the
+// end may end beyond 2^32: nothing is added to where it begins.
+Element after(Element element)
+{
+    ++element.number;
+    ++element.at.z;
+    bool passes = element.at.z > reach.z && element.begin.z * window_stride.z < element.at.z - reach.z;
+    element.begin.z += passes ? 1 : 0;
+    element.end.z += element.end.z < window_count.z && element.end.z * window_stride.z <= element.at.z ? 1 : 0;
+    return element;
+}
+
+State gathered(Element element)
+{
+    State state = identity();
+    uvec3 begin = element.begin, end = element.end;
+#ifdef IN_PLACE
+    for (uint z = begin.x; z < end.x; ++z) {
+        uint shares_depth = shares(z, 0);
+        for (uint y = begin.y; y < end.y; ++y) {
+            uint shares_row = shares_depth * shares(y, 1);
+            for (uint x = begin.z; x < end.z; ++x)
+                look(state, uvec3(z, y, x), element.plane, element.number, shares_row * shares(x, 2));
+        }
+    }
+#else
+    // No element is in more windows along a dimension than that.
+    uvec3 most = min(window_count, reach / window_stride + 1);
+    for (uint part = push.part_begin; part < push.part_end; ++part) {
+        uint row = part / most.z, depth = row / most.y;
+        uvec3 at = begin + uvec3(depth, row - depth * most.y, part - row * most.z);
+        if (all(lessThan(at, end)))
+            look(state, at, element.plane, element.number, shares(at.x, 0) * shares(at.y, 1) * shares(at.z, 2));
+    }
+#endif
+    return state;
+}
+
+void main()
+{
+    plane_stride = push.plane_stride;
+    source_base = push.source_base;
+    size = all_of(push.size);
+    window_count = all_of(push.window_count);
+    stride = all_of(push.stride);
+    reach = all_of(push.reach);
+    window_stride = all_of(push.window_stride);
+    start_padding = all_of(push.start_padding);
+#ifdef SHARES
+    counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
+    counted_end = all_of(push.counted_end);
+#endif
+    uint run = push.run, first_output = push.first_output, output_count = push.output_count;
+    uint values_base = push.values_base, word_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
+
+    Items mine = items_of((word_count - 1) / run + 1);
+    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+        uint i = item * run * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
+        uint run_end = i + min(run * ELEMENTS_PER_WORD, output_count - i);
+        while (i < run_end) {
+            // What is left of the row, or of the run. A loop, as llvmpipe computes what is behind an `if` at any rate.
+            Element element = element_number(first_output + i);
+            uint row_end = i + min(run_end - i, size.z + start_padding.z - element.at.z);
+            for (; i < row_end; ++i, element = after(element)) {
+                State state = gathered(element);
+                if (RECORDS)
+                    STORE_STATE(values, i * STATE_WORDS + values_base, state)
+                else {
+                    uint k = i % ELEMENTS_PER_WORD;
+                    PUT(words, k, value_of(state, 1))
+                    if (k == ELEMENTS_PER_WORD - 1 || i == run_end - 1)
+                        STORE_WORD(values, first_output + i - k + values_base, words, k + 1)
+                }
+            }
+        }
+    }
+}
