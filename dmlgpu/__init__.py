@@ -12,6 +12,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
     MaxPoolingOperatorDesc,
+    MaxUnpoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
@@ -34,6 +35,7 @@ from dmlgpu.functional import (
     lp_pooling,
     max_pooling,
     max_pooling_grad,
+    max_unpooling,
     reduce,
     verify,
 )
@@ -67,6 +69,7 @@ __all__ = [
     "MaxPooling2OperatorDesc",
     "MaxPoolingGradOperatorDesc",
     "MaxPoolingOperatorDesc",
+    "MaxUnpoolingOperatorDesc",
     "OperatorDesc",
     "OutOfMemoryError",
     "ReduceFunction",
@@ -85,6 +88,7 @@ __all__ = [
     "lp_pooling",
     "max_pooling",
     "max_pooling_grad",
+    "max_unpooling",
     "reduce",
     "reference",
     "verify",

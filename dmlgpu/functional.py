@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from dmlgpu.descriptors.pooling import (
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
+    MaxUnpoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
@@ -395,6 +397,32 @@ def max_pooling_grad(
         dilations=dilations,
     )
     return _run(call, device, x, gradient)
+
+
+def max_unpooling(x: Any, indices: Any, output_sizes: Any, *, device: Selector = None) -> Any:
+    """Elements put back to where `max_pooling` found them: `MaxUnpoolingOperatorDesc` of arrays.
+
+    Args:
+        x: as for `max_pooling`, in 2-D: (N, C, H, W), where N, or N and C, may be missing.
+        indices: of x's shape: the position of each element in the output, counted over all of it in row-major order;
+            INT64, UINT64 or UINT32. Negative ones, and those beyond the output, are left out.
+        output_sizes: all sizes of the output, or (height, width); an int stands for equal ones.
+        device: as for `max_pooling`.
+
+    Returns:
+        An array of x's type and rank, 0 where nothing was put, and the last element where several were; a device
+        tensor where x and indices are. Errors as of `max_pooling`.
+    """
+    x, shape, source = _input(x, MaxUnpoolingOperatorDesc)
+    # INT64 is not of DirectML. Negative indices are very large as UINT64.
+    if not isinstance(indices, DeviceTensor):
+        indices = as_array(indices, f"{MaxUnpoolingOperatorDesc.__name__}.indices_tensor")
+        indices = indices.view(np.uint64) if indices.dtype == np.int64 else indices
+    indices, indices_shape, places = _input(indices, MaxUnpoolingOperatorDesc, "indices_tensor")
+    if places.data_type is DataType.INT64:
+        places = replace(places, data_type=DataType.UINT64)
+    call = conventions.max_unpooling(shape, source, indices_shape, places, output_sizes)
+    return _run(call, device, x, indices)
 
 
 def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:

@@ -28,6 +28,7 @@ from dmlgpu import (
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
     MaxPoolingOperatorDesc,
+    MaxUnpoolingOperatorDesc,
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
@@ -36,7 +37,7 @@ from dmlgpu import (
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES
 from dmlgpu.descriptors.tensor import packed_strides
-from dmlgpu.tools.registry import OPERATORS, with_outputs
+from dmlgpu.tools.registry import OPERATORS, inputs_of, with_outputs
 
 Array = npt.NDArray[Any]
 # Makes the elements of a buffer: so many, of this type.
@@ -65,7 +66,8 @@ class Case:
 
     def inputs(self) -> tuple[Array, ...]:
         """The same arrays every time, of the descriptor's sizes; elements that share memory are equal."""
-        return tuple(arranged(t, fill) for t, fill in zip(self.desc.inputs, self.fills, strict=True))
+        fills = dict(zip(map(id, self.desc.inputs), self.fills, strict=True))
+        return inputs_of(self.desc, lambda tensor: arranged(tensor, fills[id(tensor)]))
 
 
 def arranged(tensor: TensorDesc, fill: Fill) -> Array:
@@ -587,6 +589,21 @@ GRADIENTS = [
     if tag != "dilated" or kind is MaxPoolingGradOperatorDesc
 ]
 
+# Elements of every width, put back to more places than there are elements, and to fewer, packed and with gaps.
+UNPOOLED = [
+    Case(
+        f"unpooled-{tag}-{data_type.name}-{index_type.name}".lower(),
+        MaxUnpoolingOperatorDesc(
+            TensorDesc(data_type, (2, 3, 5, 7), packed_strides([size + gap for size in (2, 3, 5, 7)])),
+            TensorDesc(index_type, (2, 3, 5, 7), packed_strides([size + gap for size in (2, 3, 5, 7)])),
+            TensorDesc(data_type, output, packed_strides([size + gap for size in output])),
+        ),
+        (any_bits, any_bits),
+    )
+    for data_type, index_type in zip(WIDTHS, itertools.cycle((UINT64, UINT32)), strict=False)
+    for tag, output, gap in (("more", (2, 3, 10, 14), 0), ("fewer", (2, 3, 2, 3), 0), ("gaps", (2, 3, 6, 5), 1))
+]
+
 # Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
 STRIDED_ARGS = [
     _arg_case(f"{name}-{data_type.name.lower()}", ties, ArgmaxOperatorDesc, data_type, (4, 3, 5), axes, **strides)
@@ -827,6 +844,7 @@ CASES = [
     *REDUCED,
     *SUMMED_WINDOWS,
     *GRADIENTS,
+    *UNPOOLED,
     *STRIDED_ARGS,
     *POOLED_TYPES,
     *POOLED_TYPES_3D,

@@ -19,7 +19,7 @@ from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.reference.bounds import is_exact
 from dmlgpu.runtime.tuning import device_limits
-from dmlgpu.tools.registry import CANONICAL, Operator, Sample
+from dmlgpu.tools.registry import CANONICAL, Operator, Sample, inputs_of
 from tests.cases import DECREASING, UINT32, UINT64, Array, arranged
 from tests.conftest import DRIVERS, LOWERED, device_of
 
@@ -49,10 +49,12 @@ _WINDOWS = tuple(
         ((1, 2, 6, 50), ((4, 41), (1, 2), (2, 7), (1, 5), (1, 1)), UINT64),
     )
 )
+# Fewer places than elements, and more.
+_PLACES = (Sample((2, 3, 9, 7), {"output_sizes": (5, 6)}), Sample((1, 2, 5, 6), {"output_sizes": (10, 13)}))
 
 
 def descs(operator: Operator, data_type: DataType) -> tuple[OperatorDesc, ...]:
-    samples = _WINDOWS if "window_size" in operator.fields else _REDUCTIONS
+    samples = _REDUCTIONS if "axes" in operator.fields else _WINDOWS if "window_size" in operator.fields else _PLACES
     return tuple(operator.on(sample, data_type) for sample in samples)
 
 
@@ -79,7 +81,7 @@ def hash_of(outputs: Iterable[Array]) -> str:
 
 def results(device: Device, operator: Operator, data_type: DataType) -> Iterable[Array]:
     for desc in descs(operator, data_type):
-        outputs = device._operator(desc)(*(arranged(tensor, same_bits) for tensor in desc.inputs))
+        outputs = device._operator(desc)(*inputs_of(desc, lambda tensor: arranged(tensor, same_bits)))
         yield from outputs if isinstance(outputs, tuple) else (outputs,)
 
 

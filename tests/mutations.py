@@ -578,6 +578,76 @@ GATHER = (
     ),
 )
 
+UNPOOLING = (
+    Mutation(
+        "shaders/place.comp",
+        "atomicMax(places[at + push.places_base], number + 1);",
+        "places[at + push.places_base] = number + 1;",
+        "of several elements any one stays",
+    ),
+    Mutation(
+        "shaders/place.comp",
+        "bool names = index.y == 0;",
+        "bool names = true;",
+        "of 64-bit indices the low half counts alone",
+    ),
+    Mutation(
+        "shaders/place.comp",
+        "at - push.first_output < push.output_count)",
+        "at - push.first_output <= push.output_count)",
+        "an index just behind the output writes behind its places",
+        unseen="guards are greater than the number of any element here, and the greater word stays",
+    ),
+    Mutation(
+        "shaders/place.comp",
+        "if (address - push.source_first >= push.source_count)",
+        "if (false)",
+        "indices in other segments are read from this one",
+    ),
+    Mutation(
+        "shaders/place.comp",
+        "places[push.first_output + i + push.places_base] = 0;",
+        "places[push.first_output + i + push.places_base] |= 0;",
+        "places of the call before are still there",
+    ),
+    Mutation(
+        "shaders/pick.comp",
+        "if (SEGMENTED && output_number - push.places_first >= push.places_count)",
+        "if (false)",
+        "places of other segments are read from this one",
+    ),
+    Mutation(
+        "shaders/pick.comp",
+        "if (!SEGMENTED || address - push.source_first < push.source_count)",
+        "if (true)",
+        "elements of other segments are read from this one",
+    ),
+    Mutation(
+        "shaders/accumulators/last.glsl",
+        "bool later = b.number > a.number;",
+        "bool later = b.number < a.number;",
+        "of the records of an output one of no element counts",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/place.py",
+        "for begin in range(0, source.element_count, self.most):",
+        "for begin in range(0, source.element_count, 2 * self.most):",
+        "elements of every other share are left out",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/place.py",
+        "for begin in range(first, end, self.most):",
+        "for begin in range(first, end, 2 * self.most):",
+        "places of every other share are not cleared",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/pick.py",
+        "places = range(begin // size, (end - 1) // size + 1)",
+        "places = range(begin // size, begin // size + 1)",
+        "places in the next segment are not read",
+    ),
+)
+
 ACCUMULATORS = (
     Mutation(
         "shaders/accumulators/sum.glsl",
@@ -752,8 +822,8 @@ LOWERING = (
     ),
     Mutation(
         "dmlgpu/lowering/accumulators.py",
-        "1 + max(1, data_type.bits // 32)",
-        "2",
+        "return max(1, data_type.bits // 32)",
+        "return 1",
         "there is memory for the records of 32-bit elements only",
     ),
     Mutation(
@@ -1145,6 +1215,7 @@ MUTATIONS = (
     *POOL,
     *COMBINE,
     *GATHER,
+    *UNPOOLING,
     *ACCUMULATORS,
     *LOWERING,
     *ARG_PLANS,

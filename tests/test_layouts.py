@@ -8,6 +8,7 @@ import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, Device, OperatorDesc, TensorDesc, argmax, max_pooling, reference
 from dmlgpu.comparison import differences
+from dmlgpu.tools.registry import inputs_of
 from tests.cases import (
     FLOAT32,
     INT16,
@@ -47,7 +48,7 @@ def guard(size: int):
 
 def check_all_bytes(device: Device, desc: OperatorDesc, fill=ties) -> None:
     """Runs an operator on device tensors: every byte of its outputs and inputs is as it must be."""
-    inputs = tuple(arranged(tensor, fill) for tensor in desc.inputs)
+    inputs = inputs_of(desc, lambda tensor: arranged(tensor, fill))
     laid = [laid_out(x, each, guard(each.size_in_bytes)) for x, each in zip(inputs, desc.inputs, strict=True)]
     sources = [device.tensor_from_bytes(before, tensor) for before, tensor in zip(laid, desc.inputs, strict=True)]
     targets = [device.tensor_from_bytes(guard(tensor.size_in_bytes), tensor) for tensor in desc.outputs]

@@ -687,7 +687,7 @@ FUNCTIONS = [
     ),
     (
         lambda: max_pooling(IMAGE, (2, 2), output_sizes=(2,)),
-        "MaxPooling2OperatorDesc.output_tensor.sizes: (2,) has 1 entries; the window has 2",
+        "MaxPooling2OperatorDesc.output_tensor.sizes: (2,) has 1 entries; 2 are spatial",
     ),
     (
         lambda: max_pooling(IMAGE, (2, 2), output_sizes="2"),

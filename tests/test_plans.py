@@ -81,6 +81,8 @@ def check_work(plan: Plan, limits: Limits) -> None:
             least = push.output_size[2]
         elif hasattr(push, "window_size"):
             each = math.prod(push.window_size)
+        elif hasattr(push, "places_base"):
+            each = 1
         elif hasattr(push, "part_end"):
             each = push.part_end - push.part_begin
         elif hasattr(push, "window_count"):

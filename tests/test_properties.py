@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 import dmlgpu
 from dmlgpu import OperatorDesc, TensorDesc, verify
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.tools.registry import CANONICAL, OPERATORS
+from dmlgpu.tools.registry import CANONICAL, OPERATORS, inputs_of
 from tests.cases import FLOAT16, INT64, UINT8, arranged
 from tests.fuzz import descriptors
 from tests.fuzz.__main__ import recorded, replayed, simplest
@@ -72,7 +72,7 @@ def test_results_do_not_depend_on_where_work_is_split(driver, open_device, kind)
     @given(strategy(descriptors.operator, kind, types, WINDOWS, False), DATA)
     def run(desc, data):
         for device in devices:
-            verify(desc, *(arranged(tensor, data) for tensor in desc.inputs), device=device)
+            verify(desc, *inputs_of(desc, lambda tensor: arranged(tensor, data)), device=device)
 
     run()
 

@@ -18,6 +18,7 @@ from dmlgpu import (
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
+    MaxUnpoolingOperatorDesc,
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
@@ -187,8 +188,22 @@ def check_gradient(desc, *inputs):
         assert got == pytest.approx(float(expected), rel=float(np.finfo(output.dtype).eps), abs=1e-7)
 
 
+def literal_unpool(desc, indices):
+    """For every element of the output the number of the element that goes there; None: there is none."""
+    found = [None] * desc.output_tensor.element_count
+    for number, index in enumerate(indices.reshape(-1).tolist()):
+        if index < len(found):
+            found[index] = number
+    return found
+
+
 def check(desc: OperatorDesc, x, *others):
     values = desc.canonical()
+    if isinstance(values, MaxUnpoolingOperatorDesc):
+        (output,) = reference(desc, x, *others)
+        elements = [0 if number is None else bits(x.reshape(-1))[number] for number in literal_unpool(desc, *others)]
+        assert bits(output.reshape(-1)) == elements
+        return
     if isinstance(values, (AveragePoolingGradOperatorDesc, MaxPoolingGradOperatorDesc)):
         check_gradient(values, x, *others)
         return

@@ -15,6 +15,7 @@ from dmlgpu.descriptors.pooling import (
     AveragePoolingGradOperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
+    MaxUnpoolingOperatorDesc,
     PoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ArgOperatorDesc, ReduceOperatorDesc
@@ -239,6 +240,26 @@ def max_pooling_grad(
     return Call(desc, shape, (source.data_type,), 0 in shape)
 
 
+def max_unpooling(
+    shape: Shape, source: TensorDesc, indices_shape: Shape, indices: TensorDesc, output_sizes: Any
+) -> Call:
+    """A call of max_unpooling on an array and indices that lie as is said here; arguments as there."""
+    name = MaxUnpoolingOperatorDesc.__name__
+    if not 2 <= len(shape) <= 4:
+        raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; allowed are 2 to 4")
+    if indices_shape != shape:
+        raise DescriptorError(f"{name}.indices_tensor.sizes: {indices_shape} is wrong; expected {shape} of the input")
+    leading = len(shape) - 2
+    sizes = _sizes(name, "output_tensor.sizes", output_sizes, shape, leading)
+    if sizes is None:
+        raise DescriptorError(f"{name}.output_tensor.sizes: None is not allowed; give the sizes of what was pooled")
+    if 0 in shape[leading:]:
+        raise DescriptorError(f"{name}.input_tensor.sizes: {shape} is empty")
+    x, places = (_with_leading(tensor, 2 - leading) for tensor in (source, indices))
+    desc = MaxUnpoolingOperatorDesc.of(x, sizes, indices_tensor=places)
+    return Call(desc, shape[:leading] + sizes, (source.data_type,), 0 in shape[:leading])
+
+
 def _window(
     name: str,
     shape: Shape,
@@ -290,7 +311,7 @@ def _sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Sha
     if len(given) == len(shape) and given[:leading] == shape[:leading]:
         given = given[leading:]
     if len(given) != spatial:
-        raise DescriptorError(f"{name}.{field}: {shown(given)} has {len(given)} entries; the window has {spatial}")
+        raise DescriptorError(f"{name}.{field}: {shown(given)} has {len(given)} entries; {spatial} are spatial")
     return unsigned_array(name, field, given, 1)
 
 

@@ -541,3 +541,78 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
         super()._check_windows()
         self._check_tensor("output_gradient_tensor")
         self._check_sizes("output_gradient_tensor", self.input_tensor.sizes, "the sizes of input_tensor")
+
+
+@dataclass(frozen=True)
+class MaxUnpoolingOperatorDesc(OperatorDesc):
+    """Elements put back to where max pooling found them (DML_MAX_UNPOOLING_OPERATOR_DESC).
+
+    Element i of the input goes to the element of the output whose position is index i. Of several that go to one place
+    the last in row-major order stays. An index beyond the output is left out. All other elements are 0.
+
+    Args:
+        input_tensor: (N, C, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits.
+        indices_tensor: the input's sizes, UINT32 or UINT64: positions in the output, counted over all of it in
+            row-major order, as `MaxPooling2OperatorDesc` gives them.
+        output_tensor: the input's type, N and C, and any H and W.
+
+    Raises:
+        DescriptorError: naming the field that breaks a rule.
+    """
+
+    types: ClassVar = {  # 5_0
+        "input_tensor": ALL_TYPES,
+        "indices_tensor": MAX_POOLING_TYPES["output_indices_tensor"],
+        "output_tensor": ALL_TYPES,
+    }
+
+    input_tensor: TensorDesc
+    indices_tensor: TensorDesc
+    output_tensor: TensorDesc
+
+    @classmethod
+    def of(
+        cls,
+        input_tensor: Any,
+        output_sizes: Any,
+        *,
+        indices_tensor: Any = None,
+        indices_data_type: Any = DataType.UINT64,
+    ) -> Self:
+        """The descriptor for an input, its output packed.
+
+        Args:
+            input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
+            output_sizes: all sizes of the output, or H and W.
+            indices_tensor: as input_tensor; None: packed, of the input's sizes.
+            indices_data_type: of that, UINT32 or UINT64, or the NumPy type.
+
+        Raises:
+            DescriptorError: naming the field that breaks a rule.
+        """
+        source = TensorDesc.of(input_tensor)
+        sizes = unsigned_array(cls.__name__, "output_tensor.sizes", output_sizes, 1)
+        sizes = (*source.sizes[:2], *sizes) if len(sizes) <= 2 else sizes
+        if indices_tensor is None:
+            field = "indices_tensor"
+            name = f"{cls.__name__}.{field}.data_type"
+            indices = TensorDesc(DataType.of(indices_data_type, name, cls.types[field]), source.sizes)
+        else:
+            indices = TensorDesc.of(indices_tensor)
+        return cls(source, indices, TensorDesc(source.data_type, sizes))
+
+    @property
+    def work(self) -> int:
+        """Elements that are looked at."""
+        return self.input_tensor.element_count + self.output_tensor.element_count
+
+    def __post_init__(self) -> None:
+        source, _, target = (self._check_tensor(field) for field in self.types)
+        for field, tensor in (("input_tensor", source), ("output_tensor", target)):
+            if tensor.rank != 4:
+                raise self._error(
+                    f"{field}.sizes", f"{tensor.sizes} has {tensor.rank} dimensions; allowed are 4 (NCHW)"
+                )
+        self._check_same_type()
+        self._check_sizes("indices_tensor", source.sizes, "the sizes of input_tensor")
+        self._check_sizes("output_tensor", (*source.sizes[:2], *target.sizes[2:]), "the input's N and C")

@@ -31,6 +31,11 @@ class Accumulator(ABC):
         """Words of a record: of the state of some elements of this type."""
 
 
+def _words_of(data_type: DataType) -> int:
+    """Words that the bits of an element take in a record."""
+    return max(1, data_type.bits // 32)
+
+
 @dataclass(frozen=True)
 class Selection(Accumulator):
     """One of the elements: the greatest or least, and of equal ones the first or last (selection.glsl)."""
@@ -42,7 +47,7 @@ class Selection(Accumulator):
 
     def state_words(self, data_type: DataType) -> int:
         """Words of a record: an index and the bits of an element."""
-        return 1 + max(1, data_type.bits // 32)
+        return 1 + _words_of(data_type)
 
 
 class SumResult(enum.IntEnum):
@@ -114,6 +119,17 @@ class Integer(Accumulator):
     def state_words(self, data_type: DataType) -> int:
         """Words of a record: the sum or the product."""
         return data_type.bits // 32
+
+
+@dataclass(frozen=True)
+class Last(Accumulator):
+    """The last of some elements, or 0 where there is none (last.glsl)."""
+
+    name: ClassVar = "last"
+
+    def state_words(self, data_type: DataType) -> int:
+        """Words of a record: the number and the bits of an element."""
+        return 1 + _words_of(data_type)
 
 
 # Of elements that are floats, and of integers.

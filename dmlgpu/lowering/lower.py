@@ -6,7 +6,8 @@ from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
 from dmlgpu.lowering.kernels.combine import combine
-from dmlgpu.lowering.kernels.kernel import InPlace, Kernel, Records
+from dmlgpu.lowering.kernels.kernel import InPlace, RangedKernel, Records
+from dmlgpu.lowering.kernels.place import Place
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Problem, Role, problems_of
@@ -33,9 +34,12 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
         others = {kind.name for other in problems if other is not problem for kind in KERNELS[type(other.domain)]}
         chosen, not_chosen = _choose(desc, problem, limits, None if kernel in others else kernel)
         passed_over |= not_chosen
-        computed, size = _dispatches(problem, chosen)
-        dispatches += computed
-        records_bytes = max(records_bytes, size)
+        if isinstance(chosen, RangedKernel):
+            computed, size = _dispatches(problem, chosen)
+            dispatches += computed
+            records_bytes = max(records_bytes, size)
+        else:
+            dispatches += chosen.dispatches()
     kernels = dict.fromkeys(dispatch.shader.variant for dispatch in dispatches)
     taken = (f"{name}: {DESCRIPTIONS[name]}" for name in kernels)
     not_taken = (f"not {name}: {why}" for name, why in passed_over.items() if name not in kernels)
@@ -44,7 +48,7 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     return Plan(desc, limits, tuple(dispatches), intermediates, records_bytes, (*taken, *not_taken))
 
 
-def _dispatches(problem: Problem, kernel: Kernel) -> tuple[list[Dispatch], int]:
+def _dispatches(problem: Problem, kernel: RangedKernel) -> tuple[list[Dispatch], int]:
     """What computes a problem, and the bytes that its records take."""
     dispatches: list[Dispatch] = []
     records_bytes = 0
@@ -62,7 +66,9 @@ def _dispatches(problem: Problem, kernel: Kernel) -> tuple[list[Dispatch], int]:
     return dispatches, records_bytes
 
 
-def _choose(desc: OperatorDesc, problem: Problem, limits: Limits, wanted: str | None) -> tuple[Kernel, dict[str, str]]:
+def _choose(
+    desc: OperatorDesc, problem: Problem, limits: Limits, wanted: str | None
+) -> tuple[RangedKernel | Place, dict[str, str]]:
     """The kernel that computes a problem, and those before it in the list, with why they do not."""
     passed_over: dict[str, str] = {}
     kernels = KERNELS[type(problem.domain)]

@@ -21,10 +21,11 @@ from dmlgpu.descriptors.pooling import (
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
+    MaxUnpoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
-from dmlgpu.lowering.accumulators import Accumulator, Selection, Sum, SumResult, accumulator_of
+from dmlgpu.lowering.accumulators import Accumulator, Last, Selection, Sum, SumResult, accumulator_of
 from dmlgpu.lowering.geometry import Dim, merged
 
 
@@ -137,6 +138,16 @@ class CoveringWindows:
         )
 
 
+@dataclass(frozen=True)
+class Named:
+    """An output has the elements of a tensor of four dimensions that hold its number: the source holds indices."""
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """An output has the element of the source whose number, and 1, a second tensor holds for it; with 0 it has none."""
+
+
 class Role(enum.Enum):
     """What memory is to an operator."""
 
@@ -179,7 +190,7 @@ class Problem:
     """What is computed of the first of the sources. All outputs have the same sizes."""
 
     sources: tuple[Source, ...]
-    domain: Axes | Windows | CoveringWindows
+    domain: Axes | Windows | CoveringWindows | Named | Numbered
     accumulator: Accumulator
     outputs: tuple[OutputTensor, ...]
 
@@ -292,6 +303,17 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
     return (
         Problem((Source(desc.input_tensor),), windows, Selection(), found),
         Problem(sources, CoveringWindows.of(windows, gradient), Sum(), outputs),
+    )
+
+
+@problems_of.register
+def _max_unpooling(desc: MaxUnpoolingOperatorDesc) -> tuple[Problem, ...]:
+    places = TensorDesc(DataType.UINT32, desc.output_tensor.sizes)
+    outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
+    named = (OutputTensor(places, Result.INDEX, Role.INTERMEDIATE),)
+    return (
+        Problem((Source(desc.indices_tensor, number=1),), Named(), Last(), named),
+        Problem((Source(desc.input_tensor), Source(places, Role.INTERMEDIATE)), Numbered(), Last(), outputs),
     )
 
 

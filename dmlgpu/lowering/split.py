@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dmlgpu.lowering.kernels.kernel import Kernel, Piece
+from dmlgpu.lowering.kernels.kernel import Piece, RangedKernel
 
 # With more outputs in a dispatch a shader's counter could pass 2^32.
 _MAX_OUTPUTS = 1 << 31
@@ -35,7 +35,7 @@ class Range:
     in_place: bool
 
 
-def ranges(kernel: Kernel) -> Iterator[Range]:
+def ranges(kernel: RangedKernel) -> Iterator[Range]:
     """All outputs as ranges, in order."""
     count = kernel.problem.output_count
     packed = all(output.tensor.is_packed for output in kernel.problem.outputs)
@@ -50,7 +50,7 @@ def ranges(kernel: Kernel) -> Iterator[Range]:
         begin = end
 
 
-def _reach_in_place(kernel: Kernel, begin: int, last: int) -> int:
+def _reach_in_place(kernel: RangedKernel, begin: int, last: int) -> int:
     """The end of the range from `begin` that one piece computes in place, at most `last`; `begin` if there is none."""
     unit, outputs = kernel.unit, kernel.problem.outputs
     segments = (kernel.limits.segment_elements(output.tensor) for output in outputs)
@@ -65,7 +65,7 @@ def _reach_in_place(kernel: Kernel, begin: int, last: int) -> int:
     return end
 
 
-def _reach_with_records(kernel: Kernel, begin: int, last: int, packed: bool) -> int:
+def _reach_with_records(kernel: RangedKernel, begin: int, last: int, packed: bool) -> int:
     """The end of the range from `begin` on whose records fit their memory, at most `last`."""
     unit, limits = kernel.unit, kernel.limits
 

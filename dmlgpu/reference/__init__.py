@@ -15,6 +15,7 @@ from dmlgpu.descriptors.pooling import (
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
+    MaxUnpoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.reference.pooling import (
@@ -23,6 +24,7 @@ from dmlgpu.reference.pooling import (
     lp_pooling,
     max_pooling,
     max_pooling_grad,
+    max_unpooling,
 )
 from dmlgpu.reference.reduction import arg, reduce
 
@@ -53,3 +55,4 @@ _reference.register(AveragePooling1OperatorDesc, average_pooling)
 _reference.register(LpPooling1OperatorDesc, lp_pooling)
 _reference.register(AveragePoolingGradOperatorDesc, average_pooling_grad)
 _reference.register(MaxPoolingGradOperatorDesc, max_pooling_grad)
+_reference.register(MaxUnpoolingOperatorDesc, max_unpooling)

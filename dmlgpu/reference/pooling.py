@@ -16,6 +16,7 @@ from dmlgpu.descriptors.pooling import (
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
+    MaxUnpoolingOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc
 
@@ -133,6 +134,15 @@ def scattered(desc: MaxPoolingGradOperatorDesc, x: Array, terms: Array) -> Array
     with np.errstate(all="ignore"):
         np.add.at(total, where.reshape(-1), terms.reshape(-1))
     return total.reshape(x.shape)
+
+
+def max_unpooling(desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> tuple[Array, ...]:
+    """The elements where their indices say, in order, so that the last one stays."""
+    output = np.zeros(desc.output_tensor.element_count, x.dtype)
+    for value, index in zip(x.reshape(-1), indices.reshape(-1).tolist(), strict=True):
+        if index < output.size:
+            output[index] = value
+    return (output.reshape(desc.output_tensor.sizes),)
 
 
 def sums(desc: AveragePooling1OperatorDesc | LpPooling1OperatorDesc, terms: Array) -> Array:

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+
+from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
@@ -24,6 +27,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
     MaxPoolingOperatorDesc,
+    MaxUnpoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import (
     ARG_TYPES,
@@ -42,6 +46,7 @@ from dmlgpu.functional import (
     lp_pooling,
     max_pooling,
     max_pooling_grad,
+    max_unpooling,
     reduce,
 )
 
@@ -150,6 +155,21 @@ class Operator:
                 yield self.on(sample, data_type, **dict(zip(self.options, values, strict=True)))
 
 
+def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[Array, ...]:
+    """An array for every input of an operator.
+
+    Args:
+        desc: the operator.
+        fill: any array for a tensor. Where elements are indices, they become so small that most of them name an output.
+    """
+    arrays = [fill(tensor) for tensor in desc.inputs]
+    for i, field in enumerate(desc.input_fields):
+        if "indices" in field:
+            count = desc.outputs[0].element_count
+            arrays[i] = arrays[i] % np.array(count + count // 8 + 1, arrays[i].dtype)
+    return tuple(arrays)
+
+
 def with_outputs(desc: OperatorDesc, change: Callable[[TensorDesc], TensorDesc]) -> OperatorDesc:
     """The same operator with every output changed."""
     targets = ((field, getattr(desc, field)) for field in desc.output_fields)
@@ -193,10 +213,23 @@ _SHARES = tuple(
     for sample in _WINDOWS
     for window in [{name: value for name, value in sample.arguments.items() if name != "dilations"}]
 )
+# What windows gave goes back, and what lies elsewhere; arguments are H and W of the output.
+_PLACES = tuple(
+    Sample(sizes, {"output_sizes": output}, source, target)
+    for sizes, output, source, target in (
+        ((2, 3, 4, 5), (8, 10), _packed, _packed),
+        ((1, 2, 7, 9), (3, 5), _packed, _packed),
+        ((2, 2, 3, 4), (7, 7), _spaced, _spaced),
+        ((3, 2, 4, 3), (5, 6), _reversed, _reversed),
+        ((2, 2, 3, 3), (6, 6), _broadcast, _packed),
+        ((1, 1, 1, 1), (1, 1), _packed, _packed),
+    )
+)
 _INDEX_TYPES = {"output_data_type": INDEX_TYPES}
 _DIRECTIONS = {"axis_direction": tuple(AxisDirection)}
 _AVERAGES = {"include_padding": (False, True)}
 _NORMS = {"p": (2, 1, 3)}
+_GIVEN_INDICES = {"indices_data_type": (DataType.UINT64, DataType.UINT32)}
 _INDICES = {"indices_data_type": (None, DataType.UINT32, DataType.UINT64)}
 
 
@@ -218,6 +251,7 @@ OPERATORS = (
     Operator("MAX_POOLING1", MaxPooling1OperatorDesc, None, _WINDOWS, _INDICES),
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
     Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, {}),
+    Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _GIVEN_INDICES),
 )
 # Those that are computed; the others mean the same as one of these.
 CANONICAL = tuple(each for each in OPERATORS if each.describes(next(each.descs()).canonical()))

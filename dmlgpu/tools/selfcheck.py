@@ -14,7 +14,7 @@ from dmlgpu.errors import VerificationError
 from dmlgpu.functional import verify
 from dmlgpu.reference.bounds import is_exact
 from dmlgpu.runtime.device import Device
-from dmlgpu.tools.registry import OPERATORS
+from dmlgpu.tools.registry import OPERATORS, inputs_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Check:
     def run(self, device: Device) -> VerificationError | None:
         """Runs the operator: None where its outputs agree with the oracle's."""
         try:
-            verify(self.desc, *(_values(tensor, self.values) for tensor in self.desc.inputs), device=device)
+            inputs = inputs_of(self.desc, lambda tensor: _values(tensor, self.values))
+            verify(self.desc, *inputs, device=device)
         except VerificationError as error:
             return error
         return None
@@ -65,7 +66,7 @@ def _values(tensor: TensorDesc, kind: str) -> Array:
         x = rng.standard_normal(sizes).astype(dtype)
     else:
         x = rng.choice(_extremes(dtype), sizes)
-    if kind == "few NaN":
+    if kind == "few NaN" and dtype.kind == "f":
         x[rng.random(sizes) < 0.02] = np.nan
     if kind == "few extremes":
         x = np.where(rng.random(sizes) < 0.02, rng.choice(_extremes(dtype), sizes), x)

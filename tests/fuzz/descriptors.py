@@ -206,6 +206,11 @@ def pooling(choices: Choices, data_type: DataType, windows: Sequence[Window], lo
     return tensor(choices, data_type, sizes), {"output_sizes": output, **fields}
 
 
+def unpooling(choices: Choices, data_type: DataType) -> Taken:
+    sizes = [choices.integer(1, 3), choices.integer(1, 3), choices.integer(1, 9), choices.integer(1, 9)]
+    return tensor(choices, data_type, sizes), {"output_sizes": (choices.integer(1, 9), choices.integer(1, 9))}
+
+
 def operator(
     choices: Choices,
     kind: Operator,
@@ -219,7 +224,9 @@ def operator(
     segments they take thousands of dispatches.
     """
     data_type = choices.of(data_types or kind.data_types)
-    if "window_size" in kind.fields:
+    if "indices_tensor" in kind.fields:
+        source, arguments = unpooling(choices, data_type)
+    elif "window_size" in kind.fields:
         source, arguments = pooling(choices, data_type, windows, long, "dilations" in kind.fields)
         if kind.source_field == "input_gradient_tensor":  # an element for each window; the output is what they lie over
             windows_sizes = arguments["output_sizes"]

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from dmlgpu.lowering.geometry import Dim, coordinate_ranges, segments_touched
 from dmlgpu.lowering.kernels.kernel import (
     GRANULE,
-    Kernel,
     Piece,
+    RangedKernel,
     Records,
     Target,
     planes_of,
@@ -114,7 +114,7 @@ class GatherPiece(Piece):
 
 
 @dataclass(frozen=True)
-class Gather(Kernel):
+class Gather(RangedKernel):
     """Over the windows that hold an element."""
 
     name: ClassVar = "gather"

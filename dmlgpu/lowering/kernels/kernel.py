@@ -75,6 +75,19 @@ class Kernel(ABC):
         """Why another kernel does better on this device; empty where none does that comes after it in the list."""
         return ""
 
+    @property
+    def source(self) -> TensorDesc:
+        return self.problem.source
+
+    def source_binding(self, segment: int) -> Binding:
+        source = self.problem.sources[0]
+        return Binding(source.role, source.number, segment, "source_base", source.tensor.data_type.bits)
+
+
+@dataclass(frozen=True)
+class RangedKernel(Kernel):
+    """A kernel whose outputs are computed in ranges, each in pieces: in place, or with records."""
+
     @abstractmethod
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         """All the work on outputs begin to end - 1."""
@@ -96,10 +109,6 @@ class Kernel(ABC):
     @abstractmethod
     def dispatch(self, begin: int, end: int, piece: Any, target: Target) -> Dispatch:
         """The dispatch of a piece of the work on outputs begin to end - 1."""
-
-    @property
-    def source(self) -> TensorDesc:
-        return self.problem.source
 
     @property
     def block(self) -> int:
@@ -129,10 +138,6 @@ class Kernel(ABC):
     def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
         """The push constants that say which elements of the input are bound, and where; addresses lack `shift`."""
         return segment_push("source", self.limits.segment_elements(self.source), segment, shift)
-
-    def source_binding(self, segment: int) -> Binding:
-        source = self.problem.sources[0]
-        return Binding(source.role, source.number, segment, "source_base", source.tensor.data_type.bits)
 
     def target_binding(self, begin: int, output: int, base: str, target: Target) -> Binding:
         """An output that is written in place, or the records."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import Dim, coordinate_ranges, segments_touched
-from dmlgpu.lowering.kernels.kernel import GRANULE, InPlace, Kernel, Piece, Records, Target, planes_of, shader_of
+from dmlgpu.lowering.kernels.kernel import GRANULE, InPlace, Piece, RangedKernel, Records, Target, planes_of, shader_of
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push, Shader
 from dmlgpu.lowering.problem import Windows
 
@@ -73,7 +73,7 @@ class WindowsPiece(Piece):
 
 
 @dataclass(frozen=True)
-class Pool(Kernel):
+class Pool(RangedKernel):
     """Over windows: any layout and any window."""
 
     name: ClassVar = "pool"

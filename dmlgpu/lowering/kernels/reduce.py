@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import Dim, address_span, segments_touched
-from dmlgpu.lowering.kernels.kernel import GRANULE, Kernel, Piece, Target, dimensions, shader_of
+from dmlgpu.lowering.kernels.kernel import GRANULE, Piece, RangedKernel, Target, dimensions, shader_of
 from dmlgpu.lowering.plan import Constants, Dispatch, Push, Shader
 from dmlgpu.lowering.problem import Axes
 
@@ -66,7 +66,7 @@ class AxesPiece(Piece):
 
 
 @dataclass(frozen=True)
-class Reduce(Kernel):
+class Reduce(RangedKernel):
     """Over axes: any layout, or elements in several segments."""
 
     name: ClassVar = "reduce"

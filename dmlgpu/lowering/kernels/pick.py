@@ -1,0 +1,91 @@
+"""pick.comp: outputs that are each an element of the source, by its number; one invocation a word of outputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from dmlgpu.lowering.kernels.kernel import (
+    GRANULE,
+    Piece,
+    RangedKernel,
+    Target,
+    segment_push,
+    shader_of,
+)
+from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
+
+
+@dataclass(frozen=True)
+class PickPush(Push):
+    """Those of pick.comp."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    source_first: int
+    source_count: int
+    places_first: int
+    places_count: int
+    first_output: int
+    output_count: int
+    source_base: int
+    values_base: int
+    places_base: int
+
+
+@dataclass(frozen=True)
+class PickPiece(Piece):
+    """A segment of the source, and one of the numbers."""
+
+    places_segment: int
+
+
+@dataclass(frozen=True)
+class Pick(RangedKernel):
+    """Elements by their numbers."""
+
+    name: ClassVar = "pick"
+    variants: ClassVar = {"pick": "one invocation a word of outputs: the element that goes there, or 0"}
+
+    @cached_property
+    def most_recorded(self) -> int:
+        # As in pool.py twice what the loops have.
+        per_word = 4 + 4 * (32 // self.source.data_type.bits or 1)
+        words = self.limits.invocations * max(1, self.limits.loop_iterations // per_word)
+        most = min(words * 32 // self.source.data_type.bits, self.limits.dispatch_elements)
+        return max(most // GRANULE, 1) * GRANULE
+
+    @property
+    def unit(self) -> int:
+        return GRANULE
+
+    def furthest(self, begin: int) -> int:
+        return begin + self.most_recorded
+
+    def pieces(self, begin: int, end: int) -> Sequence[PickPiece]:
+        size = self.limits.segment_elements(self.problem.sources[1].tensor)
+        places = range(begin // size, (end - 1) // size + 1)
+        sources = range(len(self.limits.segments(self.source)))
+        return [PickPiece(*segments) for segments in itertools.product(sources, places)]
+
+    def dispatch(self, begin: int, end: int, piece: PickPiece, target: Target) -> Dispatch:
+        places = self.problem.sources[1]
+        push = PickPush(
+            size=self.source.sizes,
+            stride=self.source.element_strides,
+            **self.source_push(piece.segment),
+            **segment_push("places", self.limits.segment_elements(places.tensor), piece.places_segment),
+            first_output=begin,
+            output_count=end - begin,
+            values_base=self.target_base(begin, end, 0, target),
+        )
+        bindings = (
+            self.source_binding(piece.segment),
+            self.target_binding(begin, 0, "values_base", target),
+            Binding(places.role, places.number, piece.places_segment, "places_base"),
+        )
+        constants = self.constants(Constants, target, segmented=True)
+        return Dispatch(shader_of("pick", self.problem, constants), push, bindings)

@@ -1,0 +1,84 @@
+"""place.comp: where elements go whose indices are given, for all outputs; outputs do not gather here, but are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dmlgpu.lowering.geometry import Dim, address_span
+from dmlgpu.lowering.kernels.kernel import Kernel, constants_of, segment_push, shader_of, wrapped
+from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
+
+
+@dataclass(frozen=True)
+class ClearPush(Push):
+    """Those of place.comp that writes zeros."""
+
+    first_output: int
+    output_count: int
+    places_base: int
+
+
+@dataclass(frozen=True)
+class PlacePush(Push):
+    """Those of place.comp."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    first_element: int
+    element_count: int
+    source_first: int
+    source_count: int
+    source_base: int
+    first_output: int
+    output_count: int
+    places_base: int
+
+
+@dataclass(frozen=True)
+class Place(Kernel):
+    """The number of the last element that names an output, and 1."""
+
+    name: ClassVar = "place"
+    variants: ClassVar = {
+        "place_clear": "one invocation some outputs: no element goes there so far",
+        "place": "one invocation some elements: their numbers, where their indices say; the greatest stays",
+    }
+
+    @property
+    def most(self) -> int:
+        """Outputs, or elements, of a dispatch."""
+        # As in pool.py twice what the loop has.
+        fits = self.limits.invocations * max(1, self.limits.loop_iterations // 4)
+        return min(self.limits.dispatch_elements, fits)
+
+    def dispatches(self) -> Iterator[Dispatch]:
+        """All that is to be done, in order: every segment of the outputs' places, by all segments of the indices."""
+        (places,) = self.problem.outputs
+        size, count = self.limits.segment_elements(places.tensor), self.problem.output_count
+        constants = constants_of(Constants, self.problem, self.limits, ())
+        for segment, first in enumerate(range(0, count, size)):
+            end, base = min(first + size, count), wrapped(-first)
+            target = Binding(places.role, places.number, segment, "places_base", written=True)
+            for begin in range(first, end, self.most):
+                clear = ClearPush(begin, min(self.most, end - begin), base)
+                yield Dispatch(shader_of("place_clear", self.problem, constants), clear, (target,))
+            for begin, of, push in self._elements():
+                place = PlacePush(
+                    **push, first_element=begin, first_output=first, output_count=end - first, places_base=base
+                )
+                bindings = self.source_binding(of), target
+                yield Dispatch(shader_of("place", self.problem, constants), place, bindings)
+
+    def _elements(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """The elements in shares: where each begins, a segment that it has elements in, and its push constants."""
+        source = self.source
+        dims = [Dim(size, stride) for size, stride in zip(source.sizes, source.element_strides, strict=True)]
+        size = self.limits.segment_elements(source)
+        for begin in range(0, source.element_count, self.most):
+            end = min(begin + self.most, source.element_count)
+            low, high = address_span(dims, begin, end)
+            for segment in range(low // size, high // size + 1):
+                push = {"size": source.sizes, "stride": source.element_strides, "element_count": end - begin}
+                yield begin, segment, push | segment_push("source", size, segment)

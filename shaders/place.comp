@@ -1,0 +1,63 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// Where elements go whose indices are given: for every output the number of the last one that goes there, and 1. It is 0
+// where none goes, as CLEAR leaves it. Invocations come in any order: the greatest number stays.
+
+#include "core/constants.glsl"
+#include "core/items.glsl"
+#include "core/values.glsl"
+
+#ifndef CLEAR
+layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
+layout(set = 0, binding = 1) buffer Places { uint places[]; };
+#else
+layout(set = 0, binding = 0) buffer Places { uint places[]; };
+#endif
+
+layout(push_constant) uniform Push {
+#ifndef CLEAR
+    uint size[4];        // of the indices
+    uint stride[4];      // in elements
+    uint first_element;  // those that this dispatch looks at
+    uint element_count;
+    uint source_first;   // the bound segment of the indices: its first element, and how many it has
+    uint source_count;
+    uint source_base;    // what to add to an address for its place in the buffer, in elements
+#endif
+    uint first_output;   // the outputs whose places are written
+    uint output_count;
+    uint places_base;    // what to add to an output's number
+} push;
+
+void main()
+{
+#ifdef CLEAR
+    Items mine = items_of(push.output_count);
+    for (uint i = mine.next; i < mine.end; i += BUNDLE)
+        places[push.first_output + i + push.places_base] = 0;
+#else
+    Items mine = items_of(push.element_count);
+    for (uint i = mine.next; i < mine.end; i += BUNDLE) {
+        uint number = push.first_element + i, rest = number, address = 0;
+        [[unroll]] for (int d = 3; d >= 0; --d) {
+            uint next = rest / push.size[d];
+            address += (rest - next * push.size[d]) * push.stride[d];
+            rest = next;
+        }
+        if (address - push.source_first >= push.source_count)
+            continue;
+        // Of 64 bits all are compared: an index of 2^32 and more is out of range.
+#if BITS == 64
+        uvec2 index = LOAD(source, address + push.source_base);
+        uint at = index.x;
+        bool names = index.y == 0;
+#else
+        uint at = LOAD(source, address + push.source_base);
+        bool names = true;
+#endif
+        if (names && at - push.first_output < push.output_count)
+            atomicMax(places[at + push.places_base], number + 1);
+    }
+#endif
+}
