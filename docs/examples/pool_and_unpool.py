@@ -1,7 +1,7 @@
 """Max pooling and its way back: every maximum returns to the place where it stood.
 
 Decoders such as SegNet's do so with the indices that the encoder keeps. These are positions in the whole input: one
-`np.put` serves all channels.
+call serves all channels.
 """
 
 import numpy as np
@@ -13,8 +13,7 @@ x = np.arange(48, dtype=np.int32).reshape(2, 4, 6) * 29 % 48
 
 pooled, indices = dmlgpu.max_pooling(x, 2, strides=2, output_indices=True)
 
-unpooled = np.zeros_like(x)
-np.put(unpooled, indices, pooled)
+unpooled = dmlgpu.max_unpooling(pooled, indices, x.shape)
 
 for name, array in [("before", x), ("pooled", pooled), ("indices", indices), ("put back", unpooled)]:
     print(f"{name}:")

@@ -8,13 +8,14 @@
 //   before(index)                of no elements, where those to be taken begin with this index or one above it
 //   Operand, operand_of(bits)    an element as it is taken, prepared once for all outputs that it belongs to
 //   masked(operand, taken)       an operand that changes no state unless it is taken (padding)
+//   divided(operand, by)         a share of an operand; sums alone have it, for gather.comp
 //   take(state, operand, index)  adds an element to a state that began with before(); indices ascend, ...
 //   REPEATABLE                   ... or else an element is taken again, where that changes nothing
 //   state_of(operand, index)     of one element
 //   combine(a, b)                of the elements of both, whichever these are
 //   shifted(state, by)           of the same elements, where all have indices larger by so much
-//   value_of(state, count), index_of(state)      results; `count` is how many elements an output has along
-//                                axes, and 0 over windows
+//   value_of(state, count), index_of(state)      results; `count` is how many elements of an output count. Where
+//                                records of windows are combined, accumulators that do not ask for it are told 0
 //   RECALL(state, bits)          the bits of element index_of(state): kernels that can read it again carry none along
 //   HAS_EXTREMES, HAS_PACKED_STATES              of the selection alone: extremes.glsl and packed.glsl go with it
 //   STATE_WORDS, STORE_STATE, LOAD_STATE         a state as words: the records between two passes
