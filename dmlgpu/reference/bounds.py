@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import partial, singledispatch
 
 import numpy as np
 
@@ -108,13 +108,13 @@ def _reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
 
 def _average_pooling(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
     terms, value = x.astype(np.float64), exact_average(desc, x)
-    error = sum_error(_sizes_of(desc, terms), 0) / counts(desc, x.shape)
+    error = sum_error(_summed(partial(sums, desc), terms), 0) / counts(desc, x.shape)
     return (rounded(error, value, desc.output_tensor.data_type.numpy),)
 
 
 def _lp_pooling(desc: LpPooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
     terms, value = np.abs(x.astype(np.float64)) ** desc.p, exact_norm(desc, x)
-    found = _sizes_of(desc, terms)
+    found = _summed(partial(sums, desc), terms)
     # A power is computed by squaring, with two multiplications for each bit of p; the factors have errors, too.
     error = _through(lambda total: total ** (1 / desc.p), sums(desc, terms), sum_error(found, 2 * desc.p))
     return (rounded(error + 8 * U * np.abs(value), value, desc.output_tensor.data_type.numpy),)
@@ -132,19 +132,17 @@ def _of_lp_pooling(desc: LpPooling1OperatorDesc) -> Bounds:
 
 def _average_pooling_grad(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> tuple[Array, ...]:
     terms, pooled = shares(desc, gradient), averaged(desc)
-    return (_of_gathered(lambda terms: gathered(pooled, terms), terms, gradient.dtype),)
+    return (_of_gathered(partial(gathered, pooled), terms, gradient.dtype),)
 
 
 def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> tuple[Array, ...]:
     terms = gradient.astype(np.float64)
-    return (_of_gathered(lambda terms: scattered(desc, x, terms), terms, gradient.dtype),)
+    return (_of_gathered(partial(scattered, desc, x), terms, gradient.dtype),)
 
 
 def _of_gathered(gather: Callable[[Array], Array], terms: Array, dtype: np.dtype[np.generic]) -> Array:
     """The bound of sums that elements gather; a quotient has an error of at most 2 U."""
-    infinite = gather((~np.isfinite(terms)).astype(np.float64))
-    found = Terms(gather(np.ones(terms.shape)), gather(np.abs(terms)), infinite == 0)
-    return rounded(sum_error(found, 2), gather(terms), dtype)
+    return rounded(sum_error(_summed(gather, terms), 2), gather(terms), dtype)
 
 
 @_bounds.register
@@ -173,10 +171,10 @@ def _terms_of(rows: Array) -> Terms:
     return Terms(rows.shape[-1], np.abs(rows).sum(-1), np.isfinite(rows).all(-1))
 
 
-def _sizes_of(desc: AveragePooling1OperatorDesc | LpPooling1OperatorDesc, terms: Array) -> Terms:
-    """Those of windows."""
-    infinite = sums(desc, (~np.isfinite(terms)).astype(np.float64))
-    return Terms(sums(desc, np.ones(terms.shape)), sums(desc, np.abs(terms)), infinite == 0)
+def _summed(add: Callable[[Array], Array], terms: Array) -> Terms:
+    """Those of sums that `add` makes of terms."""
+    infinite = add((~np.isfinite(terms)).astype(np.float64))
+    return Terms(add(np.ones(terms.shape)), add(np.abs(terms)), infinite == 0)
 
 
 def sum_error(terms: Terms, multiplications: int) -> Array:
