@@ -527,6 +527,15 @@ def _gradient(
     return kind(**{field: value for field, value in fields.items() if field in kind.__dataclass_fields__})
 
 
+# Sizes, windows, strides, paddings at the start and at the end, and dilations that take every kernel over windows.
+WINDOW_SHAPES = (
+    ((2, 3, 9, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    ((1, 1, 11, 13), (7, 5), (2, 3), (3, 4), (2, 0), (1, 1)),
+    ((1, 1, 9, 11), (9, 8), (1, 1), (4, 3), (2, 5), (1, 1)),
+    ((1, 1, 6, 50), (3, 41), (2, 3), (1, 3), (1, 0), (1, 1)),
+    ((2, 1, 9, 12), (2, 3), (2, 2), (1, 2), (0, 1), (3, 2)),
+    ((1, 2, 6, 7, 8), (2, 3, 2), (1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 2)),
+)
 _SUMMING = {
     "average": (AveragePooling1OperatorDesc, {"include_padding": False}),
     "average-padding": (AveragePooling1OperatorDesc, {"include_padding": True}),

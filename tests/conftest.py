@@ -51,6 +51,18 @@ BROWSER_FOLDERS = [
 LOWERED = Limits(segment_bytes=256, group_size=32, group_count=3, records_bytes=512, loop_iterations=200)
 
 
+MAPPINGS = ("CPU", "GPU", "split")
+
+
+def limits_of(info: dmlgpu.DeviceInfo, mapping: str) -> Limits:
+    """Limits of a device with the mapping of a CPU or of a GPU, whatever it is, or so low that tensors are split."""
+    if mapping == "split":
+        return LOWERED
+    if mapping == "GPU":
+        return dataclasses.replace(device_limits(info), cooperating=True, unrolls=True, group_count=16)
+    return device_limits(dataclasses.replace(info, type="cpu"))
+
+
 def manifests(folders: list[Path], pattern: str) -> list[Path]:
     """Driver manifests in these folders, those for this machine's architecture first."""
     there_are = [manifest for folder in folders for manifest in sorted(folder.glob(pattern))]
@@ -199,6 +211,14 @@ def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Dev
     """The same with the mapping of a GPU."""
     limits = dataclasses.replace(device_limits(driver), cooperating=True, group_count=16)
     return open_device(driver.index, dataclasses.replace(limits, bundle=limits.invocations))
+
+
+@pytest.fixture(scope="module", params=MAPPINGS)
+def mapped(
+    request: pytest.FixtureRequest, driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]
+) -> dmlgpu.Device:
+    """The device mapped as a CPU, as a GPU, and with split tensors."""
+    return open_device(driver.index, limits_of(driver, request.param))
 
 
 @pytest.fixture(scope="session", params=["full-limits", "lowered-limits"])

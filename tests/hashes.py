@@ -7,33 +7,18 @@ prints the table that docs/reliability.md holds. Inputs come from SHAKE-128, whi
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from dmlgpu import DataType, Device, DeviceInfo, OperatorDesc
+from dmlgpu import DataType, Device, OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
-from dmlgpu.lowering.limits import Limits
 from dmlgpu.reference.bounds import is_exact
-from dmlgpu.runtime.tuning import device_limits
 from dmlgpu.tools.registry import CANONICAL, Operator, Sample, inputs_of
 from tests.cases import DECREASING, UINT32, UINT64, Array, arranged
-from tests.conftest import DRIVERS, LOWERED, device_of
-
-MAPPINGS = ("CPU", "GPU", "split")
-
-
-def limits_of(info: DeviceInfo, mapping: str) -> Limits:
-    """Limits of a device with the mapping of a CPU or of a GPU, whatever it is, or so low that tensors are split."""
-    if mapping == "split":
-        return LOWERED
-    if mapping == "GPU":
-        return dataclasses.replace(device_limits(info), cooperating=True, unrolls=True, group_count=16)
-    return device_limits(dataclasses.replace(info, type="cpu"))
-
+from tests.conftest import DRIVERS, MAPPINGS, device_of, limits_of
 
 # Long rows, columns, and strided tensors; options are left out where an operator lacks them.
 _REDUCTIONS = (

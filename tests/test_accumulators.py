@@ -22,7 +22,6 @@ from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Source,
 from dmlgpu.runtime import spirv
 from tests.cases import UINT32, WIDTHS, any_bits, arranged, permuted_strides
 from tests.conftest import LOWERED
-from tests.hashes import MAPPINGS, limits_of
 from tests.processes import ROOT
 from tests.test_shaders import KERNELS, SHADERS
 
@@ -94,12 +93,6 @@ def modules(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(spirv, "load", lambda module: compiled.get(module) or load(module))
         yield
-
-
-@pytest.fixture(scope="module", params=MAPPINGS)
-def mapped(request, driver, open_device):
-    """A device mapped as a CPU, as a GPU, and with split tensors."""
-    return open_device(driver.index, limits_of(driver, request.param))
 
 
 def elements(tensor, fill):

@@ -20,16 +20,9 @@ from dmlgpu import (
 )
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from tests.cases import FLOAT16, FLOAT32, GRADIENTS
-from tests.hashes import MAPPINGS, limits_of
+from tests.cases import FLOAT16, FLOAT32, GRADIENTS, WINDOW_SHAPES
 
 GRADIENT = np.array([[1, 2], [3, 4]], np.float32)
-
-
-@pytest.fixture(scope="module", params=MAPPINGS)
-def mapped(request, driver, open_device):
-    """A device mapped as a CPU, as a GPU, and with split tensors."""
-    return open_device(driver.index, limits_of(driver, request.param))
 
 
 def test_what_directml_s_documents_say(any_device):
@@ -81,14 +74,7 @@ def test_infinities_and_nan_propagate(any_device):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_windows_of_many_shapes(mapped, dtype):
     rng = np.random.default_rng(5)
-    for sizes, window, strides, start, end, dilations in (
-        ((2, 3, 9, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
-        ((1, 1, 11, 13), (7, 5), (2, 3), (3, 4), (2, 0), (1, 1)),
-        ((1, 1, 9, 11), (9, 8), (1, 1), (4, 3), (2, 5), (1, 1)),
-        ((1, 1, 6, 50), (3, 41), (2, 3), (1, 3), (1, 0), (1, 1)),
-        ((2, 1, 9, 12), (2, 3), (2, 2), (1, 2), (0, 1), (3, 2)),
-        ((1, 2, 6, 7, 8), (2, 3, 2), (1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 2)),
-    ):
+    for sizes, window, strides, start, end, dilations in WINDOW_SHAPES:
         x = rng.standard_normal(sizes).astype(dtype)
         steps = {"strides": strides, "start_padding": start, "end_padding": end}
         desc = MaxPoolingGradOperatorDesc.of(x, window, dilations=dilations, **steps)

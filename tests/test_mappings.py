@@ -13,8 +13,7 @@ from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime import spirv
 from dmlgpu.tools.registry import OPERATORS
 from tests.cases import CASES, ELEMENT_TYPES, INDEX_TYPES
-from tests.conftest import LOWERED
-from tests.hashes import MAPPINGS, limits_of
+from tests.conftest import LOWERED, MAPPINGS, limits_of
 
 # Like those of any device.
 LIMITS = {

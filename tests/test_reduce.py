@@ -15,19 +15,12 @@ from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import bounds
 from tests.cases import FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64, arranged, small
 from tests.conftest import LOWERED
-from tests.hashes import MAPPINGS, limits_of
 from tests.test_mappings import LIMITS
 
 F = ReduceFunction
 VALUES = [function for function, types in REDUCE_TYPES.items() if types is not ARG_TYPES]
 ARITHMETIC = [function for function in VALUES if function not in (F.MAX, F.MIN)]
 by_float = pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
-
-
-@pytest.fixture(scope="module", params=MAPPINGS)
-def mapped(request, driver, open_device):
-    """A device mapped as a CPU, as a GPU, and with split tensors."""
-    return open_device(driver.index, limits_of(driver, request.param))
 
 
 # A block has 2 elements of 64 bits, 4 of 32, 8 of 16: rows of blocks, of one element less and of one more. What is left

@@ -15,13 +15,6 @@ from dmlgpu import (
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.cases import ELEMENT_TYPES, FLOAT32, UINT8, UINT32, UINT64, any_bits, arranged
-from tests.hashes import MAPPINGS, limits_of
-
-
-@pytest.fixture(scope="module", params=MAPPINGS)
-def mapped(request, driver, open_device):
-    """A device mapped as a CPU, as a GPU, and with split tensors."""
-    return open_device(driver.index, limits_of(driver, request.param))
 
 
 def test_elements_go_where_max_pooling_found_them(any_device):
