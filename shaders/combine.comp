@@ -15,6 +15,13 @@ layout(set = 0, binding = 0) readonly buffer Records { uint records[]; };
 layout(set = 0, binding = 1) buffer Target { uint target[]; };
 
 layout(push_constant) uniform Push {
+    uint record_count;
+    uint first_output;      // the outputs that have records
+    uint output_count;
+    uint records_base;      // in words
+    uint target_first;      // the bound segment of the output tensor: its first element, and how many it has
+    uint target_count;
+    uint target_base;       // what to add to an address for its place in the buffer, in elements
 #ifdef WINDOWS  // for averages, which need the number of elements
     uint size[5];           // of the output tensor: batch, channels, depth, height, width
     uint stride[5];         // in elements
@@ -29,13 +36,6 @@ layout(push_constant) uniform Push {
     uint rank;
     uint element_count;     // of an output, along axes
 #endif
-    uint record_count;
-    uint first_output;      // the outputs that have records
-    uint output_count;
-    uint records_base;      // in words
-    uint target_first;      // the bound segment of the output tensor: its first element, and how many it has
-    uint target_count;
-    uint target_base;       // what to add to an address for its place in the buffer, in elements
 } push;
 
 State combined(uint i)

@@ -24,9 +24,16 @@ layout(push_constant) uniform Push {
     uint reach[3];          // from the first element of a window to its last
     uint window_stride[3];
     uint start_padding[3];
+    uint run;               // words of outputs that an invocation computes in a turn
+    uint first_output;      // the outputs that this dispatch computes
+    uint output_count;
+    uint source_base;       // what to add to an address for its place in the buffer, in elements
+    uint values_base;       // in elements, or for records in words
 #ifdef SHARES
     uint counts_padding;    // whether the padding has a share, too
     uint counted_end[3];    // where what counts ends, from the begin of the padding
+#else
+    uint maxima_base;       // what to add to a window's number
 #endif
 #ifndef IN_PLACE
     uint part_begin;        // the windows that this dispatch looks at, of those that can hold an element
@@ -37,14 +44,6 @@ layout(push_constant) uniform Push {
     uint maxima_first;      // likewise
     uint maxima_count;
 #endif
-#endif
-    uint run;               // words of outputs that an invocation computes in a turn
-    uint first_output;      // the outputs that this dispatch computes
-    uint output_count;
-    uint source_base;       // what to add to an address for its place in the buffer, in elements
-    uint values_base;       // in elements, or for records in words
-#ifndef SHARES
-    uint maxima_base;       // what to add to a window's number
 #endif
 } push;
 

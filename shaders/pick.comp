@@ -5,6 +5,7 @@
 // One invocation computes the outputs that share a word, or writes their records for combine.comp.
 
 #include "core/constants.glsl"
+#include "core/address.glsl"
 #include "core/items.glsl"
 #include "core/values.glsl"
 #include "core/stores.glsl"
@@ -28,7 +29,7 @@ layout(push_constant) uniform Push {
     uint places_base;    // what to add to an output's number
 } push;
 
-State picked(uint output_number)
+State picked(uint output_number, uvec4 size, uvec4 stride)
 {
     State state = identity();
     if (SEGMENTED && output_number - push.places_first >= push.places_count)
@@ -36,12 +37,7 @@ State picked(uint output_number)
     uint number = places[output_number + push.places_base];
     if (number == 0)
         return state;
-    uint rest = number - 1, address = 0;
-    [[unroll]] for (int d = 3; d >= 0; --d) {
-        uint next = rest / push.size[d];
-        address += (rest - next * push.size[d]) * push.stride[d];
-        rest = next;
-    }
+    uint address = address_of(number - 1, size, stride);
     if (!SEGMENTED || address - push.source_first < push.source_count)
         state = state_of(operand_of(LOAD(source, address + push.source_base)), number - 1);
     return state;
@@ -49,13 +45,14 @@ State picked(uint output_number)
 
 void main()
 {
+    uvec4 size = all_of(push.size), stride = all_of(push.stride);
     uint first_output = push.first_output, output_count = push.output_count, values_base = push.values_base;
     Items mine = items_of((output_count - 1) / ELEMENTS_PER_WORD + 1);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint i = item * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
         uint outputs = min(ELEMENTS_PER_WORD, output_count - i);
         for (uint k = 0; k < outputs; ++k) {
-            State state = picked(first_output + i + k);
+            State state = picked(first_output + i + k, size, stride);
             if (RECORDS)
                 STORE_STATE(values, (i + k) * STATE_WORDS + values_base, state)
             else

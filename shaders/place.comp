@@ -5,6 +5,7 @@
 // where none goes, as CLEAR leaves it. Invocations come in any order: the greatest number stays.
 
 #include "core/constants.glsl"
+#include "core/address.glsl"
 #include "core/items.glsl"
 #include "core/values.glsl"
 
@@ -37,14 +38,10 @@ void main()
     for (uint i = mine.next; i < mine.end; i += BUNDLE)
         places[push.first_output + i + push.places_base] = 0;
 #else
+    uvec4 size = all_of(push.size), stride = all_of(push.stride);
     Items mine = items_of(push.element_count);
     for (uint i = mine.next; i < mine.end; i += BUNDLE) {
-        uint number = push.first_element + i, rest = number, address = 0;
-        [[unroll]] for (int d = 3; d >= 0; --d) {
-            uint next = rest / push.size[d];
-            address += (rest - next * push.size[d]) * push.stride[d];
-            rest = next;
-        }
+        uint number = push.first_element + i, address = address_of(number, size, stride);
         if (address - push.source_first >= push.source_count)
             continue;
         // Of 64 bits all are compared: an index of 2^32 and more is out of range.

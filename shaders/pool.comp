@@ -20,6 +20,11 @@ layout(push_constant) uniform Push {
     uint window_stride[3];
     uint dilation[3];
     uint start_padding[3];
+    uint first_output;      // the outputs that this dispatch computes
+    uint output_count;
+    uint source_base;       // what to add to an address for its place in the buffer, in elements
+    uint indices_base;      // what to add to an output's number: in indices, or for records in words
+    uint values_base;       // in elements
 #ifdef IN_PLACE
     uint counts_padding;    // whether the padding counts for an average
     uint counted_end[3];    // where what counts ends, from the begin of the padding
@@ -28,11 +33,6 @@ layout(push_constant) uniform Push {
     uint source_first;      // the bound segment of the input: its first element, and how many it has
     uint source_count;
 #endif
-    uint first_output;      // the outputs that this dispatch computes
-    uint output_count;
-    uint source_base;       // what to add to an address for its place in the buffer, in elements
-    uint indices_base;      // what to add to an output's number: in indices, or for records in words
-    uint values_base;       // in elements
 } push;
 
 void main()

@@ -565,12 +565,6 @@ GATHER = (
         "windows in further segments are left out",
     ),
     Mutation(
-        "dmlgpu/lowering/kernels/gather.py",
-        "batch - plane * self.planes.stride",
-        "batch",
-        "planes of a batch entry are counted from the first one of all",
-    ),
-    Mutation(
         "shaders/windows.comp",
         "                if (VALUES) {\n                    [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)",
         "                {\n                    [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)",
@@ -989,9 +983,9 @@ POOLING_PLANS = (
         "small windows are taken for a range that ends within a row",
     ),
     Mutation(
-        "dmlgpu/lowering/kernels/pool.py",
-        "segment, batch - plane * self.planes.stride, target",
-        "segment, batch, target",
+        "dmlgpu/lowering/kernels/kernel.py",
+        "return batch - plane * self.planes.stride",
+        "return batch",
         "later batch entries at a stride of their own are read elsewhere",
     ),
     Mutation(

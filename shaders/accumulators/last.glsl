@@ -9,10 +9,8 @@ struct State {
 };
 
 State identity() { return State(0, Bits(0)); }
-State before(uint index) { return identity(); }
 State state_of(Operand operand, uint index) { return State(index + 1, operand); }
 
-const bool REPEATABLE = true;
 State combine(State a, State b)
 {
     bool later = b.number > a.number;

@@ -19,13 +19,9 @@ COMBINE = {
 
 
 @dataclass(frozen=True)
-class CombinePush(Push):
-    """Those of combine.comp."""
+class _AnyCombinePush(Push):
+    """What both variants of combine.comp have."""
 
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    rank: int
-    element_count: int
     record_count: int
     first_output: int
     output_count: int
@@ -33,26 +29,27 @@ class CombinePush(Push):
     target_first: int
     target_count: int
     target_base: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class CombineWindowsPush(Push):
+class CombinePush(_AnyCombinePush):
+    """Those of combine.comp."""
+
+    rank: int
+    element_count: int
+
+
+@dataclass(frozen=True)
+class CombineWindowsPush(_AnyCombinePush):
     """Those of combine.comp for averages over windows."""
 
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
     window_size: tuple[int, ...]
     window_stride: tuple[int, ...]
     dilation: tuple[int, ...]
     counted_begin: tuple[int, ...]
     counted_end: tuple[int, ...]
-    record_count: int
-    first_output: int
-    output_count: int
-    records_base: int
-    target_first: int
-    target_count: int
-    target_base: int
 
 
 def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int) -> Iterator[Dispatch]:

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dmlgpu.lowering.geometry import Dim, coordinate_ranges, segments_touched
+from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
 from dmlgpu.lowering.kernels.kernel import (
     GRANULE,
     Piece,
-    RangedKernel,
+    PlanesKernel,
     Records,
     Target,
-    planes_of,
     segment_push,
     shader_of,
 )
@@ -42,6 +41,11 @@ class _GatherPush(Push):
     reach: tuple[int, ...]
     window_stride: tuple[int, ...]
     start_padding: tuple[int, ...]
+    run: int
+    first_output: int
+    output_count: int
+    source_base: int
+    values_base: int
 
 
 @dataclass(frozen=True)
@@ -50,44 +54,27 @@ class SharesPush(_GatherPush):
 
     counts_padding: bool
     counted_end: tuple[int, ...]
-    run: int
-    first_output: int
-    output_count: int
-    source_base: int
-    values_base: int
 
 
 @dataclass(frozen=True)
-class SharesPartsPush(_GatherPush):
+class SharesPartsPush(SharesPush):
     """The same with records."""
 
-    counts_padding: bool
-    counted_end: tuple[int, ...]
     part_begin: int
     part_end: int
     source_first: int
     source_count: int
-    run: int
-    first_output: int
-    output_count: int
-    source_base: int
-    values_base: int
 
 
 @dataclass(frozen=True)
 class MaximaPush(_GatherPush):
     """Those of gather.comp where gradients go to the maxima."""
 
-    run: int
-    first_output: int
-    output_count: int
-    source_base: int
-    values_base: int
     maxima_base: int
 
 
 @dataclass(frozen=True)
-class MaximaPartsPush(_GatherPush):
+class MaximaPartsPush(MaximaPush):
     """The same with records."""
 
     part_begin: int
@@ -96,12 +83,6 @@ class MaximaPartsPush(_GatherPush):
     source_count: int
     maxima_first: int
     maxima_count: int
-    run: int
-    first_output: int
-    output_count: int
-    source_base: int
-    values_base: int
-    maxima_base: int
 
 
 @dataclass(frozen=True)
@@ -114,7 +95,7 @@ class GatherPiece(Piece):
 
 
 @dataclass(frozen=True)
-class Gather(RangedKernel):
+class Gather(PlanesKernel):
     """Over the windows that hold an element."""
 
     name: ClassVar = "gather"
@@ -130,10 +111,9 @@ class Gather(RangedKernel):
         assert isinstance(self.problem.domain, CoveringWindows)
         return self.problem.domain
 
-    @cached_property
-    def planes(self) -> Dim:
-        """The planes of the source that stand at one stride."""
-        return planes_of(self.source)
+    @property
+    def plane_outputs(self) -> int:
+        return math.prod(self.windows.size)
 
     @cached_property
     def most(self) -> tuple[int, ...]:
@@ -170,14 +150,6 @@ class Gather(RangedKernel):
         short = self.limits.dispatch_elements // self.part
         return max(min(words * 32 // self.source.data_type.bits, short) // GRANULE, 1) * GRANULE
 
-    @property
-    def unit(self) -> int:
-        return GRANULE
-
-    def furthest(self, begin: int) -> int:
-        together = self.planes.size * math.prod(self.windows.size)
-        return min(begin + self.most_recorded, (begin // together + 1) * together)
-
     def pieces(self, begin: int, end: int) -> Sequence[GatherPiece]:
         total = math.prod(self.most)
         parts = [(first, min(first + self.part, total)) for first in range(0, total, self.part)]
@@ -208,8 +180,6 @@ class Gather(RangedKernel):
 
     def dispatch(self, begin: int, end: int, piece: GatherPiece, target: Target) -> Dispatch:
         windows = self.windows
-        plane = begin // math.prod(windows.size) // self.planes.size * self.planes.size
-        batch = plane // self.source.sizes[1] * self.source.element_strides[0]
         given: dict[str, Any] = {
             "plane_stride": self.planes.stride,
             "size": windows.size,
@@ -223,7 +193,7 @@ class Gather(RangedKernel):
             "output_count": end - begin,
             "values_base": self.target_base(begin, end, 0, target),
         }
-        given |= self.source_push(piece.segment, batch - plane * self.planes.stride)
+        given |= self.source_place(begin, piece.segment, target)
         bindings = [self.source_binding(piece.segment), self.target_binding(begin, 0, "values_base", target)]
         constants = self.constants(Constants, target, segmented=True)
         if len(self.problem.sources) == 1:
@@ -231,14 +201,13 @@ class Gather(RangedKernel):
             kind: tuple[str, Any, Any] = "gather_shares", SharesPush, SharesPartsPush
         else:
             maxima = self.problem.sources[1]
-            given |= segment_push("maxima", self.limits.segment_elements(maxima.tensor), piece.maxima_segment)
+            bound = segment_push("maxima", self.limits.segment_elements(maxima.tensor), piece.maxima_segment)
+            given |= bound if isinstance(target, Records) else {"maxima_base": bound["maxima_base"]}
             bindings.append(Binding(maxima.role, maxima.number, piece.maxima_segment, "maxima_base"))
             kind = "gather_maxima", MaximaPush, MaximaPartsPush
         variant, in_place, parts = kind
         if isinstance(target, Records):
             push: Push = parts(**given, part_begin=piece.begin, part_end=piece.end)
             return Dispatch(shader_of(f"{variant}_parts", self.problem, constants), push, tuple(bindings))
-        for name in ("source_first", "source_count", "maxima_first", "maxima_count"):
-            given.pop(name, None)
         push = in_place(**given)
         return Dispatch(shader_of(variant, self.problem, constants), push, tuple(bindings))

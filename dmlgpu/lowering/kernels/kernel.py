@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from dmlgpu.descriptors.tensor import MAX_RANK, TensorDesc
@@ -155,6 +156,43 @@ class RangedKernel(Kernel):
         return wrapped(-(begin // size * size))
 
 
+@dataclass(frozen=True)
+class PlanesKernel(RangedKernel):
+    """A kernel over (batch, channel) planes, which source and outputs have alike."""
+
+    @property
+    @abstractmethod
+    def plane_outputs(self) -> int:
+        """Outputs of a plane."""
+
+    @cached_property
+    def planes(self) -> Dim:
+        """The planes of the source that stand at one stride: all of them, or those of a batch entry."""
+        source = self.source
+        dims = [Dim(*pair) for pair in zip(source.sizes[:2], source.element_strides[:2], strict=True)]
+        together = merged(dims)
+        return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
+
+    @property
+    def unit(self) -> int:
+        return GRANULE
+
+    def furthest(self, begin: int) -> int:
+        together = self.planes.size * self.plane_outputs
+        return min(begin + self.most_recorded, (begin // together + 1) * together)
+
+    def plane_shift(self, begin: int) -> int:
+        """What addresses lack that are computed with the stride of planes, for outputs from `begin` on."""
+        plane = begin // self.plane_outputs // self.planes.size * self.planes.size
+        batch = plane // self.source.sizes[1] * self.source.element_strides[0]
+        return batch - plane * self.planes.stride
+
+    def source_place(self, begin: int, segment: int, target: Target) -> dict[str, Any]:
+        """The push constants that say which elements of the source are bound; in place its base is enough."""
+        push = self.source_push(segment, self.plane_shift(begin))
+        return push if isinstance(target, Records) else {"source_base": push["source_base"]}
+
+
 def constants_of(
     kind: type[AnyConstants], problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **more: Any
 ) -> AnyConstants:
@@ -179,13 +217,6 @@ def segment_push(name: str, size: int, segment: int, shift: int = 0) -> dict[str
     """The push constants that say which elements of a tensor are bound, and where; addresses lack `shift`."""
     first = wrapped(segment * size - shift)
     return {f"{name}_first": first, f"{name}_count": size, f"{name}_base": wrapped(-first)}
-
-
-def planes_of(tensor: TensorDesc) -> Dim:
-    """The (batch, channel) planes of a tensor that stand at one stride: all of them, or those of a batch entry."""
-    dims = [Dim(*pair) for pair in zip(tensor.sizes[:2], tensor.element_strides[:2], strict=True)]
-    together = merged(dims)
-    return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
 
 
 def wrapped(number: int) -> int:

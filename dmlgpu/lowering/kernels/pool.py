@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dmlgpu.lowering.geometry import Dim, coordinate_ranges, segments_touched
-from dmlgpu.lowering.kernels.kernel import GRANULE, InPlace, Piece, RangedKernel, Records, Target, planes_of, shader_of
+from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
+from dmlgpu.lowering.kernels.kernel import GRANULE, InPlace, Piece, PlanesKernel, Records, Target, shader_of
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push, Shader
 from dmlgpu.lowering.problem import Windows
 
 
 @dataclass(frozen=True)
-class PoolPush(Push):
-    """Those of pool.comp in place."""
+class _AnyPoolPush(Push):
+    """What all variants of pool.comp have."""
 
     plane_stride: int
     size: tuple[int, ...]
@@ -33,8 +33,6 @@ class PoolPush(Push):
     window_stride: tuple[int, ...]
     dilation: tuple[int, ...]
     start_padding: tuple[int, ...]
-    counts_padding: bool
-    counted_end: tuple[int, ...]
     first_output: int
     output_count: int
     source_base: int
@@ -43,25 +41,20 @@ class PoolPush(Push):
 
 
 @dataclass(frozen=True)
-class PartsPush(Push):
+class PoolPush(_AnyPoolPush):
+    """Those of pool.comp in place."""
+
+    counts_padding: bool
+    counted_end: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PartsPush(_AnyPoolPush):
     """Those of pool.comp with records."""
 
-    plane_stride: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    output_size: tuple[int, ...]
-    window_size: tuple[int, ...]
-    window_stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    start_padding: tuple[int, ...]
     window_offset: tuple[int, ...]
     source_first: int
     source_count: int
-    first_output: int
-    output_count: int
-    source_base: int
-    indices_base: int
-    values_base: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class WindowsPiece(Piece):
 
 
 @dataclass(frozen=True)
-class Pool(RangedKernel):
+class Pool(PlanesKernel):
     """Over windows: any layout and any window."""
 
     name: ClassVar = "pool"
@@ -88,10 +81,9 @@ class Pool(RangedKernel):
         assert isinstance(self.problem.domain, Windows)
         return self.problem.domain
 
-    @cached_property
-    def planes(self) -> Dim:
-        """The planes of the input that stand at one stride."""
-        return planes_of(self.source)
+    @property
+    def plane_outputs(self) -> int:
+        return math.prod(self.windows.output_size)
 
     @property
     def row_steps(self) -> tuple[int, ...]:
@@ -150,14 +142,6 @@ class Pool(RangedKernel):
         words = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.part))
         return max(min(words * 32 // self.source.data_type.bits, self.short_outputs) // GRANULE, 1) * GRANULE
 
-    @property
-    def unit(self) -> int:
-        return GRANULE
-
-    def furthest(self, begin: int) -> int:
-        together = self.planes.size * math.prod(self.windows.output_size)
-        return min(begin + self.most_recorded, (begin // together + 1) * together)
-
     def offsets(self, begin: int, end: int) -> Iterator[range]:
         """Along each dimension where the parts begin that are not wholly padding for outputs begin to end - 1."""
         windows = self.windows
@@ -178,8 +162,6 @@ class Pool(RangedKernel):
     def push(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> dict[str, Any]:
         """The push constants that all kernels over windows have."""
         windows = self.windows
-        plane = begin // math.prod(windows.output_size) // self.planes.size * self.planes.size
-        batch = plane // self.source.sizes[1] * self.source.element_strides[0]
         return {
             "plane_stride": self.planes.stride,
             "size": windows.size,
@@ -188,15 +170,10 @@ class Pool(RangedKernel):
             "start_padding": windows.start_padding,
             "first_output": begin,
             "output_count": end - begin,
-            **self.source_place(piece.segment, batch - plane * self.planes.stride, target),
+            **self.source_place(begin, piece.segment, target),
             "indices_base": self.target_base(begin, end, self.indices, target),
             "values_base": self.target_base(begin, end, 0, target),
         }
-
-    def source_place(self, segment: int, shift: int, target: Target) -> dict[str, Any]:
-        """The push constants that say which elements of the input are bound; in place these are all that are needed."""
-        push = self.source_push(segment, shift)
-        return push if isinstance(target, Records) else {"source_base": push["source_base"]}
 
     @property
     def counted(self) -> dict[str, Any]:

@@ -185,7 +185,7 @@ class SmallWindows(Pool):
         most = self.most_recorded if begin % self.unit else self.most_in_place
         together = self.slab
         if self.unit == self.slab:
-            together = self.planes.size * math.prod(self.windows.output_size)
+            together = self.planes.size * self.plane_outputs
         return min(begin + most, (begin // together + 1) * together)
 
     def dispatch(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> Dispatch:

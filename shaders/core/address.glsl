@@ -1,0 +1,12 @@
+// The address of element `number`, in row-major order, of a tensor of four dimensions.
+uint address_of(uint number, uvec4 size, uvec4 stride)
+{
+    uint address = 0;
+    [[unroll]] for (int d = 3; d >= 0; --d) {
+        uint next = number / size[d];
+        address += (number - next * size[d]) * stride[d];
+        number = next;
+    }
+    return address;
+}
+uvec4 all_of(uint dimensions[4]) { return uvec4(dimensions[0], dimensions[1], dimensions[2], dimensions[3]); }
