@@ -12,7 +12,7 @@ import numpy as np
 from dmlgpu.descriptors import conventions
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
@@ -21,7 +21,13 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
 )
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    REDUCE_TYPES,
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    ArgOperatorDesc,
+    ReduceOperatorDesc,
+)
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.plan import Plan
 from dmlgpu.runtime.device import CacheInfo, Device
@@ -81,7 +87,8 @@ def argmax(
     """The index of the maximum over one or more axes: `ArgmaxOperatorDesc` of an array.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, of up to 8 dimensions and a type of ArgmaxOperatorDesc.
+        x: a device tensor, or anything that NumPy can view, of up to 8 dimensions and a type of ArgmaxOperatorDesc, or
+            bool.
         axis: as in NumPy: an axis or several, negative ones counted from the last; None: all.
         axes: the same as DirectML has it, in place of axis: counted from 0, and the rank is kept.
         keepdims: whether reduced axes stay, with size 1. None: with axes, not with axis.
@@ -128,7 +135,8 @@ def reduce(
     """A function of the elements along one or more axes: `ReduceOperatorDesc` of an array.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, of up to 8 dimensions and a type that the function takes.
+        x: a device tensor, or anything that NumPy can view, of up to 8 dimensions and a type that the function takes;
+            bool where that takes UINT8.
         function: what is computed, as ReduceFunction.SUM.
         axis: as for `argmax`.
         keepdims: as for `argmax`.
@@ -145,7 +153,7 @@ def reduce(
         DeviceError: there is no device. OutOfMemoryError: x does not fit it.
         SettingError: a variable of the environment has a value that is not allowed.
     """
-    x, shape, source = _input(x, ReduceOperatorDesc)
+    x, shape, source = _input(x, ReduceOperatorDesc, types=REDUCE_TYPES.get(ReduceFunction.member(function)))
     call = conventions.reduce(
         shape, source, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type
     )
@@ -169,8 +177,8 @@ def max_pooling(
     """The maximum of every window: `MaxPooling2OperatorDesc` of an array.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, of a type of MaxPooling2OperatorDesc: (N, C, H, W) or
-            (N, C, D, H, W), where N, or N and C, may be missing.
+        x: a device tensor, or anything that NumPy can view, of a type of MaxPooling2OperatorDesc, or bool: (N, C, H, W)
+            or (N, C, D, H, W), where N, or N and C, may be missing.
         window_size: an entry for each spatial dimension, as in all that follow: (height, width), or (depth, height,
             width). An int stands for equal entries: three for arrays of 5 dimensions, else two; so a volume (D, H, W)
             takes (3, 3, 3), not 3.
@@ -491,14 +499,17 @@ def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any)
 
 
 def _input(
-    x: Any, kind: type[OperatorDesc], field: str = "input_tensor"
+    x: Any, kind: type[OperatorDesc], field: str = "input_tensor", types: TypeTable | None = None
 ) -> tuple[DeviceTensor | Array, tuple[int, ...], TensorDesc]:
-    """An input of an operator as a device tensor or an array, its shape, and how it lies on the device."""
+    """An input of an operator as a device tensor or an array, its shape, and how it lies on the device.
+
+    The types that it may have are those of the descriptor, or given.
+    """
     if isinstance(x, DeviceTensor):
         return x, x.shape, x.desc
     name = f"{kind.__name__}.{field}"
     array = as_array(x, name)
-    data_type = DataType.of(array.dtype, f"{name}.data_type", kind.types[field])
+    data_type = DataType.of(array.dtype, f"{name}.data_type", (types or kind.types)[field])
     return array, array.shape, _layout(array, data_type)
 
 
@@ -514,8 +525,17 @@ def _layout(array: Array, data_type: DataType) -> TensorDesc:
 def _run(call: conventions.Call, device: Selector, *inputs: DeviceTensor | Array) -> Any:
     if call.is_empty:
         empty = tuple(np.empty(call.shape, data_type.numpy) for data_type in call.data_types)
-        return empty if len(empty) > 1 else empty[0]
-    return _device_for(device, *inputs)._call(call, *inputs)
+        results = empty if len(empty) > 1 else empty[0]
+    else:
+        results = _device_for(device, *inputs)._call(call, *inputs)
+    if inputs[0].dtype == np.bool_:
+        results = tuple(map(_values_as_bool, results)) if isinstance(results, tuple) else _values_as_bool(results)
+    return results
+
+
+def _values_as_bool(result: Array) -> Array:
+    """What bool arrays give: values, which were UINT8, as bool, and indices as they are."""
+    return result.view(np.bool_) if result.dtype == np.uint8 else result
 
 
 def _device_for(selector: Selector, *inputs: Any) -> Device:

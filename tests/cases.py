@@ -43,10 +43,10 @@ Array = npt.NDArray[Any]
 # Makes the elements of a buffer: so many, of this type.
 Fill = Callable[[np.dtype[Any], int], Array]
 
-FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
+FLOAT64, FLOAT32, FLOAT16 = DataType.FLOAT64, DataType.FLOAT32, DataType.FLOAT16
 INT64, INT32, INT16, INT8 = DataType.INT64, DataType.INT32, DataType.INT16, DataType.INT8
 UINT64, UINT32, UINT16, UINT8 = DataType.UINT64, DataType.UINT32, DataType.UINT16, DataType.UINT8
-ELEMENT_TYPES = (FLOAT32, FLOAT16, INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8)
+ELEMENT_TYPES = (FLOAT32, FLOAT16, INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8, FLOAT64)
 # One of every width, each of another kind of number.
 WIDTHS = (UINT8, FLOAT16, INT32, UINT64)
 INDEX_TYPES = (INT64, INT32, UINT64, UINT32)
@@ -126,6 +126,22 @@ def special_values(dtype: np.dtype[Any]) -> Array:
     magnitudes = {
         2: [0x0000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0x7BFF, 0x7C00, 0x7C01, 0x7E00, 0x7FFF],
         4: [0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FFFFFFF],
+        # Zeros and ones in either word; NaN by the bits of either word.
+        8: [
+            0,
+            1,
+            0xFFFFFFFF,
+            1 << 32,
+            (1 << 52) - 1,
+            1 << 52,
+            0x3FF << 52,
+            (0x3FF << 52) + 0xFFFFFFFF,
+            (0x7FF << 52) - 1,
+            0x7FF << 52,
+            (0x7FF << 52) + 1,
+            (0x7FF << 52) + (1 << 32),
+            (1 << 63) - 1,
+        ],
     }[dtype.itemsize]
     words = np.array(magnitudes, f"u{dtype.itemsize}")
     return np.concatenate([words, words | 1 << (8 * dtype.itemsize - 1)]).astype(words.dtype).view(dtype)

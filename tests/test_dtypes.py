@@ -71,15 +71,22 @@ def test_types_that_directml_lacks(dtype):
 def test_types_that_can_be_converted():
     how = "; convert the array, as by x.astype(np.{0}), a list by np.asarray(x, np.{0})"
     with pytest.raises(DescriptorError) as caught:
-        DataType.of(bool)
-    assert str(caught.value).endswith(how.format("uint8"))
-    with pytest.raises(DescriptorError) as caught:
         DataType.of(np.longdouble)
     assert how.format("float32") in str(caught.value)
     # ml_dtypes has it; NumPy only names it.
-    assert conversion("bfloat16") == how.format("float32")
-    assert conversion("float64") == how.format("float32") + ", where close values may become equal"
-    assert conversion("complex64") == ""
+    assert conversion("bfloat16", DataType) == how.format("float32")
+    assert conversion("float64", DataType) == how.format("float32") + ", where close values may become equal"
+    assert conversion("bool", DataType) == how.format("int32")
+    assert conversion("bool", (DataType.UINT64, DataType.UINT32)) == how.format("uint32")
+    assert conversion("bool", (DataType.FLOAT16, DataType.FLOAT32)) == how.format("float32")
+    assert conversion("float64", (DataType.UINT64, DataType.UINT32)) == ""
+    assert conversion("complex64", DataType) == ""
+
+
+def test_an_array_of_bool_is_uint8_where_that_is_allowed():
+    assert DataType.of(bool) is DataType.of(np.bool_, "X", (DataType.UINT8,)) is DataType.UINT8
+    with pytest.raises(DescriptorError, match=r"^X: NumPy type bool has no .* allowed are float32; convert .*float32"):
+        DataType.of(bool, "X", (DataType.FLOAT32,))
 
 
 def test_types_of_outputs_are_not_converted():

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import AxisDirection, DataType, DescriptorError, argmax, argmin, max_pooling, reference
+from dmlgpu import (
+    AxisDirection,
+    DataType,
+    DescriptorError,
+    ReduceFunction,
+    argmax,
+    argmin,
+    average_pooling,
+    max_pooling,
+    reduce,
+    reference,
+)
 from tests.cases import INDEX_TYPES, INT64, UINT64
 
 ROWS = [[1, 2, 3], [3, 0, 4], [2, 5, 2]]
@@ -301,11 +312,77 @@ def test_pooling_over_nothing_is_an_error(shape):
 
 def test_empty_arrays_are_checked_as_others(device):
     with pytest.raises(DescriptorError, match="FLOAT64 is not supported"):
-        argmax(np.zeros((0, 3)), 1)
+        average_pooling(np.zeros((0, 3, 3)), 1)
     with pytest.raises(DescriptorError, match="out of range"):
         argmax(np.zeros((0, 3), np.float32), 2)
     with pytest.raises(DescriptorError, match="sizes"):
         device.tensor(np.zeros((0, 3), np.float32))
+
+
+# bool
+
+# Views of bytes as bool: NumPy takes any byte but 0 for True.
+MASK = np.random.default_rng(3).choice([0, 0, 0, 1, 2, 255], (2, 3, 6, 7)).astype(np.uint8).view(bool)
+KINDS = {argmax: dmlgpu.ArgmaxOperatorDesc, argmin: dmlgpu.ArgminOperatorDesc}
+EXTREMES = {ReduceFunction.MAX: "max", ReduceFunction.MIN: "min"}
+
+
+@pytest.mark.parametrize("axis", [None, 0, 3, (1, 2), (0, 1, 2, 3)], ids=str)
+def test_reductions_of_bool_are_numpy_s(any_device, axis):
+    mask = MASK if axis != 3 else MASK.transpose(0, 3, 2, 1)  # strided
+    for function in argmax, argmin:
+        for direction in (AxisDirection.INCREASING, AxisDirection.DECREASING) if np.ndim(axis) else ():
+            desc = KINDS[function].of(mask, axis, direction)
+            got = function(mask, axes=axis, axis_direction=direction, device=any_device)
+            assert np.array_equal(got, reference(desc, mask)[0])
+        if not np.ndim(axis):
+            assert np.array_equal(function(mask, axis, device=any_device), getattr(np, function.__name__)(mask, axis))
+    for function, name in EXTREMES.items():
+        got, expected = reduce(mask, function, axis, device=any_device), getattr(mask, name)(axis)
+        assert (type(got), got.dtype) == (type(expected), np.bool_)
+        assert np.array_equal(np.asarray(got).view(np.uint8), np.asarray(expected).astype(np.uint8))
+
+
+def test_bool_is_pooled_and_put_back(device):
+    values, indices = max_pooling(MASK, 2, strides=2, output_indices=True, device=device)
+    numbers = max_pooling(MASK.astype(np.uint8), 2, strides=2, output_indices=True, device=device)
+    assert (values.dtype, indices.dtype) == (np.bool_, np.int64)
+    assert np.array_equal(values.view(np.uint8), numbers[0])
+    assert np.array_equal(indices, numbers[1])
+    back = dmlgpu.max_unpooling(values, indices, MASK.shape, device=device)
+    assert back.dtype == np.bool_
+    assert np.array_equal(max_pooling(back, 2, strides=2, device=device), values)
+
+
+def test_empty_results_of_bool_are_bool():
+    none = np.zeros((0, 3), bool)
+    assert reduce(none, ReduceFunction.MAX, 1).dtype == np.bool_
+    assert argmax(none, 1).dtype == np.int64
+    values, indices = max_pooling(np.zeros((0, 3, 3), bool), 2, output_indices=True)
+    assert (values.dtype, indices.dtype) == (np.bool_, np.int64)
+
+
+def test_device_tensors_of_bool_are_uint8(device):
+    t = device.tensor(MASK)
+    assert (t.desc.data_type, t.dtype) == (DataType.UINT8, np.uint8)
+    assert np.array_equal(t.numpy(), MASK.astype(np.uint8))
+    assert np.max(t, 1).dtype == np.uint8
+    assert np.array_equal(np.argmax(t, 3), MASK.argmax(3))
+    # Equal elements in one place, whatever their bytes.
+    desc = dmlgpu.TensorDesc(DataType.UINT8, (2, 3), (0, 1))
+    x = np.array([[1, 2, 0], [2, 1, 0]], np.uint8).view(bool)
+    assert device.tensor(x, desc).numpy().tolist() == [[1, 1, 0], [1, 1, 0]]
+
+
+def test_operators_take_bool_for_uint8(device, monkeypatch):
+    monkeypatch.setenv("DMLGPU_VERIFY", "1")
+    desc = dmlgpu.ReduceOperatorDesc.of(ReduceFunction.MAX, MASK, (3,))
+    assert desc.input_tensor.data_type is DataType.UINT8
+    values = dmlgpu.verify(desc, MASK, device=device)
+    assert (values.dtype, reference(desc, MASK)[0].dtype) == (np.uint8, np.uint8)
+    assert np.array_equal(values, MASK.max(3, keepdims=True).astype(np.uint8))
+    with pytest.raises(DescriptorError, match="the operator is compiled for INT8, the array is bool"):
+        device.compile(dmlgpu.ArgmaxOperatorDesc.of(MASK.astype(np.int8)))(MASK)
 
 
 # Bad arrays
@@ -347,13 +424,13 @@ def test_results_are_numpy_s(device):
 
 
 def test_a_notebook_session(device):
-    """Habits: float lists, negative axes, tuples of axes, slicing results, indexing with them."""
+    """Habits: float lists, masks, negative axes, tuples of axes, slicing results, indexing with them."""
+    assert argmax([0.5, 0.25], device=device) == 0
+    assert argmax(X > 2, device=device) == np.argmax(X > 2)
     with pytest.raises(
         DescriptorError, match=r"FLOAT64 is not supported.*x\.astype\(np\.float32\), a list by np\.asarray"
     ):
-        argmax([0.5, 0.25], device=device)
-    with pytest.raises(DescriptorError, match=r"type bool has no DirectML data type.*x\.astype\(np\.uint8\)"):
-        argmax(X > 2, device=device)
+        reduce([0.5, 0.25], ReduceFunction.SUM, device=device)
     x = np.random.default_rng(0).random((4, 5, 6), np.float32)
     best = argmax(x, -1, device=device)
     assert (best == x.argmax(-1)).all()

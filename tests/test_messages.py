@@ -16,7 +16,10 @@ from dmlgpu import (
     TensorDesc,
     argmax,
     argmin,
+    average_pooling,
     max_pooling,
+    max_unpooling,
+    reduce,
 )
 from tests.cases import FLOAT32, INT16, INT32, UINT8, UINT32
 
@@ -145,11 +148,10 @@ TENSOR = [
         ),
     ),
     (
-        lambda: TensorDesc.of(np.zeros(4, bool)),
+        lambda: TensorDesc.of(np.zeros(4, complex)),
         (
-            "TensorDesc.data_type: NumPy type bool has no DirectML data type; allowed are float32, float16, "
-            "uint32, uint16, uint8, int32, int16, int8, float64, uint64, int64; convert the array, as by "
-            "x.astype(np.uint8), a list by np.asarray(x, np.uint8)"
+            "TensorDesc.data_type: NumPy type complex128 has no DirectML data type; allowed are float32, float16, "
+            "uint32, uint16, uint8, int32, int16, int8, float64, uint64, int64"
         ),
     ),
     (lambda: TensorDesc.of(np.float32(1)), "TensorDesc.sizes: 0 dimensions; allowed are 1 to 8"),
@@ -468,15 +470,32 @@ FUNCTIONS = [
         lambda: argmax(["a", "b"]),
         (
             "ArgmaxOperatorDesc.input_tensor.data_type: NumPy type <U1 has no DirectML data type; "
-            "allowed are float32, float16, int64, int32, int16, int8, uint64, uint32, uint16, uint8"
+            "allowed are float32, float16, int64, int32, int16, int8, uint64, uint32, uint16, uint8, "
+            "beyond DirectML float64"
         ),
     ),
     (
-        lambda: argmax(np.zeros((2, 3), bool)),
+        lambda: reduce(np.zeros((2, 3), bool), ReduceFunction.SUM),
         (
-            "ArgmaxOperatorDesc.input_tensor.data_type: NumPy type bool has no DirectML data type; "
-            "allowed are float32, float16, int64, int32, int16, int8, uint64, uint32, uint16, uint8; "
-            "convert the array, as by x.astype(np.uint8), a list by np.asarray(x, np.uint8)"
+            "ReduceOperatorDesc.input_tensor.data_type: NumPy type bool has no DirectML data type; "
+            "allowed are float32, float16, int64, int32, uint64, uint32; "
+            "convert the array, as by x.astype(np.int32), a list by np.asarray(x, np.int32)"
+        ),
+    ),
+    (
+        lambda: average_pooling(np.zeros((2, 3), bool), 2),
+        (
+            "AveragePooling1OperatorDesc.input_tensor.data_type: NumPy type bool has no DirectML data type; "
+            "allowed are float32, float16; "
+            "convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32)"
+        ),
+    ),
+    (
+        lambda: max_unpooling(np.zeros((2, 3)), np.zeros((2, 3), np.uint32), 4),
+        (
+            "MaxUnpoolingOperatorDesc.input_tensor.data_type: FLOAT64 is not supported; allowed are FLOAT32, FLOAT16, "
+            "INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8; convert the array, as by x.astype(np.float32), "
+            "a list by np.asarray(x, np.float32), where close values may become equal"
         ),
     ),
     (lambda: argmax(ROWS, axes=2), "ArgmaxOperatorDesc.axes[0]: 2 is out of range; allowed are 0 to 1"),
@@ -545,10 +564,17 @@ FUNCTIONS = [
     (lambda: argmax(ROWS, 1.0), "ArgmaxOperatorDesc.axis: 1.0 is neither an integer nor a sequence of integers"),
     (lambda: argmax(ROWS, axes=1.0), "ArgmaxOperatorDesc.axes: 1.0 is not a sequence of integers"),
     (
-        lambda: argmax(np.zeros((2, 3))),
+        lambda: ArgmaxOperatorDesc.of(TensorDesc(DataType.UINT4, (3,))),
         (
-            "ArgmaxOperatorDesc.input_tensor.data_type: FLOAT64 is not supported; allowed are FLOAT32, FLOAT16, INT64, "
-            "INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8; convert the array, as by x.astype(np.float32), "
+            "ArgmaxOperatorDesc.input_tensor.data_type: UINT4 is not supported; allowed are FLOAT32, FLOAT16, INT64, "
+            "INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8, beyond DirectML FLOAT64"
+        ),
+    ),
+    (
+        lambda: reduce(np.zeros((2, 3)), ReduceFunction.SUM),
+        (
+            "ReduceOperatorDesc.input_tensor.data_type: FLOAT64 is not supported; allowed are FLOAT32, FLOAT16, INT64, "
+            "INT32, UINT64, UINT32; convert the array, as by x.astype(np.float32), "
             "a list by np.asarray(x, np.float32), where close values may become equal"
         ),
     ),

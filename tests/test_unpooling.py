@@ -12,9 +12,10 @@ from dmlgpu import (
     max_unpooling,
     verify,
 )
+from dmlgpu.descriptors.operator import ALL_TYPES
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from tests.cases import ELEMENT_TYPES, FLOAT32, UINT8, UINT32, UINT64, any_bits, arranged
+from tests.cases import FLOAT32, UINT8, UINT32, UINT64, any_bits, arranged
 
 
 def test_elements_go_where_max_pooling_found_them(any_device):
@@ -48,7 +49,7 @@ def test_indices_out_of_range_are_left_out(any_device, dtype):
     assert got.tolist() == [1, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2]
 
 
-@pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
+@pytest.mark.parametrize("data_type", ALL_TYPES, ids=lambda data_type: data_type.name.lower())
 def test_bits_of_any_type_and_layout(mapped, data_type):
     rng = np.random.default_rng(1)
     for sizes, output, source, target, places in (

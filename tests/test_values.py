@@ -19,6 +19,7 @@ from tests.cases import (
     ELEMENT_TYPES,
     FLOAT16,
     FLOAT32,
+    FLOAT64,
     INT8,
     INT16,
     INT64,
@@ -31,7 +32,10 @@ from tests.cases import (
     special_values,
 )
 
-FLOATS = (FLOAT32, FLOAT16)
+FLOATS = (FLOAT64, FLOAT32, FLOAT16)
+# The bits of infinity, and of the least normal number.
+INFINITIES = {64: 0x7FF << 52, 32: 0xFF << 23, 16: 0x1F << 10}
+NORMALS = {64: 1 << 52, 32: 1 << 23, 16: 1 << 10}
 INF, NAN = np.inf, np.nan
 by_float = pytest.mark.parametrize("data_type", FLOATS, ids=lambda data_type: data_type.name.lower())
 by_type = pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
@@ -98,23 +102,24 @@ def test_decision_5_first_nan_wins_when_increasing_last_when_decreasing(device, 
 @by_kind
 @by_direction
 def test_decision_5_payload_and_sign_of_a_nan_do_not_matter(device, data_type, kind, direction):
-    exponent, sign = {16: (0x7C00, 0x8000), 32: (0x7F800000, 0x80000000)}[data_type.bits]
+    exponent, sign = INFINITIES[data_type.bits], 1 << data_type.bits - 1
     payloads = [
         exponent | 1,
         exponent | 0x155,
+        exponent | NORMALS[data_type.bits] >> 1,
         sign | exponent | 1,
         sign | sign - 1,
         sign - 1,
     ]
     for order in (payloads, payloads[::-1]):
         x = floats([0, *order, exponent], data_type)
-        assert np.isnan(x[1:6]).all()
-        assert index_of(kind, x, device, direction) == (1 if direction is AxisDirection.INCREASING else 5)
+        assert np.isnan(x[1:7]).all()
+        assert index_of(kind, x, device, direction) == (1 if direction is AxisDirection.INCREASING else 6)
 
 
 @by_float
 def test_decision_5_pooling_gives_the_first_nan_with_its_bits(device, data_type):
-    exponent, sign = {16: (0x7C00, 0x8000), 32: (0x7F800000, 0x80000000)}[data_type.bits]
+    exponent, sign = INFINITIES[data_type.bits], 1 << data_type.bits - 1
     for first, second in ((exponent | 5, sign - 1), (sign | exponent | 3, exponent | 1), (sign - 1, sign | sign - 1)):
         values, indices = pooled(floats([0, exponent, first, second, exponent], data_type), device)
         assert (bits(values), indices) == ([first], [2])
@@ -183,7 +188,7 @@ def test_decision_9_pooling_tells_denormals_apart(device, data_type):
 
 @by_float
 def test_denormals_are_below_the_least_normal_number(device, data_type):
-    normal = {16: 0x0400, 32: 0x00800000}[data_type.bits]
+    normal = NORMALS[data_type.bits]
     assert index_of(ArgmaxOperatorDesc, floats([normal - 1, normal, normal - 1], data_type), device) == 1
 
 
@@ -225,10 +230,10 @@ def test_least_value_wins_over_padding(device, data_type):
     assert (values == x[0, 0, 0, 0]).all()
 
 
-@pytest.mark.parametrize("data_type", [INT64, UINT64], ids=["int64", "uint64"])
+@pytest.mark.parametrize("data_type", [INT64, UINT64, FLOAT64], ids=["int64", "uint64", "float64"])
 @by_kind
 def test_64_bit_elements_differ_in_either_word(device, data_type, kind):
-    words = [0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
+    words = [0, 1, 0x7FEFFFFF, 0x7FF00000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
     values = np.array([high << 32 | low for high in words for low in words], np.uint64).view(data_type.numpy)
     shuffled = np.random.default_rng(0).permutation(values)
     expected = shuffled.argmax() if kind is ArgmaxOperatorDesc else shuffled.argmin()

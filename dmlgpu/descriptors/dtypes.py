@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -82,13 +82,13 @@ class DataType(_Enum):
         *,
         of_input: bool = True,
     ) -> DataType:
-        """The data type of a NumPy type, whatever its byte order.
+        """The data type of a NumPy type, whatever its byte order; of arrays of bool UINT8, where that is allowed.
 
         Args:
             dtype: anything that NumPy takes for a type, but None; or a DataType, which is given back.
             field: what errors call it, a descriptor and its field.
-            allowed: the types that errors list; None: all that NumPy has too.
-            of_input: whether errors may say how an array is converted.
+            allowed: the types that the caller takes; None: all that NumPy has too.
+            of_input: whether this is about an array: errors say how it is converted.
 
         Raises:
             DescriptorError: where DirectML has no such type.
@@ -101,18 +101,32 @@ class DataType(_Enum):
             name = np.dtype(dtype).name
         except (TypeError, ValueError, SyntaxError):  # NumPy parses texts, and prints what it does not know
             raise DescriptorError(f"{field}: {shown(dtype)} is neither a DataType nor a NumPy type") from None
+        taken = [member for member in cls if member.bits >= 8] if allowed is None else [*allowed]
+        if of_input and name == "bool" and cls.UINT8 in taken:
+            return cls.UINT8
         if name.upper() not in cls.__members__:
-            names = ", ".join(m.name.lower() for m in allowed or (member for member in cls if member.bits >= 8))
+            names = ", ".join(t.name.lower() for t in taken) if allowed is None else listed(taken, str.lower)
             raise DescriptorError(
                 f"{field}: NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are {names}"
-                + (conversion(name) if of_input else "")
+                + (conversion(name, taken) if of_input else "")
             )
         return cls[name.upper()]
 
 
-def conversion(name: str) -> str:
-    """How errors end where an array of this NumPy type, which no operator takes, can be converted."""
-    nearest = "uint8" if name == "bool" else "float32" if "float" in name else ""
+# What our operators take and DirectML's do not, where elements are selected: NumPy's usual type.
+EXTENSIONS = (DataType.FLOAT64,)
+
+
+def listed(types: Iterable[DataType], spell: Callable[[str], str] = str) -> str:
+    """The types that an operator takes as errors list them: those beyond DirectML are marked."""
+    return ", ".join("beyond DirectML " * (t in EXTENSIONS) + spell(t.name) for t in types)
+
+
+def conversion(name: str, allowed: Iterable[DataType]) -> str:
+    """How errors end where an array of this NumPy type, which is not allowed, can be converted."""
+    integers = (DataType.INT32, DataType.UINT32) if name == "bool" else ()
+    fitting = (*integers, DataType.FLOAT32) if name == "bool" or "float" in name else ()
+    nearest = next((data_type.name.lower() for data_type in fitting if data_type in allowed), "")
     rounds = ", where close values may become equal" if name in ("float64", "longdouble", "float128") else ""
     how = f"; convert the array, as by x.astype(np.{nearest}), a list by np.asarray(x, np.{nearest}){rounds}"
     return how if nearest else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from dmlgpu.descriptors.dtypes import DataType, conversion
+from dmlgpu.descriptors.dtypes import EXTENSIONS, DataType, conversion, listed
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 
@@ -24,6 +24,9 @@ ALL_TYPES = (
     DataType.UINT16,
     DataType.UINT8,
 )
+
+# Where elements are selected, and not computed with.
+SELECTED_TYPES = (*ALL_TYPES, *EXTENSIONS)
 
 # The types of an operator's tensors, as of the newest feature level that widened them.
 TypeTable = dict[str, tuple[DataType, ...]]
@@ -90,9 +93,9 @@ class OperatorDesc:
         if not isinstance(tensor, TensorDesc):
             raise self._error(field, f"{shown(tensor)} is not a TensorDesc")
         if tensor.data_type not in types:
-            name, allowed = tensor.data_type.name, ", ".join(t.name for t in types)
-            how = "" if field in self.output_fields else conversion(name.lower())
-            raise self._error(f"{field}.data_type", f"{name} is not supported; allowed are {allowed}{how}")
+            name = tensor.data_type.name
+            how = "" if field in self.output_fields else conversion(name.lower(), types)
+            raise self._error(f"{field}.data_type", f"{name} is not supported; allowed are {listed(types)}{how}")
         if field in self.output_fields and tensor.overlaps:
             raise self._error(
                 f"{field}.strides",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.operator import ALL_TYPES, OperatorDesc, TypeTable
+from dmlgpu.descriptors.operator import ALL_TYPES, SELECTED_TYPES, OperatorDesc, TypeTable
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, unsigned, unsigned_array
 from dmlgpu.errors import shown
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MAX_POOLING_TYPES: TypeTable = {  # 5_0
-    "input_tensor": ALL_TYPES,
-    "output_tensor": ALL_TYPES,
+    "input_tensor": SELECTED_TYPES,
+    "output_tensor": SELECTED_TYPES,
     "output_indices_tensor": (DataType.UINT64, DataType.UINT32),
 }
 
@@ -237,7 +237,8 @@ class MaxPooling2OperatorDesc(PoolingOperatorDesc):
     everything; the output holds the very bits of the element that won.
 
     Args:
-        input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits.
+        input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too,
+            which DirectML does not take.
         output_tensor: the input's type, N and C; spatial sizes `(input + padding - extent) // stride + 1` with extent
             `1 + (window_size - 1) * dilation`, or one more where the division leaves a remainder (ceiling mode).
         output_indices_tensor: None, or a tensor of the output's sizes, UINT32 or UINT64: the position of each

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
-from dmlgpu.descriptors.operator import ALL_TYPES, OperatorDesc, TypeTable
+from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
 from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.errors import shown
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 INDEX_TYPES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
-ARG_TYPES: TypeTable = {"input_tensor": ALL_TYPES, "output_tensor": INDEX_TYPES}  # 4_1
+ARG_TYPES: TypeTable = {"input_tensor": SELECTED_TYPES, "output_tensor": INDEX_TYPES}  # 4_1
 
 
 def _same(*types: DataType) -> TypeTable:
@@ -22,7 +22,7 @@ def _same(*types: DataType) -> TypeTable:
     return {"input_tensor": types, "output_tensor": types}
 
 
-_ALL = _same(*ALL_TYPES)
+_SELECTED = _same(*SELECTED_TYPES)
 _FLOATS = _same(DataType.FLOAT32, DataType.FLOAT16)
 _NUMBERS = _same(*_FLOATS["input_tensor"], DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 
@@ -35,8 +35,8 @@ REDUCE_TYPES: dict[ReduceFunction, TypeTable] = {
     ReduceFunction.L2: _FLOATS,
     ReduceFunction.LOG_SUM: _FLOATS,
     ReduceFunction.LOG_SUM_EXP: _FLOATS,
-    ReduceFunction.MAX: _ALL,
-    ReduceFunction.MIN: _ALL,
+    ReduceFunction.MAX: _SELECTED,
+    ReduceFunction.MIN: _SELECTED,
     ReduceFunction.MULTIPLY: _NUMBERS,
     ReduceFunction.SUM: _NUMBERS,
     ReduceFunction.SUM_SQUARE: _NUMBERS,
@@ -129,7 +129,8 @@ class ArgmaxOperatorDesc(ArgOperatorDesc):
     maximum, -0 and +0 are equal, denormals are compared exactly.
 
     Args:
-        input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or any integer of 8 to 64 bits.
+        input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too, which
+            DirectML does not take.
         output_tensor: the input's sizes with 1 on every reduced axis; UINT32, INT32, UINT64 or INT64.
         axes: the reduced axes, a non-empty set.
         axis_direction: of equal maxima INCREASING takes the first, DECREASING the last.

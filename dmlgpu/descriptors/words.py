@@ -28,22 +28,27 @@ def elements(desc: TensorDesc, memory: Bytes) -> Array:
 
 
 def check(desc: TensorDesc, field: str, x: Array) -> None:
-    """Raises a DescriptorError where an array has not the sizes and type of a tensor; `field` names it."""
+    """Raises a DescriptorError where an array has not the sizes and type of a tensor; `field` names it.
+
+    Arrays of bool are of UINT8.
+    """
     if x.shape != desc.sizes:
         raise DescriptorError(f"{field}.sizes: the operator is compiled for {desc.sizes}, the array has {x.shape}")
-    if x.dtype.newbyteorder("=") != desc.data_type.numpy:
+    dtype = np.dtype(np.uint8) if x.dtype == np.bool_ else x.dtype.newbyteorder("=")
+    if dtype != desc.data_type.numpy:
         raise DescriptorError(
             f"{field}.data_type: the operator is compiled for {desc.data_type.name}, the array is {x.dtype}"
         )
 
 
 def write(desc: TensorDesc, field: str, x: Array, memory: Bytes) -> None:
-    """Writes an array to where its tensor's elements lie, and nothing between them.
+    """Writes an array to where its tensor's elements lie, and nothing between them; of bool as 0 and 1.
 
     Raises:
         DescriptorError: elements that share memory in the tensor (a stride 0) differ in the array.
     """
     target = elements(desc, memory)
+    x = x.astype(np.uint8) if x.dtype == np.bool_ else x  # whose bytes may be others than 0 and 1
     target[...] = x
     if desc.overlaps and not np.array_equal(bits(target), bits(x)):
         raise DescriptorError(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+import numpy as np
+
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
@@ -34,13 +36,14 @@ def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
 
     Args:
         desc: the operator.
-        inputs: one array for each input tensor, of its sizes and type.
+        inputs: one array for each input tensor, of its sizes and type; bool is UINT8.
 
     Raises:
         DescriptorError: an array that is more than its elements, as a masked one.
     """
     fields = (f"{type(desc).__name__}.{field}" for field in desc.input_fields)
-    return _reference(desc.canonical(), *map(as_array, inputs, fields))
+    arrays = map(as_array, inputs, fields)
+    return _reference(desc.canonical(), *(x.astype(np.uint8) if x.dtype == np.bool_ else x for x in arrays))
 
 
 @singledispatch

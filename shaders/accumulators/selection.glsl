@@ -36,13 +36,22 @@ const uint SIGN = 1u << (min(BITS, 32) - 1);  // of 64 bits in the high word
 // the highest one, and for a minimum the keys run the other way.
 
 #if BITS == 64
+const uint INFINITY = 0x7FF00000u;  // the high word
 
+// As the one for fewer bits, below.
 Bits order_key(Bits bits)
 {
+    uint low = bits.x, high = bits.y & ~SIGN, positive = bits.y >> 31, negative = 0 - positive;
+    positive -= 1;
+    negative = MINIMUM ? positive : negative;
+    uint has_low = min(low, 1), carry = negative & (1 - has_low);
+    uvec2 number = uvec2((low ^ negative) - negative, (high ^ negative) + carry + SIGN), highest = uvec2(0xFFFFFFFFu);
+    number = (high | has_low) > INFINITY ? highest : number;
     uvec2 key = uvec2(bits.x, bits.y ^ SIGN);
     key = NUMBER_KIND == INT ? key : bits;
     uvec2 reversed = ~key;
-    return MINIMUM ? reversed : key;
+    key = MINIMUM ? reversed : key;
+    return NUMBER_KIND == FLOAT ? number : key;
 }
 
 // Without the branches of || and &&: SwiftShader compiles a nest of those for a minute.
@@ -104,6 +113,9 @@ State before(uint index)
 {
 #if BITS == 64
     uvec2 least = uvec2(0, NUMBER_KIND == INT ? SIGN : 0), greatest = ~least;
+    uvec2 infinity = uvec2(0, INFINITY), minus_infinity = uvec2(0, SIGN | INFINITY);
+    least = NUMBER_KIND == FLOAT ? minus_infinity : least;
+    greatest = NUMBER_KIND == FLOAT ? infinity : greatest;
 #else
     uint least = NUMBER_KIND == INT ? SIGN : 0, greatest = least ^ MASK;
     least = NUMBER_KIND == FLOAT ? SIGN | INFINITY : least;
