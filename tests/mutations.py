@@ -110,6 +110,30 @@ VALUES = (
     ),
     Mutation(
         "shaders/accumulators/selection.glsl",
+        "(high | has_low) > INFINITY",
+        "high > INFINITY",
+        "a NaN of FLOAT64 whose payload is in its low word counts as infinity",
+    ),
+    Mutation(
+        "shaders/accumulators/selection.glsl",
+        "(high ^ negative) + carry + SIGN",
+        "(high ^ negative) + SIGN",
+        "negative FLOAT64 whose low word is 0 come out too low, -0 below +0",
+    ),
+    Mutation(
+        "shaders/accumulators/selection.glsl",
+        "(low ^ negative) - negative",
+        "low",
+        "low words of negative FLOAT64 are compared as those of positive ones",
+    ),
+    Mutation(
+        "shaders/accumulators/selection.glsl",
+        "minus_infinity = uvec2(0, SIGN | INFINITY)",
+        "minus_infinity = uvec2(0)",
+        "a record of no FLOAT64 is a zero, which wins over negative elements",
+    ),
+    Mutation(
+        "shaders/accumulators/selection.glsl",
         "magnitude > INFINITY",
         "magnitude >= INFINITY",
         "infinity counts as NaN",
