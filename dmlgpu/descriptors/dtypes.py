@@ -140,7 +140,22 @@ class AxisDirection(_Enum):
 
 
 class ReduceFunction(_Enum):
-    """DML_REDUCE_FUNCTION."""
+    """DML_REDUCE_FUNCTION: what becomes of the n elements x that are reduced to one output.
+
+    Attributes:
+        ARGMAX: the index of max(x), as `ArgmaxOperatorDesc` gives it.
+        ARGMIN: the index of min(x), as `ArgminOperatorDesc` gives it.
+        AVERAGE: sum(x) / n.
+        L1: sum(abs(x)).
+        L2: sqrt(sum(x * x)).
+        LOG_SUM: log(sum(x)); NaN where the sum is negative.
+        LOG_SUM_EXP: log(sum(exp(x))), computed without overflow.
+        MAX: max(x): the bits of the element that wins, the first of equal ones, NaN before all else.
+        MIN: min(x), likewise.
+        MULTIPLY: the product of all x.
+        SUM: sum(x).
+        SUM_SQUARE: sum(x * x).
+    """
 
     ARGMAX = 0
     ARGMIN = 1

@@ -236,6 +236,13 @@ class MaxPooling2OperatorDesc(PoolingOperatorDesc):
     Padding never wins. Of equal elements the first in row-major order wins; the first NaN of a window wins over
     everything; the output holds the very bits of the element that won.
 
+    Decisions of docs/semantics.md: 5, 6, 8, 9, 15, 16, 18, 19, 20.
+
+    Formula:
+        place(o, k) = o * strides - start_padding + k * dilations, for 0 <= k < window_size
+        output[n, c, o] = max of input[n, c, place(o, k)] over all k with a place in the input
+        indices[n, c, o] = the position of this element in the input
+
     Args:
         input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too,
             which DirectML does not take.
@@ -243,10 +250,26 @@ class MaxPooling2OperatorDesc(PoolingOperatorDesc):
             `1 + (window_size - 1) * dilation`, or one more where the division leaves a remainder (ceiling mode).
         output_indices_tensor: None, or a tensor of the output's sizes, UINT32 or UINT64: the position of each
             maximum in the input, counted over all of it in row-major order.
-        strides, window_size, start_padding, end_padding, dilations: one entry for each spatial dimension, in elements.
+        strides: for each spatial dimension, the places from one window to the next; 1 or more.
+        window_size: for each, the elements of a window; 1 or more.
+        start_padding: for each, the places before the first element.
+        end_padding: for each, the places behind the last element.
+        dilations: for each, the places from one element of a window to the next; 1 or more.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import MaxPooling2OperatorDesc, verify
+        >>> x = np.array([[[[1, 9, 2, 8, 3, 7, 4, 6, 5]]]], np.float32)
+        >>> window = {"dilations": (1, 2), "start_padding": (0, 1), "end_padding": (0, 1)}
+        >>> desc = MaxPooling2OperatorDesc.of(x, (1, 2), indices_data_type=np.uint32, **window)
+        >>> values, indices = verify(desc, x)
+        >>> values.tolist()
+        [[[[9.0, 2.0, 9.0, 3.0, 8.0, 4.0, 7.0, 5.0, 6.0]]]]
+        >>> indices.tolist()
+        [[[[1, 2, 1, 4, 3, 6, 5, 8, 7]]]]
     """
 
     types: ClassVar = MAX_POOLING_TYPES
@@ -264,7 +287,16 @@ class MaxPooling2OperatorDesc(PoolingOperatorDesc):
 
 @dataclass(frozen=True)
 class MaxPooling1OperatorDesc(PoolingOperatorDesc):
-    """`MaxPooling2OperatorDesc` with all dilations 1 (DML_MAX_POOLING1_OPERATOR_DESC)."""
+    """`MaxPooling2OperatorDesc` with all dilations 1 (DML_MAX_POOLING1_OPERATOR_DESC).
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import MaxPooling1OperatorDesc, verify
+        >>> x = np.array([[[[3, 5, 7, 1], [9, 4, 2, 8]]]], np.float32)
+        >>> values, indices = verify(MaxPooling1OperatorDesc.of(x, (1, 3), indices_data_type=np.uint32), x)
+        >>> values.tolist(), indices.tolist()
+        ([[[[7.0, 7.0], [9.0, 8.0]]]], [[[[2, 2], [4, 7]]]])
+    """
 
     types: ClassVar = MAX_POOLING_TYPES
     output_fields: ClassVar = ("output_tensor", "output_indices_tensor")
@@ -283,7 +315,15 @@ class MaxPooling1OperatorDesc(PoolingOperatorDesc):
 
 @dataclass(frozen=True)
 class MaxPoolingOperatorDesc(PoolingOperatorDesc):
-    """`MaxPooling2OperatorDesc` without indices and with all dilations 1 (DML_MAX_POOLING_OPERATOR_DESC)."""
+    """`MaxPooling2OperatorDesc` without indices and with all dilations 1 (DML_MAX_POOLING_OPERATOR_DESC).
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import MaxPoolingOperatorDesc, verify
+        >>> x = np.array([[[[3, 5, 7, 1], [9, 4, 2, 8]]]], np.float32)
+        >>> verify(MaxPoolingOperatorDesc.of(x, (2, 2), strides=(1, 2)), x).tolist()
+        [[[[9.0, 8.0]]]]
+    """
 
     types: ClassVar = MAX_POOLING_TYPES
 
@@ -319,14 +359,31 @@ class AveragePooling1OperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
     The sum of the elements in the input, divided by their number; or with `include_padding` by the number of the
     window's elements in the input and its padding. What hangs over the end of the padding never counts.
 
+    Decisions of docs/semantics.md: 3, 6, 7, 15, 16.
+
+    Formula:
+        place(o, k) = o * strides - start_padding + k * dilations, for 0 <= k < window_size
+        output[n, c, o] = (sum of input[n, c, place(o, k)] over all k with a place in the input) / count(o)
+        count(o) = how many these are; with include_padding those with a place in the padding, too
+
     Args:
         input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
         output_tensor: the input's type; sizes as for `MaxPooling2OperatorDesc`.
-        strides, window_size, start_padding, end_padding, dilations: one entry for each spatial dimension, in elements.
+        strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
         include_padding: whether the padding counts, as zeros.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import AveragePooling1OperatorDesc, verify
+        >>> x = np.array([[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]], np.float32)
+        >>> verify(AveragePooling1OperatorDesc.of(x, (2, 2), dilations=(2, 2)), x).tolist()
+        [[[[5.0]]]]
+        >>> window = {"strides": (2, 2), "start_padding": (1, 1), "include_padding": True}
+        >>> verify(AveragePooling1OperatorDesc.of(x, (2, 2), **window), x).tolist()
+        [[[[0.25, 1.25], [2.75, 7.0]]]]
     """
 
     types: ClassVar = FLOAT_POOLING_TYPES
@@ -343,7 +400,15 @@ class AveragePooling1OperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
 
 @dataclass(frozen=True)
 class AveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
-    """`AveragePooling1OperatorDesc` with all dilations 1 (DML_AVERAGE_POOLING_OPERATOR_DESC)."""
+    """`AveragePooling1OperatorDesc` with all dilations 1 (DML_AVERAGE_POOLING_OPERATOR_DESC).
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import AveragePoolingOperatorDesc, verify
+        >>> x = np.array([[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]], np.float32)
+        >>> verify(AveragePoolingOperatorDesc.of(x, (2, 2)), x).tolist()
+        [[[[3.0, 4.0], [6.0, 7.0]]]]
+    """
 
     types: ClassVar = FLOAT_POOLING_TYPES
 
@@ -375,14 +440,27 @@ class LpPooling1OperatorDesc(_LpPoolingOperatorDesc):
 
     Padding adds nothing.
 
+    Decisions of docs/semantics.md: 4, 6, 7, 15, 16.
+
+    Formula:
+        place(o, k) = o * strides - start_padding + k * dilations, for 0 <= k < window_size
+        output[n, c, o] = (sum of abs(input[n, c, place(o, k)]) ** p) ** (1 / p), over all k with a place in the input
+
     Args:
         input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
         output_tensor: the input's type; sizes as for `MaxPooling2OperatorDesc`.
-        strides, window_size, start_padding, end_padding, dilations: one entry for each spatial dimension, in elements.
+        strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
         p: from 1 to 2^32 - 1. Powers that leave the range of float32 are infinite, or 0.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import LpPooling1OperatorDesc, verify
+        >>> x = np.array([[[[3, 0, -4]]]], np.float32)
+        >>> verify(LpPooling1OperatorDesc.of(x, (1, 2), dilations=(1, 2), p=2), x).tolist()
+        [[[[5.0]]]]
     """
 
     types: ClassVar = FLOAT_POOLING_TYPES
@@ -399,7 +477,15 @@ class LpPooling1OperatorDesc(_LpPoolingOperatorDesc):
 
 @dataclass(frozen=True)
 class LpPoolingOperatorDesc(_LpPoolingOperatorDesc):
-    """`LpPooling1OperatorDesc` with all dilations 1 (DML_LP_POOLING_OPERATOR_DESC)."""
+    """`LpPooling1OperatorDesc` with all dilations 1 (DML_LP_POOLING_OPERATOR_DESC).
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import LpPoolingOperatorDesc, verify
+        >>> x = np.array([[[[3, 0, -4]]]], np.float32)
+        >>> verify(LpPoolingOperatorDesc.of(x, (1, 2), p=1), x).tolist()
+        [[[[3.0, 4.0]]]]
+    """
 
     types: ClassVar = FLOAT_POOLING_TYPES
 
@@ -425,15 +511,29 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
     Every window shares its gradient out: each of its elements in the input has the gradient divided by the number that
     `AveragePooling1OperatorDesc` divides by. An element has the sum of its shares of all windows.
 
+    Decisions of docs/semantics.md: 3, 6, 7, 16.
+
+    Formula:
+        place(o, k) = o * strides - start_padding + k, for 0 <= k < window_size
+        output_gradient[n, c, i] = sum of input_gradient[n, c, o] / count(o) over all o and k with place(o, k) = i
+        count(o) = how many places of window o lie in output_gradient; with include_padding those in the padding, too
+
     Args:
         input_gradient_tensor: (N, C, H, W) or (N, C, D, H, W), an element for each window; FLOAT32 or FLOAT16.
         output_gradient_tensor: the same type, N and C; the sizes of what was pooled, of which as many windows come as
             `MaxPooling2OperatorDesc` says.
-        strides, window_size, start_padding, end_padding: one entry for each spatial dimension, in elements.
+        strides, window_size, start_padding, end_padding: as for `MaxPooling2OperatorDesc`.
         include_padding: whether the padding has shares, too.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import AveragePoolingGradOperatorDesc, verify
+        >>> gradient = np.array([[[[1, 2], [3, 4]]]], np.float32)
+        >>> verify(AveragePoolingGradOperatorDesc.of(gradient, (3, 3), (2, 2)), gradient).tolist()
+        [[[[0.25, 0.75, 0.5], [1.0, 2.5, 1.5], [0.75, 1.75, 1.0]]]]
     """
 
     types: ClassVar = {"input_gradient_tensor": _FLOATS, "output_gradient_tensor": _FLOATS}  # 3_0
@@ -478,15 +578,28 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
     The gradient of a window goes to its maximum, the element that `MaxPooling2OperatorDesc` finds: of equal ones the
     first in row-major order, and the first NaN before all. An element has the sum of what goes to it.
 
+    Decisions of docs/semantics.md: 5, 6, 7, 8, 9, 15, 16, 19, 20.
+
+    Formula:
+        output_gradient[n, c, i] = sum of input_gradient[n, c, o] over all windows o whose maximum is input[n, c, i]
+
     Args:
         input_tensor: what was pooled: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
         input_gradient_tensor: the input's type, an element for each window: the sizes of the output of
             `MaxPooling2OperatorDesc`.
         output_gradient_tensor: the input's type and sizes.
-        strides, window_size, start_padding, end_padding, dilations: one entry for each spatial dimension, in elements.
+        strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import MaxPoolingGradOperatorDesc, verify
+        >>> x = np.array([[[[1, 2, 3], [2, 4, 2], [5, 6, 7]]]], np.float32)
+        >>> gradient = np.array([[[[1, 2], [4, 5]]]], np.float32)
+        >>> verify(MaxPoolingGradOperatorDesc.of(x, (2, 2)), x, gradient).tolist()
+        [[[[0.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 4.0, 5.0]]]]
     """
 
     types: ClassVar = {  # 4_0
@@ -551,6 +664,12 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
     Element i of the input goes to the element of the output whose position is index i. Of several that go to one place
     the last in row-major order stays. An index beyond the output is left out. All other elements are 0.
 
+    Decisions of docs/semantics.md: 11.
+
+    Formula:
+        output[...] = 0
+        output.flat[indices.flat[i]] = input.flat[i], for i = 0, 1, 2, ...
+
     Args:
         input_tensor: (N, C, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits.
         indices_tensor: the input's sizes, UINT32 or UINT64: positions in the output, counted over all of it in
@@ -559,6 +678,14 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import MaxUnpoolingOperatorDesc, verify
+        >>> x = np.array([[[[4, 8]]]], np.float32)
+        >>> indices = np.array([[[[5, 2]]]], np.uint64)
+        >>> verify(MaxUnpoolingOperatorDesc.of(x, (2, 3)), x, indices).tolist()
+        [[[[0.0, 0.0, 8.0], [0.0, 0.0, 4.0]]]]
     """
 
     types: ClassVar = {  # 5_0

@@ -128,15 +128,33 @@ class ArgmaxOperatorDesc(ArgOperatorDesc):
     The index counts the reduced elements only, the reduced axes flattened in row-major order. NaN counts as the
     maximum, -0 and +0 are equal, denormals are compared exactly.
 
+    Decisions of docs/semantics.md: 1, 5, 8, 9, 21.
+
+    Formula:
+        output[i] = the first r with input[i, r] = max(input[i, :]); with DECREASING the last
+        i counts along the axes that stay, r along the reduced ones
+
     Args:
         input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too, which
             DirectML does not take.
         output_tensor: the input's sizes with 1 on every reduced axis; UINT32, INT32, UINT64 or INT64.
         axes: the reduced axes, a non-empty set.
-        axis_direction: of equal maxima INCREASING takes the first, DECREASING the last.
+        axis_direction: of equal maxima, or minima, INCREASING takes the first, DECREASING the last.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import ArgmaxOperatorDesc, AxisDirection, verify
+        >>> x = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
+        >>> verify(ArgmaxOperatorDesc.of(x, axes=(1,)), x).tolist()
+        [[2], [2], [1]]
+        >>> verify(ArgmaxOperatorDesc.of(x, axes=(0, 1)), x).tolist()  # row 2, column 1: 2 * 3 + 1
+        [[7]]
+        >>> ties = np.array([3, 2, 1, 2, 3], np.int8)
+        >>> verify(ArgmaxOperatorDesc.of(ties, (0,), AxisDirection.DECREASING), ties).tolist()
+        [4]
     """
 
 
@@ -145,6 +163,21 @@ class ArgminOperatorDesc(ArgOperatorDesc):
     """The index of the minimum over one or more axes (DML_ARGMIN_OPERATOR_DESC).
 
     As `ArgmaxOperatorDesc` in every field and rule; NaN counts as the minimum.
+
+    Decisions of docs/semantics.md: 1, 5, 8, 9, 21.
+
+    Formula:
+        output[i] = the first r with input[i, r] = min(input[i, :]); with DECREASING the last
+        i counts along the axes that stay, r along the reduced ones
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import ArgminOperatorDesc, AxisDirection, verify
+        >>> x = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
+        >>> verify(ArgminOperatorDesc.of(x, axes=(1,)), x).tolist()
+        [[0], [1], [0]]
+        >>> verify(ArgminOperatorDesc.of(x, (1,), AxisDirection.DECREASING), x).tolist()  # the last 2 of row 2
+        [[0], [1], [2]]
     """
 
 
@@ -153,18 +186,36 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     """A reduction over one or more axes (DML_REDUCE_OPERATOR_DESC).
 
     DirectML calls ARGMAX and ARGMIN equivalent to `ArgmaxOperatorDesc` and `ArgminOperatorDesc` with
-    AxisDirection.INCREASING; the tensors are as there.
+    AxisDirection.INCREASING; the tensors are as there. Sums and products of integers wrap. Those of floats are computed
+    in float32, with a bound for the error.
+
+    Decisions of docs/semantics.md: 1, 5, 7, 8, 9, 21.
+
+    Formula:
+        output[i] = the function of input[i, r] for all r
+        i counts along the axes that stay, r along the reduced ones
 
     Args:
-        function: MAX and MIN give the bits of the first element that wins, and NaN wins over everything. Sums and
-            products of integers wrap. Those of floats are computed in float32, with a bound for the error.
-        input_tensor: 1 to 8 dimensions. MAX and MIN take what ArgmaxOperatorDesc takes; L1, MULTIPLY, SUM and
+        function: what is computed of the n reduced elements x; `ReduceFunction` has the value of each.
+        input_tensor: 1 to 8 dimensions. MAX and MIN take what `ArgmaxOperatorDesc` takes; L1, MULTIPLY, SUM and
             SUM_SQUARE floats and integers of 32 and 64 bits; the others FLOAT32 and FLOAT16.
-        output_tensor: the input's sizes with 1 on every reduced axis, and the input's type.
+        output_tensor: the input's sizes with 1 on every reduced axis, and the input's type; for ARGMAX and ARGMIN
+            UINT32, INT32, UINT64 or INT64.
         axes: the reduced axes, a non-empty set.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import ReduceFunction, ReduceOperatorDesc, verify
+        >>> x = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
+        >>> verify(ReduceOperatorDesc.of(ReduceFunction.SUM, x, axes=(1,)), x).tolist()
+        [[6.0], [15.0], [24.0]]
+        >>> verify(ReduceOperatorDesc.of(ReduceFunction.MAX, x, axes=(0,)), x).tolist()
+        [[7.0, 8.0, 9.0]]
+        >>> verify(ReduceOperatorDesc.of(ReduceFunction.ARGMAX, x, axes=(0, 1)), x).tolist()
+        [[8]]
     """
 
     types: ClassVar = {

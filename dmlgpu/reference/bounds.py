@@ -13,6 +13,12 @@ whatever the direction. What is derived here follows the shaders line by line:
 - functions.glsl makes quotients and roots that are right to the last bit but one; exponentials and logarithms have a
   relative error of 2^-22, with which the sum of exponentials goes into the logarithm.
 - product.glsl rounds once for each factor: this bound grows with their number.
+
+In short, with U = 2^-23: E(m) = (4 + m) U sum(abs(terms)) + 2^-126 n is the error of a sum of n terms that took m
+multiplications each. To every bound the rounding to the output's type is added, by the device and by the oracle:
+2 eps abs(value), and 2^-126 or the least float of the type, whichever is more. Any result is right where finite terms
+may add up to more than a float32 holds, where the sum under a logarithm may be 0 or less, and next to the greatest
+float of the output's type.
 """
 
 from __future__ import annotations
@@ -77,6 +83,17 @@ def _bounds(desc: OperatorDesc) -> Bounds | None:
 
 @_bounds.register
 def _of_reduce(desc: ReduceOperatorDesc) -> Bounds | None:
+    """Floats have the bound that stands with their function, for n reduced elements; integers are exact.
+
+    Functions:
+        SUM, L1: E(0).
+        AVERAGE: E(0) / n.
+        SUM_SQUARE: E(1).
+        L2: what E(1) of the sum of squares makes of the root.
+        LOG_SUM: what E(0) makes of the logarithm, and 2 U abs(value).
+        LOG_SUM_EXP: 8 U + 2 U (4 + log(n)).
+        MULTIPLY: n U abs(value).
+    """
     selects = desc.function in (ReduceFunction.MAX, ReduceFunction.MIN)
     return None if selects or not desc.input_tensor.data_type.is_float else _reduce
 
@@ -122,11 +139,13 @@ def _lp_pooling(desc: LpPooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
 
 @_bounds.register
 def _of_average_pooling(desc: AveragePooling1OperatorDesc) -> Bounds:
+    """E(0) / count, of the sum of a window's elements."""
     return _average_pooling
 
 
 @_bounds.register
 def _of_lp_pooling(desc: LpPooling1OperatorDesc) -> Bounds:
+    """What E(2 p) of the sum of powers makes of the root, and 8 U abs(value)."""
     return _lp_pooling
 
 
@@ -147,11 +166,13 @@ def _of_gathered(gather: Callable[[Array], Array], terms: Array, dtype: np.dtype
 
 @_bounds.register
 def _of_average_pooling_grad(desc: AveragePoolingGradOperatorDesc) -> Bounds:
+    """E(2), of the sum of an element's shares: a quotient has an error of at most 2 U."""
     return _average_pooling_grad
 
 
 @_bounds.register
 def _of_max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> Bounds:
+    """E(2), of the sum of what goes to an element."""
     return _max_pooling_grad
 
 
