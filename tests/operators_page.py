@@ -1,0 +1,175 @@
+"""docs/operators.md: a section for every operator of the registry.
+
+    python -m tests.operators_page
+
+writes it anew. What it says of an operator stands in the docstring of the descriptor, what it says of bounds in
+dmlgpu/reference/bounds.py, and what DirectML documents of types in tests/feature_levels.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from dmlgpu import OperatorDesc, ReduceFunction, ReduceOperatorDesc
+from dmlgpu.reference import bounds
+from dmlgpu.tools.registry import CANONICAL, OPERATORS, Operator
+from tests.feature_levels import FEATURE_LEVELS
+from tests.processes import ROOT
+
+PAGE = ROOT / "docs" / "operators.md"
+SEMANTICS = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")
+DECISIONS = dict(re.findall(r"^### Decision (\d+): (.*)$", SEMANTICS, re.MULTILINE))
+# The rows of the registry for each descriptor: of REDUCE there is one for each function.
+FAMILIES: dict[str, list[Operator]] = {}
+for _operator in OPERATORS:
+    FAMILIES.setdefault(_operator.desc.__name__, []).append(_operator)
+EXTENSION = "**extension**"
+
+OPENING = """\
+# Operators
+
+<!-- `python -m tests.operators_page` writes this page from docstrings: change those. -->
+
+This page is for looking things up: what each operator computes, its fields and types, and how exact its results are.
+[semantics.md](semantics.md) explains the rules with pictures, and the [README](../README.md#use) begins with examples.
+
+{contents}
+
+How to read a section:
+
+- **Fields** have DirectML's order. Its counts are left out: they are the lengths of the arrays.
+- **Types** stand beside the feature level that brought them to DirectML; a level has what stands above it, too. dmlgpu
+  takes all of them on every device. What is marked **extension** is in no document of DirectML.
+- **Formulas** are in a notation between mathematics and Python. All counts begin with 0. `o`, `k` and `i` of windows
+  have an entry for each spatial dimension.
+- **Results** that are exact have the same bits on every device: those of the oracle, `dmlgpu.reference`. Others are
+  within a [bound](#bounds) of the oracle's.
+- **Decisions** were made where DirectML's documents are silent. Those for every operator stand below this list.
+- **Examples** run as tests. `of` computes the outputs; strides and dilations that are left out are 1, paddings are 0.
+  `verify` runs an operator on a device, compares the results with the oracle's, and gives them back. Programs take
+  functions, or `Device.compile`.
+
+{of_all}
+"""
+
+
+def parts(documented: Any) -> dict[str, str]:
+    """The sections of a docstring by their headings; what stands before them is ''."""
+    texts = re.split(r"^(\w+):\n", inspect.getdoc(documented) or "", flags=re.MULTILINE)
+    return {name: textwrap.dedent(text).strip() for name, text in zip(["", *texts[1::2]], texts[::2], strict=True)}
+
+
+def entries(text: str) -> dict[str, str]:
+    """What a section like Args says of each name."""
+    found = re.findall(r"^(\w[\w, ]*): (.*(?:\n .*)*)", text, re.MULTILINE)
+    return {name: " ".join(said.split()) for names, said in found for name in names.split(", ")}
+
+
+def prose(text: str) -> str:
+    """Paragraphs, filled; descriptors that are named become links to their sections."""
+    linked = re.sub(r"`(\w+OperatorDesc)`", lambda found: link(found[0], name_of(found[1])), text)
+    return "\n\n".join(textwrap.fill(part, 120, break_on_hyphens=False) for part in linked.split("\n\n"))
+
+
+def cell(text: str) -> str:
+    """The same for a cell of a table."""
+    return " ".join(prose(text).split())
+
+
+def named(text: str) -> str:
+    """The descriptor that a text names first."""
+    return re.findall(r"`(\w+OperatorDesc)`", text)[0]
+
+
+def meaning(kind: type[OperatorDesc], field: str) -> str:
+    """What is said of a field, where it is said: a docstring may refer to another descriptor."""
+    said = parts(kind)
+    own = entries(said.get("Args", "")).get(field)
+    if own and not own.startswith("as for "):
+        return own
+    return meaning(FAMILIES[named(own or said[""])][0].desc, field)
+
+
+def name_of(kind: str) -> str:
+    """DirectML's name for a descriptor."""
+    return FAMILIES[kind][0].name.partition(" ")[0]
+
+
+def link(text: str, heading: str, page: str = "") -> str:
+    """A link to a heading, by the anchor that GitHub makes of it."""
+    anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+    return f"[{text}]({page}#{anchor})"
+
+
+def decisions(numbers: str) -> str:
+    """Links to decisions, with their titles."""
+    found = ((number, DECISIONS[number]) for number in numbers.split(", "))
+    return ", ".join(link(f"{n} ({title})", f"Decision {n}: {title}", "semantics.md") for n, title in found)
+
+
+def table(*rows: Iterable[str]) -> str:
+    """A table; the first row is the heading."""
+    heading, *lines = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([heading, re.sub(r"[^|]+", "---", heading), *lines])
+
+
+def types(operator: Operator) -> tuple[tuple[str, ...], ...]:
+    """The rows of a table: what each feature level brings, and what none has; tensors with the same share a column."""
+    levels = dict(FEATURE_LEVELS[operator.name])
+    listed = {(field, each) for brought in levels.values() for field, found in brought.items() for each in found}
+    taken = {field: found for field, found in operator.types.items() if field in operator.fields}
+    levels[EXTENSION] = {field: tuple(t for t in found if (field, t) not in listed) for field, found in taken.items()}
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for field in taken:
+        cells = tuple(", ".join(each.name for each in brought.get(field, ())) for brought in levels.values())
+        columns.setdefault(cells, []).append(f"`{field}`")
+    rows = zip(levels, *columns, strict=True)
+    return (("feature level", *map(", ".join, columns.values())), *(row for row in rows if any(row[1:])))
+
+
+def section(operators: list[Operator]) -> str:
+    """All that is said of a descriptor."""
+    kind, function = operators[0].desc, operators[0].function
+    name, said, bound = name_of(kind.__name__), parts(kind), bounds._bounds.dispatch(kind)
+    text, _, cited = said[""].partition("\n\nDecisions of docs/semantics.md: ")
+    structure = f"DML_{name}_OPERATOR_DESC"
+    called = f"; its function is `{function.__name__}`" if function else ""
+    blocks = [f"## {name}", f"`{structure}` is `{kind.__name__}`{called}.", prose(text.replace(f" ({structure})", ""))]
+    if "Formula" in said:
+        blocks.append(f"```text\n{said['Formula']}\n```")
+    rows = ((f"`{f.name}`", f"`{f.type}`".replace(" | ", "` or `"), cell(meaning(kind, f.name))) for f in fields(kind))
+    blocks.append(table(("field", "type", "meaning"), *rows))
+    if kind is ReduceOperatorDesc:
+        values, errors = entries(parts(ReduceFunction)["Attributes"]), entries(parts(bound)["Functions"])
+        rows = ((f"`{f.name}`", cell(values[f.name]), errors.get(f.name, "exact.")) for f in ReduceFunction)
+        blocks.append(table(("function", "value", "bound for floats"), *rows))
+    for same in dict.fromkeys(map(types, operators)):
+        functions = (f"`{each.name.partition(' ')[2]}`" for each in operators if types(each) == same)
+        blocks += [f"Types with {', '.join(functions)}:"] * (len(operators) > 1) + [table(*same)]
+    if not any(each in CANONICAL for each in operators):
+        blocks.append(prose(f"Formula, results and decisions: as `{named(text)}`."))
+    elif bound is bounds._bounds.dispatch(OperatorDesc):
+        blocks.append("Results: exact.")
+    else:
+        blocks.append(prose(f"Results: within a [bound](#bounds). {parts(bound)['']}"))
+    if cited:
+        blocks.append(prose(f"Decisions: {decisions(cited.rstrip('.'))}."))
+    return "\n\n".join([*blocks, f"```python\n{said['Example']}\n```"])
+
+
+def page() -> str:
+    """The whole page."""
+    summaries = ((kind, parts(rows[0].desc)[""].split("\n\n")[0]) for kind, rows in FAMILIES.items())
+    listed = ((link(name_of(kind), name_of(kind)), cell(re.sub(r" \(DML_\w+\)", "", text))) for kind, text in summaries)
+    of_all = prose(f"Decisions for every operator: {decisions('2, 14, 17')}; for functions: {decisions('13, 22')}.")
+    opening = OPENING.format(contents=table(("operator", "result"), *listed), of_all=of_all)
+    return "\n\n".join([opening.strip(), *map(section, FAMILIES.values()), f"## Bounds\n\n{inspect.getdoc(bounds)}\n"])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
