@@ -236,7 +236,7 @@ class MaxPooling2OperatorDesc(PoolingOperatorDesc):
     Padding never wins. Of equal elements the first in row-major order wins; the first NaN of a window wins over
     everything; the output holds the very bits of the element that won.
 
-    Decisions of docs/semantics.md: 5, 6, 8, 9, 15, 16, 18, 19, 20.
+    Decisions of docs/semantics.md: 5, 6, 8, 9, 15, 16, 18, 19, 20, 23.
 
     Formula:
         place(o, k) = o * strides - start_padding + k * dilations, for 0 <= k < window_size

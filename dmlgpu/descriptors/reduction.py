@@ -128,7 +128,7 @@ class ArgmaxOperatorDesc(ArgOperatorDesc):
     The index counts the reduced elements only, the reduced axes flattened in row-major order. NaN counts as the
     maximum, -0 and +0 are equal, denormals are compared exactly.
 
-    Decisions of docs/semantics.md: 1, 5, 8, 9, 21.
+    Decisions of docs/semantics.md: 1, 5, 8, 9, 21, 23.
 
     Formula:
         output[i] = the first r with input[i, r] = max(input[i, :]); with DECREASING the last
@@ -164,7 +164,7 @@ class ArgminOperatorDesc(ArgOperatorDesc):
 
     As `ArgmaxOperatorDesc` in every field and rule; NaN counts as the minimum.
 
-    Decisions of docs/semantics.md: 1, 5, 8, 9, 21.
+    Decisions of docs/semantics.md: 1, 5, 8, 9, 21, 23.
 
     Formula:
         output[i] = the first r with input[i, r] = min(input[i, :]); with DECREASING the last
@@ -189,7 +189,7 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     AxisDirection.INCREASING; the tensors are as there. Sums and products of integers wrap. Those of floats are computed
     in float32, with a bound for the error.
 
-    Decisions of docs/semantics.md: 1, 5, 7, 8, 9, 21.
+    Decisions of docs/semantics.md: 1, 5, 7, 8, 9, 21, 23.
 
     Formula:
         output[i] = the function of input[i, r] for all r
