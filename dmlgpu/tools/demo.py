@@ -1,4 +1,4 @@
-"""The demo: the operators posterise, pool, put back and search a photograph, and one picture shows it."""
+"""The demo: the operators search, posterise, pool and unpool a photograph, and one picture shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dmlgpu.comparison import differences
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import MaxPooling2OperatorDesc
+from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, MaxPooling2OperatorDesc, MaxUnpoolingOperatorDesc
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc
 from dmlgpu.reference import reference
 from dmlgpu.runtime.device import Device
@@ -109,23 +109,25 @@ class Measurement:
     """ndarrays in, ndarrays out."""
     numpy_time: float
     """The oracle: `dmlgpu.reference`."""
-    exact: bool
-    """Whether the outputs agree with the oracle's."""
+    agrees: bool
+    """Whether the outputs are the oracle's, or within the bound that the operator has."""
 
 
-def _measure(device: Device, operator: str, desc: OperatorDesc, x: Array) -> tuple[tuple[Array, ...], Measurement]:
+def _measure(
+    device: Device, operator: str, desc: OperatorDesc, *inputs: Array
+) -> tuple[tuple[Array, ...], Measurement]:
     """The outputs of an operator, and how it did."""
     compiled = device.compile(desc)
-    source = device.tensor(x)
-    targets = compiled(source)
-    outputs = _as_tuple(compiled(x))
+    sources = [device.tensor(x) for x in inputs]
+    targets = compiled(*sources)
+    outputs = _as_tuple(compiled(*inputs))
     return outputs, Measurement(
         operator,
         desc,
-        device_time=_median_time(lambda: compiled(source, out=targets)),
-        end_to_end_time=_median_time(lambda: compiled(x)),
-        numpy_time=_median_time(lambda: reference(desc, x)),
-        exact=not any(differences(desc, (x,), outputs, reference(desc, x))),
+        device_time=_median_time(lambda: compiled(*sources, out=targets)),
+        end_to_end_time=_median_time(lambda: compiled(*inputs)),
+        numpy_time=_median_time(lambda: reference(desc, *inputs)),
+        agrees=not any(differences(desc, inputs, outputs, reference(desc, *inputs))),
     )
 
 
@@ -149,9 +151,10 @@ class Results:
     photo: Array
     palette: Array
     posterised: Array
-    pooled: Array
+    max_pooled: Array
+    average_pooled: Array
     dilated: Array
-    put_back: Array
+    unpooled: Array
     winners: int
     """Pixels that are the maximum of a window in some channel."""
     brightest: tuple[tuple[int, int], ...]
@@ -166,24 +169,29 @@ def run(device: Device, photo: Array) -> Results:
     (nearest,), posterising = _measure(device, "ARGMIN", ArgminOperatorDesc.of(distances, (2,)), distances)
 
     planes = np.ascontiguousarray(photo.transpose(2, 0, 1))[np.newaxis]
-    unit = planes / np.float32(255)
-    (maxima, indices), pooling = _measure(device, "MAX_POOLING2", _pooling_desc(unit, dilation=1), unit)
-    put_back = np.zeros_like(unit)
-    # Clipping draws an index that is wrong too.
-    np.put(put_back, indices, maxima, mode="clip")
-    (dilated, _), dilating = _measure(device, "MAX_POOLING2 dilated", _pooling_desc(planes, dilation=2), planes)
+    (brightest,), searching = _measure(device, "ARGMAX", ArgmaxOperatorDesc.of(planes, (2, 3)), planes)
 
-    (index,), searching = _measure(device, "ARGMAX", ArgmaxOperatorDesc.of(planes, (2, 3)), planes)
+    unit = planes / np.float32(255)
+    maximum = MaxPooling2OperatorDesc.of(unit, **_window(dilation=1), indices_data_type=DataType.UINT32)
+    (maxima, indices), pooling = _measure(device, "MAX_POOLING2", maximum, unit)
+    unpool = MaxUnpoolingOperatorDesc.of(maxima, unit.shape, indices_tensor=indices)
+    (unpooled,), unpooling = _measure(device, "MAX_UNPOOLING", unpool, maxima, indices)
+    average = AveragePooling1OperatorDesc.of(unit, **_window(dilation=1))
+    (averages,), averaging = _measure(device, "AVERAGE_POOLING1", average, unit)
+    spread = MaxPooling2OperatorDesc.of(planes, **_window(dilation=2))
+    (dilated,), dilating = _measure(device, "MAX_POOLING2 dilated", spread, planes)
     return Results(
         photo,
         palette,
+        # A wrong index is drawn, too.
         posterised=np.take(palette, nearest[:, :, 0], axis=0, mode="clip"),
-        pooled=_image(maxima * 255),
-        dilated=_image(dilated),
-        put_back=_image(put_back * 255),
+        max_pooled=_image(maxima, 255),
+        average_pooled=_image(averages, 255),
+        dilated=_image(dilated, 1),
+        unpooled=_image(unpooled, 255),
         winners=np.unique(indices % (photo.shape[0] * photo.shape[1])).size,
-        brightest=tuple(divmod(min(int(i), planes[0, 0].size - 1), photo.shape[1]) for i in index.flat),
-        measurements=(posterising, pooling, dilating, searching),
+        brightest=tuple(divmod(min(int(i), planes[0, 0].size - 1), photo.shape[1]) for i in brightest.flat),
+        measurements=(searching, posterising, pooling, unpooling, averaging, dilating),
     )
 
 
@@ -197,86 +205,77 @@ def _palette(photo: Array) -> Array:
     return dark_to_light
 
 
-def _pooling_desc(x: Array, dilation: int) -> MaxPooling2OperatorDesc:
+def _window(dilation: int) -> dict[str, Any]:
     """Windows of 3 x 3, in steps of 2, each with its middle in the image."""
-    return MaxPooling2OperatorDesc.of(
-        x,
-        (3, 3),
-        strides=(2, 2),
-        start_padding=(dilation, dilation),
-        end_padding=(dilation, dilation),
-        dilations=(dilation, dilation),
-        indices_data_type=DataType.UINT32,
-    )
+    fields = {"strides": 2, "start_padding": dilation, "end_padding": dilation, "dilations": dilation}
+    return {"window_size": (3, 3)} | {field: (value, value) for field, value in fields.items()}
 
 
-def _image(planes: Array) -> Array:
-    image: Array = np.rint(planes[0]).astype(np.uint8).transpose(1, 2, 0)
+def _image(planes: Array, scale: int) -> Array:
+    # A wrong value is drawn, too.
+    with np.errstate(over="ignore", invalid="ignore"):
+        image: Array = np.rint(planes[0] * scale).astype(np.uint8).transpose(1, 2, 0)
     return image
 
 
 # The picture: two rows of three panels, each a title, a line below it, an image and a strip that explains it.
 _WIDTH, _MOST_HEIGHT = 384, 512  # of an image
-_MARGIN, _HEADER, _TITLE, _STRIP = 36, 100, 64, 64
+_MARGIN, _HEADER, _TITLE, _STRIP = 36, 108, 74, 64
+_LARGE, _MIDDLE, _SMALL = 32, 24, 17  # letters
 _PAPER, _INK, _FAINT = "#ffffff", "#1d2330", "#6a7080"
 _CHANNELS = ("#ff3b30", "#2fd65a", "#3f8cff")
-# The part of the photograph that is enlarged: left, top, right and bottom as fractions of its size.
+# What is enlarged in a corner of every image: left, top, right and bottom as fractions of its size; and the corner's.
 _CLOSE_UP = (0.55, 0.28, 0.64, 0.37)
+_CORNER = 0.4
 
 
 def draw(results: Results, info: DeviceInfo) -> Image.Image:
     """The picture of what the operators made of a photograph."""
-    images = results.photo, results.posterised, results.pooled, results.dilated, results.put_back
-    photo, posterised, pooled, dilated, put_back = map(Image.fromarray, images)
-    page = _Page(photo.size)
-    page.text(_MARGIN, 28, "A photograph through DirectML's operators on Vulkan", 26)
-    page.text(_MARGIN, 64, f"{info.name}, driver {info.driver}", 15, _FAINT)
+    height, width, _ = results.photo.shape
+    page = _Page(width, height)
+    page.text(_MARGIN, 24, "A photograph through DirectML's operators on Vulkan", _LARGE)
+    page.text(_MARGIN, 68, f"{info.name}, driver {info.driver}", colour=_FAINT)
 
-    left, below = page.panel(0, "Brightest pixels", "ARGMAX over height and width: value at x, y", photo)
+    left, below = page.panel(0, "Brightest pixels", "ARGMAX over height and width: x, y", results.photo)
     for channel, (row, column) in enumerate(results.brightest):
-        page.ring(0, (column + 0.5) / photo.width, (row + 0.5) / photo.height, 10 + 4 * channel, _CHANNELS[channel])
+        page.ring(0, (column + 0.5) / width, (row + 0.5) / height, 10 + 4 * channel, _CHANNELS[channel])
         x = left + channel * _WIDTH // 3
         page.draw.ellipse((x, below + 3, x + 14, below + 17), fill=_CHANNELS[channel])
-        page.text(x + 20, below, f"{results.photo[row, column, channel]} at {column}, {row}")
+        page.text(x + 22, below, f"{column}, {row}")
 
-    subtitle = f"ARGMIN over the distances to a palette of {len(results.palette)}"
-    left, below = page.panel(1, "Posterised", subtitle, posterised)
+    subtitle = f"ARGMIN over distances to {len(results.palette)} colours"
+    left, below = page.panel(3, "Posterised", subtitle, results.posterised)
     for i, colour in enumerate(results.palette.tolist()):
         x = left + i * _WIDTH // _COLOURS
         page.draw.rectangle((x, below - 2, x + _WIDTH // _COLOURS - 5, below + 20), fill=tuple(colour), outline=_FAINT)
 
-    left, below = page.panel(2, "Pooled", "MAX_POOLING2, window 3 x 3, stride 2", pooled)
-    page.window(left, below, 1)
-    page.text(left + 42, below, f"the maximum of 9 neighbours: {pooled.width} x {pooled.height}")
+    maximum, average = "MAX_POOLING2, 3 x 3, stride 2", "AVERAGE_POOLING1, 3 x 3, stride 2"
+    for number, title, subtitle, pooled, dilation, text in (
+        (1, "Max pooled", maximum, results.max_pooled, 1, "the maximum of 9 neighbours"),
+        (2, "Average pooled", average, results.average_pooled, 1, "the average of 9 neighbours"),
+        (5, "Max pooled, dilated", f"{maximum}, dilation 2", results.dilated, 2, "the maximum of 9 over 5 x 5"),
+    ):
+        left, below = page.panel(number, title, subtitle, pooled)
+        page.window(left, below, dilation)
+        page.text(left + 40, below, f"{text}: {pooled.shape[1]} x {pooled.shape[0]}")
 
-    left, below = page.panel(3, "Pooled with dilation", "MAX_POOLING2, window 3 x 3, stride 2, dilation 2", dilated)
-    page.window(left, below, 2)
-    page.text(left + 42, below, f"the maximum of 9 spread over 5 x 5: {dilated.width} x {dilated.height}")
-
-    subtitle = "MAX_POOLING2's indices say where each maximum stood"
-    left, below = page.panel(4, "Winners put back", subtitle, put_back)
-    page.text(left, below, f"{results.winners:,} of {photo.width * photo.height:,} pixels won, the rest is black")
-
-    close_ups = {"photograph": photo, "pooled": pooled, "winners put back": put_back, "with dilation": dilated}
-    left, below = page.panel(5, "Close-up", "what the frames enclose", page.close_ups(close_ups))
-    page.text(left, below, "every pixel as it is")
-    for number in 2, 3, 4:
-        page.frame(number)
+    subtitle = "MAX_UNPOOLING by the indices of the maxima"
+    left, below = page.panel(4, "Maxima put back", subtitle, results.unpooled)
+    page.text(left, below, f"{results.winners:,} of {width * height:,} pixels won, the rest is 0")
     return page.image
 
 
 class _Page:
     """The picture while it is drawn; every image gets the size that fits the photograph into a panel."""
 
-    def __init__(self, photo_size: tuple[int, int]) -> None:
-        width, height = photo_size
+    def __init__(self, width: int, height: int) -> None:
         scale = min(_WIDTH / width, _MOST_HEIGHT / height)
         self.size = max(1, round(width * scale)), max(1, round(height * scale))
         page_height = _HEADER + 2 * (_TITLE + self.size[1] + _STRIP)
         self.image = Image.new("RGB", (_MARGIN + 3 * (_WIDTH + _MARGIN), page_height), _PAPER)
         self.draw = ImageDraw.Draw(self.image)
 
-    def text(self, x: int, y: int, text: str, size: int = 14, colour: str = _INK) -> None:
+    def text(self, x: int, y: int, text: str, size: int = _SMALL, colour: str = _INK) -> None:
         self.draw.text((x, y), text, fill=colour, font=ImageFont.load_default(size))
 
     def corner(self, number: int) -> tuple[int, int]:
@@ -284,35 +283,30 @@ class _Page:
         row, column = divmod(number, 3)
         return _MARGIN + column * (_WIDTH + _MARGIN), _HEADER + row * (_TITLE + self.size[1] + _STRIP) + _TITLE
 
-    def panel(self, number: int, title: str, subtitle: str, image: Image.Image) -> tuple[int, int]:
+    def panel(self, number: int, title: str, subtitle: str, pixels: Array) -> tuple[int, int]:
         """Draws a panel; where its strip begins."""
         left, top = self.corner(number)
-        self.text(left, top - _TITLE, title, 21)
-        self.text(left, top - _TITLE + 28, subtitle, 14, _FAINT)
-        resample = Image.Resampling.NEAREST if self.size[0] >= 2 * image.width else Image.Resampling.LANCZOS
-        self.image.paste(image.resize(self.size, resample), (left, top))
+        self.text(left, top - _TITLE, title, _MIDDLE)
+        self.text(left, top - _TITLE + 32, subtitle, colour=_FAINT)
+        self.image.paste(self.with_close_up(Image.fromarray(pixels)), (left, top))
         return left, top + self.size[1] + 14
 
-    def close_ups(self, images: dict[str, Image.Image]) -> Image.Image:
-        """Four images' close-ups, two by two."""
-        together = Image.new("RGB", self.size, _PAPER)
-        size = self.size[0] // 2 - 2, self.size[1] // 2 - 2
-        for i, (name, image) in enumerate(images.items() if min(size) > 0 else ()):
-            left, top, right, bottom = _CLOSE_UP
-            part = left * image.width, top * image.height, right * image.width, bottom * image.height
-            close_up = image.resize(size, Image.Resampling.NEAREST, part)
-            font = ImageFont.load_default(14)
-            ImageDraw.Draw(close_up).text((6, 4), name, fill="white", font=font, stroke_width=2, stroke_fill="black")
-            together.paste(close_up, (i % 2 * (size[0] + 4), i // 2 * (size[1] + 4)))
-        return together
-
-    def frame(self, number: int) -> None:
-        """Marks in a panel what is enlarged."""
-        x, y = self.corner(number)
-        left, right = (x + round(f * self.size[0]) for f in _CLOSE_UP[::2])
-        top, bottom = (y + round(f * self.size[1]) for f in _CLOSE_UP[1::2])
-        for outset, colour in (3, "black"), (2, "white"), (1, "white"), (0, "black"):
-            self.draw.rectangle((left - outset, top - outset, right + outset, bottom + outset), outline=colour)
+    def with_close_up(self, image: Image.Image) -> Image.Image:
+        """An image in its size on the page, a part of it enlarged in the corner, and frames around both."""
+        width, height = self.size
+        resample = Image.Resampling.NEAREST if width >= 2 * image.width else Image.Resampling.LANCZOS
+        shown = image.resize(self.size, resample)
+        left, top, right, bottom = _CLOSE_UP
+        part = left * image.width, top * image.height, right * image.width, bottom * image.height
+        inset = round(width * (1 - _CORNER)), round(height * (1 - _CORNER))
+        size = width - inset[0], height - inset[1]
+        if min(size) > 0:
+            shown.paste(image.resize(size, Image.Resampling.NEAREST, part), inset)
+        enlarged = round(left * width), round(top * height), round(right * width), round(bottom * height)
+        for x0, y0, x1, y1 in enlarged, (*inset, width, height):
+            for outset, colour in (3, "black"), (2, "white"), (1, "white"):
+                ImageDraw.Draw(shown).rectangle((x0 - outset, y0 - outset, x1 + outset, y1 + outset), outline=colour)
+        return shown
 
     def ring(self, number: int, x: float, y: float, radius: int, colour: str) -> None:
         """Marks a point of a panel's image, given as fractions of its size."""
