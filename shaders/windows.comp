@@ -29,7 +29,8 @@ layout(constant_id = 14) const uint DILATION_WIDTH = 1;
 layout(constant_id = 15) const uint RING_ROWS = 1;       // rows of the ring
 layout(constant_id = 16) const uint RING_STEP = 1;       // rows of the ring from one row of a window to the next
 layout(constant_id = 17) const uint PHASE = 0;           // where in a block every run's windows begin, if ALIGNED
-layout(constant_id = 18) const bool WHOLE_RUNS = false;  // a row of outputs is a number of whole runs
+layout(constant_id = 18) const uint RUN = 4;             // outputs of a run
+layout(constant_id = 19) const bool WHOLE_RUNS = false;  // a row of outputs is a number of whole runs
 // clang-format on
 
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
@@ -57,13 +58,12 @@ layout(push_constant) uniform Push {
     uint values_base;       // in elements
 } push;
 
-// A block of outputs, or 4: states of many words would not stay in registers.
-const uint RUN = STATE_WORDS > 3 ? 4 : max(4, BLOCK);
 // Elements of a span: from the first one of the first window to the last one of the last window.
 const uint SPAN = (RUN - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;
 // Blocks that hold a span. It begins PHASE elements behind the begin of the first one, or anywhere in it.
 const uint BLOCKS = ((ALIGNED ? PHASE : BLOCK - 1) + SPAN + BLOCK - 1) / BLOCK;
 const uint BLOCKS_AND_ONE = BLOCKS + 1;  // one more, of zeros, to shift from
+const uint RUN_WORDS = RUN * BITS / 32;
 const uint LAST_ROW = (RING_ROWS - 1) * RUN;  // where the last row of the ring begins
 
 // Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `blocks`:
@@ -183,7 +183,7 @@ void main()
             }
             uint number = row * output_size.z + column;
             uint left_over = output_size.z - column;  // outputs of this row from here on
-            uint written[max(4, RUN * BITS / 32)];
+            uint written[RUN_WORDS > 4 ? RUN_WORDS : 4];
             uint count = counted((slab - plane * output_size.x) * window_stride.x, WINDOW_DEPTH, dilation_depth,
                                  counted_begin.x, counted_end.x)
                 * counted((row - slab * output_size.y) * window_stride.y, WINDOW_HEIGHT, input_step * RING_STEP,
@@ -196,23 +196,23 @@ void main()
             uint at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
             if (WHOLE_RUNS) {
                 if (VALUES) {
-                    [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)
+                    [[unroll]] for (uint i = 0; i + 3 < RUN_WORDS; i += 4)
                         value_blocks[(at + i) / 4] = uvec4(written[i], written[i + 1], written[i + 2], written[i + 3]);
                 }
                 if (INDEX_WORDS == 1) {
-                    [[unroll]] for (uint k = 0; k < RUN; k += 4)
+                    [[unroll]] for (uint k = 0; k + 3 < RUN; k += 4)
                         index_blocks[(number + indices_base + k) / 4]
                             = uvec4(index_of(states[k]), index_of(states[k + 1]), index_of(states[k + 2]),
                                     index_of(states[k + 3]));
                 }
                 if (INDEX_WORDS == 2) {
-                    [[unroll]] for (uint k = 0; k < RUN; k += 2)
+                    [[unroll]] for (uint k = 0; k + 1 < RUN; k += 2)
                         index_blocks[(number + indices_base + k) / 2]
                             = uvec4(index_of(states[k]), 0, index_of(states[k + 1]), 0);
                 }
             } else {
                 if (VALUES) {
-                    [[unroll]] for (uint i = 0; i < RUN * BITS / 32; ++i)
+                    [[unroll]] for (uint i = 0; i < RUN_WORDS; ++i)
                         if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left_over)
                             values[at + i] = written[i];
                 }

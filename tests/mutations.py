@@ -590,8 +590,8 @@ GATHER = (
     ),
     Mutation(
         "shaders/windows.comp",
-        "                if (VALUES) {\n                    [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)",
-        "                {\n                    [[unroll]] for (uint i = 0; i < RUN * BITS / 32; i += 4)",
+        "                if (VALUES) {\n                    [[unroll]] for (uint i = 0; i + 3 < RUN_WORDS; i += 4)",
+        "                {\n                    [[unroll]] for (uint i = 0; i + 3 < RUN_WORDS; i += 4)",
         "whole runs of values are written where there are indices alone",
     ),
 )

@@ -11,7 +11,20 @@ from dmlgpu import verify
 from dmlgpu.lowering.kernels.pool import Pool
 from dmlgpu.lowering.problem import problems_of
 from dmlgpu.runtime.tuning import device_limits
-from tests.cases import FAR_WINDOWS, FLOAT32, INT16, SMALL_WINDOWS, UINT8, UINT64, distinct, pool_desc, ties
+from tests.cases import (
+    FAR_WINDOWS,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT16,
+    SMALL_WINDOWS,
+    UINT8,
+    UINT32,
+    UINT64,
+    distinct,
+    pool_desc,
+    ties,
+)
 
 STRIDES, PADDINGS, DILATIONS = (1, 2, 3), (0, 1, 2), (1, 2, 3)
 # (stride, start padding, end padding, dilation) of one dimension, a third of all with each end padding.
@@ -106,6 +119,37 @@ def test_small_windows(unrolling, case):
     operator = unrolling.compile(case.desc)
     assert operator.plan.dispatches[0].shader.module.startswith("pool" if shared else "windows")
     verify(case.desc, *case.inputs(), device=unrolling)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "window", "dilation", "run"),
+    [
+        (UINT8, (1, 2), 1, 16),
+        (UINT8, (3, 3), 1, 8),
+        (UINT8, (5, 5), 1, 4),
+        (FLOAT16, (3, 3), 1, 8),
+        (FLOAT16, (5, 5), 1, 4),
+        (FLOAT16, (7, 7), 2, 2),
+        (FLOAT32, (5, 5), 1, 4),
+        (FLOAT32, (7, 7), 2, 2),
+        (FLOAT64, (3, 3), 1, 4),
+        (FLOAT64, (5, 5), 1, 2),
+        (FLOAT64, (7, 7), 2, 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("indices", [UINT32, UINT64], ids=str)
+def test_runs_become_shorter_where_states_would_not_fit_the_registers(
+    unrolling, data_type, window, dilation, run, indices
+):
+    height, width = ((n - 1) * dilation for n in window)
+    # Rows of outputs of whole runs, and others.
+    for outputs in 16, 20:
+        sizes = (1, 2, height + 5, width + outputs)
+        desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
+        verify(desc, images(data_type, sizes), device=unrolling)
+        (dispatch,) = unrolling.compile(desc).plan.dispatches
+        assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run)
 
 
 by_far_window = pytest.mark.parametrize("case", FAR_WINDOWS, ids=lambda case: case.id)

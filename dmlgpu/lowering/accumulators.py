@@ -30,6 +30,10 @@ class Accumulator(ABC):
     def state_words(self, data_type: DataType) -> int:
         """Words of a record: of the state of some elements of this type."""
 
+    def state_registers(self, data_type: DataType) -> int:
+        """Words of a state while elements are taken."""
+        return self.state_words(data_type)
+
 
 def _words_of(data_type: DataType) -> int:
     """Words that the bits of an element take in a record."""
@@ -48,6 +52,10 @@ class Selection(Accumulator):
     def state_words(self, data_type: DataType) -> int:
         """Words of a record: an index and the bits of an element."""
         return 1 + _words_of(data_type)
+
+    def state_registers(self, data_type: DataType) -> int:
+        """Words of a state while elements are taken: those of a record and the order key."""
+        return 1 + 2 * _words_of(data_type)
 
 
 class SumResult(enum.IntEnum):

@@ -27,6 +27,8 @@ from dmlgpu.lowering.plan import Constants, Dispatch, Push, Shader
 _SMALL_WINDOW = 7
 # Rows of the ring, at most, where windows share rows.
 _RING = 9
+# Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest.
+_REGISTERS = 110
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class WindowsConstants(Constants):
     ring_rows: int = 1
     ring_step: int = 1
     phase: int = 0
+    run: int = 4
     whole_runs: bool = False
 
 
@@ -85,8 +88,8 @@ class SmallWindows(Pool):
             return "an invocation cannot look at a whole window"
         if max(self.window_end) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
-        if self.span > 4 * self.run:
-            return f"a run of {self.run} outputs touches {self.span} elements of a row, more than {4 * self.run}"
+        if self.span > (most := 4 * max(4, self.block)):
+            return f"a run of {self.run} outputs touches {self.span} elements of a row, more than {most}"
         if windows.stride[2] != 1 and windows.size[2] != 1:
             return "the elements of a row do not follow each other"
         if windows.output_size[2] % per_word != 0:
@@ -101,7 +104,10 @@ class SmallWindows(Pool):
 
     @property
     def drawback(self) -> str:
-        return "" if self.limits.unrolls else "the driver does not unroll loops"
+        if not self.limits.unrolls:
+            return "the driver does not unroll loops"
+        registers = self._registers(self.run)
+        return "" if registers <= _REGISTERS else f"an invocation would need more than {_REGISTERS} registers"
 
     @cached_property
     def window_end(self) -> tuple[int, ...]:
@@ -115,15 +121,33 @@ class SmallWindows(Pool):
 
     @cached_property
     def run(self) -> int:
-        """Outputs in a row that one invocation computes: a block, or 4; states of many words take many registers."""
-        return 4 if self.record_words > 3 else max(4, self.block)
+        """Outputs in a row that one invocation computes: a block or 4, or so many that registers hold their states.
+
+        It is at least a word of outputs. Of states of many words there are at most 4: SwiftShader compiles more for
+        seconds.
+        """
+        run = 4 if self.record_words > 3 else max(4, self.block)
+        while run > max(1, 32 // self.source.data_type.bits) and self._registers(run) > _REGISTERS:
+            run //= 2
+        return run
+
+    def _registers(self, run: int) -> int:
+        """Registers that the states of the ring, the operands of a span, and loops take, about."""
+        data_type, windows = self.source.data_type, self.windows
+        states = self.ring_rows * run * self.problem.accumulator.state_registers(data_type)
+        operands = self._span(run) * 2 * -(-data_type.bits // 32)
+        loops = windows.window_size[0] > 1 or self.problem.accumulator.iterations > 0
+        return states + operands + 16 * loops
+
+    def _span(self, run: int) -> int:
+        windows = self.windows
+        reach = (windows.window_size[2] - 1) * windows.dilation[2]
+        return (run - 1) * windows.window_stride[2] + reach + 1
 
     @cached_property
     def span(self) -> int:
         """Elements of an input row from the first one of a run's first window to the last one of its last window."""
-        windows = self.windows
-        reach = (windows.window_size[2] - 1) * windows.dilation[2]
-        return (self.run - 1) * windows.window_stride[2] + reach + 1
+        return self._span(self.run)
 
     @cached_property
     def shares_rows(self) -> bool:
@@ -220,6 +244,7 @@ class SmallWindows(Pool):
             ring_rows=self.ring_rows,
             ring_step=windows.dilation[1] if self.shares_rows else 1,
             phase=-windows.start_padding[2] % self.block if aligned else 0,
-            whole_runs=windows.output_size[2] % self.run == 0 and self.run % self.block == 0,
+            run=self.run,
+            whole_runs=windows.output_size[2] % self.run == 0 and self.run % max(4, self.block) == 0,
         )
         return shader_of("windows", self.problem, constants)
