@@ -1,5 +1,8 @@
 """Gradients of pooling: to whom they go, of any window, and their functions."""
 
+import importlib
+import sys
+
 import numpy as np
 import pytest
 
@@ -283,3 +286,10 @@ def test_what_is_refused(call, message):
     with pytest.raises((DescriptorError, TypeError)) as error:
         call()
     assert str(error.value).startswith(message)
+
+
+def test_the_check_against_pytorch_fails_without_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "tests.torch_gradients", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="torch"):
+        importlib.import_module("tests.torch_gradients")
