@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from dmlgpu import DataType, OperatorDesc, TensorDesc
+from dmlgpu import DataType, MaxPooling2OperatorDesc, OperatorDesc, ReduceFunction, TensorDesc, reference
 from dmlgpu.tools.registry import OPERATORS
-from tests.cases import Array, Case, permuted_strides
+from tests.cases import Array, Case, Fill, permuted_strides
 
 FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
 INT8, UINT8, INT64 = DataType.INT8, DataType.UINT8, DataType.INT64
@@ -44,6 +45,21 @@ def argmax_case(
     return operator_case("ARGMAX", f"argmax-{name}", source, axes=axes, output_data_type=DataType.UINT32)
 
 
+def reduce_case(function: ReduceFunction, name: str, sizes: tuple[int, ...], axes: Sequence[int]) -> Case:
+    id = f"{function.name.lower().replace('_', '-')}-{name}"
+    return operator_case(f"REDUCE {function.name}", id, TensorDesc(FLOAT32, sizes), axes=axes)
+
+
+# What names of cases begin with.
+_POOLS = {
+    "MAX_POOLING2": "pool",
+    "AVERAGE_POOLING1": "average-pool",
+    "LP_POOLING1": "lp-pool",
+    "MAX_POOLING_GRAD": "pool-grad",
+    "AVERAGE_POOLING_GRAD": "average-pool-grad",
+}
+
+
 def pooling_case(
     name: str,
     sizes: tuple[int, ...],
@@ -53,8 +69,10 @@ def pooling_case(
     dilation: int = 1,
     data_type: DataType = FLOAT32,
     indices: bool = False,
+    operator: str = "MAX_POOLING2",
+    **options: Any,
 ) -> Case:
-    """A pooling that is the same along every spatial dimension."""
+    """A pooling that is the same along every spatial dimension, or a gradient of one; `sizes` of what is pooled."""
     values = {
         "window_size": window_size,
         "strides": stride,
@@ -62,13 +80,37 @@ def pooling_case(
         "end_padding": padding,
         "dilations": dilation,
     }
-    return operator_case(
-        "MAX_POOLING2",
-        f"pool-{name}{'-indices' if indices else ''}",
-        TensorDesc(data_type, sizes),
-        indices_data_type=DataType.UINT32 if indices else None,
-        **{field: (value,) * (len(sizes) - 2) for field, value in values.items()},
+    window = {field: (value,) * (len(sizes) - 2) for field, value in values.items()}
+    source = TensorDesc(data_type, sizes)
+    if operator == "AVERAGE_POOLING_GRAD":
+        # Its input has an element for each window.
+        (source,) = _OPERATORS["AVERAGE_POOLING1"].of(source, **window).outputs
+        options["output_sizes"] = sizes
+    if indices:
+        options["indices_data_type"] = DataType.UINT32
+    id = f"{_POOLS[operator]}-{name}{'-indices' if indices else ''}"
+    return operator_case(operator, id, source, **window, **options)
+
+
+def unpooling_case(name: str, sizes: tuple[int, ...], window_size: int) -> Case:
+    """What max pooling gave of a tensor of these sizes, in windows that lie side by side, goes back."""
+
+    @cache
+    def pooled() -> tuple[Array, ...]:
+        window = (window_size,) * 2
+        desc = MaxPooling2OperatorDesc.of(
+            TensorDesc(FLOAT32, sizes), window, strides=window, indices_data_type=DataType.UINT32
+        )
+        return reference(desc, random_values(np.dtype(np.float32), desc.input_tensor.element_count).reshape(sizes))
+
+    def fill(output: int) -> Fill:
+        return lambda _, count: pooled()[output].reshape(count)
+
+    source = TensorDesc(FLOAT32, (*sizes[:2], *(size // window_size for size in sizes[2:])))
+    case = operator_case(
+        "MAX_UNPOOLING", f"unpool-{name}", source, output_sizes=sizes, indices_data_type=DataType.UINT32
     )
+    return replace(case, fills=(fill(0), fill(1)))
 
 
 _RESNET = partial(pooling_case, sizes=(8, 64, 112, 112), window_size=3, stride=2, padding=1)
@@ -80,10 +122,16 @@ _POOLINGS = {
     "global": partial(pooling_case, sizes=(1, 512, 28, 28), window_size=28),
 }
 
+_AXES = {"last": [1], "first": [0], "all": [0, 1]}
+_FUNCTIONS = ReduceFunction.SUM, ReduceFunction.MAX, ReduceFunction.AVERAGE, ReduceFunction.LOG_SUM_EXP
+
 CASES = [
-    argmax_case("4096x1024-last", (4096, 1024), [1]),
-    argmax_case("4096x1024-first", (4096, 1024), [0]),
-    argmax_case("4096x1024-all", (4096, 1024), [0, 1]),
+    *(argmax_case(f"4096x1024-{name}", (4096, 1024), axes) for name, axes in _AXES.items()),
+    *(
+        reduce_case(function, f"4096x1024-{name}", (4096, 1024), axes)
+        for function in _FUNCTIONS
+        for name, axes in _AXES.items()
+    ),
     argmax_case("segmentation", (16, 512, 28, 28), [1]),
     argmax_case("vocabulary", (1, 129280), [1]),
     argmax_case("2^20x8", (1 << 20, 8), [1]),
@@ -96,6 +144,8 @@ CASES = [
     argmax_case("4096x1024-transposed", (4096, 1024), [1], strides=permuted_strides((4096, 1024), (1, 0))),
     *(pooling(name, indices=indices) for name, pooling in _POOLINGS.items() for indices in (False, True)),
     *(_RESNET(f"resnet-{data_type.name.lower()}", data_type=data_type) for data_type in (FLOAT16, UINT8)),
+    *(_RESNET("resnet", operator=operator) for operator in _POOLS if operator != "MAX_POOLING2"),
+    unpooling_case("2x2", (8, 64, 112, 112), 2),
 ]
 
 # Cases of any power of two of elements, from 2^10.
@@ -121,6 +171,12 @@ def describe(desc: OperatorDesc) -> str:
         text += f" padding {_by(fields['start_padding'])}"
     if max(fields.get("dilations", (1,))) > 1:
         text += f" dilations {_by(fields['dilations'])}"
+    if "indices_tensor" in fields:
+        text += f" to {_by(desc.outputs[0].sizes)}"
+    if "p" in fields:
+        text += f" p {fields['p']}"
+    if fields.get("include_padding"):
+        text += " with padding"
     return f"{text}{' with indices' if fields.get('output_indices_tensor') else ''}"
 
 

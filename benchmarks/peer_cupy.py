@@ -1,15 +1,35 @@
-"""CuPy on a GPU: argmax, and max pooling as the maximum of a sliding window."""
+"""CuPy on a GPU: reductions, pooling of a sliding window, and unpooling."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, first_line, number_of, with_one_axis
-from dmlgpu import ArgmaxOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
+from benchmarks.peers import (
+    Contender,
+    Peer,
+    UnavailableError,
+    array_functions,
+    as_outputs,
+    first_line,
+    number_of,
+    with_one_axis,
+)
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    AveragePooling1OperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxUnpoolingOperatorDesc,
+    OperatorDesc,
+    ReduceOperatorDesc,
+)
 from tests.cases import Array
+
+_Windowed = MaxPooling2OperatorDesc | AveragePooling1OperatorDesc | LpPooling1OperatorDesc
 
 
 class CupyPeer(Peer):
@@ -18,6 +38,8 @@ class CupyPeer(Peer):
     Args:
         uuid: of the GPU, as in DeviceInfo; the first one is taken where none has it.
     """
+
+    name = "CuPy"
 
     def __init__(self, uuid: str = "") -> None:
         try:
@@ -44,15 +66,20 @@ class CupyPeer(Peer):
     def description(self) -> str:
         return f"{self._cupy.__version__}, {self._name}"
 
-    def contender(self, desc: OperatorDesc, x: Array) -> Contender:
-        if isinstance(desc, ArgmaxOperatorDesc):
-            make: Callable[[Any, Array], Contender] = self._argmax
-        elif isinstance(desc, MaxPooling2OperatorDesc):
-            make = self._max_pooling
-        else:
-            raise UnavailableError(f"no {type(desc).__name__} in CuPy")
+    @property
+    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
+        return {
+            ArgmaxOperatorDesc: self._argmax,
+            ReduceOperatorDesc: self._reduce,
+            MaxPooling2OperatorDesc: self._max_pooling,
+            AveragePooling1OperatorDesc: self._average_pooling,
+            LpPooling1OperatorDesc: self._lp_pooling,
+            MaxUnpoolingOperatorDesc: self._max_unpooling,
+        }
+
+    def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         try:
-            contender = make(desc, x)
+            contender = super().contender(desc, *inputs)
             contender.run()
         except UnavailableError:
             raise
@@ -60,7 +87,7 @@ class CupyPeer(Peer):
             raise UnavailableError(first_line(error)) from None
         return contender
 
-    def _contender(self, call: Callable[[], Any], outputs: Callable[[Any], tuple[Array, ...]]) -> Contender:
+    def _contender(self, desc: OperatorDesc, call: Callable[[], Any]) -> Contender:
         def run() -> Any:
             result = call()
             self._device.synchronize()
@@ -74,23 +101,55 @@ class CupyPeer(Peer):
 
             return run_all
 
-        return Contender(run, outputs, batch)
+        return Contender(run, lambda output: as_outputs(desc, self._cupy.asnumpy(output)), batch)
 
     def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
         rows, axis = with_one_axis(desc, x)
-        array = self._cupy.asarray(rows.copy(order="K"))
-        return self._contender(
-            lambda: self._cupy.argmax(array, axis), lambda index: as_outputs(desc, self._cupy.asnumpy(index))
-        )
+        array = self._array(rows)
+        return self._contender(desc, lambda: self._cupy.argmax(array, axis))
+
+    def _reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
+        function = self._function(array_functions(self._cupy), desc)
+        rows, axis = with_one_axis(desc, x)
+        array = self._array(rows)
+        return self._contender(desc, lambda: function(array, axis))
 
     def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
         if desc.output_indices_tensor is not None:
             raise UnavailableError("CuPy has no indices of a sliding window's maximum")
-        cupy = self._cupy
-        array = cupy.asarray(x.copy(order="K"))
-        spatial = tuple(range(2, x.ndim))
-        padding = [(0, 0), (0, 0), *zip(desc.start_padding, desc.end_padding, strict=True)]
+        array, axes = self._array(x), _axes(x)
         least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        return self._contender(desc, lambda: self._windows(desc, array, least).max(axes))
+
+    def _average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+        array, axes = self._array(x), _axes(x)
+        ones = self._array(np.ones((1, 1, *x.shape[2:]), x.dtype))
+        # Where no window hangs over the end of the padding.
+        counts = math.prod(desc.window_size) if desc.include_padding else self._windows(desc, ones, 0).sum(axes)
+        return self._contender(desc, lambda: self._windows(desc, array, 0).sum(axes) / counts)
+
+    def _lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+        array, axes = self._array(x), _axes(x)
+        return self._contender(desc, lambda: (abs(self._windows(desc, array, 0)) ** desc.p).sum(axes) ** (1 / desc.p))
+
+    def _max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+        array, where = self._array(x), self._array(indices)
+
+        def call() -> Any:
+            output = self._cupy.zeros(desc.output_tensor.element_count, x.dtype)
+            output[where] = array
+            return output
+
+        return self._contender(desc, call)
+
+    def _array(self, x: Array) -> Any:
+        """A copy of an array, with the order of its strides."""
+        return self._cupy.asarray(x.copy(order="K"))
+
+    def _windows(self, desc: _Windowed, array: Any, padding: float) -> Any:
+        """A view of an array with the elements of each window in further dimensions."""
+        cupy = self._cupy
+        widths = [(0, 0), (0, 0), *zip(desc.start_padding, desc.end_padding, strict=True)]
         extents = tuple(1 + (w - 1) * d for w, d in zip(desc.window_size, desc.dilations, strict=True))
         # A window at every stride, and of it every dilation.
         chosen = (
@@ -98,10 +157,10 @@ class CupyPeer(Peer):
             *(slice(None, None, stride) for stride in desc.strides),
             *(slice(None, None, dilation) for dilation in desc.dilations),
         )
+        padded = cupy.pad(array, widths, constant_values=padding) if any(map(any, widths)) else array
+        return cupy.lib.stride_tricks.sliding_window_view(padded, extents, tuple(range(2, array.ndim)))[chosen]
 
-        def call() -> Any:
-            padded = cupy.pad(array, padding, constant_values=least) if any(map(any, padding)) else array
-            windows = cupy.lib.stride_tricks.sliding_window_view(padded, extents, spatial)
-            return windows[chosen].max(tuple(range(x.ndim, x.ndim + len(spatial))))
 
-        return self._contender(call, lambda maxima: as_outputs(desc, cupy.asnumpy(maxima)))
+def _axes(x: Array) -> tuple[int, ...]:
+    """The dimensions that `_windows` adds."""
+    return tuple(range(x.ndim, 2 * x.ndim - 2))

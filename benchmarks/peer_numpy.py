@@ -1,83 +1,180 @@
-"""NumPy: argmax, and max pooling as the maximum of shifted slices."""
+"""NumPy: reductions, pooling by shifted slices, and its way back."""
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, with_one_axis
-from dmlgpu import ArgmaxOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
+from benchmarks.peers import Contender, Peer, array_functions, as_outputs, with_one_axis
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+    MaxUnpoolingOperatorDesc,
+    OperatorDesc,
+    ReduceOperatorDesc,
+)
 from tests.cases import Array
+
+_Windowed = (
+    MaxPooling2OperatorDesc
+    | AveragePooling1OperatorDesc
+    | LpPooling1OperatorDesc
+    | MaxPoolingGradOperatorDesc
+    | AveragePoolingGradOperatorDesc
+)
 
 
 class NumpyPeer(Peer):
     """NumPy, on one thread."""
 
+    name = "NumPy"
+
     @property
     def description(self) -> str:
         return f"{np.__version__}, 1 thread (what is used here calls no BLAS)"
 
-    def contender(self, desc: OperatorDesc, x: Array) -> Contender:
-        if isinstance(desc, ArgmaxOperatorDesc):
-            rows, axis = with_one_axis(desc, x)
-            return Contender(partial(np.argmax, rows, axis), lambda index: as_outputs(desc, index))
-        if isinstance(desc, MaxPooling2OperatorDesc):
-            pool = partial(_maxima, desc, x, _shifts(desc))
-            if desc.output_indices_tensor:
-                position = np.arange(x.size, dtype=np.uint32).reshape(x.shape)
-                pool = partial(_maxima_and_indices, desc, x, position, _shifts(desc))
-            return Contender(pool, lambda outputs: as_outputs(desc, *outputs))
-        raise UnavailableError(f"no {type(desc).__name__} in NumPy")
+    @property
+    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
+        return {
+            ArgmaxOperatorDesc: self._argmax,
+            ReduceOperatorDesc: self._reduce,
+            MaxPooling2OperatorDesc: self._max_pooling,
+            AveragePooling1OperatorDesc: self._average_pooling,
+            LpPooling1OperatorDesc: self._lp_pooling,
+            MaxPoolingGradOperatorDesc: self._max_pooling_grad,
+            AveragePoolingGradOperatorDesc: self._average_pooling_grad,
+            MaxUnpoolingOperatorDesc: self._max_unpooling,
+        }
+
+    def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
+        return _contender(desc, partial(np.argmax, *with_one_axis(desc, x)))
+
+    def _reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
+        function = self._function(array_functions(np), desc)
+        return _contender(desc, partial(function, *with_one_axis(desc, x)))
+
+    def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+        if not desc.output_indices_tensor:
+            return _contender(desc, partial(_maxima, desc, x, _shifts(desc)))
+        maxima_and_indices = partial(_maxima_and_indices, desc, x, _positions(x), _shifts(desc))
+        return Contender(maxima_and_indices, lambda outputs: as_outputs(desc, *outputs))
+
+    def _average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+        shifts, counts = _shifts(desc), _counts(desc)
+        return _contender(desc, lambda: _sums(desc, x, shifts) / counts)
+
+    def _lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+        shifts = _shifts(desc)
+        return _contender(desc, lambda: _sums(desc, np.abs(x) ** desc.p, shifts) ** (1 / desc.p))
+
+    def _max_pooling_grad(self, desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
+        position, shifts = _positions(x), _shifts(desc)
+
+        def call() -> Array:
+            _, where = _maxima_and_indices(desc, x, position, shifts)
+            return np.bincount(where.reshape(-1), gradient.reshape(-1), x.size)
+
+        return _contender(desc, call)
+
+    def _average_pooling_grad(self, desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
+        shifts, counts = _shifts(desc), _counts(desc)
+
+        def call() -> Array:
+            share, total = gradient / counts, np.zeros(desc.output_gradient_tensor.sizes, gradient.dtype)
+            for windows, elements in shifts:
+                total[elements] += share[windows]
+            return total
+
+        return _contender(desc, call)
+
+    def _max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+        def call() -> Array:
+            output = np.zeros(desc.output_tensor.element_count, x.dtype)
+            output[indices] = x
+            return output
+
+        return _contender(desc, call)
 
 
-# For an element of the window: which outputs it is an input of, and which inputs these are.
+def _contender(desc: OperatorDesc, call: Callable[[], Any]) -> Contender:
+    return Contender(call, lambda output: as_outputs(desc, output))
+
+
+# For an element of the window: which windows have one in the input, and which elements these are.
 Shift = tuple[tuple[slice, ...], tuple[slice, ...]]
 
 
-def _shifts(desc: MaxPooling2OperatorDesc) -> list[Shift]:
+def _sizes(desc: _Windowed) -> tuple[int, ...]:
+    """An element for each window."""
+    sizes: tuple[int, ...] = getattr(desc, desc.windows_field).sizes
+    return sizes
+
+
+def _shifts(desc: _Windowed) -> list[Shift]:
     shifts = []
+    pooled = getattr(desc, desc.pooled_field).sizes
+    dilations = getattr(desc, "dilations", (1,) * len(desc.strides))
     for offset in itertools.product(*map(range, desc.window_size)):
-        outputs, inputs = [slice(None)] * 2, [slice(None)] * 2
+        windows, elements = [slice(None)] * 2, [slice(None)] * 2
         for k, dilation, start, stride, n, count in zip(
-            offset,
-            desc.dilations,
-            desc.start_padding,
-            desc.strides,
-            desc.input_tensor.sizes[2:],
-            desc.output_tensor.sizes[2:],
-            strict=True,
+            offset, dilations, desc.start_padding, desc.strides, pooled[2:], _sizes(desc)[2:], strict=True
         ):
             shift = k * dilation - start
             begin = max(0, -(shift // stride))
             end = max(begin, min(count, (n - 1 - shift) // stride + 1))
-            outputs.append(slice(begin, end))
-            inputs.append(slice(begin * stride + shift, (end - 1) * stride + shift + 1, stride))
-        if all(part.stop > part.start for part in outputs[2:]):
-            shifts.append((tuple(outputs), tuple(inputs)))
+            windows.append(slice(begin, end))
+            elements.append(slice(begin * stride + shift, (end - 1) * stride + shift + 1, stride))
+        if all(part.stop > part.start for part in windows[2:]):
+            shifts.append((tuple(windows), tuple(elements)))
     return shifts
+
+
+def _positions(x: Array) -> Array:
+    return np.arange(x.size, dtype=np.uint32).reshape(x.shape)
 
 
 def _least(dtype: np.dtype[Any]) -> Any:
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
 
 
-def _maxima(desc: MaxPooling2OperatorDesc, x: Array, shifts: list[Shift]) -> tuple[Array, ...]:
-    best = np.full(desc.output_tensor.sizes, _least(x.dtype), x.dtype)
-    for outputs, inputs in shifts:
-        np.maximum(best[outputs], x[inputs], out=best[outputs])
-    return (best,)
+def _maxima(desc: MaxPooling2OperatorDesc, x: Array, shifts: list[Shift]) -> Array:
+    best = np.full(_sizes(desc), _least(x.dtype), x.dtype)
+    for windows, elements in shifts:
+        np.maximum(best[windows], x[elements], out=best[windows])
+    return best
 
 
-def _maxima_and_indices(
-    desc: MaxPooling2OperatorDesc, x: Array, position: Array, shifts: list[Shift]
-) -> tuple[Array, ...]:
-    best = np.full(desc.output_tensor.sizes, _least(x.dtype), x.dtype)
-    where = np.zeros(desc.output_tensor.sizes, np.uint32)
-    for outputs, inputs in shifts:
-        wins = x[inputs] > best[outputs]
-        np.copyto(best[outputs], x[inputs], where=wins)
-        np.copyto(where[outputs], position[inputs], where=wins)
+def _maxima_and_indices(desc: _Windowed, x: Array, position: Array, shifts: list[Shift]) -> tuple[Array, Array]:
+    best = np.full(_sizes(desc), _least(x.dtype), x.dtype)
+    where = np.zeros(_sizes(desc), np.uint32)
+    for windows, elements in shifts:
+        wins = x[elements] > best[windows]
+        np.copyto(best[windows], x[elements], where=wins)
+        np.copyto(where[windows], position[elements], where=wins)
     return best, where
+
+
+def _sums(desc: _Windowed, terms: Array, shifts: list[Shift]) -> Array:
+    """Of the terms in every window."""
+    total = np.zeros((*terms.shape[:2], *_sizes(desc)[2:]), terms.dtype)
+    for windows, elements in shifts:
+        total[windows] += terms[elements]
+    return total
+
+
+def _counts(desc: AveragePooling1OperatorDesc | AveragePoolingGradOperatorDesc) -> Array:
+    """How many elements of every window count, where none hangs over the end of the padding."""
+    pooled = getattr(desc, desc.pooled_field)
+    dtype = pooled.data_type.numpy
+    if desc.include_padding:
+        return np.array(math.prod(desc.window_size), dtype)
+    return _sums(desc, np.ones((1, 1, *pooled.sizes[2:]), dtype), _shifts(desc))

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, with_one_axis
-from dmlgpu import ArgmaxOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    AveragePooling1OperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxUnpoolingOperatorDesc,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
 from tests.cases import Array
 
-# The first version of the operator set whose ArgMax and MaxPool have all that is used here.
-_OPSET, _IR_VERSION = 13, 7
+# The first version of the operator set that has all that is used here: AveragePool has dilations from it on.
+_OPSET, _IR_VERSION = 19, 9
+_REDUCTIONS = {
+    ReduceFunction.SUM: "ReduceSum",
+    ReduceFunction.MAX: "ReduceMax",
+    ReduceFunction.AVERAGE: "ReduceMean",
+    ReduceFunction.LOG_SUM_EXP: "ReduceLogSumExp",
+}
 
 
 class OnnxruntimePeer(Peer):
     """ONNX Runtime: models of one node, between tensors made beforehand."""
+
+    name = "ONNX"
 
     def __init__(self) -> None:
         try:
@@ -30,32 +50,55 @@ class OnnxruntimePeer(Peer):
     def description(self) -> str:
         return f"{self._onnxruntime.__version__}, {cores()} threads"
 
-    def contender(self, desc: OperatorDesc, x: Array) -> Contender:
-        if isinstance(desc, ArgmaxOperatorDesc):
-            x, axis = with_one_axis(desc, x)
-            node = self._helper.make_node("ArgMax", ["x"], ["y0"], axis=axis, keepdims=0)
-        elif isinstance(desc, MaxPooling2OperatorDesc):
-            node = self._helper.make_node(
-                "MaxPool",
-                ["x"],
-                [f"y{i}" for i in range(len(desc.outputs))],
-                kernel_shape=desc.window_size,
-                strides=desc.strides,
-                pads=[*desc.start_padding, *desc.end_padding],
-                dilations=desc.dilations,
-            )
-        else:
-            raise UnavailableError(f"no {type(desc).__name__} in ONNX")
-        if not x.flags.c_contiguous:
-            raise UnavailableError("takes packed tensors only")
-        return self._contender(desc, node, x)
+    @property
+    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
+        return {
+            ArgmaxOperatorDesc: self._argmax,
+            ReduceOperatorDesc: self._reduce,
+            MaxPooling2OperatorDesc: self._max_pooling,
+            AveragePooling1OperatorDesc: self._average_pooling,
+            LpPooling1OperatorDesc: self._lp_pooling,
+            MaxUnpoolingOperatorDesc: self._max_unpooling,
+        }
 
-    def _contender(self, desc: OperatorDesc, node: Any, x: Array) -> Contender:
+    def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
+        rows, axis = with_one_axis(desc, x)
+        return self._contender(desc, "ArgMax", [rows], axis=axis, keepdims=0)
+
+    def _reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
+        rows, axis = with_one_axis(desc, x)
+        return self._contender(desc, self._function(_REDUCTIONS, desc), [rows], np.array([axis]), keepdims=0)
+
+    def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+        return self._contender(desc, "MaxPool", [x], **_window(desc))
+
+    def _average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+        return self._contender(desc, "AveragePool", [x], **_window(desc), count_include_pad=int(desc.include_padding))
+
+    def _lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+        return self._contender(desc, "LpPool", [x], **_window(desc), p=desc.p)
+
+    def _max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+        scale = [target // source for target, source in zip(desc.output_tensor.sizes[2:], x.shape[2:], strict=True)]
+        return self._contender(desc, "MaxUnpool", [x, indices.astype(np.int64)], kernel_shape=scale, strides=scale)
+
+    def _contender(
+        self, desc: OperatorDesc, operator: str, inputs: Sequence[Array], *constants: Array, **attributes: Any
+    ) -> Contender:
+        """A model of one operator: its inputs come first, and then constants."""
+        if not all(x.flags.c_contiguous for x in inputs):
+            raise UnavailableError("takes packed tensors only")
         helper, onnxruntime = self._helper, self._onnxruntime
-        source = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        given = {f"x{i}": x for i, x in enumerate(inputs)}
+        fixed = {f"c{i}": x for i, x in enumerate(constants)}
+        results = [f"y{i}" for i in range(len(desc.outputs))]
+        node = helper.make_node(operator, [*given, *fixed], results, **attributes)
+        types = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in (given | fixed).items()}
+        sources = [helper.make_tensor_value_info(name, types[name], x.shape) for name, x in given.items()]
         # Without types and sizes of the outputs: ONNX infers them.
-        targets = [helper.make_empty_tensor_value_info(name) for name in node.output]
-        graph = helper.make_graph([node], "operator", [source], targets)
+        targets = [helper.make_empty_tensor_value_info(name) for name in results]
+        values = [helper.make_tensor(name, types[name], x.shape, x) for name, x in fixed.items()]
+        graph = helper.make_graph([node], "operator", sources, targets, values)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = cores()
@@ -67,7 +110,8 @@ class OnnxruntimePeer(Peer):
         except self._refusals as error:
             raise UnavailableError(str(error).splitlines()[0]) from None
         binding = session.io_binding()
-        binding.bind_ortvalue_input("x", onnxruntime.OrtValue.ortvalue_from_numpy(x))
+        for name, x in given.items():
+            binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(x))
         for output in session.get_outputs():
             kind = output.type.removeprefix("tensor(").removesuffix(")")
             target = onnxruntime.OrtValue.ortvalue_from_shape_and_type(
@@ -80,3 +124,13 @@ class OnnxruntimePeer(Peer):
             return binding.get_outputs()  # type: ignore[no-any-return]
 
         return Contender(run, lambda outputs: as_outputs(desc, *(output.numpy() for output in outputs)))
+
+
+def _window(desc: MaxPooling2OperatorDesc | AveragePooling1OperatorDesc | LpPooling1OperatorDesc) -> dict[str, Any]:
+    """As the attributes of a node."""
+    return {
+        "kernel_shape": desc.window_size,
+        "strides": desc.strides,
+        "pads": [*desc.start_padding, *desc.end_padding],
+        "dilations": desc.dilations,
+    }

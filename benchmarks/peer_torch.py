@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, number_of, with_one_axis
-from dmlgpu import ArgmaxOperatorDesc, MaxPooling2OperatorDesc, OperatorDesc
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+    MaxUnpoolingOperatorDesc,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
 from tests.cases import Array
+
+_REDUCTIONS = {
+    ReduceFunction.SUM: "sum",
+    ReduceFunction.MAX: "amax",
+    ReduceFunction.AVERAGE: "mean",
+    ReduceFunction.LOG_SUM_EXP: "logsumexp",
+}
 
 
 class TorchPeer(Peer):
@@ -21,6 +41,8 @@ class TorchPeer(Peer):
             too. What runs there is waited for.
         uuid: as in DeviceInfo.
     """
+
+    name = "PyTorch"
 
     def __init__(self, device: str = "cpu", uuid: str = "") -> None:
         try:
@@ -45,14 +67,22 @@ class TorchPeer(Peer):
     def description(self) -> str:
         return f"{self._torch.__version__}, {self._where}"
 
-    def contender(self, desc: OperatorDesc, x: Array) -> Contender:
-        if isinstance(desc, ArgmaxOperatorDesc):
-            contender = self._argmax(desc, x)
-        elif isinstance(desc, MaxPooling2OperatorDesc):
-            contender = self._max_pooling(desc, x)
-        else:
-            raise UnavailableError(f"no {type(desc).__name__} in PyTorch")
+    @property
+    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
+        return {
+            ArgmaxOperatorDesc: self._argmax,
+            ReduceOperatorDesc: self._reduce,
+            MaxPooling2OperatorDesc: self._max_pooling,
+            AveragePooling1OperatorDesc: self._average_pooling,
+            LpPooling1OperatorDesc: self._lp_pooling,
+            MaxPoolingGradOperatorDesc: self._max_pooling_grad,
+            AveragePoolingGradOperatorDesc: self._average_pooling_grad,
+            MaxUnpoolingOperatorDesc: self._max_unpooling,
+        }
+
+    def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         try:
+            contender = super().contender(desc, *inputs)
             contender.run()
         except (RuntimeError, NotImplementedError) as error:
             raise UnavailableError(first_line(error)) from None
@@ -65,7 +95,13 @@ class TorchPeer(Peer):
         except (TypeError, RuntimeError) as error:
             raise UnavailableError(first_line(error)) from None
 
-    def _contender(self, call: Callable[[], Any], outputs: Callable[[Any], tuple[Array, ...]]) -> Contender:
+    def _contender(self, desc: OperatorDesc, call: Callable[[], Any], planes: Array | int = 0) -> Contender:
+        """What a call returns are values, or values and indices within planes, to which these positions are added."""
+
+        def outputs(result: Any) -> tuple[Array, ...]:
+            values, *indices = result if isinstance(result, tuple) else (result,)
+            return as_outputs(desc, values.cpu().numpy(), *(each.cpu().numpy() + planes for each in indices))
+
         if self._device.type == "cpu":
             return Contender(call, outputs)
 
@@ -86,28 +122,77 @@ class TorchPeer(Peer):
 
     def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
         rows, axis = with_one_axis(desc, x)
-        tensor = self._tensor(rows)
-        return self._contender(
-            lambda: self._torch.argmax(tensor, axis), lambda index: as_outputs(desc, index.cpu().numpy())
-        )
+        return self._contender(desc, partial(self._torch.argmax, self._tensor(rows), axis))
+
+    def _reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
+        rows, axis = with_one_axis(desc, x)
+        function = getattr(self._torch, self._function(_REDUCTIONS, desc))
+        return self._contender(desc, partial(function, self._tensor(rows), axis))
 
     def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
-        if desc.start_padding != desc.end_padding:
-            raise UnavailableError("PyTorch pads both sides alike")
-        tensor = self._tensor(x)
-        functional = self._torch.nn.functional
-        pool: Callable[..., Any] = functional.max_pool2d if x.ndim == 4 else functional.max_pool3d
         indices = desc.output_indices_tensor is not None
+        pool = partial(self._max_pool(desc), return_indices=indices)
+        return self._contender(desc, partial(pool, self._tensor(x)), _planes(x.shape))
 
-        def call() -> Any:
-            return pool(
-                tensor, desc.window_size, desc.strides, desc.start_padding, desc.dilations, return_indices=indices
-            )
+    def _average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+        return self._contender(desc, partial(self._average_pool(desc), self._tensor(x)))
 
-        if not indices:
-            return self._contender(call, lambda maxima: as_outputs(desc, maxima.cpu().numpy()))
-        # PyTorch counts within each plane.
-        planes = math.prod(x.shape[2:]) * np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
-        return self._contender(
-            call, lambda pair: as_outputs(desc, pair[0].cpu().numpy(), pair[1].cpu().numpy() + planes)
+    def _lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+        _check_dilations(desc.dilations)
+        tensor, pad = self._tensor(x), self._torch.nn.functional.pad
+        pool = partial(
+            self._pool("lp", desc.window_size), norm_type=desc.p, kernel_size=desc.window_size, stride=desc.strides
         )
+        # It does not pad. The last dimension comes first.
+        paddings = [*itertools.chain(*zip(desc.start_padding[::-1], desc.end_padding[::-1], strict=True))]
+        return self._contender(desc, lambda: pool(pad(tensor, paddings) if any(paddings) else tensor))
+
+    def _max_pooling_grad(self, desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
+        return self._backward(desc, self._max_pool(desc), x, gradient)
+
+    def _average_pooling_grad(self, desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
+        x = np.zeros(desc.output_gradient_tensor.sizes, gradient.dtype)
+        return self._backward(desc, self._average_pool(desc), x, gradient)
+
+    def _backward(self, desc: OperatorDesc, pool: Callable[[Any], Any], x: Array, gradient: Array) -> Contender:
+        """The way back of a pooling that was done beforehand."""
+        tensor, weights = self._tensor(x).requires_grad_(), self._tensor(gradient)
+        pooled = pool(tensor)
+        return self._contender(desc, lambda: self._torch.autograd.grad(pooled, tensor, weights, retain_graph=True))
+
+    def _max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+        target = desc.output_tensor.sizes
+        where = indices.astype(np.int64) - _planes(target)
+        unpool = self._torch.ops.aten.max_unpool2d
+        return self._contender(desc, partial(unpool, self._tensor(x), self._tensor(where), target[2:]))
+
+    def _max_pool(self, desc: MaxPooling2OperatorDesc | MaxPoolingGradOperatorDesc) -> Callable[..., Any]:
+        pool = self._pool("max", desc.window_size)
+        return partial(pool, **_window(desc), dilation=desc.dilations)
+
+    def _average_pool(self, desc: AveragePooling1OperatorDesc | AveragePoolingGradOperatorDesc) -> Callable[..., Any]:
+        _check_dilations(getattr(desc, "dilations", ()))
+        pool = self._pool("avg", desc.window_size)
+        return partial(pool, **_window(desc), count_include_pad=desc.include_padding)
+
+    def _pool(self, kind: str, window_size: Sequence[int]) -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(self._torch.nn.functional, f"{kind}_pool{len(window_size)}d")
+        return function
+
+
+def _window(desc: Any) -> dict[str, Any]:
+    """The arguments that max and average pooling have in common."""
+    if desc.start_padding != desc.end_padding:
+        raise UnavailableError("PyTorch pads both sides alike")
+    return {"kernel_size": desc.window_size, "stride": desc.strides, "padding": desc.start_padding}
+
+
+def _check_dilations(dilations: Sequence[int]) -> None:
+    if any(dilation > 1 for dilation in dilations):
+        raise UnavailableError("PyTorch has dilations in max pooling only")
+
+
+def _planes(sizes: Sequence[int]) -> Array:
+    """The position of each plane in a tensor: PyTorch counts within planes."""
+    planes: Array = math.prod(sizes[2:]) * np.arange(math.prod(sizes[:2]))
+    return planes.reshape(*sizes[:2], *[1] * (len(sizes) - 2))

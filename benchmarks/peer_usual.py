@@ -7,7 +7,7 @@ import math
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,34 @@ import numpy as np
 
 from benchmarks.kompute import Kompute
 from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs
-from dmlgpu import ArgmaxOperatorDesc, AxisDirection, DataType, MaxPooling2OperatorDesc, OperatorDesc
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    AveragePooling1OperatorDesc,
+    AxisDirection,
+    DataType,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
 from tests.cases import Array
 
 _SHADERS = Path(__file__).with_name("shaders")
 _GROUP_SIZE = 256
+# As the shaders of reductions number them.
+_FUNCTIONS = {
+    ReduceFunction.SUM: 0,
+    ReduceFunction.MAX: 1,
+    ReduceFunction.AVERAGE: 2,
+    ReduceFunction.LOG_SUM_EXP: 3,
+}
 
 
 class UsualPeer(Peer):
     """Kernels for packed FLOAT32 tensors of one buffer, compiled when a benchmark runs or before, by `compile_all`."""
+
+    name = "benchmarks/shaders"
 
     def __init__(self, kompute: Kompute) -> None:
         self._kompute = kompute
@@ -35,13 +54,19 @@ class UsualPeer(Peer):
     def description(self) -> str:
         return f"GLSL of benchmarks/shaders, workgroups of {self._group_size}"
 
-    def contender(self, desc: OperatorDesc, x: Array) -> Contender:
+    @property
+    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
+        return {
+            ArgmaxOperatorDesc: self._argmax,
+            ReduceOperatorDesc: self._reduce,
+            MaxPooling2OperatorDesc: self._max_pooling,
+            AveragePooling1OperatorDesc: self._average_pooling,
+            LpPooling1OperatorDesc: self._lp_pooling,
+        }
+
+    def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         self._check_tensors(desc)
-        if isinstance(desc, ArgmaxOperatorDesc):
-            return self._argmax(desc, x)
-        if isinstance(desc, MaxPooling2OperatorDesc):
-            return self._max_pooling(desc, x)
-        raise UnavailableError(f"no kernel for {type(desc).__name__}")
+        return super().contender(desc, *inputs)
 
     def _check_tensors(self, desc: OperatorDesc) -> None:
         tensors = (*desc.inputs, *desc.outputs)
@@ -53,19 +78,48 @@ class UsualPeer(Peer):
             raise UnavailableError("kernels are for tensors of one buffer")
 
     def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
+        if desc.axis_direction is not AxisDirection.INCREASING:
+            raise UnavailableError("kernels take the first of equal elements")
+        return self._over_axes(desc, x, "argmax")
+
+    def _reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
+        return self._over_axes(desc, x, "reduce", self._function(_FUNCTIONS, desc))
+
+    def _over_axes(
+        self, desc: ArgmaxOperatorDesc | ReduceOperatorDesc, x: Array, shader: str, *constants: int
+    ) -> Contender:
         sizes, axes = desc.input_tensor.sizes, desc.axes
-        if axes != tuple(range(axes[0], axes[-1] + 1)) or desc.axis_direction is not AxisDirection.INCREASING:
-            raise UnavailableError("kernels take the first of equal elements, over neighbouring axes")
+        if axes != tuple(range(axes[0], axes[-1] + 1)):
+            raise UnavailableError("kernels reduce neighbouring axes")
         outputs = desc.output_tensor.element_count
         length, inner = math.prod(sizes[axes[0] : axes[-1] + 1]), math.prod(sizes[axes[-1] + 1 :])
         if inner == 1:
             self._check_loop(math.ceil(length / self._group_size))
-            return self._contender(desc, x, "argmax_rows.comp", outputs, [outputs, length])
+            return self._contender(desc, x, f"{shader}_rows.comp", outputs, constants, [outputs, length])
         self._check_loop(length)
         groups = math.ceil(outputs / self._group_size)
-        return self._contender(desc, x, "argmax.comp", groups, [outputs, length, inner])
+        return self._contender(desc, x, f"{shader}.comp", groups, constants, [outputs, length, inner])
 
     def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+        return self._over_windows(desc, x, "max_pooling.comp", desc.output_indices_tensor is not None)
+
+    def _average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+        if desc.include_padding:
+            raise UnavailableError("kernels divide by the number of elements in the input")
+        return self._over_windows(desc, x, "sum_pooling.comp", False)
+
+    def _lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+        if desc.p != 2:
+            raise UnavailableError("kernels have p = 2")
+        return self._over_windows(desc, x, "sum_pooling.comp", True)
+
+    def _over_windows(
+        self,
+        desc: MaxPooling2OperatorDesc | AveragePooling1OperatorDesc | LpPooling1OperatorDesc,
+        x: Array,
+        shader: str,
+        constant: bool,
+    ) -> Contender:
         self._check_loop(math.prod(desc.window_size))
         source, target = desc.input_tensor.sizes[2:], desc.output_tensor.sizes[2:]
         fields = (
@@ -80,23 +134,24 @@ class UsualPeer(Peer):
         volumes = [(*(filler,) * (3 - len(values)), *values) for values, filler in fields]
         outputs = desc.output_tensor.element_count
         push = [outputs, *(value for volume in volumes for value in volume)]
-        return self._contender(desc, x, "max_pooling.comp", math.ceil(outputs / self._group_size), push)
+        return self._contender(desc, x, shader, math.ceil(outputs / self._group_size), [constant], push)
 
     def _check_loop(self, iterations: int) -> None:
         if iterations > self._kompute.device.limits.loop_iterations:
             raise UnavailableError("more iterations than llvmpipe does")
 
-    def _contender(self, desc: OperatorDesc, x: Array, shader: str, groups: int, push: Sequence[int]) -> Contender:
+    def _contender(
+        self, desc: OperatorDesc, x: Array, shader: str, groups: int, constants: Sequence[int], push: Sequence[int]
+    ) -> Contender:
         kompute = self._kompute
         # As many rows of workgroups as are needed where they are more than a row holds.
         columns = min(groups, kompute.device.info.max_group_count)
         targets = [kompute.upload(np.zeros(tensor.sizes, tensor.data_type.numpy)) for tensor in desc.outputs]
-        indices = isinstance(desc, MaxPooling2OperatorDesc) and len(targets) == 2
         unused = [kompute.upload(np.zeros(1, np.uint32))] if len(targets) == 1 else []
         submission = kompute.dispatch(
             _load(_SHADERS / shader),
             (columns, math.ceil(groups / columns), 1),
-            [self._group_size, indices],
+            [self._group_size, *constants],
             push,
             [kompute.upload(x), *targets, *unused],
         )

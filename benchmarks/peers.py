@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-from dmlgpu import ArgmaxOperatorDesc, OperatorDesc
+from dmlgpu import ArgmaxOperatorDesc, OperatorDesc, ReduceFunction, ReduceOperatorDesc
 from tests.cases import Array
+
+T = TypeVar("T")
 
 
 class UnavailableError(Exception):
@@ -35,18 +37,40 @@ class Peer(ABC):
         UnavailableError: it is not installed.
     """
 
+    name: ClassVar[str]
+    """In messages."""
+
     @property
     @abstractmethod
     def description(self) -> str:
         """Version, and threads or GPU."""
 
+    @property
     @abstractmethod
-    def contender(self, desc: OperatorDesc, x: Array) -> Contender:
+    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
+        """What it computes: by descriptor a function of that and its inputs."""
+
+    def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         """How it computes an operator; everything that is not the computation itself is done here.
 
         Raises:
             UnavailableError: it does not.
         """
+        return self._find(self.kinds, type(desc), type(desc).__name__)(desc, *inputs)
+
+    def _find(self, table: Mapping[Any, T], key: Any, what: str) -> T:
+        """An entry of a table of what it computes.
+
+        Raises:
+            UnavailableError: there is none.
+        """
+        if key not in table:
+            raise UnavailableError(f"no {what} in {self.name}")
+        return table[key]
+
+    def _function(self, functions: Mapping[ReduceFunction, T], desc: ReduceOperatorDesc) -> T:
+        """What computes a REDUCE; raises as `_find`."""
+        return self._find(functions, desc.function, f"REDUCE {desc.function.name}")
 
 
 def cores() -> int:
@@ -67,13 +91,28 @@ def number_of(uuid: str, uuids: Sequence[str]) -> int:
     return plain.index(uuid) if uuid in plain else 0
 
 
-def with_one_axis(desc: ArgmaxOperatorDesc, x: Array) -> tuple[Array, int]:
-    """The input of an ARGMAX, and the one axis to reduce: several become the last one."""
+def with_one_axis(desc: ArgmaxOperatorDesc | ReduceOperatorDesc, x: Array) -> tuple[Array, int]:
+    """The input of a reduction, and the one axis to reduce: several become the last one."""
     if len(desc.axes) == 1:
         return x, desc.axes[0]
     kept = [axis for axis in range(x.ndim) if axis not in desc.axes]
     rows = x.transpose(*kept, *desc.axes).reshape(*(x.shape[axis] for axis in kept), -1)
     return rows, rows.ndim - 1
+
+
+def array_functions(library: Any) -> dict[ReduceFunction, Callable[[Any, int], Any]]:
+    """The functions of REDUCE on one axis, by NumPy or what has its functions."""
+
+    def log_sum_exp(rows: Any, axis: int) -> Any:
+        most = rows.max(axis, keepdims=True)
+        return library.log(library.exp(rows - most).sum(axis)) + most.squeeze(axis)
+
+    return {
+        ReduceFunction.SUM: library.sum,
+        ReduceFunction.MAX: library.max,
+        ReduceFunction.AVERAGE: library.mean,
+        ReduceFunction.LOG_SUM_EXP: log_sum_exp,
+    }
 
 
 def as_outputs(desc: OperatorDesc, *arrays: Array) -> tuple[Array, ...]:

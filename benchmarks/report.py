@@ -54,7 +54,7 @@ def case_tables(results: Sequence[Result]) -> list[Table]:
             tuple((result.case, *_own_cells(result)) for result in results),
             "Minimum, median, spread and GB/s are the kernel's: device tensors in, device tensors out. Call: ndarrays "
             "in and out; compile, first call: on a device opened for it; medians. The spread is the interquartile "
-            "range. GB/s: the bytes of the input and the outputs, each counted once.",
+            "range. GB/s: the bytes of the inputs and the outputs, each counted once.",
         ),
         Table(
             "kernel / other",
@@ -146,7 +146,7 @@ def absences(results: Sequence[Result]) -> list[str]:
 
 def operators_table(results: Sequence[Result]) -> Table:
     rows = tuple((result.case, result.operator, f"{result.bytes / 1e6:.3g} MB") for result in results)
-    return Table("cases", ("case", "operator", "bytes"), rows, "Bytes of the input and the outputs.")
+    return Table("cases", ("case", "operator", "bytes"), rows, "Bytes of the inputs and the outputs.")
 
 
 def to_markdown(header: Mapping[str, str], tables: Sequence[Table], dashes: Sequence[str]) -> str:

@@ -40,9 +40,9 @@ class Result:
     case: str
     operator: str
     elements: int
-    """Of the input."""
+    """Of the first input."""
     bytes: int
-    """Of the input and the outputs, as the descriptor has them."""
+    """Of the inputs and the outputs, as the descriptor has them."""
     timings: dict[str, Timing]
     """Of OURS and OTHERS; `in_batches` names more."""
     absent: dict[str, str]

@@ -14,6 +14,7 @@ from benchmarks.peers import Contender, Peer, UnavailableError
 from benchmarks.results import CALL, COMPILE, COPY, FIRST_CALL, KERNEL, OURS, BenchmarkError, Result, in_batches
 from dmlgpu import Device, OperatorDesc, reference
 from dmlgpu.comparison import differences
+from dmlgpu.reference.bounds import is_exact
 from tests.cases import Array, Case
 
 # Devices that are opened to time a compilation.
@@ -57,15 +58,15 @@ def run_case(
     Raises:
         BenchmarkError: results differ.
     """
-    desc, (x,) = case.desc, case.inputs()
-    contenders = _ours(kompute.device, desc, x)
+    desc, inputs = case.desc, case.inputs()
+    contenders = _ours(kompute.device, desc, *inputs)
     absent = dict(missing)
     for name, peer in peers.items():
         try:
-            contenders[name] = peer.contender(desc, x)
+            contenders[name] = peer.contender(desc, *inputs)
         except UnavailableError as reason:
             absent[name] = str(reason)
-    wrong, slow = _check(case, x, contenders, seconds)
+    wrong, slow = _check(desc, inputs, contenders, seconds)
     for name, text in wrong.items():
         if strict or name in OURS:
             raise BenchmarkError(f"{case.id}: {text}")
@@ -92,7 +93,7 @@ def run_case(
     for name, (count, _) in batches.items():
         timings[name] = Timing(tuple(sample / count for sample in timings[name].samples))
     if fresh:
-        timings |= _first_times(kompute.device.info.index, desc, x)
+        timings |= _first_times(kompute.device.info.index, desc, inputs)
     return Result(case.id, describe(desc), desc.inputs[0].element_count, size, timings, absent, calls)
 
 
@@ -107,39 +108,39 @@ def _as_tuple(outputs: Any) -> tuple[Any, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def _ours(device: Device, desc: OperatorDesc, x: Array) -> dict[str, Contender]:
-    """Device tensors to device tensors, and ndarray to ndarray."""
+def _ours(device: Device, desc: OperatorDesc, *inputs: Array) -> dict[str, Contender]:
+    """Device tensors to device tensors, and ndarrays to ndarrays."""
     op = device.compile(desc)
-    source = device.tensor(x, desc.inputs[0])
-    targets = op(source)
+    sources = [device.tensor(x, tensor) for x, tensor in zip(inputs, desc.inputs, strict=True)]
+    targets = op(*sources)
 
     def batch(calls: int) -> Callable[[], None]:
         # Calls that write to the same tensors would wait for each other.
-        every = [op(source) for _ in range(calls)]
+        every = [op(*sources) for _ in range(calls)]
 
         def run() -> None:
             with device.batch():
                 for out in every:
-                    op(source, out=out)
+                    op(*sources, out=out)
 
         return run
 
     return {
         KERNEL: Contender(
-            lambda: op(source, out=targets),
+            lambda: op(*sources, out=targets),
             lambda outputs: tuple(target.numpy() for target in _as_tuple(outputs)),
             batch,
         ),
-        CALL: Contender(lambda: op(x), _as_tuple),
+        CALL: Contender(lambda: op(*inputs), _as_tuple),
     }
 
 
 def _check(
-    case: Case, x: Array, contenders: Mapping[str, Contender], seconds: float
+    desc: OperatorDesc, inputs: tuple[Array, ...], contenders: Mapping[str, Contender], seconds: float
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What has other results, and which of them differ; what takes longer than so many seconds, and how long."""
-    if x.size <= _ORACLE_ELEMENTS:
-        expected, by = reference(case.desc, x), "the oracle"
+    if max(tensor.element_count for tensor in (*desc.inputs, *desc.outputs)) <= _ORACLE_ELEMENTS:
+        expected, by = reference(desc, *inputs), "the oracle"
     else:
         expected, by = contenders[KERNEL].outputs(contenders[KERNEL].run()), "our kernel"
     wrong: dict[str, str] = {}
@@ -150,18 +151,19 @@ def _check(
         took = time.perf_counter() - begin
         if took > seconds:
             slow[name] = f"a call takes {took:.1f} s"
-        for number, _ in differences(case.desc, (x,), contender.outputs(returned), expected):
-            wrong.setdefault(name, f"output {number} of {name} differs from that of {by}")
+        for number, _ in differences(desc, inputs, contender.outputs(returned), expected):
+            how = "differs from" if is_exact(desc) else "is not within the bound around"
+            wrong.setdefault(name, f"output {number} of {name} {how} that of {by}")
     return wrong, slow
 
 
-def _first_times(index: int, desc: OperatorDesc, x: Array) -> dict[str, Timing]:
+def _first_times(index: int, desc: OperatorDesc, inputs: tuple[Array, ...]) -> dict[str, Timing]:
     """Compiling an operator, and calling it for the first time, on devices that did nothing before."""
     times = []
     for _ in range(_FRESH_DEVICES):
         with Device(index) as device:
             compiling = mean_time(partial(device.compile, desc))
             op = device.compile(desc)
-            times.append((compiling, mean_time(partial(op, x))))
+            times.append((compiling, mean_time(partial(op, *inputs))))
     compiles, first_calls = zip(*times, strict=True)
     return {COMPILE: Timing(compiles), FIRST_CALL: Timing(first_calls)}

@@ -2,16 +2,17 @@
 
 import sys
 import types
+from functools import partialmethod
 
 import numpy as np
 import pytest
 
 from benchmarks import cli
-from benchmarks.cases import argmax_case, pooling_case
+from benchmarks.cases import argmax_case, pooling_case, reduce_case, unpooling_case
 from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peers import UnavailableError
-from dmlgpu import reference
+from dmlgpu import ReduceFunction, reference
 from dmlgpu.comparison import differences
 from tests.cases import FLOAT16, INT8, UINT8, permuted_strides
 
@@ -22,6 +23,12 @@ ARGMAX = [
     argmax_case("uint8", (5, 40), [1], UINT8),
     argmax_case("transposed", (5, 40), [1], strides=permuted_strides((5, 40), (1, 0))),
 ]
+FUNCTIONS = ReduceFunction.SUM, ReduceFunction.MAX, ReduceFunction.AVERAGE, ReduceFunction.LOG_SUM_EXP
+REDUCE = [
+    reduce_case(function, name, sizes, axes)
+    for function in FUNCTIONS
+    for name, sizes, axes in (("rows", (7, 300), [1]), ("all", (7, 300), [0, 1]), ("planes", (2, 5, 3, 4), [1]))
+]
 POOLING = [
     pooling_case("padded", (2, 3, 9, 7), 3, 2, 1),
     pooling_case("unpadded", (2, 3, 9, 7), 2, 2),
@@ -30,13 +37,24 @@ POOLING = [
     pooling_case("global", (2, 3, 5, 5), 5),
     pooling_case("float16", (2, 3, 9, 7), 3, 2, 1, data_type=FLOAT16),
     pooling_case("int8", (2, 3, 9, 7), 3, 2, 1, data_type=INT8),
+    *(
+        pooling_case(name, sizes, 3, 2, padding, dilation, operator=operator)
+        for operator in ("AVERAGE_POOLING1", "LP_POOLING1")
+        for name, sizes, padding, dilation in (
+            ("padded", (2, 3, 9, 7), 1, 1),
+            ("dilated", (2, 3, 9, 7), 1, 2),
+            ("3d", (1, 2, 5, 6, 7), 0, 1),
+        )
+    ),
+    pooling_case("counted", (2, 3, 9, 7), 3, 2, 1, operator="AVERAGE_POOLING1", include_padding=True),
+    unpooling_case("2x2", (2, 3, 8, 6), 2),
 ]
 UUID = "0123456789abcdef0123456789abcdef"
 DASHED = "01234567-89ab-cdef-0123-456789abcdef"
 
 
 class FakeTorch(types.ModuleType):
-    """PyTorch as far as the peer needs it for ARGMAX; tensors know where they are."""
+    """PyTorch as far as the peer needs it for reductions; tensors know where they are."""
 
     __version__ = "2.9"
 
@@ -77,9 +95,15 @@ class FakeTorch(types.ModuleType):
         self.events.append(("upload",))
         return self.Tensor(array, self.device("cpu"))
 
-    def argmax(self, tensor, axis):
-        self.events.append(("argmax", tensor.device.index))
-        return self.Tensor(tensor.array.argmax(axis), tensor.device)
+    def _reduce(self, name, function, tensor, axis):
+        self.events.append((name, tensor.device.index))
+        return self.Tensor(np.asarray(function(tensor.array, axis)), tensor.device)
+
+    argmax = partialmethod(_reduce, "argmax", np.argmax)
+    sum = partialmethod(_reduce, "sum", np.sum)
+    amax = partialmethod(_reduce, "amax", np.max)
+    mean = partialmethod(_reduce, "mean", np.mean)
+    logsumexp = partialmethod(_reduce, "logsumexp", lambda x, axis: np.logaddexp.reduce(x.astype(np.float64), axis))
 
 
 class FakeCupy(types.ModuleType):
@@ -87,6 +111,7 @@ class FakeCupy(types.ModuleType):
 
     __version__ = "14.2"
     argmax, asarray, asnumpy, pad = map(staticmethod, (np.argmax, np.asarray, np.asarray, np.pad))
+    sum, max, mean, exp, log, zeros = map(staticmethod, (np.sum, np.max, np.mean, np.exp, np.log, np.zeros))
     lib = np.lib
 
     class RuntimeError(Exception):
@@ -131,18 +156,18 @@ def cupy(monkeypatch):
 
 
 def check(case, peer):
-    (x,) = case.inputs()
-    contender = peer.contender(case.desc, x)
-    assert not list(differences(case.desc, (x,), contender.outputs(contender.run()), reference(case.desc, x)))
+    inputs = case.inputs()
+    contender = peer.contender(case.desc, *inputs)
+    assert not list(differences(case.desc, inputs, contender.outputs(contender.run()), reference(case.desc, *inputs)))
     return contender
 
 
-@pytest.mark.parametrize("case", ARGMAX, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*ARGMAX, *REDUCE], ids=lambda case: case.id)
 def test_torch_reduces_on_the_gpu(torch, case):
     check(case, TorchPeer("cuda", UUID))
 
 
-@pytest.mark.parametrize("case", [*ARGMAX, *POOLING], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*ARGMAX, *REDUCE, *POOLING], ids=lambda case: case.id)
 def test_cupy_agrees_with_the_oracle(cupy, case):
     check(case, CupyPeer(UUID))
 
@@ -182,6 +207,20 @@ def test_pooling_that_cupy_does_not_have_is_refused(cupy):
     case = pooling_case("a", (2, 3, 9, 7), 3, indices=True)
     with pytest.raises(UnavailableError, match="no indices"):
         CupyPeer().contender(case.desc, *case.inputs())
+
+
+@pytest.mark.parametrize("operator", ["MAX_POOLING_GRAD", "AVERAGE_POOLING_GRAD"])
+def test_gradients_that_cupy_does_not_have_are_refused(cupy, operator):
+    case = pooling_case("a", (2, 3, 9, 7), 3, operator=operator)
+    with pytest.raises(UnavailableError, match=f"^no {type(case.desc).__name__} in CuPy$"):
+        CupyPeer().contender(case.desc, *case.inputs())
+
+
+def test_functions_that_no_library_is_asked_for_are_refused(torch, cupy):
+    case = reduce_case(ReduceFunction.MULTIPLY, "a", (7, 300), [1])
+    for peer, name in ((TorchPeer(), "PyTorch"), (CupyPeer(), "CuPy")):
+        with pytest.raises(UnavailableError, match=f"^no REDUCE MULTIPLY in {name}$"):
+            peer.contender(case.desc, *case.inputs())
 
 
 def test_what_cupy_cannot_compile_is_refused(cupy, monkeypatch):
