@@ -29,30 +29,25 @@ layout(push_constant) uniform Push {
     uint places_base;    // what to add to an output's number
 } push;
 
-State picked(uint output_number, uvec4 size, uvec4 stride)
-{
-    State state = identity();
-    if (SEGMENTED && output_number - push.places_first >= push.places_count)
-        return state;
-    uint number = places[output_number + push.places_base];
-    if (number == 0)
-        return state;
-    uint address = address_of(number - 1, size, stride);
-    if (!SEGMENTED || address - push.source_first < push.source_count)
-        state = state_of(operand_of(LOAD(source, address + push.source_base)), number - 1);
-    return state;
-}
-
 void main()
 {
+    // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
     uvec4 size = all_of(push.size), stride = all_of(push.stride);
+    uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
+    uint places_first = push.places_first, places_count = push.places_count, places_base = push.places_base;
     uint first_output = push.first_output, output_count = push.output_count, values_base = push.values_base;
     Items mine = items_of((output_count - 1) / ELEMENTS_PER_WORD + 1);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint i = item * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
         uint outputs = min(ELEMENTS_PER_WORD, output_count - i);
         for (uint k = 0; k < outputs; ++k) {
-            State state = picked(first_output + i + k, size, stride);
+            uint number = first_output + i + k, place = 0;
+            if (!SEGMENTED || number - places_first < places_count)
+                place = places[number + places_base];
+            uint address = address_of(place - 1, size, stride);
+            State state = identity();
+            if (place != 0 && (!SEGMENTED || address - source_first < source_count))
+                state = state_of(operand_of(LOAD(source, address + source_base)), place - 1);
             if (RECORDS)
                 STORE_STATE(values, (i + k) * STATE_WORDS + values_base, state)
             else

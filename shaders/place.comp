@@ -34,27 +34,32 @@ layout(push_constant) uniform Push {
 void main()
 {
 #ifdef CLEAR
+    uint first = push.first_output + push.places_base;
     Items mine = items_of(push.output_count);
     for (uint i = mine.next; i < mine.end; i += BUNDLE)
-        places[push.first_output + i + push.places_base] = 0;
+        places[first + i] = 0;
 #else
+    // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
     uvec4 size = all_of(push.size), stride = all_of(push.stride);
+    uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
+    uint first_element = push.first_element, places_base = push.places_base;
+    uint first_output = push.first_output, output_count = push.output_count;
     Items mine = items_of(push.element_count);
     for (uint i = mine.next; i < mine.end; i += BUNDLE) {
-        uint number = push.first_element + i, address = address_of(number, size, stride);
-        if (address - push.source_first >= push.source_count)
+        uint number = first_element + i, address = address_of(number, size, stride);
+        if (address - source_first >= source_count)
             continue;
         // Of 64 bits all are compared: an index of 2^32 and more is out of range.
 #if BITS == 64
-        uvec2 index = LOAD(source, address + push.source_base);
+        uvec2 index = LOAD(source, address + source_base);
         uint at = index.x;
         bool names = index.y == 0;
 #else
-        uint at = LOAD(source, address + push.source_base);
+        uint at = LOAD(source, address + source_base);
         bool names = true;
 #endif
-        if (names && at - push.first_output < push.output_count)
-            atomicMax(places[at + push.places_base], number + 1);
+        if (names && at - first_output < output_count)
+            atomicMax(places[at + places_base], number + 1);
     }
 #endif
 }

@@ -61,6 +61,7 @@ LIKELY = {
     "shaders/windows.comp": ("windows", "splitting", "mappings", "values", "cases"),
     "shaders/pool.comp": ("mappings", "windows", "layouts", "cases"),
     "shaders/gather.comp": ("gradients", "mappings", "cases"),
+    "shaders/core/address.glsl": ("unpooling", "mappings", "cases"),
     "shaders/place.comp": ("unpooling", "mappings", "cases"),
     "shaders/pick.comp": ("unpooling", "mappings", "cases"),
     "shaders/accumulators/last.glsl": ("unpooling", "mappings", "cases"),

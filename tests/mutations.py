@@ -598,9 +598,15 @@ GATHER = (
 
 UNPOOLING = (
     Mutation(
+        "shaders/core/address.glsl",
+        "if (PACKED)",
+        "if (true)",
+        "strided elements are looked for where packed ones lie",
+    ),
+    Mutation(
         "shaders/place.comp",
-        "atomicMax(places[at + push.places_base], number + 1);",
-        "places[at + push.places_base] = number + 1;",
+        "atomicMax(places[at + places_base], number + 1);",
+        "places[at + places_base] = number + 1;",
         "of several elements any one stays",
     ),
     Mutation(
@@ -611,33 +617,33 @@ UNPOOLING = (
     ),
     Mutation(
         "shaders/place.comp",
-        "at - push.first_output < push.output_count)",
-        "at - push.first_output <= push.output_count)",
+        "at - first_output < output_count)",
+        "at - first_output <= output_count)",
         "an index just behind the output writes behind its places",
         unseen="guards are greater than the number of any element here, and the greater word stays",
     ),
     Mutation(
         "shaders/place.comp",
-        "if (address - push.source_first >= push.source_count)",
+        "if (address - source_first >= source_count)",
         "if (false)",
         "indices in other segments are read from this one",
     ),
     Mutation(
         "shaders/place.comp",
-        "places[push.first_output + i + push.places_base] = 0;",
-        "places[push.first_output + i + push.places_base] |= 0;",
+        "places[first + i] = 0;",
+        "places[first + i] |= 0;",
         "places of the call before are still there",
     ),
     Mutation(
         "shaders/pick.comp",
-        "if (SEGMENTED && output_number - push.places_first >= push.places_count)",
-        "if (false)",
+        "if (!SEGMENTED || number - places_first < places_count)",
+        "if (true)",
         "places of other segments are read from this one",
     ),
     Mutation(
         "shaders/pick.comp",
-        "if (!SEGMENTED || address - push.source_first < push.source_count)",
-        "if (true)",
+        "if (place != 0 && (!SEGMENTED || address - source_first < source_count))",
+        "if (place != 0)",
         "elements of other segments are read from this one",
     ),
     Mutation(

@@ -1,5 +1,7 @@
 """Unpooling: which element stays, which indices are left out, and the function."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from dmlgpu.descriptors.operator import ALL_TYPES
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.cases import FLOAT32, UINT8, UINT32, UINT64, any_bits, arranged
+from tests.conftest import limits_of
 
 
 def test_elements_go_where_max_pooling_found_them(any_device):
@@ -31,10 +34,17 @@ def test_the_last_of_several_elements_stays(any_device):
     x = np.array([[5, 9, 7, 1], [3, 8, 2, 6]], np.float32)
     indices = np.array([[0, 1, 1, 0], [2, 2, 5, 1]])
     assert max_unpooling(x, indices, (2, 3), device=any_device).tolist() == [[1, 6, 8], [0, 0, 2]]
-    many = np.arange(1, 70_001, dtype=np.float32).reshape(1, 1, 100, 700)
-    to = (np.arange(70_000) % 7).reshape(many.shape)
-    got = max_unpooling(many, to, (1, 10), device=any_device).reshape(-1)
-    assert got.tolist() == [*range(69_994, 70_001), 0, 0, 0]
+
+
+def test_the_last_of_elements_stays_whatever_is_written_first(driver, open_device):
+    """Two for each place, far from each other, and invocations that go through ranges side by side."""
+    device = open_device(driver.index, dataclasses.replace(limits_of(driver, "CPU"), bundle=1))
+    to = np.random.default_rng(0).permutation(np.arange(70_000) % 35_000)
+    many = np.arange(70_000, 0, -1, dtype=np.float32)
+    expected = np.zeros(35_000, np.float32)
+    expected[to] = many  # the last assignment counts
+    got = max_unpooling(many.reshape(1, 1, 100, 700), to.reshape(1, 1, 100, 700), (50, 700), device=device)
+    assert np.array_equal(got.reshape(-1), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.uint32])
@@ -70,11 +80,14 @@ def test_more_than_a_dispatch_looks_at(driver, open_device):
     limits = Limits(1 << 16, 64, 8, dispatch_elements=1000, loop_iterations=200)
     x = np.random.default_rng(0).integers(0, 256, (1, 3, 40, 50)).astype(np.uint8)
     desc = MaxUnpoolingOperatorDesc.of(x, (90, 70))
-    indices = np.random.default_rng(1).integers(0, 3 * 90 * 70, x.shape).astype(np.uint64)
     plan = lower(desc, limits)
     assert {dispatch.shader.variant for dispatch in plan.dispatches} == {"place_clear", "place", "pick"}
     assert len(plan.dispatches) > 20
-    verify(desc, x, indices, device=open_device(driver.index, limits))
+    device = open_device(driver.index, limits)
+    # The second call has fewer places: those of the first one are cleared.
+    for times in 1, 4:
+        indices = np.random.default_rng(1).integers(0, times * 3 * 90 * 70, x.shape).astype(np.uint64)
+        verify(desc, x, indices, device=device)
 
 
 def test_a_call_begins_with_no_places(device):

@@ -1,6 +1,10 @@
+layout(constant_id = 10) const bool PACKED = false;  // elements follow each other in row-major order
+
 // The address of element `number`, in row-major order, of a tensor of four dimensions.
 uint address_of(uint number, uvec4 size, uvec4 stride)
 {
+    if (PACKED)
+        return number;
     uint address = 0;
     [[unroll]] for (int d = 3; d >= 0; --d) {
         uint next = number / size[d];

@@ -16,7 +16,8 @@ from dmlgpu.lowering.kernels.kernel import (
     segment_push,
     shader_of,
 )
-from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
+from dmlgpu.lowering.kernels.place import NumberedConstants
+from dmlgpu.lowering.plan import Binding, Dispatch, Push
 
 
 @dataclass(frozen=True)
@@ -87,5 +88,5 @@ class Pick(RangedKernel):
             self.target_binding(begin, 0, "values_base", target),
             Binding(places.role, places.number, piece.places_segment, "places_base"),
         )
-        constants = self.constants(Constants, target, segmented=True)
+        constants = self.constants(NumberedConstants, target, segmented=True, packed=self.source.is_packed)
         return Dispatch(shader_of("pick", self.problem, constants), push, bindings)

@@ -12,6 +12,13 @@ from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
 
 
 @dataclass(frozen=True)
+class NumberedConstants(Constants):
+    """Those of place.comp and pick.comp, which have the numbers of elements."""
+
+    packed: bool = False
+
+
+@dataclass(frozen=True)
 class ClearPush(Push):
     """Those of place.comp that writes zeros."""
 
@@ -57,7 +64,7 @@ class Place(Kernel):
         """All that is to be done, in order: every segment of the outputs' places, by all segments of the indices."""
         (places,) = self.problem.outputs
         size, count = self.limits.segment_elements(places.tensor), self.problem.output_count
-        constants = constants_of(Constants, self.problem, self.limits, ())
+        constants = constants_of(NumberedConstants, self.problem, self.limits, (), packed=self.source.is_packed)
         for segment, first in enumerate(range(0, count, size)):
             end, base = min(first + size, count), wrapped(-first)
             target = Binding(places.role, places.number, segment, "places_base", written=True)
