@@ -11,7 +11,7 @@ import pytest
 import dmlgpu
 from dmlgpu.descriptors.operator import ALL_TYPES
 from dmlgpu.reference import reference
-from dmlgpu.tools import cli, registry, selfcheck
+from dmlgpu.tools import cli, exhaustive, registry, selfcheck
 from dmlgpu.tools.cli import main
 from tests.conftest import DRIVERS, LOWERED, set_drivers
 from tests.test_mappings import LIMITS
@@ -348,6 +348,34 @@ def test_verify_finds_a_mismatch(driver, few_checks, monkeypatch, capsys):
     assert ["ARGMAX", "1", "1", "0"] in rows(output)
     assert error.startswith("dmlgpu: ArgminOperatorDesc.output_tensor: ")
     assert "the device gives" in error
+
+
+# verify --exhaustive
+
+
+@pytest.fixture
+def few_sections(monkeypatch):
+    """Two types with a section each, for time."""
+    types = dmlgpu.DataType.INT32, dmlgpu.DataType.FLOAT32
+    monkeypatch.setattr(exhaustive, "TYPES", types)
+    monkeypatch.setattr(
+        exhaustive, "sections", lambda data_type: (exhaustive.Section(data_type, -2048 % (1 << 32), 4096, False),)
+    )
+
+
+def test_verify_exhaustive(driver, few_sections, capsys):
+    assert main(["verify", "--exhaustive", "--device", str(driver.index)]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(f"device {driver.index}: {driver.name} ({driver.type}), driver {driver.driver}\n")
+    assert [row[:2] for row in rows(output)[-4:-2]] == [["INT32", "4,096"], ["FLOAT32", "4,096"]]
+
+
+def test_verify_exhaustive_finds_a_mismatch(driver, few_sections, monkeypatch, capsys):
+    monkeypatch.setattr(exhaustive, "reference", lambda desc, x: (reference(desc, x)[0] ^ 1,))
+    assert main(["verify", "--exhaustive", "--device", str(driver.index)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"dmlgpu: ArgmaxOperatorDesc on device {driver.index}: {driver.name}, driver ")
+    assert "\nit takes 0x7FFFF801 (2147481601) at 1, and the reference 0x7FFFF800 (2147481600) at 0; " in error
 
 
 # explain

@@ -131,6 +131,12 @@ def _parser() -> argparse.ArgumentParser:
         "dmlgpu verify",
         "dmlgpu verify --device 0",
         "dmlgpu verify --device llvmpipe",
+        "dmlgpu verify --exhaustive",
+    )
+    verify.add_argument(
+        "--exhaustive",
+        action="store_true",
+        help="check instead how operators order all patterns of every type of up to 32 bits; takes minutes",
     )
     explain = command(
         "explain",
@@ -262,6 +268,8 @@ def _tensors(desc: OperatorDesc) -> str:
 
 
 def _verify(args: argparse.Namespace) -> int:
+    if args.exhaustive:
+        return _verify_order(args)
     from rich.box import SIMPLE_HEAD
     from rich.progress import track
     from rich.table import Table
@@ -288,6 +296,32 @@ def _verify(args: argparse.Namespace) -> int:
     console.print(f"{cases.total():,} cases in {time.perf_counter() - start:.1f} s")
     if first_error is not None:
         raise first_error
+    return 0
+
+
+def _verify_order(args: argparse.Namespace) -> int:
+    from rich.box import SIMPLE_HEAD
+    from rich.progress import track
+    from rich.table import Table
+
+    from dmlgpu.tools import exhaustive
+
+    console = open_console(_COLUMNS)
+    table = Table("Type", box=SIMPLE_HEAD)
+    for name in "Pairs", "Minutes":
+        table.add_column(name, justify="right")
+    with Device(args.device) as device:
+        _print_device(console, device)
+        for data_type in exhaustive.TYPES:
+            start = time.perf_counter()
+            sections = exhaustive.sections(data_type)
+            text = f"ordering {data_type.name}"
+            for section in track(sections, text, console=console, transient=True, disable=not console.is_terminal):
+                section.check(device)
+            minutes = (time.perf_counter() - start) / 60
+            table.add_row(data_type.name, f"{sum(section.count for section in sections):,}", f"{minutes:.1f}")
+    console.print(table)
+    console.print("The operators choose right between all neighbours: every pattern is in its place in the order.")
     return 0
 
 
