@@ -38,9 +38,9 @@ FIRST = ("-k", "not swiftshader")
 
 # The test files that are likely to see a mutation of a file, the likeliest first; without `test_` and `.py`.
 LIKELY = {
-    "shaders/accumulators/selection.glsl": ("mappings", "values", "splitting", "layouts", "cases"),
-    "shaders/accumulators/extremes.glsl": ("mappings", "values", "splitting", "cases"),
-    "shaders/accumulators/packed.glsl": ("mappings", "splitting", "cases"),
+    "shaders/accumulators/selection.glsl": ("mappings", "values", "order_proofs", "splitting", "layouts", "cases"),
+    "shaders/accumulators/extremes.glsl": ("mappings", "values", "exhaustive", "splitting", "cases"),
+    "shaders/accumulators/packed.glsl": ("mappings", "exhaustive", "splitting", "cases"),
     "shaders/accumulators/sum.glsl": ("reduce", "mappings", "cases"),
     "shaders/accumulators/integer.glsl": ("reduce", "mappings", "cases"),
     "shaders/accumulators/product.glsl": ("reduce", "mappings", "cases"),

@@ -134,6 +134,12 @@ VALUES = (
     ),
     Mutation(
         "shaders/accumulators/selection.glsl",
+        "uvec2 reversed = ~key;",
+        "key.x |= uint(bits == uvec2(0x9ABCDEF0u, 0x12345678u)); uvec2 reversed = ~key;",
+        "one 64-bit pattern has the key of the next one",
+    ),
+    Mutation(
+        "shaders/accumulators/selection.glsl",
         "magnitude > INFINITY",
         "magnitude >= INFINITY",
         "infinity counts as NaN",

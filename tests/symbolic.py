@@ -1,0 +1,283 @@
+"""Compiled modules, executed with symbols of z3 in their buffers: what a kernel writes, whatever these stand for.
+
+Where it depends on symbols what comes next, or which of two values a select gives, each way is gone that is possible.
+Addresses, push constants and the number of the invocation are numbers. An instruction that is not here is a KeyError.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import z3
+
+from dmlgpu.lowering.plan import Dispatch
+from dmlgpu.runtime import spirv
+
+
+def _word(number: int) -> Any:
+    return z3.BitVecVal(number, 32)
+
+
+def _any() -> Any:
+    """What is undefined may have any value."""
+    return z3.FreshConst(z3.BitVecSort(32))
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "IAdd": operator.add,
+    "ISub": operator.sub,
+    "IMul": operator.mul,
+    "UDiv": z3.UDiv,
+    "UMod": z3.URem,
+    "Not": operator.invert,
+    "BitwiseAnd": operator.and_,
+    "BitwiseOr": operator.or_,
+    "BitwiseXor": operator.xor,
+    "ShiftLeftLogical": operator.lshift,
+    "ShiftRightLogical": z3.LShR,
+    "IEqual": operator.eq,
+    "INotEqual": operator.ne,
+    "ULessThan": z3.ULT,
+    "UGreaterThan": z3.UGT,
+    "UGreaterThanEqual": z3.UGE,
+    "SLessThan": operator.lt,
+    "SGreaterThan": operator.gt,
+    "SGreaterThanEqual": operator.ge,
+    "LogicalNot": z3.Not,
+    "LogicalAnd": z3.And,
+    "LogicalOr": z3.Or,
+    "Bitcast": lambda a: a,  # only words become words
+}
+# Where this holds, the first operand is the result, else the second.
+_CHOICES = {"UMin": "ULessThan", "UMax": "UGreaterThan", "SMin": "SLessThan", "SMax": "SGreaterThan"}
+
+
+def _replaced(tree: Any, path: Sequence[Any], value: Any) -> Any:
+    """A composite in which the value at a path is another."""
+    if not path:
+        return value
+    at = path[0].as_long()
+    return (*tree[:at], _replaced(tree[at], path[1:], value), *tree[at + 1 :])
+
+
+Buffers = Mapping[int, Sequence[Any]]  # the words at each binding
+Instruction = tuple[str, str, list[str]]  # its result, its name, and its other operands
+
+
+@functools.cache
+def _instructions(module: str) -> list[Instruction]:
+    command = ["spirv-dis", "--raw-id", "--no-header", "-"]
+    text = subprocess.run(command, input=spirv.load(module), capture_output=True, check=True).stdout.decode()
+    lines = re.finditer(r"^ *(?:(%\d+) = )?Op(\w+) *(.*)$", text, re.MULTILINE)
+    return [(line[1], line[2], line[3].split()) for line in lines]
+
+
+def ways(dispatch: Dispatch, buffers: Buffers) -> Iterator[tuple[list[Any], Buffers]]:
+    """All ways through the first invocation of a dispatch: the conditions of each, and what is in the buffers then."""
+    pending: list[list[bool]] = [[]]
+    terms: dict[Any, Any] = {}
+    while pending:
+        run = _Run(dispatch, buffers, pending.pop(), terms)
+        pending += run.others
+        yield run.conditions, run.buffers
+
+
+class _Run:
+    """One way through a module.
+
+    A pointer is a variable and the indices behind it; the variable of a buffer is its binding, and the words of an
+    element of the array that it is declared as.
+
+    Attributes:
+        buffers: the words at each binding, in the end those that were written.
+        conditions: what the symbols have to be to go this way.
+        others: of each way that parts from this one behind `ahead`, the first decisions.
+    """
+
+    def __init__(self, dispatch: Dispatch, buffers: Buffers, ahead: list[bool], terms: dict[Any, Any]) -> None:
+        self.buffers = {binding: list(words) for binding, words in buffers.items()}
+        self.ahead, self.terms = ahead, terms
+        self.conditions: list[Any] = []
+        self.others: list[list[bool]] = []
+        self.decisions: dict[int, bool] = {}  # in order, by the ids of their conditions
+        self.constants, self.push = dispatch.shader.constant_words(), iter(dispatch.push.words())
+        self.decorations: dict[tuple[str, str], str] = {}
+        self.types: dict[str, tuple[str, list[str]]] = {}
+        self.values: dict[str, Any] = {}
+        self.memory: dict[Any, Any] = {}
+        self.functions: dict[str, list[Instruction]] = {}
+        main, body = "", None
+        for result, name, operands in _instructions(dispatch.shader.module):
+            if name == "EntryPoint":
+                main = operands[1]
+            elif name == "Function":
+                body = self.functions[result] = []
+            elif body is not None:
+                body.append((result, name, operands))
+            elif name == "Decorate":
+                self.decorations[operands[0], operands[1]] = operands[-1]
+            elif name.startswith("Type"):
+                self.types[result] = name[4:], operands
+            elif name in ("Variable", "Undef") or "Constant" in name:
+                self.values[result] = self.declared(result, name, operands)
+        self.call(main, [])
+
+    def decide(self, condition: Any) -> bool:
+        """Whether a condition holds on this way."""
+        if z3.is_true(condition) or z3.is_false(condition):
+            return z3.is_true(condition)
+        key = condition.get_id()
+        if key not in self.decisions:
+            behind = [*self.decisions.values()]
+            possible = self.ahead[len(behind) : len(behind) + 1]
+            if not possible:
+                solver = z3.Solver()
+                solver.add(self.conditions)
+                possible = [way for way in (True, False) if solver.check(condition == way) != z3.unsat]
+                self.others += [[*behind, way] for way in possible[1:]]
+            self.decisions[key] = possible[0]
+            self.conditions.append(condition == possible[0])
+        return self.decisions[key]
+
+    def declared(self, result: str, name: str, operands: list[str]) -> Any:
+        word = self.constants[int(self.decorations.get((result, "SpecId"), -1))]
+        if name in ("ConstantTrue", "ConstantFalse"):
+            return z3.BoolVal(name == "ConstantTrue")
+        if name in ("SpecConstantTrue", "SpecConstantFalse"):
+            return z3.BoolVal(bool(word))
+        if name in ("Constant", "SpecConstant"):
+            return _word(word if name == "SpecConstant" else int(operands[1]))
+        if name in ("ConstantComposite", "SpecConstantComposite"):
+            return tuple(self.values[operand] for operand in operands[1:])
+        if name == "SpecConstantOp":
+            return self.computed(operands[1], operands[2:])
+        return self.variable(result, *operands) if name == "Variable" else self.filled(operands[0], _any)
+
+    def variable(self, result: str, pointer: str, storage: str, initial: str = "") -> Any:
+        """A pointer to a new variable."""
+        pointee = self.types[pointer][1][1]
+        if (result, "Binding") in self.decorations:
+            (array,) = self.types[pointee][1]
+            kind, element = self.types[self.types[array][1][0]]
+            return (int(self.decorations[result, "Binding"]), 1 if kind == "Int" else int(element[1])), ()
+        if storage == "PushConstant":
+            self.memory[result] = self.filled(pointee, lambda: _word(next(self.push)))
+        elif storage == "Input":
+            of_one = {"NumWorkgroups": (1, 1, 1), "GlobalInvocationId": (0, 0, 0)}
+            self.memory[result] = tuple(map(_word, of_one[self.decorations[result, "BuiltIn"]]))
+        else:
+            self.memory[result] = self.values[initial] if initial else self.filled(pointee, _any)
+        return result, ()
+
+    def filled(self, type_: str, make: Callable[[], Any]) -> Any:
+        kind, operands = self.types[type_]
+        if kind in ("Int", "Bool"):
+            return make() if kind == "Int" else z3.FreshBool()
+        if kind == "Struct":
+            return tuple(self.filled(member, make) for member in operands)
+        count = int(operands[1]) if kind == "Vector" else self.values[operands[1]].as_long()
+        return tuple(self.filled(operands[0], make) for _ in range(count))
+
+    def load(self, variable: Any, path: tuple[Any, ...]) -> Any:
+        if variable in self.memory:
+            tree = self.memory[variable]
+            for at in path:
+                tree = tree[at.as_long()]
+            return tree
+        binding, width = variable
+        if len(path) == 2 and width > 1:
+            return tuple(self.load(variable, (*path, _word(component))) for component in range(width))
+        return self.buffers[binding][self.word(variable, path)]
+
+    def store(self, variable: Any, path: tuple[Any, ...], value: Any) -> None:
+        if variable in self.memory:
+            self.memory[variable] = _replaced(self.memory[variable], path, value)
+        else:
+            self.buffers[variable[0]][self.word(variable, path)] = value
+
+    def word(self, variable: Any, path: tuple[Any, ...]) -> int:
+        """Which word of a buffer a pointer has."""
+        _, at, *component = (index.as_long() for index in path)
+        return at * variable[1] + sum(component)
+
+    def computed(self, name: str, operands: list[str]) -> Any:
+        """The result of an instruction without the type that stands before its operands."""
+        if name == "ExtInst":
+            return self.computed(operands[1], operands[2:])
+        if name == "CompositeExtract":
+            return functools.reduce(lambda tree, at: tree[int(at)], operands[1:], self.values[operands[0]])
+        if name == "CompositeInsert":
+            path = [_word(int(at)) for at in operands[2:]]
+            return _replaced(self.values[operands[1]], path, self.values[operands[0]])
+        if name == "VectorShuffle":
+            both = self.values[operands[0]] + self.values[operands[1]]
+            return tuple(both[int(at)] for at in operands[2:])
+        values = [self.values[operand] for operand in operands]
+        if name == "CompositeConstruct":
+            return tuple(values)
+        if name == "All":
+            return self.applied("LogicalAnd", *values[0])
+        return self.applied(name, *values)
+
+    def applied(self, name: str, *values: Any) -> Any:
+        """An operation on scalars, or on the components of vectors."""
+        vectors = [value for value in values if isinstance(value, tuple)]
+        if vectors:
+            columns = (value if isinstance(value, tuple) else (value,) * len(vectors[0]) for value in values)
+            return tuple(self.applied(name, *column) for column in zip(*columns, strict=True))
+        if name == "Select" or name in _CHOICES:
+            *given, first, second = values
+            (condition,) = given or (self.applied(_CHOICES[name], first, second),)
+            return first if self.decide(condition) else second
+        # By more than 31 bits a shift is undefined.
+        if name.startswith("Shift") and not self.decide(self.applied("ULessThan", values[1], _word(32))):
+            return _any()
+        # The same for most ways. What has an id here stays alive, and keeps it.
+        key = name, *(value.get_id() for value in values)
+        if key not in self.terms:
+            self.terms[key] = z3.simplify(_OPERATIONS[name](*values)), values
+        return self.terms[key][0]
+
+    def call(self, function: str, arguments: list[Any]) -> Any:
+        body, values = self.functions[function], self.values
+        labels = {result: at for at, (result, name, _) in enumerate(body) if name == "Label"}
+        at, block = 0, ""
+        while True:
+            result, name, operands = body[at]
+            at += 1
+            target = ""
+            if name == "FunctionParameter":
+                values[result] = arguments.pop(0)
+            elif name == "Variable":
+                values[result] = self.variable(result, *operands)
+            elif name == "Label":
+                before, block = block, result
+                phis = itertools.takewhile(lambda instruction: instruction[1] == "Phi", body[at:])
+                values.update({phi: values[words[words.index(before) - 1]] for phi, _, words in list(phis)})
+            elif name == "Branch":
+                target = operands[0]
+            elif name == "BranchConditional":
+                target = operands[1 if self.decide(values[operands[0]]) else 2]
+            elif name == "Switch":
+                cases = dict(zip(operands[2::2], operands[3::2], strict=True))
+                target = cases.get(str(values[operands[0]].as_long()), operands[1])
+            elif name in ("Return", "ReturnValue"):
+                return values[operands[0]] if operands else None
+            elif name == "FunctionCall":
+                values[result] = self.call(operands[1], [values[operand] for operand in operands[2:]])
+            elif name == "AccessChain":
+                variable, path = values[operands[1]]
+                values[result] = variable, (*path, *(values[operand] for operand in operands[2:]))
+            elif name == "Load":
+                values[result] = self.load(*values[operands[1]])
+            elif name == "Store":
+                self.store(*values[operands[0]], values[operands[1]])
+            elif name not in ("Phi", "SelectionMerge", "LoopMerge"):
+                values[result] = self.computed(name, operands[1:])
+            at = labels[target] if target else at
