@@ -137,10 +137,23 @@ def pytest_report_header() -> list[str]:
     return [f"driver {name}: {manifest or 'NOT FOUND'}" for name, manifest in DRIVERS.items()]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "driver" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.device)
+    config.hook.pytest_deselected(items=[item for item in items if splits_again(item)])
+    items[:] = [item for item in items if not splits_again(item)]
+
+
+def splits_again(item: pytest.Item) -> bool:
+    """Whether a test is run with split tensors on SwiftShader, which lavapipe has run.
+
+    The host splits tensors, for all drivers alike, and SwiftShader takes long to compile. `test_mappings.py` has every
+    kernel with every type on split tensors there, `test_splitting.py` whatever ends around a segment.
+    """
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    splits = params.get("any_device") == "lowered-limits" or params.get("mapped") == "split"
+    return splits and params["driver"] == "swiftshader" and "lavapipe" in DRIVERS
 
 
 @pytest.fixture(scope="session", params=DRIVERS)

@@ -1,6 +1,7 @@
 """Which drivers and devices are under test."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +33,27 @@ def test_drivers_beside_those_of_every_run(monkeypatch, tmp_path):
     monkeypatch.setenv("DMLGPU_TEST_DRIVERS", str(manifest))
     assert find_drivers()["gpu"] == manifest
     assert set(find_drivers()) == {*both, "gpu"}
+
+
+@pytest.mark.parametrize(
+    ("params", "left_out"),
+    [
+        ({"driver": "swiftshader", "any_device": "lowered-limits"}, True),
+        ({"driver": "swiftshader", "mapped": "split", "kind": 1}, True),
+        ({"driver": "swiftshader", "any_device": "full-limits"}, False),
+        ({"driver": "swiftshader", "mapped": "GPU"}, False),
+        ({"driver": "swiftshader", "mapping": "split"}, False),  # test_mappings.py
+        ({"driver": "lavapipe", "any_device": "lowered-limits"}, False),
+        ({"driver": "nvidia", "mapped": "split"}, False),
+    ],
+    ids=str,
+)
+def test_split_tensors_are_left_out_on_swiftshader_alone(monkeypatch, params, left_out):
+    item = SimpleNamespace(callspec=SimpleNamespace(params=params))
+    assert conftest.splits_again(item) is left_out
+    monkeypatch.setattr(conftest, "DRIVERS", {"swiftshader": None})
+    assert not conftest.splits_again(item)
+    assert not conftest.splits_again(SimpleNamespace())
 
 
 def test_a_device_of_several(monkeypatch):
