@@ -134,7 +134,8 @@ class TensorDesc:
         """The descriptor of an array as it lies in memory; strides only where it is not packed.
 
         Args:
-            array: anything that NumPy can view; a device tensor gives its own descriptor, a TensorDesc itself.
+            array: anything that NumPy can view, bool as UINT8; a device tensor gives its own descriptor, a TensorDesc
+                itself.
 
         Raises:
             DescriptorError: a type or a layout (negative strides, misaligned elements) that DirectML lacks, or an array

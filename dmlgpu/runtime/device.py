@@ -180,7 +180,7 @@ class Device:
         """A tensor in the device's memory with the elements of an array.
 
         Args:
-            x: anything that NumPy can view.
+            x: anything that NumPy can view; bool becomes UINT8.
             desc: the layout in memory, with x's type and sizes; None: packed.
 
         Raises:
