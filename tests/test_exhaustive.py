@@ -74,6 +74,14 @@ def test_rows_are_long_enough_for_two_looks(data_type):
     assert not dispatch.shader.constants.short
 
 
+@pytest.mark.parametrize("count", [68, 69, 200, 1 << 12])
+def test_every_element_is_in_a_row(count):
+    x = np.arange(count, dtype=np.float32)
+    rows = exhaustive._rows(x)
+    assert set(rows.flat) == set(x)
+    assert (np.diff(rows) == 1).all()
+
+
 def test_rows_are_decided_by_one():
     rows = exhaustive._decided_by_one(np.arange(10, 13, dtype=np.int32)).tolist()
     assert [len(row) for row in rows] == [68] * 4

@@ -319,7 +319,7 @@ def _verify_order(args: argparse.Namespace) -> int:
             for section in track(sections, text, console=console, transient=True, disable=not console.is_terminal):
                 section.check(device)
             minutes = (time.perf_counter() - start) / 60
-            table.add_row(data_type.name, f"{sum(section.count for section in sections):,}", f"{minutes:.1f}")
+            table.add_row(data_type.name, f"{1 << data_type.bits:,}", f"{minutes:.1f}")
     console.print(table)
     console.print("The operators choose right between all neighbours: every pattern is in its place in the order.")
     return 0

@@ -17,8 +17,11 @@ minima its neighbour is -inf. Of integers the circle adds a pair that needs no c
 rows.comp assumes more: it finds the highest key of many elements without computing the key of each (extremes.glsl).
 Neighbours prove nothing about other pairs there. Of types of 8 and 16 bits, and of those of 32 bits where patterns
 change in kind, it chooses between all neighbours, in rows of equal elements but one. All other patterns of 32 bits
-stand in ascending rows: each is in one, and must not win unless it is the last, or for ARGMIN the first. For any two
-patterns `tests/test_order_proofs.py` proves this kernel, as it is compiled; not what a driver makes of it.
+stand in ascending rows: each is in one, and must not win unless it is the last, or for ARGMIN the first.
+
+REDUCE with MAX and MIN, MAX_POOLING, and the kernel that looks at one element after the other, choose between the
+neighbours that `rows` has in rows of equal elements but one: their keys are those that ARGMAX and ARGMIN compare. For
+any two patterns `tests/test_order_proofs.py` proves this kernel, as it is compiled; not what a driver makes of it.
 """
 
 from __future__ import annotations
@@ -107,13 +110,12 @@ class Section:
     def _check_once(self, device: Device, x: Array) -> None:
         # NumPy finds, too, that each element is above the one before it: that tells the winners without the oracle.
         rises = bool((x[1:] > x[:-1]).all())
-        length = _ROW_BYTES // x.itemsize
-        rows = x[: self.count // length * length].reshape(-1, length)
-        for given in _Input.of_pairs(device, x), _Input(device, rows):
+        pairs, rows = _Input.of_pairs(device, x), _Input(device, _rows(x))
+        for given, kernel in (pairs, None), (rows, "rows"):
             last = given.array.shape[1] - 1
             for arg, direction in _STRICT if rises else _ALL:
                 winners = np.uint32(last if arg is ArgmaxOperatorDesc else 0) if rises else None
-                given.check(arg.of(given.tensor, (1,), direction), winners=winners)
+                given.check(arg.of(given.tensor, (1,), direction), kernel, winners)
 
     def _check_thoroughly(self, device: Device, x: Array) -> None:
         pairs, rows = _Input.of_pairs(device, x), _Input(device, _decided_by_one(x))
@@ -121,6 +123,7 @@ class Section:
             pairs.check(arg.of(pairs.tensor, (1,), direction))
             pairs.check(arg.of(pairs.tensor, (1,), direction), kernel="reduce")
             rows.check(arg.of(rows.tensor, (1,), direction))
+            rows.check(arg.of(rows.tensor, (1,), direction), kernel="rows")
         for function in ReduceFunction.MAX, ReduceFunction.MIN:
             pairs.check(ReduceOperatorDesc.of(function, pairs.tensor, (1,)))
         image = _Input(device, x.reshape(1, 1, 1, -1))
@@ -144,6 +147,12 @@ def _borders(data_type: DataType) -> list[int]:
     values = np.array([0, np.finfo(data_type.numpy).tiny, 1, np.inf], data_type.numpy)
     magnitudes = [int(pattern) for pattern in bits(values)]
     return [n for m in magnitudes for n in (infinity - m, infinity + 1 + m)] + [infinity + 1 + sign]
+
+
+def _rows(x: Array) -> Array:
+    """Elements in rows, one after the other; the last row ends with the last element, and repeats others."""
+    length = _ROW_BYTES // x.itemsize
+    return np.concatenate([x[: x.size // length * length].reshape(-1, length), x[np.newaxis, -length:]])
 
 
 def _decided_by_one(x: Array) -> Array:
