@@ -79,7 +79,7 @@ def test_a_row_is_checked_drawn_hashed_and_described(device, monkeypatch):
     monkeypatch.setattr(selfcheck, "OPERATORS", (PEAK,))
     checks = selfcheck.checks()
     assert {(check.operator, type(check.desc)) for check in checks} == {("PEAK", PeakOperatorDesc)}
-    assert len(checks) == 2 * (2 * 3 + 8 * 2)
+    assert len(checks) == 2 * (3 * 3 + 8 * 2)
     assert [check.run(device) for check in checks[:3]] == [None] * 3
 
     drawn = descriptors.operator(Choices(random.Random(1).randint), PEAK, (FLOAT16,))
