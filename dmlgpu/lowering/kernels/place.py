@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import Dim, address_span
@@ -64,13 +64,14 @@ class Place(Kernel):
         """All that is to be done, in order: every segment of the outputs' places, by all segments of the indices."""
         (places,) = self.problem.outputs
         size, count = self.limits.segment_elements(places.tensor), self.problem.output_count
-        constants = constants_of(NumberedConstants, self.problem, self.limits, (), packed=self.source.is_packed)
+        clearing = constants_of(NumberedConstants, self.problem, self.limits, ())
+        constants = replace(clearing, packed=self.source.is_packed)
         for segment, first in enumerate(range(0, count, size)):
             end, base = min(first + size, count), wrapped(-first)
             target = Binding(places.role, places.number, segment, "places_base", written=True)
             for begin in range(first, end, self.most):
                 clear = ClearPush(begin, min(self.most, end - begin), base)
-                yield Dispatch(shader_of("place_clear", self.problem, constants), clear, (target,))
+                yield Dispatch(shader_of("place_clear", self.problem, clearing), clear, (target,))
             for begin, of, push in self._elements():
                 place = PlacePush(
                     **push, first_element=begin, first_output=first, output_count=end - first, places_base=base
