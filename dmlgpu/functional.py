@@ -411,7 +411,8 @@ def max_unpooling(x: Any, indices: Any, output_sizes: Any, *, device: Selector =
     """Elements put back to where `max_pooling` found them: `MaxUnpoolingOperatorDesc` of arrays.
 
     Args:
-        x: as for `max_pooling`, in 2-D: (N, C, H, W), where N, or N and C, may be missing.
+        x: a device tensor, or anything that NumPy can view, of a type of MaxUnpoolingOperatorDesc, or bool:
+            (N, C, H, W), where N, or N and C, may be missing.
         indices: of x's shape: the position of each element in the output, counted over all of it in row-major order;
             INT64, UINT64 or UINT32. Negative ones, and those beyond the output, are left out.
         output_sizes: all sizes of the output, or (height, width); an int stands for equal ones.
@@ -425,7 +426,8 @@ def max_unpooling(x: Any, indices: Any, output_sizes: Any, *, device: Selector =
     # INT64 is not of DirectML. Negative indices are very large as UINT64.
     if not isinstance(indices, DeviceTensor):
         indices = as_array(indices, f"{MaxUnpoolingOperatorDesc.__name__}.indices_tensor")
-        indices = indices.view(np.uint64) if indices.dtype == np.int64 else indices
+        if indices.dtype.newbyteorder("=") == np.int64:
+            indices = indices.view(indices.dtype.str.replace("i", "u"))
     indices, indices_shape, places = _input(indices, MaxUnpoolingOperatorDesc, "indices_tensor")
     if places.data_type is DataType.INT64:
         places = replace(places, data_type=DataType.UINT64)
@@ -534,7 +536,7 @@ def _run(call: conventions.Call, device: Selector, *inputs: DeviceTensor | Array
 
 
 def _values_as_bool(result: Array) -> Array:
-    """What bool arrays give: values, which were UINT8, as bool, and indices as they are."""
+    """What bool arrays give: values, which were UINT8, as bool, and indices as they are, which never are UINT8."""
     return result.view(np.bool_) if result.dtype == np.uint8 else result
 
 

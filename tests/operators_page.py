@@ -9,13 +9,14 @@ dmlgpu/reference/bounds.py, and what DirectML documents of types in tests/featur
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from dmlgpu import OperatorDesc, ReduceFunction, ReduceOperatorDesc
+from dmlgpu import DataType, OperatorDesc, ReduceFunction, ReduceOperatorDesc
 from dmlgpu.reference import bounds
 from dmlgpu.tools.registry import CANONICAL, OPERATORS, Operator
 from tests.feature_levels import FEATURE_LEVELS
@@ -120,15 +121,16 @@ def table(*rows: Iterable[str]) -> str:
 
 def types(operator: Operator) -> tuple[tuple[str, ...], ...]:
     """The rows of a table: what each feature level brings, and what none has; tensors with the same share a column."""
-    levels = dict(FEATURE_LEVELS[operator.name])
-    listed = {(field, each) for brought in levels.values() for field, found in brought.items() for each in found}
+    levels = FEATURE_LEVELS[operator.name]
     taken = {field: found for field, found in operator.types.items() if field in operator.fields}
-    levels[EXTENSION] = {field: tuple(t for t in found if (field, t) not in listed) for field, found in taken.items()}
     columns: dict[tuple[str, ...], list[str]] = {}
-    for field in taken:
-        cells = tuple(", ".join(each.name for each in brought.get(field, ())) for brought in levels.values())
+    for field, found in taken.items():
+        brought = [level.get(field, ()) for level in levels.values()]
+        ours = [each.name for each in found if each not in itertools.chain(*brought)]
+        ours += ["bool as UINT8"] * (DataType.UINT8 in found)
+        cells = (*(", ".join(each.name for each in types) for types in brought), ", ".join(ours))
         columns.setdefault(cells, []).append(f"`{field}`")
-    rows = zip(levels, *columns, strict=True)
+    rows = zip([*levels, EXTENSION], *columns, strict=True)
     return (("feature level", *map(", ".join, columns.values())), *(row for row in rows if any(row[1:])))
 
 

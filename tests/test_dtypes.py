@@ -72,11 +72,12 @@ def test_types_that_can_be_converted():
     how = "; convert the array, as by x.astype(np.{0}), a list by np.asarray(x, np.{0})"
     with pytest.raises(DescriptorError) as caught:
         DataType.of(np.longdouble)
-    assert how.format("float32") in str(caught.value)
+    assert how.format("float64") in str(caught.value)
     # ml_dtypes has it; NumPy only names it.
     assert conversion("bfloat16", DataType) == how.format("float32")
-    assert conversion("float64", DataType) == how.format("float32") + ", where close values may become equal"
-    assert conversion("bool", DataType) == how.format("int32")
+    assert conversion("float64", (DataType.FLOAT16, DataType.FLOAT32)) == how.format("float32") + ", which rounds"
+    assert conversion("bool", DataType) == conversion("uint8", DataType) == how.format("int32")
+    assert conversion("longdouble", DataType) == how.format("float64") + ", which rounds"
     assert conversion("bool", (DataType.UINT64, DataType.UINT32)) == how.format("uint32")
     assert conversion("bool", (DataType.FLOAT16, DataType.FLOAT32)) == how.format("float32")
     assert conversion("float64", (DataType.UINT64, DataType.UINT32)) == ""

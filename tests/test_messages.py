@@ -18,7 +18,6 @@ from dmlgpu import (
     argmin,
     average_pooling,
     max_pooling,
-    max_unpooling,
     reduce,
 )
 from tests.cases import FLOAT32, INT16, INT32, UINT8, UINT32
@@ -259,8 +258,9 @@ ARG = [
     ),
     (
         lambda: ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(UINT8, (3,))),
-        "ReduceOperatorDesc.input_tensor.data_type: UINT8 is not supported; "
-        "allowed are FLOAT32, FLOAT16, INT64, INT32, UINT64, UINT32",
+        "ReduceOperatorDesc.input_tensor.data_type: UINT8, which arrays of bool are too, is not supported; "
+        "allowed are FLOAT32, FLOAT16, INT64, INT32, UINT64, UINT32; "
+        "convert the array, as by x.astype(np.int32), a list by np.asarray(x, np.int32)",
     ),
     (
         lambda: ReduceOperatorDesc.of(ReduceFunction.AVERAGE, TensorDesc(INT32, (3,))),
@@ -491,11 +491,10 @@ FUNCTIONS = [
         ),
     ),
     (
-        lambda: max_unpooling(np.zeros((2, 3)), np.zeros((2, 3), np.uint32), 4),
+        lambda: ReduceOperatorDesc.of(ReduceFunction.AVERAGE, np.zeros((2, 3), bool)),
         (
-            "MaxUnpoolingOperatorDesc.input_tensor.data_type: FLOAT64 is not supported; allowed are FLOAT32, FLOAT16, "
-            "INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8; convert the array, as by x.astype(np.float32), "
-            "a list by np.asarray(x, np.float32), where close values may become equal"
+            "ReduceOperatorDesc.input_tensor.data_type: UINT8, which arrays of bool are too, is not supported; allowed "
+            "are FLOAT32, FLOAT16; convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32)"
         ),
     ),
     (lambda: argmax(ROWS, axes=2), "ArgmaxOperatorDesc.axes[0]: 2 is out of range; allowed are 0 to 1"),
@@ -575,7 +574,7 @@ FUNCTIONS = [
         (
             "ReduceOperatorDesc.input_tensor.data_type: FLOAT64 is not supported; allowed are FLOAT32, FLOAT16, INT64, "
             "INT32, UINT64, UINT32; convert the array, as by x.astype(np.float32), "
-            "a list by np.asarray(x, np.float32), where close values may become equal"
+            "a list by np.asarray(x, np.float32), which rounds"
         ),
     ),
     (

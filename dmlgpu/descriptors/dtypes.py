@@ -87,8 +87,9 @@ class DataType(_Enum):
         Args:
             dtype: anything that NumPy takes for a type, but None; or a DataType, which is given back.
             field: what errors call it, a descriptor and its field.
-            allowed: the types that the caller takes; None: all that NumPy has too.
-            of_input: whether this is about an array: errors say how it is converted.
+            allowed: the types that errors list, and bool is UINT8 where that is one of them; other types are not
+                checked here. None: all that NumPy has too.
+            of_input: whether this is about an array: it may be of bool, and errors say how it is converted.
 
         Raises:
             DescriptorError: where DirectML has no such type.
@@ -124,10 +125,13 @@ def listed(types: Iterable[DataType], spell: Callable[[str], str] = str) -> str:
 
 def conversion(name: str, allowed: Iterable[DataType]) -> str:
     """How errors end where an array of this NumPy type, which is not allowed, can be converted."""
-    integers = (DataType.INT32, DataType.UINT32) if name == "bool" else ()
-    fitting = (*integers, DataType.FLOAT32) if name == "bool" or "float" in name else ()
+    wide = name in ("float64", "longdouble", "float128")
+    if name in ("bool", "uint8"):
+        fitting: tuple[DataType, ...] = (DataType.INT32, DataType.UINT32, DataType.FLOAT32)
+    else:
+        fitting = (DataType.FLOAT64,) * wide + (DataType.FLOAT32,) * ("float" in name or wide)
     nearest = next((data_type.name.lower() for data_type in fitting if data_type in allowed), "")
-    rounds = ", where close values may become equal" if name in ("float64", "longdouble", "float128") else ""
+    rounds = ", which rounds" if wide else ""
     how = f"; convert the array, as by x.astype(np.{nearest}), a list by np.asarray(x, np.{nearest}){rounds}"
     return how if nearest else ""
 

@@ -94,8 +94,11 @@ class OperatorDesc:
             raise self._error(field, f"{shown(tensor)} is not a TensorDesc")
         if tensor.data_type not in types:
             name = tensor.data_type.name
-            how = "" if field in self.output_fields else conversion(name.lower(), types)
-            raise self._error(f"{field}.data_type", f"{name} is not supported; allowed are {listed(types)}{how}")
+            text = f"is not supported; allowed are {listed(types)}"
+            if field not in self.output_fields:
+                name += ", which arrays of bool are too," if tensor.data_type is DataType.UINT8 else ""
+                text += conversion(tensor.data_type.name.lower(), types)
+            raise self._error(f"{field}.data_type", f"{name} {text}")
         if field in self.output_fields and tensor.overlaps:
             raise self._error(
                 f"{field}.strides",

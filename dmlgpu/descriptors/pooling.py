@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.operator import ALL_TYPES, SELECTED_TYPES, OperatorDesc, TypeTable
+from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, unsigned, unsigned_array
 from dmlgpu.errors import shown
 
@@ -664,14 +664,15 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
     Element i of the input goes to the element of the output whose position is index i. Of several that go to one place
     the last in row-major order stays. An index beyond the output is left out. All other elements are 0.
 
-    Decisions of docs/semantics.md: 11.
+    Decisions of docs/semantics.md: 11, 23.
 
     Formula:
         output[...] = 0
         output.flat[indices.flat[i]] = input.flat[i], for i = 0, 1, 2, ...
 
     Args:
-        input_tensor: (N, C, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits.
+        input_tensor: (N, C, H, W); FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too, which DirectML does
+            not take.
         indices_tensor: the input's sizes, UINT32 or UINT64: positions in the output, counted over all of it in
             row-major order, as `MaxPooling2OperatorDesc` gives them.
         output_tensor: the input's type, N and C, and any H and W.
@@ -689,9 +690,9 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
     """
 
     types: ClassVar = {  # 5_0
-        "input_tensor": ALL_TYPES,
+        "input_tensor": SELECTED_TYPES,
         "indices_tensor": MAX_POOLING_TYPES["output_indices_tensor"],
-        "output_tensor": ALL_TYPES,
+        "output_tensor": SELECTED_TYPES,
     }
 
     input_tensor: TensorDesc
