@@ -20,7 +20,7 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Source, Windows, problems_of
 from dmlgpu.runtime import spirv
-from tests.cases import UINT32, WIDTHS, any_bits, arranged, permuted_strides
+from tests.cases import UINT32, arranged, permuted_strides
 from tests.conftest import LOWERED
 from tests.processes import ROOT
 from tests.test_shaders import KERNELS, SHADERS
@@ -183,20 +183,6 @@ def test_these_take_every_kernel():
     # Those of gradients and of unpooling have tests of their own.
     others = tuple(kernel for kernel in KERNELS if kernel.startswith(("gather", "place", "pick")))
     assert taken == {f"{kernel}_sum_32" for kernel in KERNELS if kernel not in others}
-
-
-# The value of a selection over axes, as REDUCE has it with MAX and MIN.
-@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
-@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2)], ids=str)
-def test_values_of_a_selection_over_axes(mapped, data_type, axes):
-    source = TensorDesc(data_type, (3, 9, 130))
-    target = TensorDesc(data_type, tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes)))
-    x = arranged(source, any_bits)
-    if x.dtype.kind == "f":
-        x = np.where(np.isfinite(x), x, np.ones_like(x))
-    for selection, expected in ((Selection(), x.max(axes)), (Selection(minimum=True), x.min(axes))):
-        desc = OverAxes(selection, source, target, axes)
-        check(mapped, desc, x, np.expand_dims(expected, axes))
 
 
 def test_what_no_kernel_can_do_is_refused():

@@ -367,7 +367,7 @@ def test_verify_exhaustive(driver, few_sections, capsys):
     assert main(["verify", "--exhaustive", "--device", str(driver.index)]) == 0
     output = capsys.readouterr().out
     assert output.startswith(f"device {driver.index}: {driver.name} ({driver.type}), driver {driver.driver}\n")
-    assert [row[:2] for row in rows(output)[-4:-2]] == [["INT32", "4,096"], ["FLOAT32", "4,096"]]
+    assert [row[:2] for row in rows(output)[-4:-2]] == [["INT32", f"{2**32:,}"], ["FLOAT32", f"{2**32:,}"]]
 
 
 def test_verify_exhaustive_finds_a_mismatch(driver, few_sections, monkeypatch, capsys):

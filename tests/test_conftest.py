@@ -49,11 +49,13 @@ def test_drivers_beside_those_of_every_run(monkeypatch, tmp_path):
     ids=str,
 )
 def test_split_tensors_are_left_out_on_swiftshader_alone(monkeypatch, params, left_out):
-    item = SimpleNamespace(callspec=SimpleNamespace(params=params))
+    item = SimpleNamespace(nodeid="tests/test_layouts.py::test", callspec=SimpleNamespace(params=params))
     assert conftest.splits_again(item) is left_out
+    hashed = SimpleNamespace(nodeid="tests/test_hashes.py::test", callspec=item.callspec)
+    assert not conftest.splits_again(hashed)
     monkeypatch.setattr(conftest, "DRIVERS", {"swiftshader": None})
     assert not conftest.splits_again(item)
-    assert not conftest.splits_again(SimpleNamespace())
+    assert not conftest.splits_again(SimpleNamespace(nodeid=item.nodeid))
 
 
 def test_a_device_of_several(monkeypatch):

@@ -11,7 +11,7 @@ from dmlgpu.tools.exhaustive import TYPES, Section, ascending, sections
 from tests.test_plans import LIMITS
 
 # Of the sections of 32 bits one in so many is checked, besides those where bits change in kind.
-THINNED = 512
+THINNED = 2048
 
 
 def each_type(types=TYPES):

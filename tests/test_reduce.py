@@ -199,14 +199,13 @@ def test_roots_and_quotients_are_mostly_right_to_the_last_bit(device):
 
 @by_float
 @pytest.mark.parametrize("function", ARITHMETIC, ids=lambda function: function.name)
-def test_long_rows_and_columns_keep_to_their_bounds(device, lowered, function, dtype):
+def test_long_rows_and_columns_keep_to_their_bounds(any_device, function, dtype):
     rng = np.random.default_rng(0)
-    for on, sizes, axes in (
-        (device, (2, 30_001), 1), (device, (7001, 12), 0), (lowered, (2, 3001), 1), (lowered, (401, 12), 0),
-    ):  # fmt: skip
+    row, column = (3001, 401) if any_device.limits == LOWERED else (30_001, 7001)
+    for sizes, axes in ((2, row), 1), ((column, 12), 0):
         for x in (rng.standard_normal(sizes), rng.uniform(0.5, 1.5, sizes), rng.exponential(3, sizes)):
             x = x.astype(dtype)
-            verify(ReduceOperatorDesc.of(function, x, (axes,)), x, device=on)
+            verify(ReduceOperatorDesc.of(function, x, (axes,)), x, device=any_device)
 
 
 @pytest.mark.parametrize("function", ARITHMETIC, ids=lambda function: function.name)
@@ -248,7 +247,7 @@ def test_axes_as_numpy_and_directml_spell_them(device):
 def test_what_reduce_refuses(device):
     with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.function: 'SUM' is not allowed"):
         reduce(X, "SUM", device=device)
-    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.input_tensor\.data_type: UINT8, which .* is not supported"):
+    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.input_tensor\.data_type: UINT8, which arrays of"):
         reduce(X.astype(np.uint8), F.SUM, device=device)
     with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.output_tensor\.data_type: FLOAT16 differs"):
         reduce(X, F.SUM, output_data_type=np.float16, device=device)

@@ -47,7 +47,7 @@ def check(device: Device, desc, fill=ties):
 AROUND_A_SEGMENT = (-1, 0, 1)
 
 
-@pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
+@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
 def test_axis_that_ends_around_a_segment(lowered, data_type):
     segment = 256 * 8 // data_type.bits
     for segments, more in itertools.product((1, 2, 5), AROUND_A_SEGMENT):
@@ -55,7 +55,7 @@ def test_axis_that_ends_around_a_segment(lowered, data_type):
             check(lowered, arg_desc(kind, data_type, (segments * segment + more,), [0]))
 
 
-@pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
+@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
 def test_first_and_middle_axis_over_segments(lowered, data_type):
     for sizes, axes in (((20, 37), [0]), ((3, 40, 5), [1]), ((5, 11, 7), [0, 2]), ((130, 3), [0])):
         check(lowered, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, DECREASING))
