@@ -179,6 +179,7 @@ def test_wrong_shapes(t):
         ((-3, -20), "(-3, -20) is not allowed"),
         ((1.5,), "1.5 is not an integer"),
         ((True, 60), "True is not an integer"),
+        ((10**5000,), "tuple too long to print is not allowed"),
     ):
         with pytest.raises(DescriptorError) as caught:
             t.reshape(*shape)

@@ -509,6 +509,10 @@ FUNCTIONS = [
         "ArgmaxOperatorDesc.axis: -2 of (0, -2) is given twice; every axis may be given once",
     ),
     (
+        lambda: argmax(ROWS, (0, 0, 10**5000)),
+        "ArgmaxOperatorDesc.axis: 0 of tuple too long to print is given twice; every axis may be given once",
+    ),
+    (
         lambda: argmax(ROWS, 0, axes=(0,)),
         "ArgmaxOperatorDesc.axes: (0,) is given beside axis=0; give one of them",
     ),

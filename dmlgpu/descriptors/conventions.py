@@ -127,7 +127,7 @@ def _axes(name: str, axis: Any, rank: int) -> Shape:
         if not -rank <= value < rank:
             raise DescriptorError(f"{name}.axis: {shown(value)} is out of range; allowed are {-rank} to {rank - 1}")
         if value % rank in (other % rank for other in axes[:i]):
-            raise DescriptorError(f"{name}.axis: {value} of {axes} is given twice; every axis may be given once")
+            raise DescriptorError(f"{name}.axis: {value} of {shown(axes)} is given twice; every axis may be given once")
     return tuple(value % rank for value in axes)
 
 

@@ -16,7 +16,7 @@ from dmlgpu.descriptors.dtypes import ReduceFunction
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.descriptors.words import Bytes, check, elements, write
-from dmlgpu.errors import DescriptorError, DeviceError
+from dmlgpu.errors import DescriptorError, DeviceError, shown
 from dmlgpu.runtime.engine import Segments
 
 if TYPE_CHECKING:  # whose module needs this one
@@ -104,7 +104,9 @@ class DeviceTensor:
         if sizes.count(-1) == 1 and rest > 0 and self.size % rest == 0:
             sizes = tuple(self.size // rest if size == -1 else size for size in sizes)
         if math.prod(sizes) != self.size or min(sizes, default=1) < 1:
-            raise DescriptorError(f"DeviceTensor.shape: {sizes} is not allowed; {self!r} has {self.size} elements")
+            raise DescriptorError(
+                f"DeviceTensor.shape: {shown(sizes)} is not allowed; {self!r} has {self.size} elements"
+            )
         if not self.desc.is_packed:
             raise DescriptorError(f"DeviceTensor.shape: {self!r} is not packed; copy it with .numpy() and reshape that")
         return sharing(self, replace(self.desc, sizes=sizes or (1,), strides=None), sizes)
