@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,17 +66,6 @@ class CupyPeer(Peer):
     def description(self) -> str:
         return f"{self._cupy.__version__}, {self._name}"
 
-    @property
-    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
-        return {
-            ArgmaxOperatorDesc: self._argmax,
-            ReduceOperatorDesc: self._reduce,
-            MaxPooling2OperatorDesc: self._max_pooling,
-            AveragePooling1OperatorDesc: self._average_pooling,
-            LpPooling1OperatorDesc: self._lp_pooling,
-            MaxUnpoolingOperatorDesc: self._max_unpooling,
-        }
-
     def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         try:
             contender = super().contender(desc, *inputs)
@@ -103,36 +92,36 @@ class CupyPeer(Peer):
 
         return Contender(run, lambda output: as_outputs(desc, self._cupy.asnumpy(output)), batch)
 
-    def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
+    def argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
         rows, axis = with_one_axis(desc, x)
         array = self._array(rows)
         return self._contender(desc, lambda: self._cupy.argmax(array, axis))
 
-    def _reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
+    def reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
         function = self._function(array_functions(self._cupy), desc)
         rows, axis = with_one_axis(desc, x)
         array = self._array(rows)
         return self._contender(desc, lambda: function(array, axis))
 
-    def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+    def max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
         if desc.output_indices_tensor is not None:
             raise UnavailableError("CuPy has no indices of a sliding window's maximum")
         array, axes = self._array(x), _axes(x)
         least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         return self._contender(desc, lambda: self._windows(desc, array, least).max(axes))
 
-    def _average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+    def average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
         array, axes = self._array(x), _axes(x)
         ones = self._array(np.ones((1, 1, *x.shape[2:]), x.dtype))
         # Where no window hangs over the end of the padding.
         counts = math.prod(desc.window_size) if desc.include_padding else self._windows(desc, ones, 0).sum(axes)
         return self._contender(desc, lambda: self._windows(desc, array, 0).sum(axes) / counts)
 
-    def _lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+    def lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
         array, axes = self._array(x), _axes(x)
         return self._contender(desc, lambda: (abs(self._windows(desc, array, 0)) ** desc.p).sum(axes) ** (1 / desc.p))
 
-    def _max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+    def max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
         array, where = self._array(x), self._array(indices)
 
         def call() -> Any:

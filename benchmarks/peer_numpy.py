@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -42,41 +42,28 @@ class NumpyPeer(Peer):
     def description(self) -> str:
         return f"{np.__version__}, 1 thread (what is used here calls no BLAS)"
 
-    @property
-    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
-        return {
-            ArgmaxOperatorDesc: self._argmax,
-            ReduceOperatorDesc: self._reduce,
-            MaxPooling2OperatorDesc: self._max_pooling,
-            AveragePooling1OperatorDesc: self._average_pooling,
-            LpPooling1OperatorDesc: self._lp_pooling,
-            MaxPoolingGradOperatorDesc: self._max_pooling_grad,
-            AveragePoolingGradOperatorDesc: self._average_pooling_grad,
-            MaxUnpoolingOperatorDesc: self._max_unpooling,
-        }
-
-    def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
+    def argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
         return _contender(desc, partial(np.argmax, *with_one_axis(desc, x)))
 
-    def _reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
+    def reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
         function = self._function(array_functions(np), desc)
         return _contender(desc, partial(function, *with_one_axis(desc, x)))
 
-    def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+    def max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
         if not desc.output_indices_tensor:
             return _contender(desc, partial(_maxima, desc, x, _shifts(desc)))
         maxima_and_indices = partial(_maxima_and_indices, desc, x, _positions(x), _shifts(desc))
         return Contender(maxima_and_indices, lambda outputs: as_outputs(desc, *outputs))
 
-    def _average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+    def average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
         shifts, counts = _shifts(desc), _counts(desc)
         return _contender(desc, lambda: _sums(desc, x, shifts) / counts)
 
-    def _lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+    def lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
         shifts = _shifts(desc)
         return _contender(desc, lambda: _sums(desc, np.abs(x) ** desc.p, shifts) ** (1 / desc.p))
 
-    def _max_pooling_grad(self, desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
+    def max_pooling_grad(self, desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
         position, shifts = _positions(x), _shifts(desc)
 
         def call() -> Array:
@@ -85,7 +72,7 @@ class NumpyPeer(Peer):
 
         return _contender(desc, call)
 
-    def _average_pooling_grad(self, desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
+    def average_pooling_grad(self, desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
         shifts, counts = _shifts(desc), _counts(desc)
 
         def call() -> Array:
@@ -96,7 +83,7 @@ class NumpyPeer(Peer):
 
         return _contender(desc, call)
 
-    def _max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+    def max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
         def call() -> Array:
             output = np.zeros(desc.output_tensor.element_count, x.dtype)
             output[indices] = x

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,35 +50,24 @@ class OnnxruntimePeer(Peer):
     def description(self) -> str:
         return f"{self._onnxruntime.__version__}, {cores()} threads"
 
-    @property
-    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
-        return {
-            ArgmaxOperatorDesc: self._argmax,
-            ReduceOperatorDesc: self._reduce,
-            MaxPooling2OperatorDesc: self._max_pooling,
-            AveragePooling1OperatorDesc: self._average_pooling,
-            LpPooling1OperatorDesc: self._lp_pooling,
-            MaxUnpoolingOperatorDesc: self._max_unpooling,
-        }
-
-    def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
+    def argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
         rows, axis = with_one_axis(desc, x)
         return self._contender(desc, "ArgMax", [rows], axis=axis, keepdims=0)
 
-    def _reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
+    def reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
         rows, axis = with_one_axis(desc, x)
         return self._contender(desc, self._function(_REDUCTIONS, desc), [rows], np.array([axis]), keepdims=0)
 
-    def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+    def max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
         return self._contender(desc, "MaxPool", [x], **_window(desc))
 
-    def _average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+    def average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
         return self._contender(desc, "AveragePool", [x], **_window(desc), count_include_pad=int(desc.include_padding))
 
-    def _lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+    def lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
         return self._contender(desc, "LpPool", [x], **_window(desc), p=desc.p)
 
-    def _max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+    def max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
         scale = [target // source for target, source in zip(desc.output_tensor.sizes[2:], x.shape[2:], strict=True)]
         return self._contender(desc, "MaxUnpool", [x, indices.astype(np.int64)], kernel_shape=scale, strides=scale)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,19 +67,6 @@ class TorchPeer(Peer):
     def description(self) -> str:
         return f"{self._torch.__version__}, {self._where}"
 
-    @property
-    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
-        return {
-            ArgmaxOperatorDesc: self._argmax,
-            ReduceOperatorDesc: self._reduce,
-            MaxPooling2OperatorDesc: self._max_pooling,
-            AveragePooling1OperatorDesc: self._average_pooling,
-            LpPooling1OperatorDesc: self._lp_pooling,
-            MaxPoolingGradOperatorDesc: self._max_pooling_grad,
-            AveragePoolingGradOperatorDesc: self._average_pooling_grad,
-            MaxUnpoolingOperatorDesc: self._max_unpooling,
-        }
-
     def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         try:
             contender = super().contender(desc, *inputs)
@@ -120,24 +107,24 @@ class TorchPeer(Peer):
 
         return Contender(run, outputs, batch)
 
-    def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
+    def argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
         rows, axis = with_one_axis(desc, x)
         return self._contender(desc, partial(self._torch.argmax, self._tensor(rows), axis))
 
-    def _reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
+    def reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
         rows, axis = with_one_axis(desc, x)
         function = getattr(self._torch, self._function(_REDUCTIONS, desc))
         return self._contender(desc, partial(function, self._tensor(rows), axis))
 
-    def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+    def max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
         indices = desc.output_indices_tensor is not None
         pool = partial(self._max_pool(desc), return_indices=indices)
         return self._contender(desc, partial(pool, self._tensor(x)), _planes(x.shape))
 
-    def _average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+    def average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
         return self._contender(desc, partial(self._average_pool(desc), self._tensor(x)))
 
-    def _lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+    def lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
         _check_dilations(desc.dilations)
         tensor, pad = self._tensor(x), self._torch.nn.functional.pad
         pool = partial(
@@ -147,10 +134,10 @@ class TorchPeer(Peer):
         paddings = [*itertools.chain(*zip(desc.start_padding[::-1], desc.end_padding[::-1], strict=True))]
         return self._contender(desc, lambda: pool(pad(tensor, paddings) if any(paddings) else tensor))
 
-    def _max_pooling_grad(self, desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
+    def max_pooling_grad(self, desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> Contender:
         return self._backward(desc, self._max_pool(desc), x, gradient)
 
-    def _average_pooling_grad(self, desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
+    def average_pooling_grad(self, desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Contender:
         x = np.zeros(desc.output_gradient_tensor.sizes, gradient.dtype)
         return self._backward(desc, self._average_pool(desc), x, gradient)
 
@@ -160,7 +147,7 @@ class TorchPeer(Peer):
         pooled = pool(tensor)
         return self._contender(desc, lambda: self._torch.autograd.grad(pooled, tensor, weights, retain_graph=True))
 
-    def _max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
+    def max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
         target = desc.output_tensor.sizes
         where = indices.astype(np.int64) - _planes(target)
         unpool = self._torch.ops.aten.max_unpool2d

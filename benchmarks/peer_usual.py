@@ -7,7 +7,7 @@ import math
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +54,6 @@ class UsualPeer(Peer):
     def description(self) -> str:
         return f"GLSL of benchmarks/shaders, workgroups of {self._group_size}"
 
-    @property
-    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
-        return {
-            ArgmaxOperatorDesc: self._argmax,
-            ReduceOperatorDesc: self._reduce,
-            MaxPooling2OperatorDesc: self._max_pooling,
-            AveragePooling1OperatorDesc: self._average_pooling,
-            LpPooling1OperatorDesc: self._lp_pooling,
-        }
-
     def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         self._check_tensors(desc)
         return super().contender(desc, *inputs)
@@ -77,12 +67,12 @@ class UsualPeer(Peer):
         if max(tensor.size_in_bytes for tensor in tensors) > self._kompute.device.limits.segment_bytes:
             raise UnavailableError("kernels are for tensors of one buffer")
 
-    def _argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
+    def argmax(self, desc: ArgmaxOperatorDesc, x: Array) -> Contender:
         if desc.axis_direction is not AxisDirection.INCREASING:
             raise UnavailableError("kernels take the first of equal elements")
         return self._over_axes(desc, x, "argmax")
 
-    def _reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
+    def reduce(self, desc: ReduceOperatorDesc, x: Array) -> Contender:
         return self._over_axes(desc, x, "reduce", self._function(_FUNCTIONS, desc))
 
     def _over_axes(
@@ -100,15 +90,15 @@ class UsualPeer(Peer):
         groups = math.ceil(outputs / self._group_size)
         return self._contender(desc, x, f"{shader}.comp", groups, constants, [outputs, length, inner])
 
-    def _max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
+    def max_pooling(self, desc: MaxPooling2OperatorDesc, x: Array) -> Contender:
         return self._over_windows(desc, x, "max_pooling.comp", desc.output_indices_tensor is not None)
 
-    def _average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
+    def average_pooling(self, desc: AveragePooling1OperatorDesc, x: Array) -> Contender:
         if desc.include_padding:
             raise UnavailableError("kernels divide by the number of elements in the input")
         return self._over_windows(desc, x, "sum_pooling.comp", False)
 
-    def _lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
+    def lp_pooling(self, desc: LpPooling1OperatorDesc, x: Array) -> Contender:
         if desc.p != 2:
             raise UnavailableError("kernels have p = 2")
         return self._over_windows(desc, x, "sum_pooling.comp", True)

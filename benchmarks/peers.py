@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from dmlgpu import ArgmaxOperatorDesc, OperatorDesc, ReduceFunction, ReduceOperatorDesc
+from dmlgpu.tools.registry import OPERATORS
 from tests.cases import Array
 
 T = TypeVar("T")
@@ -30,8 +31,12 @@ class Contender:
     """Makes a run of so many calls, whose end is waited for once; None where every call ends with its work."""
 
 
+# By descriptors the functions that compute them.
+_FUNCTIONS = {operator.desc: operator.function.__name__ for operator in OPERATORS if operator.function is not None}
+
+
 class Peer(ABC):
-    """Something that may compute an operator too.
+    """Something that may compute an operator too: each by a method of its function's name, of descriptor and inputs.
 
     Raises:
         UnavailableError: it is not installed.
@@ -45,32 +50,26 @@ class Peer(ABC):
     def description(self) -> str:
         """Version, and threads or GPU."""
 
-    @property
-    @abstractmethod
-    def kinds(self) -> Mapping[type[OperatorDesc], Callable[..., Contender]]:
-        """What it computes: by descriptor a function of that and its inputs."""
-
     def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
         """How it computes an operator; everything that is not the computation itself is done here.
 
         Raises:
             UnavailableError: it does not.
         """
-        return self._find(self.kinds, type(desc), type(desc).__name__)(desc, *inputs)
+        method: Callable[..., Contender] | None = getattr(self, _FUNCTIONS.get(type(desc), ""), None)
+        if method is None:
+            raise UnavailableError(f"no {type(desc).__name__} in {self.name}")
+        return method(desc, *inputs)
 
-    def _find(self, table: Mapping[Any, T], key: Any, what: str) -> T:
-        """An entry of a table of what it computes.
+    def _function(self, functions: Mapping[ReduceFunction, T], desc: ReduceOperatorDesc) -> T:
+        """What computes a REDUCE, of a table of functions.
 
         Raises:
             UnavailableError: there is none.
         """
-        if key not in table:
-            raise UnavailableError(f"no {what} in {self.name}")
-        return table[key]
-
-    def _function(self, functions: Mapping[ReduceFunction, T], desc: ReduceOperatorDesc) -> T:
-        """What computes a REDUCE; raises as `_find`."""
-        return self._find(functions, desc.function, f"REDUCE {desc.function.name}")
+        if desc.function not in functions:
+            raise UnavailableError(f"no REDUCE {desc.function.name} in {self.name}")
+        return functions[desc.function]
 
 
 def cores() -> int:
