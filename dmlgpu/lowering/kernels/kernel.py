@@ -201,7 +201,8 @@ def constants_of(
     return kind(
         group_size=limits.group_size,
         number_kind=NumberKind[problem.source.data_type.name.rstrip("0123456789")],
-        bundle=math.gcd(limits.bundle, limits.invocations),
+        # At most 2^16 bundles, as items.glsl multiplies their numbers.
+        bundle=max(math.gcd(limits.bundle, limits.invocations), -(-limits.invocations >> 16)),
         index_words=max(index_bits, default=0) // 32,
         values=any(output.result is Result.VALUE for output in outputs),
         **more,
