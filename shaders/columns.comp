@@ -1,11 +1,25 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Reductions where neighbouring outputs read neighbouring elements: along the last kept dimension, which has a block of
-// them at least. One invocation owns the outputs of a block of columns, or a stretch of their elements. A last, partial
-// block is read as a full one that ends with it; its first columns belong to the invocation before.
+// Over axes, where neighbouring outputs read neighbouring elements: along the last kept dimension, which has COLUMNS
+// of them at least. An item is so many outputs, or a stretch of their elements. LANES invocations share it:
+//
+//                outputs of an item
+//   elements   [block][block][block][block]   lane 0      With WIDE four blocks, so that neighbouring invocations read
+//      |       [block][block][block][block]   lane 1      neighbouring cache lines of 64 bytes, and wait for all of them
+//      v       [block][block][block][block]   lane 0      together. On a GPU one block, of as many rows as it LOADS.
+//
+// Last, partial blocks are read as full ones that end with them; their first columns belong to the item before.
 
+#define LANES_APART SHARED
 #include "core/axes.glsl"
+#include "core/lanes.glsl"
+
+#ifdef WIDE
+const uint COLUMNS = min(4 * BLOCK, 16);  // more states are not kept in registers
+#else
+const uint COLUMNS = BLOCK;
+#endif
 
 #if BITS < 32 && defined(HAS_PACKED_STATES)
 #include "accumulators/packed.glsl"
@@ -13,9 +27,28 @@
 // The state of the elements of a column, in order of their offset behind the first one.
 #define Column State
 Column first_of_column() { return before(0); }
-void take_in_column(inout Column column, Bits bits, uint offset) { take(column, operand_of(bits), offset); }
+void take_in_column(inout Column column, Bits bits, uint offset, bool taken)
+{
+    Operand operand = operand_of(bits);
+    if (!REPEATABLE)
+        operand = masked(operand, taken);
+    take(column, operand, offset);
+}
+Column combine_columns(Column a, Column b) { return combine(a, b); }
 State state_of_column(Column column) { return column; }
 #endif
+
+#ifdef COOPERATING
+shared Column shared_columns[COLUMNS * GROUP_SIZE];
+#endif
+
+// Writes output i of the dispatch, or the record of a stretch of its elements, which begin at `address`.
+void write_column(Column column, uint i, uint stretch, uint begin, uint address, uint step_size)
+{
+    State state = state_of_column(column);
+    RECALL(state, RECALLED ? LOAD(source, address + index_of(state) * step_size) : Bits(0))
+    write(i, stretch, shifted(state, begin));
+}
 
 void main()
 {
@@ -25,33 +58,56 @@ void main()
     outer_stride = kept_rank == 1 ? 0 : outer_stride;  // of the rows
     // Whole rows of outputs, or a part of one.
     uint width = min(row_size, output_count);
-    uint blocks = (width - 1) / BLOCK + 1;
-    uint block_count = blocks * (output_count / width);
-    Items mine = items_of(block_count * stretch_count);
-    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint stretch = RECORDS ? item / block_count : 0;
-        uint number = item - stretch * block_count, row = number / blocks;
-        uint owned = (number - row * blocks) * BLOCK, column = min(owned, width - BLOCK);
+    uint items_of_row = (width - 1) / COLUMNS + 1;
+    uint item_count = items_of_row * (output_count / width), count = item_count * stretch_count;
+    Items mine = shared_items_of(count);
+    for (uint next = mine.next; next < mine.end; next += turn()) {
+        uint item = min(next, count - 1);
+        uint stretch = RECORDS ? item / item_count : 0;
+        uint number = item - stretch * item_count, row = number / items_of_row;
+        uint owned = (number - row * items_of_row) * COLUMNS, column = min(owned, width - COLUMNS);
         uint begin, end;
         stretch_range(stretch, begin, end);
         uint address = address_of_kept(first_row + row, kept_rank - 1) + first_column + column + begin * step_size
             + source_base;
-        Column columns[BLOCK];
-        [[unroll]] for (uint k = 0; k < BLOCK; ++k)
+        Column columns[COLUMNS];
+        [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
             columns[k] = first_of_column();
-        uint at = address;
-        for (uint offset = 0; offset < end - begin; ++offset, at += step_size) {
-            uvec4 block = load_block(at);
-            [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-                take_in_column(columns[k], element_of(block, k), offset);
-        }
-        [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-            if (column + k >= owned) {
-                State state = state_of_column(columns[k]);
-                uint i = row * width + column + k;
-                uint winner = address + index_of(state) * step_size + k;
-                RECALL(state, RECALLED ? LOAD(source, winner) : Bits(0))
-                write(i, stretch, shifted(state, begin));
+        uint at = address + lane() * step_size;
+        for (uint offset = lane(); offset < end - begin; offset += LOADS * LANES, at += LOADS * LANES * step_size) {
+            // What would lie behind the last row is the first of these, again.
+            uvec4 blocks[LOADS][COLUMNS / BLOCK];
+            [[unroll]] for (uint r = 0; r < LOADS; ++r) {
+                bool taken = r == 0 || offset + r * LANES < end - begin;
+                [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
+                    blocks[r][k / BLOCK] = load_block((taken ? at + r * LANES * step_size : at) + k);
             }
+            [[unroll]] for (uint r = 0; r < LOADS; ++r) {
+                bool taken = r == 0 || offset + r * LANES < end - begin;
+                [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+                    take_in_column(columns[k], element_of(blocks[r][k / BLOCK], k % BLOCK),
+                                   taken ? offset + r * LANES : offset, taken);
+            }
+        }
+        uint i = row * width + column, others = owned - column;  // the first outputs are those of the item before
+#ifdef COOPERATING
+        [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+            shared_columns[k * GROUP_SIZE + gl_LocalInvocationID.x] = columns[k];
+        barrier();
+        // Each lane combines some of the columns.
+        for (uint k = lane(); k < COLUMNS; k += LANES) {
+            uint here = k * GROUP_SIZE + gl_LocalInvocationID.x % SHARED;
+            Column column_of_all = shared_columns[here];
+            for (uint other = 1; other < LANES; ++other)
+                column_of_all = combine_columns(column_of_all, shared_columns[here + other * SHARED]);
+            if (k >= others && next < count)
+                write_column(column_of_all, i + k, stretch, begin, address + k, step_size);
+        }
+        barrier();  // the next turn writes where this one reads
+#else
+        [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+            if (k >= others)
+                write_column(columns[k], i + k, stretch, begin, address + k, step_size);
+#endif
     }
 }

@@ -2,14 +2,16 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // The second pass: combines every output's records and writes one output tensor of any layout.
-// One invocation owns one output. Its records stand `output_count` records apart, one from each part of the input.
+// LANES invocations share an output. Its records stand `output_count` records apart, one from each part of the input.
 
+#define LANES_APART SHARED
 #include "core/constants.glsl"
 #include "core/items.glsl"
 #include "core/values.glsl"
 #include "core/stores.glsl"
 #include "core/counted.glsl"
 #include "accumulator.glsl"
+#include "core/lanes.glsl"
 
 layout(set = 0, binding = 0) readonly buffer Records { uint records[]; };
 layout(set = 0, binding = 1) buffer Target { uint target[]; };
@@ -35,26 +37,37 @@ layout(push_constant) uniform Push {
     uint stride[8];         // in elements
     uint rank;
     uint element_count;     // of an output, along axes
+    uint index_step;        // what indices are above those of the output before
 #endif
 } push;
 
-State combined(uint i)
+// What a lane finds in the first `count` records of output i.
+State combined(uint i, uint count)
 {
     State state = identity();
-    for (uint record = 0; record < push.record_count; ++record) {
-        uint at = (record * push.output_count + i) * STATE_WORDS + push.records_base;
-        state = combine(state, LOAD_STATE(records, at));
+    for (uint first = lane(); first < count; first += LOADS * LANES) {
+        State found[LOADS];
+        [[unroll]] for (uint r = 0; r < LOADS; ++r) {
+            uint record = min(first + r * LANES, count - 1);
+            uint at = (record * push.output_count + i) * STATE_WORDS + push.records_base;
+            found[r] = LOAD_STATE(records, at);
+        }
+        [[unroll]] for (uint r = 0; r < LOADS; ++r)
+            if (r == 0 || first + r * LANES < count)
+                state = combine(state, found[r]);
     }
     return state;
 }
 
 void main()
 {
-    Items mine = items_of(push.output_count);
-    for (uint i = mine.next; i < mine.end; i += BUNDLE) {
+    uint output_count = push.output_count;
+    Items mine = shared_items_of(output_count);
+    for (uint next = mine.next; next < mine.end; next += turn()) {
+        uint i = min(next, output_count - 1);
         uint number = push.first_output + i, address = 0;
 #ifdef WINDOWS
-        uint count = 1;
+        uint count = 1, first_index = 0;
         for (uint d = 5; d-- > 0;) {
             uint next = number / push.size[d], at = number - next * push.size[d];
             address += at * push.stride[d];
@@ -64,19 +77,20 @@ void main()
                                  push.counted_begin[d - 2], push.counted_end[d - 2]);
         }
 #else
-        uint count = push.element_count;
+        uint count = push.element_count, first_index = number * push.index_step;
         for (uint d = push.rank; d-- > 0;) {
             address += number % push.size[d] * push.stride[d];
             number /= push.size[d];
         }
 #endif
-        if (address - push.target_first >= push.target_count)
-            continue;
+        bool here = address - push.target_first < push.target_count;
         uint at = address + push.target_base;
-        State state = combined(i);
-        if (VALUES)
-            STORE_ELEMENT(target, at, value_of(state, count))
-        else
-            STORE_INDEX(target, at, index_of(state))
+        State state = of_all_lanes(combined(i, here ? push.record_count : 0));
+        if (here && lane() == 0 && next < output_count) {
+            if (VALUES)
+                STORE_ELEMENT(target, at, value_of(state, count))
+            else
+                STORE_INDEX(target, at, first_index + index_of(state))
+        }
     }
 }

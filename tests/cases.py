@@ -514,8 +514,9 @@ REDUCED = [
     for name, sizes, axes, fill in (
         ("rows", (5, 37), (1,), small),
         ("columns", (37, 20), (0,), special_without_nan),
+        ("wide-columns", (37, 83), (0,), special_without_nan),
         ("between", (4, 6, 5), (0, 2), any_bits),
-        ("long", (1, 3000), (1,), small),
+        ("long", (1, 17_000), (1,), small),
     )
     # Types of the same width and kind run the same modules.
     if types is not ARG_TYPES and (data_type in (FLOAT32, FLOAT16, INT32, UINT64) or name == "rows")

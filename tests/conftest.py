@@ -59,7 +59,7 @@ def limits_of(info: dmlgpu.DeviceInfo, mapping: str) -> Limits:
     if mapping == "split":
         return LOWERED
     if mapping == "GPU":
-        return dataclasses.replace(device_limits(info), cooperating=True, unrolls=True, group_count=16)
+        return dataclasses.replace(device_limits(info), cooperating=True, unrolls=True, group_count=16, least_loads=16)
     return device_limits(dataclasses.replace(info, type="cpu"))
 
 

@@ -56,7 +56,7 @@ LIKELY = {
     "shaders/core/values.glsl": ("values", "cases"),
     "shaders/reduce.comp": ("mappings", "splitting", "properties", "cases"),
     "shaders/rows.comp": ("mappings", "values", "splitting", "cases"),
-    "shaders/lanes.comp": ("mappings", "cases", "values"),
+    "shaders/core/lanes.glsl": ("mappings", "cases", "values"),
     "shaders/columns.comp": ("mappings", "splitting", "cases"),
     "shaders/windows.comp": ("windows", "splitting", "mappings", "values", "cases"),
     "shaders/pool.comp": ("mappings", "windows", "layouts", "cases"),

@@ -70,8 +70,8 @@ SELECTION = (
 ROW = (
     Mutation(
         "shaders/core/row.glsl",
-        "uint at = min(next, end - BLOCK);",
-        "uint at = next;",
+        "        uint at = min(next, end - BLOCK);",
+        "        uint at = next;",
         "a last, partial block reads on behind the row",
     ),
     Mutation(
@@ -83,8 +83,8 @@ ROW = (
     ),
     Mutation(
         "shaders/core/row.glsl",
-        "uint next = begin + first * BLOCK;",
-        "uint next = begin + first;",
+        "uint next = begin + lane() * BLOCK;",
+        "uint next = begin + lane();",
         "lanes begin one element apart instead of one block",
     ),
     Mutation(
@@ -189,7 +189,7 @@ BLOCKS = (
 ITEMS = (
     Mutation(
         "shaders/core/items.glsl",
-        "bundle * each + min(bundle, more)",
+        "bundle * each + bundle * more / bundles",
         "bundle * each + more",
         "the first bundles leave out items that are nobody's",
     ),
@@ -201,8 +201,8 @@ ITEMS = (
     ),
     Mutation(
         "shaders/core/items.glsl",
-        "min(count, (first + taken) * BUNDLE)",
-        "(first + taken) * BUNDLE",
+        "min(count, end * BUNDLE)",
+        "end * BUNDLE",
         "invocations go on behind the last item",
     ),
 )
@@ -265,8 +265,8 @@ REDUCE = (
 ROWS = (
     Mutation(
         "shaders/accumulators/extremes.glsl",
-        "address + min(chunk + i * BLOCK, last)",
-        "address + chunk + i * BLOCK",
+        "address + min(chunk + i * LANES * BLOCK, last)",
+        "address + chunk + i * LANES * BLOCK",
         "the last chunk of a row is read past the row's end",
     ),
     Mutation(
@@ -297,10 +297,10 @@ ROWS = (
 
 LANES = (
     Mutation(
-        "shaders/lanes.comp",
+        "shaders/core/lanes.glsl",
         "barrier();  // what the other half wrote",
         "// what the other half wrote",
-        "lanes read the bests of others before they are written",
+        "lanes read the states of others before they are written",
     ),
     Mutation(
         "shaders/accumulators/selection.glsl",
@@ -309,32 +309,80 @@ LANES = (
         "DECREASING takes the first of equal elements of different lanes, pieces or segments",
     ),
     Mutation(
-        "shaders/lanes.comp",
-        "step > 0; step /= 2",
-        "step > 1; step /= 2",
-        "the bests of the last two lanes are not combined",
+        "shaders/core/lanes.glsl",
+        "other > 0; other /= 2",
+        "other > 1; other /= 2",
+        "the states of the last two lanes are not combined",
     ),
     Mutation(
-        "shaders/lanes.comp",
-        "lane == 0 && first + here / LANES < items",
-        "lane == 0",
+        "shaders/core/lanes.glsl",
+        "(count + SHARED - 1) / SHARED * SHARED",
+        "count",
+        "some invocations of a workgroup leave before a barrier that others wait at",
+    ),
+    Mutation(
+        "shaders/core/lanes.glsl",
+        "here + other * LANES_APART",
+        "here + other",
+        "lanes that are apart take the states of other outputs",
+    ),
+    Mutation(
+        "shaders/rows.comp",
+        "lane() == 0 && next < count",
+        "lane() == 0",
         "invocations without an item write, too",
         "they repeat the last item, and write the same to the same place",
+    ),
+    Mutation(
+        "shaders/combine.comp",
+        "r == 0 || first + r * LANES < count",
+        "true",
+        "the last record of a lane is added several times",
+    ),
+    Mutation(
+        "shaders/combine.comp",
+        "first_index + index_of(state)",
+        "index_of(state)",
+        "the indices of windows that are rows count from the begin of the window",
     ),
 )
 
 COLUMNS = (
     Mutation(
         "shaders/columns.comp",
-        "min(owned, width - BLOCK)",
+        "min(owned, width - COLUMNS)",
         "owned",
         "a last, partial block of columns takes columns of the next row",
     ),
     Mutation(
         "shaders/columns.comp",
-        "column + k >= owned",
-        "column + k > owned",
+        "            if (k >= others)\n",
+        "            if (k > others)\n",
         "the first column of every block is not written",
+    ),
+    Mutation(
+        "shaders/columns.comp",
+        "if (k >= others && next < count)",
+        "if (k > others && next < count)",
+        "the first column of every block that lanes share is not written",
+    ),
+    Mutation(
+        "shaders/columns.comp",
+        "operand = masked(operand, taken);",
+        "operand = masked(operand, true);",
+        "the first of a lane's last rows is added again for those that would lie behind the last one",
+    ),
+    Mutation(
+        "shaders/columns.comp",
+        "other < LANES; ++other",
+        "other < LANES - 1; ++other",
+        "what the last lane knows of a column is lost",
+    ),
+    Mutation(
+        "shaders/columns.comp",
+        "shared_columns[here + other * SHARED]",
+        "shared_columns[here + other]",
+        "the columns of lanes are combined with those of neighbouring items",
     ),
     Mutation(
         "shaders/columns.comp",
@@ -356,8 +404,8 @@ COLUMNS = (
     ),
     Mutation(
         "shaders/columns.comp",
-        "index_of(state) * step_size + k",
-        "(begin + index_of(state)) * step_size + k",
+        "address + index_of(state) * step_size)",
+        "address + (begin + index_of(state)) * step_size)",
         "the records of later stretches of columns have the bits of other elements",
     ),
 )
@@ -497,8 +545,8 @@ COMBINE = (
     ),
     Mutation(
         "shaders/combine.comp",
-        "address - push.target_first >= push.target_count",
-        "address - push.target_first > push.target_count",
+        "address - push.target_first < push.target_count",
+        "address - push.target_first <= push.target_count",
         "the first output of the next segment is written behind this one",
     ),
     Mutation(

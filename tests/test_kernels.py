@@ -48,11 +48,11 @@ def test_a_kernel_that_is_asked_for_computes_exactly(any_device, name, case):
 
 
 def test_kernels_that_are_not_the_first_choice_are_asked_for():
-    assert {name for name, _ in chosen()} == {"lanes", "reduce", "pool"}
+    assert {name for name, _ in chosen()} == {"reduce", "pool"}
 
 
 @pytest.mark.parametrize("limits", [LIMITS["CPU"], LOWERED], ids=["full", "lowered"])
-@pytest.mark.parametrize("name", ["rows", "lanes", "reduce"])
+@pytest.mark.parametrize("name", ["rows", "reduce"])
 def test_it_is_in_the_plan(name, limits):
     plan = lower(ROWS, limits, name)
     assert plan.dispatches[0].shader.variant in {name, "reduce"}
@@ -73,9 +73,9 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
     ("desc", "name", "why"),
     [
         (ROWS, "columns", "because the elements of neighbouring outputs do not stand side by side; allowed are"),
-        (ROWS, "windows", "it; allowed are lanes, rows, reduce"),
-        (ROWS, "", "it; allowed are lanes, rows, reduce"),
-        (ROWS, 3, "it; allowed are lanes, rows, reduce"),
+        (ROWS, "windows", "it; allowed are rows, reduce"),
+        (ROWS, "", "it; allowed are rows, reduce"),
+        (ROWS, 3, "it; allowed are rows, reduce"),
         (
             arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]),
             "rows",

@@ -224,7 +224,12 @@ def test_plans_take_every_kernel():
         for sizes, axes in (((5, 257), (1,)), ((2999, 9), (0,)), ((6, 35, 10), (0, 2)), ((1, 5000), (1,))):
             plan = lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT16, sizes), axes), limits)
             taken |= {(function, dispatch.shader.variant) for dispatch in plan.dispatches}
-    assert taken == set(itertools.product(VALUES, ("reduce", "rows", "lanes", "columns", "combine")))
+    assert taken == set(
+        itertools.product(
+            VALUES,
+            ("reduce", "rows", "rows_lanes", "columns", "columns_wide", "columns_lanes", "combine", "combine_lanes"),
+        )
+    )
 
 
 # The function

@@ -15,6 +15,11 @@ class Dim:
     stride: int
 
 
+def power_of_2(number: int) -> int:
+    """The greatest power of 2 that is not above a number; 1 below 1."""
+    return 1 << max(number, 1).bit_length() - 1
+
+
 def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
     """The same addresses in the same row-major order, in as few dimensions as it takes."""
     result: list[Dim] = []

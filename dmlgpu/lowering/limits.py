@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from dmlgpu.descriptors.tensor import TensorDesc
 
+# Loads that an invocation waits for together, on a GPU.
+LOADS = 4
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -29,6 +32,8 @@ class Limits:
     bundle: int = 8
     """Invocations that work on neighbouring items at a time, while other bundles are at other ranges of them. On a CPU
     driver the lanes of a vector, so that a core reads on where it has read; on a GPU all invocations."""
+    least_loads: int = 256
+    """Loads of an invocation, at least, where invocations share an output and leave records of it to a second pass."""
     cooperating: bool = False
     """Whether neighbouring invocations do best to read neighbouring memory, as on a GPU. On a CPU driver they are the
     lanes of a vector, each reading for itself, and a barrier costs more than a row."""
@@ -45,6 +50,16 @@ class Limits:
     def invocations(self) -> int:
         """Invocations of a dispatch."""
         return self.group_size * self.group_count
+
+    @property
+    def busy_invocations(self) -> int:
+        """Invocations that keep the device busy. On a GPU each waits for LOADS loads at a time."""
+        return max(1, self.invocations // LOADS) if self.cooperating else self.invocations
+
+    @property
+    def most_lanes(self) -> int:
+        """Invocations of a workgroup that can share an item: a power of 2 that divides the workgroup."""
+        return self.group_size & -self.group_size if self.cooperating else 1
 
     def segment_elements(self, tensor: TensorDesc) -> int:
         """Elements of a full segment of a tensor."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from operator import mul
 
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType
 from dmlgpu.descriptors.operator import OperatorDesc
@@ -35,6 +36,8 @@ class Axes:
 
     kept: tuple[Dim, ...]
     reduced: tuple[Dim, ...]
+    index_step: int = 0
+    """By how much the indices of an output's elements are above those of the output before. 0: each counts its own."""
 
     @property
     def element_count(self) -> int:
@@ -99,6 +102,28 @@ class Windows:
             dilation=spatial(dilations, 1),
             start_padding=spatial(start_padding, 0),
         )
+
+    def along_axes(self, source: TensorDesc) -> Axes | None:
+        """The same as elements along axes, where those of a window follow each other and are in no other window."""
+        rows = zip(self.output_size, self.window_stride, self.window_size, self.dilation, self.size, strict=True)
+        hangs_over = any((n - 1) * stride + (w - 1) * dilation >= size for n, stride, w, dilation, size in rows)
+        if hangs_over or any(self.start_padding):
+            return None
+
+        def dims(strides: Sequence[int]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+            outputs = map(Dim, self.output_size, map(mul, self.window_stride, strides[2:]))
+            elements = map(Dim, self.window_size, map(mul, self.dilation, strides[2:]))
+            return merged([*map(Dim, source.sizes[:2], strides[:2]), *outputs]), merged(elements)
+
+        sizes = (*source.sizes[:2], *self.size)
+        # Elements have addresses, and indices as if the tensor were packed.
+        kept, reduced = dims((*source.element_strides[:2], *self.stride))
+        numbers, numbered = dims([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
+        together = (Dim(math.prod(self.window_size), 1),)
+        apart = len(numbers) < 2 and all(dim.stride >= together[0].size for dim in numbers)
+        if not (reduced == numbered == together and apart):
+            return None
+        return Axes(kept, reduced, sum(dim.stride for dim in numbers))
 
 
 @dataclass(frozen=True)
@@ -196,15 +221,13 @@ class Problem:
 
     def __post_init__(self) -> None:
         # What no kernel can do must not be done half.
-        if isinstance(self.domain, Axes) and len(self.outputs) > 1:
-            raise NotImplementedError("kernels over axes write one output")
         other_selection = isinstance(self.accumulator, Selection) and self.accumulator != Selection()
         if isinstance(self.domain, Windows) and other_selection:
             raise NotImplementedError("kernels over windows look for the first maximum")
         results = [output.result for output in self.outputs]
         together = [Result.VALUE], [Result.VALUE, Result.INDEX], [Result.INDEX]
-        if isinstance(self.domain, Windows) and results not in together:
-            raise NotImplementedError("kernels over windows write the value, then the index")
+        if isinstance(self.domain, (Axes, Windows)) and results not in together:
+            raise NotImplementedError("kernels over axes and windows write the value, then the index")
 
     @property
     def source(self) -> TensorDesc:
@@ -244,6 +267,12 @@ def _over_axes(
     return (Problem((Source(desc.input_tensor),), Axes.of(desc.input_tensor, desc.axes), accumulator, outputs),)
 
 
+def _over_windows(
+    source: TensorDesc, windows: Windows, accumulator: Accumulator, outputs: tuple[OutputTensor, ...]
+) -> Problem:
+    return Problem((Source(source),), windows.along_axes(source) or windows, accumulator, outputs)
+
+
 @problems_of.register
 def _average_pooling(desc: AveragePooling1OperatorDesc) -> tuple[Problem, ...]:
     end_padding = desc.end_padding if desc.include_padding else None
@@ -257,7 +286,7 @@ def _average_pooling(desc: AveragePooling1OperatorDesc) -> tuple[Problem, ...]:
         end_padding,
     )
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
-    return (Problem((Source(desc.input_tensor),), windows, Sum(result=SumResult.AVERAGE), outputs),)
+    return (_over_windows(desc.input_tensor, windows, Sum(result=SumResult.AVERAGE), outputs),)
 
 
 @problems_of.register
@@ -271,7 +300,7 @@ def _lp_pooling(desc: LpPooling1OperatorDesc) -> tuple[Problem, ...]:
         desc.start_padding,
     )
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
-    return (Problem((Source(desc.input_tensor),), windows, Sum(power=desc.p, result=SumResult.ROOT), outputs),)
+    return (_over_windows(desc.input_tensor, windows, Sum(power=desc.p, result=SumResult.ROOT), outputs),)
 
 
 @problems_of.register
@@ -301,7 +330,7 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
     outputs = (OutputTensor(desc.output_gradient_tensor, Result.VALUE),)
     sources = Source(gradient, number=1), Source(maxima, Role.INTERMEDIATE)
     return (
-        Problem((Source(desc.input_tensor),), windows, Selection(), found),
+        _over_windows(desc.input_tensor, windows, Selection(), found),
         Problem(sources, CoveringWindows.of(windows, gradient), Sum(), outputs),
     )
 
@@ -329,4 +358,4 @@ def _max_pooling(desc: MaxPooling2OperatorDesc) -> tuple[Problem, ...]:
     )
     values, *indices = desc.outputs
     outputs = (OutputTensor(values, Result.VALUE), *(OutputTensor(each, Result.INDEX, number=1) for each in indices))
-    return (Problem((Source(desc.input_tensor),), windows, Selection(), outputs),)
+    return (_over_windows(desc.input_tensor, windows, Selection(), outputs),)

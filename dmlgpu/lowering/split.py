@@ -38,7 +38,7 @@ class Range:
 def ranges(kernel: RangedKernel) -> Iterator[Range]:
     """All outputs as ranges, in order."""
     count = kernel.problem.output_count
-    packed = all(output.tensor.is_packed for output in kernel.problem.outputs)
+    packed = kernel.writes_outputs
     begin = 0
     while begin < count:
         last = min(count, begin + _MAX_OUTPUTS, kernel.furthest(begin))

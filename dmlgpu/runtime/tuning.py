@@ -36,6 +36,8 @@ _GROUP_SIZE = 64
 # 1300 on SwiftShader. ARGMAX of (4096, 1024) and pooling are as fast with 8 groups as with 64.
 _CPU_GROUPS_PER_CORE = 4
 _GPU_GROUPS = 4096
+# Loads of an invocation, at least, where invocations share an output and a second pass combines what they found.
+_CPU_LOADS, _GPU_LOADS = 256, 16
 # Seconds for an element on a slow device: pool.comp element by element on two cores of lavapipe or SwiftShader; the
 # memory of a small GPU.
 _CPU_PACE = 10e-9
@@ -93,6 +95,7 @@ def device_limits(info: DeviceInfo) -> Limits:
         dispatch_elements=1 << int(math.log2(SUBMISSION_SECONDS / first_pace(info))),
         unrolls=_unrolls(info),
         bundle=info.subgroup_size if _is_cpu(info) else group_size * group_count,
+        least_loads=_CPU_LOADS if _is_cpu(info) else _GPU_LOADS,
         cooperating=not _is_cpu(info),
     )
 

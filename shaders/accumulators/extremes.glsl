@@ -1,14 +1,18 @@
 // The selection along a row, in two looks:
 //
-//   row      [ chunk 0 ][ chunk 1 ][ chunk 2 ] ... [ chunk n ]     a chunk is CHUNK blocks
+//   row      [ chunk 0 ][ chunk 1 ][ chunk 2 ] ... [ chunk n ]     a chunk is CHUNK blocks (of a lane: LANES apart)
 //   first    computes the highest key of each chunk, and remembers the best chunk and its key
 //   second   finds the element of the best chunk that has this key
 //
 // This is fast because the highest key of a chunk does not take the key of each element.
 
-#if BITS == 64
+#if BITS == 64 && !defined(COOPERATING)
+const uint CHUNK = 1;  // SwiftShader compiles a chain of 64-bit comparisons for a minute
+#else
+const uint CHUNK = 4;
+#endif
 
-const uint CHUNK = 1;  // blocks; SwiftShader takes a minute to compile a chain of 64-bit comparisons
+#if BITS == 64
 
 // The highest key of a chunk.
 #define Extremes Bits
@@ -22,8 +26,6 @@ void include(inout Extremes highest, uvec4 block)
 Bits highest_key(Extremes highest) { return highest; }
 
 #else
-
-const uint CHUNK = 4;  // blocks
 
 // All elements are read twice: as signed numbers, of which `most` and `least` are the greatest and the least, and as
 // unsigned ones, with `top` and `bottom`. The highest key of a chunk belongs to one of these four elements.
@@ -72,19 +74,19 @@ Bits highest_key(Extremes extremes)
 
 #endif
 
-// The state of elements begin to end - 1 of a row. The row has a block of elements at least. Where begin to end is less
-// than a block, elements before `begin` are read again: they are of the same output. Bits are left to RECALL.
+// As state_of_blocks(). Where begin to end is less than a block, elements before `begin` are read again: they are of the
+// same output. Bits are left to RECALL.
 State state_of_row(uint address, uint begin, uint end)
 {
     uint last = end - BLOCK;
     begin = min(begin, last);
     Bits best_key = Bits(0);
-    uint best_chunk = begin;
-    for (uint chunk = begin; chunk < end; chunk += CHUNK * BLOCK) {
+    uint best_chunk = begin + lane() * BLOCK;
+    for (uint chunk = best_chunk; chunk < end; chunk += CHUNK * LANES * BLOCK) {
         Extremes extremes = no_extremes();
         [[unroll]] for (uint i = 0; i < CHUNK; ++i)
             // A block that would reach over the end is the one that ends there.
-            include(extremes, load_block(address + min(chunk + i * BLOCK, last)));
+            include(extremes, load_block(address + min(chunk + i * LANES * BLOCK, last)));
         Bits key = highest_key(extremes);
         if (LAST ? !is_above(best_key, key) : is_above(key, best_key)) {
             best_key = key;
@@ -93,7 +95,7 @@ State state_of_row(uint address, uint begin, uint end)
     }
     uint index = LAST ? begin : end - 1;
     [[unroll]] for (uint i = 0; i < CHUNK; ++i) {
-        uint at = min(best_chunk + i * BLOCK, last);
+        uint at = min(best_chunk + i * LANES * BLOCK, last);
         uvec4 block = load_block(address + at);
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
             if (order_key(element_of(block, k)) == best_key)

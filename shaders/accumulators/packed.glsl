@@ -4,11 +4,12 @@
 #define Column uint
 const uint OFFSETS = 0xFFFFFFFFu >> BITS;
 Column first_of_column() { return 0; }
-void take_in_column(inout Column column, Bits bits, uint offset)
+void take_in_column(inout Column column, Bits bits, uint offset, bool taken)
 {
     uint reversed = ~offset & OFFSETS;
     column = max(column, order_key(bits) << (32 - BITS) | (LAST ? offset : reversed));
 }
+Column combine_columns(Column a, Column b) { return max(a, b); }
 // RECALL gives it its bits.
 State state_of_column(Column column)
 {

@@ -4,7 +4,6 @@ from dmlgpu.lowering.kernels.columns import Columns
 from dmlgpu.lowering.kernels.combine import COMBINE
 from dmlgpu.lowering.kernels.gather import Gather
 from dmlgpu.lowering.kernels.kernel import RangedKernel
-from dmlgpu.lowering.kernels.lanes import Lanes
 from dmlgpu.lowering.kernels.pick import Pick
 from dmlgpu.lowering.kernels.place import Place
 from dmlgpu.lowering.kernels.pool import Pool
@@ -15,7 +14,7 @@ from dmlgpu.lowering.problem import Axes, CoveringWindows, Named, Numbered, Wind
 
 # By domain, in the order in which they are tried; the last one fits every problem.
 KERNELS: dict[type, tuple[type[RangedKernel] | type[Place], ...]] = {
-    Axes: (Lanes, Rows, Columns, Reduce),
+    Axes: (Rows, Columns, Reduce),
     Windows: (SmallWindows, Pool),
     CoveringWindows: (Gather,),
     Named: (Place,),

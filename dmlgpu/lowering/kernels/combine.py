@@ -6,16 +6,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dmlgpu.lowering.geometry import Dim, address_span
+from dmlgpu.lowering.geometry import Dim, address_span, power_of_2
 from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
-from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.limits import LOADS, Limits
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
 from dmlgpu.lowering.problem import Axes, Problem, Role, Windows
 
 COMBINE = {
     "combine": "second pass: what the first left of every output, combined, wherever the output lies",
+    "combine_lanes": "the same with several invocations an output, as suits a GPU",
     "combine_windows": "as combine, for averages over windows, which have different numbers of elements",
+    "combine_windows_lanes": "the same with several invocations an output, as suits a GPU",
 }
+
+
+@dataclass(frozen=True)
+class CombineConstants(Constants):
+    """Those of lanes.glsl."""
+
+    lanes: int = 1
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class CombinePush(_AnyCombinePush):
 
     rank: int
     element_count: int
+    index_step: int
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,9 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
         size = limits.segment_elements(tensor)
         low, high = address_span(dims, begin, end)
-        constants = constants_of(Constants, problem, limits, (output,))
+        idle = power_of_2(limits.invocations // (end - begin))
+        lanes = min(power_of_2(records // LOADS), idle, limits.most_lanes)
+        constants = constants_of(CombineConstants, problem, limits, (output,), lanes=lanes)
         for segment in range(low // size, high // size + 1):
             given = {
                 "record_count": records,
@@ -73,6 +85,8 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int
             variant, push = "combine", _push(problem, dims, given)
             if isinstance(push, CombineWindowsPush):
                 variant = "combine_windows"
+            if limits.cooperating:
+                variant += "_lanes"
             target = Binding(output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True)
             bindings = (Binding(Role.RECORDS, base="records_base"), target)
             yield Dispatch(shader_of(variant, problem, constants), push, bindings)
@@ -82,9 +96,15 @@ def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> CombinePu
     """The push constants of a problem whose output has these dimensions."""
     domain = problem.domain
     if isinstance(domain, Axes):
-        return CombinePush(**dimensions(dims), rank=len(dims), element_count=domain.element_count, **given)
+        return CombinePush(
+            **dimensions(dims),
+            rank=len(dims),
+            element_count=domain.element_count,
+            index_step=domain.index_step,
+            **given,
+        )
     if not (isinstance(domain, Windows) and problem.accumulator.counts):
-        return CombinePush(**dimensions(dims), rank=len(dims), element_count=0, **given)
+        return CombinePush(**dimensions(dims), rank=len(dims), element_count=0, index_step=0, **given)
     # Always with a depth, as windows have.
     filled = [*dims[:2], *(Dim(1, 0),) * (5 - len(dims)), *dims[2:]]
     return CombineWindowsPush(

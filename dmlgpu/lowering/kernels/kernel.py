@@ -107,6 +107,11 @@ class RangedKernel(Kernel):
     def unit(self) -> int:
         """Ranges of outputs begin at multiples of this where they can."""
 
+    @property
+    def writes_outputs(self) -> bool:
+        """Whether it can write outputs in place."""
+        return all(output.tensor.is_packed for output in self.problem.outputs)
+
     @abstractmethod
     def dispatch(self, begin: int, end: int, piece: Any, target: Target) -> Dispatch:
         """The dispatch of a piece of the work on outputs begin to end - 1."""

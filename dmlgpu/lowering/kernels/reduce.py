@@ -15,18 +15,17 @@ from typing import ClassVar
 from dmlgpu.lowering.geometry import Dim, address_span, segments_touched
 from dmlgpu.lowering.kernels.kernel import GRANULE, Piece, RangedKernel, Target, dimensions, shader_of
 from dmlgpu.lowering.plan import Constants, Dispatch, Push, Shader
-from dmlgpu.lowering.problem import Axes
+from dmlgpu.lowering.problem import Axes, Result
 
-# The shortest stretch, in elements, where an output is shared among invocations that would be idle.
-_LEAST_STRETCH = 1024
 # Elements that one iteration of the loop in reduce.comp takes.
 _UNROLLED = 4
 
 
 @dataclass(frozen=True)
 class AxesConstants(Constants):
-    """Those of axes.glsl."""
+    """Those of lanes.glsl and axes.glsl."""
 
+    lanes: int = 1
     flat: bool = False
 
 
@@ -93,8 +92,8 @@ class Reduce(RangedKernel):
         return self.axes.element_count
 
     @property
-    def invocations_per_output(self) -> int:
-        """Invocations that share an output."""
+    def lanes(self) -> int:
+        """Invocations that share an item."""
         return 1
 
     @property
@@ -103,8 +102,19 @@ class Reduce(RangedKernel):
         return 1
 
     @property
+    def least_stretch(self) -> int:
+        """Elements of the shortest stretch, where an output is shared among invocations that would be idle."""
+        return _UNROLLED * self.limits.least_loads
+
+    @property
     def unit(self) -> int:
         return 1
+
+    @property
+    def writes_outputs(self) -> bool:
+        # One tensor, with indices that count from 0; combine.comp does what else there is.
+        indices = any(output.result is Result.INDEX for output in self.problem.outputs)
+        return super().writes_outputs and len(self.problem.outputs) == 1 and not (indices and self.axes.index_step)
 
     @property
     def row(self) -> int:
@@ -115,7 +125,7 @@ class Reduce(RangedKernel):
     def most_recorded(self) -> int:
         splits = -(-self.count // self.stretch_size)  # stretches of an output
         rounds = self.limits.loop_iterations // self.iterations(self.stretch_size)
-        items = self.limits.invocations // self.invocations_per_output * rounds
+        items = self.limits.invocations // self.lanes * rounds
         return max(min(items // splits, self.short_outputs), 1)
 
     @property
@@ -134,10 +144,10 @@ class Reduce(RangedKernel):
         """Elements of a stretch: all of an output, or fewer where outputs are too few to keep all invocations busy."""
         outputs = min(self.problem.output_count, self.short_outputs)  # in a dispatch
         count = min(self.count, self.limits.dispatch_elements // outputs)  # elements of each of them, in a dispatch
-        outputs = outputs * self.invocations_per_output // self.outputs_per_item
+        items = outputs * self.lanes // self.outputs_per_item
         stretch = self.count
-        if self.count > 2 * _LEAST_STRETCH:
-            stretch = max(_LEAST_STRETCH, -(-count * outputs // self.limits.invocations))
+        if self.count > 2 * self.least_stretch:
+            stretch = max(self.least_stretch, -(-count * items // self.limits.busy_invocations))
         while stretch > 1 and self.iterations(stretch) > self.limits.loop_iterations:
             stretch = -(-stretch // 2)
         # Whole blocks: if the first stretch begins with a block, all do.
