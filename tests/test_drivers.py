@@ -240,7 +240,7 @@ def test_driver_without_a_device(environment, radeon):
     assert message.endswith(f"). Install the driver of your GPU, or one that needs none ({INSTALL})")
 
 
-# Devices that lack what Kompute needs
+# Devices that lack what Kompute and plans need
 
 
 def test_a_device_without_memory(environment, radeon):
@@ -283,8 +283,24 @@ def lacking(monkeypatch):
     return become
 
 
-def with_api_version(properties):
-    return SimpleNamespace(apiVersion=vulkan.VK_MAKE_VERSION(1, 0, 300), deviceName=properties.deviceName)
+# One less than Vulkan requires of every device.
+TOO_LOW = {
+    "maxStorageBufferRange": (1 << 27) - 1,
+    "maxPushConstantsSize": 127,
+    "maxPerStageDescriptorStorageBuffers": 3,
+    "maxComputeSharedMemorySize": 16_383,
+}
+
+
+def with_properties(**changes):
+    """Has the device say something else of itself, or of its limits."""
+
+    def changed(properties):
+        limits = {name: changes.get(name, getattr(properties.limits, name)) for name in TOO_LOW}
+        version = changes.get("apiVersion", properties.apiVersion)
+        return SimpleNamespace(apiVersion=version, deviceName=properties.deviceName, limits=SimpleNamespace(**limits))
+
+    return changed
 
 
 def memory_types(*flags):
@@ -293,7 +309,15 @@ def memory_types(*flags):
 
 
 LACKING = [
-    ("vkGetPhysicalDeviceProperties", with_api_version, "Vulkan 1.1"),
+    ("vkGetPhysicalDeviceProperties", with_properties(apiVersion=vulkan.VK_MAKE_VERSION(1, 0, 300)), "Vulkan 1.1"),
+    *(
+        (
+            "vkGetPhysicalDeviceProperties",
+            with_properties(**{name: value}),
+            f"a {name} of {value + 1} (it is {value})",
+        )
+        for name, value in TOO_LOW.items()
+    ),
     ("vkGetPhysicalDeviceQueueFamilyProperties", lambda _: [SimpleNamespace(queueFlags=1)], "a queue that computes"),
     ("vkGetPhysicalDeviceMemoryProperties", lambda _: memory_types(1, 3, 5), "memory that the host sees"),
     ("vkGetPhysicalDeviceMemoryProperties", lambda _: memory_types(6, 14), "device memory"),

@@ -17,6 +17,15 @@ _TYPES = ("other", "integrated", "discrete", "virtual", "cpu")
 # Which type is taken where the user names no device.
 _PREFERENCE = ("discrete", "integrated", "virtual", "other", "cpu")
 
+# What Vulkan requires of every device, as far as plans count on it. A driver can have less: in 2021 MoltenVK said 0 for
+# the range of a storage buffer on an M1.
+_LEAST = {
+    "maxStorageBufferRange": 1 << 27,
+    "maxPushConstantsSize": 128,
+    "maxPerStageDescriptorStorageBuffers": 4,
+    "maxComputeSharedMemorySize": 16 << 10,
+}
+
 # VkMemoryPropertyFlagBits: what the host sees is visible (2) and coherent (4).
 _DEVICE_LOCAL, _HOST, _HOST_CACHED = 1, 2 | 4, 8
 
@@ -66,7 +75,7 @@ def loader_version() -> str:
 
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """The Vulkan devices of this machine that have all that Kompute needs, without creating a device.
+    """The Vulkan devices of this machine that have all that Kompute and plans need, without creating a device.
 
     Raises:
         DeviceError: there is no Vulkan loader, no driver, a driver that fails to load, or no such device; the message
@@ -200,7 +209,7 @@ def _no_device(reason: str) -> DeviceError:
 
 
 def _lack(vk: Any, handle: Any) -> str:
-    """Says what a device lacks of what Kompute needs; empty where it has all of it."""
+    """Says what a device lacks of what Kompute and plans need; empty where it has all of it."""
     properties = vk.vkGetPhysicalDeviceProperties(handle)
     families = vk.vkGetPhysicalDeviceQueueFamilyProperties(handle)
     memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
@@ -210,6 +219,9 @@ def _lack(vk: Any, handle: Any) -> str:
         "memory that the host sees": _memory_type(memory, _HOST) is not None,
         "device memory": _memory_type(memory, _DEVICE_LOCAL) is not None,
     }
+    for name, least in _LEAST.items():
+        value = getattr(properties.limits, name)
+        needs[f"a {name} of {least} (it is {value})"] = value >= least
     lacking = [need for need, is_there in needs.items() if not is_there]
     return f"{properties.deviceName} lacks {', '.join(lacking)}" if lacking else ""
 
