@@ -83,8 +83,17 @@ class Engine:
         return self._allocate(self.memory, sizes)
 
     def allocate_scratch(self, sizes: Sequence[int]) -> Segments:
-        """Memory that steps of one call write and read, in segments of so many bytes; errors as `allocate`."""
-        return self._allocate(self.relays if max(sizes, default=0) <= RELAY_BYTES else self.memory, sizes)
+        """Memory that steps of one call write and read, in segments of so many bytes; errors as `allocate`.
+
+        Where calls that were put off hold as many relays as are kept, they are computed first. One more relay would be
+        freed after the batch, and the pipelines that are bound to it: making them anew takes a thousand times as long
+        as a submission.
+        """
+        if max(sizes, default=0) > RELAY_BYTES:
+            return self._allocate(self.memory, sizes)
+        if sizes and self.relays is not self.memory and self.relays.used_bytes >= self.relays.keep:
+            self.submit_pending()
+        return self._allocate(self.relays, sizes)
 
     def _allocate(self, memory: Allocator[KpBuffer], sizes: Iterable[int]) -> Segments:
         segments = Segments(memory)
