@@ -73,8 +73,8 @@ class GuardedAllocator(Allocator[KpBuffer]):
                 raise AssertionError(f"a guard was written to: byte {byte} of a buffer of {buffer.size}")
 
 
-def _guarded_submit(kompute: Kompute, steps: tuple[KpStep, ...]) -> None:
-    _submit(kompute, steps)
+def _guarded_submit(kompute: Kompute, steps: tuple[KpStep, ...], *copied: tuple[KpBuffer, ...]) -> None:
+    _submit(kompute, steps, *copied)
     for allocator in _allocators.get(kompute, ()):
         allocator.check()
 

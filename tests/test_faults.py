@@ -372,6 +372,7 @@ lost = False
 device = Device(index)
 operator, tensor = device.compile(desc), device.tensor(x)
 assert operator(tensor).numpy().tolist() == [[2], [2], [1]]
+computed = operator(tensor)
 lost = True
 def batch():
     with device.batch():
@@ -380,7 +381,7 @@ def read_in_a_batch():
     with device.batch():
         operator(tensor).numpy()
 call = dict(call=lambda: operator(-x), chained=lambda: operator(tensor), upload=lambda: device.tensor(x),
-    download=tensor.numpy, batch=batch, read_in_a_batch=read_in_a_batch)[where]
+    download=computed.numpy, batch=batch, read_in_a_batch=read_in_a_batch)[where]
 print(says(call))
 lost = False
 print(device.is_open, len({says(use) for use in (call, tensor.numpy, lambda: operator(x), device.cache_info)}))

@@ -24,7 +24,7 @@ from dmlgpu.runtime.log import logger
 from dmlgpu.runtime.memory import Buffer, Slice
 from dmlgpu.runtime.schedule import RECORDED_STEPS
 from dmlgpu.runtime.settings import switch
-from dmlgpu.runtime.tensor import DeviceTensor, check_owns, of_array, of_bytes, segments_of
+from dmlgpu.runtime.tensor import DeviceTensor, check_owns, filled, of_bytes, segments_of
 
 if TYPE_CHECKING:  # whose module needs this one
     from dmlgpu.runtime.device import Device
@@ -63,7 +63,9 @@ class CompiledOperator:
         count = len(self.desc.inputs)
         scratch = self._scratch()
         if len(self.plan.dispatches) <= RECORDED_STEPS:
-            self._engine.kompute.prepare(self._recall(tensors[:count], tensors[count:], scratch))
+            sources, targets = tensors[:count], tensors[count:]
+            steps = self._recall(sources, targets, scratch)
+            self._engine.prepare(steps, [*map(segments_of, sources)], [*map(segments_of, targets)])
         return {part.buffer for owned in (*map(segments_of, tensors), *scratch) for part in owned.slices}
 
     def __call__(self, *inputs: Any, out: DeviceTensor | Sequence[DeviceTensor] | None = None) -> Any:
@@ -113,7 +115,7 @@ class CompiledOperator:
             self._engine.kompute.check_usable()
             sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
             targets = [*map(self._new_target, self.desc.outputs)] if out is None else self._given_targets(out, sources)
-            self._run(sources, targets)
+            self._run(inputs, sources, targets)
             if verified:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
                 check_outputs(self.plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
@@ -122,11 +124,12 @@ class CompiledOperator:
         return targets
 
     def _source(self, x: Any, field: str) -> DeviceTensor:
+        """The tensor of an input; that of an array was not uploaded yet."""
         if isinstance(x, DeviceTensor):
             self._check_tensor(x, field)
             return x
         name = f"{type(self.desc).__name__}.{field}"
-        return of_array(self.device, getattr(self.desc, field), as_array(x, name), name)
+        return filled(self.device, getattr(self.desc, field), as_array(x, name), name)
 
     def _new_target(self, desc: TensorDesc) -> DeviceTensor:
         """A tensor for an output, with zeros between its elements."""
@@ -163,10 +166,14 @@ class CompiledOperator:
                 f"{type(self.desc).__name__}.{field}: the operator is compiled for {desc}, the tensor is {given}"
             )
 
-    def _run(self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor]) -> None:
+    def _run(self, inputs: Sequence[Any], sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor]) -> None:
         scratch = self._scratch()
-        held = (*map(segments_of, sources), *map(segments_of, targets), *scratch)
-        self._engine.submit(self._recall(sources, targets, scratch), held)
+        steps = self._recall(sources, targets, scratch)
+        written = [*map(segments_of, targets)]
+        uploads = [segments_of(source) for x, source in zip(inputs, sources, strict=True) if source is not x]
+        held = (*map(segments_of, sources), *written, *scratch)
+        # A call with an array gives arrays.
+        self._engine.submit(steps, held, uploads, written if uploads else ())
 
     def _scratch(self) -> list[Segments]:
         """Memory of a call alone: for its records, and for every intermediate tensor."""

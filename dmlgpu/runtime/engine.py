@@ -40,6 +40,14 @@ class Segments:
         )
 
 
+def _copied_with(steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple[KpBuffer, ...]:
+    """The buffers of these segments that are copied in the submissions of the steps."""
+    if len(steps) > RECORDED_STEPS:
+        return ()
+    buffers = (part.buffer.handle for segments in copied for part in segments.slices)
+    return tuple(buffer for buffer in buffers if buffer.relays)
+
+
 class Engine:
     """An open device, without what users see of it. Callers hold `lock` around all but `is_open` and `close`.
 
@@ -142,14 +150,41 @@ class Engine:
 
     # Steps
 
-    def submit(self, steps: tuple[KpStep, ...], held: tuple[Segments, ...]) -> None:
-        """Runs steps now, or in a batch later; what they need is held until then."""
+    def submit(
+        self,
+        steps: tuple[KpStep, ...],
+        held: tuple[Segments, ...],
+        uploads: Iterable[Segments],
+        downloads: Iterable[Segments],
+    ) -> None:
+        """Runs steps now, or in a batch later; what they need is held until then.
+
+        Each submission costs time, so small buffers are copied in those of the steps. Large ones are uploaded before,
+        and downloaded when they are read: what they take must not count as the pace of the steps.
+
+        Args:
+            steps: those of a call.
+            held: all that they read and write.
+            uploads: what the host wrote to views of; the steps only read it.
+            downloads: what the host will read; the steps only write it.
+        """
+        first = () if self._batches else _copied_with(steps, uploads)
+        for part in (part for segments in uploads for part in segments.slices):
+            if part.buffer.handle not in first:
+                self.kompute.upload(part.buffer.handle)
         if not self._batches:
-            self.kompute.submit(steps)
+            self.kompute.submit(steps, first, _copied_with(steps, downloads))
             return
         self._pending += [(step, held) for step in steps]
         if len(self._pending) >= RECORDED_STEPS:
             self.submit_pending()
+
+    def prepare(
+        self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]
+    ) -> None:
+        """Makes all that a first `submit` of these needs, where it would be kept."""
+        if len(steps) <= RECORDED_STEPS:
+            self.kompute.prepare(steps, _copied_with(steps, uploads), _copied_with(steps, downloads))
 
     def submit_pending(self) -> None:
         """Runs what was put off. Whatever ends it, nothing is pending afterwards."""

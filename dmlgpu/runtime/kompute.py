@@ -39,6 +39,8 @@ class KpBuffer:
         # Memory of the tensor: reading it after the tensor's end would end the process. So it never leaves dmlgpu.
         self.view: Bytes = tensor.data().view(np.uint8)
         self.relays = staged and self.view.size <= RELAY_BYTES  # what schedule.py asks of it
+        self.current = False
+        """Whether the view of a staged buffer holds what the device has: from a copy either way until a step writes."""
         self.transfers: dict[Any, Any] = {}
         """What Kompute recorded of the copies to and from the device, by the operation."""
 
@@ -66,6 +68,8 @@ class KpStep(Step[KpBuffer]):
 
 
 Submission = list[KpStep | Barrier[KpBuffer]]
+# Steps, the buffers that are uploaded before them, and those that are downloaded after them.
+_Work = tuple[tuple[KpStep, ...], tuple[KpBuffer, ...], tuple[KpBuffer, ...]]
 
 
 class Kompute:
@@ -88,7 +92,7 @@ class Kompute:
         # All pipelines that a step still has, with their pace, and those of them for which Kompute has made something.
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
-        self._recordings: OrderedDict[tuple[KpStep, ...], list[tuple[Any, Submission]]] = OrderedDict()
+        self._recordings: OrderedDict[_Work, list[tuple[Any, Submission]]] = OrderedDict()
         self._submitted = 0
         # By weak references: whatever interrupts a call, a buffer that nobody holds is freed, and no longer counted.
         self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
@@ -251,50 +255,80 @@ class Kompute:
             push=np.array(push, np.uint32),
         )
 
-    def submit(self, steps: tuple[KpStep, ...]) -> None:
+    def submit(
+        self,
+        steps: tuple[KpStep, ...],
+        uploads: tuple[KpBuffer, ...] = (),
+        downloads: tuple[KpBuffer, ...] = (),
+    ) -> None:
         """Runs steps in order and waits for their end.
 
         `schedule.submissions` cuts them into submissions, by the pace that was measured. Where one takes too long all
         the same, the pace is corrected, and the same steps are cut and recorded anew the next time.
+
+        Args:
+            steps: what runs; where there are uploads or downloads, RECORDED_STEPS at most.
+            uploads: small staged buffers that the first submission begins with a copy of; no step writes them.
+            downloads: small staged buffers that the last submission ends with a copy of; no step reads them.
         """
         self._submitted += 1
         for step in steps:
             step.pipeline.used = self._submitted
-        for sequence, submission in self._recorded(steps):
+            for buffer, _ in step.writes:
+                buffer.current = False
+        for sequence, submission in self._recorded(steps, uploads, downloads):
             begin = time.perf_counter()
             self._evaluate(sequence)
             if learn(submission, time.perf_counter() - begin):
-                self._recordings.pop(steps, None)
+                self._recordings.pop((steps, uploads, downloads), None)
+        for buffer in (*uploads, *downloads):
+            buffer.current = True
 
-    def prepare(self, steps: tuple[KpStep, ...]) -> None:
-        """Makes the pipelines of steps, RECORDED_STEPS at most, and records them for a `submit` of the same tuple."""
-        self._recorded(steps)
+    def prepare(
+        self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]
+    ) -> None:
+        """Makes the pipelines of steps, RECORDED_STEPS at most, and records them for a `submit` of the same tuples."""
+        self._recorded(steps, uploads, downloads)
 
-    def _recorded(self, steps: tuple[KpStep, ...]) -> Iterable[tuple[Any, Submission]]:
+    def _recorded(
+        self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]
+    ) -> Iterable[tuple[Any, Submission]]:
         """The submissions of steps as Kompute recorded them: those that are kept, or new ones.
 
         Those of many steps are not kept, and each is recorded only when it is its turn.
         """
-        recorded = ((self._record(submission), submission) for submission in submissions(steps))
         if len(steps) > RECORDED_STEPS:
-            return recorded
-        recording = self._recordings.pop(steps, None) or list(recorded)
-        self._recordings[steps] = recording
+            return ((self._record(submission), submission) for submission in submissions(steps))
+        work = steps, uploads, downloads
+        recording = self._recordings.pop(work, None)
+        if recording is None:
+            *others, last = submissions(steps)
+            ends = [*((submission, ()) for submission in others), (last, downloads)]
+            begins = (uploads, *((),) * len(others))
+            recording = [
+                (self._record(submission, before, after), submission)
+                for before, (submission, after) in zip(begins, ends, strict=True)
+            ]
+        self._recordings[work] = recording
         if len(self._recordings) > _RECORDINGS:
             self._recordings.popitem(last=False)
         return recording
 
-    def _record(self, submission: Submission) -> Any:
+    def _record(
+        self, submission: Submission, uploads: Sequence[KpBuffer] = (), downloads: Sequence[KpBuffer] = ()
+    ) -> Any:
         sequence = self._manager.sequence()
+        if uploads:
+            sequence.record(self._kp.OpTensorSyncDevice([buffer.tensor for buffer in uploads]))
         for part in submission:
             if isinstance(part, KpStep):
                 sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
             else:
                 sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in part.buffers]))
-        return self._receipted(sequence)
+        return self._receipted(sequence, downloads)
 
-    def _receipted(self, sequence: Any) -> Any:
-        sequence.record(self._kp.OpTensorSyncLocal([self._receipt.tensor]))
+    def _receipted(self, sequence: Any, downloads: Sequence[KpBuffer] = ()) -> Any:
+        sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*downloads, self._receipt)]))
         return sequence
 
     def _evaluate(self, sequence: Any) -> None:
@@ -335,8 +369,8 @@ class Kompute:
 
     def _drop(self, pipelines: set[Pipeline]) -> None:
         """Frees pipelines, and the recorded submissions that use them."""
-        for steps in [steps for steps in self._recordings if any(step.pipeline in pipelines for step in steps)]:
-            del self._recordings[steps]
+        for work in [work for work in self._recordings if any(step.pipeline in pipelines for step in work[0])]:
+            del self._recordings[work]
         for pipeline in pipelines:
             pipeline.algorithm = None
             pipeline.pace.has_run = False
@@ -349,7 +383,7 @@ class Kompute:
 
     def download(self, buffer: KpBuffer) -> None:
         """Makes the content of a buffer visible in its view."""
-        if buffer.staged:
+        if buffer.staged and not buffer.current:
             self._transfer(buffer, self._kp.OpTensorSyncLocal)
 
     def _transfer(self, buffer: KpBuffer, operation: Any) -> None:
@@ -358,6 +392,7 @@ class Kompute:
             sequence.record(operation([buffer.tensor]))
             buffer.transfers[operation] = self._receipted(sequence)
         self._evaluate(buffer.transfers[operation])
+        buffer.current = True
 
 
 def _destroy(manager: Any, lock: Any) -> None:

@@ -232,7 +232,7 @@ class DeviceTensor:
         return memory[: self.desc.size_in_bytes]
 
     def _write(self, x: Array, field: str) -> None:
-        """Writes the elements; what lies between them is left as it is only in a tensor of one segment."""
+        """Writes the elements to the views; what lies between them is left as it is only in a tensor of one segment."""
         check(self.desc, field, x)
         if len(self._segments.slices) > 1:
             memory = np.zeros(self.desc.size_in_bytes, np.uint8)
@@ -242,7 +242,6 @@ class DeviceTensor:
         with self._engine.lock:
             (view,) = self._engine.views(self._segments)
             write(self.desc, field, x, view)
-            self._engine.upload(self._segments)
 
     def _write_bytes(self, memory: Bytes) -> None:
         with self._engine.lock:
@@ -251,7 +250,6 @@ class DeviceTensor:
                 part = memory[begin : begin + view.size]
                 view[: part.size] = part
                 begin += view.size
-            self._engine.upload(self._segments)
 
     def __repr__(self) -> str:
         shape = "" if self.shape == self.desc.sizes else f" of shape {self.shape}"
@@ -292,6 +290,14 @@ def of_array(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTe
         DescriptorError: x is not as `desc` says; the message begins with `field`.
         OutOfMemoryError: it does not fit.
     """
+    with device._engine.lock:
+        tensor = filled(device, desc, x, field)
+        device._engine.upload(tensor._segments)
+    return tensor
+
+
+def filled(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
+    """The same, but not uploaded yet: only the host sees the elements."""
     tensor = DeviceTensor(device, desc)
     tensor._write(x, field)
     return tensor
@@ -299,8 +305,10 @@ def of_array(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTe
 
 def of_bytes(device: Device, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
     """A tensor whose whole buffer is given; errors as `of_array`."""
-    tensor = DeviceTensor(device, desc)
-    tensor._write_bytes(memory)
+    with device._engine.lock:
+        tensor = DeviceTensor(device, desc)
+        tensor._write_bytes(memory)
+        device._engine.upload(tensor._segments)
     return tensor
 
 
