@@ -187,7 +187,7 @@ class TensorDesc:
         total = self.total_tensor_size_in_bytes
         return self.minimum_size_in_bytes if total is None else total
 
-    @property
+    @cached_property
     def layout(self) -> tuple[tuple[int, int], ...]:
         """(size, stride) of the dimensions that have more than one element: equal where elements lie alike."""
         return tuple(pair for pair in zip(self.sizes, self.element_strides, strict=True) if pair[0] > 1)

@@ -49,6 +49,7 @@ class CompiledOperator:
         self.device = device
         self.desc = desc
         self._engine = device._engine
+        self._input_fields = desc.input_fields
         needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
         # A plan has a number for every segment: none is made of tensors that have too many.
         self._engine.kompute.check_fits(needed)
@@ -104,7 +105,7 @@ class CompiledOperator:
         verified: bool = False,
     ) -> list[DeviceTensor]:
         """The outputs, compared with the oracle's where `verified` or the environment asks for it."""
-        fields = self.desc.input_fields
+        fields = self._input_fields
         if len(inputs) != len(fields):
             takes = "1 input" if len(fields) == 1 else f"{len(fields)} inputs"
             were = "1 was" if len(inputs) == 1 else f"{len(inputs)} were"
@@ -146,7 +147,7 @@ class CompiledOperator:
             given = ", ".join(type(target).__name__ for target in targets)
             what = "a device tensor" if len(fields) == 1 else f"{len(fields)} device tensors"
             raise TypeError(f"out must be {what}, for {', '.join(fields)}; given are {given}")
-        others = list(zip(self.desc.input_fields, sources, strict=True))
+        others = list(zip(self._input_fields, sources, strict=True))
         for target, field in zip(targets, fields, strict=True):
             self._check_tensor(target, field)
             for other_field, other in others:
