@@ -20,7 +20,10 @@ class Seam:
         self._kp = binding.kompute()
         self._buffers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.counts: Counter[str] = Counter()
-        """Buffers made; sequences made; submissions, which run shaders, recorded and evaluated; transfers evaluated."""
+        """Buffers made; sequences made; submissions, which run shaders, recorded and evaluated; transfers evaluated; of
+        what is evaluated, barriers, and copies of buffers besides barriers and receipts."""
+        self._copied: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        """How many buffers an operation copies."""
         self.asked_bytes: list[int] = []
         """The size of every buffer that was asked for."""
         self.most_bytes: int | None = None
@@ -42,6 +45,16 @@ class Seam:
 
     def Manager(self, index: int) -> Manager:  # noqa: N802
         return Manager(self, self._kp.Manager(index))
+
+    def OpTensorSyncDevice(self, buffers: list[Any]) -> Any:  # noqa: N802
+        return self._copy(self._kp.OpTensorSyncDevice(buffers), buffers)
+
+    def OpTensorSyncLocal(self, buffers: list[Any]) -> Any:  # noqa: N802
+        return self._copy(self._kp.OpTensorSyncLocal(buffers), buffers)
+
+    def _copy(self, operation: Any, buffers: list[Any]) -> Any:
+        self._copied[operation] = len(buffers)
+        return operation
 
     @property
     def alive_bytes(self) -> list[int]:
@@ -76,16 +89,25 @@ class Sequence:
 
     def __init__(self, seam: Seam, sequence: Any) -> None:
         self._seam, self._sequence, self._dispatches = seam, sequence, 0
+        self._copies = self._barriers = self._since = 0
 
     def record(self, operation: Any) -> None:
         if isinstance(operation, self._seam._kp.OpAlgoDispatch):
             self._seam.counts["recordings"] += self._dispatches == 0
             self._dispatches += 1
+            # What was copied between two dispatches stands for a barrier.
+            self._barriers += self._since > 0 and self._dispatches > 1
+            self._copies += self._since if self._dispatches == 1 else 0
+            self._since = 0
+        else:
+            self._since += self._seam._copied[operation]
         self._sequence.record(operation)
 
     def eval(self) -> None:
         self._seam.dispatches = self._dispatches
         self._seam.counts["submissions" if self._dispatches else "transfers"] += 1
+        self._seam.counts["barriers"] += self._barriers
+        self._seam.counts["copies"] += self._copies + self._since - 1  # the last is the receipt
         if not self._seam.before():
             self._sequence.eval()
         self._seam.after()

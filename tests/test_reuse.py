@@ -1,5 +1,6 @@
 """What calls have in common: buffers, pipelines, recordings, and in a batch submissions."""
 
+import contextlib
 import ctypes
 import mmap
 import threading
@@ -188,6 +189,41 @@ def test_two_passes_are_one_submission(either, counts):
     assert counts["submissions"] == 1
 
 
+# What a call is made of: submissions, transfers, copies, barriers. docs/performance.md has the same table.
+
+SMALL_POOL = pool_desc(FLOAT32, (1, 1, 20, 30), (2, 2))
+CHAIN = [
+    pool_desc(FLOAT32, (1, 1, 20, 30), (2, 2), indices=None),
+    pool_desc(FLOAT32, (1, 1, 19, 29), (3, 3), indices=None),
+    arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 1, 17, 27), [2, 3]),
+]
+MADE_OF = {
+    # what: (operators, whether it is given an array, whether it is a batch, unified, staged)
+    "device tensors": ([SMALL_POOL], False, False, (1, 0, 0, 0), (1, 0, 0, 0)),
+    "small arrays": ([SMALL_POOL], True, False, (1, 0, 0, 0), (1, 0, 3, 0)),
+    "device tensors, two passes": ([LONG], False, False, (1, 0, 0, 1), (1, 0, 0, 1)),
+    "a large array, two passes": ([LONG], True, False, (1, 0, 0, 1), (1, 1, 2, 1)),
+    "three operators": (CHAIN, False, False, (3, 0, 0, 0), (3, 0, 0, 0)),
+    "three operators in a batch": (CHAIN, False, True, (3, 0, 0, 0), (1, 0, 0, 2)),
+}
+
+
+@pytest.mark.parametrize(("descs", "array", "batch", "unified", "staged"), MADE_OF.values(), ids=MADE_OF)
+def test_what_a_call_is_made_of(either, counts, descs, array, batch, unified, staged):
+    operators = [either.compile(desc) for desc in descs]
+    sizes = descs[0].inputs[0].sizes
+    x = np.random.default_rng(0).standard_normal(sizes, dtype=np.float32)
+    given = x if array else either.tensor(x)
+    for _ in range(2):
+        counts.clear()
+        with either.batch() if batch else contextlib.nullcontext():
+            result = given
+            for operator in operators:
+                result = operator(result)
+        made = tuple(counts[name] for name in ("submissions", "transfers", "copies", "barriers"))
+        assert made == (unified if either.info.unified else staged)
+
+
 # Memory that operators hold
 
 
@@ -312,15 +348,8 @@ def test_independent_calls_are_one_submission(either, counts):
     assert counts["recordings"] == 0
 
 
-CHAIN = [
-    pool_desc(FLOAT32, (1, 1, 20, 30), (2, 2), indices=None),
-    pool_desc(FLOAT32, (1, 1, 19, 29), (3, 3), indices=None),
-]
-
-
 def test_calls_that_depend_on_each_other(either, counts):
-    pool, again = map(either.compile, CHAIN)
-    indices = either.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 1, 17, 27), [2, 3]))
+    pool, again, indices = map(either.compile, CHAIN)
     tensor = either.tensor(X.reshape(1, 1, 20, 30))
     apart = indices(again(pool(tensor))).numpy()
     counts.clear()
@@ -332,7 +361,7 @@ def test_calls_that_depend_on_each_other(either, counts):
 
 
 def test_one_tensor_for_many_calls_of_a_batch(fresh_staged, counts):
-    pool, again = map(fresh_staged.compile, CHAIN)
+    pool, again = map(fresh_staged.compile, CHAIN[:2])
     tensor = fresh_staged.tensor(X.reshape(1, 1, 20, 30))
     counts.clear()
     with fresh_staged.batch():

@@ -179,9 +179,7 @@ class Engine:
         if len(self._pending) >= RECORDED_STEPS:
             self.submit_pending()
 
-    def prepare(
-        self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]
-    ) -> None:
+    def prepare(self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]) -> None:
         """Makes all that a first `submit` of these needs, where it would be kept."""
         if len(steps) <= RECORDED_STEPS:
             self.kompute.prepare(steps, _copied_with(steps, uploads), _copied_with(steps, downloads))
