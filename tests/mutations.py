@@ -1276,6 +1276,54 @@ CHECKS = (
         "kind.propertyFlags & flags",
         "memory with one of several properties that are needed is taken",
     ),
+    Mutation(
+        "dmlgpu/runtime/drivers.py",
+        '"maxStorageBufferRange": 1 << 27',
+        '"maxStorageBufferRange": 1 << 26',
+        "a device with smaller storage buffers than Vulkan requires is taken",
+    ),
+    Mutation(
+        "dmlgpu/runtime/engine.py",
+        "self.relays.used_bytes >= self.relays.keep",
+        "self.relays.used_bytes > self.relays.keep",
+        "a batch takes one relay more than is kept",
+    ),
+    Mutation(
+        "dmlgpu/runtime/engine.py",
+        "if buffer.relays)",
+        "if buffer.staged)",
+        "the copy of a large array counts as the pace of the steps",
+    ),
+    Mutation(
+        "dmlgpu/runtime/engine.py",
+        "first = () if self._batches else",
+        "first =",
+        "small arrays that are given in a batch are never uploaded",
+    ),
+    Mutation(
+        "dmlgpu/runtime/compiled.py",
+        "written if uploads else ()",
+        "()",
+        "a call with arrays has a transfer for each output",
+    ),
+    Mutation(
+        "dmlgpu/runtime/kompute.py",
+        "                buffer.current = False\n",
+        "                pass\n",
+        "what a step wrote is not downloaded where the buffer was read before",
+    ),
+    Mutation(
+        "dmlgpu/runtime/kompute.py",
+        "if buffer.staged and not buffer.current:",
+        "if buffer.staged:",
+        "what the host has is downloaded again",
+    ),
+    Mutation(
+        "dmlgpu/runtime/kompute.py",
+        "begins = (uploads, *((),) * len(others))",
+        "begins = (*((),) * len(others), uploads)",
+        "small arrays are uploaded with the last submission of a call, not the first",
+    ),
 )
 
 MUTATIONS = (
