@@ -22,7 +22,7 @@ from dmlgpu import (
     argmax,
     max_pooling,
 )
-from tests.cases import FLOAT32, UINT8, UINT32, arg_desc, pool_desc
+from tests.cases import FLOAT32, UINT8, UINT32, UNPOOLED, Case, any_bits, arg_desc, pool_desc
 from tests.conftest import discrete, opened_as
 
 X = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
@@ -30,6 +30,7 @@ ROWS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])
 COLUMNS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [0])
 # One axis so long that it takes two passes.
 LONG = arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 100_000), [1])
+LONG_CASE = Case("long", LONG, (any_bits,))
 
 
 @pytest.fixture
@@ -467,22 +468,22 @@ def test_a_batch_of_hundreds_of_calls_is_computed_in_parts(fresh, counts):
 
 
 @pytest.mark.parts_of_buffers
-def test_a_batch_of_two_passes_takes_no_more_relays_than_are_kept(fresh, counts):
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((1, 100_000), dtype=np.float32) for _ in range(9)]
-    operator, tensors = fresh.compile(LONG), [fresh.tensor(x) for x in arrays]
-    targets = [fresh.tensor(np.zeros((1, 1), np.uint32)) for _ in arrays]
+@pytest.mark.parametrize("case", [LONG_CASE, *UNPOOLED[:1]], ids=["records", "between"])
+def test_a_batch_of_two_passes_takes_no_more_relays_than_are_kept(fresh, counts, case):
+    operator, inputs = fresh.compile(case.desc), case.inputs()
+    (expected,) = dmlgpu.reference(case.desc, *inputs)
+    tensors = [fresh.tensor(x, desc) for x, desc in zip(inputs, case.desc.inputs, strict=True)]
+    targets = [fresh.tensor(np.zeros_like(expected), case.desc.outputs[0]) for _ in range(9)]
     for i in range(2):
         counts.clear()
         with fresh.batch():
-            for tensor, target in zip(tensors, targets, strict=True):
-                operator(tensor, out=target)
-        assert [target.numpy().item() for target in targets] == [x.argmax() for x in arrays]
-        assert counts["submissions"] == 3
-        # One is made for the calls before; in the second batch there are all.
+            for target in targets:
+                operator(*tensors, out=target)
+        assert all(target.numpy().tolist() == expected.tolist() for target in targets)
+        # One is made when the operator is compiled; in the second batch there are all.
         assert counts["buffers"] == (0 if i else 3)
-        pipelines = fresh.cache_info().pipelines
-    assert pipelines == 2 * 4
+        kernels = {dispatch.shader for dispatch in operator.plan.dispatches}
+        assert fresh.cache_info().pipelines == 4 * len(kernels)
 
 
 def test_a_batch_computes_what_it_has_where_memory_ends(driver):
