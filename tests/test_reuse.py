@@ -165,6 +165,21 @@ def test_a_small_call_with_arrays_is_one_submission(either, counts):
         assert operator(X).reshape(-1).tolist() == X.argmax(1).tolist()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_small_arrays_of_a_call_with_several_submissions(either, counts, dtype):
+    """What stands between the steps is too large for a barrier."""
+    x, places = np.arange(1, 65, dtype=dtype).reshape(1, 1, 8, 8), np.arange(64, dtype=np.uint32).reshape(1, 1, 8, 8)
+    y = np.zeros((1, 1, 200, 200), dtype)
+    source, indices, target = map(TensorDesc.of, (x, places * 600, y))
+    operator = either.compile(dmlgpu.MaxUnpoolingOperatorDesc(source, indices, target))
+    for i in range(2):
+        counts.clear()
+        y.reshape(-1)[places * 600 + i] = x
+        assert operator(x, places * 600 + i).tolist() == y.tolist()
+        assert counts["submissions"] > 1
+        y[:] = 0
+
+
 def test_arrays_and_device_tensors_in_one_call(either):
     grad = dmlgpu.MaxPoolingGradOperatorDesc.of
     source = TensorDesc(FLOAT32, (1, 1, 4, 6))
@@ -412,6 +427,15 @@ def test_reading_in_a_batch(any_device):
         assert operator(-X).reshape(-1).tolist() == (-X).argmax(1).tolist()
         later = operator(tensor)
         assert later.bytes().view(np.uint32).tolist() == X.argmax(1).tolist()
+
+
+def test_arrays_in_a_batch(either):
+    rows, columns = map(either.compile, (ROWS, COLUMNS))
+    with either.batch():
+        assert rows(X).reshape(-1).tolist() == X.argmax(1).tolist()
+        assert columns(-X).reshape(-1).tolist() == (-X).argmax(0).tolist()
+        later = rows(either.tensor(-X))
+    assert later.numpy().reshape(-1).tolist() == (-X).argmax(1).tolist()
 
 
 def test_verified_calls_in_a_batch(any_device, monkeypatch):
