@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 import struct
 
 import pytest
@@ -51,10 +52,10 @@ def test_dispatches_keep_to_the_limits_of_a_device(device):
 
 @functools.cache
 def shared_bytes(module, group_size):
-    """Bytes of a module's shared memory: of its arrays of one element for each invocation of a group."""
+    """Bytes of a module's shared memory: of its arrays, which have some elements for each invocation of a group."""
     code = spirv.load(module)
     words = struct.unpack(f"<{len(code) // 4}I", code)
-    sizes, pointers, found, at = {}, {}, 0, 5
+    sizes, pointers, numbers, found, at = {}, {}, {}, 0, 5
     while at < len(words):
         opcode, count = words[at] & 0xFFFF, words[at] >> 16
         operands = words[at + 1 : at + count]
@@ -62,8 +63,14 @@ def shared_bytes(module, group_size):
             sizes[operands[0]] = operands[1] // 8
         elif opcode == 23:  # OpTypeVector
             sizes[operands[0]] = sizes.get(operands[1], 0) * operands[2]
-        elif opcode == 28:  # OpTypeArray; the others are in no shared memory
-            sizes[operands[0]] = sizes.get(operands[1], 0) * group_size
+        elif opcode == 71 and operands[1:] == (1, 0):  # OpDecorate SpecId 0: GROUP_SIZE
+            numbers[operands[0]] = group_size
+        elif opcode in (43, 50):  # OpConstant, OpSpecConstant
+            numbers.setdefault(operands[1], operands[2])
+        elif opcode == 52 and operands[2] == 132:  # OpSpecConstantOp OpIMul
+            numbers[operands[1]] = math.prod(numbers[operand] for operand in operands[3:])
+        elif opcode == 28:  # OpTypeArray
+            sizes[operands[0]] = sizes.get(operands[1], 0) * numbers[operands[2]]
         elif opcode == 30:  # OpTypeStruct
             sizes[operands[0]] = sum(sizes.get(member, 0) for member in operands[1:])
         elif opcode == 32:  # OpTypePointer
@@ -75,11 +82,13 @@ def shared_bytes(module, group_size):
 
 
 def test_shared_memory_is_that_of_lanes():
-    """A state of each invocation: order key, bits and index; two sums and two sets of specials."""
-    assert shared_bytes("lanes_selection_64", 64) == 64 * (8 + 8 + 4)
-    assert shared_bytes("lanes_selection_32", 128) == 128 * (4 + 4 + 4)
+    """A state of each invocation, or one of each of its columns: order key, bits and index; a word where it is packed."""
+    assert shared_bytes("rows_lanes_selection_64", 64) == 64 * (8 + 8 + 4)
+    assert shared_bytes("rows_lanes_selection_32", 128) == 128 * (4 + 4 + 4)
+    assert shared_bytes("columns_lanes_selection_32", 64) == 64 * 4 * (4 + 4 + 4)
+    assert shared_bytes("columns_lanes_selection_8", 64) == 64 * 16 * 4
     assert {name for name in spirv.modules() if shared_bytes(name, 1)} == {
-        name for name in spirv.modules() if name.startswith("lanes")
+        name for name in spirv.modules() if "_lanes_" in name
     }
 
 

@@ -154,7 +154,7 @@ def steps_between_blocks(dispatch: Dispatch) -> list[int]:
         run = max(4, 128 // shader.bits)
         return [*rows, push.start_padding[2] + shader.constants.phase, run * shader.constants.stride_width]
     rank, kept = push.kept_rank, push.stride[: push.kept_rank]
-    if shader.variant == "columns":
+    if shader.variant.startswith("columns"):
         row = push.size[rank - 1]
         return [*kept[:-1], push.stride[rank], push.first_output % row, min(row, push.output_count)]
     return [*kept, *range(push.reduced_begin, push.reduced_end, push.stretch_size), push.reduced_end]
