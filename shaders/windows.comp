@@ -5,7 +5,10 @@
 //
 // One invocation computes a run, which is RUN neighbouring outputs of a row. Then it goes on to the row of outputs
 // below, down a strip of rows. The windows of a run touch a span of each input row. The invocation loads the span's
-// blocks once, and keeps the state of what each window has of this input row. These states are a ring of RING_ROWS rows:
+// blocks once, for all of them.
+//
+// Where outputs share input rows with those above them, it keeps the state of what each window has of an input row.
+// These states are a ring of RING_ROWS rows:
 //
 //   input rows                                the ring, for RUN = 4
 //   y      [======= span =======]   ------->  [ window 0 | window 1 | window 2 | window 3 ]   row 0
@@ -14,8 +17,11 @@
 //                                                  |          |          |          |
 //   output k combines column k of the ring:     output 0   output 1   output 2   output 3
 //
-// For the outputs below, the ring moves up by `fresh` rows, and as many input rows are loaded at its end. So rows that
-// both windows have are loaded once. Of a volume, a row of the ring has what all depths of the window have of row y.
+// For the outputs below, the ring moves up by as many rows as the windows' stride has, and as many input rows, which are
+// fresh, are loaded at its end. So rows that both windows have are loaded once. Of a volume, a row of the ring has what
+// all depths of the window have of row y.
+//
+// Where no rows are shared, as in strips of one row, the ring is one row, which has all input rows of a window.
 
 #include "core/windows.glsl"
 
@@ -25,12 +31,13 @@ layout(constant_id = 10) const uint WINDOW_DEPTH = 1;
 layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
 layout(constant_id = 12) const uint WINDOW_WIDTH = 1;
 layout(constant_id = 13) const uint STRIDE_WIDTH = 1;
-layout(constant_id = 14) const uint DILATION_WIDTH = 1;
-layout(constant_id = 15) const uint RING_ROWS = 1;       // rows of the ring
-layout(constant_id = 16) const uint RING_STEP = 1;       // rows of the ring from one row of a window to the next
-layout(constant_id = 17) const uint PHASE = 0;           // where in a block every run's windows begin, if ALIGNED
-layout(constant_id = 18) const uint RUN = 4;             // outputs of a run
-layout(constant_id = 19) const bool WHOLE_RUNS = false;  // a row of outputs is a number of whole runs
+layout(constant_id = 14) const uint DILATION_DEPTH = 1;
+layout(constant_id = 15) const uint DILATION_HEIGHT = 1;
+layout(constant_id = 16) const uint DILATION_WIDTH = 1;
+layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring; more than one where outputs share rows
+layout(constant_id = 18) const uint PHASE = 0;           // where in a block every run's windows begin, if ALIGNED
+layout(constant_id = 19) const uint RUN = 4;             // outputs of a run
+layout(constant_id = 20) const bool WHOLE_RUNS = false;  // a row of outputs is a number of whole runs
 // clang-format on
 
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
@@ -45,9 +52,6 @@ layout(push_constant) uniform Push {
     uint output_size[3];
     uint window_stride[3];
     uint start_padding[3];
-    uint dilation_depth;
-    uint input_step;          // input rows from one row of the ring to the next
-    uint fresh;             // rows of the ring that an output does not take over from the one above it
     uint counts_padding;    // whether the padding counts for an average
     uint counted_end[3];    // where what counts ends, from the begin of the padding
     uint strip;             // rows of outputs that an invocation goes down
@@ -65,6 +69,8 @@ const uint BLOCKS = ((ALIGNED ? PHASE : BLOCK - 1) + SPAN + BLOCK - 1) / BLOCK;
 const uint BLOCKS_AND_ONE = BLOCKS + 1;  // one more, of zeros, to shift from
 const uint RUN_WORDS = RUN * BITS / 32;
 const uint LAST_ROW = (RING_ROWS - 1) * RUN;  // where the last row of the ring begins
+const bool SHARED = RING_ROWS > 1;
+const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // rows of a window that a row of the ring has
 
 // Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `blocks`:
 //
@@ -102,15 +108,21 @@ void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
 // Element c of a span.
 Bits element_at(uvec4 blocks[BLOCKS_AND_ONE], uint c) { return element_of(blocks[c / BLOCK], c % BLOCK); }
 
+// The first of `at`, `at` + `dilation`, ... that is not in the padding before the input, where `at` is negative.
+uint first_inside(uint at, uint padding, uint dilation)
+{
+    uint steps = at + padding < padding ? (0 - at - 1) / dilation + 1 : 0;
+    return at + steps * dilation;
+}
+
 void main()
 {
     // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
     uvec3 size = all_of(push.size), output_size = all_of(push.output_size);
     uvec3 window_stride = all_of(push.window_stride), start_padding = all_of(push.start_padding);
     uint plane_stride = push.plane_stride, depth_stride = push.stride[0], row_stride = push.stride[1];
-    uint dilation_depth = push.dilation_depth, input_step = push.input_step, strip = push.strip;
+    uint strip = push.strip, shared_fresh = SHARED ? window_stride.y : 1;
     uint source_base = push.source_base, indices_base = push.indices_base, values_base = push.values_base;
-    uint shared_fresh = push.fresh;
     uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 
     uint first_row = push.first_output / output_size.z, row_count = push.output_count / output_size.z;
@@ -132,45 +144,42 @@ void main()
         uint top = (row - slab * output_size.y) * window_stride.y - start_padding.y;
         uint left = column * STRIDE_WIDTH - start_padding.z;
 
-        // inside[c]: whether element c of a span lies in the input; others are masked.
-        // first[k]: the column of the first element of window k that is not in the padding before the row. A window
-        // that begins in the padding is in the input after some whole dilations.
-        bool inside[SPAN];
-        [[unroll]] for (uint c = 0; c < SPAN; ++c)
-            inside[c] = left + c < size.z;
-        uint first[RUN];
-        [[unroll]] for (uint k = 0; k < RUN; ++k) {
-            uint at = left + k * STRIDE_WIDTH, outside = int(at) < 0 ? 0 - at : 0;
-            first[k] = at + (outside + DILATION_WIDTH - 1) / DILATION_WIDTH * DILATION_WIDTH;
-        }
+        // Where the first element of each window that is not in the padding lies: first_y differs from row to row.
+        uint first_z = first_inside(front, start_padding.x, DILATION_DEPTH), first_x[RUN];
+        [[unroll]] for (uint k = 0; k < RUN; ++k)
+            first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
 
         State ring[RING_ROWS * RUN];  // row by row
         uint fresh = RING_ROWS;
         for (; row < end; ++row, top += window_stride.y, fresh = shared_fresh) {
             for (uint r = RING_ROWS - fresh; r < RING_ROWS; ++r) {
+                uint first_y = SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT);
+                uint first_index = ((plane * size.x + first_z) * size.y + first_y) * size.z;
                 [[unroll]] for (uint i = 0; i < LAST_ROW; ++i)
                     ring[i] = ring[i + RUN];
-                [[unroll]] for (uint k = 0; k < RUN; ++k)
+                [[unroll]] for (uint k = 0; k < RUN; ++k) {
                     ring[LAST_ROW + k] = identity();
-                uint y = top + r * input_step;
+                    if (first_y < size.y)
+                        ring[LAST_ROW + k] = before(first_index + first_x[k]);
+                }
                 for (uint d = 0; d < WINDOW_DEPTH; ++d) {
-                    uint z = front + d * dilation_depth;
-                    bool row_inside = y < size.y && z < size.x;
-                    uint index = ((plane * size.x + z) * size.y + y) * size.z;
-                    uvec4 blocks[BLOCKS_AND_ONE];
-                    load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, blocks);
-                    Operand operands[SPAN];
-                    [[unroll]] for (uint c = 0; c < SPAN; ++c)
-                        operands[c] = masked(operand_of(element_at(blocks, c)), inside[c]);
-                    [[unroll]] for (uint k = 0; k < RUN; ++k) {
-                        State state = before(index + first[k]);
-                        [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
-                            uint c = k * STRIDE_WIDTH + w * DILATION_WIDTH;
-                            take(state, operands[c], index + left + c);
+                    for (uint h = 0; h < HELD_ROWS; ++h) {
+                        uint z = front + d * DILATION_DEPTH, y = top + r + h * DILATION_HEIGHT;
+                        // Elements of a span beyond this are not in the input.
+                        uint width = y < size.y && z < size.x ? size.z : 0;
+                        uint index = ((plane * size.x + z) * size.y + y) * size.z + left;
+                        uvec4 blocks[BLOCKS_AND_ONE];
+                        load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base,
+                                  blocks);
+                        Operand operands[SPAN];
+                        [[unroll]] for (uint c = 0; c < SPAN; ++c)
+                            operands[c] = masked(operand_of(element_at(blocks, c)), left + c < width);
+                        [[unroll]] for (uint k = 0; k < RUN; ++k) {
+                            [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
+                                uint c = k * STRIDE_WIDTH + w * DILATION_WIDTH;
+                                take(ring[LAST_ROW + k], operands[c], index + c);
+                            }
                         }
-                        State both = combine(ring[LAST_ROW + k], state);
-                        if (row_inside)
-                            ring[LAST_ROW + k] = both;
                     }
                 }
             }
@@ -178,15 +187,15 @@ void main()
             State states[RUN];
             [[unroll]] for (uint k = 0; k < RUN; ++k) {
                 states[k] = ring[k];
-                [[unroll]] for (uint h = 1; h < WINDOW_HEIGHT; ++h)
-                    states[k] = combine(states[k], ring[h * RING_STEP * RUN + k]);
+                [[unroll]] for (uint h = HELD_ROWS; h < WINDOW_HEIGHT; ++h)
+                    states[k] = combine(states[k], ring[h * DILATION_HEIGHT * RUN + k]);
             }
             uint number = row * output_size.z + column;
             uint left_over = output_size.z - column;  // outputs of this row from here on
             uint written[RUN_WORDS > 4 ? RUN_WORDS : 4];
-            uint count = counted((slab - plane * output_size.x) * window_stride.x, WINDOW_DEPTH, dilation_depth,
+            uint count = counted((slab - plane * output_size.x) * window_stride.x, WINDOW_DEPTH, DILATION_DEPTH,
                                  counted_begin.x, counted_end.x)
-                * counted((row - slab * output_size.y) * window_stride.y, WINDOW_HEIGHT, input_step * RING_STEP,
+                * counted((row - slab * output_size.y) * window_stride.y, WINDOW_HEIGHT, DILATION_HEIGHT,
                           counted_begin.y, counted_end.y);
             [[unroll]] for (uint k = 0; k < RUN; ++k) {
                 uint at = (column + k) * STRIDE_WIDTH;

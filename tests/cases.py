@@ -776,9 +776,15 @@ FAR_WINDOWS = [
     Case(
         f"far-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),
         pool_desc(data_type, sizes, *window, indices=indices, ceil=True),
-        (distinct,),
+        (fill,),
     )
-    for data_type, indices in ((FLOAT32, UINT32), (UINT8, UINT64), (INT64, None))
+    for data_type, indices, fill in (
+        (FLOAT32, UINT32, distinct),
+        (UINT8, UINT64, distinct),
+        (INT64, None, distinct),
+        # What begins in the padding has no element that wins over an index there.
+        (INT16, UINT32, least),
+    )
     for tag, sizes, *window in (
         ("height", (1, 1, 12, 5), (2, 2), (7, 1), None, (2**32 - 13, 0), (2**32 - 4, 1)),
         ("depth", (1, 1, 12, 3, 4), (2, 1, 1), (7, 1, 1), None, (2**32 - 13, 0, 0), (2**32 - 4, 1, 1)),

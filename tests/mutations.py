@@ -431,15 +431,39 @@ WINDOWS = (
     ),
     Mutation(
         "shaders/windows.comp",
-        "inside[c] = left + c < size.z;",
-        "inside[c] = left + c <= size.z;",
+        "left + c < width);",
+        "left + c <= width);",
         "one element behind the row counts",
     ),
     Mutation(
         "shaders/windows.comp",
-        "(outside + DILATION_WIDTH - 1) / DILATION_WIDTH * DILATION_WIDTH",
-        "outside",
+        "return at + steps * dilation;",
+        "return at + steps;",
         "a window of least values that begins in the padding has the index of an element between its own",
+    ),
+    Mutation(
+        "shaders/windows.comp",
+        "at + padding < padding ?",
+        "int(at) < 0 ?",
+        "a window of least values that begins more than 2^31 rows before the input has no index",
+    ),
+    Mutation(
+        "shaders/windows.comp",
+        "SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT)",
+        "top + r",
+        "a window of least values that begins above the input has no index",
+    ),
+    Mutation(
+        "shaders/windows.comp",
+        "if (first_y < size.y)",
+        "",
+        "of least values, a row of the ring that is in the padding wins over those in the input",
+    ),
+    Mutation(
+        "shaders/windows.comp",
+        "y = top + r + h * DILATION_HEIGHT;",
+        "y = top + r + h;",
+        "dilated windows that share no rows take neighbouring ones",
     ),
     Mutation(
         "shaders/windows.comp",
@@ -461,7 +485,7 @@ WINDOWS = (
     ),
     Mutation(
         "shaders/windows.comp",
-        "ring[h * RING_STEP * RUN + k]",
+        "ring[h * DILATION_HEIGHT * RUN + k]",
         "ring[h * RUN + k]",
         "dilated windows that share rows take neighbouring ones",
     ),
@@ -1043,10 +1067,16 @@ POOLING_PLANS = (
         "long windows count as aligned whatever their padding",
     ),
     Mutation(
-        "dmlgpu/lowering/kernels/windows.py",
-        "return self.windows.window_stride[1] if self.shares_rows else self.ring_rows",
-        "return 1 if self.shares_rows else self.ring_rows",
+        "shaders/windows.comp",
+        "SHARED ? window_stride.y : 1",
+        "1",
         "windows that share rows go down one row, whatever their stride",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/windows.py",
+        "return pays and self._strip(self._longest_run) > 1",
+        "return pays",
+        "windows in strips of one row pay for a ring",
     ),
     Mutation(
         "dmlgpu/lowering/kernels/windows.py",

@@ -121,35 +121,40 @@ def test_small_windows(unrolling, case):
     verify(case.desc, *case.inputs(), device=unrolling)
 
 
+# Runs where outputs share rows, and where they do not.
 @pytest.mark.parametrize(
-    ("data_type", "window", "dilation", "run"),
+    ("data_type", "window", "dilation", "shared", "alone"),
     [
-        (UINT8, (1, 2), 1, 16),
-        (UINT8, (3, 3), 1, 8),
-        (UINT8, (5, 5), 1, 4),
-        (FLOAT16, (3, 3), 1, 8),
-        (FLOAT16, (5, 5), 1, 4),
-        (FLOAT16, (7, 7), 2, 2),
-        (FLOAT32, (5, 5), 1, 4),
-        (FLOAT32, (7, 7), 2, 2),
-        (FLOAT64, (3, 3), 1, 4),
-        (FLOAT64, (5, 5), 1, 2),
-        (FLOAT64, (7, 7), 2, 1),
+        (UINT8, (1, 2), 1, 16, 16),
+        (UINT8, (3, 3), 1, 8, 16),
+        (UINT8, (5, 5), 1, 4, 16),
+        (FLOAT16, (3, 3), 1, 8, 8),
+        (FLOAT16, (5, 5), 1, 4, 8),
+        (FLOAT16, (5, 5), 2, 2, 8),
+        (FLOAT32, (5, 5), 1, 4, 4),
+        (FLOAT32, (5, 5), 2, 2, 4),
+        (FLOAT64, (3, 3), 1, 4, 4),
+        (FLOAT64, (5, 5), 1, 2, 4),
+        (FLOAT64, (5, 5), 2, 1, 4),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("indices", [UINT32, UINT64], ids=str)
 def test_runs_become_shorter_where_states_would_not_fit_the_registers(
-    unrolling, data_type, window, dilation, run, indices
+    driver, open_device, data_type, window, dilation, shared, alone, indices
 ):
     height, width = ((n - 1) * dilation for n in window)
-    # Rows of outputs of whole runs, and others.
-    for outputs in 16, 20:
-        sizes = (1, 2, height + 5, width + outputs)
-        desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
-        verify(desc, images(data_type, sizes), device=unrolling)
-        (dispatch,) = unrolling.compile(desc).plan.dispatches
-        assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run)
+    # With eight invocations each goes down several rows of outputs, with all of them down one.
+    for group_count, run in (1, shared), (64, alone):
+        limits = dataclasses.replace(device_limits(driver), group_size=8, group_count=group_count, unrolls=True)
+        device = open_device(driver.index, limits)
+        # Rows of outputs of whole runs, and others.
+        for outputs in 16, 20:
+            sizes = (1, 16, height + 5, width + outputs)
+            desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
+            verify(desc, images(data_type, sizes), device=device)
+            for dispatch in device.compile(desc).plan.dispatches:
+                assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run)
 
 
 by_far_window = pytest.mark.parametrize("case", FAR_WINDOWS, ids=lambda case: case.id)

@@ -39,9 +39,10 @@ class WindowsConstants(Constants):
     window_height: int = 1
     window_width: int = 1
     stride_width: int = 1
+    dilation_depth: int = 1
+    dilation_height: int = 1
     dilation_width: int = 1
     ring_rows: int = 1
-    ring_step: int = 1
     phase: int = 0
     run: int = 4
     whole_runs: bool = False
@@ -57,9 +58,6 @@ class WindowsPush(Push):
     output_size: tuple[int, ...]
     window_stride: tuple[int, ...]
     start_padding: tuple[int, ...]
-    dilation_depth: int
-    input_step: int
-    fresh: int
     counts_padding: bool
     counted_end: tuple[int, ...]
     strip: int
@@ -126,10 +124,15 @@ class SmallWindows(Pool):
         It is at least a word of outputs. Of states of many words there are at most 4: SwiftShader compiles more for
         seconds.
         """
-        run = 4 if self.record_words > 3 else max(4, self.block)
+        run = self._longest_run
         while run > max(1, 32 // self.source.data_type.bits) and self._registers(run) > _REGISTERS:
             run //= 2
         return run
+
+    @property
+    def _longest_run(self) -> int:
+        """Outputs of a run where registers are no matter."""
+        return 4 if self.record_words > 3 else max(4, self.block)
 
     def _registers(self, run: int) -> int:
         """Registers that the states of the ring, the operands of a span, and loops take, about."""
@@ -158,17 +161,23 @@ class SmallWindows(Pool):
         """
         windows = self.windows
         reach = (windows.window_size[1] - 1) * windows.dilation[1] + 1
-        return windows.window_stride[1] < min(reach, windows.window_size[1] + 1) and reach <= _RING
+        pays = windows.window_stride[1] < min(reach, windows.window_size[1] + 1) and reach <= _RING
+        return pays and self._strip(self._longest_run) > 1
 
     @cached_property
     def ring_rows(self) -> int:
-        """Rows of the ring: all that a window spans where they are shared, else only the window's own."""
-        return (self.windows.window_size[1] - 1) * (self.windows.dilation[1] if self.shares_rows else 1) + 1
+        """Rows of the ring: all that a window spans where outputs share them, else one, for all of a window."""
+        return (self.windows.window_size[1] - 1) * self.windows.dilation[1] + 1 if self.shares_rows else 1
+
+    @cached_property
+    def held_rows(self) -> int:
+        """Rows of a window that a row of the ring has."""
+        return 1 if self.shares_rows else self.windows.window_size[1]
 
     @cached_property
     def fresh(self) -> int:
         """Rows of the ring that an output does not take over from the one above it."""
-        return self.windows.window_stride[1] if self.shares_rows else self.ring_rows
+        return self.windows.window_stride[1] if self.shares_rows else 1
 
     @cached_property
     def runs(self) -> int:
@@ -178,9 +187,12 @@ class SmallWindows(Pool):
     @cached_property
     def strip(self) -> int:
         """Rows of outputs of a strip: as many as leave four strips of a run, about, to every invocation."""
+        return self._strip(self.run)
+
+    def _strip(self, run: int) -> int:
         height, width = self.windows.output_size[1:]
-        rows = self.problem.output_count // width
-        return max(1, min(height, rows * self.runs // (4 * self.limits.invocations)))
+        runs = self.problem.output_count // width * -(-width // run)
+        return max(1, min(height, runs // (4 * self.limits.invocations)))
 
     @cached_property
     def slab(self) -> int:
@@ -191,7 +203,8 @@ class SmallWindows(Pool):
     def most_in_place(self) -> int:
         """Outputs that a dispatch can compute in place."""
         height, width = self.windows.output_size[1:]
-        row_iterations = 2 + self.windows.window_size[0] * (1 + self.span * self.problem.accumulator.iterations)
+        row_iterations = 1 + self.span * self.problem.accumulator.iterations
+        row_iterations = 2 + self.windows.window_size[0] * (1 + self.held_rows * row_iterations)
         iterations = 2 * (2 + self.ring_rows * row_iterations + self.strip * (1 + self.fresh * row_iterations))
         items = self.limits.invocations * (self.limits.loop_iterations // iterations)
         rows = min(items // self.runs * self.strip, self.short_outputs // width)
@@ -219,9 +232,6 @@ class SmallWindows(Pool):
         windows_push = WindowsPush(
             **push,
             stride=self.windows.stride[:2],
-            dilation_depth=self.windows.dilation[0],
-            input_step=1 if self.shares_rows else self.windows.dilation[1],
-            fresh=self.fresh,
             strip=self.strip,
             **self.counted,
         )
@@ -240,9 +250,10 @@ class SmallWindows(Pool):
             window_height=windows.window_size[1],
             window_width=windows.window_size[2],
             stride_width=windows.window_stride[2],
+            dilation_depth=windows.dilation[0],
+            dilation_height=windows.dilation[1],
             dilation_width=windows.dilation[2],
             ring_rows=self.ring_rows,
-            ring_step=windows.dilation[1] if self.shares_rows else 1,
             phase=-windows.start_padding[2] % self.block if aligned else 0,
             run=self.run,
             whole_runs=windows.output_size[2] % self.run == 0 and self.run % max(4, self.block) == 0,
