@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.assembly import loads_in_flight
 from benchmarks.report import Table
 from benchmarks.results import BenchmarkError
 from dmlgpu.errors import DeviceError
@@ -82,6 +83,8 @@ class Compiled:
     lds: int
     instructions: int
     clauses: int
+    loads: int
+    """As many as are issued before the first wait (`assembly.py`)."""
     latency: int
 
 
@@ -177,6 +180,7 @@ def compiled_table(found: Sequence[Compiled]) -> Table:
         "LDS": "lds",
         "instructions": "instructions",
         "clauses": "clauses",
+        "loads": "loads",
         "latency": "latency",
     }
     return Table(
@@ -188,7 +192,8 @@ def compiled_table(found: Sequence[Compiled]) -> Table:
         ),
         "Waves: as many as a SIMD holds at a time. Spilt: registers of both kinds that had to leave their file. "
         "Scratch, of a wave, and LDS, of a workgroup: bytes. Clauses: groups of memory accesses that are issued "
-        "together; as many accesses in fewer groups wait less often. Latency: cycles of a wave in the compiler's "
+        "together; as many accesses in fewer groups wait less often. Loads: as many as the main loop issues before it "
+        "waits for one of them. Latency: cycles of a wave in the compiler's "
         "model, which does not know how often loops run: it compares builds of a kernel, and is no time.",
     )
 
@@ -261,16 +266,19 @@ def _compile(
 ) -> tuple[Compiled, str]:
     """A kernel compiled, and its representation."""
     try:
-        pipeline = _pipeline(vk, device, source, representation is not None)
+        pipeline = _pipeline(vk, device, source)
     except vk.VkError as error:
         raise BenchmarkError(
             f"RADV cannot compile {source.module} of {source.cases[0]} for {family}: {type(error).__name__}"
         ) from None
-    text = "" if representation is None else _representation(vk, device, pipeline, representation)
-    return _statistics(vk, physical, device, pipeline, source), text
+    texts = _representations(vk, device, pipeline)
+    if representation not in (None, *texts):
+        raise BenchmarkError(f"RADV has no representation {representation!r}; it has {', '.join(texts)}")
+    compiled = _statistics(vk, physical, device, pipeline, source, texts["Assembly"])
+    return compiled, texts.get(representation or "", "")
 
 
-def _pipeline(vk: Any, device: Any, source: Source, representations: bool) -> Any:
+def _pipeline(vk: Any, device: Any, source: Source) -> Any:
     compute, count = vk.VK_SHADER_STAGE_COMPUTE_BIT, len(source.constants)
     slots = [
         vk.VkDescriptorSetLayoutBinding(number, vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, compute)
@@ -289,9 +297,10 @@ def _pipeline(vk: Any, device: Any, source: Source, representations: bool) -> An
         dataSize=4 * count,
         pData=vk.ffi.new("uint32_t[]", source.constants),
     )
-    flags = vk.VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR
-    if representations:
-        flags |= vk.VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR
+    flags = (
+        vk.VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR
+        | vk.VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR
+    )
     stage = vk.VkPipelineShaderStageCreateInfo(
         stage=compute, module=module, pName="main", pSpecializationInfo=constants
     )
@@ -300,7 +309,7 @@ def _pipeline(vk: Any, device: Any, source: Source, representations: bool) -> An
     return pipeline
 
 
-def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Source) -> Compiled:
+def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Source, assembly: str) -> Compiled:
     ask = vk.vkGetDeviceProcAddr(device, "vkGetPipelineExecutablePropertiesKHR")
     (wave_size,) = [executable.subgroupSize for executable in ask(device, vk.VkPipelineInfoKHR(pipeline=pipeline))]
     ask = vk.vkGetDeviceProcAddr(device, "vkGetPipelineExecutableStatisticsKHR")
@@ -321,13 +330,15 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Sour
             lds=by_name["LDS size"],
             instructions=by_name["Instructions"],
             clauses=by_name["VMEM Clause"],
+            loads=loads_in_flight(assembly),
             latency=by_name["Latency"],
         )
     except KeyError as name:
         raise BenchmarkError(f"this RADV has no statistic {name}; it has {', '.join(by_name)}") from None
 
 
-def _representation(vk: Any, device: Any, pipeline: Any, name: str) -> str:
+def _representations(vk: Any, device: Any, pipeline: Any) -> dict[str, str]:
+    """All that the driver has, by name."""
     # By hand: the package asks for the lengths of the texts, and not again for the texts.
     function = "vkGetPipelineExecutableInternalRepresentationsKHR"
     ask = vk.ffi.cast(f"PFN_{function}", vk.lib.vkGetDeviceProcAddr(device, function.encode()))
@@ -336,15 +347,14 @@ def _representation(vk: Any, device: Any, pipeline: Any, name: str) -> str:
     ask(device, where, count, vk.ffi.NULL)
     found = vk.ffi.new("VkPipelineExecutableInternalRepresentationKHR[]", count[0])
     ask(device, where, count, found)
-    names = [vk.ffi.string(each.name).decode() for each in found]
-    if name not in names:
-        raise BenchmarkError(f"RADV has no representation {name!r}; it has {', '.join(names)}")
     rooms = [vk.ffi.new("char[]", each.dataSize) for each in found]
     for each, room in zip(found, rooms, strict=True):
         each.pData = room
     ask(device, where, count, found)
-    text: bytes = vk.ffi.string(rooms[names.index(name)])
-    return text.decode(errors="replace")
+    return {
+        vk.ffi.string(each.name).decode(): vk.ffi.string(room).decode(errors="replace")
+        for each, room in zip(found, rooms, strict=True)
+    }
 
 
 if __name__ == "__main__":

@@ -8,9 +8,17 @@ import pytest
 
 import dmlgpu
 from benchmarks import cli, compiled
+from benchmarks.assembly import loads_in_flight
 from benchmarks.cases import CASES
 from dmlgpu.lowering.lower import lower
+from tests import cases
 from tests.processes import output_of
+
+# Of GCN 4 and 5, RDNA 2 and 3.
+HELD = ("polaris10", "vega10", "navi21", "gfx1100")
+# What reads each element once, and waits for memory more than it computes: by the begins of names of modules.
+# windows_selection_32 is not among them: it computes, and has the three blocks of one input row in flight.
+STREAMING = ("windows_selection_8", "windows_selection_16", "windows_sum_32")
 
 # A command line, and then whether the environment and the drivers are still the process's own.
 PROGRAM = """
@@ -52,7 +60,7 @@ def test_every_kernel_is_compiled(all_kernels):
     printed, found = all_kernels
     assert sorted((row["kernel"], row["cases"]) for row in found) == planned()
     rows = [line.split() for line in printed.splitlines() if re.match(r" \w+_(8|16|32|64) ", line)]
-    numbers = "waves", "vgpr", "sgpr", "spilt", "scratch", "lds", "instructions", "clauses", "latency"
+    numbers = "waves", "vgpr", "sgpr", "spilt", "scratch", "lds", "instructions", "clauses", "loads", "latency"
     assert rows == [[row["kernel"], *(str(row[name]) for name in numbers), row["cases"][0]] for row in found]
     assert all(set(row) == {"kernel", "cases", *numbers} for row in found)
 
@@ -71,6 +79,61 @@ def test_the_process_keeps_its_environment_and_drivers(all_kernels):
     printed, _ = all_kernels
     own = " ".join(info.driver for info in dmlgpu.devices())
     assert printed.splitlines()[-1] == f"0 True {own}"
+
+
+@pytest.mark.parametrize("family", HELD)
+def test_no_kernel_of_any_case_spills(family):
+    """All shaders of all plans: what differs in module and constants is compiled once."""
+    wanted = compiled.sources([*cases.CASES, *CASES], "", None)
+    _, found, _ = compiled.compile_for(family, wanted)
+    assert len(found) == len(wanted) > 600
+    assert [kernel for kernel in found if kernel.spilt or kernel.scratch] == []
+
+
+@pytest.mark.parametrize("family", HELD)
+def test_streaming_kernels_have_four_loads_in_flight(family):
+    wanted = [source for source in compiled.sources(CASES, "", None) if source.module.startswith(STREAMING)]
+    assert all(any(source.module.startswith(name) for source in wanted) for name in STREAMING)
+    _, found, _ = compiled.compile_for(family, wanted)
+    assert [kernel for kernel in found if kernel.loads < 4] == []
+
+
+ONE = "\tbuffer_load_dwordx4 v[0:3], v9, s[20:23], 0 offen  ; e05c1000\n"
+SHARED = "\tds_read_b64 v[0:1], v2\n\ts_load_dwordx4 s[20:23], s[20:21], 0x0\n\ts_waitcnt lgkmcnt(0)\n"
+
+
+def wait(count):
+    return f"\ts_waitcnt vmcnt({count}) lgkmcnt(0)\n"
+
+
+def loop(label, body):
+    return f"{label}:\n\ts_cbranch_scc1 {label}0\n{body}\ts_branch {label}  ; bf82ffb4\n{label}0:\n"
+
+
+@pytest.mark.parametrize(
+    ("assembly", "loads"),
+    [
+        ("", 0),
+        (SHARED + wait(0), 0),
+        (ONE, 1),
+        (ONE * 3 + SHARED + ONE + wait(0) + ONE, 4),
+        ("\tglobal_load_b128 v[0:3], v4, s[0:1]\n" * 2 + wait(0) + ONE, 2),
+        # As many as are still allowed to be on their way are not waited for.
+        (ONE * 2 + wait(2) + ONE * 2 + wait(3) + ONE, 4),
+        # A loop comes before what is around it, however many loads that has; one without loads does not count.
+        (ONE * 5 + wait(0) + loop("BB1", ONE * 2 + wait(0)), 2),
+        (loop("BB1", ONE * 2 + loop("BB2", SHARED + wait(0)) + ONE + wait(0)), 3),
+        (loop("BB1", ONE * 5 + wait(0) + loop("BB2", ONE + wait(0)) + ONE), 1),
+        # What is waited for before the first load was issued elsewhere.
+        (loop("BB1", wait(0) + ONE * 3), 3),
+        # Of loops side by side the one with the most loads, then the first.
+        (loop("BB1", ONE * 2 + wait(0)) + loop("BB2", ONE * 3 + wait(0)), 3),
+        (loop("BB1", ONE * 2 + wait(0)) + loop("BB2", ONE + wait(0) + ONE), 2),
+    ],
+    ids=range(12),
+)
+def test_loads_in_flight(assembly, loads):
+    assert loads_in_flight(assembly) == loads
 
 
 def test_a_representation(capsys):

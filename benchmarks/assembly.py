@@ -1,0 +1,60 @@
+"""What ACO's assembly says of how a kernel waits for memory.
+
+A line is a label (`BB8:`) or an instruction. A branch to a label above it ends a loop that begins there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_LABEL = re.compile(r"(BB\d+):")
+_BRANCH = re.compile(r"\s*s_c?branch\w* (BB\d+)\b")
+# Of memory that invocations read each for itself: not s_load (scalars), nor ds_load and ds_read (shared memory).
+_LOAD = re.compile(r"\s*(?:buffer|global|flat)_load_")
+# Waits until at most so many of the loads that were issued have not arrived.
+_WAIT = re.compile(r"\s*s_waitcnt\b.*\bvmcnt\((\d+)\)")
+
+
+def loads_in_flight(assembly: str) -> int:
+    """How many loads a kernel issues before it first waits for one of them, in its main loop.
+
+    Each load belongs to the smallest loop around it. The main loop is the one that lies deepest of those with loads; of
+    several the one with most loads, then the first. Loops within it, which have none, do not count. What lies in no
+    loop counts as the least deep one.
+
+    Each turn of such a loop waits at least once: with one load in flight a turn takes as long as memory takes to
+    answer, with four as long for four times the data.
+    """
+    lines = assembly.splitlines()
+    loops = _loops(lines).items()
+    # The lines of each loop that lie in none within it, by the begins of the loops around them.
+    own: dict[tuple[int, ...], list[str]] = {}
+    for number, line in enumerate(lines):
+        if _LOAD.match(line) or _WAIT.match(line):
+            own.setdefault(tuple(begin for begin, end in loops if begin <= number <= end), []).append(line)
+    counts = {around: sum(_LOAD.match(line) is not None for line in text) for around, text in own.items()}
+    main = max(own, key=lambda around: (counts[around] > 0, len(around), counts[around]), default=())
+    return _before_the_first_wait(own.get(main, ()))
+
+
+def _loops(lines: Sequence[str]) -> dict[int, int]:
+    """The last line of every loop, by its first."""
+    labels: dict[str, int] = {}
+    loops: dict[int, int] = {}
+    for number, line in enumerate(lines):
+        if label := _LABEL.match(line):
+            labels[label[1]] = number
+        elif (branch := _BRANCH.match(line)) and branch[1] in labels:
+            loops[labels[branch[1]]] = number
+    return loops
+
+
+def _before_the_first_wait(lines: Sequence[str]) -> int:
+    loads = 0
+    for line in lines:
+        if _LOAD.match(line):
+            loads += 1
+        elif (wait := _WAIT.match(line)) and int(wait[1]) < loads:
+            break
+    return loads
