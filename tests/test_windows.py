@@ -22,6 +22,7 @@ from tests.cases import (
     UINT32,
     UINT64,
     distinct,
+    least,
     pool_desc,
     ties,
 )
@@ -62,6 +63,42 @@ def pool_all(device, data_type, sizes, window, combinations, fill=distinct, **op
 def test_every_combination_in_two_dimensions(device, height, dilation):
     rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, dilation)]
     assert pool_all(device, FLOAT32, (1, 2, 11, 13), (3, 3), itertools.product(rows, DIMENSIONS)) >= 81
+
+
+@pytest.fixture
+def going_down(driver, open_device):
+    """A device whose only invocation goes down strips of many rows, which share what they load."""
+    limits = dataclasses.replace(device_limits(driver), group_size=1, group_count=1, bundle=1)
+    return open_device(driver.index, limits)
+
+
+@pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
+@pytest.mark.parametrize("dilation", DILATIONS, ids="dilation-{}".format)
+def test_every_combination_down_strips(going_down, height, dilation):
+    rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, dilation)]
+    assert pool_all(going_down, FLOAT32, (1, 2, 11, 13), (3, 3), itertools.product(rows, DIMENSIONS), ties) >= 81
+
+
+@pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)
+def test_small_windows_down_strips(going_down, case):
+    verify(case.desc, *case.inputs(), device=going_down)
+
+
+def test_windows_of_least_values_down_strips(going_down):
+    # Rows of the padding, before the input and behind it, have no element that wins; nor do those between others.
+    for dilation, volume in itertools.product((1, 2, 3), (False, True)):
+        extra = (2,) if volume else ()
+        desc = pool_desc(
+            INT16,
+            (1, 2, *(4 for _ in extra), 9, 10),
+            (*extra, 3, 3),
+            None,
+            (*(1 for _ in extra), 2, 2),
+            (*(1 for _ in extra), 2, 2),
+            (*(1 for _ in extra), dilation, 1),
+        )
+        x = images(INT16, desc.input_tensor.sizes, least)
+        verify(desc, x, device=going_down)
 
 
 def test_every_combination_of_one_dimension_with_lowered_limits(lowered):
