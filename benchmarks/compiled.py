@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.assembly import loads_in_flight
+from benchmarks.assembly import main_loop
 from benchmarks.report import Table
 from benchmarks.results import BenchmarkError
 from dmlgpu.errors import DeviceError
@@ -84,7 +84,10 @@ class Compiled:
     instructions: int
     clauses: int
     loads: int
-    """As many as are issued before the first wait (`assembly.py`)."""
+    """As many as are issued before the first wait: `MainLoop.in_flight`. What follows is of that loop, too."""
+    loop_instructions: int
+    loop_loads: int
+    loop_bytes: int
     latency: int
 
 
@@ -314,6 +317,7 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Sour
     (wave_size,) = [executable.subgroupSize for executable in ask(device, vk.VkPipelineInfoKHR(pipeline=pipeline))]
     ask = vk.vkGetDeviceProcAddr(device, "vkGetPipelineExecutableStatisticsKHR")
     executable = vk.VkPipelineExecutableInfoKHR(pipeline=pipeline, executableIndex=0)
+    loop = main_loop(assembly)
     by_name = {statistic.name: statistic.value.u64 for statistic in ask(device, executable)}
     sizes = vk.VkPhysicalDeviceSubgroupSizeControlProperties()
     vk.vkGetPhysicalDeviceProperties2(physical, vk.VkPhysicalDeviceProperties2(pNext=sizes))
@@ -330,7 +334,10 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Sour
             lds=by_name["LDS size"],
             instructions=by_name["Instructions"],
             clauses=by_name["VMEM Clause"],
-            loads=loads_in_flight(assembly),
+            loads=loop.in_flight,
+            loop_instructions=loop.instructions,
+            loop_loads=loop.loads,
+            loop_bytes=loop.bytes,
             latency=by_name["Latency"],
         )
     except KeyError as name:
