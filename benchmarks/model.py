@@ -32,9 +32,9 @@ from dmlgpu.lowering.plan import Binding, Dispatch, Plan
 from dmlgpu.lowering.problem import Role
 from tests.cases import Case
 
-# Seconds. Memory's answer under load, and that of the cache next to a unit.
+# Seconds, assumed: memory's answer under load, and that of the cache next to a unit.
 LATENCY, NEARBY = 0.6e-6, 0.03e-6
-# Of a copy of a few bytes between two barriers.
+# Assumed, too: of a copy of a few bytes between two barriers.
 BETWEEN = 6e-6
 LINE = 128
 # Invocations and registers of a unit (SM, CU), the same on both GPUs: 64 warps of 32 or 32 waves of 64.
@@ -190,8 +190,8 @@ def model_table(cases: Sequence[Case], compiled: Mapping[Key, Compiled]) -> Tabl
         ("case", "dispatches", "busy", "waits", *columns),
         tuple(rows),
         "Busy: invocations with work, and waits: for memory, one after the other, of each; both of the dispatch that "
-        "takes longest. The roof is the time for inputs and outputs at the bandwidth of the device. benchmarks/model.py says how each "
-        "number is made.",
+        "takes longest. The roof is the time for inputs and outputs at the bandwidth of the device. "
+        "benchmarks/model.py says how each number is made.",
     )
 
 

@@ -68,9 +68,9 @@ def shared_bytes(module, group_size):
         elif opcode in (43, 50):  # OpConstant, OpSpecConstant
             numbers.setdefault(operands[1], operands[2])
         elif opcode == 52 and operands[2] == 132:  # OpSpecConstantOp OpIMul
-            numbers[operands[1]] = math.prod(numbers[operand] for operand in operands[3:])
+            numbers[operands[1]] = math.prod(numbers.get(operand, 0) for operand in operands[3:])
         elif opcode == 28:  # OpTypeArray
-            sizes[operands[0]] = sizes.get(operands[1], 0) * numbers[operands[2]]
+            sizes[operands[0]] = sizes.get(operands[1], 0) * numbers.get(operands[2], 0)
         elif opcode == 30:  # OpTypeStruct
             sizes[operands[0]] = sum(sizes.get(member, 0) for member in operands[1:])
         elif opcode == 32:  # OpTypePointer
