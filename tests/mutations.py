@@ -1080,6 +1080,12 @@ POOLING_PLANS = (
     ),
     Mutation(
         "dmlgpu/lowering/kernels/windows.py",
+        "loops = windows.window_size[0] * self.held_rows > 1",
+        "loops = windows.window_size[0] > 1",
+        "runs are so long that registers of unrolled rows are spilt",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/windows.py",
         "if windows.output_size[2] % per_word != 0:",
         "if False:",
         "rows of small windows may share a word",

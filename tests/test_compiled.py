@@ -1,6 +1,7 @@
 """`python -m benchmarks --compiled`: kernels compiled for GPUs that are not there."""
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -92,6 +93,21 @@ def test_no_kernel_of_any_case_spills(family):
     wanted = compiled.sources([*cases.CASES, *CASES], "", None)
     _, found, _ = compiled.compile_for(family, wanted)
     assert len(found) == len(wanted) > 600
+    assert [kernel for kernel in found if kernel.spilt or kernel.scratch] == []
+
+
+@pytest.mark.parametrize("invocations", [1 << 18, 64], ids=["alone", "down-strips"])
+def test_no_small_window_spills(monkeypatch, invocations):
+    """Bytes, which a run has most of, on the family with the fewest registers; with rows shared down strips, or not."""
+    limits = dataclasses.replace(compiled.limits(), group_count=invocations // 64, bundle=invocations)
+    monkeypatch.setattr(compiled, "limits", lambda: limits)
+    descs = []
+    for rank, window, stride in itertools.product((2, 3), (2, 3, 4), (1, 2)):
+        sizes = (2, 4, *(12,) * (rank - 2), 24, 63 * stride + window)
+        descs.append(cases.pool_desc(cases.UINT8, sizes, (window,) * rank, (stride,) * rank))
+    wanted = compiled.sources([cases.Case(str(desc), desc, ()) for desc in descs], "windows", None)
+    _, found, _ = compiled.compile_for("gfx1100", wanted)
+    assert len(found) == len(descs)
     assert [kernel for kernel in found if kernel.spilt or kernel.scratch] == []
 
 

@@ -163,8 +163,8 @@ def test_small_windows(unrolling, case):
     ("data_type", "window", "dilation", "shared", "alone"),
     [
         (UINT8, (1, 2), 1, 16, 16),
-        (UINT8, (3, 3), 1, 8, 16),
-        (UINT8, (5, 5), 1, 4, 16),
+        (UINT8, (3, 3), 1, 8, 8),
+        (UINT8, (5, 5), 1, 4, 8),
         (FLOAT16, (3, 3), 1, 8, 8),
         (FLOAT16, (5, 5), 1, 4, 8),
         (FLOAT16, (5, 5), 2, 2, 8),

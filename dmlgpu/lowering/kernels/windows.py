@@ -139,8 +139,8 @@ class SmallWindows(Pool):
         data_type, windows = self.source.data_type, self.windows
         states = self.ring_rows * run * self.problem.accumulator.state_registers(data_type)
         operands = self._span(run) * 2 * -(-data_type.bits // 32)
-        loops = windows.window_size[0] > 1 or self.problem.accumulator.iterations > 0
-        return states + operands + 16 * loops
+        loops = windows.window_size[0] * self.held_rows > 1 or self.problem.accumulator.iterations > 0
+        return states + operands + 32 * loops
 
     def _span(self, run: int) -> int:
         windows = self.windows
