@@ -107,9 +107,9 @@ def work_of(dispatch: Dispatch, read: float) -> Work:
     bits, kernel = dispatch.shader.bits, dispatch.shader.variant.partition("_")[0]
     block, bytes_each = 128 // bits, bits / 8
     lanes = getattr(constants, "lanes", 1)
-    if kernel in ("lanes", "columns"):
+    if kernel in ("rows", "columns"):
         items = push.output_count * lanes * -(-(push.reduced_end - push.reduced_begin) // push.stretch_size)
-        if kernel == "lanes":
+        if kernel == "rows":
             return Work(items, read / items, 16 * lanes)
         items = -(-items // block)
         return Work(items, read / items, int(push.stride[push.kept_rank] * bytes_each))

@@ -20,8 +20,12 @@ from tests.processes import output_of
 # Of GCN 4 and 5, RDNA 2 and 3.
 HELD = ("polaris10", "vega10", "navi21", "gfx1100")
 # What reads each element once, and waits for memory more than it computes: by the begins of names of modules.
-# windows_selection_32 is not among them: it computes, and has the three blocks of one input row in flight.
-STREAMING = ("windows_selection_8", "windows_selection_16", "windows_sum_32")
+# windows_selection_32 is not among them: it computes, and has the three blocks of one input row in flight. Nor is
+# LOG_SUM_EXP, which has 200 instructions for each load.
+STREAMING = (
+    *(f"{kernel}_lanes_{accumulator}" for kernel in ("rows", "columns", "combine") for accumulator in ("selection", "sum")),
+    *("windows_selection_8", "windows_selection_16", "windows_sum_32"),
+)
 
 # A command line, and then whether the environment and the drivers are still the process's own.
 PROGRAM = """
@@ -199,10 +203,10 @@ MIB = 1 << 20
             16 * MIB + 4 * 4096,
             262144 * 100,
         ),
-        # Two lanes for each of 2^20 rows: eight items for an invocation, one after the other.
-        ("argmax-2^20x8", 0, {}, 262144, 8, 8 * 0.6e-6, 36 * MIB, 2 * MIB * 100),
-        # Records of one output: 16 in a line, which one of the waits is for.
-        ("argmax-4096x1024-all", 1, {"loop_bytes": 8}, 1, 4096, 256 * 0.6e-6 + 3840 * 0.03e-6, 32768 + 4, None),
+        # Four rows for an invocation, each of two blocks in a line of memory.
+        ("argmax-2^20x8", 0, {}, 262144, 8, 4 * 0.63e-6, 36 * MIB, MIB * (100 + 16)),
+        # 1024 records of one output, shared by 64 lanes.
+        ("argmax-4096x1024-all", 1, {"loop_bytes": 8}, 64, 16, 16 * 0.6e-6, 8192 + 4, None),
         # Nine blocks for a run of four outputs, in one turn.
         ("pool-resnet", 0, {"loads": 3, "loop_loads": 9, "loop_bytes": 144}, 262144, 6, None, None, 401408 * 100),
         # No loop at all.
@@ -220,10 +224,10 @@ def test_estimates(name, dispatch, loop, busy, waits, latency, moved, instructio
 
 
 def test_columns_wait_for_every_row():
-    # Four stretches of 1024 rows, of 256 blocks of columns: nobody else is busy.
+    # 16 stretches of 256 rows, of 256 blocks of columns, each shared by 16 lanes.
     found = estimated("argmax-4096x1024-first", 0)
-    assert (found.busy, found.waits, found.bound) == (1024, 1024, "latency")
-    assert found.seconds == pytest.approx(1024 * 0.6e-6)
+    assert (found.busy, found.waits, found.bound) == (65536, 16, "latency")
+    assert found.seconds == pytest.approx(16 * 0.6e-6)
 
 
 def test_invocations_that_do_not_fit_run_later():
