@@ -23,7 +23,8 @@ HELD = ("polaris10", "vega10", "navi21", "gfx1100")
 # windows_selection_32 is not among them: it computes, and has the three blocks of one input row in flight. Nor is
 # LOG_SUM_EXP, which has 200 instructions for each load.
 STREAMING = (
-    *(f"{kernel}_lanes_{accumulator}" for kernel in ("rows", "columns", "combine") for accumulator in ("selection", "sum")),
+    *(f"{kernel}_lanes_selection" for kernel in ("rows", "columns", "combine")),
+    *(f"{kernel}_lanes_sum" for kernel in ("rows", "columns", "combine")),
     *("windows_selection_8", "windows_selection_16", "windows_sum_32"),
 )
 
