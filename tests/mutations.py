@@ -70,8 +70,8 @@ SELECTION = (
 ROW = (
     Mutation(
         "shaders/core/row.glsl",
-        "        uint at = min(next, end - BLOCK);",
-        "        uint at = next;",
+        "        uint at = first + min(next, last);\n        uvec4",
+        "        uint at = first + next;\n        uvec4",
         "a last, partial block reads on behind the row",
     ),
     Mutation(
@@ -83,8 +83,8 @@ ROW = (
     ),
     Mutation(
         "shaders/core/row.glsl",
-        "uint next = begin + lane() * BLOCK;",
-        "uint next = begin + lane();",
+        "next = lane() * BLOCK;",
+        "next = lane();",
         "lanes begin one element apart instead of one block",
     ),
     Mutation(
@@ -265,8 +265,8 @@ REDUCE = (
 ROWS = (
     Mutation(
         "shaders/accumulators/extremes.glsl",
-        "address + min(chunk + i * LANES * BLOCK, last)",
-        "address + chunk + i * LANES * BLOCK",
+        "address + begin + min(chunk + i * LANES * BLOCK, last)",
+        "address + begin + chunk + i * LANES * BLOCK",
         "the last chunk of a row is read past the row's end",
     ),
     Mutation(

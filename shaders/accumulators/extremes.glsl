@@ -78,15 +78,15 @@ Bits highest_key(Extremes extremes)
 // same output. Bits are left to RECALL.
 State state_of_row(uint address, uint begin, uint end)
 {
-    uint last = end - BLOCK;
-    begin = min(begin, last);
+    begin = min(begin, end - BLOCK);
+    uint last = end - BLOCK - begin;
     Bits best_key = Bits(0);
-    uint best_chunk = begin + lane() * BLOCK;
-    for (uint chunk = best_chunk; chunk < end; chunk += CHUNK * LANES * BLOCK) {
+    uint best_chunk = lane() * BLOCK;
+    for (uint chunk = best_chunk; chunk < end - begin; chunk += CHUNK * LANES * BLOCK) {
         Extremes extremes = no_extremes();
         [[unroll]] for (uint i = 0; i < CHUNK; ++i)
             // A block that would reach over the end is the one that ends there.
-            include(extremes, load_block(address + min(chunk + i * LANES * BLOCK, last)));
+            include(extremes, load_block(address + begin + min(chunk + i * LANES * BLOCK, last)));
         Bits key = highest_key(extremes);
         if (LAST ? !is_above(best_key, key) : is_above(key, best_key)) {
             best_key = key;
@@ -95,7 +95,7 @@ State state_of_row(uint address, uint begin, uint end)
     }
     uint index = LAST ? begin : end - 1;
     [[unroll]] for (uint i = 0; i < CHUNK; ++i) {
-        uint at = min(best_chunk + i * LANES * BLOCK, last);
+        uint at = begin + min(best_chunk + i * LANES * BLOCK, last);
         uvec4 block = load_block(address + at);
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
             if (order_key(element_of(block, k)) == best_key)

@@ -12,27 +12,27 @@ void take_block(inout State state, uvec4 block, uint skipped, uint index)
 
 // The state of elements begin to end - 1 of a row, or of what one lane looks at: every LANES-th block. A last, partial block is
 // read as a full one that ends with it; so is a row of less than a block, of which the elements before `begin` may be read
-// too.
+// too. `next` counts from `begin`, as `end` and some blocks may be more than 2^32.
 State state_of_blocks(uint address, uint begin, uint end)
 {
-    uint next = begin + lane() * BLOCK;
-    State state = before(min(next, end - BLOCK));
+    uint first = min(begin, end - BLOCK), last = end - BLOCK - first, next = lane() * BLOCK;
+    State state = before(first + min(next, last));
 #ifdef COOPERATING
     // Of what would lie behind the last block no element is taken, as none is left.
-    for (; next < end; next += LOADS * LANES * BLOCK) {
+    for (; next < end - begin; next += LOADS * LANES * BLOCK) {
         uvec4 blocks[LOADS];
         [[unroll]] for (uint i = 0; i < LOADS; ++i)
-            blocks[i] = load_block(address + min(next + i * LANES * BLOCK, end - BLOCK));
+            blocks[i] = load_block(address + first + min(next + i * LANES * BLOCK, last));
         [[unroll]] for (uint i = 0; i < LOADS; ++i) {
-            uint at = min(next + i * LANES * BLOCK, end - BLOCK);
-            take_block(state, blocks[i], next + i * LANES * BLOCK - at, at);
+            uint at = first + min(next + i * LANES * BLOCK, last);
+            take_block(state, blocks[i], begin + next + i * LANES * BLOCK - at, at);
         }
     }
 #else
-    for (; next < end; next += BLOCK) {
-        uint at = min(next, end - BLOCK);
+    for (; next < end - begin; next += BLOCK) {
+        uint at = first + min(next, last);
         uvec4 block = load_block(address + at);
-        take_block(state, block, next - at, at);
+        take_block(state, block, begin + next - at, at);
     }
 #endif
     return state;
