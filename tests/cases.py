@@ -771,6 +771,55 @@ LONG_WINDOWS = [
     }.items()
 ]
 
+# Windows that are swept along one dimension after the other: with runs of all lengths, borders and overhanging ends,
+# rows that are whole blocks or share words, classes of a dilation, one dimension or three. The small ones fit a segment
+# of lowered limits.
+SWEPT = [
+    _pool_case(
+        f"swept-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),
+        fill,
+        data_type,
+        sizes,
+        *window,
+        indices=indices,
+        ceil=tag == "ceil",
+    )
+    for tag, types, sizes, *window in (
+        ("small", "abcdef", (1, 1, 2, 9), (2, 8), None, (0, 3), (1, 2)),
+        ("small-row", "bcde", (1, 2, 1, 14), (1, 9)),
+        ("blocks", "be", (1, 2, 20, 29), (9, 10), None, (4, 2), (3, 2)),
+        ("shared", "cd", (2, 1, 11, 21), (17, 15), None, (9, 8), (16, 8)),
+        ("ceil", "af", (1, 2, 30, 23), (12, 9), (2, 3), (5, 4), (5, 4)),
+        ("dilated", "bd", (1, 2, 26, 31), (8, 9), (1, 2), (7, 5), (8, 6), (3, 4)),
+        ("columns", "bc", (1, 2, 40, 7), (20, 1), None, (10, 0), (9, 0)),
+        ("3-d", "bf", (1, 2, 9, 10, 12), (4, 8, 5), (1, 1, 2), (2, 3, 0), (1, 4, 2), (2, 1, 1)),
+    )
+    for data_type, fill, indices in (
+        {
+            "a": (FLOAT32, special, None),
+            "b": (FLOAT32, special, UINT32),
+            "c": (FLOAT16, ties, UINT32),
+            "d": (INT8, least, UINT64),
+            "e": (FLOAT64, special, UINT64),
+            "f": (INT64, least, None),
+        }[letter]
+        for letter in types
+    )
+]
+
+# Outputs with gaps between their rows.
+POOLED_GAPS = [
+    Case(
+        f"pool-gaps-{data_type.name.lower()}",
+        MaxPooling2OperatorDesc(
+            **vars(pool_desc(data_type, (1, 2, 5, 7), (2, 3), indices=None))
+            | {"output_tensor": TensorDesc(data_type, (1, 2, 4, 5), (64, 32, 8, 1))}
+        ),
+        (ties,),
+    )
+    for data_type in WIDTHS
+]
+
 # Windows that reach beyond 2^32, or nearly so far, with few elements in the input.
 FAR_WINDOWS = [
     Case(
@@ -883,6 +932,8 @@ CASES = [
     *POOLED_LEAST,
     *POOLED_EDGES,
     *LONG_WINDOWS,
+    *SWEPT,
+    *POOLED_GAPS,
     *FAR_WINDOWS,
     *POOLED_STRIDED,
     *EARLIER_POOLINGS,

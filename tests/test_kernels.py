@@ -48,7 +48,7 @@ def test_a_kernel_that_is_asked_for_computes_exactly(any_device, name, case):
 
 
 def test_kernels_that_are_not_the_first_choice_are_asked_for():
-    assert {name for name, _ in chosen()} == {"reduce", "pool"}
+    assert {name for name, _ in chosen()} == {"reduce", "sweep", "pool"}
 
 
 @pytest.mark.parametrize("limits", [LIMITS["CPU"], LOWERED], ids=["full", "lowered"])

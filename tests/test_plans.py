@@ -8,6 +8,7 @@ import math
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, OperatorDesc
+from dmlgpu.lowering.kernels.sweep import ColumnsPush, RowsPush
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Dispatch, Plan
@@ -51,9 +52,11 @@ def check_limits(plan: Plan, limits: Limits) -> None:
         Role.INPUT: [limits.segments(tensor) for tensor in plan.desc.inputs],
         Role.OUTPUT: [limits.segments(tensor) for tensor in plan.desc.outputs],
         Role.INTERMEDIATE: [limits.segments(tensor) for tensor in plan.intermediates],
+        Role.PARTIALS: [(size,) for size in plan.partials],
         Role.RECORDS: [(plan.records_bytes,)],
     }
     assert plan.dispatches
+    assert sum(plan.partials) <= limits.partials_bytes
     for dispatch in plan.dispatches:
         words = dispatch.push.words()
         assert 4 * len(words) <= 128  # maxPushConstantsSize is at least that
@@ -67,10 +70,30 @@ def check_limits(plan: Plan, limits: Limits) -> None:
             assert binding.base in vars(dispatch.push)
 
 
+def check_sweep(dispatch: Dispatch, limits: Limits) -> None:
+    """A sweep looks at no more elements than a dispatch should, and no invocation loops longer than it may."""
+    constants, push = dispatch.shader.constants, dispatch.push
+    lines = push.outer_count
+    if isinstance(push, ColumnsPush):
+        lines *= push.row_count * push.pitch * max(1, dispatch.shader.bits // 32) // 4
+    classes = min(push.spacing, push.output_size)
+    items = lines * classes * (1 + (push.output_size - 1) // push.spacing // constants.run)
+    loads = constants.run if constants.copies else push.window_size + (constants.run - 1) * constants.step
+    assert items * loads <= limits.dispatch_elements
+    turns = -(-items // (limits.group_size * limits.group_count))
+    assert turns * (1 + push.window_size) <= limits.loop_iterations
+    # All windows of a run have an element in common, but copies.
+    assert constants.copies == (push.window_size == 1)
+    assert constants.copies or (constants.run - 1) * constants.step < push.window_size
+
+
 def check_work(plan: Plan, limits: Limits) -> None:
     """No dispatch looks at many more elements than a dispatch should, for a range of 64 outputs at least."""
     for dispatch in plan.dispatches:
         push, least = dispatch.push, 64
+        if isinstance(push, RowsPush | ColumnsPush):
+            check_sweep(dispatch, limits)
+            continue
         if hasattr(push, "reduced_end"):
             each = push.reduced_end - push.reduced_begin
             least = min(64, push.output_count)  # the elements of so many outputs are cut, too
@@ -123,10 +146,20 @@ def check_records(plan: Plan, limits: Limits) -> None:
     assert plan.records_bytes == 4 * most
 
 
+def outputs_of(dispatch: Dispatch) -> tuple[int, int]:
+    """The first output that a dispatch writes, and the end of them."""
+    push = dispatch.push
+    if not isinstance(push, RowsPush | ColumnsPush):
+        return push.first_output, push.first_output + push.output_count
+    width = push.width if isinstance(push, ColumnsPush) else 1
+    rows = getattr(push, "row_count", 1)
+    return push.values_base, push.values_base + push.outer_count * push.output_size * rows * width
+
+
 def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
     """(begin, end, segment) of what each dispatch writes of an output tensor."""
     return [
-        (dispatch.push.first_output, dispatch.push.first_output + dispatch.push.output_count, binding.segment)
+        (*outputs_of(dispatch), binding.segment)
         for dispatch in plan.dispatches
         for binding in dispatch.bindings
         if (binding.role, binding.tensor) == (Role.OUTPUT, output)

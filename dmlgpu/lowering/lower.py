@@ -6,8 +6,7 @@ from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
 from dmlgpu.lowering.kernels.combine import combine
-from dmlgpu.lowering.kernels.kernel import InPlace, RangedKernel, Records
-from dmlgpu.lowering.kernels.place import Place
+from dmlgpu.lowering.kernels.kernel import InPlace, PlanningKernel, RangedKernel, Records
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Problem, Role, problems_of
@@ -28,6 +27,7 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     problems = problems_of(desc.canonical())
     dispatches: list[Dispatch] = []
     records_bytes = 0
+    partials: tuple[int, ...] = ()
     passed_over: dict[str, str] = {}
     for problem in problems:
         # Of several problems each has kernels of its own.
@@ -40,12 +40,13 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
             records_bytes = max(records_bytes, size)
         else:
             dispatches += chosen.dispatches()
+            partials = partials or chosen.partials
     kernels = dict.fromkeys(dispatch.shader.variant for dispatch in dispatches)
     taken = (f"{name}: {DESCRIPTIONS[name]}" for name in kernels)
     not_taken = (f"not {name}: {why}" for name, why in passed_over.items() if name not in kernels)
     between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
     intermediates = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
-    return Plan(desc, limits, tuple(dispatches), intermediates, records_bytes, (*taken, *not_taken))
+    return Plan(desc, limits, tuple(dispatches), intermediates, partials, records_bytes, (*taken, *not_taken))
 
 
 def _dispatches(problem: Problem, kernel: RangedKernel) -> tuple[list[Dispatch], int]:
@@ -68,7 +69,7 @@ def _dispatches(problem: Problem, kernel: RangedKernel) -> tuple[list[Dispatch],
 
 def _choose(
     desc: OperatorDesc, problem: Problem, limits: Limits, wanted: str | None
-) -> tuple[RangedKernel | Place, dict[str, str]]:
+) -> tuple[RangedKernel | PlanningKernel, dict[str, str]]:
     """The kernel that computes a problem, and those before it in the list, with why they do not."""
     passed_over: dict[str, str] = {}
     kernels = KERNELS[type(problem.domain)]

@@ -117,6 +117,8 @@ class Plan:
     dispatches: tuple[Dispatch, ...]
     intermediates: tuple[TensorDesc, ...]
     """What the problems of the operator hand on."""
+    partials: tuple[int, ...]
+    """The bytes of each buffer that sweeps hand on to one another."""
     records_bytes: int
     """What the records between a first and a second pass take."""
     mapping: tuple[str, ...]
@@ -133,6 +135,7 @@ class Plan:
         runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
         records = f", {self.records_bytes} bytes of records" if self.records_bytes else ""
         records += "".join(f", {tensor.size_in_bytes} bytes in between" for tensor in self.intermediates)
+        records += f", {sum(self.partials)} bytes of partials" if self.partials else ""
         return f"{type(self.desc).__name__} of {inputs} to {outputs}: {runs}{records}"
 
     def __str__(self) -> str:

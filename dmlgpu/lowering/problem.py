@@ -180,6 +180,8 @@ class Role(enum.Enum):
     OUTPUT = enum.auto()
     INTERMEDIATE = enum.auto()
     """A tensor that one problem of the operator writes and a later one reads."""
+    PARTIALS = enum.auto()
+    """What a sweep along one dimension writes for the next."""
     RECORDS = enum.auto()
     """What a first pass writes for a second one."""
 

@@ -55,7 +55,7 @@ class CompiledOperator:
         self._engine.kompute.check_fits(needed)
         self.plan = lower(desc, device.limits, kernel)
         between = sum(tensor.size_in_bytes for tensor in self.plan.intermediates)
-        self._engine.kompute.check_fits(needed + between + self.plan.records_bytes)
+        self._engine.kompute.check_fits(needed + between + sum(self.plan.partials) + self.plan.records_bytes)
         self._steps: OrderedDict[tuple[Any, ...], tuple[KpStep, ...]] = OrderedDict()
 
     def _prepare(self) -> set[Buffer[KpBuffer]]:
@@ -177,20 +177,23 @@ class CompiledOperator:
         self._engine.submit(steps, held, uploads, written if uploads else ())
 
     def _scratch(self) -> list[Segments]:
-        """Memory of a call alone: for its records, and for every intermediate tensor."""
+        """Memory of a call alone: for its records, for each buffer of partials, and for every intermediate tensor."""
         records = (self.plan.records_bytes,) if self.plan.records_bytes else ()
         tensors = (self.device.limits.segments(tensor) for tensor in self.plan.intermediates)
-        return [self._engine.allocate_scratch(sizes) for sizes in (records, *tensors)]
+        partials = ((size,) for size in self.plan.partials)
+        return [self._engine.allocate_scratch(sizes) for sizes in (records, *partials, *tensors)]
 
     def _recall(
         self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], scratch: Sequence[Segments]
     ) -> tuple[KpStep, ...]:
         """The steps for tensors and scratch memory at these places: those that are kept, or new ones."""
-        records, *intermediates = (segments.slices for segments in scratch)
+        records, *rest = (segments.slices for segments in scratch)
+        partials, intermediates = rest[: len(self.plan.partials)], rest[len(self.plan.partials) :]
         slices_by_role = {
             Role.INPUT: [segments_of(tensor).slices for tensor in sources],
             Role.OUTPUT: [segments_of(tensor).slices for tensor in targets],
             Role.INTERMEDIATE: intermediates,
+            Role.PARTIALS: partials,
             Role.RECORDS: [records],
         }
         key = tuple((s.buffer, s.offset) for tensors in slices_by_role.values() for slices in tensors for s in slices)

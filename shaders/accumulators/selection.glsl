@@ -13,6 +13,7 @@
 //   REPEATABLE                   ... or else an element is taken again, where that changes nothing
 //   state_of(operand, index)     of one element
 //   combine(a, b)                of the elements of both, whichever these are
+//   appended(a, b)               as combine, where the elements of b are behind those of a; for sweep.comp
 //   shifted(state, by)           of the same elements, where all have indices larger by so much
 //   value_of(state, count), index_of(state)      results; `count` is how many elements of an output count. Where
 //                                records of windows are combined, accumulators that do not ask for it are told 0
@@ -149,6 +150,13 @@ State combine(State a, State b)
     bool later = b.index > a.index;
     bool better_place = LAST ? later : earlier;
     bool wins = b.key == a.key ? better_place : above;
+    return State(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);
+}
+
+State appended(State a, State b)
+{
+    bool above = is_above(b.key, a.key), not_below = !is_above(a.key, b.key);
+    bool wins = LAST ? not_below : above;
     return State(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -83,6 +83,20 @@ class Kernel(ABC):
     def source_binding(self, segment: int) -> Binding:
         source = self.problem.sources[0]
         return Binding(source.role, source.number, segment, "source_base", source.tensor.data_type.bits)
+
+
+@dataclass(frozen=True)
+class PlanningKernel(Kernel):
+    """A kernel that plans all of its dispatches itself."""
+
+    @abstractmethod
+    def dispatches(self) -> Iterable[Dispatch]:
+        """All that is to be done, in order."""
+
+    @property
+    def partials(self) -> tuple[int, ...]:
+        """The bytes of each buffer that its dispatches hand on to one another."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -173,10 +187,7 @@ class PlanesKernel(RangedKernel):
     @cached_property
     def planes(self) -> Dim:
         """The planes of the source that stand at one stride: all of them, or those of a batch entry."""
-        source = self.source
-        dims = [Dim(*pair) for pair in zip(source.sizes[:2], source.element_strides[:2], strict=True)]
-        together = merged(dims)
-        return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
+        return planes_of(self.source)
 
     @property
     def unit(self) -> int:
@@ -196,6 +207,13 @@ class PlanesKernel(RangedKernel):
         """The push constants that say which elements of the source are bound; in place its base is enough."""
         push = self.source_push(segment, self.plane_shift(begin))
         return push if isinstance(target, Records) else {"source_base": push["source_base"]}
+
+
+def planes_of(source: TensorDesc) -> Dim:
+    """The (batch, channel) planes of a tensor that stand at one stride: all of them, or those of a batch entry."""
+    dims = [Dim(*pair) for pair in zip(source.sizes[:2], source.element_strides[:2], strict=True)]
+    together = merged(dims)
+    return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
 
 
 def constants_of(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import Dim, address_span
-from dmlgpu.lowering.kernels.kernel import Kernel, constants_of, segment_push, shader_of, wrapped
+from dmlgpu.lowering.kernels.kernel import PlanningKernel, constants_of, segment_push, shader_of, wrapped
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
 
 
@@ -44,7 +44,7 @@ class PlacePush(Push):
 
 
 @dataclass(frozen=True)
-class Place(Kernel):
+class Place(PlanningKernel):
     """The number of the last element that names an output, and 1."""
 
     name: ClassVar = "place"
@@ -61,7 +61,7 @@ class Place(Kernel):
         return min(self.limits.dispatch_elements, fits)
 
     def dispatches(self) -> Iterator[Dispatch]:
-        """All that is to be done, in order: every segment of the outputs' places, by all segments of the indices."""
+        # Every segment of the outputs' places, by all segments of the indices.
         (places,) = self.problem.outputs
         size, count = self.limits.segment_elements(places.tensor), self.problem.output_count
         clearing = constants_of(NumberedConstants, self.problem, self.limits, ())

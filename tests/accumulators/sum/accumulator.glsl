@@ -18,6 +18,7 @@ const bool REPEATABLE = false;
 void take(inout State state, Operand operand, uint index) { state.sum += operand; }
 State shifted(State state, uint by) { return state; }
 State combine(State a, State b) { return State(a.sum + b.sum); }
+State appended(State a, State b) { return combine(a, b); }
 
 Bits value_of(State state, uint count) { return state.sum + count; }  // so that a wrong count shows, too
 uint index_of(State state) { return 0; }

@@ -1,0 +1,456 @@
+"""sweep.comp: windows of any size, along one dimension after the other.
+
+What a window has along width, along height and along depth is one sweep each; the picture is at the top of sweep.comp.
+So an output takes some loads for each dimension, where pool.comp takes one for each element of the window:
+
+    input       --- along width --->   partials    --- along height --->   partials    --- along depth --->   outputs
+    D x H x W                          D x H x w                           D x h x w                          d x h x w
+
+Of equal elements the first along width wins, then that of the first row, then that of the first depth: the first in
+row-major order. Rows of partials have a multiple of 4 places, so that sweeps load and store blocks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+from dmlgpu.lowering.accumulators import Selection
+from dmlgpu.lowering.kernels.kernel import PlanningKernel, constants_of, planes_of, shader_of, wrapped
+from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
+from dmlgpu.lowering.problem import Result, Role, Windows
+
+# Windows of a run, at most: lavapipe compiles 32 for seconds.
+_MOST_RUN = 16
+# Elements of a run that are no elements of its first window, at most: loading them is unrolled.
+_LOADS = 32
+# Registers of an invocation on a GPU for the states of a run.
+_REGISTERS = 110
+
+
+@dataclass(frozen=True)
+class SweepConstants(Constants):
+    """Those of sweep.comp."""
+
+    run: int = 1
+    step: int = 1
+    copies: bool = False
+    dilated: bool = False
+    flat: bool = False
+    to_outputs: bool = True
+    indexed: bool = False
+    side_by_side: bool = False
+    whole: bool = False
+    shared_words: bool = False
+
+
+@dataclass(frozen=True)
+class _AnySweepPush(Push):
+    """What both variants of sweep.comp have."""
+
+    size: int
+    output_size: int
+    window_size: int
+    window_stride: int
+    dilation: int
+    start_padding: int
+    spacing: int
+    width: int
+    pitch: int
+    outer_count: int
+
+
+@dataclass(frozen=True)
+class RowsPush(_AnySweepPush):
+    """Those of sweep.comp along width."""
+
+    rows: tuple[int, ...]
+    input_rows: tuple[int, ...]
+    plane_stride: int
+    stride: tuple[int, ...]
+    first_index: int
+    source_base: int
+    values_base: int
+    indices_base: int
+
+
+@dataclass(frozen=True)
+class ColumnsPush(_AnySweepPush):
+    """Those of sweep.comp along height and depth."""
+
+    row_count: int
+    source_indices_base: int
+    source_base: int
+    values_base: int
+    indices_base: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """The windows along one dimension."""
+
+    size: int
+    output_size: int
+    window_size: int
+    window_stride: int
+    dilation: int
+    start_padding: int
+    """Negative where the first elements belong to no window."""
+
+    @property
+    def is_swept(self) -> bool:
+        """Whether windows are more than the elements themselves."""
+        return (self.window_size, self.window_stride, self.start_padding, self.size) != (1, 1, 0, self.output_size)
+
+    @property
+    def reach(self) -> int:
+        """Where the last window ends, from the begin of the padding; it may hang over the end."""
+        return (self.output_size - 1) * self.window_stride + (self.window_size - 1) * self.dilation + 1
+
+    @property
+    def spacing(self) -> int:
+        """Outputs from one to the next whose windows have elements in common."""
+        return self.dilation // math.gcd(self.window_stride, self.dilation)
+
+    @property
+    def step(self) -> int:
+        """Dilations from one of these windows to the next."""
+        return self.window_stride // math.gcd(self.window_stride, self.dilation)
+
+    def run(self, most: int) -> int:
+        """Windows that one invocation computes: they have an element in common, or are one element each."""
+        run = 1
+        while 2 * run <= most and 2 * run * self.step <= _LOADS and run * self.spacing < self.output_size:
+            if 1 < self.window_size <= (2 * run - 1) * self.step:
+                break
+            run *= 2
+        return run
+
+    def loads(self, run: int) -> int:
+        """Elements that an invocation loads for a run."""
+        return run if self.window_size == 1 else self.window_size + (run - 1) * self.step
+
+    def runs(self, run: int) -> int:
+        """Runs of this length."""
+        classes = min(self.spacing, self.output_size)
+        return ((self.output_size - 1) // self.spacing // run + 1) * classes
+
+    def part(self, outputs: range) -> tuple[int, Line]:
+        """Some outputs alone: the first element that they have, and windows over the elements from there on."""
+        origin = outputs.start * self.window_stride - self.start_padding
+        first, windows = max(0, origin), replace(self, output_size=len(outputs), start_padding=max(0, origin) - origin)
+        return first, replace(windows, size=min(self.size, origin + windows.reach) - first)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One dispatch: along a dimension, over what some planes and outputs need."""
+
+    axis: int
+    """0 to 2: depth, height, width."""
+    line: Line
+    outer_count: int
+    """Of what stands at the same place of a line: rows of the input, slabs, or planes."""
+    row_count: int
+    """Rows of partials that stand at one place of a line."""
+    run: int
+    blocks: int
+    """Of columns that stand at one place of a line."""
+    written: int
+    """Partials, or outputs."""
+
+    @property
+    def items(self) -> int:
+        return self.outer_count * self.line.runs(self.run) * self.blocks
+
+    @property
+    def loads(self) -> int:
+        """Of all items."""
+        return self.items * self.line.loads(self.run)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Planes, and of each some outputs along depth or height: what is swept together."""
+
+    planes: range
+    outputs: range
+
+
+@dataclass(frozen=True)
+class Sweeps(PlanningKernel):
+    """Over windows of any size: along one dimension after the other."""
+
+    name: ClassVar = "sweep"
+    variants: ClassVar = {
+        "sweep_rows": "one invocation some windows of a row, along width: what they have in common is loaded once",
+        "sweep_columns": "as sweep_rows, for a block of columns, along height or depth, of what was swept before",
+    }
+
+    @property
+    def windows(self) -> Windows:
+        assert isinstance(self.problem.domain, Windows)
+        return self.problem.domain
+
+    @property
+    def obstacle(self) -> str:
+        if not isinstance(self.problem.accumulator, Selection):
+            return "only a selection may take an element again"
+        # Positions are signed, and those of a run go on behind the last output.
+        if max(line.reach + line.window_stride * line.spacing * _MOST_RUN for line in self.lines) >= 1 << 31:
+            return "windows reach so far that positions would wrap around"
+        tensors = self.source, *(output.tensor for output in self.problem.outputs)
+        if any(len(self.limits.segments(tensor)) > 1 for tensor in tensors):
+            return "a tensor lies in several segments"
+        if not all(output.tensor.is_packed for output in self.problem.outputs):
+            return "an output is not packed"
+        if not (self.most_planes or self.cuts):
+            return "what a row of outputs, or those of one depth, need is too much"
+        return ""
+
+    @property
+    def drawback(self) -> str:
+        windows, share = self.windows, Share(range(1), range(self.windows.output_size[self.split]))
+        loads = sum(sweep.loads for sweep in self._sweeps(share))
+        # An output of pool.comp takes as long as some loads, a load of a sweep as long as two.
+        by_pool = math.prod(windows.output_size) * (4 + math.prod(windows.window_size))
+        return "windows have few elements in common" if 2 * loads > by_pool else ""
+
+    # How the work is cut
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """The windows along depth, height and width."""
+        windows = self.windows
+        return tuple(
+            itertools.starmap(
+                Line,
+                zip(
+                    windows.size,
+                    windows.output_size,
+                    windows.window_size,
+                    windows.window_stride,
+                    windows.dilation,
+                    windows.start_padding,
+                    strict=True,
+                ),
+            )
+        )
+
+    @property
+    def indexed(self) -> bool:
+        """Whether an output has indices."""
+        return self.problem.outputs[-1].result is Result.INDEX
+
+    @cached_property
+    def words(self) -> int:
+        """Words of a partial without its index."""
+        return max(1, self.source.data_type.bits // 32)
+
+    @cached_property
+    def split(self) -> int:
+        """The dimension of whose outputs a share may have some: the outermost that has several, of depth and height."""
+        return 0 if self.windows.output_size[0] > 1 else 1
+
+    @cached_property
+    def pitch(self) -> int:
+        """Partials of a row: whole blocks, of values and of indices."""
+        return -(-self.windows.output_size[2] // 4) * 4
+
+    @cached_property
+    def most_run(self) -> int:
+        """Windows of a run, at most: so many that registers of a GPU hold their states."""
+        if not self.limits.cooperating:
+            return _MOST_RUN
+        state = self.problem.accumulator.state_registers(self.source.data_type) - (not self.indexed)
+        return min(_MOST_RUN, 1 << int(math.log2(_REGISTERS // (4 // self.words * state))))
+
+    def _lines(self, share: Share) -> tuple[tuple[int, ...], tuple[Line, ...]]:
+        """Where what a share needs begins along depth and height, and the windows over it."""
+        firsts, lines = [0, 0], list(self.lines)
+        firsts[self.split], lines[self.split] = lines[self.split].part(share.outputs)
+        return tuple(firsts), tuple(lines)
+
+    def _sweeps(self, share: Share) -> list[Sweep]:
+        """What computes a share, in order. There is always one along width: it is the one that reads the input."""
+        _, lines = self._lines(share)
+        planes, (depth, height, width) = len(share.planes), lines
+        sweeps = []
+        for axis, line in (2, width), (1, height), (0, depth):
+            if axis < 2 and not line.is_swept:
+                continue
+            slabs = planes if axis == 0 else planes * depth.size
+            rows = height.output_size if axis == 0 else 1
+            outer = slabs * height.size if axis == 2 else slabs
+            blocks = 1 if axis == 2 else rows * self.pitch * self.words // 4
+            written = outer * self.pitch if axis == 2 else outer * line.output_size * rows * self.pitch
+            sweeps.append(Sweep(axis, line, outer, rows, line.run(self.most_run), blocks, written))
+        return sweeps
+
+    def _fits(self, share: Share) -> bool:
+        """Whether the sweeps of a share keep to all limits."""
+        sweeps, limits = self._sweeps(share), self.limits
+        between = [4 * sweep.written for sweep in sweeps[:-1]]
+        return (
+            sum(between) * (self.words + self.indexed) <= limits.partials_bytes
+            and max(between, default=0) * self.words <= limits.segment_bytes
+            and all(sweep.loads <= limits.dispatch_elements for sweep in sweeps)
+            # As in pool.py twice what the loops have; at least the last one turns as often as a window has elements.
+            and all(
+                2 * (4 + sweep.line.window_size) * -(-sweep.items // limits.invocations) <= limits.loop_iterations
+                for sweep in sweeps
+            )
+        )
+
+    @cached_property
+    def most_planes(self) -> int:
+        """Whole planes that are swept together; 0 where not even one can be."""
+        outputs = range(self.windows.output_size[self.split])
+        return _greatest(planes_of(self.source).size, lambda count: self._fits(Share(range(count), outputs)))
+
+    @cached_property
+    def cuts(self) -> tuple[range, ...]:
+        """All outputs of a plane that is not swept as a whole; none where a part of one output would be needed."""
+        found, begin, count = [], 0, self.windows.output_size[self.split]
+        while begin < count:
+            most = _greatest(count - begin, partial(self._fits_from, begin))
+            if not most:
+                return ()
+            found.append(range(begin, begin + most))
+            begin += most
+        return tuple(found)
+
+    def _fits_from(self, begin: int, count: int) -> bool:
+        """Whether so many outputs from `begin` on are a share that fits."""
+        return self._fits(Share(range(1), range(begin, begin + count)))
+
+    def _shares(self) -> Iterator[Share]:
+        """All outputs, in order."""
+        count, together = math.prod(self.source.sizes[:2]), planes_of(self.source).size
+        if not self.most_planes:
+            for plane, outputs in itertools.product(range(count), self.cuts):
+                yield Share(range(plane, plane + 1), outputs)
+            return
+        outputs = range(self.windows.output_size[self.split])
+        for batch in range(0, count, together):
+            end = batch + together
+            for begin in range(batch, end, self.most_planes):
+                yield Share(range(begin, min(begin + self.most_planes, end)), outputs)
+
+    # What runs
+
+    def dispatches(self) -> Iterator[Dispatch]:
+        for share in self._shares():
+            sweeps = self._sweeps(share)
+            for number, sweep in enumerate(sweeps):
+                yield self._dispatch(share, sweep, number, to_outputs=number == len(sweeps) - 1)
+
+    @cached_property
+    def partials(self) -> tuple[int, ...]:
+        """Values and indices of the partials that a first sweep leaves, then those of a second one."""
+        sizes = [0, 0]
+        for share in self._shares():
+            for number, sweep in enumerate(self._sweeps(share)[:-1]):
+                sizes[number] = max(sizes[number], 4 * sweep.written)
+        kinds = (self.words, 1) if self.indexed else (self.words,)
+        return tuple(size * words for size in sizes if size for words in kinds)
+
+    def _dispatch(self, share: Share, sweep: Sweep, number: int, *, to_outputs: bool) -> Dispatch:
+        """That of a sweep, `number` of those of a share."""
+        windows, line, bits = self.windows, sweep.line, self.source.data_type.bits
+        width = windows.output_size[2]
+        side_by_side = sweep.axis == 2 and line.spacing == 1 and sweep.run % 4 == 0
+        group = (4 if side_by_side else 1) if sweep.axis == 2 else 4 // self.words
+        per_word = max(1, 32 // bits)
+        constants = constants_of(
+            SweepConstants,
+            self.problem,
+            self.limits,
+            self.problem.outputs if to_outputs else (),
+            run=sweep.run,
+            step=line.step,
+            copies=line.window_size == 1,
+            dilated=(line.dilation, line.spacing) != (1, 1),
+            flat=sweep.axis == 2 and self._is_flat(share),
+            to_outputs=to_outputs,
+            indexed=self.indexed,
+            side_by_side=side_by_side,
+            whole=width % group == 0,
+            shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
+        )
+        first_output = share.planes.start * math.prod(windows.output_size)
+        first_output += share.outputs.start * math.prod(windows.output_size[self.split + 1 :])
+        given: dict[str, Any] = {
+            "size": line.size,
+            "output_size": line.output_size,
+            "window_size": line.window_size,
+            "window_stride": line.window_stride,
+            "dilation": line.dilation,
+            "start_padding": wrapped(line.start_padding),
+            "spacing": line.spacing,
+            "width": width,
+            "pitch": width if sweep.axis == 2 and to_outputs else self.pitch,
+            "outer_count": sweep.outer_count,
+            "values_base": first_output if to_outputs else 0,
+            "indices_base": first_output if to_outputs else 0,
+        }
+        written = self._written(number, to_outputs=to_outputs)
+        if sweep.axis == 2:
+            push = RowsPush(**given, **self._input_rows(share))
+            return Dispatch(shader_of("sweep_rows", self.problem, constants), push, (self.source_binding(0), *written))
+        before = self._partials(number - 1, ("source_base", "source_indices_base"))
+        columns_push = ColumnsPush(**given, row_count=sweep.row_count, source_base=0, source_indices_base=0)
+        bindings = before[0], *written, before[1]
+        return Dispatch(shader_of("sweep_columns", self.problem, constants), columns_push, bindings)
+
+    def _input_rows(self, share: Share) -> dict[str, Any]:
+        """The push constants that say which rows of the input a share needs."""
+        windows, source, plane = self.windows, self.source, share.planes.start
+        (depth, height), lines = self._lines(share)
+        batch, channel = divmod(plane, source.sizes[1])
+        first = batch * source.element_strides[0] + channel * source.element_strides[1]
+        first += depth * windows.stride[0] + height * windows.stride[1]
+        first_row = (plane * windows.size[0] + depth) * windows.size[1] + height
+        return {
+            "rows": (lines[0].size, lines[1].size),
+            "input_rows": windows.size[:2],
+            "plane_stride": planes_of(source).stride,
+            "stride": windows.stride,
+            "first_index": first_row * windows.size[2],
+            "source_base": first,
+        }
+
+    def _is_flat(self, share: Share) -> bool:
+        """Whether the rows that a share needs stand at one stride, and follow each other in the input."""
+        windows, (depth, height, _) = self.windows, self._lines(share)[1]
+        slab, plane = (height.size, windows.stride[1] * height.size), depth.size * height.size * windows.stride[1]
+        slabs_follow = depth.size == 1 or slab == (windows.size[1], windows.stride[0])
+        whole = (depth.size, height.size) == windows.size[:2]
+        return slabs_follow and (len(share.planes) == 1 or (whole and plane == planes_of(self.source).stride))
+
+    def _written(self, number: int, *, to_outputs: bool) -> tuple[Binding, Binding]:
+        """Where a sweep writes values and indices; without either its binding is the other, unused."""
+        bases = "values_base", "indices_base"
+        if not to_outputs:
+            values, indices = self._partials(number, bases)
+            return replace(values, written=True), replace(indices, written=True)
+        values, indices = (
+            Binding(output.role, output.number, 0, base, output.tensor.data_type.bits, written=True)
+            for output, base in zip((self.problem.outputs[0], self.problem.outputs[-1]), bases, strict=True)
+        )
+        return values, indices
+
+    def _partials(self, number: int, bases: tuple[str, str]) -> tuple[Binding, Binding]:
+        """What sweep `number` leaves: values and indices; without these the values."""
+        first = number * (1 + self.indexed)
+        return Binding(Role.PARTIALS, first, base=bases[0]), Binding(Role.PARTIALS, first + self.indexed, base=bases[1])
+
+
+def _greatest(count: int, fits: Callable[[int], bool]) -> int:
+    """The greatest number up to `count` that fits, as do all below it; 0 where none does."""
+    return bisect_left(range(1, count + 1), True, key=lambda number: not fits(number))

@@ -1,0 +1,276 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// The maxima of windows of any size, along one dimension. Windows in several dimensions take a sweep along width, one
+// along height and one along depth. Between them the winners lie as partials: a word of bits (or two), and an index.
+//
+// One invocation computes a run: RUN windows, each STEP elements behind the one before. All of them have the elements in
+// the middle, which are loaded once. From there on heads grow towards the begin, and a tail grows towards the end:
+//
+//   elements      0    1    2   [ 3   ... middle ...   8 ]   9   10   11        RUN = 4, STEP = 1, a window of 9
+//   window 0      <------------------ head 0 ----------->
+//   window 1           <------------- head 1 -----------><--->
+//   window 2                <-------- head 2 -----------><-------->   tail
+//   window 3                     <--- head 3 -----------><------------->
+//
+// So an output takes (window + (RUN - 1) * STEP) / RUN loads.
+//
+// With a dilation, windows have elements in common that begin `spacing` outputs after one another: these are a class.
+//
+// No padding is loaded: an element before the first one of the input is taken to be that one, and an element behind the
+// last one to be the last. A window has these, too, and it changes nothing to take an element again.
+
+#include "core/windows.glsl"
+
+// clang-format off: a table
+layout(constant_id = 10) const uint RUN = 1;             // windows that one invocation computes
+layout(constant_id = 11) const uint STEP = 1;            // elements from one of them to the next; with a dilation, of the class
+layout(constant_id = 12) const bool COPIES = false;      // a window is one element
+layout(constant_id = 13) const bool DILATED = false;     // the dilation or the spacing is not 1
+layout(constant_id = 14) const bool FLAT = false;        // rows of the input stand at one stride, and follow each other
+layout(constant_id = 15) const bool TO_OUTPUTS = true;   // the last sweep: write outputs, not partials
+layout(constant_id = 16) const bool INDEXED = false;     // partials have indices
+layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a run are neighbours in a row, four or more
+layout(constant_id = 18) const bool WHOLE = false;       // rows of outputs are whole groups
+layout(constant_id = 19) const bool SHARED_WORDS = false;  // invocations write to words of each other
+// clang-format on
+
+// A block of partials.
+#if BITS < 32
+const uint PARTIALS = 4;
+#define PUT_PARTIAL(words, i, bits) (words)[i] = bits;
+Bits partial_of(uvec4 block, uint i) { return block[i]; }
+#else
+const uint PARTIALS = BLOCK;
+#define PUT_PARTIAL(words, i, bits) PUT(words, i, bits)
+Bits partial_of(uvec4 block, uint i) { return element_of(block, i); }
+#endif
+
+// What an invocation sweeps side by side, and how many windows are stored together.
+#ifdef ROWS
+const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
+#else
+const uint COLUMNS = PARTIALS, GROUP = COLUMNS;
+layout(set = 0, binding = 3) readonly buffer SourceIndices { uint source_indices[]; };  // of the partials
+#endif
+const uint PARTIAL_WORDS = GROUP * WORDS_PER_ELEMENT;
+const uint GROUP_WORDS = (GROUP * BITS + 31) / 32;
+layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or partials
+layout(set = 0, binding = 1) buffer ValueBlocks { uvec4 value_blocks[]; };
+layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
+layout(set = 0, binding = 2) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
+
+// What is swept are lines: the elements of a row of the input, or the partials that stand one above the other.
+layout(push_constant) uniform Push {
+    uint size;           // elements of a line
+    uint output_size;    // windows of a line
+    uint window_size;    // all as along this dimension
+    uint window_stride;
+    uint dilation;
+    uint start_padding;  // negative, wrapped around, where the first elements belong to no window
+    uint spacing;
+    uint width;          // outputs of a row, ...
+    uint pitch;          // ... and the places that a row has for what this sweep writes
+    uint outer_count;    // rows of the input; slabs along height, planes along depth
+#ifdef ROWS
+    uint rows[2];        // of a plane that are swept, along depth and height
+    uint input_rows[2];  // of a plane, along depth and height
+    uint plane_stride;   // of the input; strides in elements
+    uint stride[3];
+    uint first_index;    // of the first element
+#else
+    uint row_count;      // rows of partials that stand at one place of a line: 1 along height
+    uint source_indices_base;
+#endif
+    uint source_base;    // what to add to an address for its place in the buffer, in elements or words of partials
+    uint values_base;
+    uint indices_base;
+} push;
+
+// The elements at `position` of a line, in every column. `first` and `last` are the ends of the input.
+#define LOAD_STATES(states, position) \
+    { \
+        uint inside = uint(clamp(position, first, last)); \
+        load(states, line + inside * line_stride, inside); \
+    }
+
+void load(out State states[COLUMNS], uint at, uint position)
+{
+#ifdef ROWS
+    states[0] = state_of(operand_of(LOAD(source, at)), position);
+#else
+    uvec4 block = source_blocks[at];
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+        states[c] = state_of(operand_of(partial_of(block, c)), position);
+#endif
+}
+
+uint values_base, indices_base;
+
+// Stores a group with the indices that it has in the input. Its first window is `number`, of the outputs or of the
+// partials; so many windows are left in its row.
+void store(State group[GROUP], uint found[GROUP], uint number, uint left)
+{
+    if (!TO_OUTPUTS) {
+        uint words[PARTIAL_WORDS], at = number * WORDS_PER_ELEMENT + values_base;
+        [[unroll]] for (uint i = 0; i < GROUP; ++i)
+            PUT_PARTIAL(words, i, value_of(group[i], 0))
+        [[unroll]] for (uint i = 0; i + 3 < PARTIAL_WORDS; i += 4)
+            value_blocks[(at + i) / 4] = uvec4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+        [[unroll]] for (uint i = PARTIAL_WORDS / 4 * 4; i < PARTIAL_WORDS; ++i)
+            values[at + i] = words[i];
+    } else if (VALUES && SHARED_WORDS) {
+        [[unroll]] for (uint i = 0; i < GROUP; ++i)
+            if (i < left)
+                STORE_ELEMENT(values, number + i + values_base, value_of(group[i], 0))
+    } else if (VALUES) {
+        uint words[GROUP_WORDS], at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
+        [[unroll]] for (uint i = 0; i < GROUP; ++i)
+            PUT(words, i, value_of(group[i], 0))
+        if (WHOLE && GROUP_WORDS % 4 == 0) {
+            [[unroll]] for (uint i = 0; i + 3 < GROUP_WORDS; i += 4)
+                value_blocks[(at + i) / 4] = uvec4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+        } else {
+            [[unroll]] for (uint i = 0; i < GROUP_WORDS; ++i)
+                if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left)
+                    values[at + i] = words[i];
+        }
+    }
+    if (GROUP == 4 && (TO_OUTPUTS ? WHOLE && INDEX_WORDS == 1 : INDEXED)) {
+        uvec4 block;
+        [[unroll]] for (uint i = 0; i < GROUP; ++i)
+            block[i % 4] = found[i];
+        index_blocks[(number + indices_base) / 4] = block;
+    } else if (TO_OUTPUTS ? INDEX_WORDS != 0 : INDEXED) {
+        [[unroll]] for (uint i = 0; i < GROUP; ++i)
+            if (i < left) {
+                if (TO_OUTPUTS)
+                    STORE_INDEX(indices, number + i + indices_base, found[i])
+                else
+                    indices[number + i + indices_base] = found[i];
+            }
+    }
+}
+
+void main()
+{
+    // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other. It divides so,
+    // too, even where a branch is not taken: what is divided by 1 is told by constants.
+    uint size = push.size, output_size = push.output_size, window_size = push.window_size;
+    uint window_stride = push.window_stride, start_padding = push.start_padding, width = push.width, pitch = push.pitch;
+    uint dilation = DILATED ? push.dilation : 1, spacing = DILATED ? push.spacing : 1;
+    uint source_base = push.source_base;
+    values_base = push.values_base;
+    indices_base = push.indices_base;
+#ifdef ROWS
+    uvec2 rows = uvec2(push.rows[0], push.rows[1]), input_rows = uvec2(push.input_rows[0], push.input_rows[1]);
+    uvec3 stride = all_of(push.stride);
+    uint plane_stride = push.plane_stride, line_stride = stride.z, first_index = push.first_index;
+    const uint blocks = 1;
+#else
+    uint row_count = push.row_count, row_blocks = pitch / COLUMNS, blocks = row_count * row_blocks;
+    uint line_stride = blocks, source_indices_base = push.source_indices_base;
+#endif
+    uint classes = DILATED ? min(spacing, output_size) : 1;
+    uint runs = ((DILATED ? (output_size - 1) / spacing : output_size - 1) / RUN + 1) * classes;
+    Items mine = items_of(push.outer_count * runs * blocks);
+    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+        // item = ((outer * runs) + run) * blocks + block of columns
+        uint together = item / blocks, block = item - together * blocks;
+        uint outer = together / runs, run = together - outer * runs;
+#ifdef ROWS
+        uint line = outer * stride.y + source_base, index_base = outer * size + first_index;
+        if (!FLAT) {
+            uint slab = outer / rows.y, height = outer - slab * rows.y;
+            uint plane = slab / rows.x, depth = slab - plane * rows.x;
+            line = plane * plane_stride + depth * stride.x + height * stride.y + source_base;
+            index_base = ((plane * input_rows.x + depth) * input_rows.y + height) * size + first_index;
+        }
+#else
+        uint line = outer * size * blocks + block + source_base / 4;
+        uint row = block / row_blocks, column = (block - row * row_blocks) * COLUMNS;
+#endif
+        uint begin = run * RUN;  // the first output; the others are `spacing` apart
+        if (DILATED) {
+            uint in_class = run / classes;
+            begin = in_class * RUN * spacing + run - in_class * classes;
+        }
+        // Where the first window begins, negative in the padding. The elements of the run are every dilation-th one from
+        // there on. Of these `first` and `last` are the ends of the input.
+        int start = int(begin * window_stride - start_padding), first = max(start, 0), last = int(size) - 1;
+        if (DILATED && start < 0)
+            first = start + int(((0 - uint(start) - 1) / dilation + 1) * dilation);
+        first = min(first, last);
+        if (DILATED)
+            last -= (last - first) % int(dilation);
+        int next = int(dilation), middle = start + int((RUN - 1) * STEP * dilation);
+
+        State heads[RUN * COLUMNS], loaded[COLUMNS];  // heads window by window
+        if (COPIES) {
+            [[unroll]] for (uint k = 0; k < RUN; ++k) {
+                LOAD_STATES(loaded, start + int(k * STEP) * next)
+                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                    heads[k * COLUMNS + c] = loaded[c];
+            }
+        } else {
+            State head[COLUMNS];
+            int at = middle;
+            LOAD_STATES(head, at)
+            for (uint i = (RUN - 1) * STEP + 1; i < window_size; ++i) {
+                at += next;
+                LOAD_STATES(loaded, at)
+                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                    head[c] = appended(head[c], loaded[c]);
+            }
+            at = middle;
+            [[unroll]] for (uint k = RUN - 1; int(k) >= 0; --k) {
+                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                    heads[k * COLUMNS + c] = head[c];
+                [[unroll]] for (uint i = 0; k > 0 && i < STEP; ++i) {
+                    at -= next;
+                    LOAD_STATES(loaded, at)
+                    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                        head[c] = appended(loaded[c], head[c]);
+                }
+            }
+        }
+
+        State tail[COLUMNS], group[GROUP];
+        uint found[GROUP];
+        int at = start + int(window_size) * next;
+        [[unroll]] for (uint k = 0; k < RUN; ++k) {
+            [[unroll]] for (uint i = 0; k > 0 && !COPIES && i < STEP; ++i, at += next) {
+                LOAD_STATES(loaded, at)
+                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                    tail[c] = k == 1 && i == 0 ? loaded[c] : appended(tail[c], loaded[c]);
+            }
+            [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+                State state = heads[k * COLUMNS + c];
+                if (k > 0 && !COPIES)
+                    state = appended(state, tail[c]);
+                uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
+                group[i] = state;
+#ifdef ROWS
+                found[i] = index_base + position;
+#else
+                found[i] = 0;
+                if (INDEXED)
+                    found[i] = source_indices[((outer * size + position) * blocks + block) * COLUMNS + c
+                                              + source_indices_base];
+#endif
+            }
+#ifdef ROWS
+            uint window = begin + (k - (GROUP - 1)) * spacing;  // the first of the group
+            if (k % GROUP == GROUP - 1 && window < output_size)
+                store(group, found, outer * pitch + window, output_size - window);
+#else
+            uint window = begin + k * spacing;
+            // A row of partials may end with blocks that are no outputs.
+            if (window < output_size && column < width) {
+                uint row_number = (outer * output_size + window) * row_count + row;
+                store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);
+            }
+#endif
+        }
+    }
+}
