@@ -1362,6 +1362,82 @@ CHECKS = (
     ),
 )
 
+SWEEPS = (
+    Mutation(
+        "shaders/sweep.comp",
+        "first = start + int(((0 - uint(start) - 1) / dilation + 1) * dilation);",
+        "first = 0;",
+        "in the padding of dilated windows the element of another class is taken",
+    ),
+    Mutation(
+        "shaders/sweep.comp",
+        "last -= (last - first) % int(dilation);",
+        ";",
+        "behind the end of dilated windows the element of another class is taken",
+    ),
+    Mutation(
+        "shaders/sweep.comp",
+        "for (uint i = (RUN - 1) * STEP + 1; i < window_size; ++i)",
+        "for (uint i = (RUN - 1) * STEP + 2; i < window_size; ++i)",
+        "the middle of a run lacks its last element",
+    ),
+    Mutation(
+        "shaders/sweep.comp",
+        "head[c] = appended(loaded[c], head[c]);",
+        "head[c] = appended(head[c], loaded[c]);",
+        "of equal elements of a head the last one wins",
+    ),
+    Mutation(
+        "shaders/sweep.comp",
+        "state = appended(state, tail[c]);",
+        "state = appended(tail[c], state);",
+        "of equal elements that of the tail wins",
+    ),
+    Mutation(
+        "shaders/sweep.comp",
+        "window < output_size && column < width",
+        "window < output_size",
+        "blocks behind the end of a row of 64-bit partials are written over the next row",
+    ),
+    Mutation(
+        "shaders/sweep.comp",
+        "found[i] = index_base + position;",
+        "found[i] = position;",
+        "indices count within a row",
+    ),
+    Mutation(
+        "shaders/sweep.comp",
+        "uint in_class = run / classes;",
+        "uint in_class = run % classes;",
+        "runs of several classes are mixed up",
+    ),
+    Mutation(
+        "shaders/sweep.comp",
+        "if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left)",
+        "if (true)",
+        "the end of a row of outputs is written over the next row",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/sweep.py",
+        "width % group == 0,",
+        "True,",
+        "rows that are no whole groups are stored as such",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/sweep.py",
+        "(group % per_word != 0 or width % per_word != 0)",
+        "False",
+        "rows of outputs overwrite words that they share",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/sweep.py",
+        "for axis, line in (2, width), (1, height), (0, depth):",
+        "for axis, line in (2, width), (1, height):",
+        "volumes are not swept along depth",
+    ),
+)
+
+
 MUTATIONS = (
     *SELECTION,
     *ROW,
@@ -1374,6 +1450,7 @@ MUTATIONS = (
     *LANES,
     *COLUMNS,
     *WINDOWS,
+    *SWEEPS,
     *POOL,
     *COMBINE,
     *GATHER,
