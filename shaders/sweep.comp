@@ -205,12 +205,12 @@ void main()
             last -= (last - first) % int(dilation);
         int next = int(dilation), middle = start + int((RUN - 1) * STEP * dilation);
 
-        State heads[RUN * COLUMNS], loaded[COLUMNS];  // heads window by window
+        State heads[RUN][COLUMNS], loaded[COLUMNS];
         if (COPIES) {
             [[unroll]] for (uint k = 0; k < RUN; ++k) {
                 LOAD_STATES(loaded, start + int(k * STEP) * next)
                 [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    heads[k * COLUMNS + c] = loaded[c];
+                    heads[k][c] = loaded[c];
             }
         } else {
             State head[COLUMNS];
@@ -225,7 +225,7 @@ void main()
             at = middle;
             [[unroll]] for (uint k = RUN - 1; int(k) >= 0; --k) {
                 [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    heads[k * COLUMNS + c] = head[c];
+                    heads[k][c] = head[c];
                 [[unroll]] for (uint i = 0; k > 0 && i < STEP; ++i) {
                     at -= next;
                     LOAD_STATES(loaded, at)
@@ -245,7 +245,7 @@ void main()
                     tail[c] = k == 1 && i == 0 ? loaded[c] : appended(tail[c], loaded[c]);
             }
             [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-                State state = heads[k * COLUMNS + c];
+                State state = heads[k][c];
                 if (k > 0 && !COPIES)
                     state = appended(state, tail[c]);
                 uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);

@@ -29,8 +29,6 @@ from dmlgpu.lowering.problem import Result, Role, Windows
 _MOST_RUN = 16
 # Elements of a run that are no elements of its first window, at most: loading them is unrolled.
 _LOADS = 32
-# Registers of an invocation on a GPU for the states of a run.
-_REGISTERS = 110
 
 
 @dataclass(frozen=True)
@@ -262,13 +260,12 @@ class Sweeps(PlanningKernel):
         """Partials of a row: whole blocks, of values and of indices."""
         return -(-self.windows.output_size[2] // 4) * 4
 
-    @cached_property
-    def most_run(self) -> int:
-        """Windows of a run, at most: so many that registers of a GPU hold their states."""
+    def _most_run(self, axis: int) -> int:
+        """Windows of a run, at most."""
         if not self.limits.cooperating:
             return _MOST_RUN
-        state = self.problem.accumulator.state_registers(self.source.data_type) - (not self.indexed)
-        return min(_MOST_RUN, 1 << int(math.log2(_REGISTERS // (4 // self.words * state))))
+        # RADV keeps the states of more of them in memory, not in registers.
+        return _MOST_RUN // self.words if axis == 2 else _MOST_RUN // 4
 
     def _lines(self, share: Share) -> tuple[tuple[int, ...], tuple[Line, ...]]:
         """Where what a share needs begins along depth and height, and the windows over it."""
@@ -289,7 +286,7 @@ class Sweeps(PlanningKernel):
             outer = slabs * height.size if axis == 2 else slabs
             blocks = 1 if axis == 2 else rows * self.pitch * self.words // 4
             written = outer * self.pitch if axis == 2 else outer * line.output_size * rows * self.pitch
-            sweeps.append(Sweep(axis, line, outer, rows, line.run(self.most_run), blocks, written))
+            sweeps.append(Sweep(axis, line, outer, rows, line.run(self._most_run(axis)), blocks, written))
         return sweeps
 
     def _fits(self, share: Share) -> bool:
