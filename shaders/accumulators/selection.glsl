@@ -157,7 +157,10 @@ State appended(State a, State b)
 {
     bool above = is_above(b.key, a.key), not_below = !is_above(a.key, b.key);
     bool wins = LAST ? not_below : above;
-    return State(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);
+    a.key = wins ? b.key : a.key;
+    a.bits = wins ? b.bits : a.bits;
+    a.index = wins ? b.index : a.index;
+    return a;
 }
 
 State shifted(State state, uint by) { return State(state.key, state.bits, state.index + by); }
