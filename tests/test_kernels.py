@@ -17,6 +17,7 @@ from tests.test_mappings import LIMITS
 
 argmax = functools.partial(arg_desc, ArgmaxOperatorDesc)
 ROWS = argmax(FLOAT32, (30, 50), [1])
+COLUMNS = argmax(FLOAT32, (30, 50), [0])
 
 
 def kernels_of(desc):
@@ -93,8 +94,8 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
         ),
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 15), [0]), "columns", "an output has one element"),
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]), "columns", "stand at several strides; allowed are"),
-        (pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2)), "windows", "larger than 7 along a dimension; allowed are pool"),
-        (pool_desc(UINT8, (1, 1, 20, 20), (2, 2)), "windows", "rows of outputs share words; allowed are pool"),
+        (pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2)), "windows", "larger than 7 along a dimension; allowed are sweep, pool"),
+        (pool_desc(UINT8, (1, 1, 20, 20), (2, 2)), "windows", "rows of outputs share words; allowed are sweep, pool"),
         (pool_desc(FLOAT32, (1, 1, 40, 40), (2, 2), (2, 5)), "windows", "touches 17 elements of a row, more than 16"),
     ],
     ids=str,
@@ -105,10 +106,10 @@ def test_a_kernel_that_cannot(desc, name, why):
 
 
 def test_the_usual_plan_says_why_others_were_passed_over():
-    assert [line for line in lower(ROWS, LIMITS["CPU"]).mapping if line.startswith("not ")] == [
-        "not lanes: invocations of this device do best to read for themselves"
+    assert [line for line in lower(COLUMNS, LIMITS["CPU"]).mapping if line.startswith("not ")] == [
+        "not rows: the elements of an output do not follow each other"
     ]
     pooled = pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2))
     assert "not windows: the window is larger than 7 along a dimension" in lower(pooled, LIMITS["CPU"]).mapping
-    spread = pool_desc(UINT8, (1, 1, 40, 44), (7, 7), None, None, None, (2, 2))
+    spread = pool_desc(UINT8, (1, 1, 40, 84), (2, 7), None, None, None, (1, 9))
     assert "not windows: an invocation would need more than 110 registers" in lower(spread, LIMITS["GPU"]).mapping

@@ -34,7 +34,7 @@ class Limits:
     bundle: int = 8
     """Invocations that work on neighbouring items at a time, while other bundles are at other ranges of them. On a CPU
     driver the lanes of a vector, so that a core reads on where it has read; on a GPU all invocations."""
-    least_loads: int = 256
+    least_loads: int = 1024
     """Loads of an invocation, at least, where invocations share an output and leave records of it to a second pass."""
     cooperating: bool = False
     """Whether neighbouring invocations do best to read neighbouring memory, as on a GPU. On a CPU driver they are the

@@ -37,7 +37,7 @@ _GROUP_SIZE = 64
 _CPU_GROUPS_PER_CORE = 4
 _GPU_GROUPS = 4096
 # Loads of an invocation, at least, where invocations share an output and a second pass combines what they found.
-_CPU_LOADS, _GPU_LOADS = 256, 16
+_CPU_LOADS, _GPU_LOADS = 1024, 16
 # Seconds for an element on a slow device: pool.comp element by element on two cores of lavapipe or SwiftShader; the
 # memory of a small GPU.
 _CPU_PACE = 10e-9

@@ -77,7 +77,7 @@ class Columns(Reduce):
 
     @property
     def least_stretch(self) -> int:
-        return self.limits.least_loads * self.lanes
+        return self.limits.least_loads * self.block // self.outputs_per_item * self.lanes
 
     @cached_property
     def stretch_size(self) -> int:

@@ -104,7 +104,7 @@ class Reduce(RangedKernel):
     @property
     def least_stretch(self) -> int:
         """Elements of the shortest stretch, where an output is shared among invocations that would be idle."""
-        return _UNROLLED * self.limits.least_loads
+        return self.limits.least_loads
 
     @property
     def unit(self) -> int:
