@@ -94,7 +94,11 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
         ),
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 15), [0]), "columns", "an output has one element"),
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]), "columns", "stand at several strides; allowed are"),
-        (pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2)), "windows", "larger than 7 along a dimension; allowed are sweep, pool"),
+        (
+            pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2)),
+            "windows",
+            "larger than 7 along a dimension; allowed are sweep, pool",
+        ),
         (pool_desc(UINT8, (1, 1, 20, 20), (2, 2)), "windows", "rows of outputs share words; allowed are sweep, pool"),
         (pool_desc(FLOAT32, (1, 1, 40, 40), (2, 2), (2, 5)), "windows", "touches 17 elements of a row, more than 16"),
     ],
