@@ -397,10 +397,10 @@ def test_explain_says_what_runs_and_why(any_cpu, driver, capsys):
     text = explained(capsys, "argmax", "float32", "4096,1024", "axes=0")
     assert driver.name in text
     assert "axes=(0,), axis_direction=AxisDirection.INCREASING)" in text
-    assert "columns one invocation a block of neighbouring outputs" in text
+    assert "columns_wide one invocation a cache line of neighbouring outputs" in text
     assert "not rows the elements of an output do not follow each other" in text
-    assert "0 to 1,023 columns_selection_32 input_tensor records 0 to 1,023 combine_selection_32 records" in text
-    assert text.endswith("Tensors of 16 MiB and 4 KiB, records of 32 KiB.")
+    assert "0 to 1,023 columns_wide_selection_32 input_tensor records 0 to 1,023 combine_selection_32 records" in text
+    assert text.endswith("Tensors of 16 MiB and 4 KiB, records of 128 KiB.")
 
 
 def test_explain_takes_all_of_a_descriptor(any_cpu, capsys):

@@ -32,8 +32,8 @@ class Columns(Reduce):
     name: ClassVar = "columns"
     variants: ClassVar = {
         "columns": "one invocation a block of neighbouring outputs: their elements stand side by side",
-        "columns_wide": "the same with several blocks, a cache line",
-        "columns_lanes": "the same with several invocations a block, as suits a GPU",
+        "columns_wide": "one invocation a cache line of neighbouring outputs: their elements stand side by side",
+        "columns_lanes": "several invocations a block of neighbouring outputs, as suits a GPU, side by side",
     }
 
     @property

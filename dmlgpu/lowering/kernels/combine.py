@@ -14,9 +14,9 @@ from dmlgpu.lowering.problem import Axes, Problem, Role, Windows
 
 COMBINE = {
     "combine": "second pass: what the first left of every output, combined, wherever the output lies",
-    "combine_lanes": "the same with several invocations an output, as suits a GPU",
+    "combine_lanes": "as combine, with several invocations an output, as suits a GPU",
     "combine_windows": "as combine, for averages over windows, which have different numbers of elements",
-    "combine_windows_lanes": "the same with several invocations an output, as suits a GPU",
+    "combine_windows_lanes": "as combine_windows, with several invocations an output, as suits a GPU",
 }
 
 

@@ -35,7 +35,7 @@ class Rows(Reduce):
     name: ClassVar = "rows"
     variants: ClassVar = {
         "rows": "one invocation an output: its elements follow each other, and are read in blocks of 16 bytes",
-        "rows_lanes": "the same with several invocations an output, lane next to lane, as suits a GPU",
+        "rows_lanes": "several invocations an output, as suits a GPU: its elements follow each other",
     }
 
     @property
