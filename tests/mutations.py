@@ -189,7 +189,7 @@ BLOCKS = (
 ITEMS = (
     Mutation(
         "shaders/core/items.glsl",
-        "bundle * each + bundle * more / bundles",
+        "bundle * each + (bundle * more + bundles - 1) / bundles",
         "bundle * each + more",
         "the first bundles leave out items that are nobody's",
     ),

@@ -128,3 +128,15 @@ def test_a_wrong_order_is_refuted(monkeypatch):
     message = r"^ArgmaxOperatorDesc INCREASING of INT64 by reduce_selection_64: of 0x\w+ and 0x\w+ it takes [01]$"
     with pytest.raises(pytest.fail.Exception, match=message):
         test_the_right_element_is_taken("reduce", DataType.INT64)
+
+
+@pytest.mark.parametrize("short", [False, True], ids=["long", "short"])
+def test_positions_do_not_wrap_around_at_the_end_of_a_row(short):
+    # The last 255 of 2^32 - 1 elements, which begin the buffer; the greatest is the last.
+    given = Choice([], [], words_of([z3.BitVecVal(int(i == 254), 8) for i in range(256)]), (1, 255))
+    dispatch = given.dispatch("rows", DataType.UINT8, ArgmaxOperatorDesc, AxisDirection.INCREASING)
+    constants = replace(dispatch.shader.constants, short=short)
+    push = replace(dispatch.push, reduced_begin=2**32 - 256, reduced_end=2**32 - 1, stretch_size=256, source_base=256)
+    changed = replace(dispatch, shader=replace(dispatch.shader, constants=constants), push=push)
+    ((_, buffers),) = ways(changed, {0: given.source, 1: [z3.BitVec("before", 32)]})
+    assert str(z3.simplify(buffers[1][0])) == str(2**32 - 2)

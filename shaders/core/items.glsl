@@ -12,6 +12,7 @@ Items items_of(uint count)
 {
     uint bundles = gl_NumWorkGroups.x * GROUP_SIZE / BUNDLE, bundle = gl_GlobalInvocationID.x / BUNDLE;
     uint turns = (count + BUNDLE - 1) / BUNDLE, each = turns / bundles, more = turns - each * bundles;
-    uint first = bundle * each + bundle * more / bundles, end = (bundle + 1) * each + (bundle + 1) * more / bundles;
+    uint first = bundle * each + (bundle * more + bundles - 1) / bundles;
+    uint end = (bundle + 1) * each + ((bundle + 1) * more + bundles - 1) / bundles;
     return Items(first * BUNDLE + gl_GlobalInvocationID.x % BUNDLE, min(count, end * BUNDLE));
 }
