@@ -20,10 +20,10 @@ ROWS = argmax(FLOAT32, (30, 50), [1])
 COLUMNS = argmax(FLOAT32, (30, 50), [0])
 
 
-def kernels_of(desc):
+def kernels_of(desc, limits=LIMITS["CPU"]):
     """The kernels that can compute an operator, with why the others cannot."""
     problem = problems_of(desc.canonical())[0]
-    kinds = [kind(problem, LIMITS["CPU"]) for kind in KERNELS[type(problem.domain)]]
+    kinds = [kind(problem, limits) for kind in KERNELS[type(problem.domain)]]
     return {kernel.name: kernel.obstacle for kernel in kinds}
 
 
@@ -42,6 +42,11 @@ def chosen():
     ("name", "case"), [pytest.param(name, case, id=f"{name}-{case.id}") for (name, _), case in chosen().items()]
 )
 def test_a_kernel_that_is_asked_for_computes_exactly(any_device, name, case):
+    if obstacle := kernels_of(case.desc, any_device.limits)[name]:
+        # Tensors in several segments leave little choice.
+        with pytest.raises(DescriptorError, match=obstacle):
+            any_device.compile(case.desc, kernel=name)
+        return
     operator = any_device.compile(case.desc, kernel=name)
     assert any_device.limits is LOWERED or operator.plan.dispatches[0].shader.variant.startswith(name)
     outputs = operator(*case.inputs())
