@@ -25,6 +25,10 @@ def random_values(dtype: np.dtype[Any], count: int) -> Array:
     return np.frombuffer(generator.bytes(count * dtype.itemsize), dtype)
 
 
+def _by(numbers: Sequence[int]) -> str:
+    return "x".join(map(str, numbers))
+
+
 _OPERATORS = {operator.name: operator for operator in OPERATORS}
 
 
@@ -157,6 +161,25 @@ SCALES: dict[str, Callable[[int], Case]] = {
 }
 
 
+def _window_cases(sizes: tuple[int, ...], sides: Sequence[int], indices: bool) -> tuple[Case, ...]:
+    """Max pooling of stride 1 in windows as long along every spatial dimension."""
+    made = [(side, pooling_case(_by(sizes[2:]), sizes, side, indices=indices)) for side in sides]
+    return tuple(replace(case, id=f"{case.id}-{_by((side,) * (len(sizes) - 2))}") for side, case in made)
+
+
+# Cases of one tensor, and windows of many sizes.
+WINDOWS: dict[str, tuple[Case, ...]] = {
+    cases[0].id.rpartition("-")[0]: cases
+    for cases in (
+        *(
+            _window_cases((1, 4, 256, 256), (1, 2, 3, 5, 7, 8, 9, 12, 16, 24, 32, 48, 64, 80, 101), indices)
+            for indices in (False, True)
+        ),
+        _window_cases((1, 1, 64, 96, 96), (1, 2, 3, 5, 7, 8, 9, 12, 16, 24, 31), False),
+    )
+}
+
+
 def describe(desc: OperatorDesc) -> str:
     """An operator in one line."""
     source, fields = desc.inputs[0], vars(desc)
@@ -178,7 +201,3 @@ def describe(desc: OperatorDesc) -> str:
     if fields.get("include_padding"):
         text += " with padding"
     return f"{text}{' with indices' if fields.get('output_indices_tensor') else ''}"
-
-
-def _by(numbers: Sequence[int]) -> str:
-    return "x".join(map(str, numbers))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.cases import CASES, SCALES
+from benchmarks.cases import CASES, SCALES, WINDOWS
 from benchmarks.compare import compared, differences
 from benchmarks.compiled import FAMILIES, compile_for, compiled_table, save_compiled, sources
 from benchmarks.kompute import Kompute
@@ -21,6 +21,7 @@ from benchmarks.model import key_of, model_table
 from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer
+from benchmarks.peer_scipy import ScipyPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
 from benchmarks.peers import Peer, UnavailableError
@@ -44,6 +45,7 @@ _FAMILY = "navi21"
 _PEERS: dict[str, Callable[[Kompute], Peer]] = {
     "usual": UsualPeer,
     "numpy": lambda _: NumpyPeer(),
+    "scipy": lambda _: ScipyPeer(),
     "torch": lambda _: TorchPeer(),
     "torch-cuda": lambda kompute: TorchPeer("cuda", kompute.device.info.uuid),
     "cupy": lambda kompute: CupyPeer(kompute.device.info.uuid),
@@ -117,13 +119,15 @@ def _parser() -> argparse.ArgumentParser:
         default=5.0,
         help="what takes longer than this in all its rounds of a case sits out the rest, but for three (default: 5)",
     )
-    parser.add_argument(
+    over = parser.add_mutually_exclusive_group()
+    over.add_argument(
         "--scale",
         metavar="LOW-HIGH",
         nargs="?",
         const=f"{SMALLEST}-{LARGEST}",
         help="measure sizes doubled from 2^LOW elements to 2^HIGH (default: %(const)s) instead",
     )
+    over.add_argument("--windows", action="store_true", help="measure windows of many sizes instead")
     parser.add_argument(
         "--limit", metavar="S", type=_positive(float), default=math.inf, help="begin no case after so many seconds"
     )
@@ -191,6 +195,9 @@ def _cases(args: argparse.Namespace) -> list[Case]:
         # All cases of a size before the next: what --limit leaves out are the largest.
         chosen = [scaled(name, exponent) for exponent in sizes for name in SCALES if text in name.lower()]
         names = list(SCALES)
+    elif args.windows:
+        chosen = [case for cases in WINDOWS.values() for case in cases if text in case.id.lower()]
+        names = list(WINDOWS)
     else:
         chosen = [case for case in CASES if text in case.id.lower()]
         names = [case.id for case in CASES]
@@ -266,7 +273,7 @@ def _measure(args: argparse.Namespace) -> None:
             Progress(*columns, console=terminal, transient=True, auto_refresh=False, disable=not terminal.is_terminal)
         )
         bar = bars.add_task("", total=len(cases) * args.rounds)
-        run, problems = Run(where, bool(args.scale), ()), []
+        run, problems = Run(where, bool(args.scale or args.windows), ()), []
         end = time.monotonic() + args.limit
         for number, case in enumerate(cases):
             if time.monotonic() > end:
@@ -282,7 +289,7 @@ def _measure(args: argparse.Namespace) -> None:
                     missing,
                     rounds=args.rounds,
                     seconds=args.seconds,
-                    fresh=not args.scale,
+                    fresh=not run.scale,
                     strict=not args.keep_going,
                     advance=lambda: bars.update(bar, advance=1, refresh=True),
                 )

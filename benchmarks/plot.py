@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, NullFormatter
 
 from benchmarks.results import CALL, COPY, KERNEL, BenchmarkError, Result, others
-from benchmarks.scale import by_name
+from benchmarks.scale import by_name, quantity_of
 
 # Okabe and Ito's colours, which colour-blind people can tell apart, and markers for everybody.
 _STYLES = {
@@ -20,6 +20,7 @@ _STYLES = {
     COPY: ("#E69F00", "|"),
     "usual": ("#CC79A7", "D"),
     "numpy": ("#0072B2", "v"),
+    "scipy": ("#0072B2", "<"),
     "torch": ("#D55E00", "^"),
     "torch-cuda": ("#D55E00", ">"),
     "cupy": ("#56B4E9", "P"),
@@ -77,15 +78,17 @@ def plot_cases(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
 
 
 def plot_scale(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
-    """Time against size, a panel for each case of SCALES."""
+    """Time against size, a panel for each case of SCALES or WINDOWS."""
     groups = by_name(results)
     columns = min(2, len(groups))
     rows = math.ceil(len(groups) / columns)
     figure = Figure(figsize=(5.5 * columns + 0.5, 4 * rows + 1.2), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flat
     for axes, (name, group) in zip(panels, groups.items(), strict=False):
+        quantity = quantity_of(name)
+        sizes = {result.case: quantity.size(result) for result in group}
         for other in (KERNEL, CALL, *others(group)):
-            points = [(result.elements, result.timings[other].median) for result in group if other in result.timings]
+            points = [(sizes[result.case], result.timings[other].median) for result in group if other in result.timings]
             if points:
                 colour, marker = _STYLES[other]
                 axes.plot(
@@ -100,11 +103,13 @@ def plot_scale(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
         axes.set_title(name)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.xaxis.set_major_locator(FixedLocator([result.elements for result in group][:: max(1, len(group) // 6)]))
+        axes.xaxis.set_major_locator(FixedLocator([*sizes.values()][:: max(1, len(group) // 6)]))
+        if quantity.tick:
+            axes.xaxis.set_major_formatter(quantity.tick)
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_formatter(EngFormatter("s"))
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("elements of the input")
+        axes.set_xlabel(quantity.axis)
         axes.set_ylabel("time of a call, median")
         axes.grid(color="0.85")
     for axes in list(panels)[len(groups) :]:

@@ -19,7 +19,7 @@ FIRST_CALL = "first call"
 BATCH = "batch"
 OURS = (KERNEL, CALL, COMPILE, FIRST_CALL, BATCH)
 COPY = "copy"
-OTHERS = (COPY, "usual", "numpy", "torch", "torch-cuda", "cupy", "onnxruntime")
+OTHERS = (COPY, "usual", "numpy", "scipy", "torch", "torch-cuda", "cupy", "onnxruntime")
 
 # Those of OTHERS that have a time in batches too.
 BATCHED = (COPY, "torch-cuda", "cupy")
@@ -65,7 +65,7 @@ class Run:
 
     header: dict[str, str]
     scale: bool
-    """Whether its cases are one operator over many sizes."""
+    """Whether its cases are one operator over many sizes, of the input or of the window."""
     results: tuple[Result, ...]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,6 +22,8 @@ from tests.cases import Array, Case
 _FRESH_DEVICES = 3
 # The oracle takes many times the memory of its input: above this many elements all must agree with our kernel.
 _ORACLE_ELEMENTS = 1 << 23
+# It looks at every element of every window, some 2^24 in a second: above this many of them the same.
+_ORACLE_LOOKS = 1 << 28
 # A batch has as many calls as last so long, but no less than two, and no more than a device remembers beside the call
 # alone: operators have 8 places; where memory is unified, 4 buffers for records are kept.
 _BATCH_SECONDS = 0.01
@@ -139,7 +142,9 @@ def _check(
     desc: OperatorDesc, inputs: tuple[Array, ...], contenders: Mapping[str, Contender], seconds: float
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What has other results, and which of them differ; what takes longer than so many seconds, and how long."""
-    if max(tensor.element_count for tensor in (*desc.inputs, *desc.outputs)) <= _ORACLE_ELEMENTS:
+    elements = max(tensor.element_count for tensor in (*desc.inputs, *desc.outputs))
+    looks = desc.outputs[0].element_count * math.prod(getattr(desc, "window_size", ()))
+    if elements <= _ORACLE_ELEMENTS and looks <= _ORACLE_LOOKS:
         expected, by = reference(desc, *inputs), "the oracle"
     else:
         expected, by = contenders[KERNEL].outputs(contenders[KERNEL].run()), "our kernel"

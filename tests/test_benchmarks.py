@@ -17,6 +17,7 @@ from benchmarks import run as running
 from benchmarks.cases import (
     CASES,
     SCALES,
+    WINDOWS,
     argmax_case,
     describe,
     operator_case,
@@ -28,6 +29,7 @@ from benchmarks.kompute import Kompute
 from benchmarks.measure import Timing, interleave
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer
+from benchmarks.peer_scipy import ScipyPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
 from benchmarks.peers import Contender, UnavailableError
@@ -213,6 +215,25 @@ def test_a_scaled_case_has_its_power_of_two_of_elements(name):
         assert (case.id, case.desc.inputs[0].element_count) == (f"{name}-2^{exponent}", 1 << exponent)
 
 
+def test_windows_of_a_name_are_of_one_tensor_and_grow():
+    found = {name: [case.desc for case in cases] for name, cases in WINDOWS.items()}
+    planes, volume = (1, 4, 256, 256), (1, 1, 64, 96, 96)
+    sources = {name: {desc.input_tensor for desc in descs} for name, descs in found.items()}
+    assert sources == {
+        "pool-256x256": {TensorDesc(FLOAT32, planes)},
+        "pool-256x256-indices": {TensorDesc(FLOAT32, planes)},
+        "pool-64x96x96": {TensorDesc(FLOAT32, volume)},
+    }
+    for name, descs in found.items():
+        windows = [desc.window_size for desc in descs]
+        assert windows == sorted(set(windows))
+        assert all(len(set(window)) == 1 for window in windows)
+        ids = [f"{name}-{'x'.join(map(str, window))}" for window in windows]
+        assert [case.id for case in WINDOWS[name]] == ids
+        assert all(set(desc.strides) == {1} and not any(desc.start_padding + desc.end_padding) for desc in descs)
+        assert {desc.output_indices_tensor is not None for desc in descs} == {name.endswith("-indices")}
+
+
 def test_values_have_no_nan():
     for case in TINY:
         for x in case.inputs():
@@ -226,6 +247,24 @@ def test_values_have_no_nan():
 @pytest.mark.parametrize("case", TINY, ids=lambda case: case.id)
 def test_numpy_agrees_with_the_oracle(case):
     assert agreed(case, NumpyPeer())
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *TINY,
+        pooling_case("even", (2, 3, 9, 7), 4),
+        pooling_case("3d-uint8", (1, 2, 5, 6, 7), 3, data_type=UINT8),
+        pooling_case("dilated-alone", (2, 3, 9, 7), 3, dilation=2),
+        pooling_case("strided-alone", (2, 3, 9, 7), 3, stride=2),
+        pooling_case("padded-alone", (2, 3, 9, 7), 3, padding=1),
+        pooling_case("float16-alone", (2, 3, 9, 7), 3, data_type=FLOAT16),
+    ],
+    ids=lambda case: case.id,
+)
+def test_scipy_agrees_with_the_oracle(case):
+    pytest.importorskip("scipy")
+    assert agreed(case, ScipyPeer()) == (case.id in ("pool-global", "pool-even", "pool-3d-uint8"))
 
 
 @pytest.mark.parametrize("case", TINY, ids=lambda case: case.id)
@@ -391,6 +430,15 @@ def test_a_peer_that_is_wrong_stops_the_run(run, monkeypatch):
     monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
     code, _, errors = run("-k", "argmax-columns", "--peers", "numpy")
     assert (code, errors) == (2, "benchmarks: argmax-columns: output 0 of numpy differs from that of the oracle\n")
+
+
+def test_many_elements_of_windows_are_compared_with_our_kernel(run, monkeypatch):
+    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
+    looks = 2 * 3 * 5 * 5
+    for most, by in (looks, "the oracle"), (looks - 1, "our kernel"):
+        monkeypatch.setattr(running, "_ORACLE_LOOKS", most)
+        errors = run("-k", "pool-global", "--peers", "numpy")[2]
+        assert errors == f"benchmarks: pool-global: output 0 of numpy differs from that of {by}\n"
 
 
 def test_peers_agree_as_devices_do(run, monkeypatch):
@@ -590,6 +638,52 @@ def test_scale_has_the_time_per_per_element_and_its_ratio_to_the_best():
     assert found["2^20"]["copy"] == "1.00 ms"
 
 
+def test_windows_have_the_ratio_to_the_faster_peer():
+    def of(window, **medians):
+        return replace(result(f"pool-256x256-{window}", kernel=0.002, copy=0.0001, **medians), elements=1 << 20)
+
+    (table,) = scale_tables(
+        [
+            of("1x1", scipy=0.004, torch=0.008),
+            of("12x12", scipy="no use", torch=0.001),
+            of("101x101", scipy="no use", torch="slow"),
+        ]
+    )
+    assert table.columns[0] == "window"
+    assert {window: row["to the faster"] for window, row in table_rows(table).items()} == {
+        "1x1": "0.50",
+        "12x12": "2.00",
+        "101x101": "-",
+    }
+    assert table_rows(table)["12x12"] == {
+        "kernel": "2.00 ms",
+        "per element": "1.91 ns",
+        "to the faster": "2.00",
+        "copy": "100 µs",
+        "scipy": "-",
+        "torch": "1.00 ms",
+    }
+
+
+def test_windows_are_drawn_at_their_sizes():
+    from benchmarks.plot import plot_scale
+
+    made = [
+        result(f"pool-256x256-{side}x{side}", kernel=side, scipy=2.0 * side, torch="slow" if side == 9 else 3.0)
+        for side in (1, 3, 9)
+    ]
+    (axes,) = plot_scale(HEADER, made).axes
+    lines = {line.get_label(): [*zip(*line.get_data(), strict=True)] for line in axes.get_lines()}
+    assert lines == {
+        "dmlgpu, device tensors": [(1, 1), (3, 3), (9, 9)],
+        "dmlgpu, ndarrays": [(1, 1), (3, 1), (9, 1)],
+        "scipy": [(1, 2), (3, 6), (9, 18)],
+        "torch": [(1, 3), (3, 3)],
+    }
+    assert axes.get_xlabel() == "elements of the window along a dimension"
+    assert axes.xaxis.get_major_formatter()(3) == "3"
+
+
 # Comparing
 
 
@@ -643,14 +737,14 @@ def test_a_run_writes_tables_json_markdown_and_a_plot(run, tmp_path):
 
 
 def test_a_missing_peer_is_a_dash(run, monkeypatch):
-    for package in ("torch", "cupy", "onnxruntime"):
+    for package in ("scipy", "torch", "cupy", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(peer_usual.shutil, "which", lambda _: None)
     code, output, _ = run("-k", "argmax-rows")
     assert code == 0
     ratios = next(line.split() for line in output.split("kernel / other")[1].splitlines() if "argmax-rows" in line)
-    assert (ratios[2], ratios[4:]) == ("-", ["-"] * 4)
-    for name in ("torch", "torch-cuda", "cupy"):
+    assert (ratios[2], ratios[4:]) == ("-", ["-"] * 5)
+    for name in ("scipy", "torch", "torch-cuda", "cupy"):
         assert f"- {name}: not installed" in output
     assert "- usual: glslangValidator is not installed" in output
 
@@ -666,6 +760,20 @@ def test_scale_doubles_a_case(run, tmp_path):
     ]
     assert "<svg" in picture.read_text()
     assert load(str(saved)).scale
+
+
+def test_windows_grow(run, tmp_path, monkeypatch):
+    made = [pooling_case(f"tiny-{side}x{side}", (1, 2, 9, 7), side) for side in (1, 3, 7)]
+    monkeypatch.setitem(WINDOWS, "pool-tiny", tuple(made))
+    picture, saved = tmp_path / "windows.svg", tmp_path / "windows.json"
+    code, output, _ = run("--windows", "-k", "TINY", "--peers", "numpy", "--plot", picture, "--json", saved)
+    assert code == 0
+    rows = [line.split() for line in output.splitlines()]
+    assert [row[0] for row in rows if row and row[0] in ("1x1", "3x3", "7x7")] == ["1x1", "3x3", "7x7"]
+    assert "to the faster" in output
+    assert "<svg" in picture.read_text()
+    assert load(str(saved)).scale
+    assert "first call" not in load(str(saved)).results[0].timings
 
 
 def test_show_and_compare_read_what_was_written(run, tmp_path, capsys):
@@ -700,10 +808,11 @@ def test_output_that_nobody_reads_is_silent(environment):
         (["-k", "nothing"], "no case has 'nothing' in its name; cases are argmax-rows, "),
         (
             ["--peers", "numpy,tensorflow"],
-            "there is no peer 'tensorflow'; peers are usual, numpy, torch, torch-cuda, cupy, onnxruntime",
+            "there is no peer 'tensorflow'; peers are usual, numpy, scipy, torch, torch-cuda, cupy, onnxruntime",
         ),
         (["--device", "none such"], "there is no device 'none such'"),
         (["--scale", "1-5"], "--scale 1-5: give exponents of 2 as LOW-HIGH, from 10 to 27"),
+        (["--windows", "-k", "nothing"], "no case has 'nothing' in its name; cases are pool-256x256, "),
         (["--plot", "plot.gift"], "plot.gift: give a picture the suffix of its format: "),
         (["--json", "no/such/folder.json"], "no/such/folder.json: there is no such folder"),
         (["show", "{text}"], "{text} is no JSON file: "),
