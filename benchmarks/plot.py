@@ -83,7 +83,7 @@ def plot_scale(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
     columns = min(2, len(groups))
     rows = math.ceil(len(groups) / columns)
     figure = Figure(figsize=(5.5 * columns + 0.5, 4 * rows + 1.2), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, (name, group) in zip(panels, groups.items(), strict=False):
         quantity = quantity_of(name)
         sizes = {result.case: quantity.size(result) for result in group}
@@ -112,7 +112,7 @@ def plot_scale(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
         axes.set_xlabel(quantity.axis)
         axes.set_ylabel("time of a call, median")
         axes.grid(color="0.85")
-    for axes in list(panels)[len(groups) :]:
+    for axes in panels[len(groups) :]:
         axes.remove()
     _finish(figure, header)
     return figure

@@ -684,6 +684,13 @@ def test_windows_are_drawn_at_their_sizes():
     assert axes.xaxis.get_major_formatter()(3) == "3"
 
 
+def test_a_plot_has_no_empty_panel():
+    from benchmarks.plot import plot_scale
+
+    made = [result(f"{name}-1x1", kernel=1.0) for name in WINDOWS]
+    assert [axes.get_title() for axes in plot_scale(HEADER, made).axes] == list(WINDOWS)
+
+
 # Comparing
 
 
