@@ -191,18 +191,18 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("name", "dispatch", "loop", "busy", "waits", "latency", "moved", "instructions"),
     [
-        # Each lane takes 4 of a row's 256 blocks, 64 apart: all invocations that fit, and no line twice.
-        ("argmax-4096x1024-last", 0, {}, 262144, 4, 4 * 0.6e-6, 16 * MIB + 4 * 4096, 262144 * (100 + 3 * 16)),
+        # Each lane takes 16 of a row's 256 blocks, 16 apart: no line twice.
+        ("argmax-4096x1024-last", 0, {}, 65536, 16, 16 * 0.6e-6, 16 * MIB + 4 * 4096, 65536 * (100 + 15 * 16)),
         # The same, four loads at once, and then all loads of a turn.
         (
             "argmax-4096x1024-last",
             0,
             {"loads": 4, "loop_loads": 4, "loop_bytes": 64},
-            262144,
-            1,
-            0.6e-6,
+            65536,
+            4,
+            4 * 0.6e-6,
             16 * MIB + 4 * 4096,
-            262144 * 100,
+            65536 * (100 + 3 * 16),
         ),
         # Four rows for an invocation, each of two blocks in a line of memory.
         ("argmax-2^20x8", 0, {}, 262144, 8, 4 * 0.63e-6, 36 * MIB, MIB * (100 + 16)),
@@ -234,7 +234,7 @@ def test_columns_wait_for_every_row():
 def test_invocations_that_do_not_fit_run_later():
     # 132 units with 256 invocations each.
     few, many = (estimated("argmax-4096x1024-last", 0, vgpr=vgpr).latency for vgpr in (256, 32))
-    assert few == pytest.approx(many * -(-262144 // (132 * 256)))
+    assert few == pytest.approx(many * -(-65536 // (132 * 256)))
 
 
 def test_the_model_knows_all_cases(tmp_path, capsys):

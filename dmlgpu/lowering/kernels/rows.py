@@ -17,8 +17,10 @@ from dmlgpu.lowering.kernels.reduce import AxesConstants, AxesPiece, Reduce
 from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.plan import Shader
 
-# Blocks of a lane for which it does better to look at every element.
-_SHORT = 16
+# Blocks of an invocation for which it does better to look at every element, on a CPU and on a GPU.
+_SHORT, _SHORT_OF_LANES = 16, LOADS
+# Lanes that read enough of a row together, 128 bytes, where there are rows enough for all invocations.
+_LANES = 8
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Rows(Reduce):
     @cached_property
     def lanes(self) -> int:
         # Each has LOADS blocks, or the row is short.
-        return min(power_of_2(self.count // (LOADS * self.block)), self.limits.most_lanes)
+        most = min(power_of_2(self.count // (LOADS * self.block)), self.limits.most_lanes)
+        return min(most, max(_LANES, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
 
     @property
     def least_stretch(self) -> int:
@@ -63,12 +66,13 @@ class Rows(Reduce):
     def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
         if not piece.whole:
             return super().shader(begin, end, piece, target)
+        short = _SHORT_OF_LANES if self.limits.cooperating else _SHORT
         constants = self.constants(
             RowsConstants,
             target,
             lanes=self.lanes,
             aligned=self.is_aligned(piece.begin, piece.end, *(dim.stride for dim in self.kept)),
             flat=len(self.kept) <= 1,
-            short=self.stretch_size <= _SHORT * self.block * self.lanes,
+            short=self.stretch_size <= short * self.block * self.lanes,
         )
         return shader_of("rows_lanes" if self.limits.cooperating else "rows", self.problem, constants)
