@@ -67,7 +67,7 @@ layout(push_constant) uniform Push {
     uint window_size;    // all as along this dimension
     uint window_stride;
     uint dilation;
-    uint start_padding;  // negative, wrapped around, where the first elements belong to no window
+    uint start_padding;
     uint spacing;
     uint width;          // outputs of a row, ...
     uint pitch;          // ... and the places that a row has for what this sweep writes

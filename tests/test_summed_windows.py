@@ -1,5 +1,7 @@
 """Average and Lp pooling: what counts, of any window, and their functions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,9 @@ from dmlgpu import (
 )
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from tests.cases import FLOAT16, FLOAT32, INT32, WINDOW_SHAPES
+from dmlgpu.runtime.tuning import device_limits
+from tests.cases import FLOAT16, FLOAT32, INT32, UINT8, WINDOW_SHAPES, pool_desc
+from tests.test_mappings import LIMITS as MAPPED
 
 IMAGE = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
 
@@ -85,6 +89,24 @@ def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
         verify(desc, x, device=device)
     parts = [len(lower(LpPooling1OperatorDesc.of(x, (19, 33), p=p), limits).dispatches) for p in (2, 1 << 20)]
     assert parts[0] < parts[1]
+
+
+@pytest.mark.parametrize("p", [3, 1000])
+def test_powers_in_long_windows_keep_to_the_loop_limit(driver, open_device, p):
+    # One core: an invocation has several windows, each a row of elements.
+    device = open_device(driver.index, replace(device_limits(driver), group_count=1))
+    desc = LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 256, 64, 64)), (64, 64), p=p)
+    assert {dispatch.shader.variant for dispatch in device.compile(desc).plan.dispatches} <= {"rows", "combine"}
+    verify(desc, np.ones(desc.input_tensor.sizes, np.float32), device=device)
+
+
+def test_short_windows_are_no_rows():
+    for limits in (MAPPED["CPU"], MAPPED["GPU"]):
+        for data_type, window in ((FLOAT32, (1, 2)), (UINT8, (1, 7)), (FLOAT32, (1, 31))):
+            sizes = (1, 2, 4, 12 * window[1])
+            desc = pool_desc(data_type, sizes, window, window)
+            assert "combine" not in str(lower(desc, limits).mapping), (data_type, window)
+        assert lower(pool_desc(FLOAT32, (1, 2, 4, 8), (4, 8)), limits).dispatches[0].shader.variant.startswith("rows")
 
 
 def test_special_values(any_device):

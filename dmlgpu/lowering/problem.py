@@ -52,6 +52,10 @@ class Axes:
         return cls(kept, merged(dims[axis] for axis in axes) or (Dim(1, 0),))
 
 
+# Of a window that is looked at as a row: 8 blocks of 16 bytes.
+_LONG_BITS = 8 * 128
+
+
 @dataclass(frozen=True)
 class Windows:
     """An output has the elements of a window. All is (depth, height, width); a 4-D tensor has depth 1."""
@@ -104,7 +108,12 @@ class Windows:
         )
 
     def along_axes(self, source: TensorDesc) -> Axes | None:
-        """The same as elements along axes, where those of a window follow each other and are in no other window."""
+        """The same as elements along axes, where those of a window follow each other and are in no other window.
+
+        None also where they are few: kernels over windows do better then.
+        """
+        if math.prod(self.window_size) * source.data_type.bits < _LONG_BITS:
+            return None
         rows = zip(self.output_size, self.window_stride, self.window_size, self.dilation, self.size, strict=True)
         hangs_over = any((n - 1) * stride + (w - 1) * dilation >= size for n, stride, w, dilation, size in rows)
         if hangs_over or any(self.start_padding):

@@ -121,4 +121,4 @@ def tensor_memory(info: DeviceInfo) -> MemoryPolicy:
 
 def relay_memory() -> MemoryPolicy:
     """How buffers that relay are handed out, for records, where those for tensors are not staged."""
-    return MemoryPolicy(shared=False, step=RELAY_BYTES, growth=0, most=RELAY_BYTES, keep=4 * RELAY_BYTES)
+    return MemoryPolicy(shared=False, step=RELAY_BYTES, growth=0, most=RELAY_BYTES, keep=8 * RELAY_BYTES)

@@ -85,7 +85,9 @@ class Columns(Reduce):
 
     def iterations(self, stretch_size: int) -> int:
         # Parts of rows of outputs and what lies in several segments may take reduce.comp.
-        return max(8 + self.lanes + stretch_size // self.lanes, super().iterations(stretch_size))
+        own = 8 + self.lanes + stretch_size // self.lanes
+        own += self.accumulating((stretch_size // self.lanes + LOADS) * self.outputs_per_item)
+        return max(own, super().iterations(stretch_size))
 
     def dispatch_end(self, begin: int) -> int:
         end = super().dispatch_end(begin)

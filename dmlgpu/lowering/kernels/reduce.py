@@ -156,7 +156,12 @@ class Reduce(RangedKernel):
     def iterations(self, stretch_size: int) -> int:
         """Loop iterations of an invocation for one output or one block of columns, at most."""
         lines = stretch_size // self.reduced[-1].size + 2
-        return 1 + len(self.kept) + lines * (len(self.reduced) + 4) + stretch_size // _UNROLLED
+        own = 1 + len(self.kept) + lines * (len(self.reduced) + 4) + stretch_size // _UNROLLED
+        return own + self.accumulating(stretch_size)
+
+    def accumulating(self, elements: int) -> int:
+        """Loop iterations of the accumulator for so many elements: twice what its loop has, as in pool.py."""
+        return 2 * elements * self.problem.accumulator.iterations
 
     def dispatch_end(self, begin: int) -> int:
         """The end of the outputs from `begin` on that one dispatch can compute, wherever their elements lie."""

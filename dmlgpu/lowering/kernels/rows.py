@@ -60,6 +60,7 @@ class Rows(Reduce):
 
     def iterations(self, stretch_size: int) -> int:
         own = 16 + stretch_size // (self.block * self.lanes)
+        own += self.accumulating(stretch_size // self.lanes + LOADS * self.block)
         # What lies in several segments takes reduce.comp.
         return own if len(self.limits.segments(self.source)) == 1 else max(own, super().iterations(stretch_size))
 

@@ -21,7 +21,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.accumulators import Selection
-from dmlgpu.lowering.kernels.kernel import PlanningKernel, constants_of, planes_of, shader_of, wrapped
+from dmlgpu.lowering.kernels.kernel import PlanningKernel, constants_of, planes_of, shader_of
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
 from dmlgpu.lowering.problem import Result, Role, Windows
 
@@ -98,7 +98,6 @@ class Line:
     window_stride: int
     dilation: int
     start_padding: int
-    """Negative where the first elements belong to no window."""
 
     @property
     def is_swept(self) -> bool:
@@ -213,10 +212,12 @@ class Sweeps(PlanningKernel):
 
     @property
     def drawback(self) -> str:
-        windows, share = self.windows, Share(range(1), range(self.windows.output_size[self.split]))
-        loads = sum(sweep.loads for sweep in self._sweeps(share))
+        windows = self.windows
+        outputs = range(windows.output_size[self.split]) if self.most_planes else self.cuts[0]
+        loads = sum(sweep.loads for sweep in self._sweeps(Share(range(1), outputs)))
         # An output of pool.comp takes as long as 4 of its loads; a load of a sweep as long as 5, on SwiftShader 12.
-        by_pool = math.prod(windows.output_size) * (4 + math.prod(windows.window_size))
+        count = math.prod(windows.output_size) // windows.output_size[self.split] * len(outputs)
+        by_pool = count * (4 + math.prod(windows.window_size))
         each = 5 if self.limits.unrolls else 12
         return "windows have few elements in common" if each * loads > by_pool else ""
 
@@ -389,7 +390,7 @@ class Sweeps(PlanningKernel):
             "window_size": line.window_size,
             "window_stride": line.window_stride,
             "dilation": line.dilation,
-            "start_padding": wrapped(line.start_padding),
+            "start_padding": line.start_padding,
             "spacing": line.spacing,
             "width": width,
             "pitch": width if sweep.axis == 2 and to_outputs else self.pitch,
