@@ -166,6 +166,14 @@ class Sweep:
         return self.outer_count * self.line.runs(self.run) * self.blocks
 
     @property
+    def iterations(self) -> int:
+        """Loop iterations of an item, at most: as in pool.py twice what the loops have.
+
+        llvmpipe may leave the loops over a run as loops: over its heads and its tails, each with one over `step`.
+        """
+        return 2 * (4 + self.line.window_size + 2 * self.run * (1 + self.line.step))
+
+    @property
     def loads(self) -> int:
         """Of all items."""
         return self.items * self.line.loads(self.run)
@@ -299,10 +307,8 @@ class Sweeps(PlanningKernel):
             sum(between) * (self.words + self.indexed) <= limits.partials_bytes
             and max(between, default=0) * self.words <= limits.segment_bytes
             and all(sweep.loads <= limits.dispatch_elements for sweep in sweeps)
-            # As in pool.py twice what the loops have; at least the last one turns as often as a window has elements.
             and all(
-                2 * (4 + sweep.line.window_size) * -(-sweep.items // limits.invocations) <= limits.loop_iterations
-                for sweep in sweeps
+                sweep.iterations * -(-sweep.items // limits.invocations) <= limits.loop_iterations for sweep in sweeps
             )
         )
 
