@@ -82,7 +82,8 @@ void main()
                 [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
                     blocks[r][k / BLOCK] = load_block((taken ? at + r * LANES * step_size : at) + k);
             }
-            [[unroll]] for (uint r = 0; r < LOADS; ++r) {
+            // Unrolled by GPUs' compilers alone: SwiftShader takes minutes, and all memory, for so many branches in a row.
+            for (uint r = 0; r < LOADS; ++r) {
                 bool taken = r == 0 || offset + r * LANES < end - begin;
                 [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
                     take_in_column(columns[k], element_of(blocks[r][k / BLOCK], k % BLOCK),

@@ -19,7 +19,7 @@ from tests.conftest import LOWERED
 MIB = 1 << 20
 LIMITS = {
     "cpu": Limits(segment_bytes=128 * MIB, group_size=64, group_count=64),
-    "gpu": Limits(segment_bytes=4096 * MIB - 256, group_size=64, group_count=4096, cooperating=True),
+    "gpu": Limits(4096 * MIB - 256, group_size=64, group_count=4096, least_loads=16, cooperating=True),
     "lowered": LOWERED,
     "short": Limits(segment_bytes=128 * MIB, group_size=64, group_count=8, dispatch_elements=2000),
     "odd": Limits(segment_bytes=768, group_size=7, group_count=5, records_bytes=1000, loop_iterations=300),

@@ -23,7 +23,8 @@ State state_of_blocks(uint address, uint begin, uint end)
         uvec4 blocks[LOADS];
         [[unroll]] for (uint i = 0; i < LOADS; ++i)
             blocks[i] = load_block(address + first + min(next + i * LANES * BLOCK, last));
-        [[unroll]] for (uint i = 0; i < LOADS; ++i) {
+        // Unrolled by GPUs' compilers alone, as in columns.comp.
+        for (uint i = 0; i < LOADS; ++i) {
             uint at = first + min(next + i * LANES * BLOCK, last);
             take_block(state, blocks[i], begin + next + i * LANES * BLOCK - at, at);
         }
