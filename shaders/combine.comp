@@ -11,6 +11,11 @@
 #include "core/stores.glsl"
 #include "core/counted.glsl"
 #include "accumulator.glsl"
+#ifdef COOPERATING
+layout(constant_id = 10) const uint LANES = 1;  // invocations that share an item
+#else
+const uint LANES = 1;
+#endif
 #include "core/lanes.glsl"
 
 layout(set = 0, binding = 0) readonly buffer Records { uint records[]; };

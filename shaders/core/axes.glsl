@@ -7,7 +7,7 @@
 #include "core/stores.glsl"
 #include "accumulator.glsl"
 
-layout(constant_id = 11) const bool FLAT = false;  // outputs (columns.comp: rows of them) begin at one stride
+layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of them) begin at one stride
 
 layout(set = 0, binding = 1) buffer Target { uint target[]; };
 

@@ -6,12 +6,10 @@
 //   LANES_APART = 1              items 0    0    1    1    2    2    3    3     lanes 0 1 0 1 0 1 0 1
 //   LANES_APART = SHARED         items 0    1    2    3    0    1    2    3     lanes 0 0 0 0 1 1 1 1
 //
-// Without COOPERATING an invocation has an item to itself: barriers cost more than whole rows on a CPU driver, and
-// SwiftShader pays for those that are never reached, too.
+// Kernels declare LANES, a power of 2 that divides GROUP_SIZE. Without COOPERATING an invocation has an item to itself:
+// barriers cost more than whole rows on a CPU driver, and SwiftShader pays for those that are never reached, too.
 
 #ifdef COOPERATING
-
-layout(constant_id = 10) const uint LANES = 1;  // a power of 2 that divides GROUP_SIZE
 
 const uint SHARED = GROUP_SIZE / LANES;  // items that a workgroup looks at together
 const uint LOADS = 4;  // blocks that an invocation waits for together
@@ -48,7 +46,7 @@ State of_all_lanes(State state)
 
 #else
 
-const uint LANES = 1, LOADS = 1;
+const uint LOADS = 1;
 uint lane() { return 0; }
 Items shared_items_of(uint count) { return items_of(count); }
 uint turn() { return BUNDLE; }

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.kernel import GRANULE, Target, shader_of
-from dmlgpu.lowering.kernels.reduce import AxesConstants, AxesPiece, Reduce
+from dmlgpu.lowering.kernels.reduce import AxesPiece, LanesConstants, Reduce
 from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.plan import Shader
 
@@ -100,7 +100,7 @@ class Columns(Reduce):
             return super().shader(begin, end, piece, target)
         width, rows = min(self.row, end - begin), (dim.stride for dim in self.kept[:-1])
         constants = self.constants(
-            AxesConstants,
+            LanesConstants,
             target,
             lanes=self.lanes,
             aligned=self.is_aligned(begin % self.row, width, self.reduced[0].stride, *rows),

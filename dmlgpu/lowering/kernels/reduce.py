@@ -23,10 +23,16 @@ _UNROLLED = 4
 
 @dataclass(frozen=True)
 class AxesConstants(Constants):
-    """Those of lanes.glsl and axes.glsl."""
+    """Those of axes.glsl."""
+
+    flat: bool = False
+
+
+@dataclass(frozen=True)
+class LanesConstants(AxesConstants):
+    """Those of kernels whose invocations may share outputs (lanes.glsl)."""
 
     lanes: int = 1
-    flat: bool = False
 
 
 @dataclass(frozen=True)

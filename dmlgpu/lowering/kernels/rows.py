@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.kernel import Target, shader_of
-from dmlgpu.lowering.kernels.reduce import AxesConstants, AxesPiece, Reduce
+from dmlgpu.lowering.kernels.reduce import AxesPiece, LanesConstants, Reduce
 from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.plan import Shader
 
@@ -24,7 +24,7 @@ _LANES = 8
 
 
 @dataclass(frozen=True)
-class RowsConstants(AxesConstants):
+class RowsConstants(LanesConstants):
     """Those of rows.comp."""
 
     short: bool = False
