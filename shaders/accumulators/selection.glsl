@@ -155,11 +155,7 @@ State combine(State a, State b)
 
 State appended(State a, State b)
 {
-    bool above = is_above(b.key, a.key), not_below = !is_above(a.key, b.key);
-    bool wins = LAST ? not_below : above;
-    a.key = wins ? b.key : a.key;
-    a.bits = wins ? b.bits : a.bits;
-    a.index = wins ? b.index : a.index;
+    take(a, Operand(b.key, b.bits), b.index);
     return a;
 }
 

@@ -58,7 +58,7 @@ class Columns(Reduce):
     @property
     def wide(self) -> int:
         """The outputs of several blocks."""
-        return min(4 * self.block, _COLUMNS) if self.block < _COLUMNS else self.block
+        return min(4 * self.block, _COLUMNS)
 
     @cached_property
     def lanes(self) -> int:

@@ -16,7 +16,7 @@ import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -391,12 +391,7 @@ class Sweeps(PlanningKernel):
         first_output = share.planes.start * math.prod(windows.output_size)
         first_output += share.outputs.start * math.prod(windows.output_size[self.split + 1 :])
         given: dict[str, Any] = {
-            "size": line.size,
-            "output_size": line.output_size,
-            "window_size": line.window_size,
-            "window_stride": line.window_stride,
-            "dilation": line.dilation,
-            "start_padding": line.start_padding,
+            **asdict(line),
             "spacing": line.spacing,
             "width": width,
             "pitch": width if sweep.axis == 2 and to_outputs else self.pitch,
