@@ -11,12 +11,10 @@
 //
 // Last, partial blocks are read as full ones that end with them; their first columns belong to the item before.
 
-#define LANES_APART SHARED
+#define LANES_APART AT_ONCE
 #include "core/axes.glsl"
 #ifdef COOPERATING
 layout(constant_id = 11) const uint LANES = 1;  // invocations that share an item
-#else
-const uint LANES = 1;
 #endif
 #include "core/lanes.glsl"
 
@@ -102,10 +100,10 @@ void main()
         barrier();
         // Each lane combines some of the columns.
         for (uint k = lane(); k < COLUMNS; k += LANES) {
-            uint here = k * GROUP_SIZE + gl_LocalInvocationID.x % SHARED;
+            uint here = k * GROUP_SIZE + gl_LocalInvocationID.x % AT_ONCE;
             Column column_of_all = shared_columns[here];
             for (uint other = 1; other < LANES; ++other)
-                column_of_all = combine_columns(column_of_all, shared_columns[here + other * SHARED]);
+                column_of_all = combine_columns(column_of_all, shared_columns[here + other * AT_ONCE]);
             if (k >= others && next < count)
                 write_column(column_of_all, i + k, stretch, begin, address + k, step_size);
         }

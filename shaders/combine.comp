@@ -4,7 +4,7 @@
 // The second pass: combines every output's records and writes one output tensor of any layout.
 // LANES invocations share an output. Its records stand `output_count` records apart, one from each part of the input.
 
-#define LANES_APART SHARED
+#define LANES_APART AT_ONCE
 #include "core/constants.glsl"
 #include "core/items.glsl"
 #include "core/values.glsl"
@@ -13,8 +13,6 @@
 #include "accumulator.glsl"
 #ifdef COOPERATING
 layout(constant_id = 10) const uint LANES = 1;  // invocations that share an item
-#else
-const uint LANES = 1;
 #endif
 #include "core/lanes.glsl"
 

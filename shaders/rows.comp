@@ -8,8 +8,6 @@
 #include "core/axes.glsl"
 #ifdef COOPERATING
 layout(constant_id = 11) const uint LANES = 1;  // invocations that share an item
-#else
-const uint LANES = 1;
 #endif
 #include "core/lanes.glsl"
 #include "core/row.glsl"

@@ -316,7 +316,7 @@ LANES = (
     ),
     Mutation(
         "shaders/core/lanes.glsl",
-        "(count + SHARED - 1) / SHARED * SHARED",
+        "(count + AT_ONCE - 1) / AT_ONCE * AT_ONCE",
         "count",
         "some invocations of a workgroup leave before a barrier that others wait at",
     ),
@@ -380,7 +380,7 @@ COLUMNS = (
     ),
     Mutation(
         "shaders/columns.comp",
-        "shared_columns[here + other * SHARED]",
+        "shared_columns[here + other * AT_ONCE]",
         "shared_columns[here + other]",
         "the columns of lanes are combined with those of neighbouring items",
     ),

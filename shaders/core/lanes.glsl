@@ -4,14 +4,14 @@
 //
 //   invocations of a workgroup       0    1    2    3    4    5    6    7        with 2 lanes
 //   LANES_APART = 1              items 0    0    1    1    2    2    3    3     lanes 0 1 0 1 0 1 0 1
-//   LANES_APART = SHARED         items 0    1    2    3    0    1    2    3     lanes 0 0 0 0 1 1 1 1
+//   LANES_APART = AT_ONCE        items 0    1    2    3    0    1    2    3     lanes 0 0 0 0 1 1 1 1
 //
-// Kernels declare LANES, a power of 2 that divides GROUP_SIZE. Without COOPERATING an invocation has an item to itself:
+// With COOPERATING kernels declare LANES, a power of 2 that divides GROUP_SIZE. Else an invocation has an item to itself:
 // barriers cost more than whole rows on a CPU driver, and SwiftShader pays for those that are never reached, too.
 
 #ifdef COOPERATING
 
-const uint SHARED = GROUP_SIZE / LANES;  // items that a workgroup looks at together
+const uint AT_ONCE = GROUP_SIZE / LANES;  // items that a workgroup looks at together
 const uint LOADS = 4;  // blocks that an invocation waits for together
 
 uint lane() { return gl_LocalInvocationID.x / LANES_APART % LANES; }
@@ -20,11 +20,11 @@ uint lane() { return gl_LocalInvocationID.x / LANES_APART % LANES; }
 // last item in the last turn.
 Items shared_items_of(uint count)
 {
-    uint here = LANES_APART == 1 ? gl_LocalInvocationID.x / LANES : gl_LocalInvocationID.x % SHARED;
-    return Items(gl_WorkGroupID.x * SHARED + here, (count + SHARED - 1) / SHARED * SHARED);
+    uint here = LANES_APART == 1 ? gl_LocalInvocationID.x / LANES : gl_LocalInvocationID.x % AT_ONCE;
+    return Items(gl_WorkGroupID.x * AT_ONCE + here, (count + AT_ONCE - 1) / AT_ONCE * AT_ONCE);
 }
 // From one turn to the next.
-uint turn() { return gl_NumWorkGroups.x * SHARED; }
+uint turn() { return gl_NumWorkGroups.x * AT_ONCE; }
 
 shared State states[GROUP_SIZE];
 
@@ -46,7 +46,7 @@ State of_all_lanes(State state)
 
 #else
 
-const uint LOADS = 1;
+const uint LANES = 1, LOADS = 1;
 uint lane() { return 0; }
 Items shared_items_of(uint count) { return items_of(count); }
 uint turn() { return BUNDLE; }
