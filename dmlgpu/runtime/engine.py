@@ -154,8 +154,8 @@ class Engine:
         self,
         steps: tuple[KpStep, ...],
         held: tuple[Segments, ...],
-        uploads: Iterable[Segments],
-        downloads: Iterable[Segments],
+        uploads: Sequence[Segments],
+        downloads: Sequence[Segments],
     ) -> None:
         """Runs steps now, or in a batch later; what they need is held until then.
 
@@ -180,9 +180,8 @@ class Engine:
             self.submit_pending()
 
     def prepare(self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]) -> None:
-        """Makes all that a first `submit` of these needs, where it would be kept."""
-        if len(steps) <= RECORDED_STEPS:
-            self.kompute.prepare(steps, _copied_with(steps, uploads), _copied_with(steps, downloads))
+        """Makes all that a first `submit` of these needs; steps are RECORDED_STEPS at most."""
+        self.kompute.prepare(steps, _copied_with(steps, uploads), _copied_with(steps, downloads))
 
     def submit_pending(self) -> None:
         """Runs what was put off. Whatever ends it, nothing is pending afterwards."""
