@@ -140,9 +140,21 @@ VALUES = (
     ),
     Mutation(
         "shaders/accumulators/selection.glsl",
-        "magnitude > INFINITY",
-        "magnitude >= INFINITY",
+        "NAN_KEY = 2 * INFINITY + 1",
+        "NAN_KEY = 2 * INFINITY",
         "infinity counts as NaN",
+    ),
+    Mutation(
+        "shaders/accumulators/selection.glsl",
+        "negative = bits >= SIGN",
+        "negative = bits > SIGN",
+        "-0 counts as NaN",
+    ),
+    Mutation(
+        "shaders/accumulators/extremes.glsl",
+        "nan ? NAN_KEY",
+        "nan ? MASK",
+        "a chunk's key of NaN is that of no element",
     ),
     Mutation(
         "shaders/accumulators/selection.glsl",
@@ -152,8 +164,8 @@ VALUES = (
     ),
     Mutation(
         "shaders/accumulators/selection.glsl",
-        "(magnitude ^ negative) - negative + SIGN",
-        "(magnitude ^ negative) + SIGN",
+        "(MINIMUM ? 0 : SIGN) - bits",
+        "(MINIMUM ? 0 : SIGN) - bits - 1",
         "-0 is below +0",
     ),
     Mutation(

@@ -69,7 +69,7 @@ Bits highest_key(Extremes extremes)
     // least float is the last one of the right half, or if none is there the first one of the left half.
     bool nan = (extremes.most >= 0 && most > INFINITY) || top > (SIGN | INFINITY);
     uint winner = MINIMUM ? (top >= SIGN ? top : bottom) : (extremes.most >= 0 ? most : bottom);
-    return nan ? MASK : order_key(winner);
+    return nan ? NAN_KEY : order_key(winner);
 }
 
 #endif

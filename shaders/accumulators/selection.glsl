@@ -65,17 +65,18 @@ const uint INFINITY = 0x7C00u;
 #else
 const uint INFINITY = 0x7F800000u;
 #endif
+const uint NAN_KEY = 2 * INFINITY + 1;
 
 // Choices are between variables, so that glslang makes selects of them: SwiftShader keeps every branch, even one on a
 // constant, and compiles a shader with hundreds of them for minutes.
 Bits order_key(Bits bits)
 {
-    // Sign and magnitude of a float, as a signed number around SIGN: -0 and +0 meet there.
-    uint magnitude = bits & (MASK ^ SIGN), positive = bits >> (BITS - 1), negative = 0 - positive;
-    positive -= 1;
-    negative = MINIMUM ? positive : negative;
-    uint number = (magnitude ^ negative) - negative + SIGN, highest = MASK;
-    number = magnitude > INFINITY ? highest : number;
+    // Sign and magnitude of a float, as a signed number around INFINITY: -0 and +0 meet there. That of an infinity is 0
+    // or 2 * INFINITY, and that of NaN above it, or below 0 and so wrapped around to above it.
+    bool negative = bits >= SIGN, positive = !negative;
+    bool falls = MINIMUM ? positive : negative;
+    uint rising = INFINITY - (MINIMUM ? SIGN : 0) + bits, falling = INFINITY + (MINIMUM ? 0 : SIGN) - bits;
+    uint number = min(falls ? falling : rising, NAN_KEY);
     uint key = bits ^ SIGN;
     key = NUMBER_KIND == INT ? key : bits;
     uint reversed = key ^ MASK;
