@@ -6,10 +6,17 @@
 //
 // This is fast because the highest key of a chunk does not take the key of each element.
 
+// SwiftShader compiles a chain of 64-bit comparisons for a minute, and loops with arrays run slowly there. GPUs' compilers
+// unroll a loop on their own.
 #if BITS == 64 && !defined(COOPERATING)
-const uint CHUNK = 1;  // SwiftShader compiles a chain of 64-bit comparisons for a minute
+const uint CHUNK = 1;
 #else
 const uint CHUNK = 4;
+#endif
+#if BITS == 64 && defined(COOPERATING)
+#define UNROLL
+#else
+#define UNROLL [[unroll]]
 #endif
 
 #if BITS == 64
@@ -84,7 +91,7 @@ State state_of_row(uint address, uint begin, uint end)
     uint best_chunk = lane() * BLOCK;
     for (uint chunk = best_chunk; chunk < end - begin; chunk += CHUNK * LANES * BLOCK) {
         Extremes extremes = no_extremes();
-        [[unroll]] for (uint i = 0; i < CHUNK; ++i)
+        UNROLL for (uint i = 0; i < CHUNK; ++i)
             // A block that would reach over the end is the one that ends there.
             include(extremes, load_block(address + begin + min(chunk + i * LANES * BLOCK, last)));
         Bits key = highest_key(extremes);
