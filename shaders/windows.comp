@@ -70,6 +70,9 @@ const uint BLOCKS_AND_ONE = BLOCKS + 1;  // one more, of zeros, to shift from
 const uint RUN_WORDS = RUN * BITS / 32;
 const uint LAST_ROW = (RING_ROWS - 1) * RUN;  // where the last row of the ring begins
 const bool SHARED = RING_ROWS > 1;
+// Which columns of a span are in the input is the same in every row. Of 16 bits, where a span is long, Mesa's compiler for
+// AMD's GPUs has more loads in flight if they are compared in each.
+const bool KEPT = BITS == 32;
 const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // rows of a window that a row of the ring has
 
 // Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `blocks`:
@@ -149,6 +152,10 @@ void main()
         [[unroll]] for (uint k = 0; k < RUN; ++k)
             first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
 
+        bool inside[SPAN];
+        [[unroll]] for (uint c = 0; c < SPAN; ++c)
+            inside[c] = left + c < size.z;
+
         State ring[RING_ROWS * RUN];  // row by row
         uint fresh = RING_ROWS;
         for (; row < end; ++row, top += window_stride.y, fresh = shared_fresh) {
@@ -165,15 +172,18 @@ void main()
                 for (uint d = 0; d < WINDOW_DEPTH; ++d) {
                     for (uint h = 0; h < HELD_ROWS; ++h) {
                         uint z = front + d * DILATION_DEPTH, y = top + r + h * DILATION_HEIGHT;
-                        // Elements of a span beyond this are not in the input.
-                        uint width = y < size.y && z < size.x ? size.z : 0;
+                        // Elements of a span that are not in the input are not taken.
+                        bvec2 in_row = lessThan(uvec2(y, z), size.yx);
+                        uint width = all(in_row) ? size.z : 0;
                         uint index = ((plane * size.x + z) * size.y + y) * size.z + left;
                         uvec4 blocks[BLOCKS_AND_ONE];
                         load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base,
                                   blocks);
                         Operand operands[SPAN];
-                        [[unroll]] for (uint c = 0; c < SPAN; ++c)
-                            operands[c] = masked(operand_of(element_at(blocks, c)), left + c < width);
+                        [[unroll]] for (uint c = 0; c < SPAN; ++c) {
+                            bool taken = KEPT ? all(bvec3(inside[c], in_row)) : left + c < width;
+                            operands[c] = masked(operand_of(element_at(blocks, c)), taken);
+                        }
                         [[unroll]] for (uint k = 0; k < RUN; ++k) {
                             [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
                                 uint c = k * STRIDE_WIDTH + w * DILATION_WIDTH;

@@ -157,6 +157,18 @@ VALUES = (
         "a chunk's key of NaN is that of no element",
     ),
     Mutation(
+        "shaders/windows.comp",
+        "inside[c] = left + c < size.z",
+        "inside[c] = left + c <= size.z",
+        "an element behind the end of a row takes part",
+    ),
+    Mutation(
+        "shaders/windows.comp",
+        "lessThan(uvec2(y, z), size.yx)",
+        "lessThan(uvec2(y, z), size.xy)",
+        "rows are looked for in the depth of the input, and slabs in its height",
+    ),
+    Mutation(
         "shaders/accumulators/selection.glsl",
         "INFINITY = 0x7C00u",
         "INFINITY = 0x7C01u",

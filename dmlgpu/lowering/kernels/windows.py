@@ -27,6 +27,8 @@ from dmlgpu.lowering.plan import Constants, Dispatch, Push, Shader
 _SMALL_WINDOW = 7
 # Rows of the ring, at most, where windows share rows.
 _RING = 9
+# Elements of a row that a run touches, at most, for each of its outputs.
+_SPAN = 4
 # Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest.
 _REGISTERS = 110
 
@@ -86,7 +88,7 @@ class SmallWindows(Pool):
             return "an invocation cannot look at a whole window"
         if max(self.window_end) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
-        if self.span > (most := 4 * max(4, self.block)):
+        if self.span > (most := _SPAN * max(4, self.block, self.run)):
             return f"a run of {self.run} outputs touches {self.span} elements of a row, more than {most}"
         if windows.stride[2] != 1 and windows.size[2] != 1:
             return "the elements of a row do not follow each other"
@@ -119,7 +121,7 @@ class SmallWindows(Pool):
 
     @cached_property
     def run(self) -> int:
-        """Outputs in a row that one invocation computes: a block or 4, or so many that registers hold their states.
+        """Outputs in a row that one invocation computes: `_longest_run`, or so many that registers hold their states.
 
         It is at least a word of outputs. Of states of many words there are at most 4: SwiftShader compiles more for
         seconds.
@@ -131,8 +133,14 @@ class SmallWindows(Pool):
 
     @property
     def _longest_run(self) -> int:
-        """Outputs of a run where registers are no matter."""
-        return 4 if self.record_words > 3 else max(4, self.block)
+        """Outputs of a run where registers are no matter.
+
+        A block or 4. Eight of 32 bits on a GPU, where that leaves it busy: more outputs share what a run costs at all.
+        """
+        if self.record_words > 3:
+            return 4
+        busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
+        return 8 if self.block == 4 and busy and self._span(8) <= _SPAN * 8 else max(4, self.block)
 
     def _registers(self, run: int) -> int:
         """Registers that the states of the ring, the operands of a span, and loops take, about."""
