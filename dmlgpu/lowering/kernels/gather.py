@@ -26,8 +26,9 @@ from dmlgpu.lowering.kernels.kernel import (
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
 from dmlgpu.lowering.problem import CoveringWindows
 
-# Words of outputs of an invocation in a turn, where it does not share memory with its neighbours.
-_RUN = 8
+# Words of outputs of an invocation in a turn, at most: they share the divisions that find where a run begins. On a GPU
+# neighbours write neighbouring words, and runs are the shorter.
+_RUN, _COOPERATING_RUN = 8, 4
 
 
 @dataclass(frozen=True)
@@ -138,10 +139,11 @@ class Gather(PlanesKernel):
 
     @cached_property
     def run(self) -> int:
-        """Words of outputs of an invocation in a turn: neighbours on a GPU work on neighbouring words."""
+        """Words of outputs of an invocation in a turn."""
         fits = self.limits.loop_iterations // self.iterations(self.part)
         words = self.problem.output_count * self.source.data_type.bits // 32
-        return 1 if self.limits.cooperating else max(1, min(_RUN, fits, words // self.limits.invocations))
+        most = _COOPERATING_RUN if self.limits.cooperating else _RUN
+        return max(1, min(most, fits, words // self.limits.invocations))
 
     @cached_property
     def most_recorded(self) -> int:
