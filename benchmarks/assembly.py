@@ -14,6 +14,8 @@ _BRANCH = re.compile(r"\s*s_c?branch\w* (BB\d+)\b")
 # Of memory that invocations read each for itself: not s_load (scalars), nor ds_load and ds_read (shared memory).
 # They load words: GCN and RDNA 1 and 2 say how many, RDNA 3 how many bits.
 _LOAD = re.compile(r"\s*(?:buffer|global|flat)_load_(?:dword(?:x(\d))?|b(\d+)) ")
+_INSTRUCTION = re.compile(r"\s+[a-z]")
+_SCALAR = re.compile(r"\s+s_")
 # Waits until at most so many of the loads that were issued have not arrived.
 _WAIT = re.compile(r"\s*s_waitcnt\b.*\bvmcnt\((\d+)\)")
 
@@ -27,7 +29,8 @@ class MainLoop:
     loop counts as the least deep one.
     """
 
-    instructions: int
+    vector: int
+    """Instructions that `vector_instructions` counts."""
     loads: int
     bytes: int
     """What one invocation loads in a turn."""
@@ -51,7 +54,12 @@ def main_loop(assembly: str) -> MainLoop:
     main = max(own, key=lambda around: (len(loads[around]) > 0, len(around), len(loads[around])), default=())
     words = [int(load[1] or 1) if load[2] is None else int(load[2]) // 32 for load in loads.get(main, ())]
     text = own.get(main, [])
-    return MainLoop(len(text), len(words), 4 * sum(words), _before_the_first_wait(text))
+    return MainLoop(vector_instructions(text), len(words), 4 * sum(words), _before_the_first_wait(text))
+
+
+def vector_instructions(lines: Sequence[str]) -> int:
+    """Instructions that each invocation has its own of. All others are a wave's, and units of their own run them."""
+    return sum(bool(_INSTRUCTION.match(line)) and not _SCALAR.match(line) for line in lines)
 
 
 def _loops(lines: Sequence[str]) -> dict[int, int]:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.assembly import main_loop
+from benchmarks.assembly import main_loop, vector_instructions
 from benchmarks.report import Table
 from benchmarks.results import BenchmarkError
 from dmlgpu.errors import DeviceError
@@ -82,10 +82,12 @@ class Compiled:
     scratch: int
     lds: int
     instructions: int
+    vector: int
+    """Instructions that each invocation has its own of, as `vector_instructions` counts them."""
     clauses: int
     loads: int
     """As many as are issued before the first wait: `MainLoop.in_flight`. What follows is of that loop, too."""
-    loop_instructions: int
+    loop_vector: int
     loop_loads: int
     loop_bytes: int
     latency: int
@@ -333,9 +335,10 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Sour
             scratch=by_name["Scratch size"],
             lds=by_name["LDS size"],
             instructions=by_name["Instructions"],
+            vector=vector_instructions(assembly.splitlines()),
             clauses=by_name["VMEM Clause"],
             loads=loop.in_flight,
-            loop_instructions=loop.instructions,
+            loop_vector=loop.vector,
             loop_loads=loop.loads,
             loop_bytes=loop.bytes,
             latency=by_name["Latency"],

@@ -8,7 +8,8 @@ of three times:
 - latency: an invocation goes round its main loop until it has read its share, and waits for memory loads / loads in
   flight times a turn. A wait takes LATENCY, and NEARBY where the line of 128 bytes was there already: loads that lie
   `step` bytes apart find it so but for step / 128 of them. Invocations that do not fit the device run later.
-- instructions: of all items, those of the main loop for each turn and all others once, at full issue.
+- instructions: of all items, those of the main loop for each turn and all others once, at full issue. Those of a
+  wave, on scalars, run beside them and do not count.
 
 Between two dispatches of a call is a copy that stands for a barrier. What a call costs the host is left out. The roof
 is the time for the bytes of inputs and outputs alone.
@@ -144,7 +145,7 @@ def estimate(dispatch: Dispatch, plan: Plan, compiled: Compiled, gpu: Gpu) -> Es
     far = max(min(1.0, waits), waits * min(1, work.step / LINE))
     busy = min(work.items, plan.limits.invocations)
     at_once = min(busy, gpu.units * min(INVOCATIONS, REGISTERS // compiled.vgpr))
-    instructions = compiled.instructions + (turns - 1) * compiled.loop_instructions
+    instructions = compiled.vector + (turns - 1) * compiled.loop_vector
     return Estimate(
         bytes=sum(size for size, _ in moved.values()) / gpu.bandwidth,
         latency=-(-work.items // at_once) * (far * LATENCY + (waits - far) * NEARBY),
