@@ -455,9 +455,9 @@ WINDOWS = (
     ),
     Mutation(
         "shaders/windows.comp",
-        "left + c < width);",
-        "left + c <= width);",
-        "one element behind the row counts",
+        "left + c < width;",
+        "left + c <= width;",
+        "one element of 16 bits behind the row counts",
     ),
     Mutation(
         "shaders/windows.comp",
