@@ -141,21 +141,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "driver" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.device)
-    config.hook.pytest_deselected(items=[item for item in items if splits_again(item)])
-    items[:] = [item for item in items if not splits_again(item)]
+    config.hook.pytest_deselected(items=[item for item in items if is_planned_again(item)])
+    items[:] = [item for item in items if not is_planned_again(item)]
 
 
-def splits_again(item: pytest.Item) -> bool:
-    """Whether a test is run with split tensors on SwiftShader, which lavapipe has run.
+def is_planned_again(item: pytest.Item) -> bool:
+    """Whether a test is run on SwiftShader with tensors or limits that only planning knows, and lavapipe has run it.
 
-    The host splits tensors, for all drivers alike, and SwiftShader takes long to compile. There `test_mappings.py` has
-    every kernel that split tensors take, `test_hashes.py` every type, `test_splitting.py` what ends around a segment.
+    The host plans, for all drivers alike, and SwiftShader takes long to compile. There `test_mappings.py` has every
+    kernel that split tensors take, `test_hashes.py` every type, `test_splitting.py` what ends around a segment.
     """
     if item.nodeid.startswith("tests/test_hashes.py"):
         return False
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    splits = params.get("any_device") == "lowered-limits" or params.get("mapped") == "split"
-    return splits and params["driver"] == "swiftshader" and "lavapipe" in DRIVERS
+    planned = params.get("any_device") == "lowered-limits" or params.get("mapped") == "split"
+    planned |= "lowered_devices" in getattr(item, "fixturenames", ())
+    return planned and params["driver"] == "swiftshader" and "lavapipe" in DRIVERS
 
 
 @pytest.fixture(scope="session", params=DRIVERS)

@@ -163,12 +163,6 @@ VALUES = (
         "an element behind the end of a row takes part",
     ),
     Mutation(
-        "shaders/windows.comp",
-        "lessThan(uvec2(y, z), size.yx)",
-        "lessThan(uvec2(y, z), size.xy)",
-        "rows are looked for in the depth of the input, and slabs in its height",
-    ),
-    Mutation(
         "shaders/accumulators/selection.glsl",
         "INFINITY = 0x7C00u",
         "INFINITY = 0x7C01u",
@@ -521,8 +515,8 @@ WINDOWS = (
     ),
     Mutation(
         "shaders/windows.comp",
-        "y < size.y && z < size.x",
-        "y < size.y",
+        "lessThan(uvec2(y, z), size.yx)",
+        "bvec2(y < size.y, true)",
         "the padding behind a volume counts",
     ),
     Mutation(

@@ -48,14 +48,16 @@ def test_drivers_beside_those_of_every_run(monkeypatch, tmp_path):
     ],
     ids=str,
 )
-def test_split_tensors_are_left_out_on_swiftshader_alone(monkeypatch, params, left_out):
+def test_what_planning_knows_is_left_out_on_swiftshader_alone(monkeypatch, params, left_out):
     item = SimpleNamespace(nodeid="tests/test_layouts.py::test", callspec=SimpleNamespace(params=params))
-    assert conftest.splits_again(item) is left_out
+    assert conftest.is_planned_again(item) is left_out
     hashed = SimpleNamespace(nodeid="tests/test_hashes.py::test", callspec=item.callspec)
-    assert not conftest.splits_again(hashed)
+    assert not conftest.is_planned_again(hashed)
+    lowered = SimpleNamespace(**vars(item), fixturenames=["driver", "lowered_devices"])
+    assert conftest.is_planned_again(lowered) is (params["driver"] == "swiftshader")
     monkeypatch.setattr(conftest, "DRIVERS", {"swiftshader": None})
-    assert not conftest.splits_again(item)
-    assert not conftest.splits_again(SimpleNamespace(nodeid=item.nodeid))
+    assert not conftest.is_planned_again(item)
+    assert not conftest.is_planned_again(SimpleNamespace(nodeid=item.nodeid))
 
 
 def test_a_device_of_several(monkeypatch):
