@@ -43,27 +43,26 @@ def check_path(path: str) -> None:
 
 def plot_cases(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
     """The median time of everything that ran each case, a row for each case."""
-    names = [KERNEL, CALL, *others(results)]
+    names = [name for name in (KERNEL, CALL, *others(results)) if any(name in result.timings for result in results)]
     figure = Figure(figsize=(10, 2 + 0.4 * len(results)), layout="constrained")
     axes = figure.subplots()
     for number, name in enumerate(names):
-        # One below the other, so that none hides another.
-        offset = 0.11 * (number - (len(names) - 1) / 2)
+        # One below the other within the row, so that none hides another.
+        offset = 0.7 * ((number + 0.5) / len(names) - 0.5)
         rows = [row for row, result in enumerate(results) if name in result.timings]
-        if rows:
-            colour, marker = _STYLES[name]
-            axes.plot(
-                [results[row].timings[name].median for row in rows],
-                [row + offset for row in rows],
-                marker=marker,
-                color=colour,
-                linestyle="none",
-                markersize=10 if marker == "|" else 6,
-                markeredgewidth=2.5 if marker == "|" else 0.5,
-                markeredgecolor=colour if marker == "|" else "white",
-                zorder=4 if name == KERNEL else 3,
-                label=_LABELS.get(name, name),
-            )
+        colour, marker = _STYLES[name]
+        axes.plot(
+            [results[row].timings[name].median for row in rows],
+            [row + offset for row in rows],
+            marker=marker,
+            color=colour,
+            linestyle="none",
+            markersize=10 if marker == "|" else 6,
+            markeredgewidth=2.5 if marker == "|" else 0.5,
+            markeredgecolor=colour if marker == "|" else "white",
+            zorder=4 if name == KERNEL else 3,
+            label=_LABELS.get(name, name),
+        )
     axes.set_yticks(range(len(results)), [result.case for result in results])
     axes.set_ylim(len(results) - 0.5, -0.5)
     axes.set_xscale("log")
