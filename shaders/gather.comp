@@ -64,11 +64,9 @@ uint shares(uint at, uint d)
 #endif
 }
 
-// Takes what window `at` of a plane has for element `number`.
-void look(inout State state, uvec3 at, uint plane, uint number, uint count)
+// Takes what a window, whose gradient stands at `address`, has for element `number`.
+void look(inout State state, uint window, uint address, uint number, uint count)
 {
-    uint window = ((plane * window_count.x + at.x) * window_count.y + at.y) * window_count.z + at.z;
-    uint address = plane * plane_stride + at.x * stride.x + at.y * stride.y + at.z * stride.z;
 #ifndef IN_PLACE
     if (address - push.source_first >= push.source_count)
         return;
@@ -130,12 +128,14 @@ State gathered(Element element)
     State state = identity();
     uvec3 begin = element.begin, end = element.end;
 #ifdef IN_PLACE
+    uint first = element.plane * window_count.x, plane_address = element.plane * plane_stride;
     for (uint z = begin.x; z < end.x; ++z) {
         uint shares_depth = shares(z, 0);
         for (uint y = begin.y; y < end.y; ++y) {
-            uint shares_row = shares_depth * shares(y, 1);
+            uint row = ((first + z) * window_count.y + y) * window_count.z, shares_row = shares_depth * shares(y, 1);
+            uint row_address = plane_address + z * stride.x + y * stride.y;
             for (uint x = begin.z; x < end.z; ++x)
-                look(state, uvec3(z, y, x), element.plane, element.number, shares_row * shares(x, 2));
+                look(state, row + x, row_address + x * stride.z, element.number, shares_row * shares(x, 2));
         }
     }
 #else
@@ -144,8 +144,10 @@ State gathered(Element element)
     for (uint part = push.part_begin; part < push.part_end; ++part) {
         uint row = part / most.z, depth = row / most.y;
         uvec3 at = begin + uvec3(depth, row - depth * most.y, part - row * most.z);
+        uint window = ((element.plane * window_count.x + at.x) * window_count.y + at.y) * window_count.z + at.z;
+        uint address = element.plane * plane_stride + at.x * stride.x + at.y * stride.y + at.z * stride.z;
         if (all(lessThan(at, end)))
-            look(state, at, element.plane, element.number, shares(at.x, 0) * shares(at.y, 1) * shares(at.z, 2));
+            look(state, window, address, element.number, shares(at.x, 0) * shares(at.y, 1) * shares(at.z, 2));
     }
 #endif
     return state;
