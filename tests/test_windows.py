@@ -17,6 +17,7 @@ from tests.cases import (
     FLOAT32,
     FLOAT64,
     INT16,
+    INT32,
     SMALL_WINDOWS,
     UINT8,
     UINT32,
@@ -192,6 +193,45 @@ def test_runs_become_shorter_where_states_would_not_fit_the_registers(
             verify(desc, images(data_type, sizes), device=device)
             for dispatch in device.compile(desc).plan.dispatches:
                 assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run)
+
+
+def gpu_of_eight(driver, open_device, **changes):
+    """The mapping of a GPU that eight invocations keep busy, so that runs of 32 bits are of eight outputs."""
+    few = {"group_size": 8, "group_count": 4, "bundle": 32, "cooperating": True}
+    return open_device(driver.index, dataclasses.replace(device_limits(driver), **few, **changes))
+
+
+@pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
+def test_every_combination_of_rows_in_runs_of_eight(driver, open_device, height):
+    device = gpu_of_eight(driver, open_device)
+    rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, 4 - height)]
+    assert pool_all(device, FLOAT32, (2, 2, 11, 23), (3, 3), itertools.product(rows, DIMENSIONS), ties) >= 81
+
+
+@pytest.mark.parametrize(
+    ("data_type", "sizes", "window", "stride", "run"),
+    [
+        (FLOAT32, (1, 2, 9, 33), (2, 2), 1, 8),
+        (INT32, (1, 3, 9, 34), (3, 3), 2, 8),
+        (UINT32, (2, 1, 8, 39), (2, 4), 3, 8),
+        (FLOAT32, (1, 2, 5, 7, 18), (2, 3, 3), 1, 8),
+        # The windows of eight outputs reach too far; there are too few outputs; eight are no more than a block.
+        (FLOAT32, (3, 4, 9, 51), (1, 1), 5, 4),
+        (FLOAT32, (1, 1, 6, 6), (2, 2), 1, 4),
+        (FLOAT16, (1, 4, 9, 33), (2, 2), 1, 8),
+        (UINT64, (1, 2, 9, 33), (2, 2), 1, 4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("indices", [None, UINT32, UINT64], ids=str)
+def test_runs_on_a_gpu(driver, open_device, data_type, sizes, window, stride, run, indices):
+    device = gpu_of_eight(driver, open_device, unrolls=True)
+    pad = tuple(int(n > 1) for n in window)
+    strides = (1,) * (len(window) - 1) + (stride,)
+    desc = pool_desc(data_type, sizes, window, strides, pad, pad, indices=indices)
+    (dispatch,) = device.compile(desc).plan.dispatches
+    assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run)
+    verify(desc, images(data_type, sizes, ties), device=device)
 
 
 by_far_window = pytest.mark.parametrize("case", FAR_WINDOWS, ids=lambda case: case.id)
