@@ -232,6 +232,16 @@ def test_equal_descriptors_have_equal_plans():
         assert (plan.desc, plan.limits) == (case.desc, LOWERED)
 
 
+def test_work_goes_by_what_is_loaded():
+    cpu = LIMITS["cpu"]
+    assert lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 20), [0]), cpu).work == 600
+    assert lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 3)), cpu).work == 8 * 7 * 6
+    # Pipelines of sweeps do not tell windows apart: the pace that is learnt of one holds for all.
+    few, many = (lower(pool_desc(FLOAT32, (1, 4, 256, 256), (n, n)), cpu) for n in (16, 101))
+    assert {each.dispatches[0].shader.variant for each in (few, many)} == {"sweep_rows"}
+    assert few.work < many.work < 3 * few.work
+
+
 def test_plans_differ_where_limits_do():
     desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 30), [0])
     assert len({lower(desc, limits) for limits in LIMITS.values()}) == len(LIMITS)

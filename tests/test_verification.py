@@ -154,7 +154,9 @@ def test_a_wrong_shader_is_found(device, monkeypatch):
     monkeypatch.setattr(
         operator,
         "plan",
-        dmlgpu.lowering.plan.Plan(ARGMAX, device.limits, plan.dispatches, (), (), plan.records_bytes, plan.mapping),
+        dmlgpu.lowering.plan.Plan(
+            ARGMAX, device.limits, plan.dispatches, plan.work, (), (), plan.records_bytes, plan.mapping
+        ),
     )
     operator._steps.clear()
     with pytest.raises(VerificationError, match=r"3 of 3 elements differ, the first at \(0, 0\)"):

@@ -59,11 +59,6 @@ class OperatorDesc:
         tensors = (getattr(self, name) for name in self.output_fields)
         return tuple(tensor for tensor in tensors if tensor is not None)
 
-    @property
-    def work(self) -> int:
-        """Elements that are looked at for all outputs, each as often as outputs look at it."""
-        return sum(tensor.element_count for tensor in self.inputs)
-
     def canonical(self) -> OperatorDesc:
         """The same operation, as the descriptor that DirectML names as its equivalent or successor."""
         return self

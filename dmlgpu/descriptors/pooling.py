@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -71,12 +70,6 @@ class WindowedOperatorDesc(OperatorDesc):
     """The tensor that has an element for each."""
 
     window_size: tuple[int, ...]
-
-    @property
-    def work(self) -> int:
-        """Elements that are looked at for all outputs, each as often as outputs look at it."""
-        windows: TensorDesc = getattr(self, self.windows_field)
-        return windows.element_count * math.prod(self.window_size)
 
     def __post_init__(self) -> None:
         self._check_windows()
@@ -729,11 +722,6 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
         else:
             indices = TensorDesc.of(indices_tensor)
         return cls(source, indices, TensorDesc(source.data_type, sizes))
-
-    @property
-    def work(self) -> int:
-        """Elements that are looked at."""
-        return self.input_tensor.element_count + self.output_tensor.element_count
 
     def __post_init__(self) -> None:
         source, _, target = (self._check_tensor(field) for field in self.types)

@@ -26,7 +26,7 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     """
     problems = problems_of(desc.canonical())
     dispatches: list[Dispatch] = []
-    records_bytes = 0
+    work = records_bytes = 0
     partials: tuple[int, ...] = ()
     passed_over: dict[str, str] = {}
     for problem in problems:
@@ -34,6 +34,7 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
         others = {kind.name for other in problems if other is not problem for kind in KERNELS[type(other.domain)]}
         chosen, not_chosen = _choose(desc, problem, limits, None if kernel in others else kernel)
         passed_over |= not_chosen
+        work += chosen.work
         if isinstance(chosen, RangedKernel):
             computed, size = _dispatches(problem, chosen)
             dispatches += computed
@@ -46,7 +47,7 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     not_taken = (f"not {name}: {why}" for name, why in passed_over.items() if name not in kernels)
     between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
     intermediates = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
-    return Plan(desc, limits, tuple(dispatches), intermediates, partials, records_bytes, (*taken, *not_taken))
+    return Plan(desc, limits, tuple(dispatches), work, intermediates, partials, records_bytes, (*taken, *not_taken))
 
 
 def _dispatches(problem: Problem, kernel: RangedKernel) -> tuple[list[Dispatch], int]:

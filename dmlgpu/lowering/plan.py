@@ -115,6 +115,8 @@ class Plan:
     desc: OperatorDesc
     limits: Limits
     dispatches: tuple[Dispatch, ...]
+    work: int
+    """Elements that they load together, about."""
     intermediates: tuple[TensorDesc, ...]
     """What the problems of the operator hand on."""
     partials: tuple[int, ...]

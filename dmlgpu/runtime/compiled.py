@@ -218,7 +218,7 @@ class CompiledOperator:
             replace(dispatch.push, **bases).words(),
             reads=(place for written, place in at if not written),
             writes=(place for written, place in at if written),
-            elements=-(-self.desc.work // len(self.plan.dispatches)),
+            elements=-(-self.plan.work // len(self.plan.dispatches)),
         )
 
     def __reduce__(self) -> str:

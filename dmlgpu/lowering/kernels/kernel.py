@@ -77,6 +77,11 @@ class Kernel(ABC):
         return ""
 
     @property
+    def work(self) -> int:
+        """Elements that it loads, about: what its time goes by."""
+        return self.problem.work
+
+    @property
     def source(self) -> TensorDesc:
         return self.problem.source
 

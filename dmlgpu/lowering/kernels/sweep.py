@@ -349,6 +349,10 @@ class Sweeps(PlanningKernel):
 
     # What runs
 
+    @property
+    def work(self) -> int:
+        return sum(sweep.loads for share in self._shares() for sweep in self._sweeps(share))
+
     def dispatches(self) -> Iterator[Dispatch]:
         for share in self._shares():
             sweeps = self._sweeps(share)
