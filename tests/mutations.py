@@ -638,8 +638,8 @@ GATHER = (
     ),
     Mutation(
         "shaders/gather.comp",
-        "uint shares_row = shares_depth * shares(y, 1);",
-        "uint shares_row = shares_depth * shares(y, 0);",
+        "shares_row = shares_depth * shares(y, 1);",
+        "shares_row = shares_depth * shares(y, 0);",
         "a window's rows are counted as its depths are",
     ),
     Mutation(
