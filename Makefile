@@ -12,7 +12,7 @@ CALLS ?= 200000
 # The Python of the machine with the GPU.
 KIT_PYTHON ?= 3.12
 # What `make test` also runs under the validation layer; nothing: all device tests.
-VALIDATED ?= tests/test_devices.py tests/test_reuse.py
+VALIDATED ?= tests/test_reuse.py
 # More arguments for the command that is run, for example ARGS='-k argmax'.
 ARGS ?=
 
@@ -31,7 +31,7 @@ demo: ## set up and run the main job on a photograph
 	@sh .ci/setup $(VENV) demo
 	$(bin)/dmlgpu demo $(ARGS)
 
-test: pytest ## set up and run the suite, then its tests of memory and batches under the validation layer
+test: pytest ## set up and run the suite, then its tests of calls and batches under the validation layer
 	$(bin)/python -m tests.validation core,sync $(VALIDATED)
 
 test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.10 to 3.12)

@@ -146,16 +146,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_planned_again(item: pytest.Item) -> bool:
-    """Whether a test is run on SwiftShader with tensors or limits that only planning knows, and lavapipe has run it.
+    """Whether a test is run on SwiftShader with tensors, limits or copies that the host plans, and lavapipe has run it.
 
-    The host plans, for all drivers alike, and SwiftShader takes long to compile. There `test_mappings.py` has every
-    kernel that split tensors take, `test_hashes.py` every type, `test_splitting.py` what ends around a segment.
+    The host plans for all drivers alike, and SwiftShader takes long to compile. There `test_mappings.py` has every
+    kernel of every mapping, `test_hashes.py` every type, `test_splitting.py` what ends around a segment.
     """
     if item.nodeid.startswith("tests/test_hashes.py"):
         return False
     params = item.callspec.params if hasattr(item, "callspec") else {}
     planned = params.get("any_device") == "lowered-limits" or params.get("mapped") == "split"
-    planned |= "lowered_devices" in getattr(item, "fixturenames", ())
+    fixtures = getattr(item, "fixturenames", ())
+    planned |= "case" in params and any(name in fixtures for name in ("lowered_devices", "cooperating", "staged"))
     return planned and params["driver"] == "swiftshader" and "lavapipe" in DRIVERS
 
 

@@ -53,8 +53,12 @@ def test_what_planning_knows_is_left_out_on_swiftshader_alone(monkeypatch, param
     assert conftest.is_planned_again(item) is left_out
     hashed = SimpleNamespace(nodeid="tests/test_hashes.py::test", callspec=item.callspec)
     assert not conftest.is_planned_again(hashed)
-    lowered = SimpleNamespace(**vars(item), fixturenames=["driver", "lowered_devices"])
-    assert conftest.is_planned_again(lowered) is (params["driver"] == "swiftshader")
+    for fixture in "lowered_devices", "cooperating", "staged":
+        alone = SimpleNamespace(**vars(item), fixturenames=["driver", fixture])
+        assert conftest.is_planned_again(alone) is left_out
+        of_cases = SimpleNamespace(params={**params, "case": None})
+        with_cases = SimpleNamespace(nodeid=item.nodeid, callspec=of_cases, fixturenames=["driver", fixture])
+        assert conftest.is_planned_again(with_cases) is (params["driver"] == "swiftshader")
     monkeypatch.setattr(conftest, "DRIVERS", {"swiftshader": None})
     assert not conftest.is_planned_again(item)
     assert not conftest.is_planned_again(SimpleNamespace(nodeid=item.nodeid))
