@@ -349,13 +349,17 @@ class Sweeps(PlanningKernel):
 
     # What runs
 
+    @cached_property
+    def planned(self) -> tuple[tuple[Share, list[Sweep]], ...]:
+        """All shares, in order, and what computes each."""
+        return tuple((share, self._sweeps(share)) for share in self._shares())
+
     @property
     def work(self) -> int:
-        return sum(sweep.loads for share in self._shares() for sweep in self._sweeps(share))
+        return sum(sweep.loads for _, sweeps in self.planned for sweep in sweeps)
 
     def dispatches(self) -> Iterator[Dispatch]:
-        for share in self._shares():
-            sweeps = self._sweeps(share)
+        for share, sweeps in self.planned:
             for number, sweep in enumerate(sweeps):
                 yield self._dispatch(share, sweep, number, to_outputs=number == len(sweeps) - 1)
 
@@ -363,8 +367,8 @@ class Sweeps(PlanningKernel):
     def partials(self) -> tuple[int, ...]:
         """Values and indices of the partials that a first sweep leaves, then those of a second one."""
         sizes = [0, 0]
-        for share in self._shares():
-            for number, sweep in enumerate(self._sweeps(share)[:-1]):
+        for _, sweeps in self.planned:
+            for number, sweep in enumerate(sweeps[:-1]):
                 sizes[number] = max(sizes[number], 4 * sweep.written)
         kinds = (self.words, 1) if self.indexed else (self.words,)
         return tuple(size * words for size in sizes if size for words in kinds)
