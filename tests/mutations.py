@@ -157,12 +157,6 @@ VALUES = (
         "a chunk's key of NaN is that of no element",
     ),
     Mutation(
-        "shaders/windows.comp",
-        "inside[c] = left + c < size.z",
-        "inside[c] = left + c <= size.z",
-        "an element behind the end of a row takes part",
-    ),
-    Mutation(
         "shaders/accumulators/selection.glsl",
         "INFINITY = 0x7C00u",
         "INFINITY = 0x7C01u",
@@ -452,6 +446,12 @@ WINDOWS = (
         "left + c < width;",
         "left + c <= width;",
         "one element of 16 bits behind the row counts",
+    ),
+    Mutation(
+        "shaders/windows.comp",
+        "inside[c] = left + c < size.z",
+        "inside[c] = left + c <= size.z",
+        "one of another width behind the end of a row counts",
     ),
     Mutation(
         "shaders/windows.comp",
