@@ -67,7 +67,7 @@ thread.join()
 print(says(operator, x).endswith(" is closed"))
 """,
     "garbage": """
-for _ in range(4):
+for _ in range(10):
     dropped = [operator(device.tensor(x))]
     dropped.append(dropped)
     del dropped
@@ -75,7 +75,7 @@ for _ in range(4):
 print(thread.is_alive())
 """,
     "clear": """
-for _ in range(4):
+for _ in range(10):
     device.clear_cache()
     inside.clear()
     inside.wait()
