@@ -185,10 +185,27 @@ void main()
                             operands[c] = masked(operand_of(element_at(blocks, c)), taken);
                         }
                         [[unroll]] for (uint k = 0; k < RUN; ++k) {
+#ifdef JOINS
+                            // Four sums, and the sum of these: no element goes through more than 3 additions before
+                            // `take`.
+                            Operand parts[4];
+                            [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
+                                Operand element = operands[k * STRIDE_WIDTH + w * DILATION_WIDTH];
+                                parts[w % 4] = w < 4 ? element : joined(parts[w % 4], element);
+                            }
+                            if (WINDOW_WIDTH > 1)
+                                parts[0] = joined(parts[0], parts[1]);
+                            if (WINDOW_WIDTH > 3)
+                                parts[2] = joined(parts[2], parts[3]);
+                            if (WINDOW_WIDTH > 2)
+                                parts[0] = joined(parts[0], parts[2]);
+                            take(ring[LAST_ROW + k], parts[0], index);
+#else
                             [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
                                 uint c = k * STRIDE_WIDTH + w * DILATION_WIDTH;
                                 take(ring[LAST_ROW + k], operands[c], index + c);
                             }
+#endif
                         }
                     }
                 }

@@ -455,6 +455,18 @@ WINDOWS = (
     ),
     Mutation(
         "shaders/windows.comp",
+        "w < 4 ? element : joined(parts[w % 4], element)",
+        "element",
+        "of a row of a window of more than 4 elements the first are not summed",
+    ),
+    Mutation(
+        "shaders/windows.comp",
+        "WINDOW_WIDTH > 3",
+        "WINDOW_WIDTH > 4",
+        "of a row of 4 elements the last is not summed",
+    ),
+    Mutation(
+        "shaders/windows.comp",
         "return at + steps * dilation;",
         "return at + steps;",
         "a window of least values that begins in the padding has the index of an element between its own",
@@ -777,14 +789,20 @@ ACCUMULATORS = (
     ),
     Mutation(
         "shaders/accumulators/sum.glsl",
-        "joined(a.specials, b.specials)",
-        "a.specials",
+        "added(a.sum, b.sum), joined(a.specials, b.specials)",
+        "added(a.sum, b.sum), a.specials",
         "an infinity or NaN of another lane, piece or segment is lost",
     ),
     Mutation(
         "shaders/accumulators/sum.glsl",
-        "pattern & ~SIGN_BIT);",
-        "pattern);",
+        "Operand(sum, joined(a.specials, b.specials))",
+        "Operand(sum, a.specials)",
+        "an infinity or NaN of another element of a row of a small window is lost",
+    ),
+    Mutation(
+        "shaders/accumulators/sum.glsl",
+        "pattern & ~SIGN_BIT));",
+        "pattern));",
         "absolute values have negative infinities",
     ),
     Mutation(
@@ -867,9 +885,33 @@ ACCUMULATORS = (
     ),
     Mutation(
         "shaders/accumulators/logsumexp.glsl",
-        "        move(state, greatest);",
-        "        state.shift = greatest;",
+        "        move(state, greatest.exponent);",
+        "        state.shift = greatest.exponent;",
         "a sum of exponentials is not scaled where the shift moves",
+    ),
+    Mutation(
+        "shaders/accumulators/logsumexp.glsl",
+        "k >= skipped));\n    return",
+        "true));\n    return",
+        "the shift is that of an element in front of a short row",
+    ),
+    Mutation(
+        "shaders/accumulators/logsumexp.glsl",
+        "skipped == 0",
+        "true",
+        "the shift is that of the first element in front of a short row",
+    ),
+    Mutation(
+        "shaders/core/row.glsl",
+        "greater(greatest, masked(greatest_of(blocks[i], 0), begin == first))",
+        "greatest",
+        "the shift is that of the first of the blocks that a lane waits for",
+    ),
+    Mutation(
+        "shaders/columns.comp",
+        "greater(greatest, operand_of(element_of(blocks[r][0], k)))",
+        "greatest",
+        "the shift is that of the first of the rows that a lane waits for",
     ),
     Mutation(
         "dmlgpu/lowering/accumulators.py",

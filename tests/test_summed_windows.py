@@ -21,6 +21,7 @@ from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
 from tests.cases import FLOAT16, FLOAT32, INT32, UINT8, WINDOW_SHAPES, pool_desc
 from tests.test_mappings import LIMITS as MAPPED
+from tests.test_windows import gpu_of_eight
 
 IMAGE = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
 
@@ -72,6 +73,24 @@ def test_windows_of_many_shapes(mapped, dtype):
             *(LpPooling1OperatorDesc.of(x, window, p=p, **steps) for p in (2, 3)),
         ):
             verify(desc, x, device=mapped)
+
+
+@pytest.mark.parametrize("width", range(1, 8))
+@pytest.mark.parametrize(("cooperating", "run"), [(False, 4), (True, 8)])
+def test_every_element_of_a_row_counts(driver, open_device, cooperating, run, width):
+    """One special value on every diagonal of a plane, so that it is each element of some window."""
+    device = gpu_of_eight(driver, open_device, unrolls=True, cooperating=cooperating)
+    x = np.random.default_rng(width).standard_normal((1, 4, 12, 36)).astype(np.float32)
+    for plane, value in enumerate((np.inf, -np.inf, np.nan)):
+        x[0, plane, range(12), range(width, width + 24, 2)] = value
+    pad = 0, min(1, width - 1)
+    for desc in (
+        AveragePooling1OperatorDesc.of(x, (1, width), start_padding=pad, end_padding=pad),
+        LpPooling1OperatorDesc.of(x, (2, width), strides=(1, 2)),
+    ):
+        (dispatch,) = device.compile(desc).plan.dispatches
+        assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run), desc
+        verify(desc, x, device=device)
 
 
 def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):

@@ -198,7 +198,7 @@ def test_runs_become_shorter_where_states_would_not_fit_the_registers(
 def gpu_of_eight(driver, open_device, **changes):
     """The mapping of a GPU that eight invocations keep busy, so that runs of 32 bits are of eight outputs."""
     few = {"group_size": 8, "group_count": 4, "bundle": 32, "cooperating": True}
-    return open_device(driver.index, dataclasses.replace(device_limits(driver), **few, **changes))
+    return open_device(driver.index, dataclasses.replace(device_limits(driver), **few | changes))
 
 
 @pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)

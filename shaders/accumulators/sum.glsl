@@ -11,9 +11,10 @@ layout(constant_id = 9) const uint RESULT = 0;  // what is made of the sum
 
 const uint SUM = 0, AVERAGE = 1, ROOT = 2, LOGARITHM = 3;
 
+// An element, or several.
 struct Operand {
     float term;
-    uint pattern;
+    Specials specials;
 };
 
 Operand operand_of(Bits bits)
@@ -29,15 +30,22 @@ Operand operand_of(Bits bits)
         }
     }
     uint pattern = pattern_of(bits);
-    return Operand(term, POWER == 0 ? pattern : pattern & ~SIGN_BIT);
+    return Operand(term, specials_of(POWER == 0 ? pattern : pattern & ~SIGN_BIT));
 }
 Operand masked(Operand operand, bool taken)
 {
-    return Operand(taken ? operand.term : 0.0, taken ? operand.pattern : 0u);
+    return Operand(taken ? operand.term : 0.0, specials_of(taken ? operand.specials.top : 0u));
 }
 Operand divided(Operand operand, uint by)
 {
-    return Operand(quotient(Pair(operand.term, 0.0), pair_of(by)), operand.pattern);
+    return Operand(quotient(Pair(operand.term, 0.0), pair_of(by)), operand.specials);
+}
+// Both, added with one rounding: for few additions, one behind the other.
+#define JOINS
+Operand joined(Operand a, Operand b)
+{
+    precise float sum = a.term + b.term;
+    return Operand(sum, joined(a.specials, b.specials));
 }
 
 struct State {
@@ -52,7 +60,7 @@ const bool REPEATABLE = false;
 void take(inout State state, Operand operand, uint index)
 {
     state.sum = added(state.sum, operand.term);
-    include(state.specials, operand.pattern);
+    state.specials = joined(state.specials, operand.specials);
 }
 State state_of(Operand operand, uint index)
 {
@@ -107,7 +115,7 @@ void take_block(inout State state, uvec4 block, uint skipped, uint index)
     [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
         Operand operand = masked(operand_of(element_of(block, k)), k >= skipped);
         sums[k * 4 / BLOCK] += operand.term;
-        include(state.specials, operand.pattern);
+        state.specials = joined(state.specials, operand.specials);
     }
     precise float sum = (sums.x + sums.y) + (sums.z + sums.w);
     state.sum = added(state.sum, sum);

@@ -53,6 +53,7 @@ struct Specials {
     uint top;
 };
 Specials no_specials() { return Specials(0, 0); }
+Specials specials_of(uint pattern) { return Specials(int(pattern), pattern); }
 void include(inout Specials specials, uint pattern)
 {
     specials.most = max(specials.most, int(pattern));

@@ -123,8 +123,7 @@ class SmallWindows(Pool):
     def run(self) -> int:
         """Outputs in a row that one invocation computes: `_longest_run`, or so many that registers hold their states.
 
-        It is at least a word of outputs. Of states of many words there are at most 4: SwiftShader compiles more for
-        seconds.
+        It is at least a word of outputs.
         """
         run = self._longest_run
         while run > max(1, 32 // self.source.data_type.bits) and self._registers(run) > _REGISTERS:
@@ -135,12 +134,13 @@ class SmallWindows(Pool):
     def _longest_run(self) -> int:
         """Outputs of a run where registers are no matter.
 
-        A block or 4. Eight of 32 bits on a GPU, where that leaves it busy: more outputs share what a run costs at all.
+        A block or 4; of states of many words 4, as SwiftShader compiles more for seconds. Eight of 32 bits on a GPU,
+        where that leaves it busy: more outputs share what a run costs at all.
         """
-        if self.record_words > 3:
-            return 4
         busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
-        return 8 if self.block == 4 and busy and self._span(8) <= _SPAN * 8 else max(4, self.block)
+        if self.block == 4 and busy and self._span(8) <= _SPAN * 8:
+            return 8
+        return 4 if self.record_words > 3 else max(4, self.block)
 
     def _registers(self, run: int) -> int:
         """Registers that the states of the ring, the operands of a span, and loops take, about."""
