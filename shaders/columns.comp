@@ -86,6 +86,14 @@ void main()
                     blocks[r][k / BLOCK] = load_block((taken ? at + r * LANES * step_size : at) + k);
             }
             // Unrolled by GPUs' compilers alone: SwiftShader takes minutes, and all memory, for so many branches in a row.
+#ifdef HAS_SHIFT
+            for (uint k = 0; k < COLUMNS; ++k) {
+                Operand greatest = operand_of(element_of(blocks[0][0], k));
+                for (uint r = 1; r < LOADS; ++r)
+                    greatest = greater(greatest, operand_of(element_of(blocks[r][0], k)));
+                prepare(columns[k], greatest);
+            }
+#endif
             for (uint r = 0; r < LOADS; ++r) {
                 bool taken = r == 0 || offset + r * LANES < end - begin;
                 [[unroll]] for (uint k = 0; k < COLUMNS; ++k)

@@ -21,10 +21,11 @@ from tests.processes import output_of
 HELD = ("polaris10", "vega10", "navi21", "gfx1100")
 # What reads each element once, and waits for memory more than it computes: by the begins of names of modules.
 # windows_selection_32 is not among them: it computes, and has the three blocks of one input row in flight. Nor is
-# LOG_SUM_EXP, which has 200 instructions for each load.
+# LOG_SUM_EXP of 16 bits, which has 200 instructions for each load.
 STREAMING = (
     *(f"{kernel}_lanes_selection" for kernel in ("rows", "columns", "combine")),
     *(f"{kernel}_lanes_sum" for kernel in ("rows", "columns", "combine")),
+    *(f"{kernel}_lanes_logsumexp_32" for kernel in ("rows", "columns")),
     *("windows_selection_8", "windows_selection_16", "windows_sum_32"),
 )
 

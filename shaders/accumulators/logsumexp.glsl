@@ -66,11 +66,38 @@ void include(inout State state, uint pattern)
     include(state.specials, pattern);
     state.least = min(state.least, pattern);
 }
+// Invocations that wait for several loads together call prepare() once for all of them: the compiler for AMD's GPUs moves
+// loads behind its branch. Elements of 16 bits are too many for that, it would spill.
+#if defined(COOPERATING) && BITS == 32
+#define HAS_SHIFT
+#endif
+
+// Gives a state the shift that it needs to take elements of which this is the greatest.
+void prepare(inout State state, Operand greatest)
+{
+    if (greatest.exponent - state.shift > STEP)
+        move(state, greatest.exponent);
+}
+Operand greater(Operand a, Operand b)
+{
+    a.exponent = max(a.exponent, b.exponent);
+    return a;
+}
+// Of a block, without its first `skipped` elements.
+Operand greatest_of(uvec4 block, uint skipped)
+{
+    Operand greatest = masked(operand_of(element_of(block, 0)), skipped == 0);
+    [[unroll]] for (uint k = 1; k < BLOCK; ++k)
+        greatest = greater(greatest, masked(operand_of(element_of(block, k)), k >= skipped));
+    return greatest;
+}
+
 void take(inout State state, Operand operand, uint index)
 {
     include(state, operand.pattern);
-    if (operand.exponent - state.shift > STEP)
-        move(state, operand.exponent);
+#ifndef HAS_SHIFT
+    prepare(state, operand);
+#endif
     state.sum = added(state.sum, exponential(operand.exponent - state.shift));
 }
 
@@ -78,18 +105,15 @@ void take(inout State state, Operand operand, uint index)
 #define HAS_BLOCKS
 void take_block(inout State state, uvec4 block, uint skipped, uint index)
 {
-    float exponents[BLOCK], greatest = -LARGEST;
+#ifndef HAS_SHIFT
+    prepare(state, greatest_of(block, skipped));
+#endif
+    precise float sum = 0.0;
     [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
         Operand operand = masked(operand_of(element_of(block, k)), k >= skipped);
         include(state, operand.pattern);
-        exponents[k] = operand.exponent;
-        greatest = max(greatest, operand.exponent);
+        sum += exponential(operand.exponent - state.shift);
     }
-    if (greatest - state.shift > STEP)
-        move(state, greatest);
-    precise float sum = 0.0;
-    [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-        sum += exponential(exponents[k] - state.shift);
     state.sum = added(state.sum, sum);
 }
 State shifted(State state, uint by) { return state; }
