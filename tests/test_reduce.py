@@ -23,6 +23,20 @@ ARITHMETIC = [function for function in VALUES if function not in (F.MAX, F.MIN)]
 by_float = pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
 
 
+@pytest.mark.parametrize("data_type", [FLOAT32, FLOAT16], ids=lambda data_type: data_type.name)
+def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
+    """Once in each place of a row and of a column; and in front of a row, where it must not be looked at."""
+    diagonal = np.zeros((67, 72), data_type.numpy)
+    np.fill_diagonal(diagonal, 200)
+    for axis in (0, 1):
+        desc = ReduceOperatorDesc.of(F.LOG_SUM_EXP, TensorDesc(data_type, diagonal.shape), (axis,))
+        verify(desc, diagonal, device=mapped)
+    for size in range(1, 20):
+        falling = np.arange(0, -200 * 33, -200, data_type.numpy).repeat(size).reshape(33, size)
+        desc = ReduceOperatorDesc.of(F.LOG_SUM_EXP, TensorDesc(data_type, falling.shape), (1,))
+        verify(desc, falling, device=mapped)
+
+
 # A block has 2 elements of 64 bits, 4 of 32, 8 of 16: rows of blocks, of one element less and of one more. What is left
 # out, or taken twice, shows: these values have exact sums. One function of each accumulator.
 @pytest.mark.parametrize("function", [F.MAX, F.SUM, F.MULTIPLY, F.LOG_SUM_EXP], ids=lambda function: function.name)
