@@ -890,20 +890,8 @@ ACCUMULATORS = (
         "a sum of exponentials is not scaled where the shift moves",
     ),
     Mutation(
-        "shaders/accumulators/logsumexp.glsl",
-        "k >= skipped));\n    return",
-        "true));\n    return",
-        "the shift is that of an element in front of a short row",
-    ),
-    Mutation(
-        "shaders/accumulators/logsumexp.glsl",
-        "skipped == 0",
-        "true",
-        "the shift is that of the first element in front of a short row",
-    ),
-    Mutation(
         "shaders/core/row.glsl",
-        "greater(greatest, masked(greatest_of(blocks[i], 0), begin == first))",
+        "greater(greatest, greatest_of(blocks[i]))",
         "greatest",
         "the shift is that of the first of the blocks that a lane waits for",
     ),

@@ -25,7 +25,7 @@ by_float = pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["floa
 
 @pytest.mark.parametrize("data_type", [FLOAT32, FLOAT16], ids=lambda data_type: data_type.name)
 def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
-    """Once in each place of a row and of a column; and in front of a row, where it must not be looked at."""
+    """Once in each place of a row and of a column; and in front of short rows, which do not have it."""
     diagonal = np.zeros((67, 72), data_type.numpy)
     np.fill_diagonal(diagonal, 200)
     for axis in (0, 1):

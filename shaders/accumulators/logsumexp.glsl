@@ -66,12 +66,6 @@ void include(inout State state, uint pattern)
     include(state.specials, pattern);
     state.least = min(state.least, pattern);
 }
-// Invocations that wait for several loads together call prepare() once for all of them: the compiler for AMD's GPUs moves
-// loads behind its branch. Elements of 16 bits are too many for that, it would spill.
-#if defined(COOPERATING) && BITS == 32
-#define HAS_SHIFT
-#endif
-
 // Gives a state the shift that it needs to take elements of which this is the greatest.
 void prepare(inout State state, Operand greatest)
 {
@@ -83,14 +77,20 @@ Operand greater(Operand a, Operand b)
     a.exponent = max(a.exponent, b.exponent);
     return a;
 }
-// Of a block, without its first `skipped` elements.
-Operand greatest_of(uvec4 block, uint skipped)
+
+// Invocations that wait for several loads together call prepare() once for all of them: the compiler for AMD's GPUs moves
+// loads behind its branch. Elements of 16 bits are too many for that, it would spill.
+#if defined(COOPERATING) && BITS == 32
+#define HAS_SHIFT
+// Of a block. Elements that are not taken from it are taken from another one of the row, and may be the greatest, too.
+Operand greatest_of(uvec4 block)
 {
-    Operand greatest = masked(operand_of(element_of(block, 0)), skipped == 0);
+    Operand greatest = operand_of(element_of(block, 0));
     [[unroll]] for (uint k = 1; k < BLOCK; ++k)
-        greatest = greater(greatest, masked(operand_of(element_of(block, k)), k >= skipped));
+        greatest = greater(greatest, operand_of(element_of(block, k)));
     return greatest;
 }
+#endif
 
 void take(inout State state, Operand operand, uint index)
 {
@@ -105,15 +105,20 @@ void take(inout State state, Operand operand, uint index)
 #define HAS_BLOCKS
 void take_block(inout State state, uvec4 block, uint skipped, uint index)
 {
+    Operand operands[BLOCK];
+    [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
+        operands[k] = masked(operand_of(element_of(block, k)), k >= skipped);
+        include(state, operands[k].pattern);
+    }
 #ifndef HAS_SHIFT
-    prepare(state, greatest_of(block, skipped));
+    Operand greatest = operands[0];
+    [[unroll]] for (uint k = 1; k < BLOCK; ++k)
+        greatest = greater(greatest, operands[k]);
+    prepare(state, greatest);
 #endif
     precise float sum = 0.0;
-    [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
-        Operand operand = masked(operand_of(element_of(block, k)), k >= skipped);
-        include(state, operand.pattern);
-        sum += exponential(operand.exponent - state.shift);
-    }
+    [[unroll]] for (uint k = 0; k < BLOCK; ++k)
+        sum += exponential(operands[k].exponent - state.shift);
     state.sum = added(state.sum, sum);
 }
 State shifted(State state, uint by) { return state; }

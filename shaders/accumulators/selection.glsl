@@ -10,7 +10,7 @@
 //   masked(operand, taken)       an operand that changes no state unless it is taken (padding)
 //   divided(operand, by)         a share of an operand; sums alone have it, for gather.comp
 //   joined(a, b)                 an operand that adds what both add; sums alone have it (JOINS), for windows.comp
-//   greater(a, b), greatest_of(block, skipped), prepare(state, greatest)         of LOG_SUM_EXP alone, where HAS_SHIFT:
+//   greater(a, b), greatest_of(block), prepare(state, greatest)         of LOG_SUM_EXP alone, where HAS_SHIFT:
 //                                before elements of several loads are taken
 //   take(state, operand, index)  adds an element to a state that began with before(); indices ascend, ...
 //   REPEATABLE                   ... or else an element is taken again, where that changes nothing

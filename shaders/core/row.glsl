@@ -25,10 +25,9 @@ State state_of_blocks(uint address, uint begin, uint end)
             blocks[i] = load_block(address + first + min(next + i * LANES * BLOCK, last));
         // Loops over what was loaded are unrolled by GPUs' compilers alone, as in columns.comp.
 #ifdef HAS_SHIFT
-        // Elements that were taken may be among them, but not those in front of a row of less than a block.
-        Operand greatest = greatest_of(blocks[0], begin - first);
+        Operand greatest = greatest_of(blocks[0]);
         for (uint i = 1; i < LOADS; ++i)
-            greatest = greater(greatest, masked(greatest_of(blocks[i], 0), begin == first));
+            greatest = greater(greatest, greatest_of(blocks[i]));
         prepare(state, greatest);
 #endif
         for (uint i = 0; i < LOADS; ++i) {
