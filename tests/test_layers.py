@@ -20,6 +20,7 @@ LAYERS = [
     {"runtime"},
     {"functional"},
     {"__init__"},
+    {"onnx_backend"},
     {"tools"},
     {"__main__"},
 ]

@@ -1,0 +1,321 @@
+"""ONNX models: ONNX's own tests of the operators, and what they leave out."""
+
+import itertools
+import unittest
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.backend.test import BackendTest
+from onnx.backend.test.loader import load_model_tests
+from onnx.reference import ReferenceEvaluator
+
+import dmlgpu
+from dmlgpu import onnx_backend
+
+# Of sums of float64, which neither DirectML nor dmlgpu has.
+REFUSED = {
+    f"test_reduce_log_sum_exp_{over}_{values}"
+    for over in ("default_axes_keepdims", "do_not_keepdims", "keepdims", "negative_axes_keepdims")
+    for values in ("example", "random")
+}
+
+
+def official():
+    """The names of ONNX's tests of models that have only operators of dmlgpu, by kind."""
+    found = {}
+    for kind in ("node", "simple", "pytorch-converted", "pytorch-operator"):
+        for test in load_model_tests(kind=kind):
+            model = test.model or onnx.load(f"{test.model_dir}/model.onnx")
+            # What is expanded has the same operators, but for one, which is made of others.
+            others = "_expanded" in test.name or {node.op_type for node in model.graph.node} <= {"Constant"}
+            if not others and onnx_backend.is_compatible(model):
+                found.setdefault("node" if kind == "node" else "file", []).append(test.name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def names():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's, where expected results are computed
+        return official()
+
+
+def test_all_official_tests_run(driver, names):
+    assert {kind: len(found) for kind, found in names.items()} == {"node": 176, "file": 18}
+    prepared = []
+
+    class Backend(onnx_backend.Backend):
+        @classmethod
+        def prepare(cls, model, device="CPU", **kwargs):
+            prepared.append(super().prepare(model, f"VULKAN:{driver.index}", **kwargs))
+            return prepared[-1]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runner = BackendTest(Backend, __name__)
+    for name in (*names["node"], *names["file"]):
+        runner.include(f"^{name}_cpu$")
+    result = unittest.TestResult()
+    runner.test_suite.run(result)
+    assert result.failures == []
+    refused = {case.id().rpartition(".")[2]: text for case, text in result.errors}
+    assert set(refused) == {f"{name}_cpu" for name in REFUSED}
+    assert all("FLOAT64 is not supported" in text for text in refused.values())
+    # A model has one node here. The runner counts what it skips as a success: what ran is counted by the backend.
+    assert result.testsRun - len(result.skipped) == 176 + 18
+    assert sum(each.executions for each in prepared) == 176 + 18 - len(REFUSED)
+
+
+def model_of(nodes, inputs, outputs, opset=22, initializers=()):
+    """A model; inputs have the types and shapes of arrays. The shapes of outputs are not looked at."""
+    types = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in inputs.items()
+    ]
+    results = [helper.make_tensor_value_info(name, kind, ()) for name, kind in outputs.items()]
+    constants = [onnx.numpy_helper.from_array(x, name) for name, x in dict(initializers).items()]
+    graph = helper.make_graph(nodes, "graph", types, results, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def run(device, *arguments, **options):
+    """The outputs of a model on a device, and what the reference of ONNX has for it."""
+    model = model_of(*arguments, **options)
+    inputs = arguments[1]
+    got = onnx_backend.run_model(model, inputs, f"VULKAN:{device.info.index}")
+    return got, ReferenceEvaluator(model).run(None, dict(inputs))
+
+
+def values(*sizes, dtype=np.float32):
+    return np.random.default_rng(sum(sizes)).permutation(np.arange(np.prod(sizes)) % 251).reshape(sizes).astype(dtype)
+
+
+@pytest.mark.parametrize("storage_order", [0, 1])
+@pytest.mark.parametrize(
+    ("sizes", "attributes"),
+    [
+        ((2, 3, 17), {"kernel_shape": [3], "strides": [2], "pads": [1, 0]}),
+        ((2, 3, 9, 8), {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 0, 1]}),
+        ((2, 3, 9, 8), {"kernel_shape": [2, 3], "auto_pad": "SAME_LOWER"}),
+        ((2, 3, 9, 8), {"kernel_shape": [2, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+        ((2, 3, 9, 8), {"kernel_shape": [2, 3], "auto_pad": "VALID", "strides": [3, 2], "ceil_mode": 1}),
+        ((1, 2, 5, 6, 7), {"kernel_shape": [2, 3, 2], "strides": [2, 2, 3], "ceil_mode": 1}),
+        ((1, 2, 5, 6, 7), {"kernel_shape": [2, 2, 2], "dilations": [2, 1, 3]}),
+    ],
+    ids=str,
+)
+def test_indices_of_maxima_name_them(device, sizes, attributes, storage_order):
+    x = values(*sizes)
+    node = helper.make_node("MaxPool", ["x"], ["y", "i"], storage_order=storage_order, **attributes)
+    outputs = {"y": TensorProto.FLOAT, "i": TensorProto.INT64}
+    model = model_of([node], {"x": x}, outputs)
+    got = onnx_backend.run_model(model, [x], f"VULKAN:{device.info.index}")
+    (y,) = ReferenceEvaluator(
+        model_of([helper.make_node("MaxPool", ["x"], ["y"], **attributes)], {"x": x}, {"y": 1})
+    ).run(None, {"x": x})
+    assert np.array_equal(got["y"], y)
+    assert got["i"].dtype == np.int64
+    planes = x.reshape(-1, *sizes[2:])
+    by_index = np.concatenate([plane.reshape(-1, order="F" if storage_order else "C") for plane in planes])
+    assert np.array_equal(by_index[got["i"]], y)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "opset", "sizes", "attributes"),
+    [
+        ("AveragePool", 1, (1, 2, 9), {"kernel_shape": [3]}),
+        ("AveragePool", 7, (1, 2, 9, 8), {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "count_include_pad": 1}),
+        ("AveragePool", 19, (1, 2, 5, 6, 7), {"kernel_shape": [2, 2, 2], "dilations": [1, 2, 3]}),
+        ("MaxPool", 1, (1, 2, 9, 8), {"kernel_shape": [3, 3], "strides": [2, 2]}),
+        ("MaxPool", 10, (1, 2, 9, 8), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+        ("GlobalAveragePool", 1, (2, 3, 7, 2), {}),
+        ("GlobalAveragePool", 22, (2, 3, 7), {}),
+    ],
+    ids=str,
+)
+def test_poolings_of_every_opset(device, op_type, opset, sizes, attributes):
+    x = values(*sizes)
+    node = helper.make_node(op_type, ["x"], ["y"], **attributes)
+    got, expected = run(device, [node], {"x": x}, {"y": TensorProto.FLOAT}, opset=opset)
+    np.testing.assert_allclose(got.y, expected[0], rtol=1e-6)
+
+
+def test_global_pooling_of_a_volume(device):
+    x = values(2, 3, 5, 4, 3)  # the reference has a dimension more
+    (got,) = onnx_backend.run_node(helper.make_node("GlobalMaxPool", ["x"], ["y"]), [x], f"VULKAN:{device.info.index}")
+    assert np.array_equal(got, x.max((2, 3, 4), keepdims=True))
+
+
+def test_padding_is_never_negative(device):
+    """The formula of SAME_UPPER gives -1 here, along height."""
+    x = values(1, 1, 9, 8)
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 1], strides=[3, 1], auto_pad="SAME_UPPER")
+    (got,) = onnx_backend.run_node(node, [x], f"VULKAN:{device.info.index}")
+    assert np.array_equal(got, np.maximum(x[:, :, ::3], x[:, :, 1::3]))
+
+
+@pytest.mark.parametrize(("opset", "p"), [(1, 3.0), (2, 3)])
+@pytest.mark.parametrize("op_type", ["LpPool", "GlobalLpPool"])
+def test_norms_have_whole_powers(device, op_type, opset, p):
+    x = values(2, 3, 4, 5)
+    options = {} if op_type.startswith("Global") else {"kernel_shape": [4, 5]}
+    node = helper.make_node(op_type, ["x"], ["y"], p=p, **options)
+    (got,) = onnx_backend.run_model(
+        model_of([node], {"x": x}, {"y": 1}, opset=opset), [x], f"VULKAN:{device.info.index}"
+    )
+    np.testing.assert_allclose(got, (x**3).sum((2, 3), keepdims=True) ** (1 / 3), rtol=1e-6)
+    with pytest.raises(dmlgpu.DescriptorError, match=r"LpPooling1OperatorDesc\.p: 2\.5 is not an integer"):
+        onnx_backend.run_model(
+            model_of([helper.make_node(op_type, ["x"], ["y"], p=2.5, **options)], {"x": x}, {"y": 1}, opset=1), [x]
+        )
+
+
+@pytest.mark.parametrize("opset", [1, 11, 13, 18])
+def test_axes_are_an_attribute_an_initializer_or_a_constant(device, opset):
+    x, outputs = values(3, 4, 5), {"y": TensorProto.FLOAT}
+    as_attribute = helper.make_node("ReduceSum", ["x"], ["y"], axes=[0, -1] if opset > 1 else [0, 2], keepdims=0)
+    as_input = helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)
+    if opset < 13:
+        got, expected = run(device, [as_attribute], {"x": x}, outputs, opset=opset)
+        assert np.array_equal(got.y, expected[0])
+        return
+    constants = [{"value": onnx.numpy_helper.from_array(np.array([0, -1]))}, {"value_ints": [0, -1]}]
+    for constant in (helper.make_node("Constant", [], ["axes"], **each) for each in constants):
+        got, expected = run(device, [constant, as_input], {"x": x}, outputs, opset=opset)
+        assert np.array_equal(got.y, expected[0])
+    got, expected = run(device, [as_input], {"x": x}, outputs, opset=opset, initializers={"axes": np.array([0, -1])})
+    assert np.array_equal(got.y, x.sum((0, 2)))
+    axes = {"x": x, "axes": np.array([], np.int64)}
+    assert np.array_equal(run(device, [as_input], axes, outputs, opset=opset)[0].y, x.sum())
+
+
+@pytest.mark.parametrize("name", ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"])
+def test_over_no_axes_each_element_is_an_output(device, name):
+    x = values(2, 3) / 8 + 1
+    node = helper.make_node(f"Reduce{name}", ["x"], ["y"], noop_with_empty_axes=1)
+    got, expected = run(device, [node], {"x": x}, {"y": TensorProto.FLOAT}, opset=18)
+    np.testing.assert_allclose(got.y, expected[0], rtol=1e-6)
+    assert got.y.shape == x.shape
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *itertools.product(("Max", "Min", "Sum", "Prod"), (np.float32, np.int32)),
+        *itertools.product(("Max", "Min"), (np.uint8, np.bool_)),  # ONNX has no sums of these
+    ],
+)
+def test_no_elements(device, name, dtype):
+    x = np.zeros((2, 0, 3), dtype)
+    node = helper.make_node(f"Reduce{name}", ["x", "axes"], ["y"], keepdims=0)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    model = model_of([node], {"x": x}, {"y": kind}, initializers={"axes": np.array([1])})
+    (got,) = onnx_backend.run_model(model, [x], f"VULKAN:{device.info.index}")
+    if dtype is np.float32:
+        low, high = -np.inf, np.inf
+    else:
+        low, high = (False, True) if dtype is np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    assert got.dtype == dtype
+    assert got.tolist() == [[{"Max": low, "Min": high, "Sum": 0, "Prod": 1}[name]] * 3] * 2
+
+
+def test_a_graph_stays_on_the_device(device, monkeypatch):
+    x = values(2, 3, 16, 16)
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["a"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("AveragePool", ["a"], ["b"], kernel_shape=[2, 2]),
+        helper.make_node("ReduceMax", ["b"], ["c"], keepdims=0),
+        helper.make_node("ArgMax", ["b"], ["d"], axis=-1, keepdims=0, select_last_index=1),
+    ]
+    downloads = []
+    numpy = dmlgpu.DeviceTensor.numpy
+    monkeypatch.setattr(dmlgpu.DeviceTensor, "numpy", lambda self: downloads.append(self.shape) or numpy(self))
+    got, expected = run(device, nodes, {"x": x}, {"c": TensorProto.FLOAT, "d": TensorProto.INT64})
+    assert downloads == [(), (2, 3, 7)]
+    assert got["c"] == expected[0]
+    assert np.array_equal(got["d"], expected[1])
+
+
+def test_bools_are_bools_again(device):
+    x = values(4, 5) % 3 == 0
+    nodes = [
+        helper.make_node("ReduceMax", ["x", "axes"], ["a"]),
+        helper.make_node("ReduceMin", ["a"], ["y"], keepdims=0),
+    ]
+    outputs = {"a": TensorProto.BOOL, "y": TensorProto.BOOL, "x": TensorProto.BOOL}
+    model = model_of(nodes, {"x": x}, outputs, initializers={"axes": np.array([1])})
+    got = onnx_backend.run_model(model, {"x": x}, f"VULKAN:{device.info.index}")
+    assert [each.dtype for each in got] == [np.bool_] * 3
+    assert np.array_equal(got.a, x.any(1, keepdims=True))
+    assert got.y == x.any(1).all()
+    assert np.array_equal(got.x, x)
+    assert not np.shares_memory(got.x, x)
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 12), (2, 3, 6, 4), (1, 2, 4, 6, 4)], ids=str)
+def test_unpooling_undoes_pooling(device, sizes):
+    x, rank = values(*sizes) + 1, len(sizes) - 2
+    window = {"kernel_shape": [2] * rank, "strides": [2] * rank}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["y", "i"], **window),
+        helper.make_node("MaxUnpool", ["y", "i"], ["z"], **window),
+        helper.make_node("MaxUnpool", ["y", "i", "larger"], ["w"], **window),
+    ]
+    larger = np.array([*sizes[:2], *(size + 1 for size in sizes[2:])])
+    outputs = {"y": TensorProto.FLOAT, "z": TensorProto.FLOAT, "w": TensorProto.FLOAT}
+    model = model_of(nodes, {"x": x}, outputs, initializers={"larger": larger})
+    got = onnx_backend.run_model(model, [x], f"VULKAN:{device.info.index}")
+    assert np.array_equal(got.z, np.where(np.isin(x, got.y) & (got.z != 0), x, 0))
+    assert np.sort(got.z[got.z != 0]).tolist() == np.sort(got.y, axis=None).tolist()
+    assert got.w.shape == tuple(larger)
+    assert np.array_equal(got.w[tuple(map(slice, sizes))], got.z)
+    assert np.count_nonzero(got.w) == got.y.size
+
+
+def test_other_operators_are_refused_by_name():
+    x = values(1, 1, 4, 4)
+    nodes = [helper.make_node("GlobalMaxPool", ["x"], ["a"]), helper.make_node("Relu", ["a"], ["y"], name="last")]
+    model = model_of(nodes, {"x": x}, {"y": TensorProto.FLOAT})
+    assert not onnx_backend.is_compatible(model)
+    with pytest.raises(onnx_backend.UnsupportedError, match=r"^dmlgpu lacks operators of this model: Relu \(last\)$"):
+        onnx_backend.prepare(model)
+    foreign = helper.make_node("ArgMax", ["x"], ["y"], domain="elsewhere")
+    assert not onnx_backend.is_compatible(model_of([foreign], {"x": x}, {"y": TensorProto.INT64}))
+
+
+@pytest.mark.parametrize(
+    ("node", "error", "message"),
+    [
+        (
+            helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2], name="first"),
+            onnx_backend.UnsupportedError,
+            r"^MaxPool \(first\): kernel_shape \[2\] does not go with 2 spatial dimensions$",
+        ),
+        (
+            helper.make_node("ReduceMax", ["x", "axes"], ["y"]),
+            ValueError,
+            r"^the model's inputs are \['x', 'axes'\], not \['x'\]$",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(node, error, message):
+    with pytest.raises(error, match=message):
+        onnx_backend.run_node(node, {"x": values(1, 1, 4, 4)})
+
+
+def test_devices(driver, device):
+    assert onnx_backend.supports_device("CPU")
+    assert onnx_backend.supports_device(f"VULKAN:{driver.index}")
+    assert not onnx_backend.supports_device("CUDA")
+    node, x = helper.make_node("ArgMin", ["x"], ["y"], axis=1, keepdims=0), values(3, 4)
+    for named in (f"VULKAN:{driver.index}", f"VULKAN:{driver.name}"):
+        assert onnx_backend.run_node(node, [x], named)[0].tolist() == x.argmin(1).tolist()
+    with pytest.raises(
+        ValueError, match=r"^device: 'CUDA' is not supported; allowed are CPU, VULKAN and VULKAN:SELECTOR$"
+    ):
+        onnx_backend.run_node(node, [x], "CUDA")
+    with pytest.raises(dmlgpu.DeviceError):
+        onnx_backend.run_node(node, [x], "VULKAN:99")
