@@ -124,8 +124,6 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, list[int]]:
             start[i] = padding // 2 if automatic == "SAME_UPPER" else padding - padding // 2
             end[i] = padding - start[i]
             continue
-        if automatic == "VALID":
-            start[i] = end[i] = 0
         steps = size + start[i] + end[i] - reach
         count = (-(-steps // stride) if ceil else steps // stride) + 1
         # No window begins in the padding at the end.
