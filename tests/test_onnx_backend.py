@@ -259,6 +259,7 @@ def test_a_graph_stays_on_the_device(device, monkeypatch):
     assert np.array_equal(got["d"], expected[1])
 
 
+@pytest.mark.parts_of_buffers
 def test_what_does_not_depend_is_submitted_together(driver, kp, monkeypatch):
     nodes = [helper.make_node("ArgMax", ["x"], [name], axis=axis) for axis, name in enumerate("abc")]
     x = values(3, 4, 5)
