@@ -56,16 +56,15 @@ State combine(State a, State b)
 const bool REPEATABLE = false;
 State state_of(Operand operand, uint index)
 {
-    State state = State(operand.exponent, Pair(1.0, 0.0), no_specials(), operand.pattern);
-    include(state.specials, operand.pattern);
-    return state;
+    return State(operand.exponent, Pair(1.0, 0.0), specials_of(operand.pattern), operand.pattern);
 }
 
 void include(inout State state, uint pattern)
 {
-    include(state.specials, pattern);
+    state.specials = joined(state.specials, specials_of(pattern));
     state.least = min(state.least, pattern);
 }
+
 // Gives a state the shift that it needs to take elements of which this is the greatest.
 void prepare(inout State state, Operand greatest)
 {

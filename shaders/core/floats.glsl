@@ -54,11 +54,6 @@ struct Specials {
 };
 Specials no_specials() { return Specials(0, 0); }
 Specials specials_of(uint pattern) { return Specials(int(pattern), pattern); }
-void include(inout Specials specials, uint pattern)
-{
-    specials.most = max(specials.most, int(pattern));
-    specials.top = max(specials.top, pattern);
-}
 Specials joined(Specials a, Specials b) { return Specials(max(a.most, b.most), max(a.top, b.top)); }
 bool has_nan(Specials specials) { return specials.most > int(INFINITE) || specials.top > (SIGN_BIT | INFINITE); }
 bool has_infinity(Specials specials) { return specials.most == int(INFINITE); }
