@@ -32,11 +32,15 @@ class UnsupportedError(NotImplementedError):
     """A model has an operator or an attribute that dmlgpu lacks; the message names it and its node."""
 
 
+def _name_of(node: onnx.NodeProto) -> str:
+    return f"{'.'.join(filter(None, (node.domain, node.op_type)))} ({node.name or node.output[0]})"
+
+
 class _Call:
     """A node that is executed."""
 
     def __init__(self, node: onnx.NodeProto, values: dict[str, Value], booleans: set[str], device: Device) -> None:
-        self.name = f"{node.op_type} ({node.name or node.output[0]})"
+        self.name = _name_of(node)
         self.attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
         self.outputs, self.device = tuple(node.output), device
         self._inputs, self._values, self._booleans = tuple(node.input), values, booleans
@@ -227,8 +231,7 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
     def __init__(self, graph: onnx.GraphProto, device: str) -> None:
         if not Backend.supports_device(device):
             raise ValueError(f"device: {device!r} is not supported; allowed are CPU, VULKAN and VULKAN:SELECTOR")
-        unknown = [f"{node.op_type} ({node.name or node.output[0]})" for node in graph.node if not _is_known(node)]
-        if unknown:
+        if unknown := [_name_of(node) for node in graph.node if not _is_known(node)]:
             raise UnsupportedError(f"dmlgpu lacks operators of this model: {', '.join(unknown)}")
         selector = device.partition(":")[2]
         self.device = functional.open_device(int(selector) if selector.isdecimal() else selector or None)
