@@ -1,6 +1,6 @@
 """The layers of an ONNX model that dmlgpu has, each beside ONNX Runtime: whether results agree, and what both take.
 
-python -m benchmarks.onnx_layers MODEL.onnx
+It runs as `python -m benchmarks.onnx_layers MODEL.onnx`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import onnx
 from benchmarks.measure import interleave
 from benchmarks.report import Table, digits, duration, show
 from dmlgpu import onnx_backend
+from dmlgpu.errors import import_problem
 from tests.cases import Array
 
 # Of arithmetic, which each rounds in its own way; what selects elements has none.
@@ -50,18 +51,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="CPU", help="CPU, for the default device, or VULKAN:SELECTOR")
     parser.add_argument("--rounds", type=int, default=15, help="of samples (default: 15)")
     args = parser.parse_args(arguments)
-    import onnxruntime
     from rich.console import Console
 
+    try:
+        import onnxruntime
+    except ImportError as error:
+        parser.error(f"onnxruntime {import_problem(error, 'onnxruntime')}")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # it warns of initializers that are inputs, too
     rows, good = [], True
     for name, layer in layers(onnx.load(args.model)):
         given = layer.graph.input[0]
-        session, ours = (
-            onnxruntime.InferenceSession(layer.SerializeToString(), options),
-            onnx_backend.prepare(layer, args.device),
-        )
+        session = onnxruntime.InferenceSession(layer.SerializeToString(), options)
+        ours = onnx_backend.prepare(layer, args.device)
         x = _values(given)
         runs = {"dmlgpu": partial(ours.run, [x]), "ONNX": partial(session.run, None, {given.name: x})}
         same = _agree(layer.graph.node[0].op_type, *(run() for run in runs.values()))
@@ -85,7 +87,8 @@ def _values(tensor: onnx.ValueInfoProto) -> Array:
 def _agree(op_type: str, got: Sequence[Any], expected: Sequence[Any]) -> bool:
     tolerance = 0 if op_type in _SELECTS else _TOLERANCE
     return all(
-        x.dtype == y.dtype and np.allclose(x, y, rtol=tolerance, atol=64 * tolerance, equal_nan=True)
+        (x.dtype, x.shape) == (y.dtype, y.shape)
+        and np.allclose(x, y, rtol=tolerance, atol=64 * tolerance, equal_nan=True)
         for x, y in zip(got, expected, strict=True)
     )
 
