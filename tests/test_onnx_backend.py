@@ -26,6 +26,12 @@ REFUSED = {
 }
 
 
+@pytest.fixture
+def vulkan(device):
+    """An open device, as the backend takes its name."""
+    return f"VULKAN:{device.info.index}"
+
+
 def official():
     """The names of ONNX's tests of models that have only operators of dmlgpu, by kind."""
     found = {}
@@ -74,21 +80,21 @@ def test_all_official_tests_run(driver, names):
 
 def model_of(nodes, inputs, outputs, opset=22, initializers=()):
     """A model; inputs have the types and shapes of arrays. The shapes of outputs are not looked at."""
-    types = [
+    given = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for name, x in inputs.items()
     ]
     results = [helper.make_tensor_value_info(name, kind, ()) for name, kind in outputs.items()]
     constants = [onnx.numpy_helper.from_array(x, name) for name, x in dict(initializers).items()]
-    graph = helper.make_graph(nodes, "graph", types, results, constants)
+    graph = helper.make_graph(nodes, "graph", given, results, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
-def run(device, *arguments, **options):
+def run(vulkan, *arguments, **options):
     """The outputs of a model on a device, and what the reference of ONNX has for it."""
     model = model_of(*arguments, **options)
     inputs = arguments[1]
-    got = onnx_backend.run_model(model, inputs, f"VULKAN:{device.info.index}")
+    got = onnx_backend.run_model(model, inputs, vulkan)
     return got, ReferenceEvaluator(model).run(None, dict(inputs))
 
 
@@ -110,12 +116,12 @@ def values(*sizes, dtype=np.float32):
     ],
     ids=str,
 )
-def test_indices_of_maxima_name_them(device, sizes, attributes, storage_order):
+def test_indices_of_maxima_name_them(vulkan, sizes, attributes, storage_order):
     x = values(*sizes)
     node = helper.make_node("MaxPool", ["x"], ["y", "i"], storage_order=storage_order, **attributes)
     outputs = {"y": TensorProto.FLOAT, "i": TensorProto.INT64}
     model = model_of([node], {"x": x}, outputs)
-    got = onnx_backend.run_model(model, [x], f"VULKAN:{device.info.index}")
+    got = onnx_backend.run_model(model, [x], vulkan)
     (y,) = ReferenceEvaluator(
         model_of([helper.make_node("MaxPool", ["x"], ["y"], **attributes)], {"x": x}, {"y": 1})
     ).run(None, {"x": x})
@@ -139,53 +145,51 @@ def test_indices_of_maxima_name_them(device, sizes, attributes, storage_order):
     ],
     ids=str,
 )
-def test_poolings_of_every_opset(device, op_type, opset, sizes, attributes):
+def test_poolings_of_every_opset(vulkan, op_type, opset, sizes, attributes):
     x = values(*sizes)
     node = helper.make_node(op_type, ["x"], ["y"], **attributes)
-    got, expected = run(device, [node], {"x": x}, {"y": TensorProto.FLOAT}, opset=opset)
+    got, expected = run(vulkan, [node], {"x": x}, {"y": TensorProto.FLOAT}, opset=opset)
     np.testing.assert_allclose(got.y, expected[0], rtol=1e-6)
 
 
-def test_global_pooling_of_a_volume(device):
+def test_global_pooling_of_a_volume(vulkan):
     x = values(2, 3, 5, 4, 3)  # the reference has a dimension more
-    (got,) = onnx_backend.run_node(helper.make_node("GlobalMaxPool", ["x"], ["y"]), [x], f"VULKAN:{device.info.index}")
+    (got,) = onnx_backend.run_node(helper.make_node("GlobalMaxPool", ["x"], ["y"]), [x], vulkan)
     assert np.array_equal(got, x.max((2, 3, 4), keepdims=True))
 
 
-def test_padding_is_never_negative(device):
+def test_padding_is_never_negative(vulkan):
     """The formula of SAME_UPPER gives -2 here, along height."""
     x = values(1, 1, 9, 8)
     node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1, 1], strides=[3, 1], auto_pad="SAME_UPPER")
-    (got,) = onnx_backend.run_node(node, [x], f"VULKAN:{device.info.index}")
+    (got,) = onnx_backend.run_node(node, [x], vulkan)
     assert np.array_equal(got, x[:, :, ::3])
 
 
-def test_defaults(device):
+def test_defaults(vulkan):
     x = values(3, 4)
     for op_type, expected in (("ArgMax", x.argmax(0)[None]), ("ReduceMax", x.max(keepdims=True))):
-        (got,) = onnx_backend.run_node(helper.make_node(op_type, ["x"], ["y"]), [x], f"VULKAN:{device.info.index}")
+        (got,) = onnx_backend.run_node(helper.make_node(op_type, ["x"], ["y"]), [x], vulkan)
         assert np.array_equal(got, expected)
     node = helper.make_node("ReduceMax", ["x", "axes"], ["y"], noop_with_empty_axes=1)
-    (got,) = onnx_backend.run_node(node, [x, np.array([1])], f"VULKAN:{device.info.index}")
+    (got,) = onnx_backend.run_node(node, [x, np.array([1])], vulkan)
     assert np.array_equal(got, x.max(1, keepdims=True))
 
 
-def test_outputs_that_are_left_out(device):
+def test_outputs_that_are_left_out(vulkan):
     x = values(1, 1, 4, 4)
     node = helper.make_node("MaxPool", ["x"], ["y", ""], kernel_shape=[4, 4])
-    outputs = onnx_backend.run_node(node, [x], f"VULKAN:{device.info.index}")
+    outputs = onnx_backend.run_node(node, [x], vulkan)
     assert [output.tolist() for output in outputs] == [[[[[x.max()]]]]]
 
 
 @pytest.mark.parametrize(("opset", "p"), [(1, 3.0), (2, 3)])
 @pytest.mark.parametrize("op_type", ["LpPool", "GlobalLpPool"])
-def test_norms_have_whole_powers(device, op_type, opset, p):
+def test_norms_have_whole_powers(vulkan, op_type, opset, p):
     x = values(2, 3, 4, 5)
     options = {} if op_type.startswith("Global") else {"kernel_shape": [4, 5]}
     node = helper.make_node(op_type, ["x"], ["y"], p=p, **options)
-    (got,) = onnx_backend.run_model(
-        model_of([node], {"x": x}, {"y": 1}, opset=opset), [x], f"VULKAN:{device.info.index}"
-    )
+    (got,) = onnx_backend.run_model(model_of([node], {"x": x}, {"y": 1}, opset=opset), [x], vulkan)
     np.testing.assert_allclose(got, (x**3).sum((2, 3), keepdims=True) ** (1 / 3), rtol=1e-6)
     with pytest.raises(dmlgpu.DescriptorError, match=r"LpPooling1OperatorDesc\.p: 2\.5 is not an integer"):
         onnx_backend.run_model(
@@ -194,29 +198,29 @@ def test_norms_have_whole_powers(device, op_type, opset, p):
 
 
 @pytest.mark.parametrize("opset", [1, 11, 13, 18])
-def test_axes_are_an_attribute_an_initializer_or_a_constant(device, opset):
+def test_axes_are_an_attribute_an_initializer_or_a_constant(vulkan, opset):
     x, outputs = values(3, 4, 5), {"y": TensorProto.FLOAT}
     as_attribute = helper.make_node("ReduceSum", ["x"], ["y"], axes=[0, -1] if opset > 1 else [0, 2], keepdims=0)
     as_input = helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)
     if opset < 13:
-        got, expected = run(device, [as_attribute], {"x": x}, outputs, opset=opset)
+        got, expected = run(vulkan, [as_attribute], {"x": x}, outputs, opset=opset)
         assert np.array_equal(got.y, expected[0])
         return
     constants = [{"value": onnx.numpy_helper.from_array(np.array([0, -1]))}, {"value_ints": [0, -1]}]
     for constant in (helper.make_node("Constant", [], ["axes"], **each) for each in constants):
-        got, expected = run(device, [constant, as_input], {"x": x}, outputs, opset=opset)
+        got, expected = run(vulkan, [constant, as_input], {"x": x}, outputs, opset=opset)
         assert np.array_equal(got.y, expected[0])
-    got, expected = run(device, [as_input], {"x": x}, outputs, opset=opset, initializers={"axes": np.array([0, -1])})
+    got, expected = run(vulkan, [as_input], {"x": x}, outputs, opset=opset, initializers={"axes": np.array([0, -1])})
     assert np.array_equal(got.y, x.sum((0, 2)))
     axes = {"x": x, "axes": np.array([], np.int64)}
-    assert np.array_equal(run(device, [as_input], axes, outputs, opset=opset)[0].y, x.sum())
+    assert np.array_equal(run(vulkan, [as_input], axes, outputs, opset=opset)[0].y, x.sum())
 
 
 @pytest.mark.parametrize("name", ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"])
-def test_over_no_axes_each_element_is_an_output(device, name):
+def test_over_no_axes_each_element_is_an_output(vulkan, name):
     x = values(2, 3) / 8 + 1
     node = helper.make_node(f"Reduce{name}", ["x"], ["y"], noop_with_empty_axes=1)
-    got, expected = run(device, [node], {"x": x}, {"y": TensorProto.FLOAT}, opset=18)
+    got, expected = run(vulkan, [node], {"x": x}, {"y": TensorProto.FLOAT}, opset=18)
     np.testing.assert_allclose(got.y, expected[0], rtol=1e-6)
     assert got.y.shape == x.shape
 
@@ -228,12 +232,12 @@ def test_over_no_axes_each_element_is_an_output(device, name):
         *itertools.product(("Max", "Min"), (np.uint8, np.bool_)),  # ONNX has no sums of these
     ],
 )
-def test_no_elements(device, name, dtype):
+def test_no_elements(vulkan, name, dtype):
     x = np.zeros((2, 0, 3), dtype)
     node = helper.make_node(f"Reduce{name}", ["x", "axes"], ["y"], keepdims=0)
     kind = helper.np_dtype_to_tensor_dtype(x.dtype)
     model = model_of([node], {"x": x}, {"y": kind}, initializers={"axes": np.array([1])})
-    (got,) = onnx_backend.run_model(model, [x], f"VULKAN:{device.info.index}")
+    (got,) = onnx_backend.run_model(model, [x], vulkan)
     if dtype is np.float32:
         low, high = -np.inf, np.inf
     else:
@@ -242,7 +246,7 @@ def test_no_elements(device, name, dtype):
     assert got.tolist() == [[{"Max": low, "Min": high, "Sum": 0, "Prod": 1}[name]] * 3] * 2
 
 
-def test_a_graph_stays_on_the_device(device, monkeypatch):
+def test_a_graph_stays_on_the_device(vulkan, monkeypatch):
     x = values(2, 3, 16, 16)
     nodes = [
         helper.make_node("MaxPool", ["x"], ["a"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
@@ -253,7 +257,7 @@ def test_a_graph_stays_on_the_device(device, monkeypatch):
     downloads = []
     numpy = dmlgpu.DeviceTensor.numpy
     monkeypatch.setattr(dmlgpu.DeviceTensor, "numpy", lambda self: downloads.append(self.shape) or numpy(self))
-    got, expected = run(device, nodes, {"x": x}, {"c": TensorProto.FLOAT, "d": TensorProto.INT64})
+    got, expected = run(vulkan, nodes, {"x": x}, {"c": TensorProto.FLOAT, "d": TensorProto.INT64})
     assert downloads == [(), (2, 3, 7)]
     assert got["c"] == expected[0]
     assert np.array_equal(got["d"], expected[1])
@@ -276,13 +280,13 @@ def test_what_does_not_depend_is_submitted_together(driver, kp, monkeypatch):
         assert representation.executions == 6
 
 
-def test_what_is_given_back_is_new(device):
+def test_what_is_given_back_is_new(vulkan):
     x, axes = values(3, 4), np.array([1])
     node = helper.make_node("ReduceMax", ["x", "axes"], ["y"])
     outputs = {"y": TensorProto.FLOAT, "x": TensorProto.FLOAT, "axes": TensorProto.INT64}
     # As before version 4, initializers are inputs, too.
     model = model_of([node], {"x": x, "axes": axes}, outputs, initializers={"axes": axes})
-    representation = onnx_backend.prepare(model, f"VULKAN:{device.info.index}")
+    representation = onnx_backend.prepare(model, vulkan)
     for _ in range(2):
         got = representation.run([x])
         assert np.array_equal(got.y, x.max(1, keepdims=True))
@@ -290,7 +294,7 @@ def test_what_is_given_back_is_new(device):
         got.axes[0] = 0
 
 
-def test_bools_are_bools_again(device):
+def test_bools_are_bools_again(vulkan):
     x = values(4, 5) % 3 == 0
     nodes = [
         helper.make_node("ReduceMax", ["x", "axes"], ["a"]),
@@ -298,18 +302,18 @@ def test_bools_are_bools_again(device):
     ]
     outputs = {"a": TensorProto.BOOL, "y": TensorProto.BOOL, "x": TensorProto.BOOL}
     model = model_of(nodes, {"x": x}, outputs, initializers={"axes": np.array([1])})
-    got = onnx_backend.run_model(model, {"x": x}, f"VULKAN:{device.info.index}")
+    got = onnx_backend.run_model(model, {"x": x}, vulkan)
     assert [each.dtype for each in got] == [np.bool_] * 3
     assert np.array_equal(got.a, x.any(1, keepdims=True))
     assert got.y == x.any(1).all()
-    (found,) = onnx_backend.run_node(helper.make_node("ArgMax", ["x"], ["y"]), [x], f"VULKAN:{device.info.index}")
+    (found,) = onnx_backend.run_node(helper.make_node("ArgMax", ["x"], ["y"]), [x], vulkan)
     assert found.dtype == np.int64
     assert np.array_equal(got.x, x)
     assert not np.shares_memory(got.x, x)
 
 
 @pytest.mark.parametrize("sizes", [(2, 3, 12), (2, 3, 6, 4), (1, 2, 4, 6, 4)], ids=str)
-def test_unpooling_undoes_pooling(device, sizes):
+def test_unpooling_undoes_pooling(vulkan, sizes):
     x, rank = values(*sizes) + 1, len(sizes) - 2
     window = {"kernel_shape": [2] * rank, "strides": [2] * rank}
     nodes = [
@@ -320,7 +324,7 @@ def test_unpooling_undoes_pooling(device, sizes):
     larger = np.array([*sizes[:2], *(size + 1 for size in sizes[2:])])
     outputs = {"y": TensorProto.FLOAT, "z": TensorProto.FLOAT, "w": TensorProto.FLOAT}
     model = model_of(nodes, {"x": x}, outputs, initializers={"larger": larger})
-    got = onnx_backend.run_model(model, [x], f"VULKAN:{device.info.index}")
+    got = onnx_backend.run_model(model, [x], vulkan)
     assert np.array_equal(got.z, np.where(np.isin(x, got.y) & (got.z != 0), x, 0))
     assert np.sort(got.z[got.z != 0]).tolist() == np.sort(got.y, axis=None).tolist()
     assert got.w.shape == tuple(larger)
@@ -328,7 +332,7 @@ def test_unpooling_undoes_pooling(device, sizes):
     assert np.count_nonzero(got.w) == got.y.size
 
 
-def test_unpooling_takes_off_what_was_padded(device):
+def test_unpooling_takes_off_what_was_padded(vulkan):
     x = values(1, 2, 6, 6) + 1
     window = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     nodes = [
@@ -336,7 +340,7 @@ def test_unpooling_takes_off_what_was_padded(device):
         helper.make_node("MaxUnpool", ["y", "i"], ["z"], **window),
     ]
     model = model_of(nodes, {"x": x}, {"y": TensorProto.FLOAT, "z": TensorProto.FLOAT})
-    got = onnx_backend.run_model(model, [x], f"VULKAN:{device.info.index}")
+    got = onnx_backend.run_model(model, [x], vulkan)
     assert got.y.shape == (1, 2, 4, 4)
     assert got.z.shape == x.shape
     assert np.array_equal(got.z[got.z != 0], x[got.z != 0])
@@ -358,8 +362,13 @@ def test_other_operators_are_refused_by_name():
     assert not onnx_backend.is_compatible(model)
     with pytest.raises(onnx_backend.UnsupportedError, match=r"^dmlgpu lacks operators of this model: Relu \(last\)$"):
         onnx_backend.prepare(model)
-    foreign = helper.make_node("ArgMax", ["x"], ["y"], domain="elsewhere")
-    assert not onnx_backend.is_compatible(model_of([foreign], {"x": x}, {"y": TensorProto.INT64}))
+    foreign = model_of(
+        [helper.make_node("ArgMax", ["x"], ["y"], domain="elsewhere")], {"x": x}, {"y": TensorProto.INT64}
+    )
+    foreign.opset_import.append(helper.make_opsetid("elsewhere", 1))
+    assert not onnx_backend.is_compatible(foreign)
+    with pytest.raises(onnx_backend.UnsupportedError, match=r"^dmlgpu lacks .*: elsewhere\.ArgMax \(y\)$"):
+        onnx_backend.prepare(foreign)
 
 
 @pytest.mark.parametrize(
@@ -431,3 +440,7 @@ def test_layers_of_a_model_beside_onnx_runtime(monkeypatch, tmp_path, capsys):
         assert capsys.readouterr().out.count(same) == 2
     onnx.save(model_of([nodes[0]], {"x": x}, {"a": TensorProto.FLOAT}), file)
     assert main([str(file)]) == 1
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(SystemExit):
+        main([str(file)])
+    assert "onnxruntime is not installed" in capsys.readouterr().err
