@@ -20,7 +20,7 @@ LAYERS = [
     {"runtime"},
     {"functional"},
     {"__init__"},
-    {"onnx_backend"},
+    {"array_api", "onnx_backend"},
     {"tools"},
     {"__main__"},
 ]

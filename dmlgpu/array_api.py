@@ -1,0 +1,122 @@
+"""Reductions with the signatures of the Python array API standard: argmax, argmin, max, min, sum, prod and mean.
+
+    from dmlgpu import array_api as xp
+    xp.sum(x, axis=(0, 2), keepdims=True)
+
+A device tensor gives a device tensor. Anything that NumPy can view, arrays of other libraries on the host too, gives a
+NumPy array, or a NumPy scalar where no axis is left. The standard has no `device=`: a device tensor brings its own,
+else it is the default device of dmlgpu.
+
+All functions raise:
+    TypeError: elements or `dtype` of a type that the function does not take; the message names those that it takes.
+    ValueError: an axis is not allowed, or of a maximum, a minimum or an index no element is there.
+    DeviceError: there is no device. OutOfMemoryError: x does not fit it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dmlgpu import DeviceTensor, ReduceFunction, functional
+from dmlgpu.descriptors.arrays import as_array
+from dmlgpu.descriptors.operator import SELECTED_TYPES
+from dmlgpu.descriptors.reduction import REDUCE_TYPES
+
+__all__ = ["argmax", "argmin", "max", "mean", "min", "prod", "sum"]
+
+Type = np.dtype[Any]
+
+
+def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+    """The index of the first maximum along an axis, of int64; None: in all of x, counted in row-major order.
+
+    x has integers, bool, float16, float32 or float64. A NaN counts as greater than any number.
+    """
+    return _reduced(ReduceFunction.ARGMAX, x, axis, keepdims)
+
+
+def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+    """The index of the first minimum; otherwise as `argmax`. A NaN counts as less than any number."""
+    return _reduced(ReduceFunction.ARGMIN, x, axis, keepdims)
+
+
+def max(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
+    """The maximum along axes, None: all of them; of x's type, which is as for `argmax`. A NaN wins."""
+    return _reduced(ReduceFunction.MAX, x, axis, keepdims)
+
+
+def min(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
+    """The minimum along axes; otherwise as `max`."""
+    return _reduced(ReduceFunction.MIN, x, axis, keepdims)
+
+
+def sum(x: Any, /, *, axis: int | tuple[int, ...] | None = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    """The sum along axes, None: all of them.
+
+    x has integers, float16 or float32; `dtype` is one of these types, which x is converted to before it is summed.
+    None: int64 for signed integers, uint64 for unsigned ones, x's type for floats. Integers wrap. A device tensor is
+    not converted: one of int32 or uint32 needs dtype=x.dtype. Of nothing the sum is 0.
+    """
+    return _reduced(ReduceFunction.SUM, x, axis, keepdims, dtype)
+
+
+def prod(x: Any, /, *, axis: int | tuple[int, ...] | None = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    """The product along axes; of nothing 1; otherwise as `sum`."""
+    return _reduced(ReduceFunction.MULTIPLY, x, axis, keepdims, dtype)
+
+
+def mean(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
+    """The mean along axes, None: all of them; of x's type, float16 or float32. Of nothing: NaN."""
+    return _reduced(ReduceFunction.AVERAGE, x, axis, keepdims)
+
+
+_NAMES = {ReduceFunction.MULTIPLY: "prod", ReduceFunction.AVERAGE: "mean"}
+# Of no elements; functions that are not here have no value then.
+_OF_NOTHING = {ReduceFunction.SUM: 0, ReduceFunction.MULTIPLY: 1, ReduceFunction.AVERAGE: np.nan}
+_WIDENING = (ReduceFunction.SUM, ReduceFunction.MULTIPLY)
+
+
+def _reduced(function: ReduceFunction, x: Any, axis: Any, keepdims: bool, dtype: Any = None) -> Any:
+    name = f"array_api.{_NAMES.get(function, function.name.lower())}"
+    if not isinstance(x, DeviceTensor):
+        x = as_array(x, f"{name}.x")
+    computed, narrow = _types(name, function, x.dtype.newbyteorder("="), dtype)
+    if isinstance(x, DeviceTensor) and (narrow or computed != x.dtype):
+        raise TypeError(
+            f"{name}: elements of {x!r} would be converted to {narrow or computed}; "
+            "pass x.numpy(), or dtype=x.dtype where that has 32 or 64 bits"
+        )
+    if computed != x.dtype:
+        x = x.astype(computed)
+    if x.size == 0 and function in _OF_NOTHING:
+        shape = np.any(x, axis=axis, keepdims=keepdims).shape
+        result = np.full(shape, _OF_NOTHING[function], computed)[()]
+    elif isinstance(axis, tuple) and not axis and x.ndim:
+        # Over no axes each element is a result; a last axis of size 1 stands for them.
+        result = functional.reduce(x.reshape(-1, 1), function, 1).reshape(x.shape)
+    else:
+        result = functional.reduce(x, function, axis if x.ndim else axis or None, keepdims=keepdims)
+    return result if narrow is None else result.astype(narrow)
+
+
+def _types(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tuple[Type, Type | None]:
+    """The type that x is converted to, and a narrower one for the result: the lowest bits of what is computed."""
+    taken = [each.numpy for each in REDUCE_TYPES[function]["input_tensor"]]
+    widening = function in _WIDENING
+    allowed = [each.numpy for each in SELECTED_TYPES if (_wide(each.numpy) if widening else each.numpy) in taken]
+    if np.dtype(np.uint8) in taken:
+        allowed.append(np.dtype(bool))
+    wanted = source if dtype is None else np.dtype(dtype).newbyteorder("=")
+    if wanted not in allowed or source.kind not in "biuf":
+        refused = f"dtype={wanted} of {source}" if dtype is not None else source
+        raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}")
+    if dtype is None:
+        return (_wide(wanted) if widening else wanted), None
+    return (wanted, None) if wanted in taken else (_wide(wanted), wanted)
+
+
+def _wide(dtype: Type) -> Type:
+    """The largest integer type of the same sign; floats stay."""
+    return np.dtype({"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))

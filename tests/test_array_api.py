@@ -1,0 +1,200 @@
+"""Reductions with the signatures of the array API standard."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import array_api as xp
+
+SIGNED = ["int8", "int16", "int32", "int64"]
+UNSIGNED = ["uint8", "uint16", "uint32", "uint64"]
+NAMES = ["argmax", "argmin", "max", "min", "sum", "prod", "mean"]
+
+
+@pytest.fixture(autouse=True)
+def _on_the_driver(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+
+
+def values(dtype, *sizes):
+    """Small numbers, each several times; their sums and products need more than the small types."""
+    return np.random.default_rng(3).integers(0, 2 if dtype == "bool" else 90, sizes).astype(dtype)
+
+
+def same(got, expected):
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    assert type(got) is type(expected)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_names_and_signatures():
+    assert sorted(xp.__all__) == sorted(NAMES)
+    for name in NAMES:
+        x, *keywords = inspect.signature(getattr(xp, name)).parameters.values()
+        assert x.kind is x.POSITIONAL_ONLY
+        assert {each.kind for each in keywords} == {x.KEYWORD_ONLY}
+        has_dtype = name in ("sum", "prod")
+        assert {each.name: each.default for each in keywords} == {
+            "axis": None,
+            **({"dtype": None} if has_dtype else {}),
+            "keepdims": False,
+        }
+
+
+@pytest.mark.parametrize("axis", [None, 0, 2, -2])
+@pytest.mark.parametrize("dtype", [*SIGNED, *UNSIGNED, "bool", "float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min"])
+def test_selections_are_those_of_numpy(name, dtype, axis):
+    x = values(dtype, 3, 5, 4)
+    for keepdims in (False, True):
+        same(getattr(xp, name)(x, axis=axis, keepdims=keepdims), getattr(np, name)(x, axis=axis, keepdims=keepdims))
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min"])
+def test_nan_wins(name):
+    x = np.array([1, np.nan, -np.inf, np.inf], np.float32)
+    same(getattr(xp, name)(x), getattr(np, name)(x))
+
+
+@pytest.mark.parametrize("axis", [None, 1, (0, 2), (-1,), ()])
+@pytest.mark.parametrize("dtype", [*SIGNED, *UNSIGNED, "float32"])
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_sums_of_integers_widen(name, dtype, axis):
+    x = values(dtype, 2, 3, 2) - np.array(2, dtype)
+    x.flat[:3] = 100
+    for keepdims in (False, True):
+        got = getattr(xp, name)(x, axis=axis, keepdims=keepdims)
+        exact = getattr(np, name)(x.astype(object), axis=axis, keepdims=keepdims)
+        wide = {"i": "int64", "u": "uint64"}.get(x.dtype.kind, dtype)
+        assert got.dtype == wide
+        if dtype == "float32":
+            np.testing.assert_allclose(got, np.asarray(exact, wide), rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(got, np.asarray(np.asarray(exact, object) % 2**64, "uint64").astype(wide))
+
+
+@pytest.mark.parametrize("dtype", [*SIGNED, *UNSIGNED, "float16", "float32"])
+@pytest.mark.parametrize("source", ["int8", "uint32", "uint64", "float64", "bool"])
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_dtype_is_the_type_of_the_result(name, source, dtype):
+    # 3 * 5 * 3 numbers up to 3: exact in floats, more than 8 bits hold.
+    x = (values(source, 15) % 2 + 1).astype(source)
+    same(getattr(xp, name)(x, dtype=dtype), getattr(np, name)(x.astype(dtype), dtype=dtype))
+
+
+def test_integers_wrap_in_the_wanted_type():
+    x = np.full(300, 255, np.uint16)
+    same(xp.sum(x, dtype=np.uint8), np.sum(x, dtype=np.uint8))
+    same(xp.sum(x, dtype=np.int8), np.sum(x.astype(np.int8), dtype=np.int8))
+    same(xp.prod(x, dtype=np.int32), np.prod(x, dtype=np.int32))
+    same(xp.prod(x), np.prod(x))
+
+
+@pytest.mark.parametrize("axis", [None, 1, (0, 2), ()])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_means(dtype, axis):
+    x = values(dtype, 2, 4, 4)
+    same(xp.mean(x, axis=axis), np.mean(x, axis=axis))  # exact: of integers over powers of two
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(None, ()), (0, (4,)), (1, (0,)), ((0, 1), ()), ((), (0, 4))])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_sums_of_nothing(axis, shape, keepdims):
+    x = np.empty((0, 4), np.float32)
+    for name, value in (("sum", 0), ("prod", 1), ("mean", np.nan)):
+        got = getattr(xp, name)(x, axis=axis, keepdims=keepdims)
+        assert got.dtype == np.float32
+        assert got.shape == (shape if not keepdims else np.any(x, axis=axis, keepdims=True).shape)
+        np.testing.assert_array_equal(got, np.full(got.shape, value, np.float32))
+    assert xp.sum(np.empty(0, np.int8)).dtype == np.int64
+    assert xp.sum(np.empty(0, np.int8), dtype=np.uint8).dtype == np.uint8
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min"])
+def test_selections_of_nothing(name):
+    function = getattr(xp, name)
+    with pytest.raises(ValueError, match="are empty"):
+        function(np.empty((0, 4), np.float32))
+    assert function(np.empty((0, 4), np.float32), axis=1).shape == (0,)
+
+
+def test_over_no_axes_elements_stay():
+    x = values("int16", 2, 3)
+    same(xp.max(x, axis=()), x)
+    same(xp.sum(x, axis=()), x.astype(np.int64))
+    same(xp.min(np.float32(3), axis=()), np.float32(3))
+    same(xp.max(np.empty((0, 2), np.int8), axis=()), np.empty((0, 2), np.int8))
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "options", "message"),
+    [
+        ("sum", "float64", {}, r"^array_api\.sum: float64 is not supported; allowed are float32, float16, int64, .*8$"),
+        ("sum", "bool", {}, r"^array_api\.sum: bool is not supported"),
+        ("prod", "int8", {"dtype": "float64"}, r"^array_api\.prod: dtype=float64 of int8 is not supported; allowed"),
+        ("prod", "int8", {"dtype": bool}, r"^array_api\.prod: dtype=bool of int8 is not supported"),
+        ("sum", "complex64", {"dtype": "float32"}, r"^array_api\.sum: dtype=float32 of complex64 is not supported"),
+        ("mean", "float64", {}, r"^array_api\.mean: float64 is not supported; allowed are float32, float16$"),
+        ("mean", "int32", {}, r"^array_api\.mean: int32 is not supported"),
+        ("max", "complex64", {}, r"^array_api\.max: complex64 is not supported; allowed are float32.*float64.* bool$"),
+        ("argmin", "datetime64[s]", {}, r"^array_api\.argmin: datetime64\[s\] is not supported"),
+    ],
+)
+def test_other_types_are_refused(name, x, options, message):
+    with pytest.raises(TypeError, match=message):
+        getattr(xp, name)(np.ones(3, x), **options)
+    with pytest.raises(TypeError, match=message):
+        getattr(xp, name)(np.ones(0, x), **options)
+
+
+def test_arrays_that_are_more_than_elements_are_refused():
+    with pytest.raises(ValueError, match=r"^array_api\.max\.x: a masked array"):
+        xp.max(np.ma.masked_less([1.0, 2.0], 1.5))
+
+
+def test_layouts():
+    x = values("int32", 6, 4)
+    for view in (x.T, x[::-2, 1:], x.astype(">i4"), x.astype(">i2"), x.tolist(), memoryview(x)):
+        expected = np.asarray(view)
+        np.testing.assert_array_equal(xp.max(view, axis=0), expected.max(axis=0))
+        same(xp.sum(view, axis=0), expected.sum(axis=0, dtype=np.int64))
+
+
+def test_memory_mapped_file(tmp_path):
+    written = np.memmap(tmp_path / "x", np.float32, "w+", shape=(7, 9))
+    written[:] = values("float32", 7, 9)
+    written.flush()
+    x = np.memmap(tmp_path / "x", np.float32, "r", shape=(7, 9))
+    same(xp.argmax(x, axis=1), np.asarray(x).argmax(axis=1))
+    assert xp.max(x) == written.max()
+    assert type(xp.max(x, axis=0)) is np.ndarray
+
+
+def test_device_tensors_stay_on_the_device(device):
+    x = values("float32", 4, 5)
+    t = device.tensor(x)
+    for name in NAMES:
+        got = getattr(xp, name)(t, axis=0)
+        assert isinstance(got, dmlgpu.DeviceTensor)
+        assert got.device is device
+        np.testing.assert_allclose(got.numpy(), getattr(np, name)(x, axis=0), rtol=1e-6)
+    assert xp.sum(t, axis=()).shape == (4, 5)
+    np.testing.assert_array_equal(xp.max(t, axis=()).numpy(), x)
+
+
+def test_device_tensors_are_not_converted(device):
+    x = values("int32", 4, 5)
+    t = device.tensor(x)
+    with pytest.raises(
+        TypeError, match=r"^array_api\.sum: elements of <dmlgpu\.DeviceTensor .* converted to int64; pas"
+    ):
+        xp.sum(t)
+    same(xp.sum(t, axis=0, dtype=np.int32).numpy(), x.sum(axis=0, dtype=np.int32))
+    same(xp.sum(device.tensor(x.astype(np.int64)), axis=0).numpy(), x.sum(axis=0, dtype=np.int64))
+    # Neither x nor the result of 64 bits becomes a small type on the device.
+    for given, wanted in ((x.astype(np.int64), np.int8), (x.astype(np.int8), np.int8)):
+        with pytest.raises(TypeError, match="converted to int8"):
+            xp.sum(device.tensor(given), dtype=wanted)
