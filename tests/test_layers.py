@@ -21,6 +21,7 @@ LAYERS = [
     {"functional"},
     {"__init__"},
     {"array_api", "onnx_backend"},
+    {"torch_ops"},
     {"tools"},
     {"__main__"},
 ]

@@ -1,0 +1,297 @@
+"""Pooling and reductions of PyTorch tensors on a Vulkan device, with PyTorch's signatures.
+
+    from dmlgpu import torch_ops
+    torch_ops.max_pool2d(x, 3, stride=2, return_indices=True)
+
+max_pool2d, max_pool3d, avg_pool2d, avg_pool3d as in `torch.nn.functional`; argmax, argmin, sum, mean, amax and amin as
+in `torch`. Tensors are on the CPU, and are copied to the default device of dmlgpu and back. Indices count within a
+plane, as PyTorch's do; of equal maxima the first is taken; a NaN wins. They are operators of `torch.library`, under
+`torch.ops.dmlgpu`: autograd and torch.compile go through them. Gradients of gradients are only there for reductions.
+
+All functions raise:
+    TypeError: something else than a tensor, or elements of a type that the function does not take; its message names
+        those that it takes.
+    ValueError: a tensor that is not on the CPU, or an argument that is not allowed.
+    IndexError: a dimension that the tensor does not have.
+    DeviceError: there is no device. OutOfMemoryError: the tensor does not fit it.
+
+Needs the extra `torch`.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dmlgpu import array_api, functional
+
+__all__ = ["amax", "amin", "argmax", "argmin", "avg_pool2d", "avg_pool3d", "max_pool2d", "max_pool3d", "mean", "sum"]
+
+_FLOATS = torch.float32, torch.float16
+_INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
+_SELECTED = *_FLOATS, torch.float64, *_INTEGERS, torch.uint64, torch.uint32, torch.uint16, torch.bool
+
+# An int stands for equal entries.
+Entries = int | Sequence[int]
+
+
+def max_pool2d(
+    input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, dilation: Entries = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """As `torch.nn.functional.max_pool2d`: input is (N, C, H, W) or (C, H, W), of any real type that PyTorch has.
+
+    The result is of its type; or (result, indices), with indices of int64. Gradients: of float32 and float16.
+    """
+    return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_pool3d(
+    input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, dilation: Entries = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """As `torch.nn.functional.max_pool3d`: input is (N, C, D, H, W) or (C, D, H, W); otherwise as `max_pool2d`."""
+    return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def avg_pool2d(
+    input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Any:  # fmt: skip
+    """As `torch.nn.functional.avg_pool2d`: input is (N, C, H, W) or (C, H, W), of float32 or float16."""
+    arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    return _average_pool("avg_pool2d", 2, input, *arguments)
+
+
+def avg_pool3d(
+    input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Any:  # fmt: skip
+    """As `torch.nn.functional.avg_pool3d`: input is (N, C, D, H, W) or (C, D, H, W), of float32 or float16."""
+    arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    return _average_pool("avg_pool3d", 3, input, *arguments)
+
+
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """As `torch.argmax`, of any real type or bool: the first of equal maxima, as int64; None: in all of the tensor."""
+    return _reduced("argmax", input, dim, keepdim)
+
+
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """As `torch.argmin`; otherwise as `argmax`."""
+    return _reduced("argmin", input, dim, keepdim)
+
+
+def amax(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Any:
+    """As `torch.amax`, of any real type or bool; (): over all dimensions. Equal maxima share the gradient."""
+    return _reduced("amax", input, dim, keepdim)
+
+
+def amin(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Any:
+    """As `torch.amin`; otherwise as `amax`."""
+    return _reduced("amin", input, dim, keepdim)
+
+
+def sum(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """As `torch.sum`: of float32 and float16, in their type; of integers and bool in int64.
+
+    Another `dtype` of these is what elements are converted to before.
+    """
+    _check("sum", input)
+    if dtype is None and input.dtype in (*_INTEGERS, torch.bool):
+        dtype = torch.int64
+    return _reduced("sum", input.to(dtype or input.dtype), dim, keepdim, (*_FLOATS, *_INTEGERS))
+
+
+def mean(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """As `torch.mean`: of float32 and float16; `dtype`, one of these, is what elements are converted to before."""
+    _check("mean", input)
+    return _reduced("mean", input.to(dtype or input.dtype), dim, keepdim, _FLOATS)
+
+
+# From PyTorch's arguments to those of the operators
+
+
+def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = ()) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: input is a {type(x).__name__}, not a tensor")
+    if x.device.type != "cpu" or x.layout != torch.strided:
+        kind = x.device if x.layout == torch.strided else x.layout
+        raise ValueError(f"{name}: input is on {kind}; allowed are strided tensors on cpu, as input.cpu()")
+    if types and x.dtype not in types:
+        raise TypeError(f"{name}: {x.dtype} is not supported; allowed are {', '.join(map(str, types))}")
+
+
+def _entries(name: str, field: str, value: Any, rank: int, least: int) -> list[int]:
+    """An entry for each spatial dimension; sizes may be symbols."""
+    given = [*value] if isinstance(value, Sequence) else [value]
+    if len(given) not in (1, rank) or any(entry < least for entry in given):
+        raise ValueError(f"{name}: {field}={value} is not allowed; allowed are 1 or {rank} integers from {least} on")
+    return given * (rank // len(given))
+
+
+def _window(
+    name: str, rank: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> tuple[list[int], ...]:
+    """Window size, strides, padding, dilations and the output's sizes."""
+    if x.ndim not in (rank + 1, rank + 2):
+        raise ValueError(f"{name}: input has {x.ndim} dimensions; allowed are {rank + 1} and {rank + 2}")
+    window_size = _entries(name, "kernel_size", kernel_size, rank, 1)
+    strides = window_size if stride is None else _entries(name, "stride", stride, rank, 1)
+    paddings = _entries(name, "padding", padding, rank, 0)
+    dilations = _entries(name, "dilation", dilation, rank, 1)
+    window, sizes = [*window_size], []
+    lines = zip(x.shape[-rank:], window_size, strides, paddings, dilations, strict=True)
+    for i, (size, k, step, pad, spread) in enumerate(lines):
+        reach = (k - 1) * spread + 1
+        if 2 * pad > k:
+            raise ValueError(f"{name}: padding={padding} is not allowed; allowed is up to half of the window")
+        room = size + 2 * pad - reach
+        count = (room + step - 1 if ceil_mode else room) // step + 1
+        # No window begins in the padding at the end.
+        if ceil_mode and (count - 1) * step >= size + pad:
+            count -= 1
+        if count < 1:
+            raise ValueError(f"{name}: kernel_size={kernel_size} does not fit an input of {tuple(x.shape)}")
+        sizes.append(count)
+        # Where `ceil_mode` allows a window that is larger than the padded input, it is made as large as that.
+        window[i] = min(k, (size + 2 * pad - 1) // spread + 1)
+    return window, strides, paddings, dilations, [*x.shape[:-rank], *sizes]
+
+
+def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
+    _check(name, x, _SELECTED)
+    if x.requires_grad and torch.is_grad_enabled():
+        _check(f"{name} with a gradient", x, _FLOATS)
+    *window, return_indices = arguments
+    window_size, strides, padding, dilations, sizes = _window(name, rank, x, *window)
+    values, indices = _max_pooling(x, window_size, strides, padding, padding, dilations, sizes, return_indices)
+    return (values, indices) if return_indices else values
+
+
+def _average_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
+    _check(name, x, _FLOATS)
+    kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override = arguments
+    window_size, strides, start, _, sizes = _window(name, rank, x, kernel_size, stride, padding, 1, ceil_mode)
+    if divisor_override is None:
+        return _average_pooling(x, window_size, strides, start, start, count_include_pad, sizes)
+    if divisor_override == 0:
+        raise ValueError(f"{name}: divisor_override=0 is not allowed; allowed are other integers")
+    # With padding up to the end of the last window, every window counts all its elements.
+    lines = zip(x.shape[-rank:], window_size, strides, start, sizes[-rank:], strict=True)
+    end = [max(0, (count - 1) * step + k - size - pad) for size, k, step, pad, count in lines]
+    averages = _average_pooling(x, window_size, strides, start, end, True, sizes)
+    return averages * (math.prod(window_size) / divisor_override)
+
+
+def _reduced(name: str, x: Tensor, dim: Any, keepdim: bool, types: Sequence[torch.dtype] = _SELECTED) -> Any:
+    _check(name, x, types)
+    dims = [*dim] if isinstance(dim, Sequence) else [] if dim is None else [dim]
+    rank = x.ndim or 1
+    if not all(-rank <= each < rank for each in dims):
+        raise IndexError(f"{name}: dim={dim} is out of range; allowed are {-rank} to {rank - 1}")
+    axes = [each % rank for each in dims or range(x.ndim)] if x.ndim else []
+    result = _reduce(x, name, axes)
+    return result if keepdim else result.squeeze(axes)
+
+
+# The operators of torch.library: `fake` gives results without elements, for tracing; `save` serves `backward`.
+
+
+def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any = None, backward: Any = None) -> Any:
+    """An operator from a function that takes arrays and other arguments by these names, and gives arrays."""
+    names = [parameter.split()[1] for parameter in parameters.split(", ")]
+
+    def run(*arguments: Any) -> Any:
+        given = (x.detach().resolve_neg().numpy() if isinstance(x, Tensor) else x for x in arguments)
+        found = function(**dict(zip(names, given, strict=True)))
+        if isinstance(found, tuple):
+            return tuple(map(torch.from_numpy, found))
+        return torch.from_numpy(found)
+
+    name, schema = f"dmlgpu::{function.__name__}", f"({parameters}) -> {results}"
+    operator = torch.library.custom_op(name, run, mutates_args=(), device_types="cpu", schema=schema)
+    operator.register_fake(fake)
+    if backward:
+        operator.register_autograd(backward, setup_context=save)
+    return operator
+
+
+def max_pooling(x: Any, output_indices: bool, **window: Any) -> Any:
+    """`functional.max_pooling` with indices within a plane; without them an empty array is in their place."""
+    if not output_indices:
+        return functional.max_pooling(x, **window), np.empty(0, np.int64)
+    values, indices = functional.max_pooling(x, **window, output_indices=True)
+    return values, indices % max(1, math.prod(x.shape[-len(window["window_size"]) :]))
+
+
+def reduce(x: Any, name: str, axes: Sequence[int]) -> Any:
+    """A function of `array_api` that keeps dimensions; a sum has x's type."""
+    options = {"dtype": x.dtype} if name == "sum" else {}
+    function = getattr(array_api, name.removeprefix("a") if name in ("amax", "amin") else name)
+    return np.asarray(function(x, axis=tuple(axes), keepdims=True, **options))
+
+
+def _fake_max_pooling(x: Tensor, *window: Any) -> tuple[Tensor, Tensor]:
+    *_, sizes, output_indices = window
+    return x.new_empty(sizes), x.new_empty(sizes if output_indices else 0, dtype=torch.int64)
+
+
+def _fake_reduce(x: Tensor, name: str, axes: Sequence[int]) -> Tensor:
+    sizes = [1 if i in axes else size for i, size in enumerate(x.shape)]
+    return x.new_empty(sizes, dtype=torch.int64 if name.startswith("arg") else x.dtype)
+
+
+def _save(ctx: Any, inputs: Any, output: Any) -> None:
+    x, *ctx.window, _ = inputs
+    ctx.save_for_backward(x)
+
+
+def _save_reduce(ctx: Any, inputs: Any, output: Any) -> None:
+    x, ctx.name, ctx.axes = inputs
+    ctx.save_for_backward(x, output)
+
+
+def _reduce_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    x, output = ctx.saved_tensors
+    if ctx.name in ("amax", "amin"):
+        ties = x == output
+        return ties * gradient / ties.sum(ctx.axes, keepdim=True), None, None
+    shared = math.prod(x.shape[axis] for axis in ctx.axes) if ctx.name == "mean" else 1
+    return (gradient / shared).expand(x.shape), None, None
+
+
+_WINDOW = "SymInt[] window_size, SymInt[] strides, SymInt[] start_padding, SymInt[] end_padding"
+
+_max_pooling_grad = _operator(
+    functional.max_pooling_grad,
+    f"Tensor x, Tensor gradient, {_WINDOW}, SymInt[] dilations",
+    "Tensor",
+    fake=lambda x, *_: x.new_empty(x.shape),
+)
+_max_pooling = _operator(
+    max_pooling,
+    f"Tensor x, {_WINDOW}, SymInt[] dilations, SymInt[] output_sizes, bool output_indices",
+    "(Tensor, Tensor)",
+    _fake_max_pooling,
+    _save,
+    lambda ctx, gradient, _: (_max_pooling_grad(*ctx.saved_tensors, gradient, *ctx.window[:5]), *[None] * 7),
+)
+_average_pooling_grad = _operator(
+    functional.average_pooling_grad,
+    f"Tensor gradient, SymInt[] input_sizes, {_WINDOW}, bool include_padding",
+    "Tensor",
+    fake=lambda gradient, sizes, *_: gradient.new_empty(sizes),
+)
+_average_pooling = _operator(
+    functional.average_pooling,
+    f"Tensor x, {_WINDOW}, bool include_padding, SymInt[] output_sizes",
+    "Tensor",
+    lambda x, *window: x.new_empty(window[-1]),
+    _save,
+    lambda ctx, gradient: (_average_pooling_grad(gradient, ctx.saved_tensors[0].shape, *ctx.window), *[None] * 6),
+)
+_reduce = _operator(reduce, "Tensor x, str name, SymInt[] axes", "Tensor", _fake_reduce, _save_reduce, _reduce_backward)

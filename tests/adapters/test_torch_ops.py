@@ -1,0 +1,383 @@
+"""Operators of PyTorch tensors: PyTorch's results, its autograd and its tracing."""
+
+import inspect
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.library import opcheck
+
+from dmlgpu import DescriptorError, torch_ops
+
+F = torch.nn.functional
+ops = torch.ops.dmlgpu
+POOLS = ["max_pool2d", "max_pool3d", "avg_pool2d", "avg_pool3d"]
+REDUCTIONS = ["argmax", "argmin", "amax", "amin", "sum", "mean"]
+
+
+@pytest.fixture(autouse=True)
+def _on_the_driver(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+
+
+def values(*sizes, dtype=torch.float32, seed=0):
+    """Distinct integers."""
+    count = int(np.prod(sizes))
+    numbers = torch.randperm(count, generator=torch.Generator().manual_seed(seed)) - count // 2
+    return numbers.reshape(sizes).to(dtype)
+
+
+def with_ties(*sizes, dtype=torch.float32):
+    return (values(*sizes) // 7 % 5).to(dtype)
+
+
+def gradient_of(function, x):
+    """The gradient of a weighted sum of all that a function returns, and the result."""
+    x = x.clone().requires_grad_()
+    result = function(x)
+    weights = values(*result.shape, dtype=result.dtype, seed=1)
+    return torch.autograd.grad((result * weights).sum(), x)[0], result
+
+
+def test_names():
+    assert sorted(torch_ops.__all__) == sorted(POOLS + REDUCTIONS)
+
+
+@pytest.mark.parametrize("name", POOLS + REDUCTIONS)
+def test_signatures_are_those_of_pytorch(name):
+    ours = inspect.signature(getattr(torch_ops, name)).parameters
+    if name.startswith("max_pool"):
+        theirs = inspect.signature(getattr(F, f"_{name}")).parameters
+        assert {key: each.default for key, each in ours.items()} == {key: each.default for key, each in theirs.items()}
+        return
+    schema = getattr(torch.ops.aten, name)
+    schema = getattr(schema, {"sum": "dim_IntList", "mean": "dim"}.get(name, "default"))._schema
+    assert [*ours][1:] == [argument.name for argument in schema.arguments][1:]
+    assert [key for key, each in ours.items() if each.kind is each.KEYWORD_ONLY] == [
+        argument.name for argument in schema.arguments if argument.kwarg_only
+    ]
+    assert ours["keepdim" if name in REDUCTIONS else "ceil_mode"].default is False
+    if name in POOLS:
+        assert (ours["count_include_pad"].default, ours["divisor_override"].default) == (True, None)
+
+
+def random_pool(name, number):
+    """A tensor and arguments that PyTorch takes, or refuses; both with a few of each field's kinds."""
+    draw = random.Random(f"{name} {number}")
+    rank = int(name[-2])
+
+    def entries(lowest, highest):
+        each = [draw.randint(lowest, highest) for _ in range(rank)]
+        return draw.choice([each[0], each[:1], each, tuple(each)])
+
+    sizes = [draw.randint(3, 9) for _ in range(rank)]
+    x = with_ties(*(draw.randint(1, 3) for _ in range(draw.choice([1, 2]))), *sizes)
+    arguments = {
+        "kernel_size": entries(1, 4),
+        "stride": draw.choice([None, entries(1, 3)]),
+        "padding": draw.choice([0, entries(0, 2)]),
+        "ceil_mode": draw.random() < 0.5,
+    }
+    if name.startswith("max"):
+        arguments |= {"dilation": draw.choice([1, entries(1, 2)]), "return_indices": draw.random() < 0.5}
+    else:
+        arguments |= {"count_include_pad": draw.random() < 0.5, "divisor_override": draw.choice([None, None, 5, -3])}
+    return x, arguments
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pooling_is_that_of_pytorch(name):
+    ours, theirs = getattr(torch_ops, name), getattr(F, name)
+    pooled = refused = 0
+    for number in range(150):
+        x, arguments = random_pool(name, number)
+        try:
+            expected = theirs(x, **arguments)
+        except RuntimeError as error:
+            # Of windows that are larger than the input PyTorch has no averages, whatever the padding is; dmlgpu has.
+            if "input image" in str(error):
+                continue
+            with pytest.raises(ValueError, match=rf"^{name}: (padding|kernel_size)=.* (not allowed|not fit)"):
+                ours(x, **arguments)
+            refused += 1
+            continue
+        got = ours(x, **arguments)
+        pooled += 1
+        if arguments.get("return_indices"):
+            assert torch.equal(got[1], expected[1]), (number, arguments)
+            got, expected = got[0], expected[0]
+        if name.startswith("max"):
+            assert torch.equal(got, expected), (number, arguments)
+        torch.testing.assert_close(got, expected, msg=lambda text, case=(number, arguments): f"{case}: {text}")
+        arguments.pop("return_indices", None)
+        if number % 3 == 0:
+            gradients = [gradient_of(lambda y, f=f, a=arguments: f(y, **a), x)[0] for f in (ours, theirs)]
+            torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-4)
+    assert pooled > 80
+    assert refused > 10
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "int32", "int16", "int8", "uint8"])
+@pytest.mark.parametrize("name", ["max_pool2d", "max_pool3d"])
+def test_types_of_max_pooling(name, dtype):
+    sizes = (2, 2, 5, 6) if name == "max_pool2d" else (1, 2, 4, 5, 6)
+    x = with_ties(*sizes, dtype=getattr(torch, dtype))
+    got, indices = getattr(torch_ops, name)(x, 2, return_indices=True)
+    # PyTorch has not all of these types.
+    expected, places = getattr(F, name)(x.double(), 2, return_indices=True)
+    assert got.dtype == x.dtype
+    assert torch.equal(got.double(), expected)
+    assert torch.equal(indices, places)
+    assert indices.dtype == torch.int64
+
+
+def test_a_nan_wins_and_the_first_one_has_the_index():
+    x = values(1, 1, 4, 4)
+    x[0, 0, 0, 1] = x[0, 0, 1, 0] = torch.nan
+    got, indices = torch_ops.max_pool2d(x, 2, return_indices=True)
+    expected = F.max_pool2d(x, 2)
+    assert torch.equal(got.isnan(), expected.isnan())
+    assert indices[0, 0, 0, 0] == 1
+
+
+def test_pooling_of_empty_batches():
+    x = torch.empty(0, 3, 8, 8, requires_grad=True)
+    for got in (torch_ops.max_pool2d(x, 2), torch_ops.avg_pool2d(x, 2)):
+        assert got.shape == (0, 3, 4, 4)
+        assert torch.autograd.grad(got.sum(), x)[0].shape == x.shape
+    assert torch_ops.max_pool2d(x, 2, return_indices=True)[1].shape == (0, 3, 4, 4)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [None, 0, -1, 2])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_are_those_of_pytorch(name, dim, keepdim):
+    x = values(3, 4, 5)
+    options = {"keepdim": keepdim} | ({} if dim is None and name.startswith("am") else {"dim": dim})
+    got, expected = getattr(torch_ops, name)(x, **options), getattr(torch, name)(x, **options)
+    assert got.dtype == expected.dtype
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [(), (0, 2), [1, -1], (2, 0, 1), 1])
+@pytest.mark.parametrize("name", ["amax", "amin", "sum", "mean"])
+def test_gradients_of_reductions(name, dim, keepdim):
+    x = with_ties(3, 4, 5)
+    ours = gradient_of(lambda y: getattr(torch_ops, name)(y, dim, keepdim), x)
+    theirs = gradient_of(lambda y: getattr(torch, name)(y, dim, keepdim), x)
+    for got, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_gradients_of_gradients_of_reductions():
+    x = values(3, 4).requires_grad_()
+    results = []
+    for module in (torch_ops, torch):
+        (first,) = torch.autograd.grad((module.amax(x, 1) ** 2).sum() + module.sum(x) ** 3, x, create_graph=True)
+        results.append(torch.autograd.grad(first.sum(), x)[0])
+    torch.testing.assert_close(*results)
+
+
+def test_gradients_of_gradients_of_pooling_are_refused():
+    x = values(1, 1, 4, 4).requires_grad_()
+    for pool in (torch_ops.max_pool2d, torch_ops.avg_pool2d):
+        (first,) = torch.autograd.grad((pool(x, 2) ** 2).sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+            torch.autograd.grad(first.sum(), x)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"])
+def test_types_of_reductions(dtype):
+    x = (with_ties(4, 6) - 2).to(getattr(torch, dtype))
+    for name in ("amax", "amin"):
+        assert torch.equal(getattr(torch_ops, name)(x, 1), getattr(torch, name)(x, 1))
+    assert torch.equal(torch_ops.argmax(x, 1), torch.from_numpy(x.numpy().argmax(1)))
+    assert torch.equal(torch_ops.argmin(x, 1), torch.from_numpy(x.numpy().argmin(1)))
+    if dtype != "float64":
+        got, expected = torch_ops.sum(x, 1), torch.sum(x, 1)
+        assert got.dtype == expected.dtype
+        assert torch.equal(got, expected)
+    for wanted in (torch.float32, torch.int64, torch.int8, torch.uint8):
+        got, expected = torch_ops.sum(x.clamp(min=0), dtype=wanted), torch.sum(x.clamp(min=0), dtype=wanted)
+        assert got.dtype == wanted
+        assert torch.equal(got, expected)
+    torch.testing.assert_close(torch_ops.mean(x, 0, dtype=torch.float32), torch.mean(x, 0, dtype=torch.float32))
+
+
+def test_tensors_without_dimensions_and_of_nothing():
+    x = torch.tensor(3.0, requires_grad=True)
+    for name in REDUCTIONS:
+        for dim in (0, -1):
+            got = getattr(torch_ops, name)(x, dim)
+            assert got.shape == ()
+            assert got == getattr(torch, name)(x, dim)
+    assert torch.autograd.grad(torch_ops.sum(x), x)[0] == 1
+    nothing = torch.empty(0, 3)
+    assert torch.equal(torch_ops.sum(nothing, 0), torch.zeros(3))
+    assert torch_ops.mean(nothing, 0).isnan().all()
+    assert torch_ops.amax(nothing, 1).shape == (0,)
+    with pytest.raises(ValueError, match="are empty"):
+        torch_ops.amax(nothing, 0)
+
+
+def test_views():
+    x = values(6, 8, 4)
+    z = torch.complex(x, -x).conj().imag
+    assert z.is_neg()
+    for view in (x.permute(2, 0, 1), x[::2, 1:], x[:1].expand(5, 8, 4), z):
+        assert torch.equal(torch_ops.amax(view, 1), torch.amax(view, 1))
+        assert torch.equal(torch_ops.max_pool2d(view, 2), F.max_pool2d(view, 2))
+        gradient = gradient_of(lambda y: torch_ops.avg_pool2d(y, 2).permute(2, 1, 0), view)[0]
+        expected = gradient_of(lambda y: F.avg_pool2d(y, 2).permute(2, 1, 0), view)[0]
+        torch.testing.assert_close(gradient, expected)
+
+
+WINDOW = ([2, 2], [2, 1], [1, 0], [1, 0])
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        ("max_pooling", (values(2, 3, 9, 8), *WINDOW, [1, 1], [2, 3, 5, 7], True)),
+        ("max_pooling", (values(3, 9, 8).mT, *WINDOW, [1, 1], [3, 5, 8], False)),
+        ("max_pooling_grad", (values(2, 3, 9, 8), values(2, 3, 5, 7), *WINDOW, [1, 1])),
+        ("average_pooling", (values(2, 3, 9, 8), *WINDOW, True, [2, 3, 5, 7])),
+        ("average_pooling_grad", (values(2, 3, 5, 7), [2, 3, 9, 8], *WINDOW, False)),
+        *(("reduce", (values(3, 4, 5), name, [0, 2])) for name in REDUCTIONS),
+    ],
+)
+def test_operators_are_registered_as_pytorch_wants(operator, arguments, needs_gradient):
+    if needs_gradient and not operator.endswith("grad"):
+        arguments = (arguments[0].clone().requires_grad_(), *arguments[1:])
+    found = opcheck(getattr(ops, operator).default, arguments)
+    assert found == dict.fromkeys(
+        ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"), "SUCCESS"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Input #0 requires gradient and is not a double precision")
+@pytest.mark.parametrize(
+    ("name", "arguments", "sizes"),
+    [
+        ("max_pool2d", (3, 2, 1), (2, 2, 5, 6)),
+        ("max_pool2d", (2, 1, 0, 2, True), (2, 5, 4)),
+        ("max_pool3d", (2, 1, 1), (1, 2, 3, 4, 3)),
+        ("avg_pool2d", (3, 2, 1, True), (2, 2, 5, 6)),
+        ("avg_pool2d", (2, 1, 1, False, False), (2, 4, 5)),
+        ("avg_pool2d", (3, 2, 1, True, True, 4), (1, 2, 5, 6)),
+        ("avg_pool3d", (2, 2, 1, False), (1, 2, 3, 4, 3)),
+        ("amax", ((0, 2),), (3, 4, 5)),
+        ("amin", (1, True), (3, 4, 5)),
+        ("sum", ((0, 2),), (3, 4, 5)),
+        ("mean", (1, True), (3, 4, 5)),
+    ],
+)
+def test_gradients_are_those_of_finite_differences(name, arguments, sizes):
+    # Numbers are 1 apart, so that 1/4 changes no maximum, and results are exact but for quotients.
+    x = values(*sizes).requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda y: getattr(torch_ops, name)(y, *arguments), (x,), eps=0.25, atol=1e-3, rtol=1e-3, nondet_tol=0.0
+    )
+
+
+def network(x):
+    largest, indices = torch_ops.max_pool2d(x, 3, 2, 1, return_indices=True)
+    averages = torch_ops.avg_pool2d(largest, 2, ceil_mode=True, divisor_override=3)
+    sums = torch_ops.sum(averages, (2, 3)) + torch_ops.amax(x, (2, 3)) - torch_ops.mean(x, (2, 3), keepdim=False)
+    return sums, indices, torch_ops.argmax(x, 1)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what PyTorch's compiler imports
+def test_compiled_by_pytorch(backend):
+    torch._dynamo.reset()
+    compiled = torch.compile(network, backend=backend, fullgraph=True, dynamic=True)
+    for sizes in ((2, 3, 9, 8), (1, 3, 12, 15)):
+        eager = values(*sizes).requires_grad_()
+        x = eager.detach().clone().requires_grad_()
+        for got, expected in zip(compiled(x), network(eager), strict=True):
+            torch.testing.assert_close(got, expected)
+        for each, function in ((x, compiled), (eager, network)):
+            (function(each)[0] ** 2).sum().backward()
+        torch.testing.assert_close(x.grad, eager.grad)
+
+
+def test_module_in_a_training_step():
+    """A convolution learns through a pooling as it does through PyTorch's."""
+    weights = []
+    for pool in (torch_ops.max_pool2d, F.max_pool2d):
+        torch.manual_seed(0)
+        layer = torch.nn.Conv2d(1, 4, 3)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            pool(layer(values(2, 1, 10, 10) / 100), 2).square().mean().backward()
+            optimizer.step()
+        weights.append(layer.weight.detach())
+    torch.testing.assert_close(*weights)
+
+
+@pytest.mark.parametrize("name", POOLS + REDUCTIONS)
+def test_what_is_refused(name):
+    function = getattr(torch_ops, name)
+    sizes = (1, 2, 4, 4, 4)[: 5 if "3d" in name else 4]
+    arguments = (2,) if name in POOLS else ()
+    with pytest.raises(ValueError, match=rf"^{name}: input is on meta; allowed are strided tensors on cpu"):
+        function(torch.empty(sizes, device="meta"), *arguments)
+    with pytest.raises(ValueError, match=rf"^{name}: input is on torch\.sparse_coo; allowed"):
+        function(torch.ones(sizes).to_sparse(), *arguments)
+    with pytest.raises(TypeError, match=rf"^{name}: torch\.bfloat16 is not supported; allowed are torch\.float32"):
+        function(torch.ones(sizes, dtype=torch.bfloat16), *arguments)
+    with pytest.raises(TypeError, match=rf"^{name}: input is a ndarray, not a tensor"):
+        function(np.ones(sizes, np.float32), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: torch_ops.max_pool2d(x, 0), ValueError, r"^max_pool2d: kernel_size=0 is not allowed; .* from 1 on"),
+        (
+            lambda x: torch_ops.max_pool2d(x, (2, 2, 2)),
+            ValueError,
+            r"kernel_size=\(2, 2, 2\) .* allowed are 1 or 2 int",
+        ),
+        (lambda x: torch_ops.max_pool2d(x, 2, 0), ValueError, r"^max_pool2d: stride=0 is not allowed"),
+        (lambda x: torch_ops.max_pool2d(x, 2, 1, -1), ValueError, r"^max_pool2d: padding=-1 is not allowed; .* from 0"),
+        (lambda x: torch_ops.max_pool2d(x, 2, dilation=0), ValueError, r"^max_pool2d: dilation=0 is not allowed"),
+        (lambda x: torch_ops.avg_pool2d(x, 2, 1, 2), ValueError, r"^avg_pool2d: padding=2 is not allowed; .* half"),
+        (
+            lambda x: torch_ops.avg_pool2d(x, 9),
+            ValueError,
+            r"^avg_pool2d: kernel_size=9 does not fit an input of \(1, 2",
+        ),
+        (lambda x: torch_ops.avg_pool2d(x[0, 0], 2), ValueError, r"^avg_pool2d: input has 2 dimensions; .* 3 and 4"),
+        (lambda x: torch_ops.max_pool3d(x[0], 2), ValueError, r"^max_pool3d: input has 3 dimensions; .* 4 and 5"),
+        (lambda x: torch_ops.avg_pool2d(x, 2, divisor_override=0), ValueError, r"^avg_pool2d: divisor_override=0 is"),
+        (lambda x: torch_ops.amax(x, 4), IndexError, r"^amax: dim=4 is out of range; allowed are -4 to 3"),
+        (lambda x: torch_ops.amin(x, (0, -4)), DescriptorError, r"0 of \(0, 0\) is given twice"),
+        (
+            lambda x: torch_ops.sum(x.double()),
+            TypeError,
+            r"^sum: torch\.float64 is not supported; allowed are torch\.fl",
+        ),
+        (lambda x: torch_ops.sum(x, dtype=torch.bool), TypeError, r"^sum: torch\.bool is not supported"),
+        (lambda x: torch_ops.mean(x.int()), TypeError, r"^mean: torch\.int32 is not supported; .*32, torch\.float16$"),
+        (
+            lambda x: torch_ops.max_pool2d(x.double().requires_grad_(), 2),
+            TypeError,
+            r"^max_pool2d with a gradient: torch\.float64 is not supported; allowed are torch\.float32, torch\.float1",
+        ),
+    ],
+)
+def test_arguments_that_are_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call(torch.ones(1, 2, 4, 4))
+
+
+def test_without_gradients_all_types_are_pooled():
+    x = values(1, 1, 4, 4, dtype=torch.float64).requires_grad_()
+    with torch.no_grad():
+        assert torch.equal(torch_ops.max_pool2d(x, 2), F.max_pool2d(x, 2))
