@@ -21,7 +21,7 @@ bin = $(VENV)/bin
 kit_wheels = .cache/kit
 shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
 
-.PHONY: help demo test test-adapters test-numpy1 pytest validation mutants fuzz soak bench wheels gpu-kit lint format clean
+.PHONY: help demo test test-adapters test-numpy1 pytest validation mutants fuzz soak bench docs wheels gpu-kit lint format clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -66,6 +66,10 @@ soak: ## set up and make CALLS=200000 mixed calls in one process on each driver
 bench: ## set up and measure against NumPy, and whatever else of the peers is installed
 	@sh .ci/setup $(VENV) test
 	$(bin)/python -m benchmarks $(ARGS)
+
+docs: ## set up .venv-docs and make dist/site, the documentation's site; its notebook runs meanwhile
+	@sh .ci/setup .venv-docs demo .ci/docs/packages.txt
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict -f .ci/docs/mkdocs.yml
 
 wheels: ## build into dist/ wheels that install without a compiler
 	@sh .ci/wheels

@@ -1,7 +1,8 @@
-"""The Python examples of the pages below run as they stand, and links and citations lead somewhere."""
+"""The Python examples of all pages run as they stand, and links and citations lead somewhere."""
 
 import doctest
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -9,32 +10,45 @@ import pytest
 from dmlgpu.tools.registry import OPERATORS
 
 ROOT = Path(__file__).parents[1]
-PAGES = {
-    name: (ROOT / name).read_text(encoding="utf-8")
-    for name in ("README.md", "docs/using.md", "docs/semantics.md", "docs/operators.md")
-}
+# What it shows needs PyTorch: tests/adapters runs it.
+PYTORCH_PAGE = "docs/coming-from/pytorch.md"
 DOCS = [
     str(path.relative_to(ROOT))
     for path in (ROOT / "README.md", *sorted((ROOT / ".github").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 ]
+PAGES = {page: (ROOT / page).read_text(encoding="utf-8") for page in DOCS}
 # (page, line, text) of every block.
 BLOCKS = [
-    (page, text[: match.start(1)].count("\n") + 1, match[1])
+    (page, text[: match.start(2)].count("\n") + 1, textwrap.dedent(match[2]))
     for page, text in PAGES.items()
-    for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for match in re.finditer(r"^( *)```python\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
 ]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_page_has_examples(page):
-    assert page in {page for page, _, _ in BLOCKS}
+def test_pages_have_examples():
+    coming_from = {page for page in DOCS if page.startswith("docs/coming-from/")}
+    assert len(coming_from) == 5
+    expected = {"README.md", "docs/using.md", "docs/semantics.md", "docs/operators.md", *coming_from}
+    assert expected <= {page for page, _, _ in BLOCKS}
+    # What has another name would not run.
+    for page, text in PAGES.items():
+        assert len(re.findall(r"^ *```+ *py", text, re.IGNORECASE | re.MULTILINE)) == sum(
+            block[0] == page for block in BLOCKS
+        ), page
 
 
-@pytest.mark.parametrize(("page", "line", "block"), BLOCKS, ids=[f"{page}-line-{line}" for page, line, _ in BLOCKS])
+RUN = [block for block in BLOCKS if block[0] != PYTORCH_PAGE]
+
+
+@pytest.mark.parametrize(("page", "line", "block"), RUN, ids=[f"{page}-line-{line}" for page, line, _ in RUN])
 def test_example(driver, monkeypatch, tmp_path, page, line, block):
     """On each device; lines after `>>>` print what the page says, everything else just runs."""
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
     monkeypatch.chdir(tmp_path)
+    run(page, line, block)
+
+
+def run(page, line, block):
     namespace = {"__name__": "readme"}
     if ">>>" not in block:
         # As many newlines in front as put the page's line numbers into a traceback.

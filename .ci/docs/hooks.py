@@ -1,0 +1,42 @@
+"""Lets the site have the README as its first page, and links of the repository lead to pages of the site."""
+
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.structure.files import File
+from nbclient import NotebookClient
+
+# The kernel of the notebook would warn that its sockets are not encrypted; the plugin has no option for it.
+NotebookClient.extra_arguments.default_args = (["--IPKernelApp.log_level=ERROR"],)
+
+ROOT = Path(__file__).parents[2]
+# Pages that are not in docs/.
+OUTSIDE = {"README.md": "index.md", ".github/CONTRIBUTING.md": "contributing.md"}
+
+
+def on_files(files, config):
+    """Adds the pages that are not in docs/, and the style."""
+    for source, page in OUTSIDE.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    # Wide enough for lines of code.
+    files.append(File.generated(config, "site.css", content=".md-grid { max-width: 82rem; }"))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Links as they are in the site; without those to files that are not in it."""
+    here = page.file.src_uri
+    folder = posixpath.dirname(next((path for path, name in OUTSIDE.items() if name == here), f"docs/{here}"))
+
+    def link(match):
+        text, target, anchor = match.groups()
+        path = posixpath.normpath(posixpath.join(folder, target))
+        if "://" in target:
+            return match[0]
+        if path not in OUTSIDE and not path.startswith("docs/"):
+            return text  # a file of the repository that is not in the site
+        there = OUTSIDE.get(path, path.removeprefix("docs/"))
+        return f"[{text}]({posixpath.relpath(there, posixpath.dirname(here) or '.')}{anchor or ''})"
+
+    return re.sub(r"\[([^\[\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)", link, markdown)
