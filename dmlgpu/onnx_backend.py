@@ -132,6 +132,7 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, list[int]]:
         count = (-(-steps // stride) if ceil else steps // stride) + 1
         # No window begins in the padding at the end.
         counts.append(count - ((count - 1) * stride >= size + start[i]))
+        window[i] = min(k, (steps + reach - 1) // dilation + 1)  # of ceil_mode, which takes more than there is
     fields = "window_size", "strides", "dilations", "start_padding", "end_padding", "output_sizes"
     return dict(zip(fields, (window, strides, dilations, start, end, counts), strict=True))
 

@@ -113,6 +113,8 @@ def values(*sizes, dtype=np.float32):
         ((2, 3, 9, 8), {"kernel_shape": [2, 3], "auto_pad": "VALID", "strides": [3, 2], "ceil_mode": 1}),
         ((1, 2, 5, 6, 7), {"kernel_shape": [2, 3, 2], "strides": [2, 2, 3], "ceil_mode": 1}),
         ((1, 2, 5, 6, 7), {"kernel_shape": [2, 2, 2], "dilations": [2, 1, 3]}),
+        # A window that is larger than the padded input.
+        ((1, 2, 5, 6), {"kernel_shape": [4, 7], "strides": [3, 3], "ceil_mode": 1}),
     ],
     ids=str,
 )
@@ -140,6 +142,12 @@ def test_indices_of_maxima_name_them(vulkan, sizes, attributes, storage_order):
         ("AveragePool", 19, (1, 2, 5, 6, 7), {"kernel_shape": [2, 2, 2], "dilations": [1, 2, 3]}),
         ("MaxPool", 1, (1, 2, 9, 8), {"kernel_shape": [3, 3], "strides": [2, 2]}),
         ("MaxPool", 10, (1, 2, 9, 8), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+        (
+            "AveragePool",
+            19,
+            (1, 2, 5, 6),
+            {"kernel_shape": [3, 3], "dilations": [2, 3], "strides": [3, 3], "ceil_mode": 1},
+        ),
         ("GlobalAveragePool", 1, (2, 3, 7, 2), {}),
         ("GlobalAveragePool", 22, (2, 3, 7), {}),
     ],

@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-import pytest
+import matplotlib
 
 from dmlgpu.tools.registry import OPERATORS
 
-matplotlib = pytest.importorskip("matplotlib")  # of the extra demo, which the set-up installs
 NOTEBOOK = json.loads((Path(__file__).parents[1] / "docs" / "tour.ipynb").read_text(encoding="utf-8"))
 CELLS = [(cell["cell_type"], "".join(cell["source"])) for cell in NOTEBOOK["cells"]]
 
