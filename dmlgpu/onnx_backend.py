@@ -115,7 +115,7 @@ def _geometry(call: _Call, rank: int) -> tuple[list[int], ...]:
     return found
 
 
-def _window(call: _Call, sizes: Sequence[int]) -> dict[str, list[int]]:
+def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """The window of a node over these spatial sizes, with an entry for each in every field."""
     window, strides, dilations, start, end = _geometry(call, len(sizes))
     automatic, counts = call.attributes.get("auto_pad", b"NOTSET").decode(), []
@@ -134,7 +134,7 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, list[int]]:
         counts.append(count - ((count - 1) * stride >= size + start[i]))
         window[i] = min(k, (steps + reach - 1) // dilation + 1)  # of ceil_mode, which takes more than there is
     fields = "window_size", "strides", "dilations", "start_padding", "end_padding", "output_sizes"
-    return dict(zip(fields, (window, strides, dilations, start, end, counts), strict=True))
+    return dict(zip(fields, map(tuple, (window, strides, dilations, start, end, counts)), strict=True))
 
 
 def _pool(function: Callable[..., Any], call: _Call, **options: Any) -> Sequence[Value]:
@@ -144,7 +144,7 @@ def _pool(function: Callable[..., Any], call: _Call, **options: Any) -> Sequence
     sizes = *x.shape[:2], *window["output_sizes"]
     if x.ndim == 3:
         x = x.reshape(*x.shape[:2], 1, x.shape[2])
-        window = {name: [int("padding" not in name), *values] for name, values in window.items()}
+        window = {name: (int("padding" not in name), *values) for name, values in window.items()}
     found = function(x, **window, **options, device=call.device)
     return [result.reshape(*sizes) for result in (found if isinstance(found, tuple) else (found,))]
 
@@ -236,9 +236,9 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
             raise UnsupportedError(f"dmlgpu lacks operators of this model: {', '.join(unknown)}")
         selector = device.partition(":")[2]
         self.device = functional.open_device(int(selector) if selector.isdecimal() else selector or None)
-        self.executions = 0
         self._constants = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
-        self._nodes, self._outputs = tuple(graph.node), [each.name for each in graph.output]
+        self._nodes, self._outputs, self.executions = tuple(graph.node), [each.name for each in graph.output], 0
+        self._results = base.namedtupledict("Outputs", self._outputs)
         self._inputs = [each.name for each in graph.input if each.name not in self._constants]
 
     def run(self, inputs: Any) -> tuple[Any, ...]:
@@ -259,7 +259,7 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
                 call.finish(_OPERATORS[node.op_type](call))
                 self.executions += 1
         found = (np.array(values[name], bool if name in booleans else None) for name in self._outputs)
-        return base.namedtupledict("Outputs", self._outputs)(*found)  # type: ignore[no-any-return]
+        return self._results(*found)  # type: ignore[no-any-return]
 
 
 class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types

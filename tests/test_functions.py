@@ -518,3 +518,54 @@ def test_the_oracle_knows_windows_that_are_almost_all_padding():
     )
     values, indices = reference(far, x.reshape(1, 1, 1, 3))
     assert (values.tolist(), indices.tolist()) == ([[[[9]]]], [[[[1]]]])
+
+
+class Changing:
+    """An integer that may change."""
+
+    value = 1
+
+    def __index__(self):
+        return self.value
+
+
+def test_a_call_that_is_known_is_not_checked_again(device, monkeypatch):
+    x = np.zeros((2, 3, 5, 17 + device.info.index), np.float32)  # which no other test has
+    calls = []
+    original = dmlgpu.MaxPooling2OperatorDesc.__post_init__
+    monkeypatch.setattr(dmlgpu.MaxPooling2OperatorDesc, "__post_init__", lambda d: calls.append(1) or original(d))
+    for _ in range(3):
+        max_pooling(x, (2, 3), strides=(2, 1), padding=1, device=device)
+    assert len(calls) == 1
+    max_pooling(x, (2, 3), strides=(2, 1), padding=(1, 0), device=device)
+    max_pooling(x[:1], (2, 3), strides=(2, 1), padding=1, device=device)
+    max_pooling(x.astype(np.float16), (2, 3), strides=(2, 1), padding=1, device=device)
+    assert len(calls) == 4
+
+
+def test_what_only_equals_a_known_call_is_checked(device):
+    assert argmax(X, (1,), device=device).shape == (3,)
+    assert argmax(X, 1, device=device).shape == (3,)
+    assert argmax(X, 1, keepdims=True, device=device).shape == (3, 1)
+    assert max_pooling(X, (1, 1), device=device).shape == (3, 3)
+    for wrong in (True, (True,), 1.0, (1.0,), np.bool_(True)):
+        with pytest.raises(DescriptorError):
+            argmax(X, wrong, device=device)
+        with pytest.raises(DescriptorError):
+            max_pooling(X, (1, wrong[0] if isinstance(wrong, tuple) else wrong), device=device)
+    with pytest.raises(DescriptorError, match="keepdims"):
+        argmax(X, 1, keepdims=1, device=device)
+    for _ in range(2):
+        with pytest.raises(DescriptorError, match="out of range"):
+            argmax(X, 2, device=device)
+    # Directions are numbers of DirectML; the same number as an axis is something else.
+    assert argmax([[1.0, 1.0]], 1, axis_direction=1, device=device).tolist() == [1]
+    assert argmax([[1.0, 1.0]], 1, axis_direction=0, device=device).tolist() == [0]
+
+
+def test_what_changes_is_looked_at_every_time(device):
+    axis, axes = Changing(), [0]
+    for given in (axis, (axis,), axes):
+        for value in (1, 0):
+            axis.value = axes[0] = value
+            assert argmax(X, given, device=device).tolist() == X.argmax(value).tolist()

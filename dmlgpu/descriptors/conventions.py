@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property, lru_cache, wraps
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from dmlgpu.descriptors.tensor import TensorDesc, integer, integers, unsigned_ar
 from dmlgpu.errors import DescriptorError, shown
 
 Shape = tuple[int, ...]
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class Call:
     """Of every result: an output's, or INT64 for one that holds the same bits as UINT64."""
     is_empty: bool
     """Whether the results have no elements, and nothing is to be computed."""
+
+    @cached_property
+    def tensors(self) -> tuple[TensorDesc, ...]:
+        """The packed tensors of the results."""
+        return tuple(packed(self.shape, data_type) for data_type in self.data_types)
 
 
 def packed(shape: Shape, data_type: DataType) -> TensorDesc:
@@ -55,6 +63,32 @@ def _with_leading(source: TensorDesc, count: int) -> TensorDesc:
     return replace(source, sizes=(1,) * count + source.sizes, strides=strides)
 
 
+# What is equal to something else of its type for ever.
+_LASTING = frozenset({int, bool, type(None), type, DataType, AxisDirection, ReduceFunction, TensorDesc})
+
+
+def _remembered(function: Callable[P, Call]) -> Callable[P, Call]:
+    """The same function, which remembers its last calls: to check a descriptor takes longer than to look one up.
+
+    Arguments are compared with their types, as True equals 1 and is refused. What holds other things than ints, or may
+    change, is checked every time.
+    """
+    remembered: Any = lru_cache(256, typed=True)(function)
+
+    @wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> Call:
+        values: Any = (*arguments, *options.values())
+        for value in values:
+            kind = type(value)
+            if kind not in _LASTING and not (kind is tuple and all(type(each) is int for each in value)):
+                return function(*arguments, **options)
+        known: Call = remembered(*arguments, **options)
+        return known
+
+    return call
+
+
+@_remembered
 def arg(
     kind: type[ArgOperatorDesc],
     shape: Shape,
@@ -71,6 +105,7 @@ def arg(
     return _reduction(kind, shape, source, axis, axes, keepdims, fields)
 
 
+@_remembered
 def reduce(
     shape: Shape,
     source: TensorDesc,
@@ -159,6 +194,7 @@ def _flag(name: str, field: str, value: Any) -> bool:
 _POOLING_INDICES = (DataType.INT64, DataType.UINT64, DataType.UINT32)
 
 
+@_remembered
 def max_pooling(
     shape: Shape,
     source: TensorDesc,
@@ -183,6 +219,7 @@ def max_pooling(
     return replace(call, data_types=(*call.data_types, index_type))
 
 
+@_remembered
 def pooling(
     kind: type[PoolingOperatorDesc],
     shape: Shape,
@@ -210,6 +247,7 @@ def pooling(
     return Call(desc, shape[:leading] + desc.output_tensor.sizes[2:], (source.data_type,), 0 in shape)
 
 
+@_remembered
 def average_pooling_grad(shape: Shape, source: TensorDesc, input_sizes: Any, window_size: Any, **others: Any) -> Call:
     """A call of average_pooling_grad on a gradient of this shape that lies as `source` says; arguments as there."""
     name, field = AveragePoolingGradOperatorDesc.__name__, "output_gradient_tensor.sizes"
@@ -223,6 +261,7 @@ def average_pooling_grad(shape: Shape, source: TensorDesc, input_sizes: Any, win
     return Call(desc, shape[:leading] + desc.output_gradient_tensor.sizes[2:], (source.data_type,), 0 in shape)
 
 
+@_remembered
 def max_pooling_grad(
     shape: Shape, source: TensorDesc, gradient_shape: Shape, gradient: TensorDesc, window_size: Any, **others: Any
 ) -> Call:
@@ -240,6 +279,7 @@ def max_pooling_grad(
     return Call(desc, shape, (source.data_type,), 0 in shape)
 
 
+@_remembered
 def max_unpooling(
     shape: Shape, source: TensorDesc, indices_shape: Shape, indices: TensorDesc, output_sizes: Any
 ) -> Call:

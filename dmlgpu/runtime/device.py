@@ -112,8 +112,8 @@ class Device:
             else:
                 inputs.append(x.reshape(source.sizes))
         targets = [
-            sharing(target, conventions.packed(call.shape, data_type), call.shape)
-            for target, data_type in zip(self._operator(call.desc)._compute(inputs), call.data_types, strict=True)
+            sharing(target, desc, call.shape)
+            for target, desc in zip(self._operator(call.desc)._compute(inputs), call.tensors, strict=True)
         ]
         results = returned(targets, inputs)
         # As NumPy: a number, not an array without dimensions.
