@@ -1,4 +1,4 @@
-"""The command line: `dmlgpu devices`, `demo`, `verify`, `explain` and `doctor`."""
+"""The command line: `dmlgpu devices`, `demo`, `verify`, `explain`, `run` and `doctor`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dmlgpu.errors import DescriptorError, DeviceError, SettingError, Verificati
 from dmlgpu.reference.bounds import is_exact
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, devices
+from dmlgpu.tools.dxdispatch import Model, ModelError, Options
 from dmlgpu.tools.registry import OPERATORS
 from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
 
@@ -62,7 +63,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if module not in _EXTRAS:
             raise
         return _fail(f"{module} is not installed: pip install dmlgpu[{_EXTRAS[module]}]", 2)
-    except (DescriptorError, DeviceError, SettingError, OSError) as error:
+    except (DescriptorError, DeviceError, ModelError, SettingError, OSError) as error:
         return _fail(error, 2)
     except KeyboardInterrupt:
         return 130
@@ -156,7 +157,35 @@ def _parser() -> argparse.ArgumentParser:
         help="of the descriptor's `of`, as axes=0,1; and input_strides=1,4096 for an input that is not packed",
     )
     explain.add_argument("--kernel", metavar="NAME", help="another kernel than the one that is chosen")
-    for subparser in demo, verify, explain:
+    model = command(
+        "run",
+        _run_model,
+        "run a model file of DxDispatch that has these operators, and say how long dispatches take",
+        "dmlgpu run model.json",
+        "dmlgpu run model.json -i 100 -r 10 -v 1",
+        "dmlgpu run model.json -a llvmpipe --output_path results",
+    )
+    model.add_argument("model", nargs="?", metavar="MODEL", help="the JSON document")
+    model.add_argument("-a", "--adapter", dest="device", metavar="TEXT", help="the same as --device")
+    model.add_argument("-s", "--show_adapters", action="store_true", help="list the devices instead")
+    for short, name, least, text in (
+        ("-i", "dispatch_iterations", 1, "samples of each dispatch"),
+        ("-r", "dispatch_repeat", 1, "dispatches in a sample, submitted together"),
+        ("-w", "warmup_samples", 0, "first samples that are said apart; the last one never is"),
+    ):
+        text += " (default: %(default)s)"
+        model.add_argument(short, f"--{name}", metavar="N", type=_from(least), default=1, help=text)
+    model.add_argument(
+        "-v",
+        "--timing_verbosity",
+        type=int,
+        choices=(0, 1, 2),
+        default=0,
+        help="1: averages, least and largest too; 2: and every sample (default: %(default)s)",
+    )
+    model.add_argument("--input_path", type=Path, metavar="DIR", help="of files that are read (default: the model's)")
+    model.add_argument("--output_path", type=Path, metavar="DIR", default=Path(), help="of files that are written")
+    for subparser in demo, verify, explain, model:
         subparser.add_argument(
             "--device",
             metavar="INDEX|NAME|UUID",
@@ -172,6 +201,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--json", action="store_true", help="everything that was found, for a bug report")
     return parser
+
+
+def _from(least: int) -> Callable[[str], int]:
+    """What reads an integer from this one on."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed are integers from {least} on")
+        return int(text)
+
+    return read
 
 
 def _devices(args: argparse.Namespace) -> int:
@@ -352,6 +392,21 @@ def _explain(args: argparse.Namespace) -> int:
     tensors = [*desc.inputs, *desc.outputs]
     sizes = " and ".join(_bytes(tensor.size_in_bytes) for tensor in tensors)
     console.print(f"Tensors of {sizes}, records of {_bytes(plan.records_bytes)}.")
+    return 0
+
+
+def _run_model(args: argparse.Namespace) -> int:
+    if args.show_adapters:
+        for info in devices():
+            print(f"{info.index}: {info.name}")
+        return 0
+    if args.model is None:
+        return _fail("run: a model file is needed; see dmlgpu run --help", 2)
+    model = Model(Path(args.model), args.input_path)
+    names = "dispatch_iterations", "dispatch_repeat", "warmup_samples", "timing_verbosity", "output_path"
+    with Device(args.device) as device:
+        print(f"Running on '{device.info.name}'")
+        model.run(device, Options(**{name: getattr(args, name) for name in names}), print)
     return 0
 
 

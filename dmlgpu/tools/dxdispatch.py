@@ -1,0 +1,454 @@
+"""The model files of Microsoft's DxDispatch, as `dmlgpu run` runs them: resources, operators and commands in JSON.
+
+Operators are those of the registry; data is numbers in the document, `.npy` files, or files of raw bytes; commands are
+dispatch, print and writeFile. What else DxDispatch has, as HLSL shaders and ONNX models, is an error. Output is in its
+words.
+
+A resource is bytes on the host: a dispatch uploads what it binds, computes, and brings back what was written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from statistics import fmean
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.words import Bytes
+from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.runtime.device import Device
+from dmlgpu.tools.registry import OPERATORS
+
+_DESCRIPTORS = {operator.name.partition(" ")[0]: operator.desc for operator in OPERATORS}
+_ENUMERATIONS = {
+    "function": (ReduceFunction, "DML_REDUCE_FUNCTION_"),
+    "axis_direction": (AxisDirection, "DML_AXIS_DIRECTION_"),
+}
+# A string, which is kept, or what JSON does not have: a comment, or a comma before a closing bracket.
+_STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_STRING_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
+
+
+class ModelError(ValueError):
+    """A document is no model that can be run; the message begins with the path of what is wrong in it."""
+
+
+class _Node:
+    """A value of the document, and where it stands."""
+
+    def __init__(self, value: Any, path: str) -> None:
+        self.value, self.path = value, path
+
+    def error(self, text: str) -> ModelError:
+        return ModelError(f"{self.path}: {text}")
+
+    def _is(self, kind: type, name: str) -> Any:
+        if not isinstance(self.value, kind) or (isinstance(self.value, bool) and kind is not bool):
+            raise self.error(f"{shown(self.value)} is not {name}")
+        return self.value
+
+    def text(self) -> str:
+        text: str = self._is(str, "a string")
+        return text
+
+    def flag(self) -> bool:
+        flag: bool = self._is(bool, "true or false")
+        return flag
+
+    def integer(self, least: int = 0) -> int:
+        number: int = self._is(int, "an integer")
+        if number < least:
+            raise self.error(f"{number} is not allowed; allowed are integers from {least} on")
+        return number
+
+    def entries(self) -> list[_Node]:
+        return [_Node(value, f"{self.path}[{i}]") for i, value in enumerate(self._is(list, "an array"))]
+
+    def members(self) -> dict[str, _Node]:
+        prefix = f"{self.path}." if self.path != "the document" else ""
+        return {name: _Node(value, f"{prefix}{name}") for name, value in self._is(dict, "an object").items()}
+
+    def get(self, name: str) -> _Node | None:
+        return self.members().get(name)
+
+    def __getitem__(self, name: str) -> _Node:
+        found = self.get(name)
+        if found is None:
+            raise self.error(f"field {name} is required")
+        return found
+
+    def member_of(self, enumeration: Any, prefix: str) -> Any:
+        name = self.text().removeprefix(prefix)
+        if name not in enumeration.__members__:
+            allowed = ", ".join(enumeration.__members__)
+            raise self.error(f"{shown(self.value)} is not allowed; allowed are {allowed}")
+        return enumeration[name]
+
+    def data_type(self) -> DataType:
+        data_type: DataType = self.member_of(DataType, "DML_TENSOR_DATA_TYPE_")
+        if data_type.bits < 8:
+            raise self.error(f"{data_type.name} is not supported")
+        return data_type
+
+
+def _document(text: str) -> Any:
+    """The value of a document, which may have comments, trailing commas, and text behind it."""
+
+    def blank(match: re.Match[str]) -> str:
+        return match[1] or re.sub(r"[^\n]", " ", match[0])  # so that errors name the line
+
+    strict = _STRING_OR_COMMA.sub(blank, _STRING_OR_COMMENT.sub(blank, text))
+    return json.JSONDecoder().raw_decode(strict, len(strict) - len(strict.lstrip()))[0]
+
+
+def _number(node: _Node, data_type: DataType) -> Any:
+    """A number, or nan, inf and -inf as strings."""
+    if data_type.is_float:
+        if isinstance(node.value, str) and node.value.lower() in ("nan", "inf", "-inf"):
+            return float(node.value)
+        return float(node._is((int, float), "a number"))  # type: ignore[arg-type]
+    limits = np.iinfo(data_type.numpy)
+    number = node.integer(int(limits.min))
+    if number > limits.max:
+        raise node.error(f"{number} is not allowed; {data_type.name} ends at {limits.max}")
+    return number
+
+
+@dataclass
+class _Resource:
+    """A buffer: `values` are its first bytes as they are printed, None where they are of several types."""
+
+    memory: Bytes
+    data_type: DataType | None
+    initial_bytes: int
+
+    @property
+    def values(self) -> Array:
+        return self.memory[: self.initial_bytes].view(self.data_type.numpy if self.data_type else np.uint8)
+
+
+def _initial_values(node: _Node, data_type: DataType | None, folder: Path) -> tuple[Array, DataType | None]:
+    if isinstance(node.value, list):
+        if data_type:
+            numbers = [_number(entry, data_type) for entry in node.entries()]
+            return np.array(numbers, data_type.numpy), data_type
+        parts = []
+        for entry in node.entries():
+            kind = entry["type"].data_type()
+            parts.append(np.array([_number(entry["value"], kind)], kind.numpy).view(np.uint8))
+        return np.concatenate(parts) if parts else np.empty(0, np.uint8), None
+    if source := node.get("sourcePath"):
+        return _file(source, data_type, folder)
+    if not data_type:
+        raise node.error("initialValuesDataType is required for these values")
+    count = node["valueCount"].integer(1)
+    if value := node.get("value"):
+        if node.get("valueStart"):
+            raise node.error("value and valueStart are given; give one of them")
+        return np.full(count, _number(value, data_type), data_type.numpy), data_type
+    terms = np.full(count, _number(node["valueDelta"], data_type), data_type.numpy)
+    terms[0] = _number(node["valueStart"], data_type)
+    with np.errstate(over="ignore"):
+        return np.add.accumulate(terms, dtype=terms.dtype), data_type
+
+
+def _file(source: _Node, data_type: DataType | None, folder: Path) -> tuple[Array, DataType | None]:
+    path = next((path for path in (folder / source.text(), Path(source.text())) if path.exists()), None)
+    if path is None:
+        raise source.error(f"there is no file {source.text()!r} in {folder} or the current folder")
+    if path.suffix.lower() in (".png", ".jpg", ".jpeg"):
+        raise source.error("images are not supported; convert them to .npy")
+    if path.suffix.lower() != ".npy":
+        return np.fromfile(path, np.uint8), data_type
+    try:
+        array = np.load(path, allow_pickle=False)
+        kind = DataType.of(array.dtype)
+    except ValueError as error:
+        raise source.error(f"{path}: {error}") from None
+    if data_type and kind is not data_type:
+        raise source.error(f"{path} has {kind.name}, but initialValuesDataType is {data_type.name}")
+    return np.ascontiguousarray(array, kind.numpy).reshape(-1), kind
+
+
+def _resource(node: _Node, folder: Path) -> _Resource:
+    given = node.get("initialValuesDataType")
+    values, data_type = _initial_values(node["initialValues"], given.data_type() if given else None, folder)
+    data = values.view(np.uint8)
+    if not data.size:
+        raise node["initialValues"].error("there are no values")
+    offset = offset_node.integer() if (offset_node := node.get("initialValuesOffsetInBytes")) else 0
+    least = offset + data.size
+    size = size_node.integer() if (size_node := node.get("sizeInBytes")) else -(-least // 4) * 4
+    if size < least:
+        raise node.error(f"sizeInBytes is too small: provided {size}, expected {least}")
+    memory = np.zeros(size, np.uint8)
+    memory[: data.size] = data
+    return _Resource(memory, data_type, data.size)
+
+
+def _tensor(node: _Node) -> TensorDesc:
+    inner = node.get("Desc") or node
+    sizes, strides = inner["Sizes"], inner.get("Strides")
+    _check_count(inner, "DimensionCount", len(sizes.entries()), required=False)
+    total = inner.get("TotalTensorSizeInBytes")
+    return TensorDesc(
+        inner["DataType"].data_type(),
+        tuple(entry.integer() for entry in sizes.entries()),
+        tuple(entry.integer() for entry in strides.entries()) or None if strides else None,
+        total.integer() or None if total else None,
+    )
+
+
+def _check_count(node: _Node, name: str, count: int, *, required: bool = True) -> None:
+    given = node[name] if required else node.get(name)
+    if given and given.integer() != count:
+        raise given.error(f"{given.value} is wrong; the arrays have {count} entries")
+
+
+def _camel(field: str) -> str:
+    """The name of a field in DirectML's structures."""
+    return "".join(part.title() for part in field.split("_"))
+
+
+def _descriptor(node: _Node) -> OperatorDesc:
+    kind = node["type"].text().removeprefix("DML_OPERATOR_")
+    if kind not in _DESCRIPTORS:
+        raise node["type"].error(f"{node['type'].value!r} is not supported; allowed are {', '.join(_DESCRIPTORS)}")
+    inner = node.get("desc") or node.get("Desc") or node
+    given: dict[str, Any] = {}
+    for field in fields(_DESCRIPTORS[kind]):  # type: ignore[arg-type]
+        name = _camel(field.name)
+        absent = "None" in str(field.type) and inner.get(name) is None
+        given[field.name] = None if absent else _field(field.name, inner[name])
+    for array, count in (("axes", "AxisCount"), ("window_size", "DimensionCount")):
+        if array in given:
+            _check_count(inner, count, len(given[array]))
+    try:
+        return _DESCRIPTORS[kind](**given)
+    except DescriptorError as error:
+        raise inner.error(str(error)) from None
+
+
+def _field(name: str, node: _Node) -> Any:
+    if name.endswith("_tensor"):
+        try:
+            return _tensor(node)
+        except DescriptorError as error:
+            raise node.error(str(error)) from None
+    if name in _ENUMERATIONS:
+        return node.member_of(*_ENUMERATIONS[name])
+    if name == "include_padding":
+        return node.flag()
+    return node.integer() if name == "p" else tuple(entry.integer() for entry in node.entries())
+
+
+# Commands
+
+
+@dataclass(frozen=True)
+class _Binding:
+    """The memory of a tensor: of a resource the bytes from an offset on."""
+
+    resource: str
+    offset: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """How often dispatches are timed, and what is said of it: DxDispatch's -i, -r, -w, -v and --output_path."""
+
+    dispatch_iterations: int = 1
+    dispatch_repeat: int = 1
+    warmup_samples: int = 1
+    timing_verbosity: int = 0
+    output_path: Path = Path()
+
+
+class Model:
+    """A document whose operators and bindings are checked.
+
+    Args:
+        path: the document.
+        input_path: where files that it names are looked for first; None: beside it.
+
+    Raises:
+        ModelError: with the path of what is wrong in the document. OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path, input_path: Path | None = None) -> None:
+        try:
+            root = _Node(_document(path.read_text(encoding="utf-8-sig")), "the document")
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{path}: {error}") from None
+        folder = input_path or path.parent
+        self.resources = {name: _resource(node, folder) for name, node in root["resources"].members().items()}
+        dispatchables = root["dispatchables"].members()
+        self.operators = {name: _descriptor(node) for name, node in dispatchables.items()}
+        # Tensors that DirectML owns are bound where the operator is made.
+        self._owned = {name: node.get("bindings") or _Node({}, node.path) for name, node in dispatchables.items()}
+        self._commands = [self._command(node) for node in root["commands"].entries()]
+
+    def run(self, device: Device, options: Options, say: Callable[[str], None]) -> None:
+        """Runs all commands; `say` is given the lines of the output.
+
+        Raises:
+            OutOfMemoryError: tensors do not fit the device. OSError: a file cannot be written.
+        """
+        for name, desc in self.operators.items():
+            start = perf_counter()
+            device.compile(desc)
+            if options.timing_verbosity:
+                say(f"Initialize '{name}': {(perf_counter() - start) * 1e3:.4f} ms")
+        for command in self._commands:
+            command(device, options, say)
+
+    def _known(self, node: _Node, known: Any, what: str) -> str:
+        name = node.text()
+        if name not in known:
+            raise node.error(f"there is no {what} {name!r}; there are {', '.join(known) or 'none'}")
+        return name
+
+    def _command(self, node: _Node) -> Callable[[Device, Options, Callable[[str], None]], None]:
+        kind = node["type"].text().lower()
+        if kind == "dispatch":
+            name = self._known(node["dispatchable"], self.operators, "dispatchable")
+            given = self._owned[name].members() | node["bindings"].members()
+            bindings = self._bindings(self.operators[name], given, node["bindings"])
+            return lambda device, options, say: self._dispatch(name, bindings, device, options, say)
+        if kind not in ("print", "writefile"):
+            raise node["type"].error(f"{node['type'].value!r} is not supported; allowed are dispatch, print, writeFile")
+        name = self._known(node["resource"], self.resources, "resource")
+        if kind == "print":
+            verbose = (flag := node.get("verbose")) is not None and flag.flag()
+            return lambda device, options, say: say(_printed(name, self.resources[name], verbose))
+        target = node["targetPath"]
+        if Path(target.text()).suffix.lower() in (".png", ".jpg", ".jpeg"):
+            raise target.error("images are not supported; write .npy")
+        dimensions, count = node.get("dimensions"), self.resources[name].values.size
+        sizes = [entry.integer(1) for entry in dimensions.entries()] if dimensions else [count]
+        if math.prod(sizes) != count:
+            raise node["dimensions"].error(f"{sizes} is wrong; the resource has {count} elements")
+        return lambda device, options, say: self._write(name, options.output_path / target.text(), sizes, say)
+
+    def _bindings(self, desc: OperatorDesc, given: dict[str, _Node], node: _Node) -> dict[str, _Binding]:
+        """What is bound to each tensor of an operator, by its field."""
+        wanted = {_camel(field): field for field in (*desc.input_fields, *_output_fields(desc))}
+        for name, each in given.items():
+            if name not in wanted:
+                raise each.error(f"the operator has no tensor of this name; it has {', '.join(wanted)}")
+        bound = {}
+        for name, field in wanted.items():
+            if name not in given:
+                raise node.error(f"field {name} is required: the operator has this tensor")
+            bound[field] = self._binding(given[name], getattr(desc, field))
+        for field in _output_fields(desc):
+            for other in bound.keys() - {field}:
+                self._check_apart(bound[field], getattr(desc, field), bound[other], getattr(desc, other))
+        return bound
+
+    def _binding(self, node: _Node, tensor: TensorDesc) -> _Binding:
+        if isinstance(node.value, list):
+            if len(node.value) != 1:
+                raise node.error(f"{len(node.value)} resources are bound; the tensor takes 1")
+            node = node.entries()[0]
+        offset = 0
+        name = self._known(node if isinstance(node.value, str) else node["name"], self.resources, "resource")
+        resource = self.resources[name]
+        if not isinstance(node.value, str) and (elements := node.get("elementOffset")):
+            size = (given := node.get("elementSizeInBytes")) and given.integer()
+            size = size or (resource.data_type.bits // 8 if resource.data_type else 0)
+            if elements.integer() and not size:
+                raise node.error("elementSizeInBytes is required: the resource has elements of several types")
+            offset = elements.integer() * size
+        if resource.memory.size - offset < tensor.size_in_bytes:
+            provided = max(resource.memory.size - offset, 0)
+            raise node.error(f"resource {name!r} is too small: provided {provided}, expected {tensor.size_in_bytes}")
+        return _Binding(name, offset, node.path)
+
+    def _check_apart(self, one: _Binding, first: TensorDesc, other: _Binding, second: TensorDesc) -> None:
+        """Raises a ModelError where an output has bytes of another tensor."""
+        apart = one.offset + first.size_in_bytes <= other.offset or other.offset + second.size_in_bytes <= one.offset
+        if one.resource == other.resource and not apart:
+            raise ModelError(f"{one.path}: an output shares memory with what is bound at {other.path}")
+
+    def _dispatch(
+        self, name: str, bindings: dict[str, _Binding], device: Device, options: Options, say: Callable[[str], None]
+    ) -> None:
+        desc = self.operators[name]
+        tensors, memory = {}, {}
+        for field, binding in bindings.items():
+            tensor: TensorDesc = getattr(desc, field)
+            whole = self.resources[binding.resource].memory
+            memory[field] = whole[binding.offset : binding.offset + tensor.size_in_bytes]
+            tensors[field] = device.tensor_from_bytes(memory[field], tensor)
+        inputs, outputs = ([tensors[field] for field in each] for each in (desc.input_fields, _output_fields(desc)))
+        operator, samples = device.compile(desc), []
+        for _ in range(options.dispatch_iterations):
+            start = perf_counter()
+            with device.batch():
+                for _ in range(options.dispatch_repeat):
+                    operator(*inputs, out=outputs)
+            samples.append((perf_counter() - start) * 1e3 / options.dispatch_repeat)
+        for field in _output_fields(desc):
+            memory[field][:] = tensors[field].bytes()
+        for line in _timings(name, samples, options):
+            say(line)
+
+    def _write(self, name: str, path: Path, sizes: list[int], say: Callable[[str], None]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        values = self.resources[name].values
+        if path.suffix.lower() == ".npy":
+            np.save(path, values.reshape(sizes))
+        else:
+            values.tofile(path)
+        say(f"Resource '{name}' written to '{path}'")
+
+
+def _output_fields(desc: OperatorDesc) -> list[str]:
+    return [field for field in desc.output_fields if getattr(desc, field) is not None]
+
+
+def _printed(name: str, resource: _Resource, verbose: bool) -> str:
+    values = resource.values
+    texts = [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in values.tolist()]
+    if not verbose:
+        return f"Resource '{name}': {', '.join(texts)}"
+    width, digits = len(str(len(texts) - 1)), 2 * values.itemsize
+    bits = values.view(f"u{values.itemsize}").tolist()
+    lines = (
+        f"[{i:{width}}] {text} (0x{word:{digits}X})" for i, (text, word) in enumerate(zip(texts, bits, strict=True))
+    )
+    return "\n".join([f"Resource '{name}':", *lines])
+
+
+def _timings(name: str, samples: Sequence[float], options: Options) -> list[str]:
+    """What is said of the milliseconds of a dispatch: of cold samples, which come first, and hot ones, at least one."""
+    cold = min(len(samples) - 1, options.warmup_samples)
+    title = f"Dispatch '{name}': {len(samples)} iterations"
+    if not options.timing_verbosity:
+        return [f"{title}, {_median(samples[cold:]):.4f} ms median (CPU)"]
+    lines = [title]
+    for kind, taken in ("(Cold) ", samples[:cold]), ("(Hot)  ", samples[cold:]):
+        if taken:
+            figures = f"{fmean(taken):.4f} ms average, {min(taken):.4f} ms min, {_median(taken):.4f} ms median"
+            lines.append(f"CPU Timings {kind}: {len(taken)} samples, {figures}, {max(taken):.4f} ms max")
+    if options.timing_verbosity > 1:
+        lines.append("The timings of each iteration: ")
+        lines += [f"iteration {i}: {sample:.4f} ms (CPU)" for i, sample in enumerate(samples)]
+    return lines
+
+
+def _median(samples: Sequence[float]) -> float:
+    return sorted(samples)[len(samples) // 2]
