@@ -153,6 +153,8 @@ def test_values_one_below_the_other(tmp_path):
     lines = ["Resource 'x':", "[ 0] 0 (0x   0)", "[ 1] 1.5 (0x3E00)", "[ 2] -1 (0xBC00)", "[ 3] 0 (0x   0)"]
     assert text.split("\n")[:5] == lines
     assert text.endswith("\n[10] 0 (0x   0)")
+    text = printed(tmp_path, verbose=True, initialValuesDataType="UINT8", initialValues=list(range(10, 20)))
+    assert text.split("\n")[1] == "[0] 10 (0x A)"
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<i8", ">u2", "?", "<f2", "u1"])
@@ -234,6 +236,22 @@ def test_tensors_of_one_resource(run):
     assert run(document)[1:] == ["Resource 'both': 9, 1, 2, 3, 4, 5, 6, 6, 15"]
 
 
+def test_an_output_may_stand_right_before_an_input(run):
+    document = changed(
+        "resources.both", {"initialValuesDataType": "FLOAT32", "initialValues": [0, 0, 1, 2, 3, 4, 5, 6]}
+    )
+    document["commands"][0]["bindings"] = {"InputTensor": {"name": "both", "elementOffset": 2}, "OutputTensor": "both"}
+    document["commands"][1:] = [{"type": "print", "resource": "both"}]
+    assert run(document)[1:] == ["Resource 'both': 6, 15, 1, 2, 3, 4, 5, 6"]
+
+
+def test_indices_may_be_left_out(run):
+    document = json.loads((MODELS / "max_pooling1.json").read_text(encoding="utf-8").partition("\n")[2])
+    del document["dispatchables"]["pool"]["desc"]["OutputIndicesTensor"]
+    del document["commands"][0]["bindings"]["OutputIndicesTensor"]
+    assert run(document)[1] == "Resource 'output': 6, 8, 14, 16"
+
+
 def test_commands_see_what_those_before_them_wrote(run):
     document = copy.deepcopy(SUM)
     document["resources"]["total"] = {"initialValuesDataType": "FLOAT32", "initialValues": [0]}
@@ -301,6 +319,10 @@ def test_the_last_sample_is_hot(samples, warmup, cold, hot):
     assert counts == [count for count in (cold, hot) if count]
 
 
+def test_of_two_medians_the_larger_is_said():
+    assert dxdispatch._timings("x", [9, 1, 4, 2, 3], Options())[0].endswith(" 3.0000 ms median (CPU)")
+
+
 def test_a_sample_is_a_share_of_the_repeated_dispatches(run, monkeypatch):
     calls, call = [], CompiledOperator.__call__
     monkeypatch.setattr(CompiledOperator, "__call__", lambda *given, **to: calls.append(1) or call(*given, **to))
@@ -362,6 +384,12 @@ DESC = "dispatchables.sum.desc"
             r"^dispatchables\.sum\.type: 'hlsl' is not supported; allowed are ARGMAX, ARG",
         ),
         (f"{DESC}.Axes", None, rf"^{re.escape(DESC)}: field Axes is required$"),
+        (f"{DESC}.InputTensor.TotalTensorSizeInBytes", 20, r"InputTensor: TensorDesc\.total_tensor_size_in_bytes: 20 "),
+        (
+            "dispatchables.sum.desc.InputTensor.TotalTensorSizeInBytes",
+            28,
+            r"'input' is too small: provided 24, expected 28$",
+        ),
         (f"{DESC}.AxisCount", None, rf"^{re.escape(DESC)}: field AxisCount is required$"),
         (f"{DESC}.AxisCount", 2, rf"^{re.escape(DESC)}\.AxisCount: 2 is wrong; the arrays have 1 entries$"),
         (f"{DESC}.Axes", [-1], rf"^{re.escape(DESC)}\.Axes\[0\]: -1 is not allowed; allowed are integers from 0 on$"),
