@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from dmlgpu import array_api, functional
 
@@ -119,8 +120,9 @@ def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = ()) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: input is a {type(x).__name__}, not a tensor")
     if x.device.type != "cpu" or x.layout != torch.strided:
-        kind = x.device if x.layout == torch.strided else x.layout
-        raise ValueError(f"{name}: input is on {kind}; allowed are strided tensors on cpu, as input.cpu()")
+        raise ValueError(f"{name}: input is {x.layout} on {x.device}; allowed is torch.strided on cpu, as input.cpu()")
+    if unpack_dual(x).tangent is not None:  # which would be dropped in silence
+        raise ValueError(f"{name}: input has a tangent; gradients in forward mode are not supported")
     if types and x.dtype not in types:
         raise TypeError(f"{name}: {x.dtype} is not supported; allowed are {', '.join(map(str, types))}")
 
@@ -206,7 +208,7 @@ def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any
     names = [parameter.split()[1] for parameter in parameters.split(", ")]
 
     def run(*arguments: Any) -> Any:
-        given = (x.detach().resolve_neg().numpy() if isinstance(x, Tensor) else x for x in arguments)
+        given = (x.numpy() if isinstance(x, Tensor) else x for x in arguments)
         found = function(**dict(zip(names, given, strict=True)))
         if isinstance(found, tuple):
             return tuple(map(torch.from_numpy, found))
@@ -225,7 +227,7 @@ def max_pooling(x: Any, output_indices: bool, **window: Any) -> Any:
     if not output_indices:
         return functional.max_pooling(x, **window), np.empty(0, np.int64)
     values, indices = functional.max_pooling(x, **window, output_indices=True)
-    return values, indices % max(1, math.prod(x.shape[-len(window["window_size"]) :]))
+    return values, indices % math.prod(x.shape[-len(window["window_size"]) :])
 
 
 def reduce(x: Any, name: str, axes: Sequence[int]) -> Any:

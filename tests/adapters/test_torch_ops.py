@@ -222,6 +222,31 @@ def test_tensors_without_dimensions_and_of_nothing():
         torch_ops.amax(nothing, 0)
 
 
+def test_dimensions_of_one_that_are_kept():
+    x = values(1, 4, 1, 3)
+    for name in REDUCTIONS:
+        assert getattr(torch_ops, name)(x, 1).shape == (1, 1, 3)
+        assert getattr(torch_ops, name)(x, 0, keepdim=True).shape == (1, 4, 1, 3)
+    assert torch_ops.amax(x, (0, 1)).shape == (1, 3)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which PyTorch calls itself
+@pytest.mark.parametrize("name", POOLS + REDUCTIONS)
+def test_a_tangent_is_not_dropped(name):
+    x = values(*(1, 2, 4, 4, 4)[: 5 if "3d" in name else 4])
+    with pytest.raises(ValueError, match=rf"^{name}: input has a tangent; gradients in forward mode are not supported"):
+        torch.func.jvp(lambda y: getattr(torch_ops, name)(y, *((2,) if name in POOLS else ())), (x,), (x,))
+
+
+def test_without_and_beside_autograd():
+    x = values(2, 3, 4, 4).requires_grad_()
+    with torch.inference_mode():
+        assert torch.equal(torch_ops.max_pool2d(x, 2), F.max_pool2d(x, 2))
+    assert torch.equal(torch_ops.argmax(x), torch.argmax(x))
+    gradient = ops.max_pooling_grad(x, values(2, 3, 2, 2), [2, 2], [2, 2], [0, 0], [0, 0], [1, 1])
+    assert gradient.sum() == values(2, 3, 2, 2).sum()
+
+
 def test_views():
     x = values(6, 8, 4)
     z = torch.complex(x, -x).conj().imag
@@ -325,9 +350,11 @@ def test_what_is_refused(name):
     function = getattr(torch_ops, name)
     sizes = (1, 2, 4, 4, 4)[: 5 if "3d" in name else 4]
     arguments = (2,) if name in POOLS else ()
-    with pytest.raises(ValueError, match=rf"^{name}: input is on meta; allowed are strided tensors on cpu"):
+    with pytest.raises(
+        ValueError, match=rf"^{name}: input is torch\.strided on meta; allowed is torch\.strided on cpu"
+    ):
         function(torch.empty(sizes, device="meta"), *arguments)
-    with pytest.raises(ValueError, match=rf"^{name}: input is on torch\.sparse_coo; allowed"):
+    with pytest.raises(ValueError, match=rf"^{name}: input is torch\.sparse_coo on cpu; allowed"):
         function(torch.ones(sizes).to_sparse(), *arguments)
     with pytest.raises(TypeError, match=rf"^{name}: torch\.bfloat16 is not supported; allowed are torch\.float32"):
         function(torch.ones(sizes, dtype=torch.bfloat16), *arguments)
@@ -344,6 +371,7 @@ def test_what_is_refused(name):
             ValueError,
             r"kernel_size=\(2, 2, 2\) .* allowed are 1 or 2 int",
         ),
+        (lambda x: torch_ops.max_pool2d(x, (2, 0)), ValueError, r"^max_pool2d: kernel_size=\(2, 0\) is not allowed"),
         (lambda x: torch_ops.max_pool2d(x, 2, 0), ValueError, r"^max_pool2d: stride=0 is not allowed"),
         (lambda x: torch_ops.max_pool2d(x, 2, 1, -1), ValueError, r"^max_pool2d: padding=-1 is not allowed; .* from 0"),
         (lambda x: torch_ops.max_pool2d(x, 2, dilation=0), ValueError, r"^max_pool2d: dilation=0 is not allowed"),
