@@ -8,14 +8,11 @@ in `torch`. Tensors are on the CPU, and are copied to the default device of dmlg
 plane, as PyTorch's do; of equal maxima the first is taken; a NaN wins. They are operators of `torch.library`, under
 `torch.ops.dmlgpu`: autograd and torch.compile go through them. Gradients of gradients are only there for reductions.
 
-All functions raise:
-    TypeError: something else than a tensor, or elements of a type that the function does not take; its message names
-        those that it takes.
+Needs the extra `torch`. All functions raise:
+    TypeError: no tensor, elements of a type that is not supported, or another flag than True and False.
     ValueError: a tensor that is not on the CPU, or an argument that is not allowed.
     IndexError: a dimension that the tensor does not have.
     DeviceError: there is no device. OutOfMemoryError: the tensor does not fit it.
-
-Needs the extra `torch`.
 """
 
 import math
@@ -35,8 +32,7 @@ _FLOATS = torch.float32, torch.float16
 _INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
 _SELECTED = *_FLOATS, torch.float64, *_INTEGERS, torch.uint64, torch.uint32, torch.uint16, torch.bool
 
-# An int stands for equal entries.
-Entries = int | Sequence[int]
+Entries = int | Sequence[int]  # an int stands for equal entries
 
 
 def max_pool2d(
@@ -64,7 +60,7 @@ def avg_pool2d(
 ) -> Any:  # fmt: skip
     """As `torch.nn.functional.avg_pool2d`: input is (N, C, H, W) or (C, H, W), of float32 or float16."""
     arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    return _average_pool("avg_pool2d", 2, input, *arguments)
+    return _avg_pool("avg_pool2d", 2, input, *arguments)
 
 
 def avg_pool3d(
@@ -73,7 +69,7 @@ def avg_pool3d(
 ) -> Any:  # fmt: skip
     """As `torch.nn.functional.avg_pool3d`: input is (N, C, D, H, W) or (C, D, H, W), of float32 or float16."""
     arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    return _average_pool("avg_pool3d", 3, input, *arguments)
+    return _avg_pool("avg_pool3d", 3, input, *arguments)
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -116,7 +112,7 @@ def mean(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dt
 # From PyTorch's arguments to those of the operators
 
 
-def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = ()) -> None:
+def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = (), **flags: Any) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: input is a {type(x).__name__}, not a tensor")
     if x.device.type != "cpu" or x.layout != torch.strided:
@@ -125,20 +121,25 @@ def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = ()) -> None:
         raise ValueError(f"{name}: input has a tangent; gradients in forward mode are not supported")
     if types and x.dtype not in types:
         raise TypeError(f"{name}: {x.dtype} is not supported; allowed are {', '.join(map(str, types))}")
+    if wrong := [f"{field}={value!r}" for field, value in flags.items() if not isinstance(value, bool)]:
+        raise TypeError(f"{name}: {', '.join(wrong)} is not allowed; allowed are True and False")
+
+
+def _is_int(value: Any) -> bool:  # or a symbol for one, where PyTorch traces; not True
+    return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 def _entries(name: str, field: str, value: Any, rank: int, least: int) -> list[int]:
-    """An entry for each spatial dimension; sizes may be symbols."""
-    given = [*value] if isinstance(value, Sequence) else [value]
-    if len(given) not in (1, rank) or any(entry < least for entry in given):
+    """An entry for each spatial dimension."""
+    given = [*value] if isinstance(value, (list, tuple)) else [value]
+    if len(given) not in (1, rank) or not all(_is_int(entry) and entry >= least for entry in given):
         raise ValueError(f"{name}: {field}={value} is not allowed; allowed are 1 or {rank} integers from {least} on")
     return given * (rank // len(given))
 
 
-def _window(
-    name: str, rank: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> tuple[list[int], ...]:
+def _window(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[list[int], ...]:
     """Window size, strides, padding, dilations and the output's sizes."""
+    kernel_size, stride, padding, dilation, ceil_mode = arguments
     if x.ndim not in (rank + 1, rank + 2):
         raise ValueError(f"{name}: input has {x.ndim} dimensions; allowed are {rank + 1} and {rank + 2}")
     window_size = _entries(name, "kernel_size", kernel_size, rank, 1)
@@ -165,23 +166,23 @@ def _window(
 
 
 def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
-    _check(name, x, _SELECTED)
+    *window, ceil_mode, return_indices = arguments
+    _check(name, x, _SELECTED, ceil_mode=ceil_mode, return_indices=return_indices)
     if x.requires_grad and torch.is_grad_enabled():
         _check(f"{name} with a gradient", x, _FLOATS)
-    *window, return_indices = arguments
-    window_size, strides, padding, dilations, sizes = _window(name, rank, x, *window)
+    window_size, strides, padding, dilations, sizes = _window(name, rank, x, *window, ceil_mode)
     values, indices = _max_pooling(x, window_size, strides, padding, padding, dilations, sizes, return_indices)
     return (values, indices) if return_indices else values
 
 
-def _average_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
-    _check(name, x, _FLOATS)
+def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override = arguments
+    _check(name, x, _FLOATS, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
     window_size, strides, start, _, sizes = _window(name, rank, x, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override is None:
         return _average_pooling(x, window_size, strides, start, start, count_include_pad, sizes)
-    if divisor_override == 0:
-        raise ValueError(f"{name}: divisor_override=0 is not allowed; allowed are other integers")
+    if not _is_int(divisor_override) or divisor_override == 0:
+        raise ValueError(f"{name}: divisor_override={divisor_override} is not allowed; allowed are integers but 0")
     # With padding up to the end of the last window, every window counts all its elements.
     lines = zip(x.shape[-rank:], window_size, strides, start, sizes[-rank:], strict=True)
     end = [max(0, (count - 1) * step + k - size - pad) for size, k, step, pad, count in lines]
@@ -190,14 +191,13 @@ def _average_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
 
 
 def _reduced(name: str, x: Tensor, dim: Any, keepdim: bool, types: Sequence[torch.dtype] = _SELECTED) -> Any:
-    _check(name, x, types)
-    dims = [*dim] if isinstance(dim, Sequence) else [] if dim is None else [dim]
+    _check(name, x, types, keepdim=keepdim)
+    dims = [*dim] if isinstance(dim, (list, tuple)) else [] if dim is None else [dim]
     rank = x.ndim or 1
-    if not all(-rank <= each < rank for each in dims):
-        raise IndexError(f"{name}: dim={dim} is out of range; allowed are {-rank} to {rank - 1}")
+    if not all(_is_int(each) and -rank <= each < rank for each in dims):
+        raise IndexError(f"{name}: dim={dim} is not allowed; allowed are integers from {-rank} to {rank - 1}")
     axes = [each % rank for each in dims or range(x.ndim)] if x.ndim else []
-    result = _reduce(x, name, axes)
-    return result if keepdim else result.squeeze(axes)
+    return _reduce(x, name, axes) if keepdim else _reduce(x, name, axes).squeeze(axes)
 
 
 # The operators of torch.library: `fake` gives results without elements, for tracing; `save` serves `backward`.

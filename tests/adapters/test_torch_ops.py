@@ -384,7 +384,7 @@ def test_what_is_refused(name):
         (lambda x: torch_ops.avg_pool2d(x[0, 0], 2), ValueError, r"^avg_pool2d: input has 2 dimensions; .* 3 and 4"),
         (lambda x: torch_ops.max_pool3d(x[0], 2), ValueError, r"^max_pool3d: input has 3 dimensions; .* 4 and 5"),
         (lambda x: torch_ops.avg_pool2d(x, 2, divisor_override=0), ValueError, r"^avg_pool2d: divisor_override=0 is"),
-        (lambda x: torch_ops.amax(x, 4), IndexError, r"^amax: dim=4 is out of range; allowed are -4 to 3"),
+        (lambda x: torch_ops.amax(x, 4), IndexError, r"^amax: dim=4 is not allowed; allowed are integers from -4 to 3"),
         (lambda x: torch_ops.amin(x, (0, -4)), DescriptorError, r"0 of \(0, 0\) is given twice"),
         (
             lambda x: torch_ops.sum(x.double()),
@@ -403,6 +403,40 @@ def test_what_is_refused(name):
 def test_arguments_that_are_refused(call, error, message):
     with pytest.raises(error, match=message):
         call(torch.ones(1, 2, 4, 4))
+
+
+@pytest.mark.parametrize("wrong", [1, None, "yes", np.True_])
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("max_pool2d", "ceil_mode"),
+        ("max_pool3d", "return_indices"),
+        ("avg_pool2d", "ceil_mode"),
+        ("avg_pool3d", "count_include_pad"),
+        ("sum", "keepdim"),
+        ("argmax", "keepdim"),
+    ],
+)
+def test_flags_are_true_or_false(name, flag, wrong):
+    x = torch.ones((1, 2, 4, 4, 4)[: 5 if "3d" in name else 4])
+    with pytest.raises(TypeError, match=rf"^{name}: {flag}=.* is not allowed; allowed are True and False$"):
+        getattr(torch_ops, name)(x, *((2,) if name in POOLS else ()), **{flag: wrong})
+
+
+@pytest.mark.parametrize("wrong", [True, 2.0, "2", b"\2", [2, True], (2.0,), range(1, 3)])
+def test_integers_are_integers(wrong):
+    x = torch.ones(1, 2, 4, 4)
+    for field in ("kernel_size", "stride", "padding", "dilation"):
+        with pytest.raises(ValueError, match=rf"^max_pool2d: {field}=.* is not allowed; allowed are 1 or 2 integers"):
+            torch_ops.max_pool2d(x, **{"kernel_size": 2, field: wrong})
+    if not isinstance(wrong, (range, bytes)):
+        with pytest.raises(
+            ValueError, match=r"^avg_pool2d: divisor_override=.* is not allowed; allowed are integers but"
+        ):
+            torch_ops.avg_pool2d(x, 2, divisor_override=wrong)
+    with pytest.raises(IndexError, match=r"^amax: dim=.* is not allowed; allowed are integers from -4 to 3"):
+        torch_ops.amax(x, wrong)
+    assert torch_ops.max_pool2d(x, np.int64(2), stride=torch.Size([1, 2])).shape == (1, 2, 3, 2)
 
 
 def test_without_gradients_all_types_are_pooled():
