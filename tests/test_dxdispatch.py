@@ -482,11 +482,26 @@ def test_mistakes_are_named_before_anything_runs(tmp_path, path, value, message)
         ("INT8", -129, r"\[0\]: -129 is not allowed; allowed are integers from -128 on$"),
         ("INT32", 1.0, r"\[0\]: 1\.0 is not an integer$"),
         ("INT32", "nan", r"\[0\]: 'nan' is not an integer$"),
+        ("INT64", 2**63, r"\[0\]: 9223372036854775808 is not allowed; INT64 ends at 9223372036854775807$"),
+        ("FLOAT16", 65536, r"\[0\]: 65536 is not allowed; FLOAT16 ends at 65504"),
+        ("FLOAT16", -65536.0, r"\[0\]: -65536\.0 is not allowed; FLOAT16 ends at 65504\.0$"),
+        ("FLOAT32", 1e39, r"\[0\]: 1e\+39 is not allowed; FLOAT32 ends at 3\.40282"),
+        ("FLOAT64", 10**400, r"\[0\]: 1000.* is not allowed; FLOAT64 ends at"),
     ],
 )
 def test_numbers_that_a_type_does_not_have(tmp_path, data_type, value, message):
     with pytest.raises(ModelError, match=message):
         resources_of(tmp_path, x={"initialValuesDataType": data_type, "initialValues": [value]})
+
+
+@pytest.mark.parametrize("count", [2**58, 2**70])
+def test_resources_that_fit_no_memory(tmp_path, count):
+    values = {"initialValuesDataType": "FLOAT64", "initialValues": {"valueCount": count, "value": 0}}
+    with pytest.raises(ModelError, match=r"^resources\.x: does not fit this machine's memory"):
+        resources_of(tmp_path, x=values)
+    values["initialValues"]["valueCount"] = 1
+    with pytest.raises(ModelError, match=r"^resources\.x: does not fit this machine's memory"):
+        resources_of(tmp_path, x=values | {"sizeInBytes": 8 * count})
 
 
 def test_files_that_cannot_be_read(tmp_path):

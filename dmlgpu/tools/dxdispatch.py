@@ -53,7 +53,7 @@ class _Node:
     def error(self, text: str) -> ModelError:
         return ModelError(f"{self.path}: {text}")
 
-    def _is(self, kind: type, name: str) -> Any:
+    def _is(self, kind: Any, name: str) -> Any:
         if not isinstance(self.value, kind) or (isinstance(self.value, bool) and kind is not bool):
             raise self.error(f"{shown(self.value)} is not {name}")
         return self.value
@@ -70,6 +70,10 @@ class _Node:
         number: int = self._is(int, "an integer")
         if number < least:
             raise self.error(f"{number} is not allowed; allowed are integers from {least} on")
+        return number
+
+    def real(self) -> float:
+        number: float = self._is((int, float), "a number")
         return number
 
     def entries(self) -> list[_Node]:
@@ -113,15 +117,18 @@ def _document(text: str) -> Any:
 
 
 def _number(node: _Node, data_type: DataType) -> Any:
-    """A number, or nan, inf and -inf as strings."""
-    if data_type.is_float:
-        if isinstance(node.value, str) and node.value.lower() in ("nan", "inf", "-inf"):
-            return float(node.value)
-        return float(node._is((int, float), "a number"))  # type: ignore[arg-type]
-    limits = np.iinfo(data_type.numpy)
-    number = node.integer(int(limits.min))
-    if number > limits.max:
-        raise node.error(f"{number} is not allowed; {data_type.name} ends at {limits.max}")
+    """A number that a type has; nan, inf and -inf are strings."""
+    number: float
+    largest: float
+    if not data_type.is_float:
+        limits = np.iinfo(data_type.numpy)
+        number, largest = node.integer(int(limits.min)), limits.max
+    elif isinstance(node.value, str) and node.value.lower() in ("nan", "inf", "-inf"):
+        return float(node.value)
+    else:
+        number, largest = node.real(), float(np.finfo(data_type.numpy).max)
+    if not -largest - 1 <= number <= largest:
+        raise node.error(f"{shown(number)} is not allowed; {data_type.name} ends at {largest}")
     return number
 
 
@@ -293,7 +300,14 @@ class Model:
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: {error}") from None
         folder = input_path or path.parent
-        self.resources = {name: _resource(node, folder) for name, node in root["resources"].members().items()}
+        self.resources = {}
+        for name, node in root["resources"].members().items():
+            try:
+                self.resources[name] = _resource(node, folder)
+            except ModelError:
+                raise
+            except (MemoryError, OverflowError, ValueError) as error:
+                raise node.error(f"does not fit this machine's memory: {error}") from None
         dispatchables = root["dispatchables"].members()
         self.operators = {name: _descriptor(node) for name, node in dispatchables.items()}
         # Tensors that DirectML owns are bound where the operator is made.
