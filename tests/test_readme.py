@@ -2,11 +2,14 @@
 
 import doctest
 import re
+import shlex
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from benchmarks import cli as benchmarks_cli
+from dmlgpu.tools import cli
 from dmlgpu.tools.registry import OPERATORS
 
 ROOT = Path(__file__).parents[1]
@@ -59,6 +62,48 @@ def run(page, line, block):
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     doctest.DocTestRunner(optionflags=flags, verbose=False).run(test, out=report.append)
     assert not report, "".join(report)
+
+
+def shell_commands():
+    """The command lines of all pages' shell blocks, as lists of words: without comments and variables set for them."""
+    for page, text in PAGES.items():
+        for match in re.finditer(r"^( *)```sh\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL):
+            for line in match[2].replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                while "=" in words[0]:
+                    del words[0]
+                yield pytest.param(words, id=f"{page}: {' '.join(words)}")
+
+
+@pytest.mark.parametrize("words", [*shell_commands()])
+def test_shell_commands_are_there(driver, monkeypatch, words):
+    """`dmlgpu` runs, but for what takes long; of all others the names and options are looked up."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    program, *arguments = words
+    python = re.fullmatch(r"(\.venv/bin/)?python3?", program)
+    if program == "dmlgpu":
+        if arguments[0] in ("demo", "verify", "doctor"):  # which have tests of their own
+            cli._parser().parse_args(arguments)
+        else:
+            assert cli.main(arguments) == 0
+    elif program == "make":
+        target, *variables = arguments
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert all("?=" in makefile_line(each.partition("=")[0]) for each in variables)
+    elif python and arguments[:2] == ["-m", "benchmarks"]:
+        benchmarks_cli._parser().parse_args(arguments[2:])
+    elif python:
+        assert (ROOT / arguments[0].replace("gpu-kit/", "benchmarks/kit/")).exists()
+    else:
+        assert words[:2] == ["pip", "install"]
+        extras = re.findall(r"\[(\w+)\]", " ".join(arguments))
+        assert all(f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text(encoding="utf-8") for extra in extras)
+
+
+def makefile_line(variable):
+    (line,) = re.findall(rf"^{variable} .*$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    return line
 
 
 def test_the_table_of_operators_has_those_of_the_registry():
