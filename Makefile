@@ -34,9 +34,10 @@ demo: ## set up and run the main job on a photograph
 test: pytest ## set up and run the suite, then its tests of calls and batches under the validation layer
 	$(bin)/python -m tests.validation core,sync $(VALIDATED)
 
-test-adapters: ## set up .venv-adapters with PyTorch, JAX and xarray, which are large, and run the tests with them
+test-adapters: ## set up .venv-adapters with PyTorch, JAX and others, which are large, and run the tests that need them
 	@sh .ci/setup .venv-adapters test .ci/adapters.txt
 	.venv-adapters/bin/python -m pytest $(ARGS) tests/adapters
+	.venv-adapters/bin/python -m pytest $(ARGS) tests/test_benchmarks.py -k agrees
 
 test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.10 to 3.12)
 	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy1 NUMPY='numpy==1.26.*'
