@@ -9,7 +9,7 @@ else it is the default device of dmlgpu.
 
 All functions raise:
     TypeError: elements or `dtype` of a type that the function does not take; the message names those that it takes.
-    ValueError: an axis is not allowed, or of a maximum, a minimum or an index no element is there.
+    ValueError: an axis is not allowed, or it is a maximum, a minimum or an index of no elements.
     DeviceError: there is no device. OutOfMemoryError: x does not fit it.
 """
 
@@ -30,7 +30,7 @@ Type = np.dtype[Any]
 
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
-    """The index of the first maximum along an axis, of int64; None: in all of x, counted in row-major order.
+    """The index of the first maximum along an axis, of int64; axis=None: in all of x, counted in row-major order.
 
     x has integers, bool, float16, float32 or float64. A NaN counts as greater than any number.
     """
@@ -85,7 +85,7 @@ def _reduced(function: ReduceFunction, x: Any, axis: Any, keepdims: bool, dtype:
     computed, narrow = _types(name, function, x.dtype.newbyteorder("="), dtype)
     if isinstance(x, DeviceTensor) and (narrow or computed != x.dtype):
         raise TypeError(
-            f"{name}: elements of {x!r} would be converted to {narrow or computed}; "
+            f"{name}: {x!r} would have to be converted to {computed}, and a device tensor is not; "
             "pass x.numpy(), or dtype=x.dtype where that has 32 or 64 bits"
         )
     if computed != x.dtype:
@@ -105,7 +105,7 @@ def _types(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tup
     """The type that x is converted to, and a narrower one for the result: the lowest bits of what is computed."""
     taken = [each.numpy for each in REDUCE_TYPES[function]["input_tensor"]]
     widening = function in _WIDENING
-    allowed = [each.numpy for each in SELECTED_TYPES if (_wide(each.numpy) if widening else each.numpy) in taken]
+    allowed = [each.numpy for each in SELECTED_TYPES if _wide(each.numpy) in taken]
     if np.dtype(np.uint8) in taken:
         allowed.append(np.dtype(bool))
     wanted = source if dtype is None else np.dtype(dtype).newbyteorder("=")

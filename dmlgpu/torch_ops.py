@@ -5,8 +5,8 @@
 
 max_pool2d, max_pool3d, avg_pool2d, avg_pool3d as in `torch.nn.functional`; argmax, argmin, sum, mean, amax and amin as
 in `torch`. Tensors are on the CPU, and are copied to the default device of dmlgpu and back. Indices count within a
-plane, as PyTorch's do; of equal maxima the first is taken; a NaN wins. They are operators of `torch.library`, under
-`torch.ops.dmlgpu`: autograd and torch.compile go through them. Gradients of gradients are only there for reductions.
+plane, as PyTorch's do; of equal maxima the first is taken; the first NaN wins. Autograd and torch.compile go through
+them, but not the transforms of torch.func. Gradients of gradients are only there for reductions.
 
 Needs the extra `torch`. All functions raise:
     TypeError: no tensor, elements of a type that is not supported, or another flag than True and False.
@@ -93,9 +93,9 @@ def amin(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Any:
 
 
 def sum(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """As `torch.sum`: of float32 and float16, in their type; of integers and bool in int64.
+    """As `torch.sum`: of float32 and float16, in their type; of signed integers, uint8 and bool in int64.
 
-    Another `dtype` of these is what elements are converted to before.
+    Elements are first converted to `dtype`, one of these types but bool.
     """
     _check("sum", input)
     if dtype is None and input.dtype in (*_INTEGERS, torch.bool):
@@ -104,7 +104,7 @@ def sum(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dty
 
 
 def mean(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """As `torch.mean`: of float32 and float16; `dtype`, one of these, is what elements are converted to before."""
+    """As `torch.mean`: of float32 and float16. Elements are first converted to `dtype`, one of these."""
     _check("mean", input)
     return _reduced("mean", input.to(dtype or input.dtype), dim, keepdim, _FLOATS)
 
@@ -186,8 +186,9 @@ def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     # With padding up to the end of the last window, every window counts all its elements.
     lines = zip(x.shape[-rank:], window_size, strides, start, sizes[-rank:], strict=True)
     end = [max(0, (count - 1) * step + k - size - pad) for size, k, step, pad, count in lines]
-    averages = _average_pooling(x, window_size, strides, start, end, True, sizes)
-    return averages * (math.prod(window_size) / divisor_override)
+    # In float32: the average of float16 may be too small for its type, and the gradient of the product too large.
+    averages = _average_pooling(x.float(), window_size, strides, start, end, True, sizes)
+    return (averages * (math.prod(window_size) / divisor_override)).to(x.dtype)
 
 
 def _reduced(name: str, x: Tensor, dim: Any, keepdim: bool, types: Sequence[torch.dtype] = _SELECTED) -> Any:
@@ -210,9 +211,7 @@ def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any
     def run(*arguments: Any) -> Any:
         given = (x.numpy() if isinstance(x, Tensor) else x for x in arguments)
         found = function(**dict(zip(names, given, strict=True)))
-        if isinstance(found, tuple):
-            return tuple(map(torch.from_numpy, found))
-        return torch.from_numpy(found)
+        return tuple(map(torch.from_numpy, found)) if isinstance(found, tuple) else torch.from_numpy(found)
 
     name, schema = f"dmlgpu::{function.__name__}", f"({parameters}) -> {results}"
     operator = torch.library.custom_op(name, run, mutates_args=(), device_types="cpu", schema=schema)
@@ -254,16 +253,17 @@ def _save(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _save_reduce(ctx: Any, inputs: Any, output: Any) -> None:
     x, ctx.name, ctx.axes = inputs
-    ctx.save_for_backward(x, output)
+    ctx.sizes = x.shape
+    ctx.save_for_backward(*((x, output) if ctx.name in ("amax", "amin") else ()))
 
 
 def _reduce_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    x, output = ctx.saved_tensors
     if ctx.name in ("amax", "amin"):
+        x, output = ctx.saved_tensors
         ties = x == output
         return ties * gradient / ties.sum(ctx.axes, keepdim=True), None, None
-    shared = math.prod(x.shape[axis] for axis in ctx.axes) if ctx.name == "mean" else 1
-    return (gradient / shared).expand(x.shape), None, None
+    shared = math.prod(ctx.sizes[axis] for axis in ctx.axes) if ctx.name == "mean" else 1
+    return (gradient / shared).expand(ctx.sizes), None, None
 
 
 _WINDOW = "SymInt[] window_size, SymInt[] strides, SymInt[] start_padding, SymInt[] end_padding"

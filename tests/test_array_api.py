@@ -88,6 +88,7 @@ def test_integers_wrap_in_the_wanted_type():
     same(xp.sum(x, dtype=np.uint8), np.sum(x, dtype=np.uint8))
     same(xp.sum(x, dtype=np.int8), np.sum(x.astype(np.int8), dtype=np.int8))
     same(xp.prod(x, dtype=np.int32), np.prod(x, dtype=np.int32))
+    same(xp.prod(x, dtype=">i4"), np.prod(x, dtype=np.int32))
     same(xp.prod(x), np.prod(x))
 
 
@@ -107,7 +108,7 @@ def test_sums_of_nothing(axis, shape, keepdims):
         assert got.dtype == np.float32
         assert got.shape == (shape if not keepdims else np.any(x, axis=axis, keepdims=True).shape)
         np.testing.assert_array_equal(got, np.full(got.shape, value, np.float32))
-    assert xp.sum(np.empty(0, np.int8)).dtype == np.int64
+    assert type(xp.sum(np.empty(0, np.int8))) is np.int64
     assert xp.sum(np.empty(0, np.int8), dtype=np.uint8).dtype == np.uint8
 
 
@@ -187,12 +188,12 @@ def test_device_tensors_are_not_converted(device):
     x = values("int32", 4, 5)
     t = device.tensor(x)
     with pytest.raises(
-        TypeError, match=r"^array_api\.sum: elements of <dmlgpu\.DeviceTensor .* converted to int64; pas"
+        TypeError, match=r"^array_api\.sum: <dmlgpu\.DeviceTensor .* converted to int64, and a device tensor"
     ):
         xp.sum(t)
     same(xp.sum(t, axis=0, dtype=np.int32).numpy(), x.sum(axis=0, dtype=np.int32))
     same(xp.sum(device.tensor(x.astype(np.int64)), axis=0).numpy(), x.sum(axis=0, dtype=np.int64))
     # Neither x nor the result of 64 bits becomes a small type on the device.
     for given, wanted in ((x.astype(np.int64), np.int8), (x.astype(np.int8), np.int8)):
-        with pytest.raises(TypeError, match="converted to int8"):
+        with pytest.raises(TypeError, match=r"pass x\.numpy"):
             xp.sum(device.tensor(given), dtype=wanted)

@@ -132,6 +132,31 @@ def test_types_of_max_pooling(name, dtype):
     assert indices.dtype == torch.int64
 
 
+@pytest.mark.parametrize("size", [7, 16, 200])
+def test_a_divisor_of_float16_neither_under_nor_overflows(size):
+    x = torch.zeros(1, 1, size, size, dtype=torch.float16)
+    x[0, 0, 1, 1] = 1e-5
+    x.requires_grad_()
+    results = []
+    for pool in (torch_ops.avg_pool2d, F.avg_pool2d):
+        result = pool(x, size, divisor_override=1)
+        results.append((result, torch.autograd.grad(result.sum() * 2000, x)[0]))
+    for got, expected in zip(*results, strict=True):
+        assert got.dtype == torch.float16
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_sums_need_no_elements_for_their_gradient(name):
+    """Both may change before it is computed."""
+    x = values(3, 4).requires_grad_()
+    y = x * 1
+    result = getattr(torch_ops, name)(y, 1)
+    y.add_(1)
+    result.mul_(2)
+    assert torch.equal(torch.autograd.grad(result.sum(), x)[0], torch.full((3, 4), 2 if name == "sum" else 0.5))
+
+
 def test_a_nan_wins_and_the_first_one_has_the_index():
     x = values(1, 1, 4, 4)
     x[0, 0, 0, 1] = x[0, 0, 1, 0] = torch.nan
