@@ -20,7 +20,7 @@ LAYERS = [
     {"runtime"},
     {"functional"},
     {"__init__"},
-    {"array_api", "onnx_backend"},
+    {"array_api", "chunked", "onnx_backend"},
     {"torch_ops"},
     {"tools"},
     {"__main__"},

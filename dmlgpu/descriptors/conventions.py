@@ -247,6 +247,42 @@ def pooling(
     return Call(desc, shape[:leading] + desc.output_tensor.sizes[2:], (source.data_type,), 0 in shape)
 
 
+def pooled_dimensions(
+    kind: type[PoolingOperatorDesc],
+    shape: Shape,
+    data_type: DataType,
+    window_size: Any,
+    *,
+    output_sizes: Any = None,
+    **others: Any,
+) -> list[PoolingOperatorDesc]:
+    """A pooling of an array along one spatial dimension after the other: all fields of the others are their least.
+
+    So an array is described that has more elements than a tensor. Other arguments and errors as of `pooling`.
+    """
+    name = kind.__name__
+    leading, window = _window(name, shape, window_size, **others)
+    counts = _sizes(name, "output_tensor.sizes", output_sizes, shape, leading)
+    if 0 in shape[leading:]:
+        raise DescriptorError(f"{name}.input_tensor.sizes: a window over {shape} is empty")
+    spatial = len(shape) - leading
+
+    def alone(i: int, value: Any, least: int = 1) -> Any:
+        return None if value is None else tuple(value[j] if i == j else least for j in range(spatial))
+
+    return [
+        kind.of(
+            TensorDesc(data_type, (1, 1, *alone(i, shape[leading:]))),
+            output_sizes=alone(i, counts),
+            **{
+                field: alone(i, value, WINDOW_FIELDS[field]) if field in WINDOW_FIELDS else value
+                for field, value in window.items()
+            },
+        )
+        for i in range(spatial)
+    ]
+
+
 @_remembered
 def average_pooling_grad(shape: Shape, source: TensorDesc, input_sizes: Any, window_size: Any, **others: Any) -> Call:
     """A call of average_pooling_grad on a gradient of this shape that lies as `source` says; arguments as there."""

@@ -1,0 +1,502 @@
+"""Reductions and poolings of arrays that are taken in chunks: what is computed of a chunk, and what becomes of it.
+
+    chunks       -- record -->   records   -- merged -->   one record   -- result -->   outputs      Reduction
+    chunk of x   -- outputs -->  a block of the outputs                                              Pooling
+
+A reduction makes a record of each chunk. Records merge in any order and grouping, so chunks may be computed anywhere.
+A pooling computes each block of its outputs of the part of x that the windows there look at.
+
+Devices compute the chunks; what is done with their results is NumPy, in float64 where it rounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from dmlgpu import functional
+from dmlgpu.descriptors import conventions
+from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
+from dmlgpu.descriptors.pooling import (
+    WINDOW_FIELDS,
+    AveragePooling1OperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    PoolingOperatorDesc,
+    window_extent,
+)
+from dmlgpu.descriptors.reduction import REDUCE_TYPES, ArgmaxOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.errors import DescriptorError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Shape = tuple[int, ...]
+Type = np.dtype[Any]
+# A part of an array: of every dimension a slice with a start and a stop.
+Region = tuple[slice, ...]
+
+
+def regions(shape: Shape, sizes: Shape) -> Iterator[Region]:
+    """An array cut into parts of these sizes, less at its ends, in row-major order."""
+    along = [
+        [slice(i, min(i + step, size)) for i in range(0, size, step)] for size, step in zip(shape, sizes, strict=True)
+    ]
+    return itertools.product(*along)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """ARGMAX, ARGMIN, MAX and MIN: a record is the element that wins and its index in the whole array."""
+
+    function: ReduceFunction
+    last: bool
+    """Whether of equal elements the last one wins."""
+    dtype: Type
+
+    @property
+    def record_type(self) -> Type:
+        return np.dtype([("value", self.dtype), ("index", np.int64)])
+
+    def record(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+        greatest = self.function in (ReduceFunction.ARGMAX, ReduceFunction.MAX)
+        direction = AxisDirection.DECREASING if self.last else AxisDirection.INCREASING
+        function = functional.argmax if greatest else functional.argmin
+        index = function(chunk, axes=axes, axis_direction=direction, device=device)
+        place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
+        numbers = np.unravel_index(index, [chunk.shape[axis] for axis in axes])
+        for axis, number in zip(axes, numbers, strict=True):
+            place[axis] = number
+        record = np.empty(index.shape, self.record_type)
+        record["value"] = chunk[tuple(place)]
+        record["index"] = np.ravel_multi_index(
+            [place[axis] + begin[axis] for axis in axes], [shape[axis] for axis in axes]
+        )
+        return record
+
+    def merged(self, rows: Array) -> Array:
+        best = rows[..., 0]
+        for i in range(1, rows.shape[-1]):
+            best = np.where(self._beats(rows[..., i], best), rows[..., i], best)
+        return best
+
+    def _beats(self, a: Array, b: Array) -> Array:
+        """Where a wins: a NaN before all else, and of equal elements the first or the last."""
+        x, y = a["value"], b["value"]
+        x_is_nan, y_is_nan = x != x, y != y
+        greater = x > y if self.function in (ReduceFunction.ARGMAX, ReduceFunction.MAX) else x < y
+        before = a["index"] > b["index"] if self.last else a["index"] < b["index"]
+        found: Array = (x_is_nan & ~y_is_nan) | greater | (((x == y) | (x_is_nan & y_is_nan)) & before)
+        return found
+
+    def result(self, record: Array, count: int) -> Array:
+        name = "index" if self.function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN) else "value"
+        found: Array = record[name]
+        return found
+
+
+@dataclass(frozen=True)
+class Integer:
+    """Sums and products of integers: a record is what they are modulo 2^32 or 2^64."""
+
+    function: ReduceFunction
+    dtype: Type
+
+    @property
+    def record_type(self) -> Type:
+        return self.dtype
+
+    def record(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+        record: Array = functional.reduce(chunk, self.function, axes=axes, device=device)
+        return record
+
+    def merged(self, rows: Array) -> Array:
+        join = np.multiply if self.function is ReduceFunction.MULTIPLY else np.add
+        merged: Array = join.reduce(rows, axis=-1, dtype=self.dtype)
+        return merged
+
+    def result(self, record: Array, count: int) -> Array:
+        return record
+
+
+def _float32(chunk: Array) -> Array:
+    """A chunk of floats for a result of 32 bits: of 16 bits it might be too large before all chunks are merged."""
+    return chunk.astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Sums of floats and what is made of them: a record is the sum of a chunk, rounded to float32.
+
+    So a result may be off by 2^-23 of the sum of the absolute terms more than of the whole array.
+    """
+
+    function: ReduceFunction
+
+    record_type: ClassVar[Type] = np.dtype(np.float64)
+    # Of functions that make more of a sum than the sum.
+    _SUMS: ClassVar[dict[ReduceFunction, ReduceFunction]] = {
+        ReduceFunction.AVERAGE: ReduceFunction.SUM,
+        ReduceFunction.LOG_SUM: ReduceFunction.SUM,
+        ReduceFunction.L2: ReduceFunction.SUM_SQUARE,
+    }
+
+    def record(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+        function = self._SUMS.get(self.function, self.function)
+        record: Array = functional.reduce(_float32(chunk), function, axes=axes, device=device)
+        return record.astype(np.float64)
+
+    def merged(self, rows: Array) -> Array:
+        join = np.logaddexp if self.function is ReduceFunction.LOG_SUM_EXP else np.add
+        merged: Array = join.reduce(rows, axis=-1)
+        return merged
+
+    def result(self, record: Array, count: int) -> Array:
+        match self.function:
+            case ReduceFunction.AVERAGE:
+                return record / count
+            case ReduceFunction.LOG_SUM:
+                return np.log(record)
+            case ReduceFunction.L2:
+                return np.sqrt(record)
+        return record
+
+
+@dataclass(frozen=True)
+class Product:
+    """Products of floats: a record is a mantissa and an exponent, as products of chunks leave the range of floats."""
+
+    record_type: ClassVar[Type] = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
+
+    def record(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+        # Mantissas are 0, or from 0.5 to 1: the product of 100 is in the range of float32.
+        mantissas, exponents = np.frexp(_rows(_float32(chunk), axes))
+        *kept, count = mantissas.shape
+        factors = np.ones((*kept, -(-count // 100) * 100), np.float32)
+        factors[..., :count] = mantissas
+        products = functional.reduce(factors.reshape(-1, 100), ReduceFunction.MULTIPLY, 1, device=device)
+        rows = np.empty((*kept, factors.shape[-1] // 100), self.record_type)
+        rows["mantissa"] = products.reshape(rows.shape)
+        rows["exponent"] = 0
+        rows["exponent"][..., 0] = exponents.sum(-1, np.int64)
+        sizes = [1 if axis in axes else size for axis, size in enumerate(chunk.shape)]
+        return self.merged(rows).reshape(sizes)
+
+    def merged(self, rows: Array) -> Array:
+        mantissas, exponents = np.frexp(rows["mantissa"])
+        exponents = exponents + rows["exponent"]
+        # The product of 1,000 mantissas is in the range of float64.
+        while mantissas.shape[-1] > 1:
+            begins = np.arange(0, mantissas.shape[-1], 1000)
+            mantissas, more = np.frexp(np.multiply.reduceat(mantissas, begins, axis=-1))
+            exponents = np.add.reduceat(exponents, begins, axis=-1) + more
+        merged = np.empty(rows.shape[:-1], self.record_type)
+        merged["mantissa"], merged["exponent"] = mantissas[..., 0], exponents[..., 0]
+        return merged
+
+    def result(self, record: Array, count: int) -> Array:
+        # Beyond these exponents all is 0, or infinite.
+        result: Array = np.ldexp(record["mantissa"], record["exponent"].clip(-2000, 2000).astype(np.int32))
+        return result
+
+
+Accumulator = Selection | Integer | Sum | Product
+
+
+def _rows(x: Array, axes: Shape) -> Array:
+    """The elements of every output along the last axis."""
+    kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
+    return np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*kept, math.prod(x.shape[axis] for axis in axes))
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction over axes of a whole array. It can be pickled."""
+
+    shape: Shape
+    """Of the array."""
+    axes: Shape
+    keepdims: bool
+    dtype: Type
+    """Of the results."""
+    accumulator: Accumulator
+
+    @classmethod
+    def of_arg(cls, kind: type[ArgOperatorDesc], shape: Shape, dtype: Type, *arguments: Any, **options: Any) -> Self:
+        """What `argmax`, or `argmin`, computes of an array of this shape and type; the other arguments are theirs.
+
+        Raises:
+            DescriptorError: an argument is not allowed.
+        """
+        call = conventions.arg(kind, *_described(kind, shape, dtype, kind.types), *arguments, **options)
+        desc = call.desc
+        assert isinstance(desc, ArgOperatorDesc)
+        function = ReduceFunction.ARGMAX if kind is ArgmaxOperatorDesc else ReduceFunction.ARGMIN
+        return cls._of(call, desc.axes, shape, dtype, function, desc.axis_direction is AxisDirection.DECREASING)
+
+    @classmethod
+    def of_reduce(cls, shape: Shape, dtype: Type, function: Any, *arguments: Any, **options: Any) -> Self:
+        """What `reduce` computes; otherwise as `of_arg`."""
+        types = REDUCE_TYPES.get(ReduceFunction.member(function), ReduceOperatorDesc.types)
+        source = _described(ReduceOperatorDesc, shape, dtype, types)
+        call = conventions.reduce(*source, function, *arguments, **options)
+        desc = call.desc
+        assert isinstance(desc, ReduceOperatorDesc)
+        return cls._of(call, desc.axes, shape, dtype, desc.function, False)
+
+    @classmethod
+    def _of(
+        cls, call: conventions.Call, axes: Shape, shape: Shape, dtype: Type, function: ReduceFunction, last: bool
+    ) -> Self:
+        dtype = dtype.newbyteorder("=")
+        data_type = call.data_types[0]
+        # Where values are selected they stay as they are; descriptors have no bool.
+        result_type = dtype if function in (ReduceFunction.MAX, ReduceFunction.MIN) else data_type.numpy
+        keepdims = len(call.shape) == len(shape)
+        found = cls(shape, tuple(sorted(axes)), keepdims, result_type, _accumulator(function, dtype, last))
+        if function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN):
+            name = f"{type(call.desc).__name__}.output_tensor.data_type"
+            _check_counts(name, data_type, found.count, "reduced elements")
+        return found
+
+    @property
+    def count(self) -> int:
+        """The elements of each output."""
+        return math.prod(self.shape[axis] for axis in self.axes)
+
+    @property
+    def sizes(self) -> Shape:
+        """Those of the outputs, with 1 on every reduced axis."""
+        return tuple(1 if axis in self.axes else size for axis, size in enumerate(self.shape))
+
+    def reduced(self, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What is left of something for each dimension of x, for the dimensions of the results."""
+        if self.keepdims:
+            return sizes
+        return tuple(size for axis, size in enumerate(sizes) if axis not in self.axes)
+
+    @property
+    def record_type(self) -> Type:
+        """The type of records."""
+        return self.accumulator.record_type
+
+    def record(self, chunk: Array, begin: Shape, device: functional.Selector = None) -> Array:
+        """What is kept of a chunk: an array of records, with 1 on every reduced axis.
+
+        Args:
+            chunk: a part of the array; no size on a reduced axis is 0.
+            begin: where it begins in the whole array.
+            device: what computes it.
+        """
+        return self.accumulator.record(chunk, self.axes, self.shape, begin, device)
+
+    def merged(self, records: Array) -> Array:
+        """The records of chunks, next to each other along reduced axes, as one with 1 on each of these."""
+        sizes = [1 if axis in self.axes else size for axis, size in enumerate(records.shape)]
+        with np.errstate(all="ignore"):
+            return self.accumulator.merged(_rows(records, self.axes)).reshape(sizes)
+
+    def result(self, record: Array) -> Array:
+        """The outputs, when the records of all chunks are merged."""
+        with np.errstate(all="ignore"):
+            result = self.accumulator.result(record, self.count).astype(self.dtype)
+        return result.reshape(self.reduced(record.shape))
+
+
+def _accumulator(function: ReduceFunction, dtype: Type, last: bool) -> Accumulator:
+    match function:
+        case ReduceFunction.ARGMAX | ReduceFunction.ARGMIN | ReduceFunction.MAX | ReduceFunction.MIN:
+            return Selection(function, last, dtype)
+        case _ if dtype.kind != "f":
+            return Integer(function, dtype)
+        case ReduceFunction.MULTIPLY:
+            return Product()
+    return Sum(function)
+
+
+def _described(kind: type[OperatorDesc], shape: Shape, dtype: Type, types: TypeTable) -> tuple[Shape, TensorDesc]:
+    """An array for descriptors, which check all but how many elements it has: there may be more than in a tensor."""
+    sizes = shape if 0 in shape else (1,) * len(shape)
+    return sizes, conventions.packed(sizes, _data_type(kind, dtype, types))
+
+
+def _data_type(kind: type[OperatorDesc], dtype: Type, types: TypeTable) -> DataType:
+    return DataType.of(dtype, f"{kind.__name__}.input_tensor.data_type", types["input_tensor"])
+
+
+def _check_counts(name: str, data_type: DataType, count: int, what: str) -> None:
+    """Raises a DescriptorError where a type cannot hold the indices of so many elements."""
+    if count - 1 > np.iinfo(data_type.numpy).max:
+        raise DescriptorError(
+            f"{name}: {data_type.name} cannot hold the index of {count} {what}; allowed are INT64 and UINT64"
+        )
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """The windows along one spatial dimension."""
+
+    size: int
+    outputs: int
+    # In the order of WINDOW_FIELDS.
+    window_size: int
+    stride: int
+    start_padding: int
+    end_padding: int
+    dilation: int
+
+    def source(self, block: slice) -> slice:
+        """What the windows of a block look at."""
+        begin, end = self._places(block)
+        return slice(max(begin, 0), min(end, self.size))
+
+    def padding(self, block: slice) -> tuple[int, int]:
+        """What they have before it and behind it; a last window that hangs over the end still does."""
+        begin, end = self._places(block)
+        return max(-begin, 0), max(min(end, self.size + self.end_padding) - self.size, 0)
+
+    def extent(self, outputs: int) -> int:
+        """The most that so many windows look at."""
+        return min((outputs - 1) * self.stride + window_extent(self.window_size, self.dilation), self.size)
+
+    def _places(self, block: slice) -> tuple[int, int]:
+        begin = block.start * self.stride - self.start_padding
+        last = (block.stop - 1) * self.stride - self.start_padding
+        return begin, last + window_extent(self.window_size, self.dilation)
+
+
+# The functions that compute blocks, by their descriptors.
+_POOLINGS: dict[type[PoolingOperatorDesc], Any] = {
+    MaxPooling2OperatorDesc: functional.max_pooling,
+    AveragePooling1OperatorDesc: functional.average_pooling,
+    LpPooling1OperatorDesc: functional.lp_pooling,
+}
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """A pooling of a whole array. It can be pickled."""
+
+    kind: type[PoolingOperatorDesc]
+    shape: Shape
+    """Of the array."""
+    dimensions: tuple[Dimension, ...]
+    """The spatial ones."""
+    options: dict[str, Any]
+    """Further arguments of the function."""
+    dtypes: tuple[Type, ...]
+    """Of the results: the values, and the indices where there are any."""
+
+    @classmethod
+    def of(
+        cls,
+        kind: type[PoolingOperatorDesc],
+        shape: Shape,
+        dtype: Type,
+        window_size: Any,
+        *,
+        output_indices: Any = False,
+        indices_data_type: Any = DataType.INT64,
+        **arguments: Any,
+    ) -> Self:
+        """What the function of this descriptor computes of an array; the arguments are the function's.
+
+        Raises:
+            DescriptorError: an argument is not allowed.
+        """
+        options: dict[str, Any] = {name: arguments[name] for name in ("include_padding", "p") if name in arguments}
+        data_type = _data_type(kind, dtype, kind.types)
+        alone = conventions.pooled_dimensions(kind, shape, data_type, window_size, **arguments)
+        dimensions = tuple(
+            Dimension(
+                desc.input_tensor.sizes[2 + i],
+                desc.output_tensor.sizes[2 + i],
+                *(getattr(desc, name)[i] for name in WINDOW_FIELDS),
+            )
+            for i, desc in enumerate(alone)
+        )
+        dtypes = [dtype.newbyteorder("=")]
+        if kind is MaxPooling2OperatorDesc:
+            one = conventions.packed((1, 1), data_type)
+            call = conventions.max_pooling(
+                (1, 1), one, (1, 1), output_indices=output_indices, indices_data_type=indices_data_type
+            )
+            for index_type in call.data_types[1:]:
+                name = f"{kind.__name__}.output_indices_tensor.data_type"
+                _check_counts(name, index_type, math.prod(shape), "elements")
+                dtypes.append(index_type.numpy)
+        return cls(kind, shape, dimensions, options, tuple(dtypes))
+
+    @property
+    def leading(self) -> int:
+        """The dimensions before the spatial ones."""
+        return len(self.shape) - len(self.dimensions)
+
+    @property
+    def output_shape(self) -> Shape:
+        """That of each result."""
+        return (*self.shape[: self.leading], *(dimension.outputs for dimension in self.dimensions))
+
+    def source(self, block: Region) -> Region:
+        """The part of the array that a block of outputs needs."""
+        spatial = zip(self.dimensions, block[self.leading :], strict=True)
+        return (*block[: self.leading], *(dimension.source(part) for dimension, part in spatial))
+
+    def outputs(self, x: Array, block: Region, device: functional.Selector = None) -> tuple[Array, ...]:
+        """A block of the outputs.
+
+        Args:
+            x: the part of the array that `source` says.
+            block: which outputs.
+            device: what computes it.
+        """
+        spatial = [*zip(self.dimensions, block[self.leading :], strict=True)]
+        before, behind = zip(*(dimension.padding(part) for dimension, part in spatial), strict=True)
+        further = {"output_indices": True} if len(self.dtypes) > 1 else {}
+        results = _POOLINGS[self.kind](
+            x,
+            tuple(dimension.window_size for dimension in self.dimensions),
+            strides=tuple(dimension.stride for dimension in self.dimensions),
+            dilations=tuple(dimension.dilation for dimension in self.dimensions),
+            start_padding=before,
+            end_padding=behind,
+            output_sizes=tuple(part.stop - part.start for _, part in spatial),
+            device=device,
+            **self.options,
+            **further,
+        )
+        if not further:
+            return (results,)
+        values, indices = results
+        begin = tuple(part.start for part in self.source(block))
+        return values, _numbered(indices, x.shape, begin, self.shape).astype(self.dtypes[1], copy=False)
+
+
+def _numbered(indices: Array, sizes: Shape, begin: Shape, shape: Shape) -> Array:
+    """The indices of elements of a part in the whole array.
+
+    Args:
+        indices: of int64, in the part.
+        sizes: those of the part.
+        begin: where it begins.
+        shape: that of the whole array.
+    """
+    # What has all of the last dimensions counts alike along these.
+    whole = len(shape)
+    while whole > 1 and sizes[whole - 1] == shape[whole - 1]:
+        whole -= 1
+    step = math.prod(shape[whole:])
+    rest, numbered = np.divmod(indices, step)
+    for axis in reversed(range(whole)):
+        rest, number = np.divmod(rest, sizes[axis])
+        numbered += (number + begin[axis]) * step
+        step *= shape[axis]
+    return numbered
