@@ -353,14 +353,22 @@ class Dimension:
     end_padding: int
     dilation: int
 
+    def computed(self, block: slice) -> slice:
+        """The windows that are computed for a block.
+
+        A last window that hangs over the end fits no input alone: the one before it is computed, too.
+        """
+        hangs_over = self._places(block)[1] > self.size + self.end_padding
+        return slice(min(block.start, block.stop - 2), block.stop) if hangs_over else block
+
     def source(self, block: slice) -> slice:
         """What the windows of a block look at."""
-        begin, end = self._places(block)
+        begin, end = self._places(self.computed(block))
         return slice(max(begin, 0), min(end, self.size))
 
     def padding(self, block: slice) -> tuple[int, int]:
         """What they have before it and behind it; a last window that hangs over the end still does."""
-        begin, end = self._places(block)
+        begin, end = self._places(self.computed(block))
         return max(-begin, 0), max(min(end, self.size + self.end_padding) - self.size, 0)
 
     def extent(self, outputs: int) -> int:
@@ -459,6 +467,7 @@ class Pooling:
             device: what computes it.
         """
         spatial = [*zip(self.dimensions, block[self.leading :], strict=True)]
+        computed = [dimension.computed(part) for dimension, part in spatial]
         before, behind = zip(*(dimension.padding(part) for dimension, part in spatial), strict=True)
         further = {"output_indices": True} if len(self.dtypes) > 1 else {}
         results = _POOLINGS[self.kind](
@@ -468,14 +477,18 @@ class Pooling:
             dilations=tuple(dimension.dilation for dimension in self.dimensions),
             start_padding=before,
             end_padding=behind,
-            output_sizes=tuple(part.stop - part.start for _, part in spatial),
+            output_sizes=tuple(part.stop - part.start for part in computed),
             device=device,
             **self.options,
             **further,
         )
+        wanted = (
+            ...,
+            *(slice(part.start - each.start, None) for each, (_, part) in zip(computed, spatial, strict=True)),
+        )
         if not further:
-            return (results,)
-        values, indices = results
+            return (results[wanted],)
+        values, indices = (result[wanted] for result in results)
         begin = tuple(part.start for part in self.source(block))
         return values, _numbered(indices, x.shape, begin, self.shape).astype(self.dtypes[1], copy=False)
 

@@ -1,0 +1,384 @@
+"""Chunks of arrays: whatever they are and in whatever order they merge, the results are those of the whole array."""
+
+import math
+import pickle
+import random
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    AveragePooling1OperatorDesc,
+    AxisDirection,
+    DescriptorError,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
+from dmlgpu.chunked import Pooling, Reduction, regions
+from dmlgpu.descriptors.reduction import REDUCE_TYPES
+from dmlgpu.descriptors.words import bits
+from dmlgpu.reference import reference
+from dmlgpu.reference.bounds import U, bounds
+
+SPECIAL = [np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0]
+DIRECTIONS = [AxisDirection.INCREASING, AxisDirection.DECREASING]
+
+
+def few_values(rng, dtype, shape):
+    """Each of them many times, so that every result has ties."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f":
+        return rng.choice(np.array(SPECIAL[rng.integers(len(SPECIAL)) :], dtype), shape)
+    return rng.integers(0, 3, shape).astype(dtype)
+
+
+def numbers(rng, dtype, shape, function):
+    """What the function has a value for; sums are small beside their terms, products go far beyond a float."""
+    dtype = np.dtype(dtype)
+    if dtype.kind != "f":
+        return rng.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+    if function is ReduceFunction.MULTIPLY:
+        return np.exp2(rng.uniform(-14, 14, shape)).astype(dtype) * rng.choice([-1, 1], shape).astype(dtype)
+    x = rng.uniform(-100, 100, shape).astype(dtype)
+    return np.abs(x) if function is ReduceFunction.LOG_SUM else x
+
+
+def sizes_of(shape, choose):
+    return tuple(choose.randint(1, size) for size in shape)
+
+
+def reduced(reduction, x, sizes, choose, device):
+    """Every chunk alone, merged in a random order and in random groups."""
+    result = np.full(reduction.reduced(reduction.sizes), 77, reduction.dtype)
+    along = tuple(size if axis in reduction.axes else 1 for axis, size in enumerate(x.shape))
+    for outputs in regions(reduction.sizes, sizes):
+        records = []
+        for part in regions(along, sizes):
+            chunk = tuple((part if axis in reduction.axes else outputs)[axis] for axis in range(x.ndim))
+            found = reduction.record(x[chunk], tuple(each.start for each in chunk), device)
+            assert found.dtype == reduction.record_type
+            records.append(found)
+        choose.shuffle(records)
+        while len(records) > 1:
+            count = choose.randint(2, len(records))
+            records = [
+                *records[count:],
+                reduction.merged(np.concatenate(records[:count], choose.choice(reduction.axes))),
+            ]
+        result[reduction.reduced(outputs)] = reduction.result(records[0])
+    return result
+
+
+def terms_of(x, function):
+    """The sum of the absolute terms of a function."""
+    x = np.abs(x.astype(np.float64))
+    return x * x if function in (ReduceFunction.SUM_SQUARE, ReduceFunction.L2) else x
+
+
+@pytest.mark.parametrize("function", ReduceFunction, ids=lambda function: function.name)
+def test_values_of_any_chunks(function, device):
+    rng, choose = np.random.default_rng(function.value), random.Random(function.value)
+    for data_type in REDUCE_TYPES[function]["input_tensor"]:
+        for _ in range(3):
+            shape = tuple(choose.choice([(37,), (9, 10), (4, 5, 6), (2, 3, 4, 5), (3, 2, 2, 3, 4)]))
+            axes = tuple(choose.sample(range(len(shape)), choose.randint(1, len(shape))))
+            x = numbers(rng, data_type.numpy, shape, function)
+            desc = ReduceOperatorDesc.of(
+                function, x, axes, output_data_type=np.int64 if "ARG" in function.name else None
+            )
+            reduction = Reduction.of_reduce(shape, x.dtype, function, axes=axes)
+            got = reduced(reduction, x, sizes_of(shape, choose), choose, device)
+            (expected,) = reference(desc, x)
+            (bound,) = bounds(desc, x)
+            assert got.dtype == expected.dtype
+            if bound is None:
+                np.testing.assert_array_equal(bits(got), bits(expected))
+                continue
+            more = terms_of(x, function).sum(axes, keepdims=True) * U
+            if function is ReduceFunction.AVERAGE:
+                more /= reduction.count
+            elif function is ReduceFunction.L2:
+                more = more / expected.astype(np.float64)
+            elif function is ReduceFunction.LOG_SUM:
+                more = more / np.exp(expected.astype(np.float64))
+            elif function in (ReduceFunction.LOG_SUM_EXP, ReduceFunction.MULTIPLY):
+                more = 0
+            with np.errstate(invalid="ignore"):
+                off = np.abs(got.astype(np.float64) - expected)
+            assert ((off <= bound + more) | (got == expected) | np.isinf(bound)).all()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS, ids=lambda direction: direction.name)
+@pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc])
+def test_ties_of_any_chunks(kind, direction, device):
+    rng, choose = np.random.default_rng(3), random.Random(direction.value)
+    for dtype in ("float32", "float16", "float64", "uint8", "int64", "bool"):
+        for _ in range(5):
+            shape = choose.choice([(12, 13), (5, 4, 6), (3, 4, 3, 4)])
+            axes = tuple(choose.sample(range(len(shape)), choose.randint(1, len(shape))))
+            x = few_values(rng, dtype, shape)
+            reduction = Reduction.of_arg(kind, shape, x.dtype, axes=axes, axis_direction=direction)
+            got = reduced(reduction, x, sizes_of(shape, choose), choose, device)
+            taken = x.view(np.uint8) if dtype == "bool" else x
+            (expected,) = reference(kind.of(taken, axes, direction, output_data_type=np.int64), taken)
+            np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("function", [ReduceFunction.MAX, ReduceFunction.MIN], ids=lambda function: function.name)
+def test_bits_of_the_first_of_equal_elements(function, device):
+    rng, choose = np.random.default_rng(4), random.Random(4)
+    for dtype in ("float32", "float16", "float64"):
+        for _ in range(5):
+            x = few_values(rng, dtype, (5, 4, 6))
+            axes = tuple(choose.sample(range(3), choose.randint(1, 3)))
+            reduction = Reduction.of_reduce(x.shape, x.dtype, function, axes=axes)
+            got = reduced(reduction, x, sizes_of(x.shape, choose), choose, device)
+            (expected,) = reference(ReduceOperatorDesc.of(function, x, axes), x)
+            np.testing.assert_array_equal(bits(got), bits(expected))
+
+
+def test_values_of_bool_stay_bool(device):
+    x = np.array([[True, False], [True, True]])
+    reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.MIN, axis=0)
+    got = reduced(reduction, x, (1, 2), random.Random(0), device)
+    assert got.dtype == np.bool_
+    assert got.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        ([1e30] * 4, [1e-30] * 4),
+        ([1e-40, 1e-42], [1e38, 1e38]),  # denormals
+        ([1e-30] * 3, [0.0], [1e30] * 3),
+        ([1e-30] * 3, [-np.inf]),
+        ([1e30] * 3, [0.0], [np.inf]),
+        ([2.0] * 230, [-0.5] * 231),
+        ([0.5] * 130, [1.0]),
+        ([3e38] * 2, [-3e38] * 2),
+    ],
+    ids=str,
+)
+def test_products_of_chunks_may_be_out_of_range(chunks, device):
+    parts = [np.array(chunk, np.float32) for chunk in chunks]
+    x = np.concatenate(parts)
+    reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.MULTIPLY)
+    begins = np.cumsum([0, *map(len, parts)])
+    records = [reduction.record(part, (int(b),), device) for part, b in zip(parts, begins, strict=False)]
+    got = reduction.result(reduction.merged(np.concatenate(records)))
+    with np.errstate(all="ignore"):
+        expected = np.float32(np.prod(x.astype(np.longdouble)))
+    np.testing.assert_allclose(got, expected, rtol=x.size * U)
+    assert np.signbit(got) == np.signbit(expected)
+
+
+def test_products_of_very_many_mantissas(device):
+    x = np.full((3, 100_001), 0.75, np.float32)
+    x[:, ::2] = 1 / 0.75
+    reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.MULTIPLY, axis=1)
+    np.testing.assert_allclose(
+        reduction.result(reduction.record(x, (0, 0), device)), x.astype(float).prod(1), rtol=0.02
+    )
+
+
+def test_sums_of_float16_may_be_out_of_range_on_the_way(device):
+    x = np.array([60000, 60000, -60000, -60000, 1], np.float16)
+    reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.SUM)
+    records = [reduction.record(x[i : i + 2], (i,), device) for i in (0, 2, 4)]
+    assert reduction.result(reduction.merged(np.concatenate(records))) == 1
+    norm = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.L2)
+    np.testing.assert_allclose(norm.result(norm.record(x[:1], (0,), device)), 60000)
+
+
+def windows(choose, spatial):
+    """Random arguments of a pooling, and a size that they fit."""
+    window = [choose.randint(1, 4) for _ in range(spatial)]
+    dilations = [choose.randint(1, 3) for _ in range(spatial)]
+    arguments = {
+        "strides": [choose.randint(1, 4) for _ in range(spatial)],
+        "dilations": dilations,
+        "start_padding": [choose.randint(0, w - 1) for w in window],
+        "end_padding": [choose.randint(0, w - 1) for w in window],
+    }
+    sizes = [choose.randint((w - 1) * d + 1, 14 + (w - 1) * d) for w, d in zip(window, dilations, strict=True)]
+    return window, sizes, arguments
+
+
+def pooled(pooling, x, sizes, device):
+    results = [np.full(pooling.output_shape, 77, dtype) for dtype in pooling.dtypes]
+    blocks = [*regions(pooling.output_shape, sizes)]
+    for block in blocks:
+        part = x[pooling.source(block)]
+        for result, found in zip(results, pooling.outputs(part, block, device), strict=True):
+            assert found.dtype == result.dtype
+            result[block] = found
+    return results
+
+
+@pytest.mark.parametrize("kind", [MaxPooling2OperatorDesc, AveragePooling1OperatorDesc, LpPooling1OperatorDesc])
+def test_poolings_of_any_blocks(kind, device):
+    choose, rng = random.Random(kind.__name__), np.random.default_rng(8)
+    ceilings = 0
+    for number in range(24):
+        spatial = 2 + number % 2
+        window, sizes, arguments = windows(choose, spatial)
+        leading = [choose.randint(1, 3) for _ in range(choose.randint(0, 2))]
+        x = rng.integers(-9, 9, (*leading, *sizes)).astype(choose.choice(["float32", "float16"]))
+        further = {}
+        if kind is AveragePooling1OperatorDesc:
+            further["include_padding"] = choose.random() < 0.5
+        if kind is LpPooling1OperatorDesc:
+            further["p"] = choose.randint(1, 4)
+        nchw = x.reshape((1,) * (2 - len(leading)) + x.shape)
+        desc = kind.of(nchw, window, **arguments, **further)
+        outputs = list(desc.output_tensor.sizes[2:])
+        for i in range(spatial):
+            padded = sizes[i] + arguments["start_padding"][i] + arguments["end_padding"][i]
+            rest = (padded - (window[i] - 1) * arguments["dilations"][i] - 1) % arguments["strides"][i]
+            begin = outputs[i] * arguments["strides"][i] - arguments["start_padding"][i]
+            if rest and begin < sizes[i]:  # rounded up
+                outputs[i] += 1
+                ceilings += 1
+        indices = {"output_indices": True} if kind is MaxPooling2OperatorDesc else {}
+        desc = kind.of(
+            nchw, window, output_sizes=outputs, indices_data_type=np.uint64 if indices else None, **arguments, **further
+        )
+        pooling = Pooling.of(kind, x.shape, x.dtype, window, output_sizes=outputs, **arguments, **further, **indices)
+        results = pooled(pooling, x, sizes_of(pooling.output_shape, choose), device)
+        for got, expected, bound in zip(results, reference(desc, nchw), bounds(desc, nchw), strict=True):
+            expected = expected.reshape(pooling.output_shape)
+            if bound is None:
+                assert (got == expected).all()
+            else:
+                assert (np.abs(got.astype(float) - expected) <= bound.reshape(got.shape)).all()
+    assert ceilings > 5
+
+
+def test_indices_beyond_32_bits(device):
+    shape = (1 << 18, 3, 1 << 17)  # 2^36.6 elements
+    reduction = Reduction.of_arg(ArgmaxOperatorDesc, shape, np.dtype("uint8"), axis=(0, 2))
+    chunk = np.zeros((2, 3, 4), np.uint8)
+    chunk[1, :, 2] = 9
+    record = reduction.record(chunk, ((1 << 18) - 2, 0, 5), device)
+    assert reduction.result(record).tolist() == [((1 << 18) - 1) * (1 << 17) + 7] * 3
+    pooling = Pooling.of(
+        MaxPooling2OperatorDesc, (3, 1 << 18, 1 << 17), np.dtype("uint8"), (2, 2), strides=2, output_indices=True
+    )
+    assert pooling.output_shape == (3, 1 << 17, 1 << 16)
+    block = (slice(2, 3), slice((1 << 17) - 1, 1 << 17), slice(10, 12))
+    assert pooling.source(block) == (slice(2, 3), slice((1 << 18) - 2, 1 << 18), slice(20, 24))
+    _, indices = pooling.outputs(np.array([[[0, 0, 0, 1], [0, 1, 0, 0]]], np.uint8), block, device)
+    row = 2 * (1 << 35)
+    assert indices.tolist() == [[[row + ((1 << 18) - 1) * (1 << 17) + 21, row + ((1 << 18) - 2) * (1 << 17) + 23]]]
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("int32", 1 << 31), ("uint32", 1 << 32)], ids=["INT32", "UINT32"])
+def test_types_of_indices_hold_them(dtype, most):
+    def of(count):
+        return Reduction.of_arg(ArgminOperatorDesc, (2, count // 2), np.dtype("uint8"), output_data_type=dtype)
+
+    assert of(most).dtype == np.dtype(dtype)
+    words = f"{dtype.upper()} cannot hold the index of {most + 2} reduced elements; allowed are INT64 and UINT64"
+    with pytest.raises(DescriptorError, match=rf"^ArgminOperatorDesc.output_tensor.data_type: {words}$"):
+        of(most + 2)
+    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc.output_tensor.data_type: "):
+        Reduction.of_reduce((2, most // 2 + 1), np.dtype("uint8"), ReduceFunction.ARGMAX, output_data_type=dtype)
+
+
+def test_types_of_indices_of_pooling_hold_them():
+    def of(rows):
+        return Pooling.of(
+            MaxPooling2OperatorDesc,
+            (rows, 1 << 16),
+            np.dtype("uint8"),
+            2,
+            output_indices=True,
+            indices_data_type=np.uint32,
+        )
+
+    assert of(1 << 16).dtypes == (np.dtype("uint8"), np.dtype("uint32"))
+    with pytest.raises(
+        DescriptorError, match=r"^MaxPooling2OperatorDesc.output_indices_tensor.data_type: UINT32 cannot"
+    ):
+        of((1 << 16) + 1)
+
+
+def test_arguments_are_checked_as_those_of_the_functions():
+    x = np.ones((3, 4), np.float32)
+    wrong = [
+        {"axis": 2},
+        {"axis": (0, 0)},
+        {"axes": ()},
+        {"axes": (0,), "axis": 1},
+        {"axes": (0,), "keepdims": False},
+        {"axis": 0, "axis_direction": 7},
+        {"axis": 0, "output_data_type": "int8"},
+    ]
+    for arguments in wrong:
+        with pytest.raises(DescriptorError) as expected:
+            dmlgpu.argmax(x, **arguments)
+        with pytest.raises(DescriptorError) as got:
+            Reduction.of_arg(ArgmaxOperatorDesc, x.shape, x.dtype, **arguments)
+        # Sizes are not those of the array there.
+        assert str(got.value).partition(";")[0] == str(expected.value).partition(";")[0]
+    with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc.input_tensor.data_type"):
+        Reduction.of_reduce(x.shape, np.dtype("uint8"), ReduceFunction.SUM)
+    with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc.function"):
+        Reduction.of_reduce(x.shape, x.dtype, "SUM")
+    with pytest.raises(DescriptorError, match=r"axes \(1,\) of \(3, 0\) are empty"):
+        Reduction.of_arg(ArgmaxOperatorDesc, (3, 0), x.dtype, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"window_size": (4, 2)}, r"window_size\[0\]: 4 with dilation 1 extends over 4; the padded input has only 3"),
+        ({"window_size": 2, "padding": (0, 2)}, r"window_size\[1\]: window 0 of dimension 3 lies wholly in"),
+        ({"window_size": 2, "output_sizes": (2, 9)}, r"output_tensor.sizes\[3\]: 9 is wrong"),
+        ({"window_size": (1, 1, 1)}, r"input_tensor.sizes: \(3, 5\) has 2 dimensions"),
+        ({"window_size": 2, "strides": 0}, "strides"),
+        ({"window_size": 2, "padding": 1, "end_padding": 1}, "end_padding"),
+        ({"window_size": 2, "output_indices": 1}, "output_indices"),
+        ({"window_size": 2, "output_indices": True, "indices_data_type": "int32"}, "output_indices_tensor"),
+    ],
+)
+def test_windows_are_checked_as_those_of_the_functions(arguments, field):
+    for call in (
+        lambda: dmlgpu.max_pooling(np.ones((3, 5), np.float32), **arguments),
+        lambda: Pooling.of(MaxPooling2OperatorDesc, (3, 5), np.dtype("float32"), **arguments),
+    ):
+        with pytest.raises(DescriptorError, match=f"MaxPooling2OperatorDesc.{field}"):
+            call()
+
+
+def test_a_plane_may_be_larger_than_a_tensor():
+    pooling = Pooling.of(AveragePooling1OperatorDesc, (1 << 20, 1 << 20), np.dtype("float32"), (3, 3), padding=1)
+    assert pooling.output_shape == (1 << 20, 1 << 20)
+    with pytest.raises(DescriptorError, match="window_size"):
+        Pooling.of(AveragePooling1OperatorDesc, (1 << 20, 1 << 20), np.dtype("float32"), (3, 1 << 21))
+
+
+def test_they_travel_to_other_processes(device):
+    for each in (
+        Reduction.of_reduce((4, 5), np.dtype("float16"), ReduceFunction.MULTIPLY, axis=0),
+        Reduction.of_arg(ArgmaxOperatorDesc, (4, 5), np.dtype("int8")),
+        Pooling.of(LpPooling1OperatorDesc, (4, 5), np.dtype("float32"), 2, p=3),
+    ):
+        assert pickle.loads(pickle.dumps(each)) == each
+
+
+def test_regions_are_all_of_an_array():
+    seen = np.zeros((5, 7, 3), int)
+    shapes = []
+    for region in regions(seen.shape, (2, 3, 5)):
+        seen[region] += 1
+        shapes.append(seen[region].shape)
+    assert (seen == 1).all()
+    assert shapes[:3] == [(2, 3, 3), (2, 3, 3), (2, 1, 3)]
+    assert len(shapes) == 9
+    assert math.prod(shapes[-1]) == 3
