@@ -21,7 +21,7 @@ LAYERS = [
     {"functional"},
     {"__init__"},
     {"array_api", "chunked", "onnx_backend"},
-    {"torch_ops"},
+    {"streaming", "torch_ops"},
     {"tools"},
     {"__main__"},
 ]

@@ -1,0 +1,414 @@
+"""Reductions and poolings of arrays that are larger than a device, or than the memory of the machine.
+
+    x = np.load("x.npy", mmap_mode="r")
+    dmlgpu.streaming.argmax(x, axis=0)
+
+x is anything with `shape`, `dtype` and slices: np.memmap, an array of zarr or a dataset of h5py. It is read in chunks
+of at most `chunk_bytes`, or of one element or window where that is more. While the device computes a chunk, a thread
+reads the next one. So a call needs memory for two chunks, for what the device has of one, and for the results, unless
+these go to `out`. A chunk has whole chunks of zarr and HDF5 where they fit.
+
+All functions have the arguments of those of the same name in dmlgpu, where x has no limit of elements, and:
+    out: where results are written: an array of their shape and type, or anything that takes slices; for two results,
+        two of these. It is what the function returns. None: new arrays.
+    chunk_bytes: the most bytes of x that are read at once.
+    progress: a function of the number of chunks that are done, and of all; called after each chunk.
+
+Indices, maxima and minima are those of the whole array, bit for bit, whatever the chunks. A sum of floats is within
+the bound of `dmlgpu.reference.bounds` and 2^-23 of the sum of the absolute terms, as the sum of each chunk is rounded.
+
+They raise what these functions raise, and what reading x and writing to `out` raises.
+    TypeError: x or `out` cannot be read or written by slices, or has another type than the results.
+    DescriptorError: `out` has another shape than the results, or lies in x.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import mmap
+import operator
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dmlgpu import DeviceTensor
+from dmlgpu.chunked import Pooling, Reduction, Region, Shape, regions
+from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc
+from dmlgpu.descriptors.tensor import integer
+from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.functional import Selector, open_device
+
+__all__ = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
+
+CHUNK_BYTES = 64 << 20
+
+Progress = Callable[[int, int], object] | None
+
+
+def argmax(
+    x: Any,
+    axis: Any = None,
+    *,
+    axes: Any = None,
+    keepdims: bool | None = None,
+    axis_direction: AxisDirection = AxisDirection.INCREASING,
+    output_data_type: Any = DataType.INT64,
+    device: Selector = None,
+    out: Any = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: Progress = None,
+) -> Any:
+    """The index of the maximum over one or more axes; see `dmlgpu.argmax`."""
+    shape, dtype = _array(x, "argmax")
+    reduction = Reduction.of_arg(
+        ArgmaxOperatorDesc,
+        shape,
+        dtype,
+        axis,
+        axes=axes,
+        keepdims=keepdims,
+        axis_direction=axis_direction,
+        output_data_type=output_data_type,
+    )
+    return _reduced(reduction, x, device, out, chunk_bytes, progress)
+
+
+def argmin(
+    x: Any,
+    axis: Any = None,
+    *,
+    axes: Any = None,
+    keepdims: bool | None = None,
+    axis_direction: AxisDirection = AxisDirection.INCREASING,
+    output_data_type: Any = DataType.INT64,
+    device: Selector = None,
+    out: Any = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: Progress = None,
+) -> Any:
+    """The index of the minimum over one or more axes; see `dmlgpu.argmin`."""
+    shape, dtype = _array(x, "argmin")
+    reduction = Reduction.of_arg(
+        ArgminOperatorDesc,
+        shape,
+        dtype,
+        axis,
+        axes=axes,
+        keepdims=keepdims,
+        axis_direction=axis_direction,
+        output_data_type=output_data_type,
+    )
+    return _reduced(reduction, x, device, out, chunk_bytes, progress)
+
+
+def reduce(
+    x: Any,
+    function: ReduceFunction,
+    axis: Any = None,
+    *,
+    keepdims: bool | None = None,
+    axes: Any = None,
+    output_data_type: Any = None,
+    device: Selector = None,
+    out: Any = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: Progress = None,
+) -> Any:
+    """A function of the elements along one or more axes; see `dmlgpu.reduce`."""
+    shape, dtype = _array(x, "reduce")
+    reduction = Reduction.of_reduce(
+        shape, dtype, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type
+    )
+    return _reduced(reduction, x, device, out, chunk_bytes, progress)
+
+
+def max_pooling(
+    x: Any,
+    window_size: Any,
+    *,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    dilations: Any = None,
+    output_sizes: Any = None,
+    output_indices: bool = False,
+    indices_data_type: Any = DataType.INT64,
+    device: Selector = None,
+    out: Any = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: Progress = None,
+) -> Any:
+    """The maximum of every window, and its index where that is asked for; see `dmlgpu.max_pooling`."""
+    shape, dtype = _array(x, "max_pooling")
+    pooling = Pooling.of(
+        MaxPooling2OperatorDesc,
+        shape,
+        dtype,
+        window_size,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        dilations=dilations,
+        output_sizes=output_sizes,
+        output_indices=output_indices,
+        indices_data_type=indices_data_type,
+    )
+    return _pooled(pooling, x, device, out, chunk_bytes, progress)
+
+
+def average_pooling(
+    x: Any,
+    window_size: Any,
+    *,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    dilations: Any = None,
+    output_sizes: Any = None,
+    include_padding: bool = False,
+    device: Selector = None,
+    out: Any = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: Progress = None,
+) -> Any:
+    """The average of every window; see `dmlgpu.average_pooling`."""
+    shape, dtype = _array(x, "average_pooling")
+    pooling = Pooling.of(
+        AveragePooling1OperatorDesc,
+        shape,
+        dtype,
+        window_size,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        dilations=dilations,
+        output_sizes=output_sizes,
+        include_padding=include_padding,
+    )
+    return _pooled(pooling, x, device, out, chunk_bytes, progress)
+
+
+def lp_pooling(
+    x: Any,
+    window_size: Any,
+    *,
+    p: int = 2,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    dilations: Any = None,
+    output_sizes: Any = None,
+    device: Selector = None,
+    out: Any = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: Progress = None,
+) -> Any:
+    """The Lp norm of every window; see `dmlgpu.lp_pooling`."""
+    shape, dtype = _array(x, "lp_pooling")
+    pooling = Pooling.of(
+        LpPooling1OperatorDesc,
+        shape,
+        dtype,
+        window_size,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        dilations=dilations,
+        output_sizes=output_sizes,
+        p=p,
+    )
+    return _pooled(pooling, x, device, out, chunk_bytes, progress)
+
+
+def _reduced(reduction: Reduction, x: Any, device: Selector, out: Any, chunk_bytes: Any, progress: Progress) -> Any:
+    targets = _targets(x, reduction.reduced(reduction.sizes), (reduction.dtype,), out)
+    device = open_device(device)
+    axes = reduction.axes
+    itemsize: int = np.dtype(x.dtype).itemsize
+    sizes = _chunk_sizes(reduction.shape, _stored(x), x, chunk_bytes, lambda sizes: itemsize * math.prod(sizes))
+    # All chunks of some outputs, then those of the next ones.
+    along = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
+    parts = [*itertools.product(regions(reduction.sizes, sizes), regions(along, sizes))]
+    chunks = [tuple(part[axis in axes][axis] for axis in range(len(sizes))) for part in parts]
+    record: Array | None = None
+
+    def compute(i: int, chunk: Array) -> None:
+        nonlocal record
+        found = reduction.record(chunk, tuple(part.start for part in chunks[i]), device)
+        record = found if record is None else reduction.merged(np.concatenate([record, found], axes[0]))
+        outputs = parts[i][0]
+        if i + 1 == len(parts) or parts[i + 1][0] is not outputs:
+            targets[0][reduction.reduced(outputs)] = reduction.result(record)
+            record = None
+
+    _run(x, chunks, compute, progress)
+    return _returned(targets) if out is None else out
+
+
+def _pooled(pooling: Pooling, x: Any, device: Selector, out: Any, chunk_bytes: Any, progress: Progress) -> Any:
+    targets = _targets(x, pooling.output_shape, pooling.dtypes, out)
+    device = open_device(device)
+    itemsize: int = np.dtype(x.dtype).itemsize
+    leading = pooling.leading
+    strides = (*(1,) * leading, *(dimension.stride for dimension in pooling.dimensions))
+    stored = tuple(max(size // stride, 1) for size, stride in zip(_stored(x), strides, strict=True))
+
+    def needed(sizes: Shape) -> int:
+        extents = (dimension.extent(size) for dimension, size in zip(pooling.dimensions, sizes[leading:], strict=True))
+        return itemsize * math.prod((*sizes[:leading], *extents))
+
+    blocks = [*regions(pooling.output_shape, _chunk_sizes(pooling.output_shape, stored, x, chunk_bytes, needed))]
+
+    def compute(i: int, chunk: Array) -> None:
+        for target, part in zip(targets, pooling.outputs(chunk, blocks[i], device), strict=True):
+            target[blocks[i]] = part
+
+    _run(x, [*map(pooling.source, blocks)], compute, progress)
+    return _returned(targets) if out is None else out
+
+
+def _array(x: Any, name: str) -> tuple[Shape, np.dtype[Any]]:
+    """The shape and the type of an array that is read by slices."""
+    if isinstance(x, DeviceTensor):
+        raise TypeError(f"streaming.{name}: {x!r} is on a device; call dmlgpu.{name}")
+    try:
+        shape, dtype = tuple(map(operator.index, x.shape)), np.dtype(x.dtype)
+        taken = callable(x.__getitem__)
+    except (AttributeError, TypeError):
+        taken = False
+    if not taken or not shape:
+        raise TypeError(
+            f"streaming.{name}: {_shown(x)} cannot be read by slices; allowed are arrays with a NumPy type and at least "
+            "one dimension, as np.memmap, arrays of zarr and datasets of h5py"
+        )
+    return shape, dtype
+
+
+def _targets(x: Any, shape: Shape, dtypes: tuple[np.dtype[Any], ...], out: Any) -> list[Any]:
+    """Where results are written: what is given, or new arrays."""
+    outs = (out,) if len(dtypes) == 1 else (None,) * len(dtypes) if out is None else out
+    if not isinstance(outs, (tuple, list)) or len(outs) != len(dtypes):
+        raise TypeError(f"out: {shown(outs)} is not allowed; allowed is a tuple of {len(dtypes)} arrays")
+    targets = [np.empty(shape, dtype) if out is None else out for out, dtype in zip(outs, dtypes, strict=True)]
+    for i, (target, dtype) in enumerate(zip(targets, dtypes, strict=True)):
+        if not callable(getattr(target, "__setitem__", None)) or getattr(target, "dtype", None) != dtype:
+            raise TypeError(f"out: {_shown(target)} is not allowed; allowed is an array of {dtype} that takes slices")
+        if tuple(target.shape) != shape:
+            raise DescriptorError(f"out: the shape {tuple(target.shape)} is wrong; expected {shape}")
+        if any(_overlap(target, other) for other in (x, *targets[:i])):
+            raise DescriptorError(f"out: {_shown(target)} lies in x, or in another result; it needs memory of its own")
+    return targets
+
+
+def _shown(x: Any) -> str:
+    """An array by its kind, without its elements."""
+    is_array = hasattr(x, "shape") and hasattr(x, "dtype")
+    return f"{type(x).__name__} of {x.dtype} and {shown(x.shape)}" if is_array else shown(x)
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    """Whether arrays may have elements in common, as far as one can tell."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        file = getattr(a, "filename", None)
+        return np.may_share_memory(a, b) or (file is not None and file == getattr(b, "filename", None))
+    return type(a) is type(b) and bool(a == b)
+
+
+def _returned(results: list[Any]) -> Any:
+    """As the functions give results: one, or a tuple; a number where no axis is left."""
+    returned = tuple(result[()] for result in results)
+    return returned[0] if len(returned) == 1 else returned
+
+
+def _stored(x: Any) -> Shape:
+    """The sizes of the chunks that zarr and HDF5 keep an array in; 1 where there are none."""
+    chunks = getattr(x, "chunks", None)
+    if isinstance(chunks, tuple) and all(isinstance(size, int) for size in chunks):
+        return chunks
+    return (1,) * len(x.shape)
+
+
+def _chunk_sizes(shape: Shape, stored: Shape, x: Any, chunk_bytes: Any, needed: Callable[[Shape], int]) -> Shape:
+    """The sizes of chunks: as much of each dimension as fits, from that on whose elements are neighbours.
+
+    Args:
+        shape: of all.
+        stored: sizes that chunks are multiples of, where so much fits.
+        x: what is read.
+        chunk_bytes: the most that is read of it at once.
+        needed: the bytes that are read for a chunk of some sizes.
+    """
+    most = integer("streaming", "chunk_bytes", chunk_bytes)
+    if most < 1:
+        raise DescriptorError(
+            f"streaming.chunk_bytes: {shown(chunk_bytes)} is not allowed; allowed are integers from 1 on"
+        )
+    unit = tuple(min(max(each, 1), max(size, 1)) for each, size in zip(stored, shape, strict=True))
+    if needed(unit) > most:
+        unit = (1,) * len(shape)
+    sizes = unit
+    order = [*reversed(range(len(shape)))]
+    if isinstance(x, np.ndarray):
+        order.sort(key=lambda axis: abs(x.strides[axis]))
+
+    def cut(sizes: Shape, axis: int, parts: int) -> Shape:
+        """Sizes with a dimension in so many parts, as even as units allow."""
+        units = -(-shape[axis] // unit[axis])
+        return (*sizes[:axis], min(-(-units // parts) * unit[axis], shape[axis]), *sizes[axis + 1 :])
+
+    for axis in order:
+        counts = range(1, max(-(-shape[axis] // unit[axis]), 1))
+        fits = partial(lambda sizes, axis, parts: needed(cut(sizes, axis, parts)) <= most, sizes, axis)
+        sizes = cut(sizes, axis, 1 + bisect_left(counts, True, key=fits))
+    return tuple(max(size, 1) for size in sizes)
+
+
+def _run(x: Any, chunks: Sequence[Region], compute: Callable[[int, Array], None], progress: Progress) -> None:
+    """Has the number and the elements of each chunk computed, while a thread reads the next one."""
+    with ThreadPoolExecutor(1, "dmlgpu reader") as reader:
+        ahead = [reader.submit(_elements, x, chunk) for chunk in chunks[:1]]
+        for i in range(len(chunks)):
+            elements = ahead.pop().result()
+            ahead += [reader.submit(_elements, x, chunk) for chunk in chunks[i + 1 : i + 2]]
+            compute(i, elements)
+            del elements
+            if progress is not None:
+                progress(i + 1, len(chunks))
+
+
+def _elements(x: Any, chunk: Region) -> Array:
+    part = as_array(x[chunk], "x")
+    expected = tuple(each.stop - each.start for each in chunk)
+    if part.shape != expected or part.dtype != x.dtype:
+        raise TypeError(f"x[{chunk}] is {_shown(part)}; x.shape and x.dtype say {expected} and {x.dtype}")
+    if not isinstance(x, np.memmap):
+        return part
+    copy = part.copy()
+    _give_pages_back(x)
+    return copy
+
+
+def _give_pages_back(x: np.memmap[Any, Any]) -> None:
+    """Takes what was read of a file off the memory of the process, where that loses nothing.
+
+    Else the resident memory grows to the size of the file. Changes of a copy on write would be lost.
+    """
+    mapped: Any = x
+    while isinstance(mapped, np.ndarray):
+        mapped = mapped.base
+    if isinstance(mapped, mmap.mmap) and x.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)

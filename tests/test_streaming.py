@@ -1,0 +1,388 @@
+"""Arrays that are read in chunks: results, what is read and when, memory, and what is refused."""
+
+import gc
+import inspect
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import DescriptorError, ReduceFunction, streaming
+
+NAMES = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
+
+
+class Sliced:
+    """An array that is read by slices, and says what was read.
+
+    Attributes:
+        reads: the slices of every read, and the number of its thread.
+        alive: how many of the arrays that it gave are alive.
+        most: the most that were.
+    """
+
+    def __init__(self, x, chunks=None):
+        self.x, self.shape, self.dtype = x, x.shape, x.dtype
+        if chunks:
+            self.chunks = chunks
+        self.reads, self.began = [], [threading.Event() for _ in range(10_000)]
+        self.alive = self.most = 0
+
+    def __getitem__(self, region):
+        self.began[len(self.reads)].set()
+        self.reads.append((region, threading.get_ident()))
+        part = self.x[region].copy()
+        self.alive += 1
+        self.most = max(self.most, self.alive)
+        weakref.finalize(part, self._ended)
+        return part
+
+    def _ended(self):
+        self.alive -= 1
+
+    def times_read(self):
+        """How often each element was."""
+        times = np.zeros(self.shape, int)
+        for region, _ in self.reads:
+            times[region] += 1
+        return times
+
+
+def values(*sizes, dtype="float32"):
+    return np.random.default_rng(len(sizes)).integers(0, 9, sizes).astype(dtype)
+
+
+@pytest.fixture(autouse=True)
+def _on_the_driver(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+
+
+def same(got, expected):
+    assert type(got) is type(expected)
+    for one, other in zip(*((each if isinstance(each, tuple) else (each,)) for each in (got, expected)), strict=True):
+        assert type(one) is type(other)
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        np.testing.assert_array_equal(one, other)
+
+
+def test_names_and_signatures():
+    assert sorted(streaming.__all__) == sorted(NAMES)
+    for name in NAMES:
+        *mine, out, chunk_bytes, progress = inspect.signature(getattr(streaming, name)).parameters.values()
+        assert mine == [*inspect.signature(getattr(dmlgpu, name)).parameters.values()]
+        assert (out.name, out.default) == ("out", None)
+        assert (chunk_bytes.name, chunk_bytes.default) == ("chunk_bytes", 64 << 20)
+        assert (progress.name, progress.default) == ("progress", None)
+
+
+@pytest.mark.parametrize("chunk_bytes", [4, 60, 500, 3000, 1 << 20])
+@pytest.mark.parametrize("axis", [None, 0, 1, -1, (0, 2), (1, 2)])
+def test_reductions_of_chunks(axis, chunk_bytes):
+    x = Sliced(values(6, 7, 8))
+    for keepdims in (False, True):
+        arguments = {"axis": axis, "keepdims": keepdims}
+        x.reads.clear()
+        got = streaming.argmax(x, **arguments, chunk_bytes=chunk_bytes, axis_direction=dmlgpu.AxisDirection.DECREASING)
+        same(got, dmlgpu.argmax(x.x, **arguments, axis_direction=dmlgpu.AxisDirection.DECREASING))
+        assert (x.times_read() == 1).all()
+        assert max(x.x[region].nbytes for region, _ in x.reads) <= chunk_bytes
+    same(streaming.argmin(x, axis, chunk_bytes=chunk_bytes), dmlgpu.argmin(x.x, axis))
+    for function in (ReduceFunction.MAX, ReduceFunction.SUM):  # sums of small integers are exact
+        same(streaming.reduce(x, function, axis, chunk_bytes=chunk_bytes), dmlgpu.reduce(x.x, function, axis))
+
+
+@pytest.mark.parametrize("chunk_bytes", [4, 300, 2000, 1 << 20])
+def test_poolings_of_chunks(chunk_bytes):
+    x = Sliced(values(2, 3, 13, 12))
+    window = {"window_size": (3, 2), "strides": (2, 3), "start_padding": (1, 0), "end_padding": 1, "dilations": (2, 1)}
+    for indices in (False, True):
+        got = streaming.max_pooling(x, **window, output_indices=indices, chunk_bytes=chunk_bytes)
+        same(got, dmlgpu.max_pooling(x.x, **window, output_indices=indices))
+    most = max(chunk_bytes, 5 * 2 * 4)  # one window at least
+    assert max(x.x[region].nbytes for region, _ in x.reads) <= most
+    uint32 = {"output_indices": True, "indices_data_type": np.uint32}
+    same(streaming.max_pooling(x, **window, **uint32), dmlgpu.max_pooling(x.x, **window, **uint32))
+    for function, further in (("average_pooling", {"include_padding": True}), ("lp_pooling", {"p": 1})):
+        got = getattr(streaming, function)(x, **window, **further, chunk_bytes=chunk_bytes)
+        same(got, getattr(dmlgpu, function)(x.x, **window, **further))
+
+
+def test_arguments_reach_what_is_computed():
+    x = values(3, 9, 11)
+    for function, arguments in (
+        ("argmin", {"axes": (0, 2), "output_data_type": "uint32"}),
+        ("argmin", {"axis": 1, "axis_direction": dmlgpu.AxisDirection.DECREASING}),
+        ("argmax", {"axis": -1, "output_data_type": np.int32}),
+        ("reduce", {"function": ReduceFunction.ARGMIN, "axis": 0, "output_data_type": np.uint64}),
+        ("reduce", {"function": ReduceFunction.L1, "axes": 2}),
+        ("max_pooling", {"window_size": 2, "strides": 2, "output_sizes": (5, 6)}),
+        ("average_pooling", {"window_size": 2, "strides": 2, "output_sizes": (5, 6), "padding": 0}),
+        ("average_pooling", {"window_size": 3, "padding": 1}),
+        ("lp_pooling", {"window_size": 2, "start_padding": 1, "end_padding": (0, 1), "output_sizes": (9, 12)}),
+        ("lp_pooling", {"window_size": 2, "strides": (3, 1), "p": 3}),
+    ):
+        expected = getattr(dmlgpu, function)(x, **arguments)
+        for chunk_bytes in (200, 1 << 20):
+            got = getattr(streaming, function)(x, **arguments, chunk_bytes=chunk_bytes)
+            assert got.dtype == expected.dtype
+            np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_the_next_chunk_is_read_while_one_is_computed():
+    x = Sliced(values(8, 100))
+    done = []
+
+    def progress(number, count):
+        done.append((number, count))
+        # The read of the next chunk was begun before this one was computed, and none behind it.
+        if number < count:
+            assert x.began[number].wait(60)
+        assert len(x.reads) <= number + 1
+
+    streaming.argmax(x, 1, chunk_bytes=400, progress=progress)
+    assert done == [(i, 8) for i in range(1, 9)]
+    assert {thread for _, thread in x.reads}.isdisjoint({threading.get_ident()})
+    assert len({thread for _, thread in x.reads}) == 1
+
+
+@pytest.mark.parametrize("function", ["argmax", "max_pooling"])
+def test_two_chunks_are_in_memory(function):
+    x = Sliced(values(1, 12, 50))
+    gc.disable()  # nothing waits for it
+    try:
+        getattr(streaming, function)(x, (1, 2), chunk_bytes=400, progress=lambda *_: None)
+    finally:
+        gc.enable()
+    assert len(x.reads) >= 6
+    assert x.most <= 2
+    assert x.alive == 0
+
+
+def test_chunks_are_whole_ones_of_the_file():
+    x = Sliced(values(40, 60), chunks=(8, 16))
+    streaming.argmax(x, 0, chunk_bytes=3000)
+    streaming.max_pooling(x, 1, chunk_bytes=3000)
+    for region, _ in x.reads:
+        for part, unit, size in zip(region, (8, 16), (40, 60), strict=True):
+            assert part.start % unit == 0
+            assert part.stop % unit == 0 or part.stop == size
+    x.reads.clear()
+    streaming.max_pooling(x, 2, strides=2, chunk_bytes=3000)
+    assert {part.start % 8 for region, _ in x.reads for part in region} == {0}
+    x.reads.clear()
+    streaming.argmax(x, 0, chunk_bytes=100)  # less than one of them
+    assert max(x.x[region].nbytes for region, _ in x.reads) <= 100
+
+
+def test_chunks_are_even():
+    x = Sliced(values(100, 10))
+    streaming.argmax(x, 1, chunk_bytes=90 * 40)
+    assert [region[0] for region, _ in x.reads] == [slice(0, 50), slice(50, 100)]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_lies_together_is_read_together(order):
+    x = np.asarray(values(32, 16), order=order)
+    sizes = streaming._chunk_sizes(x.shape, (1, 1), x, 512, lambda sizes: 4 * sizes[0] * sizes[1])
+    assert sizes == ((8, 16) if order == "C" else (32, 4))
+
+
+def test_where_nothing_is_left_or_nothing_there():
+    same(streaming.argmax(values(5)), dmlgpu.argmax(values(5)))
+    same(streaming.argmax(np.empty((0, 3), np.int8), 1), dmlgpu.argmax(np.empty((0, 3), np.int8), 1))
+    same(streaming.max_pooling(np.empty((0, 3, 3), np.int8), 2), dmlgpu.max_pooling(np.empty((0, 3, 3), np.int8), 2))
+    with pytest.raises(DescriptorError, match=r"axes \(0,\) of \(0, 3\) are empty"):
+        streaming.argmax(np.empty((0, 3), np.int8), 0)
+    with pytest.raises(DescriptorError, match=r"a window over \(0, 3\) is empty"):
+        streaming.max_pooling(np.empty((0, 3), np.int8), 1)
+
+
+def test_bool_and_the_other_byte_order():
+    x = values(6, 5, dtype="uint8") % 2 == 1
+    same(streaming.reduce(x, ReduceFunction.MAX, 0, chunk_bytes=4), x.max(0))
+    same(streaming.max_pooling(x, 2, chunk_bytes=8), dmlgpu.max_pooling(x, 2))
+    for function in (ReduceFunction.MAX, ReduceFunction.SUM, ReduceFunction.MULTIPLY):
+        swapped = (values(6, 5) + 1).astype(">f4")
+        same(streaming.reduce(swapped, function, 0, chunk_bytes=40), dmlgpu.reduce(swapped, function, 0))
+
+
+# Files
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file of 64 MiB that holds an array."""
+    path = tmp_path / "x.npy"
+    x = np.lib.format.open_memmap(path, "w+", np.float32, (4096, 4096))
+    x[:] = np.arange(4096, dtype=np.float32) % 1000
+    x[77, 4095] = 5000
+    x.flush()
+    return path
+
+
+def resident_of_files():
+    """Bytes of files in the memory of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssFile"))
+
+
+def test_a_file_does_not_stay_in_memory(file):
+    x = np.load(file, mmap_mode="r")
+    streaming.argmax(x[:64])  # what the driver and its compiler load
+    before, most = resident_of_files(), []
+    got = streaming.argmax(x, chunk_bytes=1 << 20, progress=lambda *_: most.append(resident_of_files()))
+    assert got == 77 * 4096 + 4095
+    assert len(most) == 64
+    assert max(most) - before < 16 << 20
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_what_was_changed_stays_changed(file, mode):
+    x = np.load(file, mmap_mode=mode)
+    if mode != "r":
+        x[5, 5] = 9000
+    where = 77 * 4096 + 4095 if mode == "r" else 5 * 4096 + 5
+    for _ in range(2):  # what is given back to the system is read again
+        assert streaming.argmax(x, chunk_bytes=4 << 20) == where
+    assert x[77, 4095] == 5000
+    assert np.load(file, mmap_mode="r")[5, 5] == (9000 if mode == "r+" else 5)
+
+
+def test_results_go_to_files(tmp_path):
+    x = values(6, 20, 30)
+    expected = dmlgpu.max_pooling(x, 3, output_indices=True)
+    outs = tuple(
+        np.lib.format.open_memmap(tmp_path / f"{i}.npy", "w+", each.dtype, each.shape)
+        for i, each in enumerate(expected)
+    )
+    got = streaming.max_pooling(x, 3, output_indices=True, out=outs, chunk_bytes=2000)
+    assert got is outs
+    for out, each in zip(outs, expected, strict=True):
+        np.testing.assert_array_equal(out, each)
+    out = np.zeros((20, 30))[:, ::2].T.astype(np.float32)
+    assert streaming.reduce(x[:, :, :15], ReduceFunction.MAX, 0, out=out.T, chunk_bytes=500).base is out
+    np.testing.assert_array_equal(out.T, x[:, :, :15].max(0))
+    number = np.empty((), np.int64)
+    assert streaming.argmax(x, out=number) is number
+    assert number == x.argmax()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("x", [[1, 2], 3.0, None, "x", np.float32(3), np.array(3)], ids=repr)
+def test_what_has_no_slices_is_refused(x):
+    with pytest.raises(TypeError, match=r"^streaming.argmax: .* cannot be read by slices; allowed are arrays"):
+        streaming.argmax(x)
+
+
+def test_device_tensors_are_refused(device):
+    with pytest.raises(TypeError, match=r"^streaming.max_pooling: .* is on a device; call dmlgpu.max_pooling$"):
+        streaming.max_pooling(device.tensor(values(3, 3)), 2)
+
+
+@pytest.mark.parametrize("chunk_bytes", [0, -1, 1.5, "1", True, None])
+def test_sizes_that_are_none_are_refused(chunk_bytes):
+    with pytest.raises(DescriptorError, match=r"^streaming.chunk_bytes: "):
+        streaming.argmax(values(3), chunk_bytes=chunk_bytes)
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "words"),
+    [
+        (np.empty(5, np.int64), DescriptorError, r"the shape \(5,\) is wrong; expected \(4,\)"),
+        (np.empty(4, np.int32), TypeError, "allowed is an array of int64 that takes slices"),
+        ([0] * 4, TypeError, "allowed is an array of int64 that takes slices"),
+        ((np.empty(4, np.int64),), TypeError, "allowed is an array of int64 that takes slices"),
+    ],
+)
+def test_other_outs_are_refused_before_anything_is_read(out, error, words):
+    x = Sliced(values(4, 5))
+    with pytest.raises(error, match=f"^out: .*{words}"):
+        streaming.argmax(x, 1, out=out)
+    assert x.reads == []
+
+
+def test_outs_of_two_results():
+    x = values(1, 3, 3)
+    both = np.empty((1, 2, 2), np.float32), np.empty((1, 2, 2), np.int64)
+    for out in (both[0], both[:1], both[::-1]):
+        with pytest.raises(TypeError, match=r"^out: "):
+            streaming.max_pooling(x, 2, output_indices=True, out=out)
+
+
+def test_out_in_x_is_refused(tmp_path):
+    x = np.zeros((4, 6), np.int64)
+    with pytest.raises(DescriptorError, match=r"^out: .* lies in x, or in another result"):
+        streaming.reduce(x, ReduceFunction.MAX, 0, out=x[2])
+    mapped = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.int64, (4, 6))
+    again = np.load(tmp_path / "x.npy", mmap_mode="r+")
+    with pytest.raises(DescriptorError, match=r"^out: .* lies in x"):
+        streaming.max_pooling(mapped, 1, out=again)
+    sliced = Sliced(x)
+    sliced.__class__ = type("Written", (Sliced,), {"__setitem__": lambda *_: None})
+    with pytest.raises(DescriptorError, match=r"^out: .* lies in x"):
+        streaming.max_pooling(sliced, 1, out=sliced)
+    twice = np.empty((1, 3, 3), np.int64)
+    with pytest.raises(DescriptorError, match="or in another result"):
+        streaming.max_pooling(np.zeros((1, 3, 3), np.int64), 1, output_indices=True, out=(twice, twice))
+
+
+@pytest.mark.parametrize("wrong", ["shape", "dtype"])
+def test_an_array_that_gives_something_else_is_refused(wrong):
+    x = Sliced(values(4, 5))
+    if wrong == "shape":
+        x.shape = (4, 7)
+    else:
+        x.dtype = np.dtype(np.int32)
+    with pytest.raises(TypeError, match=r"is ndarray of float32 and \(4, 5\); x.shape and x.dtype say"):
+        streaming.argmax(x, 1)
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_errors_of_reading_reach_the_caller(after):
+    class Broken(Sliced):
+        def __getitem__(self, region):
+            if len(self.reads) == after:
+                raise OSError("the disk is gone")
+            return super().__getitem__(region)
+
+    threads = threading.active_count()
+    done = []
+    with pytest.raises(OSError, match="the disk is gone"):
+        streaming.argmax(Broken(values(8, 5)), 1, chunk_bytes=20, progress=lambda i, _: done.append(i))
+    assert done == list(range(1, after + 1))
+    assert threading.active_count() == threads
+
+
+def test_an_error_of_progress_ends_the_call():
+    x = Sliced(values(8, 5))
+
+    def progress(number, count):
+        raise KeyboardInterrupt
+
+    threads = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        streaming.argmax(x, 1, chunk_bytes=20, progress=progress)
+    assert len(x.reads) <= 2
+    assert threading.active_count() == threads
+
+
+def test_masked_arrays_are_refused():
+    x = np.ma.masked_equal(values(3, 4), 2)
+    with pytest.raises(DescriptorError, match="a masked array"):
+        streaming.argmax(x)
+
+
+def test_the_device_that_is_asked_for_computes(driver):
+    x = values(63, 65)
+    with dmlgpu.Device(driver.index) as device:
+        assert device.cache_info().operators == 0
+        streaming.argmax(x, 0, device=device)
+        assert device.cache_info().operators == 1
+        streaming.max_pooling(x, 2, device=device)
+        assert device.cache_info().operators == 2
