@@ -292,8 +292,8 @@ def _array(x: Any, name: str) -> tuple[Shape, np.dtype[Any]]:
         taken = False
     if not taken or not shape:
         raise TypeError(
-            f"streaming.{name}: {_shown(x)} cannot be read by slices; allowed are arrays with a NumPy type and at least "
-            "one dimension, as np.memmap, arrays of zarr and datasets of h5py"
+            f"streaming.{name}: {_shown(x)} cannot be read by slices; allowed are arrays with a NumPy type and one "
+            "dimension or more, as np.memmap, arrays of zarr and datasets of h5py"
         )
     return shape, dtype
 
