@@ -253,6 +253,7 @@ def _reduced(reduction: Reduction, x: Any, device: Selector, out: Any, chunk_byt
         outputs = parts[i][0]
         if i + 1 == len(parts) or parts[i + 1][0] is not outputs:
             targets[0][reduction.reduced(outputs)] = reduction.result(record)
+            _give_pages_back(targets[0])
             record = None
 
     _run(x, chunks, compute, progress)
@@ -276,6 +277,7 @@ def _pooled(pooling: Pooling, x: Any, device: Selector, out: Any, chunk_bytes: A
     def compute(i: int, chunk: Array) -> None:
         for target, part in zip(targets, pooling.outputs(chunk, blocks[i], device), strict=True):
             target[blocks[i]] = part
+            _give_pages_back(target)
 
     _run(x, [*map(pooling.source, blocks)], compute, progress)
     return _returned(targets) if out is None else out
@@ -395,20 +397,20 @@ def _elements(x: Any, chunk: Region) -> Array:
     expected = tuple(each.stop - each.start for each in chunk)
     if part.shape != expected or part.dtype != x.dtype:
         raise TypeError(f"x[{chunk}] is {_shown(part)}; x.shape and x.dtype say {expected} and {x.dtype}")
-    if not isinstance(x, np.memmap):
-        return part
-    copy = part.copy()
-    _give_pages_back(x)
-    return copy
+    if isinstance(x, np.memmap):
+        part = part.copy()
+        _give_pages_back(x)
+    return part
 
 
-def _give_pages_back(x: np.memmap[Any, Any]) -> None:
-    """Takes what was read of a file off the memory of the process, where that loses nothing.
+def _give_pages_back(x: Any) -> None:
+    """Takes what was read or written of a mapped file off the memory of the process, where that loses nothing.
 
-    Else the resident memory grows to the size of the file. Changes of a copy on write would be lost.
+    Else the resident memory grows to the size of the file. What was written stays in the system's cache of the file;
+    changes of a copy on write would be lost.
     """
-    mapped: Any = x
+    mapped = x
     while isinstance(mapped, np.ndarray):
         mapped = mapped.base
-    if isinstance(mapped, mmap.mmap) and x.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+    if isinstance(x, np.memmap) and isinstance(mapped, mmap.mmap) and x.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)

@@ -240,6 +240,21 @@ def test_a_file_does_not_stay_in_memory(file):
     assert max(most) - before < 16 << 20
 
 
+@pytest.mark.parametrize("function", ["max_pooling", "reduce"])
+def test_a_file_of_results_does_not_stay_in_memory(function, tmp_path):
+    x = np.broadcast_to(np.arange(4096, dtype=np.float32), (1, 4096, 4096))
+    arguments = {"max_pooling": (1,), "reduce": (ReduceFunction.MAX, 0)}[function]
+    shape = x.shape if function == "max_pooling" else x.shape[1:]
+    out = np.lib.format.open_memmap(tmp_path / "out.npy", "w+", np.float32, shape)
+    getattr(streaming, function)(x[:, :64], *arguments)
+    before, most = resident_of_files(), []
+    getattr(streaming, function)(
+        x, *arguments, out=out, chunk_bytes=1 << 20, progress=lambda *_: most.append(resident_of_files())
+    )
+    assert max(most) - before < 16 << 20
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy", mmap_mode="r").reshape(x.shape), x)
+
+
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 def test_what_was_changed_stays_changed(file, mode):
     x = np.load(file, mmap_mode=mode)
