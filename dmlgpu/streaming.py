@@ -9,8 +9,9 @@ reads the next one. So a call needs memory for two chunks, for what the device h
 these go to `out`. A chunk has whole chunks of zarr and HDF5 where they fit.
 
 All functions have the arguments of those of the same name in dmlgpu, where x has no limit of elements, and:
-    out: where results are written: an array of their shape and type, or anything that takes slices; for two results,
-        two of these. It is what the function returns. None: new arrays.
+    out: where results are written: an array of their shape and type, anything else that takes slices, or the path of a
+        .npy file that is not there yet; for two results a tuple of two of these. The function returns it, and
+        np.memmap for a path. None: new arrays.
     chunk_bytes: the most bytes of x that are read at once.
     progress: a function of the number of chunks that are done, and of all; called after each chunk.
 
@@ -20,6 +21,7 @@ the bound of `dmlgpu.reference.bounds` and 2^-23 of the sum of the absolute term
 They raise what these functions raise, and what reading x and writing to `out` raises.
     TypeError: x or `out` cannot be read or written by slices, or has another type than the results.
     DescriptorError: `out` has another shape than the results, or lies in x.
+    FileExistsError: there is a file at the path `out`. One that was made is removed where an error ends the call.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ import itertools
 import math
 import mmap
 import operator
+import os
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -235,7 +240,6 @@ def lp_pooling(
 
 
 def _reduced(reduction: Reduction, x: Any, device: Selector, out: Any, chunk_bytes: Any, progress: Progress) -> Any:
-    targets = _targets(x, reduction.reduced(reduction.sizes), (reduction.dtype,), out)
     device = open_device(device)
     axes = reduction.axes
     itemsize: int = np.dtype(x.dtype).itemsize
@@ -256,12 +260,12 @@ def _reduced(reduction: Reduction, x: Any, device: Selector, out: Any, chunk_byt
             _give_pages_back(targets[0])
             record = None
 
-    _run(x, chunks, compute, progress)
-    return _returned(targets) if out is None else out
+    with _targets(x, reduction.reduced(reduction.sizes), (reduction.dtype,), out) as targets:
+        _run(x, chunks, compute, progress)
+    return _returned(targets, out)
 
 
 def _pooled(pooling: Pooling, x: Any, device: Selector, out: Any, chunk_bytes: Any, progress: Progress) -> Any:
-    targets = _targets(x, pooling.output_shape, pooling.dtypes, out)
     device = open_device(device)
     itemsize: int = np.dtype(x.dtype).itemsize
     leading = pooling.leading
@@ -279,8 +283,9 @@ def _pooled(pooling: Pooling, x: Any, device: Selector, out: Any, chunk_bytes: A
             target[blocks[i]] = part
             _give_pages_back(target)
 
-    _run(x, [*map(pooling.source, blocks)], compute, progress)
-    return _returned(targets) if out is None else out
+    with _targets(x, pooling.output_shape, pooling.dtypes, out) as targets:
+        _run(x, [*map(pooling.source, blocks)], compute, progress)
+    return _returned(targets, out)
 
 
 def _array(x: Any, name: str) -> tuple[Shape, np.dtype[Any]]:
@@ -300,20 +305,39 @@ def _array(x: Any, name: str) -> tuple[Shape, np.dtype[Any]]:
     return shape, dtype
 
 
-def _targets(x: Any, shape: Shape, dtypes: tuple[np.dtype[Any], ...], out: Any) -> list[Any]:
-    """Where results are written: what is given, or new arrays."""
+@contextmanager
+def _targets(x: Any, shape: Shape, dtypes: tuple[np.dtype[Any], ...], out: Any) -> Iterator[list[Any]]:
+    """Where results are written: what is given, or new arrays. Files that were made are removed after an error."""
     outs = (out,) if len(dtypes) == 1 else (None,) * len(dtypes) if out is None else out
     if not isinstance(outs, (tuple, list)) or len(outs) != len(dtypes):
-        raise TypeError(f"out: {shown(outs)} is not allowed; allowed is a tuple of {len(dtypes)} arrays")
-    targets = [np.empty(shape, dtype) if out is None else out for out, dtype in zip(outs, dtypes, strict=True)]
-    for i, (target, dtype) in enumerate(zip(targets, dtypes, strict=True)):
-        if not callable(getattr(target, "__setitem__", None)) or getattr(target, "dtype", None) != dtype:
-            raise TypeError(f"out: {_shown(target)} is not allowed; allowed is an array of {dtype} that takes slices")
-        if tuple(target.shape) != shape:
-            raise DescriptorError(f"out: the shape {tuple(target.shape)} is wrong; expected {shape}")
-        if any(_overlap(target, other) for other in (x, *targets[:i])):
-            raise DescriptorError(f"out: {_shown(target)} lies in x, or in another result; it needs memory of its own")
-    return targets
+        raise TypeError(f"out: {_shown(outs)} is not allowed; allowed is a tuple of {len(dtypes)} arrays")
+    targets: list[Any] = []
+    files: list[Path] = []
+    try:
+        for target, dtype in zip(outs, dtypes, strict=True):
+            if target is None:
+                targets.append(np.empty(shape, dtype))
+            elif isinstance(target, (str, os.PathLike)):
+                with open(target, "xb"):
+                    files.append(Path(target))
+                targets.append(np.lib.format.open_memmap(target, "w+", dtype, shape))
+            else:
+                _check_target(target, shape, dtype, [x, *targets])
+                targets.append(target)
+        yield targets
+    except BaseException:
+        for file in files:
+            file.unlink()
+        raise
+
+
+def _check_target(target: Any, shape: Shape, dtype: np.dtype[Any], others: Sequence[Any]) -> None:
+    if not callable(getattr(target, "__setitem__", None)) or getattr(target, "dtype", None) != dtype:
+        raise TypeError(f"out: {_shown(target)} is not allowed; allowed is an array of {dtype} that takes slices")
+    if tuple(target.shape) != shape:
+        raise DescriptorError(f"out: the shape {tuple(target.shape)} is wrong; expected {shape}")
+    if any(_overlap(target, other) for other in others):
+        raise DescriptorError(f"out: {_shown(target)} lies in x, or in another result; it needs memory of its own")
 
 
 def _shown(x: Any) -> str:
@@ -330,9 +354,9 @@ def _overlap(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def _returned(results: list[Any]) -> Any:
-    """As the functions give results: one, or a tuple; a number where no axis is left."""
-    returned = tuple(result[()] for result in results)
+def _returned(targets: list[Any], out: Any) -> Any:
+    """As the functions give results: one, or a tuple; where nothing else was given, a number if no axis is left."""
+    returned = tuple(target[()] if out is None else target for target in targets)
     return returned[0] if len(returned) == 1 else returned
 
 

@@ -275,7 +275,7 @@ def test_results_go_to_files(tmp_path):
         for i, each in enumerate(expected)
     )
     got = streaming.max_pooling(x, 3, output_indices=True, out=outs, chunk_bytes=2000)
-    assert got is outs
+    assert got == outs
     for out, each in zip(outs, expected, strict=True):
         np.testing.assert_array_equal(out, each)
     out = np.zeros((20, 30))[:, ::2].T.astype(np.float32)
@@ -284,6 +284,35 @@ def test_results_go_to_files(tmp_path):
     number = np.empty((), np.int64)
     assert streaming.argmax(x, out=number) is number
     assert number == x.argmax()
+
+
+def test_results_go_to_new_files(tmp_path):
+    x = values(1, 20, 30)
+    names = tmp_path / "values.npy", str(tmp_path / "indices.npy")
+    got = streaming.max_pooling(x, 3, output_indices=True, out=names, chunk_bytes=2000)
+    for name, result, expected in zip(names, got, dmlgpu.max_pooling(x, 3, output_indices=True), strict=True):
+        assert isinstance(result, np.memmap)
+        np.testing.assert_array_equal(np.load(name), expected)
+    before = names[0].read_bytes()
+    for out in (names, (tmp_path / "other.npy", names[1])):
+        with pytest.raises(FileExistsError):
+            streaming.max_pooling(x, 3, output_indices=True, out=out)
+    assert sorted(tmp_path.iterdir()) == sorted(map(Path, names))
+    assert names[0].read_bytes() == before
+    for shape, axis in (((5,), None), ((3, 0, 2), 0)):
+        path = tmp_path / f"{len(shape)}.npy"
+        streaming.argmax(np.ones(shape, np.int8), axis, out=path)
+        assert np.load(path).shape == np.ones(shape).argmax(axis).shape
+
+
+def test_half_a_file_of_results_does_not_stay(tmp_path):
+    def progress(number, count):
+        if number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        streaming.argmax(values(8, 5), 1, chunk_bytes=20, out=tmp_path / "x.npy", progress=progress)
+    assert [*tmp_path.iterdir()] == []
 
 
 # What is refused
