@@ -20,7 +20,7 @@ the bound of `dmlgpu.reference.bounds` and 2^-23 of the sum of the absolute term
 
 They raise what these functions raise, and what reading x and writing to `out` raises.
     TypeError: x or `out` cannot be read or written by slices, or has another type than the results.
-    DescriptorError: `out` has another shape than the results, or lies in x.
+    DescriptorError: `out` is not as many arrays as there are results, has another shape, or lies in x.
     FileExistsError: there is a file at the path `out`. One that was made is removed where an error ends the call.
 """
 
@@ -308,9 +308,11 @@ def _array(x: Any, name: str) -> tuple[Shape, np.dtype[Any]]:
 @contextmanager
 def _targets(x: Any, shape: Shape, dtypes: tuple[np.dtype[Any], ...], out: Any) -> Iterator[list[Any]]:
     """Where results are written: what is given, or new arrays. Files that were made are removed after an error."""
-    outs = (out,) if len(dtypes) == 1 else (None,) * len(dtypes) if out is None else out
-    if not isinstance(outs, (tuple, list)) or len(outs) != len(dtypes):
-        raise TypeError(f"out: {_shown(outs)} is not allowed; allowed is a tuple of {len(dtypes)} arrays")
+    several = len(dtypes) > 1
+    outs = (None,) * len(dtypes) if out is None else out if several else (out,)
+    if not isinstance(outs, (tuple, list)) or len(outs) != len(dtypes) or isinstance(outs[0], (tuple, list)):
+        allowed = f"a tuple of {len(dtypes)} arrays or paths" if several else "one array or path"
+        raise DescriptorError(f"out: {_shown(out)} is not allowed; allowed is {allowed}")
     targets: list[Any] = []
     files: list[Path] = []
     try:

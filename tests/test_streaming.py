@@ -340,8 +340,9 @@ def test_sizes_that_are_none_are_refused(chunk_bytes):
     [
         (np.empty(5, np.int64), DescriptorError, r"the shape \(5,\) is wrong; expected \(4,\)"),
         (np.empty(4, np.int32), TypeError, "allowed is an array of int64 that takes slices"),
-        ([0] * 4, TypeError, "allowed is an array of int64 that takes slices"),
-        ((np.empty(4, np.int64),), TypeError, "allowed is an array of int64 that takes slices"),
+        ({}, TypeError, "allowed is an array of int64 that takes slices"),
+        ([0] * 4, DescriptorError, "allowed is one array or path"),
+        ((np.empty(4, np.int64),), DescriptorError, "allowed is one array or path"),
     ],
 )
 def test_other_outs_are_refused_before_anything_is_read(out, error, words):
@@ -354,9 +355,13 @@ def test_other_outs_are_refused_before_anything_is_read(out, error, words):
 def test_outs_of_two_results():
     x = values(1, 3, 3)
     both = np.empty((1, 2, 2), np.float32), np.empty((1, 2, 2), np.int64)
-    for out in (both[0], both[:1], both[::-1]):
-        with pytest.raises(TypeError, match=r"^out: "):
+    for out in (both[0], both[:1], (*both, both[0])):
+        with pytest.raises(DescriptorError, match=r"(?s)^out: .* allowed is a tuple of 2 arrays or paths"):
             streaming.max_pooling(x, 2, output_indices=True, out=out)
+    with pytest.raises(
+        TypeError, match=r"^out: ndarray of int64 and \(1, 2, 2\) is not allowed; allowed is an array of f"
+    ):
+        streaming.max_pooling(x, 2, output_indices=True, out=both[::-1])
 
 
 def test_out_in_x_is_refused(tmp_path):

@@ -1,8 +1,9 @@
-"""The command line: `dmlgpu devices`, `demo`, `verify`, `explain`, `run` and `doctor`."""
+"""The command line: `dmlgpu devices`, `demo`, `verify`, `explain`, `run`, `stream` and `doctor`."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 import time
@@ -12,8 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 import dmlgpu
-from dmlgpu import __version__
+from dmlgpu import __version__, streaming
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError
 from dmlgpu.reference.bounds import is_exact
@@ -185,7 +188,32 @@ def _parser() -> argparse.ArgumentParser:
     )
     model.add_argument("--input_path", type=Path, metavar="DIR", help="of files that are read (default: the model's)")
     model.add_argument("--output_path", type=Path, metavar="DIR", default=Path(), help="of files that are written")
-    for subparser in demo, verify, explain, model:
+    stream = command(
+        "stream",
+        _stream,
+        "compute a function of an array in a .npy file, which may be larger than the memory, in chunks",
+        "dmlgpu stream argmax x.npy axis=0",
+        "dmlgpu stream reduce x.npy function=SUM axis=1,2 --output sums.npy",
+        "dmlgpu stream max_pooling x.npy window_size=3,3 strides=2,2 --output maxima.npy",
+        "dmlgpu stream max_pooling x.npy window_size=2,2 output_indices=True --output maxima.npy indices.npy",
+    )
+    stream.add_argument("function", choices=streaming.__all__, help=f"one of {', '.join(streaming.__all__)}")
+    stream.add_argument("file", metavar="FILE", help="the .npy file")
+    stream.add_argument("arguments", nargs="*", metavar="NAME=VALUE", help="further arguments of dmlgpu.FUNCTION")
+    stream.add_argument(
+        "--output",
+        nargs="+",
+        metavar="FILE",
+        help="new .npy files for the results, the indices of pooling second; without it they are printed",
+    )
+    stream.add_argument(
+        "--chunk-mib",
+        type=_from(1),
+        default=streaming.CHUNK_BYTES >> 20,
+        metavar="N",
+        help="the most MiB that are read at once (default: %(default)s)",
+    )
+    for subparser in demo, verify, explain, model, stream:
         subparser.add_argument(
             "--device",
             metavar="INDEX|NAME|UUID",
@@ -407,6 +435,47 @@ def _run_model(args: argparse.Namespace) -> int:
     with Device(args.device) as device:
         print(f"Running on '{device.info.name}'")
         model.run(device, Options(**{name: getattr(args, name) for name in names}), print)
+    return 0
+
+
+def _stream(args: argparse.Namespace) -> int:
+    from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    from dmlgpu.tools import explain
+
+    function = getattr(streaming, args.function)
+    arguments = explain.named(args.function, args.arguments)
+    # Two results have two files.
+    out = args.output and (args.output[0] if len(args.output) == 1 else tuple(args.output))
+    console = open_console(_COLUMNS)
+    columns = (*Progress.get_default_columns()[:-1], TimeElapsedColumn(), TimeRemainingColumn())
+    with (
+        Device(args.device) as device,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
+        task = bar.add_task(args.function)
+        options = {"device": device, "out": out, "chunk_bytes": args.chunk_mib << 20}
+        try:
+            x = np.lib.format.open_memmap(args.file, "r")
+        except ValueError as error:
+            return _fail(f"{args.file}: {error}", 2)
+        try:
+            bound = inspect.signature(function).bind(x, **arguments, **options)
+        except TypeError as error:
+            raise DescriptorError(f"{args.function}: {error}") from None
+        start = time.perf_counter()
+        results = function(
+            *bound.args,
+            **bound.kwargs,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+        seconds = time.perf_counter() - start
+    for i, result in enumerate(results if isinstance(results, tuple) else (results,)):
+        if args.output:
+            print(f"{args.output[i]}: {result.dtype} {result.shape}")
+        else:
+            print(result)
+    print(f"{_bytes(x.nbytes)} in {seconds:.1f} s")
     return 0
 
 

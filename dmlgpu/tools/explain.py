@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
@@ -15,7 +15,9 @@ from dmlgpu.lowering.problem import Role
 from dmlgpu.tools.registry import OPERATORS
 
 # What an argument may be, besides numbers, sequences of them and None.
-_NAMES: dict[str, Any] = {member.name: member for kind in (DataType, AxisDirection) for member in kind}
+_NAMES: dict[str, Any] = {member.name: member for kind in (DataType, AxisDirection, ReduceFunction) for member in kind}
+# Arguments that are one number.
+_NUMBERS = ("p",)
 
 
 def parse(name: str, data_type: str, sizes: str, arguments: Sequence[str]) -> OperatorDesc:
@@ -36,19 +38,31 @@ def parse(name: str, data_type: str, sizes: str, arguments: Sequence[str]) -> Op
         allowed = ", ".join(row.name for row in OPERATORS)
         raise DescriptorError(f"operator: {shown(name)} is not allowed; allowed are {allowed}")
     given = {key: values[0] for key, values in row.options.items() if key == "function"}
-    for argument in arguments:
-        key, equals, text = argument.partition("=")
-        if not equals:
-            raise DescriptorError(f"{name}: {argument} is not allowed; arguments are written NAME=VALUE")
-        given[key] = _value(f"{name}.{key}", text)
+    given |= {key: value if key in _NUMBERS else _sequence(value) for key, value in named(name, arguments).items()}
     strides = given.pop("input_strides", None)
     member = _NAMES.get(data_type.upper())
-    source = TensorDesc(DataType.of(data_type.lower() if member is None else member), _value("sizes", sizes), strides)
+    sizes_given = _sequence(_value("sizes", sizes))
+    source = TensorDesc(DataType.of(data_type.lower() if member is None else member), sizes_given, strides)
     try:
         desc: OperatorDesc = row.desc.of(**{row.source_field: source}, **given)  # type: ignore[attr-defined]
     except TypeError as error:
         raise DescriptorError(f"{name}: {error}") from None
     return desc
+
+
+def named(name: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """What is written NAME=VALUE, for an operator or a function of this name.
+
+    Raises:
+        DescriptorError: an argument is not written so, or its value is none.
+    """
+    given = {}
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
+        if not equals:
+            raise DescriptorError(f"{name}: {argument} is not allowed; arguments are written NAME=VALUE")
+        given[key] = _value(f"{name}.{key}", text)
+    return given
 
 
 def _value(field: str, text: str) -> Any:
@@ -60,8 +74,12 @@ def _value(field: str, text: str) -> Any:
         raise DescriptorError(
             f"{field}: {shown(text)} is not allowed; allowed are numbers between commas, None and {', '.join(_NAMES)}"
         ) from None
-    # Sizes and axes are sequences, also of one.
-    return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+    return value
+
+
+def _sequence(value: Any) -> Any:
+    """Sizes and axes are sequences, also of one."""
+    return (value,) if type(value) is int else value
 
 
 def rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
