@@ -43,6 +43,7 @@ from dmlgpu.reference import reference
 from dmlgpu.runtime.compiled import CompiledOperator
 from dmlgpu.runtime.device import CacheInfo, Device
 from dmlgpu.runtime.drivers import DeviceInfo, devices
+from dmlgpu.runtime.profile import Profile
 from dmlgpu.runtime.tensor import DeviceTensor
 
 __version__ = "0.1.0"
@@ -72,6 +73,7 @@ __all__ = [
     "MaxUnpoolingOperatorDesc",
     "OperatorDesc",
     "OutOfMemoryError",
+    "Profile",
     "ReduceFunction",
     "ReduceOperatorDesc",
     "SettingError",

@@ -59,6 +59,15 @@ class OperatorDesc:
         tensors = (getattr(self, name) for name in self.output_fields)
         return tuple(tensor for tensor in tensors if tensor is not None)
 
+    @property
+    def summary(self) -> str:
+        """Its class, and the types and sizes of its tensors, in a line."""
+        inputs, outputs = (
+            ", ".join(f"{tensor.data_type.name} {tensor.sizes}" for tensor in tensors)
+            for tensors in (self.inputs, self.outputs)
+        )
+        return f"{type(self).__name__} of {inputs} to {outputs}"
+
     def canonical(self) -> OperatorDesc:
         """The same operation, as the descriptor that DirectML names as its equivalent or successor."""
         return self

@@ -11,6 +11,7 @@ import enum
 import textwrap
 from collections import Counter
 from dataclasses import astuple, dataclass, fields
+from functools import cached_property
 
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
@@ -129,16 +130,31 @@ class Plan:
     @property
     def summary(self) -> str:
         """What runs, in a line."""
-        inputs, outputs = (
-            ", ".join(f"{tensor.data_type.name} {tensor.sizes}" for tensor in tensors)
-            for tensors in (self.desc.inputs, self.desc.outputs)
-        )
         kernels = Counter(dispatch.shader.module for dispatch in self.dispatches)
         runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
         records = f", {self.records_bytes} bytes of records" if self.records_bytes else ""
         records += "".join(f", {tensor.size_in_bytes} bytes in between" for tensor in self.intermediates)
         records += f", {sum(self.partials)} bytes of partials" if self.partials else ""
-        return f"{type(self.desc).__name__} of {inputs} to {outputs}: {runs}{records}"
+        return f"{self.desc.summary}: {runs}{records}"
+
+    def bytes_of(self, dispatch: Dispatch) -> int:
+        """A dispatch's even share of the bytes that all dispatches read and write.
+
+        Of each segment, and of the records, the bytes count once for reading and once for writing.
+        """
+        return round(sum(self._segment_bytes(b) / self._binding_counts[_seen(b)] for b in dispatch.bindings))
+
+    @cached_property
+    def _binding_counts(self) -> Counter[Seen]:
+        return Counter(_seen(binding) for dispatch in self.dispatches for binding in dispatch.bindings)
+
+    def _segment_bytes(self, binding: Binding) -> int:
+        if binding.role is Role.RECORDS:
+            return self.records_bytes
+        if binding.role is Role.PARTIALS:
+            return self.partials[binding.tensor]
+        tensors = {Role.INPUT: self.desc.inputs, Role.OUTPUT: self.desc.outputs, Role.INTERMEDIATE: self.intermediates}
+        return self.limits.segments(tensors[binding.role][binding.tensor])[binding.segment]
 
     def __str__(self) -> str:
         """The whole plan within 100 columns, constants at their defaults and all but a few dispatches left out."""
@@ -155,6 +171,14 @@ class Plan:
             textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=" " * len(indent) + "  ")
             for indent, text in paragraphs
         )
+
+
+# What a binding sees, and whether it writes it.
+Seen = tuple[Role, int, int, bool]
+
+
+def _seen(binding: Binding) -> Seen:
+    return binding.role, binding.tensor, binding.segment, binding.written
 
 
 # Dispatches that a printed plan shows; that of a tensor in many segments may have thousands.

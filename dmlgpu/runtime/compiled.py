@@ -22,6 +22,7 @@ from dmlgpu.runtime.engine import Segments
 from dmlgpu.runtime.kompute import KpBuffer, KpStep
 from dmlgpu.runtime.log import logger
 from dmlgpu.runtime.memory import Buffer, Slice
+from dmlgpu.runtime.profile import timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tensor import DeviceTensor, check_owns, filled, of_bytes, segments_of
@@ -96,7 +97,8 @@ class CompiledOperator:
         out: DeviceTensor | Sequence[DeviceTensor] | None = None,
         verified: bool = False,
     ) -> Any:
-        return returned(self._compute(inputs, out, verified), inputs)
+        with timed(self._engine.kompute.profile, "call", type(self.desc).__name__, self.desc):
+            return returned(self._compute(inputs, out, verified), inputs)
 
     def _compute(
         self,
@@ -212,8 +214,8 @@ class CompiledOperator:
         }
         at = [(b.written, (s.buffer.handle, s.offset)) for b, s in zip(dispatch.bindings, slices, strict=True)]
         return self._engine.kompute.step(
-            dispatch.shader,
-            self.device.limits.group_count,
+            self.plan,
+            dispatch,
             tuple(s.buffer.handle for s in slices),
             replace(dispatch.push, **bases).words(),
             reads=(place for written, place in at if not written),

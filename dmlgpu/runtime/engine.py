@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from dmlgpu.descriptors.words import Bytes
-from dmlgpu.errors import OutOfMemoryError
+from dmlgpu.errors import DeviceError, OutOfMemoryError
 from dmlgpu.runtime.drivers import DeviceInfo
 from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep
 from dmlgpu.runtime.memory import Allocator, Buffer, Slice
+from dmlgpu.runtime.profile import Profile, timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES
 from dmlgpu.runtime.tuning import relay_memory, tensor_memory
 
@@ -71,9 +73,12 @@ class Engine:
         self._pending: list[tuple[KpStep, tuple[Segments, ...]]] = []
 
     @property
-    def lock(self) -> threading.RLock:
+    def lock(self) -> AbstractContextManager[Any]:
         """Held by the thread that works with the device; in a forked child it is another one."""
-        return self.kompute.lock
+        lock, profile = self.kompute.lock, self.kompute.profile
+        if profile is None or lock._is_owned():  # type: ignore[attr-defined]
+            return lock
+        return profile.waiting(lock)
 
     # Memory
 
@@ -112,6 +117,7 @@ class Engine:
                 self.submit_pending()
                 self.free_buffers()
                 segments.slices.append(memory.allocate(size))
+        self._add_memory()
         return segments
 
     def keep(self, buffers: Iterable[Buffer[KpBuffer]]) -> None:
@@ -189,7 +195,8 @@ class Engine:
             return
         try:
             self.kompute.check_usable()
-            self.kompute.submit(tuple(step for step, _ in self._pending))
+            with timed(self.kompute.profile, "batch", "steps that were put off"):
+                self.kompute.submit(tuple(step for step, _ in self._pending))
         finally:
             self._pending.clear()
 
@@ -207,6 +214,38 @@ class Engine:
         self._batches.discard(batch)
         if not self._batches:
             self.submit_pending()
+
+    # Profiles
+
+    def begin_profile(self, profile: Profile) -> None:
+        """Has times given to a profile; what was put off before is run, and is no part of it.
+
+        Raises:
+            DeviceError: another profile goes on.
+        """
+        if self.kompute.profile is not None:
+            raise DeviceError(f"device {self.kompute.info.name} has a profile that goes on; end it before another one")
+        self.submit_pending()
+        self.kompute.profile = profile
+        self._add_memory()
+
+    def end_profile(self, profile: Profile) -> None:
+        """Ends a profile, which need not have begun; what was put off is run before that."""
+        if self.kompute.profile is not profile:
+            return
+        try:
+            if self.is_open:
+                self.submit_pending()
+                self._add_memory()
+        finally:
+            self.kompute.profile = None
+            profile.end()
+
+    def _add_memory(self) -> None:
+        """Tells a profile, if one goes on, what memory is in use."""
+        if self.kompute.profile is not None:
+            used = sum(allocator.used_bytes for allocator in self.allocators)
+            self.kompute.profile.add_memory(sum(allocator.buffer_bytes for allocator in self.allocators), used)
 
     # The end
 

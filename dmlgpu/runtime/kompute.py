@@ -18,9 +18,10 @@ import numpy as np
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.words import Bytes
 from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
-from dmlgpu.lowering.plan import Shader
+from dmlgpu.lowering.plan import Dispatch, Plan, Shader
 from dmlgpu.runtime import binding, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices
+from dmlgpu.runtime.profile import Profile, timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES, Barrier, Pace, Place, Step, learn, submissions
 from dmlgpu.runtime.tuning import first_pace
 
@@ -65,6 +66,8 @@ class KpStep(Step[KpBuffer]):
 
     pipeline: Pipeline
     push: Array
+    plan: Plan
+    dispatch: Dispatch
 
 
 Submission = list[KpStep | Barrier[KpBuffer]]
@@ -81,6 +84,8 @@ class Kompute:
                 f"process {os.getpid()} is the fork of one with open devices, where drivers may hang; {_SPAWN}"
             )
         self.info = info
+        self.profile: Profile | None = None
+        """What times are given to, while a profile goes on."""
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._kp = binding.kompute()
@@ -197,9 +202,10 @@ class Kompute:
         self._check(size, staged, self._buffers)
         if len(self._buffers) >= self.info.max_memory_allocation_count // 2:
             raise OutOfMemoryError(f"device {self.info.name} allows no more than {len(self._buffers)} buffers")
-        buffer = self._new_buffer(size, staged=staged)
-        if self.info.type == "cpu" and not staged:
-            _give_pages_back(buffer.view)
+        with timed(self.profile, "allocate", "buffer", size=size):
+            buffer = self._new_buffer(size, staged=staged)
+            if self.info.type == "cpu" and not staged:
+                _give_pages_back(buffer.view)
         return buffer
 
     def _new_buffer(self, size: int, *, staged: bool) -> KpBuffer:
@@ -225,26 +231,26 @@ class Kompute:
 
     def step(
         self,
-        shader: Shader,
-        group_count: int,
+        plan: Plan,
+        dispatch: Dispatch,
         buffers: tuple[KpBuffer, ...],
         push: Sequence[int],
         reads: Iterable[Place[KpBuffer]],
         writes: Iterable[Place[KpBuffer]],
         elements: int,
     ) -> KpStep:
-        """A dispatch of a shader, ready to be submitted.
+        """A dispatch of a plan, ready to be submitted.
 
         Args:
-            shader: the shader that runs.
-            group_count: the number of its workgroups.
+            plan: the plan.
+            dispatch: what it has of the dispatch.
             buffers: the buffers at its bindings, in their order.
             push: the words of its push constants.
             reads: the places in the buffers where it may read.
             writes: the places in the buffers where it may write.
             elements: how many elements it looks at, about.
         """
-        key = (shader, group_count, buffers)
+        key = (dispatch.shader, plan.limits.group_count, buffers)
         pipeline = self._pipelines.setdefault(key, Pipeline(*key, Pace(first_pace(self.info))))
         return KpStep(
             reads=frozenset(reads),
@@ -253,6 +259,8 @@ class Kompute:
             pace=pipeline.pace,
             pipeline=pipeline,
             push=np.array(push, np.uint32),
+            plan=plan,
+            dispatch=dispatch,
         )
 
     def submit(
@@ -266,6 +274,9 @@ class Kompute:
         `schedule.submissions` cuts them into submissions, by the pace that was measured. Where one takes too long all
         the same, the pace is corrected, and the same steps are cut and recorded anew the next time.
 
+        While a profile goes on, each step and each copy is a submission of its own: the host sees only when a
+        submission ends. Such a step teaches its pace as any step that is submitted alone.
+
         Args:
             steps: what runs; where there are uploads or downloads, RECORDED_STEPS at most.
             uploads: small staged buffers that the first submission begins with a copy of; no step writes them.
@@ -276,13 +287,34 @@ class Kompute:
             step.pipeline.used = self._submitted
             for buffer, _ in step.writes:
                 buffer.current = False
+        if self.profile is None:
+            self._run(steps, uploads, downloads)
+            for buffer in (*uploads, *downloads):
+                buffer.current = True
+            return
+        for buffer in uploads:
+            self.upload(buffer)
+        for step in steps:
+            self._run((step,), (), ())
+        for buffer in downloads:
+            self.download(buffer)
+
+    def _run(self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]) -> None:
         for sequence, submission in self._recorded(steps, uploads, downloads):
             begin = time.perf_counter()
             self._evaluate(sequence)
-            if learn(submission, time.perf_counter() - begin):
+            end = time.perf_counter()
+            if self.profile is not None:
+                self._add_to(self.profile, steps[0], begin, end)
+            if learn(submission, end - begin):
                 self._recordings.pop((steps, uploads, downloads), None)
-        for buffer in (*uploads, *downloads):
-            buffer.current = True
+
+    def _add_to(self, profile: Profile, step: KpStep, begin: float, end: float) -> None:
+        """Adds a step that was submitted alone."""
+        plan, dispatch = step.plan, step.dispatch
+        size, groups = plan.bytes_of(dispatch), step.pipeline.group_count
+        name = dispatch.shader.module
+        profile.add("dispatch", name, begin, end, plan.desc, size, step.elements, groups, submitted=True)
 
     def prepare(
         self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]
@@ -317,15 +349,16 @@ class Kompute:
     def _record(
         self, submission: Submission, uploads: Sequence[KpBuffer] = (), downloads: Sequence[KpBuffer] = ()
     ) -> Any:
-        sequence = self._manager.sequence()
-        if uploads:
-            sequence.record(self._kp.OpTensorSyncDevice([buffer.tensor for buffer in uploads]))
-        for part in submission:
-            if isinstance(part, KpStep):
-                sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
-            else:
-                sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in part.buffers]))
-        return self._receipted(sequence, downloads)
+        with timed(self.profile, "record", "submission"):
+            sequence = self._manager.sequence()
+            if uploads:
+                sequence.record(self._kp.OpTensorSyncDevice([buffer.tensor for buffer in uploads]))
+            for part in submission:
+                if isinstance(part, KpStep):
+                    sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
+                else:
+                    sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in part.buffers]))
+            return self._receipted(sequence, downloads)
 
     def _receipted(self, sequence: Any, downloads: Sequence[KpBuffer] = ()) -> Any:
         sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*downloads, self._receipt)]))
@@ -357,13 +390,14 @@ class Kompute:
             if len(self._kept_pipelines) >= _PIPELINES:
                 self._drop({min(self._kept_pipelines, key=lambda kept: kept.used)})
             constants = np.array(pipeline.shader.constant_words(), np.uint32)
-            pipeline.algorithm = self._manager.algorithm(
-                [buffer.tensor for buffer in pipeline.buffers],
-                spirv.load(pipeline.shader.module),
-                (pipeline.group_count, 1, 1),
-                constants,
-                step.push,
-            )
+            with timed(self.profile, "compile", pipeline.shader.module):
+                pipeline.algorithm = self._manager.algorithm(
+                    [buffer.tensor for buffer in pipeline.buffers],
+                    spirv.load(pipeline.shader.module),
+                    (pipeline.group_count, 1, 1),
+                    constants,
+                    step.push,
+                )
             self._kept_pipelines.add(pipeline)
         return pipeline.algorithm
 
@@ -379,12 +413,14 @@ class Kompute:
     def upload(self, buffer: KpBuffer) -> None:
         """Makes what the host wrote to a buffer's view the content of the buffer."""
         if buffer.staged:
-            self._transfer(buffer, self._kp.OpTensorSyncDevice)
+            with timed(self.profile, "upload", "view to device", size=buffer.view.size, submitted=True):
+                self._transfer(buffer, self._kp.OpTensorSyncDevice)
 
     def download(self, buffer: KpBuffer) -> None:
         """Makes the content of a buffer visible in its view."""
         if buffer.staged and not buffer.current:
-            self._transfer(buffer, self._kp.OpTensorSyncLocal)
+            with timed(self.profile, "download", "device to view", size=buffer.view.size, submitted=True):
+                self._transfer(buffer, self._kp.OpTensorSyncLocal)
 
     def _transfer(self, buffer: KpBuffer, operation: Any) -> None:
         if operation not in buffer.transfers:

@@ -86,6 +86,11 @@ class Allocator(Generic[Handle]):
         return sum(buffer.size for buffer in self._buffers if buffer.is_empty)
 
     @property
+    def buffer_bytes(self) -> int:
+        """Bytes of all buffers."""
+        return sum(buffer.size for buffer in self._buffers)
+
+    @property
     def used_bytes(self) -> int:
         """Bytes of the buffers that slices in use take."""
         self.collect()

@@ -18,6 +18,7 @@ from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.descriptors.words import Bytes, check, elements, write
 from dmlgpu.errors import DescriptorError, DeviceError, shown
 from dmlgpu.runtime.engine import Segments
+from dmlgpu.runtime.profile import timed
 
 if TYPE_CHECKING:  # whose module needs this one
     from dmlgpu.runtime.device import Device
@@ -119,8 +120,9 @@ class DeviceTensor:
         """
         with self._engine.lock:
             views = self._engine.download(self._segments)
-            memory = views[0] if len(views) == 1 else np.concatenate(views)
-            packed: Array = elements(self.desc, memory).reshape(self.shape).copy()
+            with timed(self._engine.kompute.profile, "download", "view to array", size=self.nbytes):
+                memory = views[0] if len(views) == 1 else np.concatenate(views)
+                packed: Array = elements(self.desc, memory).reshape(self.shape).copy()
         return packed
 
     def item(self) -> Any:
@@ -228,20 +230,23 @@ class DeviceTensor:
             DeviceError: the device is closed.
         """
         with self._engine.lock:
-            memory: Bytes = np.concatenate(self._engine.download(self._segments))
+            views = self._engine.download(self._segments)
+            with timed(self._engine.kompute.profile, "download", "view to array", size=self.desc.size_in_bytes):
+                memory: Bytes = np.concatenate(views)
         return memory[: self.desc.size_in_bytes]
 
     def _write(self, x: Array, field: str) -> None:
         """Writes the elements to the views; what lies between them is left as it is only in a tensor of one segment."""
         check(self.desc, field, x)
-        if len(self._segments.slices) > 1:
-            memory = np.zeros(self.desc.size_in_bytes, np.uint8)
-            write(self.desc, field, x, memory)
-            self._write_bytes(memory)
-            return
-        with self._engine.lock:
-            (view,) = self._engine.views(self._segments)
-            write(self.desc, field, x, view)
+        with timed(self._engine.kompute.profile, "upload", "array to view", size=self.nbytes):
+            if len(self._segments.slices) > 1:
+                memory = np.zeros(self.desc.size_in_bytes, np.uint8)
+                write(self.desc, field, x, memory)
+                self._write_bytes(memory)
+                return
+            with self._engine.lock:
+                (view,) = self._engine.views(self._segments)
+                write(self.desc, field, x, view)
 
     def _write_bytes(self, memory: Bytes) -> None:
         with self._engine.lock:
@@ -307,7 +312,8 @@ def of_bytes(device: Device, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
     """A tensor whose whole buffer is given; errors as `of_array`."""
     with device._engine.lock:
         tensor = DeviceTensor(device, desc)
-        tensor._write_bytes(memory)
+        with timed(device._engine.kompute.profile, "upload", "array to view", size=memory.size):
+            tensor._write_bytes(memory)
         device._engine.upload(tensor._segments)
     return tensor
 

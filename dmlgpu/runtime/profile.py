@@ -1,0 +1,292 @@
+"""Where the time of calls goes: what is timed while a profile goes on, as tables and as a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from dmlgpu.descriptors.operator import OperatorDesc
+
+# In the order of tables. Calls and batches hold the others, and a recording the compiling of its pipelines.
+KINDS = ("call", "batch", "wait", "plan", "allocate", "upload", "record", "compile", "dispatch", "download")
+# The track of the device in traces; those of threads have their numbers, which are larger.
+_DEVICE_TRACK = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that took time, in seconds since the profile began, as the host measured it."""
+
+    kind: str
+    """`call`: of an operator or a function. `batch`: running what was put off. `wait`: for the device, while other
+    threads work with it. `plan`: making a plan. `allocate`: making a buffer. `upload` and `download`: copies between
+    arrays, views and the device. `record`: recording a submission. `compile`: making a pipeline. `dispatch`: a
+    submission of one dispatch, from its start until the host sees its end."""
+    name: str
+    """Of a call and a plan the descriptor's class; of a dispatch and a pipeline the module."""
+    begin: float
+    end: float
+    thread: int
+    """Its number, as the operating system counts."""
+    operator: OperatorDesc | None = None
+    """What a call, a plan or a dispatch is of."""
+    bytes: int = 0
+    """What is copied or allocated; of a dispatch its share of all that its call reads and writes, each tensor and all
+    scratch memory counted once for reading and once for writing."""
+    elements: int = 0
+    """What a dispatch looks at, about."""
+    group_count: int = 0
+    """Workgroups of a dispatch."""
+    submitted: bool = False
+    """Whether the device did it, in a submission that the host waited for."""
+
+    @property
+    def seconds(self) -> float:
+        """What it took."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of the device's memory at a time, in seconds since the profile began.
+
+    A staged buffer takes as many bytes again where the host sees them; they are not counted.
+    """
+
+    at: float
+    buffer_bytes: int
+    """In buffers: of tensors, of scratch memory, and kept for calls to come."""
+    tensor_bytes: int
+    """Those of them that tensors and scratch memory take."""
+
+
+class Profile:
+    """What was timed in a block of `Device.profile`; print it for tables.
+
+    Attributes:
+        device: the device's number and name.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._origin = time.perf_counter()
+        self._events: list[Event] = []
+        self._memory: list[Memory] = []
+        self._threads: dict[int, str] = {}
+        self._goes_on = True
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All that has ended so far, by when it began; what holds others is before them."""
+        return tuple(sorted(self._events, key=lambda event: (event.begin, -event.end)))
+
+    @property
+    def memory(self) -> tuple[Memory, ...]:
+        """The memory in use: when the profile began, whenever a tensor or scratch memory was made, and at the end."""
+        return tuple(self._memory)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that `Memory.buffer_bytes` was."""
+        return max((memory.buffer_bytes for memory in self._memory), default=0)
+
+    def trace(self) -> dict[str, Any]:
+        """A trace in Chrome's Trace Event Format, ready for JSON: chrome://tracing and Perfetto show it.
+
+        Each thread has a track, and the device one of its own. Where a thread waits for a submission, its track has
+        `submission`, and the device's has what was submitted. A counter has the bytes of tensors and of free memory.
+        """
+        process = os.getpid()
+        names = {_DEVICE_TRACK: self.device} | self._threads
+        entries: list[dict[str, Any]] = [_metadata(process, 0, "process_name", "dmlgpu")]
+        entries += [_metadata(process, track, "thread_name", name) for track, name in names.items()]
+        for event in self.events:
+            entry = {
+                "ph": "X",
+                "pid": process,
+                "cat": event.kind,
+                "ts": 1e6 * event.begin,
+                "dur": 1e6 * event.seconds,
+                "args": _arguments(event),
+            }
+            name = "submission" if event.submitted else event.name
+            entries.append(entry | {"tid": event.thread, "name": name})
+            if event.submitted:
+                entries.append(entry | {"tid": _DEVICE_TRACK, "name": event.name})
+        for memory in self._memory:
+            # Viewers stack the two.
+            used = {"tensors": memory.tensor_bytes, "free": memory.buffer_bytes - memory.tensor_bytes}
+            entries.append({"ph": "C", "pid": process, "name": "memory", "ts": 1e6 * memory.at, "args": used})
+        return {"traceEvents": entries, "displayTimeUnit": "ms"}
+
+    def save(self, path: str | Path) -> None:
+        """Writes the trace to a file, as JSON.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        Path(path).write_text(json.dumps(self.trace()), encoding="utf-8")
+
+    def __str__(self) -> str:
+        """The tables of `kind_rows` and `run_rows`, and the memory, as plain text."""
+        events = self.events
+        parts = [self.device, _table(KIND_COLUMNS, kind_rows(events)), _table(RUN_COLUMNS, run_rows(events))]
+        return "\n\n".join([*parts, self.memory_text])
+
+    @property
+    def memory_text(self) -> str:
+        """The memory in use at the end, and its peak, in a line."""
+        if not self._memory:
+            return "memory: nothing is known"
+        now, tensors = self._memory[-1], max(memory.tensor_bytes for memory in self._memory)
+        return (
+            f"memory: {now.buffer_bytes:,} bytes in buffers, at most {self.peak_bytes:,}; "
+            f"tensors take {now.tensor_bytes:,} of them, at most {tensors:,}"
+        )
+
+    # What the other modules of this folder do with a profile, and users do not
+
+    def add(
+        self,
+        kind: str,
+        name: str,
+        begin: float,
+        end: float,
+        operator: OperatorDesc | None = None,
+        size: int = 0,
+        elements: int = 0,
+        group_count: int = 0,
+        submitted: bool = False,
+    ) -> None:
+        """Adds an event; begin and end are those of `time.perf_counter`."""
+        if not self._goes_on:  # a call of another thread, which ends later
+            return
+        thread = threading.get_native_id()
+        self._threads[thread] = threading.current_thread().name
+        times = begin - self._origin, end - self._origin
+        self._events.append(Event(kind, name, *times, thread, operator, size, elements, group_count, submitted))
+
+    def add_memory(self, buffer_bytes: int, tensor_bytes: int) -> None:
+        """Adds what is in use now."""
+        self._memory.append(Memory(time.perf_counter() - self._origin, buffer_bytes, tensor_bytes))
+
+    @contextmanager
+    def waiting(self, lock: AbstractContextManager[Any]) -> Iterator[None]:
+        """A block that holds a lock; waiting for it is timed. Wherever Ctrl-C comes, the lock is released."""
+        begin = time.perf_counter()
+        with lock:
+            self.add("wait", "for the device", begin, time.perf_counter())
+            yield
+
+    @contextmanager
+    def timing(self, kind: str, name: str, operator: OperatorDesc | None, size: int, submitted: bool) -> Iterator[None]:
+        """A block that is an event, also where an exception ends it."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(kind, name, begin, time.perf_counter(), operator, size, submitted=submitted)
+
+    def end(self) -> None:
+        """What ends after this is no part of the profile."""
+        self._goes_on = False
+
+
+_UNTIMED = nullcontext()
+
+
+def timed(
+    profile: Profile | None,
+    kind: str,
+    name: str,
+    operator: OperatorDesc | None = None,
+    size: int = 0,
+    submitted: bool = False,
+) -> AbstractContextManager[None]:
+    """A block that is an event of a profile, if one goes on."""
+    return _UNTIMED if profile is None else profile.timing(kind, name, operator, size, submitted)
+
+
+def _metadata(process: int, track: int, kind: str, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": process, "tid": track, "name": kind, "args": {"name": name}}
+
+
+def _arguments(event: Event) -> dict[str, Any]:
+    """What is known of an event besides its times."""
+    given = {"name": event.name, "bytes": event.bytes, "elements": event.elements, "group_count": event.group_count}
+    operator = {"operator": event.operator.summary} if event.operator else {}
+    return operator | {name: value for name, value in given.items() if value}
+
+
+# Tables
+
+KIND_COLUMNS = ("kind", "count", "ms", "own ms", "share")
+RUN_COLUMNS = ("kind", "name", "count", "ms", "median", "least", "largest", "GB/s", "operator")
+
+
+def kind_rows(events: Sequence[Event]) -> list[tuple[str, ...]]:
+    """Of every kind of events the count, the time, its own time, which is that without events inside, and its share.
+
+    Args:
+        events: in the order of `Profile.events`.
+    """
+    own = [event.seconds for event in events]
+    # The events of a thread that hold the next one, or may do so.
+    around: dict[int, list[int]] = {}
+    for i, event in enumerate(events):
+        holders = around.setdefault(event.thread, [])
+        while holders and events[holders[-1]].end <= event.begin:
+            holders.pop()
+        if holders:
+            own[holders[-1]] -= event.seconds
+        holders.append(i)
+    whole = sum(own)
+    rows: list[tuple[str, ...]] = []
+    for kind in KINDS:
+        found = [i for i, event in enumerate(events) if event.kind == kind]
+        seconds, alone = sum(events[i].seconds for i in found), sum(own[i] for i in found)
+        if found:
+            rows.append((kind, f"{len(found):,}", _ms(seconds), _ms(alone), f"{alone / whole:.1%}"))
+    return rows
+
+
+def run_rows(events: Sequence[Event]) -> list[tuple[str, ...]]:
+    """Of every dispatch and copy of an operator the count, the times in milliseconds, and bytes (10^9) in a second."""
+    groups: dict[tuple[str, str, OperatorDesc | None], list[Event]] = {}
+    for event in events:
+        if event.kind in ("upload", "dispatch", "download"):
+            groups.setdefault((event.kind, event.name, event.operator), []).append(event)
+    rows = []
+    for (kind, name, operator), group in groups.items():
+        times = [event.seconds for event in group]
+        figures = (_ms(seconds) for seconds in (sum(times), median(times), min(times), max(times)))
+        # A clock may be too coarse for one copy.
+        rate = f"{sum(event.bytes for event in group) / max(sum(times), 1e-9) / 1e9:.2f}"
+        rows.append((kind, name, f"{len(group):,}", *figures, rate, operator.summary if operator else ""))
+    return rows
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3f}"
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Text in columns: numbers to the right, all else to the left."""
+    lines = [columns, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    words = {"kind", "name", "operator"}
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column in words else cell.rjust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        ).rstrip()
+        for line in lines
+    )
