@@ -14,11 +14,15 @@ from dmlgpu.reference import reference
 from dmlgpu.tools import cli, exhaustive, registry, selfcheck
 from dmlgpu.tools.cli import main
 from tests.conftest import DRIVERS, LOWERED, set_drivers
+from tests.processes import ROOT
 from tests.test_mappings import LIMITS
 
-COMMANDS = ["devices", "demo", "verify", "explain", "doctor"]
+COMMANDS = ["devices", "demo", "verify", "explain", "profile", "doctor"]
 # What a command needs.
-ARGUMENTS = {"explain": ["argmax", "float32", "30,50"]}
+ARGUMENTS = {
+    "explain": ["argmax", "float32", "30,50"],
+    "profile": ["--op", "argmax", "float32", "30,50", "--calls", "2"],
+}
 OPERATORS = {operator.name: operator for operator in registry.OPERATORS}
 
 
@@ -75,7 +79,7 @@ def test_help_of_a_command_has_examples(command, capsys):
         main([command, "--help"])
     help_text = capsys.readouterr().out
     assert re.search(rf"examples:\n  dmlgpu {command}\b", help_text)
-    assert ("--device" in help_text) == (command in ("demo", "verify", "explain"))
+    assert ("--device" in help_text) == (command in ("demo", "verify", "explain", "profile"))
 
 
 def test_version(capsys):
@@ -453,3 +457,113 @@ def test_explain_refuses(any_cpu, capsys, arguments, message):
     error = capsys.readouterr().err
     assert error.startswith("dmlgpu: ")
     assert message in error
+
+
+# profile
+
+
+def profiled(capsys, *arguments):
+    """The lines of what the command prints, as words."""
+    assert main(["profile", *arguments]) == 0
+    return rows(capsys.readouterr().out)
+
+
+def counts_of(lines):
+    """The counts of a table's rows, by their first word."""
+    return {line[0]: int(line[1]) for line in lines if len(line) == 5 and line[1].isdecimal()}
+
+
+def test_profile_says_where_the_time_goes(driver, tmp_path, capsys):
+    trace = tmp_path / "trace.json"
+    device = ["--device", str(driver.index)]
+    lines = profiled(
+        capsys, "--op", "argmax", "float32", "30,50", "axes=1", "--calls", "3", "--trace", str(trace), *device
+    )
+    assert lines[0][:2] == ["device", f"{driver.index}:"]
+    title = ["3", "calls", "after", "it:"]
+    first, later = counts_of(lines[: lines.index(title)]), counts_of(lines[lines.index(title) :])
+    assert {kind: first[kind] for kind in ("call", "plan", "compile", "dispatch")} == dict.fromkeys(
+        ("call", "plan", "compile", "dispatch"), 1
+    )
+    assert {"upload", "download", "allocate", "record"} <= set(first)
+    assert {kind: later[kind] for kind in ("call", "upload", "dispatch", "download")} == dict.fromkeys(
+        ("call", "upload", "dispatch", "download"), 3
+    )
+    assert not {"plan", "compile", "batch"} & set(later)
+    (dispatch,) = (line for line in lines if line[:1] == ["dispatch"] and len(line) > 5)
+    assert dispatch[1:3] == [
+        dmlgpu.explain(dmlgpu.ArgmaxOperatorDesc.of(np.zeros((30, 50), np.float32), axes=(1,)), device=driver.index)
+        .dispatches[0]
+        .shader.module,
+        "3",
+    ]
+    text = " ".join(word for line in lines for word in line)
+    assert "ArgmaxOperatorDesc of FLOAT32" in text
+    assert re.search(r"memory: [\d,]+ bytes in buffers, at most [\d,]+; tensors take 0 of them, at most [\d,]+ ", text)
+    assert lines[-1] == ["The", "trace", "is", "in", f"{trace}."]
+    spans = [entry for entry in json.loads(trace.read_text())["traceEvents"] if entry["ph"] == "X"]
+    assert sum(entry["cat"] == "call" for entry in spans) == 4
+
+
+def test_profile_runs_the_dispatches_of_a_model(driver, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    document = json.loads(re.sub(r"//.*", "", (ROOT / "docs/models/max_unpooling.json").read_text()))
+    name = next(iter(document["resources"]))
+    document["commands"] += [
+        {"type": "print", "resource": name},
+        {"type": "writeFile", "resource": name, "targetPath": "a.npy"},
+    ]
+    model = tmp_path / "model.json"
+    model.write_text(json.dumps(document))
+    lines = profiled(capsys, str(model), "--calls", "2", "--device", str(driver.index))
+    later = counts_of(lines[lines.index(["2", "calls", "after", "it:"]) :])
+    assert (later["call"], later["batch"]) == (2, 2)
+    assert "Resource" not in str(lines)
+    assert list(tmp_path.iterdir()) == [model]
+    document["commands"] = document["commands"][-2:]
+    model.write_text(json.dumps(document))
+    assert main(["profile", str(model)]) == 2
+    assert capsys.readouterr().err == "dmlgpu: commands: there is no dispatch\n"
+
+
+@pytest.mark.parametrize("operator", registry.OPERATORS, ids=lambda operator: operator.name)
+def test_profile_takes_every_operator(operator, capsys):
+    sizes = "9,8" if "axes" in operator.fields else "1,2,9,8"
+    words = [operator.name, "float32", sizes, *(["window_size=2,2"] if "window_size" in operator.fields else ())]
+    words += {"AVERAGE_POOLING_GRAD": ["output_sizes=1,2,10,9"], "MAX_UNPOOLING": ["output_sizes=1,2,18,16"]}.get(
+        operator.name, []
+    )
+    call = cli._calls_of_operator(words)
+    with dmlgpu.Device() as device, device.profile() as profile:
+        call(device)
+        call(device)
+    assert sum(event.kind == "call" for event in profile.events) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "profile: either a model file or --op is needed; see dmlgpu profile --help"),
+        (["a.json", "--op", "argmax", "float32", "3"], "profile: either a model file or --op is needed; see dmlgpu"),
+        (
+            ["--op", "argmax", "float32"],
+            "--op: argmax float32 is not allowed; an operator, a type and sizes are needed",
+        ),
+        (["--op", "sum", "float32", "3"], "operator: 'sum' is not allowed; allowed are ARGMAX"),
+        (["no such file.json"], "no such file.json"),
+        (["--op", "argmax", "float32", "3", "--trace", "no folder/a.json"], "no folder/a.json"),
+        (["--op", "argmax", "float32", "3", "--device", "999"], "there is no device "),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_profile_refuses(arguments, message, capsys):
+    assert main(["profile", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dmlgpu: ")
+    assert message in error
+
+
+def test_profile_needs_a_call(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["profile", "--op", "argmax", "float32", "3", "--calls", "0"])
+    assert "'0' is not allowed; allowed are integers from 1 on" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The command line: `dmlgpu devices`, `demo`, `verify`, `explain`, `run`, `stream` and `doctor`."""
+"""The command line: `dmlgpu devices`, `demo`, `verify`, `explain`, `profile`, `run`, `stream` and `doctor`."""
 
 from __future__ import annotations
 
@@ -160,6 +160,25 @@ def _parser() -> argparse.ArgumentParser:
         help="of the descriptor's `of`, as axes=0,1; and input_strides=1,4096 for an input that is not packed",
     )
     explain.add_argument("--kernel", metavar="NAME", help="another kernel than the one that is chosen")
+    profile = command(
+        "profile",
+        _profile,
+        "show where the time of calls goes, and write a trace that chrome://tracing and Perfetto open",
+        "dmlgpu profile --op argmax float32 4096,1024 axes=1",
+        "dmlgpu profile --op max_pooling2 float16 1,64,112,112 window_size=3,3 --calls 100 --trace pool.json",
+        "dmlgpu profile model.json --device llvmpipe",
+    )
+    profile.add_argument("model", nargs="?", metavar="MODEL", help="a model file, as of `dmlgpu run`")
+    profile.add_argument(
+        "--op",
+        nargs="+",
+        metavar=("OPERATOR", "TYPE, SIZES, NAME=VALUE"),
+        help="instead of a model file an operator, in the words of `dmlgpu explain`",
+    )
+    profile.add_argument(
+        "--calls", metavar="N", type=_from(1), default=10, help="calls after the first one (default: %(default)s)"
+    )
+    profile.add_argument("--trace", metavar="FILE", help="the trace to write, as JSON")
     model = command(
         "run",
         _run_model,
@@ -213,7 +232,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="the most MiB that are read at once (default: %(default)s)",
     )
-    for subparser in demo, verify, explain, model, stream:
+    for subparser in demo, verify, explain, profile, model, stream:
         subparser.add_argument(
             "--device",
             metavar="INDEX|NAME|UUID",
@@ -421,6 +440,65 @@ def _explain(args: argparse.Namespace) -> int:
     sizes = " and ".join(_bytes(tensor.size_in_bytes) for tensor in tensors)
     console.print(f"Tensors of {sizes}, records of {_bytes(plan.records_bytes)}.")
     return 0
+
+
+def _profile(args: argparse.Namespace) -> int:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    from dmlgpu.runtime.profile import KIND_COLUMNS, RUN_COLUMNS, kind_rows, run_rows
+
+    if (args.model is None) == (args.op is None):
+        return _fail("profile: either a model file or --op is needed; see dmlgpu profile --help", 2)
+    call = _calls_of_model(args.model) if args.op is None else _calls_of_operator(args.op)
+    console = open_console(_COLUMNS)
+
+    def show(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for column in columns:
+            table.add_column(column, justify="left" if column in ("kind", "name", "operator") else "right")
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print(table)
+
+    with Device(args.device) as device:
+        _print_device(console, device)
+        with device.profile() as profile:
+            call(device)
+            first = len(profile.events)
+            for _ in range(args.calls):
+                call(device)
+    events = profile.events
+    console.print("The first call, which plans and compiles:")
+    show(KIND_COLUMNS, kind_rows(events[:first]))
+    console.print(f"{args.calls:,} calls after it:")
+    show(KIND_COLUMNS, kind_rows(events[first:]))
+    show(RUN_COLUMNS, run_rows(events[first:]))
+    console.print(profile.memory_text, soft_wrap=True)
+    if args.trace is not None:
+        profile.save(args.trace)
+        console.print(f"The trace is in {args.trace}.", markup=False, soft_wrap=True)
+    return 0
+
+
+def _calls_of_model(path: str) -> Callable[[Device], object]:
+    return Model(Path(path)).dispatch
+
+
+def _calls_of_operator(words: Sequence[str]) -> Callable[[Device], object]:
+    """What calls an operator with arrays, the same in every run; a first call compiles it."""
+    from dmlgpu.tools import explain
+    from dmlgpu.tools.registry import inputs_of
+    from dmlgpu.tools.selfcheck import values
+
+    if len(words) < 3:
+        raise DescriptorError(f"--op: {' '.join(words)} is not allowed; an operator, a type and sizes are needed")
+    name, data_type, sizes, *arguments = words
+    desc = explain.parse(name, data_type, sizes, arguments)
+    kinds = {"f": "normal"}
+    inputs = inputs_of(desc, lambda tensor: values(tensor, kinds.get(tensor.data_type.numpy.kind, "any bits")))
+    return lambda device: device.compile(desc)(*inputs)
 
 
 def _run_model(args: argparse.Namespace) -> int:

@@ -310,6 +310,7 @@ class Model:
                 raise node.error(f"does not fit this machine's memory: {error}") from None
         dispatchables = root["dispatchables"].members()
         self.operators = {name: _descriptor(node) for name, node in dispatchables.items()}
+        self._dispatches: list[Callable[[Device, Options, Callable[[str], None]], None]] = []
         # Tensors that DirectML owns are bound where the operator is made.
         self._owned = {name: node.get("bindings") or _Node({}, node.path) for name, node in dispatchables.items()}
         self._commands = [self._command(node) for node in root["commands"].entries()]
@@ -328,6 +329,18 @@ class Model:
         for command in self._commands:
             command(device, options, say)
 
+    def dispatch(self, device: Device) -> None:
+        """Runs the dispatches among the commands, once each; nothing is printed, and no file written.
+
+        Raises:
+            ModelError: there is none.
+            OutOfMemoryError: tensors do not fit the device.
+        """
+        if not self._dispatches:
+            raise ModelError("commands: there is no dispatch")
+        for command in self._dispatches:
+            command(device, Options(), lambda line: None)
+
     def _known(self, node: _Node, known: Any, what: str) -> str:
         name = node.text()
         if name not in known:
@@ -340,7 +353,8 @@ class Model:
             name = self._known(node["dispatchable"], self.operators, "dispatchable")
             given = self._owned[name].members() | node["bindings"].members()
             bindings = self._bindings(self.operators[name], given, node["bindings"])
-            return lambda device, options, say: self._dispatch(name, bindings, device, options, say)
+            self._dispatches.append(lambda device, options, say: self._dispatch(name, bindings, device, options, say))
+            return self._dispatches[-1]
         if kind not in ("print", "writefile"):
             raise node["type"].error(f"{node['type'].value!r} is not supported; allowed are dispatch, print, writeFile")
         name = self._known(node["resource"], self.resources, "resource")

@@ -28,7 +28,7 @@ class Check:
     def run(self, device: Device) -> VerificationError | None:
         """Runs the operator: None where its outputs agree with the oracle's."""
         try:
-            inputs = inputs_of(self.desc, lambda tensor: _values(tensor, self.values))
+            inputs = inputs_of(self.desc, lambda tensor: values(tensor, self.values))
             verify(self.desc, *inputs, device=device)
         except VerificationError as error:
             return error
@@ -52,8 +52,8 @@ def _kinds(desc: OperatorDesc) -> tuple[str, ...]:
     return ("ties", "any bits", "few NaN") if is_float else ("ties", "any bits")
 
 
-def _values(tensor: TensorDesc, kind: str) -> Array:
-    """An array for a tensor; the same in every run."""
+def values(tensor: TensorDesc, kind: str) -> Array:
+    """An array for a tensor, of a kind of values that checks name; the same in every run."""
     dtype, rng = tensor.data_type.numpy, np.random.default_rng(0)
     sizes = tuple(1 if stride == 0 else size for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True))
     if kind == "any bits":
