@@ -54,8 +54,10 @@ def inside(event, holder):
 
 
 def test_the_parts_of_a_first_call(either):
+    began = time.perf_counter()
     with either.profile() as profile:
         argmax(X, 1, device=either)
+    assert all(0 <= event.begin <= event.end <= time.perf_counter() - began for event in profile.events)
     copies = 1 if either.info.unified else 2
     once = dict.fromkeys(("call", "plan", "record", "compile", "dispatch"), 1)
     # On a device with memory of its own each of the two tensors has a buffer.
@@ -106,6 +108,7 @@ def test_what_is_said_of_calls_and_plans(either):
     assert (dispatch.name, dispatch.operator, dispatch.submitted) == (module, ROWS, True)
     assert dispatch.bytes == X.nbytes + 20 * 4
     assert (dispatch.elements, dispatch.group_count) == (operator.plan.work, either.limits.group_count)
+    assert all(inside(event, call) for event in of_kind(profile, "upload", "dispatch", "download"))
     # It is compiled before it is called.
     assert plan.end <= of_kind(profile, "compile")[0].begin <= call.begin
     assert ROWS.summary == "ArgmaxOperatorDesc of FLOAT32 (20, 30) to UINT32 (20, 1)"
@@ -276,6 +279,14 @@ def test_what_ends_later_is_no_part():
     assert [event.name for event in profile.events] == ["a"]
 
 
+def test_a_call_that_goes_on_at_the_end_is_no_part(fresh):
+    with fresh.profile() as profile:
+        going_on = timed(profile, "call", "of another thread")
+        going_on.__enter__()
+    going_on.__exit__(None, None, None)
+    assert names(profile, "call") == []
+
+
 def test_without_a_profile_nothing_is_made(fresh):
     assert timed(None, "call", "a") is timed(None, "plan", "b")
     assert fresh._engine.lock is fresh._engine.kompute.lock
@@ -318,6 +329,8 @@ def test_a_closed_device(driver):
     with device.profile() as profile:
         argmax(X, 1, device=device)
         device.close()
+        memory = profile.memory
+    assert profile.memory == memory
     assert kinds(profile)["dispatch"] == 1
     assert profile.peak_bytes > 0
     check_trace(profile)
@@ -444,13 +457,15 @@ def check_trace(profile):
     tracks = {entry["tid"]: entry["args"]["name"] for entry in entries if entry["name"] == "thread_name"}
     assert [entry["args"]["name"] for entry in entries if entry["name"] == "process_name"] == ["dmlgpu"]
     assert len({entry["pid"] for entry in entries}) == 1
-    assert tracks[0] == profile.device
+    (device,) = (track for track, name in tracks.items() if name == profile.device)
+    # Perfetto takes 0 for the main thread.
+    assert device not in {0, *(event.thread for event in profile.events)}
     for entry in entries:
         keys = {"M": {"tid"}, "C": {"ts"}, "X": {"tid", "ts", "dur", "cat"}}[entry["ph"]]
         assert set(entry) == {"ph", "pid", "name", "args"} | keys
         assert entry.get("ts", 0) >= 0
         assert entry.get("dur", 0) >= 0
-        assert entry.get("tid", 0) in {0, *tracks}
+        assert "tid" not in entry or entry["name"] == "process_name" or entry["tid"] in tracks
     spans = [entry for entry in entries if entry["ph"] == "X"]
     for track in tracks:
         # What begins in another ends in it: viewers draw no others.
@@ -462,7 +477,7 @@ def check_trace(profile):
                 ends.pop()
             end = entry["ts"] + entry["dur"]
             assert not ends or end <= ends[-1] + 1e-3
-            assert not ends or track != 0, "the device does one thing after the other"
+            assert not ends or track != device, "the device does one thing after the other"
             ends.append(end)
     return entries
 
@@ -476,7 +491,8 @@ def test_a_trace_has_tracks_for_threads_and_the_device(either, tmp_path):
     entries = check_trace(profile)
     spans = [entry for entry in entries if entry["ph"] == "X"]
     submitted = [event for event in profile.events if event.submitted]
-    assert [entry["name"] for entry in spans if entry["tid"] == 0] == [event.name for event in submitted]
+    device = next(entry["tid"] for entry in entries if entry["args"].get("name") == profile.device)
+    assert [entry["name"] for entry in spans if entry["tid"] == device] == [event.name for event in submitted]
     own = [entry for entry in spans if entry["tid"] == threading.get_native_id()]
     assert len(own) == len(profile.events)
     assert Counter(entry["cat"] for entry in own) == Counter(event.kind for event in profile.events)
@@ -485,7 +501,7 @@ def test_a_trace_has_tracks_for_threads_and_the_device(either, tmp_path):
     assert call["args"]["operator"] == LONG.summary
     event = of_kind(profile, "call")[0]
     assert (call["ts"], call["dur"]) == (1e6 * event.begin, 1e6 * event.seconds)
-    dispatch = next(entry for entry in spans if entry["tid"] == 0 and entry["cat"] == "dispatch")
+    dispatch = next(entry for entry in spans if entry["tid"] == device and entry["cat"] == "dispatch")
     assert set(dispatch["args"]) == {"name", "operator", "bytes", "elements", "group_count"}
     counters = [entry for entry in entries if entry["ph"] == "C"]
     assert [sum(entry["args"].values()) for entry in counters] == [memory.buffer_bytes for memory in profile.memory]

@@ -202,7 +202,7 @@ class Kompute:
         self._check(size, staged, self._buffers)
         if len(self._buffers) >= self.info.max_memory_allocation_count // 2:
             raise OutOfMemoryError(f"device {self.info.name} allows no more than {len(self._buffers)} buffers")
-        with timed(self.profile, "allocate", "buffer", size=size):
+        with timed(self.profile, "allocate", "making a buffer", size=size):
             buffer = self._new_buffer(size, staged=staged)
             if self.info.type == "cpu" and not staged:
                 _give_pages_back(buffer.view)
@@ -296,8 +296,7 @@ class Kompute:
             self.upload(buffer)
         for step in steps:
             self._run((step,), (), ())
-        for buffer in downloads:
-            self.download(buffer)
+        # Downloads are left to those who read: the buffers are not current.
 
     def _run(self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]) -> None:
         for sequence, submission in self._recorded(steps, uploads, downloads):
@@ -349,7 +348,7 @@ class Kompute:
     def _record(
         self, submission: Submission, uploads: Sequence[KpBuffer] = (), downloads: Sequence[KpBuffer] = ()
     ) -> Any:
-        with timed(self.profile, "record", "submission"):
+        with timed(self.profile, "record", "recording"):
             sequence = self._manager.sequence()
             if uploads:
                 sequence.record(self._kp.OpTensorSyncDevice([buffer.tensor for buffer in uploads]))

@@ -17,8 +17,6 @@ from dmlgpu.descriptors.operator import OperatorDesc
 
 # In the order of tables. Calls and batches hold the others, and a recording the compiling of its pipelines.
 KINDS = ("call", "batch", "wait", "plan", "allocate", "upload", "record", "compile", "dispatch", "download")
-# The track of the device in traces; those of threads have their numbers, which are larger.
-_DEVICE_TRACK = 0
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Profile:
 
     @property
     def memory(self) -> tuple[Memory, ...]:
-        """The memory in use: when the profile began, whenever a tensor or scratch memory was made, and at the end."""
+        """The memory in use: at the begin, where a tensor or scratch memory was made, and at the end unless closed."""
         return tuple(self._memory)
 
     @property
@@ -105,9 +103,11 @@ class Profile:
         `submission`, and the device's has what was submitted. A counter has the bytes of tensors and of free memory.
         """
         process = os.getpid()
-        names = {_DEVICE_TRACK: self.device} | self._threads
+        # A number that no thread has; Perfetto takes 0 for the main thread.
+        track = 1 + max(self._threads, default=0)
+        names = {track: self.device} | self._threads
         entries: list[dict[str, Any]] = [_metadata(process, 0, "process_name", "dmlgpu")]
-        entries += [_metadata(process, track, "thread_name", name) for track, name in names.items()]
+        entries += [_metadata(process, number, "thread_name", name) for number, name in names.items()]
         for event in self.events:
             entry = {
                 "ph": "X",
@@ -120,7 +120,7 @@ class Profile:
             name = "submission" if event.submitted else event.name
             entries.append(entry | {"tid": event.thread, "name": name})
             if event.submitted:
-                entries.append(entry | {"tid": _DEVICE_TRACK, "name": event.name})
+                entries.append(entry | {"tid": track, "name": event.name})
         for memory in self._memory:
             # Viewers stack the two.
             used = {"tensors": memory.tensor_bytes, "free": memory.buffer_bytes - memory.tensor_bytes}
@@ -183,7 +183,7 @@ class Profile:
         """A block that holds a lock; waiting for it is timed. Wherever Ctrl-C comes, the lock is released."""
         begin = time.perf_counter()
         with lock:
-            self.add("wait", "for the device", begin, time.perf_counter())
+            self.add("wait", "waiting for the device", begin, time.perf_counter())
             yield
 
     @contextmanager
