@@ -293,7 +293,7 @@ def test_the_self_check_covers_the_special_values():
     tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
     kinds = selfcheck._kinds(dmlgpu.ArgmaxOperatorDesc.of(tensor))
     assert kinds == ("ties", "any bits", "few NaN")
-    ties, any_bits, few_nan = (selfcheck._values(tensor, kind) for kind in kinds)
+    ties, any_bits, few_nan = (selfcheck.values(tensor, kind) for kind in kinds)
     assert {float(x) for x in ties.flat} >= {np.inf, -np.inf, 0.0, 2.0**-24, -(2.0**-24), 65504.0}
     assert np.any(np.signbit(ties) & (ties == 0))
     assert len(np.unique(any_bits.view(np.uint16))) > 5000
@@ -305,7 +305,7 @@ def test_the_self_check_gives_operators_with_a_bound_other_values(monkeypatch):
     tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
     kinds = selfcheck._kinds(dmlgpu.ArgmaxOperatorDesc.of(tensor))
     assert kinds == ("small integers", "normal", "few extremes")
-    integers, normal, extremes = (selfcheck._values(tensor, kind) for kind in kinds)
+    integers, normal, extremes = (selfcheck.values(tensor, kind) for kind in kinds)
     assert {x.dtype for x in (integers, normal, extremes)} == {np.dtype(np.float16)}
     assert set(integers.flat) == set(range(-8, 9))
     assert np.isfinite(normal).all()
@@ -317,7 +317,7 @@ def test_the_self_check_gives_operators_with_a_bound_other_values(monkeypatch):
 def test_the_self_check_covers_the_ends_of_each_type(data_type):
     tensor = dmlgpu.TensorDesc(data_type, (1000,))
     limits = np.finfo(data_type.numpy) if data_type.numpy.kind == "f" else np.iinfo(data_type.numpy)
-    assert {limits.min, limits.max} <= set(selfcheck._values(tensor, "ties"))
+    assert {limits.min, limits.max} <= set(selfcheck.values(tensor, "ties"))
 
 
 def test_verify(driver, few_checks, capsys):
