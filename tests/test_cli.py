@@ -17,11 +17,12 @@ from tests.conftest import DRIVERS, LOWERED, set_drivers
 from tests.processes import ROOT
 from tests.test_mappings import LIMITS
 
-COMMANDS = ["devices", "demo", "verify", "explain", "profile", "doctor"]
+COMMANDS = ["devices", "demo", "verify", "explain", "profile", "stream", "doctor"]
 # What a command needs.
 ARGUMENTS = {
     "explain": ["argmax", "float32", "30,50"],
     "profile": ["--op", "argmax", "float32", "30,50", "--calls", "2"],
+    "stream": ["argmax", "FILE"],  # the fixture `file`
 }
 OPERATORS = {operator.name: operator for operator in registry.OPERATORS}
 
@@ -49,6 +50,17 @@ def hide(monkeypatch, package):
 def rows(text):
     """The words of every line of a table."""
     return [line.split() for line in text.splitlines()]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(0).integers(0, 9, (6, 40, 50)).astype(np.float32))
+    return path
+
+
+def in_file(arguments, file):
+    return [str(file) if argument == "FILE" else argument for argument in arguments]
 
 
 # Help and errors
@@ -79,7 +91,7 @@ def test_help_of_a_command_has_examples(command, capsys):
         main([command, "--help"])
     help_text = capsys.readouterr().out
     assert re.search(rf"examples:\n  dmlgpu {command}\b", help_text)
-    assert ("--device" in help_text) == (command in ("demo", "verify", "explain", "profile"))
+    assert ("--device" in help_text) == (command in ("demo", "verify", "explain", "profile", "stream"))
 
 
 def test_version(capsys):
@@ -102,9 +114,9 @@ def test_runs_as_a_module():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_without_rich_it_names_the_extra(command, monkeypatch, capsys):
+def test_without_rich_it_names_the_extra(command, file, monkeypatch, capsys):
     hide(monkeypatch, "rich")
-    assert main([command, *ARGUMENTS.get(command, ())]) == 2
+    assert main(in_file([command, *ARGUMENTS.get(command, ())], file)) == 2
     assert capsys.readouterr().err == "dmlgpu: rich is not installed: pip install dmlgpu[cli]\n"
 
 
@@ -184,9 +196,9 @@ def unread(environment):
     ],
     ids=" ".join,
 )
-def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, argv, tmp_path):
+def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, argv, file, tmp_path):
     output = ["--output", str(tmp_path / "demo.png")] if argv == ["demo"] else []
-    assert unread([*argv, *output]) == (141, b"")
+    assert unread([*in_file(argv, file), *output]) == (141, b"")
 
 
 def test_output_that_is_written_at_once(unread, environment):
@@ -422,6 +434,7 @@ def test_explain_takes_all_of_a_descriptor(any_cpu, capsys):
     assert "reduce_selection_8" in text
     assert "not rows reduce is asked for" in text
     assert "ReduceFunction.ARGMIN" in explained(capsys, "reduce argmin", "int64", "40", "axes=None")
+    assert " p=3)" in explained(capsys, "lp_pooling", "float32", "1,1,4,4", "window_size=2,2", "p=3")
 
 
 def test_explain_shortens_long_plans(driver, capsys, monkeypatch):
@@ -567,3 +580,74 @@ def test_profile_needs_a_call(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["profile", "--op", "argmax", "float32", "3", "--calls", "0"])
     assert "'0' is not allowed; allowed are integers from 1 on" in capsys.readouterr().err
+
+
+# stream
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["argmax", "axis=0,2", "axis_direction=decreasing"], lambda x: dmlgpu.argmax(x, (0, 2), axis_direction=1)),
+        (["reduce", "function=sum", "axis=1", "keepdims=True"], lambda x: x.sum(1, keepdims=True)),
+        (["lp_pooling", "window_size=2", "p=1"], lambda x: dmlgpu.lp_pooling(x, 2, p=1)),
+        (["max_pooling", "window_size=3,2", "strides=2"], lambda x: dmlgpu.max_pooling(x, (3, 2), strides=2)),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_stream_writes_and_prints_results(file, arguments, expected, any_cpu, tmp_path, capsys):
+    name, *others = arguments
+    output = tmp_path / "y.npy"
+    assert main(["stream", name, str(file), *others, "--output", str(output)]) == 0
+    result = expected(np.load(file))
+    np.testing.assert_array_equal(np.load(output), result)
+    written, time = capsys.readouterr().out.splitlines()
+    assert written == f"{output}: {result.dtype} {result.shape}"
+    assert re.fullmatch(r"46\.88 KiB in \d+\.\d s", time)
+    assert main(["stream", name, str(file), *others, "--chunk-mib", "1"]) == 0
+    assert capsys.readouterr().out.startswith(f"{result}\n")
+
+
+def test_stream_writes_two_results(file, any_cpu, tmp_path, capsys):
+    names = [str(tmp_path / name) for name in ("values.npy", "indices.npy")]
+    assert main(["stream", "max_pooling", str(file), "window_size=2", "output_indices=True", "--output", *names]) == 0
+    for name, expected in zip(names, dmlgpu.max_pooling(np.load(file), 2, output_indices=True), strict=True):
+        np.testing.assert_array_equal(np.load(name), expected)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeypatch, capsys):
+    given = {}
+
+    def argmax(x, axis=None, **options):
+        given.update(options, x=x, axis=axis)
+        options["progress"](1, 2)
+        return 3
+
+    monkeypatch.setattr(cli.streaming, "argmax", argmax)
+    assert main(["stream", "argmax", str(file), "axis=1", "--chunk-mib", "7", "--device", str(driver.index)]) == 0
+    assert isinstance(given["x"], np.memmap)
+    assert given["axis"] == 1
+    assert given["chunk_bytes"] == 7 << 20
+    assert given["device"].info == driver
+    assert capsys.readouterr().out.startswith("3\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["argmax", "FILE", "axis"], "argmax: axis is not allowed; arguments are written NAME=VALUE"),
+        (["argmax", "FILE", "axis=7"], "ArgmaxOperatorDesc.axis: 7 is out of range"),
+        (["argmax", "FILE", "p=7"], "argmax: got an unexpected keyword argument 'p'"),
+        (["argmax", "FILE", "device=0"], "argmax: "),
+        (["reduce", "FILE"], "reduce: missing a required argument: 'function'"),
+        (["argmax", "/nowhere.npy"], "No such file or directory: '/nowhere.npy'"),
+        (["argmax", __file__], f"dmlgpu: {__file__}: "),
+        (["argmax", "FILE", "--output", "FILE"], "File exists"),
+        (["argmax", "FILE", "--output", "a", "b"], "out: ('a', 'b') is not allowed; allowed is one array or path"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else " ".join(value).replace(__file__, "PY"),
+)
+def test_stream_refuses(file, any_cpu, capsys, arguments, message):
+    assert main(["stream", *in_file(arguments, file)]) == 2
+    assert message in capsys.readouterr().err
