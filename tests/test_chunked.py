@@ -61,7 +61,6 @@ def reduced(reduction, x, sizes, choose, device):
         for part in regions(along, sizes):
             chunk = tuple((part if axis in reduction.axes else outputs)[axis] for axis in range(x.ndim))
             found = reduction.record(x[chunk], tuple(each.start for each in chunk), device)
-            assert found.dtype == reduction.record_type
             records.append(found)
         choose.shuffle(records)
         while len(records) > 1:
@@ -70,6 +69,7 @@ def reduced(reduction, x, sizes, choose, device):
                 *records[count:],
                 reduction.merged(np.concatenate(records[:count], choose.choice(reduction.axes))),
             ]
+        assert records[0].dtype == reduction.record_type
         result[reduction.reduced(outputs)] = reduction.result(records[0])
     return result
 
