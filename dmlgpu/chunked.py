@@ -261,7 +261,7 @@ class Reduction:
         # Where values are selected they stay as they are; descriptors have no bool.
         result_type = dtype if function in (ReduceFunction.MAX, ReduceFunction.MIN) else data_type.numpy
         keepdims = len(call.shape) == len(shape)
-        found = cls(shape, tuple(sorted(axes)), keepdims, result_type, _accumulator(function, dtype, last))
+        found = cls(shape, axes, keepdims, result_type, _accumulator(function, dtype, last))
         if function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN):
             name = f"{type(call.desc).__name__}.output_tensor.data_type"
             _check_counts(name, data_type, found.count, "reduced elements")

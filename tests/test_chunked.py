@@ -177,6 +177,14 @@ def test_products_of_chunks_may_be_out_of_range(chunks, device):
     assert np.signbit(got) == np.signbit(expected)
 
 
+@pytest.mark.parametrize(("exponent", "expected"), [(1 << 40, np.inf), (-(1 << 40), 0), (-149, 2.0**-149)])
+def test_products_may_have_any_exponent(exponent, expected):
+    reduction = Reduction.of_reduce((3,), np.dtype("float32"), ReduceFunction.MULTIPLY)
+    record = np.array([(1.0, exponent)], reduction.record_type)
+    assert reduction.result(record) == expected
+    assert reduction.result(reduction.merged(np.repeat(record, 2))) == expected * expected
+
+
 def test_products_of_very_many_mantissas(device):
     x = np.full((3, 100_001), 0.75, np.float32)
     x[:, ::2] = 1 / 0.75

@@ -22,6 +22,7 @@ from dmlgpu import (
     reference,
 )
 from tests.cases import INDEX_TYPES, INT64, UINT64
+from tests.processes import output_of
 
 ROWS = [[1, 2, 3], [3, 0, 4], [2, 5, 2]]
 X = np.array(ROWS, np.float32)
@@ -81,6 +82,19 @@ MORE_THAN_ELEMENTS = {
     "units": X.view(Quantity),
     "matrix": X.view(np.matrix),
 }
+
+
+def test_a_first_call_does_not_wait_for_masked_arrays(driver):
+    """NumPy 2 takes 50 ms to load them."""
+    program = """
+import sys
+import numpy as np
+loaded = "numpy.ma" in sys.modules
+import dmlgpu
+dmlgpu.argmax(np.ones((2, 3), np.float32), device=int(sys.argv[1]))
+print(loaded == ("numpy.ma" in sys.modules))
+"""
+    assert output_of(program, str(driver.index)) == "True\n"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,9 @@ def _is_viewable(x: Any) -> bool:
 def _check_plain(array: Array, field: str) -> None:
     """Raises a DescriptorError for an array that is more than its elements."""
     alone = "its elements alone are np.asarray(x)"
-    if isinstance(array, np.ma.MaskedArray):
+    # NumPy 2 loads it at first use, in 50 ms: who has a masked array has it loaded.
+    ma = sys.modules.get("numpy.ma")
+    if ma is not None and isinstance(array, ma.MaskedArray):
         raise DescriptorError(f"{field}: a masked array, and a tensor has no mask; fill it, as by x.filled(0); {alone}")
     kind = type(array)
     if isinstance(array, np.matrix) or any(getattr(kind, hook) is not getattr(np.ndarray, hook) for hook in _HOOKS):
