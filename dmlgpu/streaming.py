@@ -413,7 +413,6 @@ def _run(x: Any, chunks: Sequence[Region], compute: Callable[[int, Array], None]
             elements = ahead.pop().result()
             ahead += [reader.submit(_elements, x, chunk) for chunk in chunks[i + 1 : i + 2]]
             compute(i, elements)
-            del elements
             if progress is not None:
                 progress(i + 1, len(chunks))
 
