@@ -255,6 +255,17 @@ def test_a_file_of_results_does_not_stay_in_memory(function, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy", mmap_mode="r").reshape(x.shape), x)
 
 
+def test_the_reader_reads(file, monkeypatch):
+    """A view of a mapped file is only read where its elements are asked for, which would be in the other thread."""
+    x, taken = np.load(file, mmap_mode="r"), []
+    run = streaming._run
+    monkeypatch.setattr(
+        streaming, "_run", lambda x, chunks, compute, progress: run(x, chunks, lambda i, e: taken.append(e), progress)
+    )
+    streaming.argmax(x, chunk_bytes=32 << 20)
+    assert [np.may_share_memory(each, x) for each in taken] == [False] * 2
+
+
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 def test_what_was_changed_stays_changed(file, mode):
     x = np.load(file, mmap_mode=mode)
