@@ -171,8 +171,8 @@ def test_chunks_are_whole_ones_of_the_file():
             assert part.start % unit == 0
             assert part.stop % unit == 0 or part.stop == size
     x.reads.clear()
-    streaming.max_pooling(x, 2, strides=2, chunk_bytes=3000)
-    assert {part.start % 8 for region, _ in x.reads for part in region} == {0}
+    streaming.max_pooling(x, 2, strides=2, chunk_bytes=600)  # one of them
+    assert {(region[0].start % 8, region[1].start % 16) for region, _ in x.reads} == {(0, 0)}
     x.reads.clear()
     streaming.argmax(x, 0, chunk_bytes=100)  # less than one of them
     assert max(x.x[region].nbytes for region, _ in x.reads) <= 100
