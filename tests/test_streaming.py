@@ -173,6 +173,9 @@ def test_chunks_are_whole_ones_of_the_file():
     x.reads.clear()
     streaming.max_pooling(x, 2, strides=2, chunk_bytes=600)  # one of them
     assert {(region[0].start % 8, region[1].start % 16) for region, _ in x.reads} == {(0, 0)}
+    planes = Sliced(values(6, 16, 16), chunks=(3, 8, 8))
+    streaming.max_pooling(planes, 1, strides=1, chunk_bytes=768)
+    assert {region[0].start % 3 for region, _ in planes.reads} == {0}
     x.reads.clear()
     streaming.argmax(x, 0, chunk_bytes=100)  # less than one of them
     assert max(x.x[region].nbytes for region, _ in x.reads) <= 100
