@@ -343,7 +343,9 @@ def _check_target(target: Any, shape: Shape, dtype: np.dtype[Any], others: Seque
 
 
 def _shown(x: Any) -> str:
-    """An array by its kind, without its elements."""
+    """An array by its kind, without its elements; a sequence by some of what it has."""
+    if isinstance(x, (tuple, list)):
+        return f"({', '.join([*map(_shown, x[:4]), *['...'] * (len(x) > 4)])})"
     is_array = hasattr(x, "shape") and hasattr(x, "dtype")
     return f"{type(x).__name__} of {x.dtype} and {shown(x.shape)}" if is_array else shown(x)
 

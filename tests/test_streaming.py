@@ -355,8 +355,12 @@ def test_sizes_that_are_none_are_refused(chunk_bytes):
         (np.empty(5, np.int64), DescriptorError, r"the shape \(5,\) is wrong; expected \(4,\)"),
         (np.empty(4, np.int32), TypeError, "allowed is an array of int64 that takes slices"),
         ({}, TypeError, "allowed is an array of int64 that takes slices"),
-        ([0] * 4, DescriptorError, "allowed is one array or path"),
-        ((np.empty(4, np.int64),), DescriptorError, "allowed is one array or path"),
+        ([0] * 5, DescriptorError, r"\(0, 0, 0, 0, ...\) is not allowed; allowed is one array or path"),
+        (
+            (np.empty(4, np.int64),),
+            DescriptorError,
+            r"\(ndarray of int64 and \(4,\)\) is .*; allowed is one array or path",
+        ),
     ],
 )
 def test_other_outs_are_refused_before_anything_is_read(out, error, words):
