@@ -99,7 +99,7 @@ class Kompute:
     """Makes buffers that only exist here, none larger than the device allows, and no more than it allows."""
 
     def __init__(self, device):
-        self.device, self.sizes = device, []
+        self.device, self.profile, self.sizes = device, None, []
 
     def create_buffer(self, size):
         assert 0 < size <= min(self.device.storage_range, self.device.allocation_size)
