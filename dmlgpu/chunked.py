@@ -222,7 +222,7 @@ class Reduction:
     """A reduction over axes of a whole array. It can be pickled."""
 
     shape: Shape
-    """Of the array."""
+    """Of the array; (1,) of one without dimensions, which is taken with one."""
     axes: Shape
     keepdims: bool
     dtype: Type
@@ -260,8 +260,8 @@ class Reduction:
         data_type = call.data_types[0]
         # Where values are selected they stay as they are; descriptors have no bool.
         result_type = dtype if function in (ReduceFunction.MAX, ReduceFunction.MIN) else data_type.numpy
-        keepdims = len(call.shape) == len(shape)
-        found = cls(shape, axes, keepdims, result_type, _accumulator(function, dtype, last))
+        keepdims = len(call.shape) == len(shape or (1,))
+        found = cls(shape or (1,), axes, keepdims, result_type, _accumulator(function, dtype, last))
         if function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN):
             name = f"{type(call.desc).__name__}.output_tensor.data_type"
             _check_counts(name, data_type, found.count, "reduced elements")
