@@ -18,10 +18,10 @@ LAYERS = [
     {"reference", "lowering"},
     {"comparison"},
     {"runtime"},
-    {"functional"},
+    {"functional", "dask_cluster"},
     {"__init__"},
     {"array_api", "chunked", "onnx_backend"},
-    {"streaming", "torch_ops"},
+    {"dask_array", "streaming", "torch_ops"},
     {"tools"},
     {"__main__"},
 ]

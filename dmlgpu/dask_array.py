@@ -1,0 +1,344 @@
+"""Reductions and poolings of Dask arrays, chunk by chunk, on the Vulkan devices of the workers.
+
+    from dmlgpu import dask_array
+    with dask_array.LocalVulkanCluster() as cluster, cluster.get_client():
+        dask_array.argmax(x, axes=(1, 2)).compute()
+
+argmax, argmin, reduce, max_pooling, average_pooling and lp_pooling take the arguments of dmlgpu's functions of the same
+names, and Dask arrays in any chunks. Results are Dask arrays: nothing is computed, and no chunk is loaded, before they
+are. They are what dmlgpu's function gives of the whole array: which of equal elements wins, and indices, count over all
+chunks. Sums and products of floats are rounded for each chunk, too: docs/scaling.md has the bound.
+
+The device is that of the process that computes a chunk: the one that `device=` names there, or its default.
+
+Needs the extra `dask`. All functions raise:
+    TypeError: no Dask array, chunks that are no NumPy arrays, or a device that other processes cannot find.
+    ValueError: a shape that is not known. DescriptorError, a ValueError: an argument is not allowed.
+    DeviceError, OutOfMemoryError: as dmlgpu's functions, from the worker, when the result is computed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.chunk import getitem
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task, TaskRef
+
+from dmlgpu import AxisDirection, DataType, Device, ReduceFunction
+from dmlgpu.chunked import Dimension, Pooling, Reduction, Region
+from dmlgpu.dask_cluster import LocalVulkanCluster
+from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import (
+    AveragePooling1OperatorDesc,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    PoolingOperatorDesc,
+)
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.runtime.drivers import index_of
+
+__all__ = ["LocalVulkanCluster", "argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
+
+# What `device=` takes; None: the default device of the process.
+Selector = int | str | None
+
+
+def argmax(
+    x: Any,
+    axis: Any = None,
+    *,
+    axes: Any = None,
+    keepdims: bool | None = None,
+    axis_direction: AxisDirection = AxisDirection.INCREASING,
+    output_data_type: Any = DataType.INT64,
+    device: Selector = None,
+) -> Any:
+    """As `dmlgpu.argmax`, of a Dask array: a Dask array of indices, which count over all chunks."""
+    return _arg(ArgmaxOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
+
+
+def argmin(
+    x: Any,
+    axis: Any = None,
+    *,
+    axes: Any = None,
+    keepdims: bool | None = None,
+    axis_direction: AxisDirection = AxisDirection.INCREASING,
+    output_data_type: Any = DataType.INT64,
+    device: Selector = None,
+) -> Any:
+    """As `dmlgpu.argmin`, of a Dask array; otherwise as `argmax`."""
+    return _arg(ArgminOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
+
+
+def reduce(
+    x: Any,
+    function: ReduceFunction,
+    axis: Any = None,
+    *,
+    keepdims: bool | None = None,
+    axes: Any = None,
+    output_data_type: Any = None,
+    device: Selector = None,
+) -> Any:
+    """As `dmlgpu.reduce`, of a Dask array: a Dask array of x's type, or of indices."""
+    _check(ReduceOperatorDesc, x, device)
+    options = {"axes": axes, "keepdims": keepdims, "output_data_type": output_data_type}
+    return _reduced(Reduction.of_reduce(x.shape, x.dtype, function, axis, **options), x, device)
+
+
+def max_pooling(
+    x: Any,
+    window_size: Any,
+    *,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    dilations: Any = None,
+    output_sizes: Any = None,
+    output_indices: bool = False,
+    indices_data_type: Any = DataType.INT64,
+    device: Selector = None,
+) -> Any:
+    """As `dmlgpu.max_pooling`, of a Dask array: a Dask array, or two; indices count over all of x."""
+    return _pooled(
+        MaxPooling2OperatorDesc,
+        x,
+        device,
+        window_size,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        dilations=dilations,
+        output_sizes=output_sizes,
+        output_indices=output_indices,
+        indices_data_type=indices_data_type,
+    )
+
+
+def average_pooling(
+    x: Any,
+    window_size: Any,
+    *,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    dilations: Any = None,
+    output_sizes: Any = None,
+    include_padding: bool = False,
+    device: Selector = None,
+) -> Any:
+    """As `dmlgpu.average_pooling`, of a Dask array: a Dask array."""
+    return _pooled(
+        AveragePooling1OperatorDesc,
+        x,
+        device,
+        window_size,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        dilations=dilations,
+        output_sizes=output_sizes,
+        include_padding=include_padding,
+    )
+
+
+def lp_pooling(
+    x: Any,
+    window_size: Any,
+    *,
+    p: int = 2,
+    strides: Any = None,
+    padding: Any = None,
+    start_padding: Any = None,
+    end_padding: Any = None,
+    dilations: Any = None,
+    output_sizes: Any = None,
+    device: Selector = None,
+) -> Any:
+    """As `dmlgpu.lp_pooling`, of a Dask array: a Dask array."""
+    return _pooled(
+        LpPooling1OperatorDesc,
+        x,
+        device,
+        window_size,
+        strides=strides,
+        padding=padding,
+        start_padding=start_padding,
+        end_padding=end_padding,
+        dilations=dilations,
+        output_sizes=output_sizes,
+        p=p,
+    )
+
+
+def _check(kind: type[OperatorDesc], x: Any, device: Selector) -> None:
+    name = f"{kind.__name__}.input_tensor"
+    if not isinstance(x, da.Array):
+        raise TypeError(f"{name}: x is a {type(x).__name__}, not a Dask array; dask.array.from_array(x) makes one")
+    if not isinstance(x._meta, np.ndarray):
+        raise TypeError(f"{name}: chunks of x are of {type(x._meta).__name__}; allowed are those of NumPy")
+    as_array(x._meta, name)
+    if any(math.isnan(size) for size in x.shape):
+        raise ValueError(f"{name}.sizes: {x.shape} is not known; x.compute_chunk_sizes() makes it known")
+    if isinstance(device, Device):
+        raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
+    if not isinstance(device, (str, type(None))):
+        index_of(device)
+
+
+def _filled(x: Any) -> Any:
+    """The same array without chunks of no elements, where it has any."""
+    return x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
+
+
+def _meta(rank: int, dtype: Any) -> Array:
+    return np.empty((0,) * rank, dtype)
+
+
+def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any) -> Any:
+    _check(kind, x, device)
+    axis, axes, keepdims, axis_direction, output_data_type = arguments
+    reduction = Reduction.of_arg(
+        kind,
+        x.shape,
+        x.dtype,
+        axis,
+        axes=axes,
+        keepdims=keepdims,
+        axis_direction=axis_direction,
+        output_data_type=output_data_type,
+    )
+    return _reduced(reduction, x, device)
+
+
+def _reduced(reduction: Reduction, x: Any, device: Selector) -> Any:
+    x = _filled(x.reshape(reduction.shape))
+    records = x.map_blocks(
+        _record,
+        reduction=reduction,
+        device=device,
+        chunks=tuple((1,) * len(sizes) if i in reduction.axes else sizes for i, sizes in enumerate(x.chunks)),
+        dtype=reduction.record_type,
+        meta=_meta(x.ndim, reduction.record_type),
+    )
+
+    return da.reduction(
+        records,
+        chunk=_itself,
+        combine=partial(_merged, reduction),
+        aggregate=partial(_result, reduction),
+        axis=reduction.axes,
+        keepdims=reduction.keepdims,
+        # Of what is between records and results; these are of the type of `meta`.
+        dtype=reduction.record_type,
+        meta=_meta(len(reduction.reduced(reduction.sizes)), reduction.dtype),
+    )
+
+
+def _record(chunk: Array, reduction: Reduction, device: Selector, block_info: Any) -> Array:
+    begin = tuple(begin for begin, _ in block_info[0]["array-location"])
+    return reduction.record(chunk, begin, device)
+
+
+def _itself(records: Array, axis: Any, keepdims: bool) -> Array:
+    return records
+
+
+def _merged(reduction: Reduction, records: Array, axis: Any, keepdims: bool) -> Array:
+    return reduction.merged(records)
+
+
+def _result(reduction: Reduction, records: Array, axis: Any, keepdims: bool) -> Any:
+    # As NumPy: a number, not an array without dimensions.
+    return reduction.result(reduction.merged(records))[()]
+
+
+def _pooled(kind: type[PoolingOperatorDesc], x: Any, device: Selector, window_size: Any, **options: Any) -> Any:
+    _check(kind, x, device)
+    pooling = Pooling.of(kind, x.shape, x.dtype, window_size, **options)
+    blocks = _blocks(pooling, _filled(x), device)
+    if len(pooling.dtypes) == 1:
+        return blocks
+    return tuple(
+        blocks.map_blocks(itemgetter(i), dtype=dtype, meta=_meta(x.ndim, dtype))
+        for i, dtype in enumerate(pooling.dtypes)
+    )
+
+
+def _blocks(pooling: Pooling, x: Any, device: Selector) -> Any:
+    """The outputs as an array; its blocks are tuples where there are several results.
+
+    There is a task for each block, and one for each part of a chunk that it needs: no more than that part travels.
+    """
+    token = tokenize(x, pooling, device)
+    name, part_name = f"pooling-{token}", f"pooling-part-{token}"
+    leading = [_whole(sizes) for sizes in x.chunks[: pooling.leading]]
+    along = leading + list(map(_needed, pooling.dimensions, x.chunks[pooling.leading :]))
+    tasks = {}
+    for place in itertools.product(*(range(len(blocks)) for blocks in along)):
+        region, needed = zip(*(blocks[i] for blocks, i in zip(along, place, strict=True)), strict=True)
+        parts = []
+        for number, part in enumerate(itertools.product(*needed)):
+            chunk, slices = zip(*part, strict=True)
+            key = (part_name, *place, number)
+            tasks[key] = Task(key, getitem, TaskRef((x.name, *chunk)), slices)
+            parts.append(TaskRef(key))
+        key = (name, *place)
+        tasks[key] = Task(key, _pool, pooling, device, region, tuple(map(len, needed)), *parts)
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[x])
+    chunks = tuple(tuple(block.stop - block.start for block, _ in blocks) for blocks in along)
+    return da.Array(graph, name, chunks, dtype=pooling.dtypes[0] if len(pooling.dtypes) == 1 else object)
+
+
+# Blocks of outputs along a dimension, each with the parts of chunks that it needs, as numbers of chunks and slices.
+Blocks = list[tuple[slice, list[tuple[int, slice]]]]
+
+
+def _whole(sizes: Sequence[int]) -> Blocks:
+    """Those along a dimension that has no windows: one for each chunk."""
+    ends = itertools.accumulate(sizes)
+    return [(slice(end - size, end), [(i, slice(size))]) for i, (size, end) in enumerate(zip(sizes, ends, strict=True))]
+
+
+def _needed(dimension: Dimension, sizes: Sequence[int]) -> Blocks:
+    """Those along a spatial dimension: one for the windows that begin in the same chunk, or before the first."""
+    ends = [*itertools.accumulate(sizes)]
+    # The first outputs whose windows begin behind each chunk.
+    cuts = {min(-(-(end + dimension.start_padding) // dimension.stride), dimension.outputs) for end in ends}
+    found = []
+    for begin, end in itertools.pairwise(sorted(cuts | {0})):
+        source = dimension.source(slice(begin, end))
+        numbers = range(bisect_right(ends, source.start), bisect_left(ends, source.stop) + 1)
+        parts = []
+        for i in numbers:
+            first = ends[i] - sizes[i]
+            parts.append((i, slice(max(source.start - first, 0), min(source.stop, ends[i]) - first)))
+        found.append((slice(begin, end), parts))
+    return found
+
+
+def _pool(pooling: Pooling, device: Selector, region: Region, counts: Sequence[int], *parts: Array) -> Any:
+    """A block of outputs, or a tuple of two, from the parts of x in row-major order, so many along each dimension."""
+    joined = [*parts]
+    for axis in reversed(range(len(counts))):
+        rows = range(0, len(joined), counts[axis])
+        if counts[axis] > 1:
+            joined = [np.concatenate(joined[i : i + counts[axis]], axis) for i in rows]
+    results = pooling.outputs(joined[0], region, device)
+    return results if len(results) > 1 else results[0]

@@ -1,0 +1,95 @@
+"""Dask workers on this machine, each with a Vulkan device.
+
+    with LocalVulkanCluster() as cluster, cluster.get_client():
+        dask_array.argmax(x, axes=(1, 2)).compute()
+
+Needs the extra `dask`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import dask
+from distributed import LocalCluster
+from distributed.system import MEMORY_LIMIT
+
+from dmlgpu.runtime import drivers
+from dmlgpu.runtime.drivers import choose
+from dmlgpu.runtime.settings import setting
+
+
+class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # distributed is not looked into
+    """A worker process for each Vulkan device of this machine, which is the default device of its tasks.
+
+    Workers have the resource `vulkan`: 1. They are started by spawn, so a script needs `if __name__ == "__main__":`
+    around what makes the cluster; one that died is started again with its device.
+
+    Args:
+        devices: a list of what `Device` takes: indices, parts of names, or UUIDs. None: the device that DMLGPU_DEVICE
+            names; without it all GPUs, or if there is none the best device.
+        n_workers: how many workers. None: one for each device. More of them share the devices in turn.
+        threads_per_worker: how many tasks a worker runs at a time; one of them at a time uses the device.
+        **kw: further arguments of `distributed.LocalCluster`. `memory_limit` is the memory of the machine in equal
+            shares where it is left out.
+
+    Raises:
+        DeviceError: there is no such device; the message lists what there is.
+        TypeError: devices are no list, or no device is selected so.
+        ValueError: the list is empty, workers are not to be processes, or Dask is set not to start these by spawn.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[int | str] | None = None,
+        n_workers: int | None = None,
+        threads_per_worker: int = 1,
+        **kw: Any,
+    ) -> None:
+        self._devices = _names(devices)
+        count = len(self._devices) if n_workers is None else n_workers
+        method = dask.config.get("distributed.worker.multiprocessing-method")
+        if method != "spawn":
+            raise ValueError(f"distributed.worker.multiprocessing-method: {method!r} is not allowed; allowed is spawn")
+        if not kw.pop("processes", True):
+            raise ValueError("processes: False is not allowed; each worker is a process with a device of its own")
+        kw = {"memory_limit": MEMORY_LIMIT // max(count, 1), **kw}
+        resources = {"vulkan": 1, **(kw.pop("resources", None) or {})}
+        super().__init__(n_workers=0, threads_per_worker=threads_per_worker, resources=resources, **kw)
+        for _ in range(count):
+            self.worker_spec.update(self.new_worker_spec())
+        # An asynchronous cluster starts them when it is awaited.
+        if not self.asynchronous:
+            try:
+                self.sync(self._correct_state)
+            except BaseException:
+                self.close()
+                raise
+
+    def new_worker_spec(self) -> dict[Any, Any]:
+        """The next worker's name and description, with the device that the fewest workers have."""
+        ((name, spec),) = super().new_worker_spec().items()
+        options = spec["options"]
+        used = Counter(other["options"]["env"]["DMLGPU_DEVICE"] for other in self.worker_spec.values())
+        env = {**options.get("env", {}), "DMLGPU_DEVICE": min(self._devices, key=used.__getitem__)}
+        return {name: {**spec, "options": {**options, "env": env}}}
+
+
+def _names(devices: Sequence[int | str] | None) -> list[str]:
+    """How another process finds the devices."""
+    found = drivers.devices()
+    if devices is None:
+        wanted = setting("DMLGPU_DEVICE")
+        gpus = [info for info in found if info.type != "cpu"]
+        chosen = gpus if gpus and wanted is None else [choose(found, wanted)]
+    elif isinstance(devices, (list, tuple)):
+        chosen = [choose(found, wanted) for wanted in devices]
+    else:
+        raise TypeError(f"devices: {devices!r} is not allowed; give a list of indices, parts of names or UUIDs")
+    if not chosen:
+        raise ValueError(f"devices: {devices!r} is empty; leave it out for all GPUs")
+    uuids = [info.uuid for info in found]
+    # Drivers that run on the CPU may have the same UUID.
+    return [info.uuid if uuids.count(info.uuid) == 1 else str(info.index) for info in chosen]

@@ -1,0 +1,51 @@
+"""What the tests of dask_array run on workers. It imports no conftest, which would change the environment there."""
+
+import os
+import resource
+import signal
+import time
+
+import numpy as np
+from distributed import Lock, Variable
+
+from dmlgpu import functional
+
+
+def opened():
+    """The default device of a worker."""
+    return functional.open_device().info.uuid
+
+
+def settings():
+    return os.environ["DMLGPU_DEVICE"], os.getpid()
+
+
+def peak():
+    """Bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def slow_block(numbers):
+    """A chunk with its number modulo 20 at (3, 4). Who makes number 12 for the first time is killed."""
+    i = int(numbers[0, 0])
+    time.sleep(0.05)
+    if i == 12:
+        with Lock("times"):
+            times = Variable("times")
+            count = times.get() + 1
+            times.set(count)
+        if count == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    block = np.full((32, 32), -1, np.float32)
+    block[3, 4] = i % 20
+    return block
+
+
+def falling(block_info=None):
+    """A chunk of 4,096 columns that falls from row to row; the greatest element is in the middle of chunk 77."""
+    (begin, end), (_, columns) = block_info[None]["array-location"]
+    block = np.empty((end - begin, columns), np.float32)
+    block[:] = -np.arange(begin, end, dtype=np.float32)[:, None]
+    if begin == 77 * (end - begin):
+        block[(end - begin) // 2, 1234] = 5
+    return block

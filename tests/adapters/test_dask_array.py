@@ -1,0 +1,460 @@
+"""Dask arrays: whatever their chunks are, results are those of the oracle for the whole array."""
+
+import inspect
+import math
+
+import dask
+import dask.array as da
+import jax.numpy
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import AxisDirection, DataType, ReduceFunction, dask_array
+from dmlgpu.comparison import differences
+from dmlgpu.descriptors.words import bits
+from dmlgpu.reference.bounds import bounds
+
+ARGS = {"argmax": dmlgpu.ArgmaxOperatorDesc, "argmin": dmlgpu.ArgminOperatorDesc}
+POOLINGS = {
+    "max_pooling": dmlgpu.MaxPooling2OperatorDesc,
+    "average_pooling": dmlgpu.AveragePooling1OperatorDesc,
+    "lp_pooling": dmlgpu.LpPooling1OperatorDesc,
+}
+FUNCTIONS = [*ARGS, "reduce", *POOLINGS]
+FLOATS = ["float32", "float16"]
+WORDS = ["int32", "uint32", "int64", "uint64"]
+SELECTED = [*FLOATS, *WORDS, "int8", "uint8", "int16", "uint16", "float64", "bool"]
+SELECTIONS = {
+    F.name: SELECTED for F in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN, ReduceFunction.MAX, ReduceFunction.MIN)
+}
+OF_INTEGERS = (ReduceFunction.SUM, ReduceFunction.MULTIPLY, ReduceFunction.L1, ReduceFunction.SUM_SQUARE)
+
+
+@pytest.fixture(autouse=True)
+def _on_the_driver(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def chunked(x, rng):
+    """In random chunks, some of no elements."""
+
+    def sizes(size):
+        cuts = sorted(rng.integers(0, size + 1, rng.integers(0, 4)).tolist())
+        return tuple(np.diff([0, *cuts, size]).tolist())
+
+    return da.from_array(x, chunks=tuple(map(sizes, x.shape)))
+
+
+def elements(dtype, shape, rng):
+    """Few values, so that there are ties, and of floats those that comparisons get wrong first."""
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    x = rng.integers(0 if np.dtype(dtype).kind == "u" else -3, 4, shape).astype(dtype)
+    if x.dtype.kind == "f":
+        special = rng.choice(np.array([0.0, -0.0, np.nan, np.inf, -np.inf], dtype), shape)
+        x = np.where(rng.random(shape) < rng.choice([0, 0.2, 0.8]), special, x)
+    return x
+
+
+def computed(*results):
+    """Results, which are as they were announced."""
+    found = dask.compute(*results)
+    for lazy, got in zip(results, found, strict=True):
+        assert isinstance(lazy, da.Array)
+        assert (lazy.shape, lazy.dtype) == (np.shape(got), got.dtype)
+        assert (lazy._meta.ndim, lazy._meta.dtype) == (lazy.ndim, lazy.dtype)
+        # Of every block, too.
+        for block, sizes in zip(lazy.to_delayed().ravel(), np.ndindex(lazy.numblocks), strict=True):
+            assert np.shape(block.compute()) == tuple(c[i] for c, i in zip(lazy.chunks, sizes, strict=True))
+    return found
+
+
+def shape_of(rng, least=1):
+    return tuple(rng.integers(1, 7, rng.integers(least, 6)).tolist())
+
+
+def axes_of(rank, rng):
+    return tuple(rng.permutation(rank)[: rng.integers(1, rank + 1)].tolist())
+
+
+def test_ties_across_chunks_in_two_dimensions():
+    """dask.array.argmax gives 4."""
+    x = np.zeros((4, 4), np.float32)
+    x[1, 0] = x[0, 2] = 1
+    for dtype in SELECTED:
+        d = da.from_array(x.astype(dtype), chunks=2)
+        assert dask_array.argmax(d).compute() == 2
+        assert dask_array.argmax(d, axis_direction=AxisDirection.DECREASING).compute() == 4
+        assert dask_array.argmin(d).compute() == 0
+        assert dask_array.argmin(d, axis_direction=AxisDirection.DECREASING).compute() == 15
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("name", ARGS)
+def test_indices(name, seed):
+    rng = np.random.default_rng(seed)
+    dtype = SELECTED[seed % len(SELECTED)]
+    x = elements(dtype, shape_of(rng), rng)
+    axes = tuple(sorted(axes_of(x.ndim, rng)))
+    direction = AxisDirection(int(rng.integers(2)))
+    data_type = (DataType.INT64, DataType.UINT32, DataType.INT32, DataType.UINT64)[rng.integers(4)]
+    seen = x.astype(np.uint8) if dtype == "bool" else x
+    desc = ARGS[name].of(seen, axes=axes, axis_direction=direction, output_data_type=data_type)
+    (expected,) = dmlgpu.reference(desc, x)
+    function, d = getattr(dask_array, name), chunked(x, rng)
+    options = {"axis_direction": direction, "output_data_type": data_type}
+    kept, dropped, negative = computed(
+        function(d, axes=axes, **options),
+        function(d, axes, **options),
+        function(d, axis=tuple(i - x.ndim for i in axes), keepdims=True, **options),
+    )
+    assert kept.dtype == expected.dtype
+    np.testing.assert_array_equal(kept, expected)
+    np.testing.assert_array_equal(dropped, expected.squeeze(axes))
+    np.testing.assert_array_equal(negative, expected)
+
+
+REDUCED = [
+    (function, dtype)
+    for function in ReduceFunction
+    for dtype in SELECTIONS.get(function.name, [*FLOATS, *(WORDS if function in OF_INTEGERS else [])])
+]
+
+
+@pytest.mark.parametrize(("function", "dtype"), REDUCED, ids=[f"{f.name}-{dtype}" for f, dtype in REDUCED])
+def test_reductions(function, dtype):
+    rng = np.random.default_rng(len(function.name))
+    for _ in range(3):
+        selects = function.name in SELECTIONS
+        x = elements(dtype, shape_of(rng), rng)
+        if not selects and dtype in FLOATS:
+            least = 0.5 if function is ReduceFunction.LOG_SUM else -2
+            x = rng.uniform(least, 2, x.shape).astype(dtype)
+        elif not selects:  # sums and products wrap
+            x = rng.integers(0, np.iinfo(dtype).max, x.shape, dtype)
+        axes = axes_of(x.ndim, rng)
+        seen = x.astype(np.uint8) if dtype == "bool" else x
+        desc = dmlgpu.ReduceOperatorDesc.of(function, seen, axes=tuple(sorted(axes)))
+        (expected,), (bound,) = dmlgpu.reference(desc, x), bounds(desc, seen)
+        kept, dropped = computed(
+            dask_array.reduce(chunked(x, rng), function, axes=tuple(sorted(axes))),
+            dask_array.reduce(chunked(x, rng), function, axes),
+        )
+        assert kept.dtype == (x.dtype if "ARG" not in function.name else np.int64)
+        if bound is None:
+            np.testing.assert_array_equal(dropped, kept.squeeze(axes))
+            np.testing.assert_array_equal(bits(np.asarray(kept).astype(expected.dtype)), bits(expected))
+        else:
+            distance = np.abs(kept.astype(np.float64) - expected)
+            assert (distance <= bound + rounding(function, x.astype(np.float64), axes, expected)).all()
+            np.testing.assert_allclose(dropped, kept.squeeze(axes), rtol=2e-3 if dtype == "float16" else 1e-5)
+
+
+def rounding(function, x, axes, value):
+    """What rounding the sums of chunks may add: 2^-23 of the sum of the absolute terms, and what comes of it."""
+    terms = np.abs(x).sum(tuple(axes), keepdims=True)
+    match function:
+        case ReduceFunction.SUM | ReduceFunction.L1:
+            off = terms
+        case ReduceFunction.AVERAGE:
+            off = terms / (x.size / terms.size)
+        case ReduceFunction.SUM_SQUARE:
+            off = np.square(x).sum(tuple(axes), keepdims=True)
+        case ReduceFunction.LOG_SUM:
+            off = 1
+        case _:  # L2, LOG_SUM_EXP, MULTIPLY
+            off = np.abs(value)
+    return off * 2**-23
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_products_leave_the_range_of_floats_on_the_way(dtype):
+    x = np.concatenate([np.full(400, 3e4), np.full(400, 1 / 3e4), [5]]).astype(dtype)
+    exact = math.fsum(map(math.log2, x.astype(np.float64).tolist()))
+    got = dask_array.reduce(da.from_array(x, chunks=130), ReduceFunction.MULTIPLY).compute()
+    assert math.log2(got) == pytest.approx(exact, abs=2e-3)
+    tiny = da.from_array(x[400:], chunks=100)
+    assert dask_array.reduce(tiny, ReduceFunction.MULTIPLY).compute() == 0
+
+
+def test_sums_of_float16_leave_its_range_on_the_way():
+    x = np.concatenate([np.full(100, 6e4), np.full(100, -6e4), [7]]).astype(np.float16)
+    assert dask_array.reduce(da.from_array(x, chunks=50), ReduceFunction.SUM).compute() == 7
+
+
+WINDOWS = {
+    "strides": lambda rng, spatial: rng.integers(1, 5, spatial).tolist(),
+    "dilations": lambda rng, spatial: rng.integers(1, 4, spatial).tolist(),
+    "start_padding": lambda rng, spatial: rng.integers(0, 4, spatial).tolist(),
+    "end_padding": lambda rng, spatial: rng.integers(0, 4, spatial).tolist(),
+}
+
+
+def pooled_cases(name, seed):
+    """An array, its windows and the descriptor: what the oracle allows."""
+    rng = np.random.default_rng(seed)
+    while True:
+        spatial = int(rng.integers(2, 4))
+        rank = spatial + int(rng.integers(0, 3))
+        shape = (*rng.integers(1, 4, rank - spatial).tolist(), *rng.integers(1, 13, spatial).tolist())
+        window = {field: draw(rng, spatial) for field, draw in WINDOWS.items() if rng.random() < 0.6}
+        size = tuple(rng.integers(1, 6, spatial).tolist())
+        dtype = SELECTED[seed % len(SELECTED)] if name == "max_pooling" else FLOATS[seed % 2]
+        x = elements(dtype, shape, rng)
+        if name != "max_pooling":
+            x = rng.uniform(-2, 2, shape).astype(dtype)
+        if name == "average_pooling":
+            window["include_padding"] = bool(rng.integers(2))
+        if name == "lp_pooling":
+            window["p"] = int(rng.integers(1, 4))
+        seen = x.astype(np.uint8) if dtype == "bool" else x
+        whole = seen.reshape((1,) * (2 + spatial - rank) + shape)
+        indices = {"indices_data_type": DataType.UINT64} if name == "max_pooling" else {}
+        try:
+            desc = POOLINGS[name].of(whole, window_size=size, **window, **indices)
+            if rng.random() < 0.3:  # a window that hangs over the end
+                sizes = tuple(n + 1 for n in desc.output_tensor.sizes[2:])
+                desc = POOLINGS[name].of(whole, window_size=size, output_sizes=sizes, **window, **indices)
+                window["output_sizes"] = sizes
+        except dmlgpu.DescriptorError:
+            continue
+        return rng, x, whole, size, window, desc
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("name", POOLINGS)
+def test_poolings(name, seed):
+    rng, x, whole, size, window, desc = pooled_cases(name, seed)
+    expected = dmlgpu.reference(desc, whole)
+    if name == "max_pooling":
+        results = dask_array.max_pooling(chunked(x, rng), size, output_indices=True, **window)
+        (alone,) = computed(dask_array.max_pooling(chunked(x, rng), size, **window))
+        values, indices = computed(*results)
+        assert indices.dtype == np.int64
+        np.testing.assert_array_equal(bits(alone), bits(values))
+        found = values, indices.view(np.uint64)
+    else:
+        found = computed(getattr(dask_array, name)(chunked(x, rng), size, **window))
+    assert found[0].dtype == x.dtype
+    found = [y.reshape(z.shape).astype(z.dtype) for y, z in zip(found, expected, strict=True)]
+    assert [*differences(desc, (whole,), found, expected)] == []
+
+
+def test_windows_larger_than_chunks():
+    x = np.random.default_rng(3).standard_normal((30, 40)).astype(np.float32)
+    expected = dmlgpu.max_pooling(x, (11, 30), dilations=(2, 1), padding=(5, 7), output_indices=True)
+    got = computed(
+        *dask_array.max_pooling(
+            da.from_array(x, chunks=(3, 4)), (11, 30), dilations=(2, 1), padding=(5, 7), output_indices=True
+        )
+    )
+    for y, z in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(y, z)
+
+
+@pytest.mark.parametrize(("stride", "dilation", "width"), [(2, 1, 18), (2, 3, 18), (5, 1, 17), (5, 3, 22), (3, 2, 20)])
+def test_a_last_window_that_hangs_over_is_alone_in_its_block(stride, dilation, width):
+    x = np.random.default_rng(4).uniform(1, 2, (5, width)).astype(np.float32)
+    for name, more in (*((name, {}) for name in POOLINGS), ("average_pooling", {"include_padding": True})):
+        window = {"strides": (1, stride), "dilations": (1, dilation), "end_padding": (0, 1), **more}
+        outputs = getattr(dmlgpu, name)(x, (2, 4), **window).shape[1] + 1
+        window["output_sizes"] = (4, outputs)
+        expected = getattr(dmlgpu, name)(x, (2, 4), **window)
+        begin = (outputs - 1) * stride
+        got = getattr(dask_array, name)(da.from_array(x, chunks=((5,), (begin, width - begin))), (2, 4), **window)
+        assert got.chunks[1] == (outputs - 1, 1)
+        np.testing.assert_allclose(got.compute(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("data_type", [DataType.INT64, DataType.UINT64, DataType.UINT32])
+def test_index_types_of_poolings(data_type):
+    x = da.zeros((2, 3, 8, 8), chunks=3, dtype=np.float32)
+    _, indices = computed(*dask_array.max_pooling(x, 2, strides=2, output_indices=True, indices_data_type=data_type))
+    assert indices.dtype == data_type.numpy
+    expected = dmlgpu.max_pooling(np.zeros(x.shape, np.float32), 2, strides=2, output_indices=True)[1]
+    np.testing.assert_array_equal(indices, expected)
+
+
+def test_indices_are_counted_beyond_32_bits():
+    x = da.zeros((1 << 20, 1 << 13), chunks=(1 << 8, 1 << 10), dtype=np.float32)
+    _, indices = dask_array.max_pooling(x, 4, strides=4, output_indices=True)
+    assert indices[-1, -1].compute() == ((1 << 20) - 4 << 13) + (1 << 13) - 4
+    found = dask_array.argmin(x[-512:], axis_direction=AxisDirection.DECREASING)
+    assert found.compute() == (512 << 13) - 1
+    with pytest.raises(dmlgpu.DescriptorError, match="UINT32 cannot hold the index"):
+        dask_array.argmax(x, output_data_type=DataType.UINT32)
+    with pytest.raises(dmlgpu.DescriptorError, match="UINT32 cannot hold the index"):
+        dask_array.max_pooling(x, 4, output_indices=True, indices_data_type=DataType.UINT32)
+
+
+# What is not computed
+
+
+def calls():
+    yield "argmax", ((1, 3),), {}
+    yield "argmin", (), {"axes": (0,)}
+    yield "reduce", (ReduceFunction.SUM, 2), {}
+    yield "max_pooling", (3,), {"strides": 2}
+    yield "average_pooling", (2,), {}
+    yield "lp_pooling", (2,), {"p": 1}
+
+
+def made(x):
+    return [getattr(dask_array, name)(x, *arguments, **options) for name, arguments, options in calls()]
+
+
+def test_nothing_is_computed_until_results_are():
+    def block():
+        raise AssertionError("a chunk was loaded")
+
+    x = da.map_blocks(block, chunks=((2,), (3, 3), (5, 4), (7,)), dtype=np.float32, meta=np.empty((0,) * 4, np.float32))
+    shapes = [y.shape for y in made(x)]
+    assert shapes == [(2, 9), (1, 6, 9, 7), (2, 6, 7), (2, 6, 4, 3), (2, 6, 8, 6), (2, 6, 8, 6)]
+    for y in made(x):
+        with pytest.raises(AssertionError, match="a chunk was loaded"):
+            y.compute()
+
+
+def test_chunks_of_results_follow_those_of_the_input():
+    x = da.zeros((2, 6, 9, 7), chunks=((2,), (3, 3), (5, 4), (7,)), dtype=np.float32)
+    assert dask_array.argmax(x, (1, 3)).chunks == ((2,), (5, 4))
+    assert dask_array.reduce(x, ReduceFunction.MAX, axes=(1,)).chunks == ((2,), (1,), (5, 4), (7,))
+    assert dask_array.max_pooling(x, 3, strides=2).chunks == ((2,), (3, 3), (3, 1), (3,))
+    # No window begins in the second chunk.
+    x = da.zeros((9, 4), chunks=((3, 1, 5), (4,)), dtype=np.float32)
+    assert dask_array.max_pooling(x, 1, strides=(4, 1)).chunks == ((1, 2), (4,))
+
+
+def test_only_what_windows_look_at_is_taken_of_a_chunk():
+    x = da.zeros((100, 100), chunks=10, dtype=np.float32)
+    graph = dask_array.max_pooling(x, 3).__dask_graph__().to_dict()
+    parts = [task.args[1] for key, task in graph.items() if key[0].startswith("pooling-part")]
+    assert sum(math.prod(len(range(10)[part]) for part in slices) for slices in parts) == (9 * 12 + 10) ** 2
+
+
+def test_graphs_of_many_chunks_are_made_at_once():
+    """10,000 chunks: a layer for each step, not for each chunk."""
+    x = da.zeros((10_000, 10_000), chunks=100, dtype=np.float32)
+    reduced, (pooled, _) = dask_array.argmax(x), dask_array.max_pooling(x, 3, output_indices=True)
+    assert len(reduced.dask.layers) < 15
+    assert len(pooled.dask.layers) == 3
+    # Both results are of the same tasks.
+    values, indices = dask_array.max_pooling(x, 3, output_indices=True)
+    assert len(set(values.dask.layers) & set(indices.dask.layers)) == 2
+
+
+def test_equal_calls_have_the_same_name(driver):
+    x = da.zeros((2, 6, 9, 7), chunks=4, dtype=np.float32)
+    assert [y.name for y in made(x)] == [y.name for y in made(x)]
+    others = [
+        dask_array.argmax(x),
+        dask_array.argmin(x),
+        dask_array.argmax(x, axis_direction=AxisDirection.DECREASING),
+        dask_array.argmax(x, 0),
+        dask_array.argmax(x, device=driver.index),
+        dask_array.max_pooling(x, 2),
+        dask_array.max_pooling(x, 2, device=driver.index),
+        dask_array.max_pooling(x, 2, end_padding=1),
+        dask_array.average_pooling(x, 2),
+        dask_array.lp_pooling(x, 2),
+    ]
+    assert len({y.name for y in others}) == len(others)
+
+
+# What goes in
+
+
+def test_signatures_are_those_of_the_functions():
+    for name in FUNCTIONS:
+        ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (dask_array, dmlgpu))
+        assert [(p.name, p.kind, p.default) for p in ours.values()] == [
+            (p.name, p.kind, p.default) for p in theirs.values()
+        ]
+
+
+def test_threads_share_the_device():
+    x = np.random.default_rng(8).integers(0, 99, (64, 64, 16)).astype(np.float32)
+    d = da.from_array(x, chunks=(8, 8, 16))
+    with dask.config.set(scheduler="threads", num_workers=8):
+        assert dask_array.argmax(d).compute() == x.argmax()
+        np.testing.assert_array_equal(dask_array.max_pooling(d, (3, 3, 3)).compute(), dmlgpu.max_pooling(x, (3, 3, 3)))
+
+
+def test_what_other_operations_give_and_take():
+    x = np.random.default_rng(9).integers(0, 99, (12, 10)).astype(">i4")
+    d = da.from_array(x, chunks=5)
+    assert (dask_array.argmax(d.T + 1, 1)[2:4] * 2).compute().tolist() == (x.argmax(0)[2:4] * 2).tolist()
+    assert dask_array.reduce(d[::2, ::-1], ReduceFunction.SUM).compute() == x[::2].sum()
+
+
+def test_no_dimensions():
+    x = da.from_array(np.float32(-3))
+    for got in computed(dask_array.argmax(x), dask_array.argmax(x, axes=0), dask_array.argmin(x, 0, keepdims=True)):
+        assert got == 0
+    for function, expected in ((ReduceFunction.SUM, -3), (ReduceFunction.MULTIPLY, -3), (ReduceFunction.L1, 3)):
+        (got,) = computed(dask_array.reduce(x, function))
+        assert type(got) is np.float32
+        assert got == expected
+
+
+def test_nothing_kept_is_empty_and_nothing_reduced_an_error():
+    x = da.zeros((2, 0, 3), chunks=((1, 1), (0,), (2, 1)), dtype=np.float32)
+    for function in ReduceFunction:
+        (got,) = computed(dask_array.reduce(x, function, (0, 2)))
+        assert got.shape == (0,)
+    for wrong in (dask_array.argmax, dask_array.argmin, lambda x, axis: dask_array.reduce(x, ReduceFunction.SUM, axis)):
+        with pytest.raises(dmlgpu.DescriptorError, match="are empty"):
+            wrong(x, 1)
+    planes = da.zeros((0, 3, 8, 8), chunks=(1, 3, 5, 8), dtype=np.float32)
+    for got in computed(*dask_array.max_pooling(planes, 2, output_indices=True), dask_array.average_pooling(planes, 2)):
+        assert got.shape == (0, 3, 7, 7)
+    with pytest.raises(dmlgpu.DescriptorError, match="is empty"):
+        dask_array.max_pooling(da.zeros((3, 0), dtype=np.float32), 2)
+
+
+def test_device_is_that_of_the_process_or_the_named_one(driver, monkeypatch):
+    x = da.ones((4, 4), chunks=2, dtype=np.float32)
+    monkeypatch.setenv("DMLGPU_DEVICE", "no such device")
+    for name, arguments, options in (("argmax", (), {}), ("max_pooling", (2,), {})):
+        function = getattr(dask_array, name)
+        with pytest.raises(dmlgpu.DeviceError, match="no such device"):
+            function(x, *arguments, **options).compute()
+        for selector in (driver.index, np.int64(driver.index), driver.uuid, driver.name):
+            function(x, *arguments, device=selector, **options).compute()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_wrong_input(name, device):
+    _, arguments, options = next(call for call in calls() if call[0] == name)
+    options = {key: value for key, value in options.items() if key != "axes"}
+    arguments = arguments if name not in ARGS else (0,)
+
+    def call(x, **more):
+        return getattr(dask_array, name)(x, *arguments, **options, **more)
+
+    x = da.ones((4, 4, 4), chunks=2, dtype=np.float32)
+    with pytest.raises(TypeError, match=r"x is a ndarray, not a Dask array; dask\.array\.from_array\(x\)"):
+        call(np.ones((4, 4), np.float32))
+    with pytest.raises(TypeError, match="a Device stays in its process; give its index"):
+        call(x, device=device)
+    for wrong in (True, 1.5, ["llvmpipe"]):
+        with pytest.raises(TypeError, match="a device is chosen by its index, part of its name or its UUID"):
+            call(x, device=wrong)
+    with pytest.raises(dmlgpu.DescriptorError, match=r"input_tensor: a masked array.*x\.filled"):
+        call(da.ma.masked_greater(x, 0))
+    with pytest.raises(dmlgpu.DescriptorError, match=r"input_tensor\.data_type"):
+        call(x.astype(np.complex64))
+    with pytest.raises(ValueError, match=r"sizes: \(nan, 4, 4\) is not known; x\.compute_chunk_sizes\(\)"):
+        call(x[da.ones(4, dtype=bool, chunks=2)])
+    with pytest.raises(TypeError, match="chunks of x are of ArrayImpl; allowed are those of NumPy"):
+        call(x.map_blocks(jax.numpy.asarray, meta=jax.numpy.ones((0, 0, 0))))
+
+
+def test_unknown_sizes_may_be_made_known():
+    x = da.from_array(np.arange(10, dtype=np.float32), chunks=3)
+    x = x[x > 5].compute_chunk_sizes()
+    assert x.chunks == ((0, 0, 3, 1),)
+    assert dask_array.argmax(x).compute() == 3

@@ -1,0 +1,189 @@
+"""Workers with devices: each has its own, restarts with it, and none holds an array that is larger than its memory."""
+
+import os
+from dataclasses import replace
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Variable
+
+import dmlgpu
+from dmlgpu import ReduceFunction, dask_array, dask_cluster
+from dmlgpu.dask_array import LocalVulkanCluster
+from tests.adapters.on_workers import falling, opened, peak, settings, slow_block
+from tests.conftest import DRIVERS, device_of
+
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def infos():
+    return [device_of(DRIVERS[name]) for name in ("lavapipe", "swiftshader")]
+
+
+@pytest.fixture(scope="module")
+def cluster(infos):
+    """Two workers, one on each driver."""
+    with LocalVulkanCluster([info.uuid for info in infos], dashboard_address=":0") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with cluster.get_client() as client:
+        yield client
+
+
+def workers_of(cluster):
+    return list(cluster.scheduler_info["workers"].values())
+
+
+def test_each_worker_has_the_device_that_was_asked_for(client, infos):
+    assert infos[0].uuid != infos[1].uuid
+    assert sorted(client.run(opened).values()) == sorted(info.uuid for info in infos)
+    found = client.run(settings)
+    assert len({pid for _, pid in found.values()} | {os.getpid()}) == 3
+    assert sorted(uuid for uuid, _ in found.values()) == sorted(info.uuid for info in infos)
+
+
+def test_each_worker_has_the_resource_and_its_share_of_memory(cluster, client):
+    for worker in workers_of(cluster):
+        assert worker["resources"] == {"vulkan": 1}
+        assert worker["nthreads"] == 1
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        assert 0 < worker["memory_limit"] <= total // 2
+    assert client.submit(opened, resources={"vulkan": 1}).result()
+
+
+def test_results_are_those_of_the_whole_array(client):
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 4, (60, 50, 9)).astype(np.float32)
+    d = da.from_array(x, chunks=(17, 20, 5))
+    assert dask_array.argmax(d).compute() == x.argmax()
+    np.testing.assert_array_equal(dask_array.argmin(d, axes=(0, 2)).compute(), dmlgpu.argmin(x, axes=(0, 2)))
+    np.testing.assert_array_equal(dask_array.reduce(d, ReduceFunction.SUM, 1).compute(), x.sum(1))
+    window = {"strides": (2, 1, 1), "padding": 1, "output_indices": True}
+    expected = dmlgpu.max_pooling(x, (3, 5, 3), **window)
+    for got, wanted in zip(dask.compute(*dask_array.max_pooling(d, (3, 5, 3), **window)), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    average = dask_array.average_pooling(d, (3, 3, 3)).compute()
+    np.testing.assert_allclose(average, dmlgpu.average_pooling(x, (3, 3, 3)), rtol=1e-6)
+
+
+def test_errors_of_devices_come_from_the_worker(client):
+    with pytest.raises(dmlgpu.DeviceError, match="there is no device 'another'"):
+        dask_array.argmax(da.ones(4, chunks=2, dtype=np.float32), device="another").compute()
+
+
+def test_a_worker_that_is_killed_in_the_middle_starts_again_with_its_device(client, cluster, infos):
+    before = client.run(settings)
+    Variable("times").set(0)
+    numbers = da.arange(40, chunks=1).reshape(40, 1)
+    x = numbers.map_blocks(slow_block, chunks=((32,) * 40, (32,)), dtype=np.float32, meta=np.empty((0, 0), np.float32))
+    result = dask_array.argmax(x), dask_array.reduce(x, ReduceFunction.MAX, 1)
+    found, rows = dask.compute(*result)
+    assert Variable("times").get() == 2
+    assert found == (19 * 32 + 3) * 32 + 4
+    expected = np.full((40, 32), -1)
+    expected[:, 3] = np.arange(40) % 20
+    np.testing.assert_array_equal(rows, expected.ravel())
+    client.wait_for_workers(2, timeout=30)
+    after = client.run(settings)
+    (new,) = set(after.values()) - set(before.values())
+    (old,) = set(before.values()) - set(after.values())
+    assert new[0] == old[0]
+    assert sorted(client.run(opened).values()) == sorted(info.uuid for info in infos)
+
+
+def test_workers_share_devices_in_turn(infos):
+    lavapipe, swiftshader = (info.uuid for info in infos)
+    with LocalVulkanCluster([infos[0].name, infos[1].index], n_workers=3, dashboard_address=":0") as cluster:
+        assert devices_of(cluster) == [lavapipe, swiftshader, lavapipe]
+        cluster.scale(1)
+        cluster.scale(4)
+        assert sorted(devices_of(cluster)) == sorted([lavapipe, swiftshader] * 2)
+
+
+def devices_of(cluster):
+    return [spec["options"]["env"]["DMLGPU_DEVICE"] for spec in cluster.worker_spec.values()]
+
+
+def test_further_arguments_are_those_of_local_cluster(infos):
+    more = {"resources": {"disk": 2}, "env": {"OTHER": "1"}, "memory_limit": GIB, "threads_per_worker": 2}
+    with LocalVulkanCluster([infos[0].index], dashboard_address=":0", **more) as cluster:
+        (worker,) = workers_of(cluster)
+        assert worker["resources"] == {"vulkan": 1, "disk": 2}
+        assert (worker["memory_limit"], worker["nthreads"]) == (GIB, 2)
+        (spec,) = cluster.worker_spec.values()
+        assert spec["options"]["env"] == {"OTHER": "1", "DMLGPU_DEVICE": infos[0].uuid}
+
+
+# The 8 GiB of chunks of 64 MiB, row by row
+
+
+ROWS, COLUMNS, CHUNKS = 4096, 4096, 128
+
+
+def test_an_array_of_8_gib_that_no_process_holds(infos):
+    x = da.map_blocks(
+        falling, chunks=((ROWS,) * CHUNKS, (COLUMNS,)), dtype=np.float32, meta=np.empty((0, 0), np.float32)
+    )
+    assert x.nbytes == 8 * GIB
+    row = 77 * ROWS + ROWS // 2
+    with (
+        LocalVulkanCluster([infos[0].uuid], n_workers=2, dashboard_address=":0") as cluster,
+        cluster.get_client() as client,
+    ):
+        assert dask_array.argmax(x).compute() == row * COLUMNS + 1234
+        greatest = dask_array.argmax(x, 0).compute()
+        expected = np.zeros(COLUMNS)
+        expected[1234] = row
+        np.testing.assert_array_equal(greatest, expected)
+        peaks = [*client.run(peak).values(), client.run_on_scheduler(peak), peak()]
+        assert len(peaks) == 4
+        print([f"{found / GIB:.2f} GiB" for found in peaks])
+        assert max(peaks) < GIB
+
+
+# What is refused, and which devices there are
+
+
+def test_devices_are_gpus_or_the_best_one(infos, monkeypatch):
+    def named(*found, devices=None):
+        monkeypatch.setattr("dmlgpu.runtime.drivers.devices", lambda: found)
+        return dask_cluster._names(devices)
+
+    lavapipe, swiftshader = (replace(info, index=i) for i, info in enumerate(infos))
+    gpus = [replace(lavapipe, index=i, type=kind, uuid=f"{i}" * 32) for i, kind in ((2, "discrete"), (3, "integrated"))]
+    assert named(swiftshader, lavapipe) == [lavapipe.uuid]
+    assert named(lavapipe, swiftshader, *gpus) == ["2" * 32, "3" * 32]
+    assert named(lavapipe, *gpus, devices=[3, "llvmpipe (LLVM", "2" * 32][:1]) == ["3" * 32]
+    # Drivers that run on the CPU may have the same UUID.
+    assert named(lavapipe, replace(swiftshader, uuid=lavapipe.uuid)) == ["0"]
+    monkeypatch.setenv("DMLGPU_DEVICE", "1")
+    assert named(lavapipe, swiftshader, *gpus) == [swiftshader.uuid]
+
+
+def test_wrong_devices():
+    for wrong, error, message in (
+        (["another"], dmlgpu.DeviceError, r"there is no device 'another'; devices are 0: "),
+        ([99], dmlgpu.DeviceError, "there is no device 99; devices are"),
+        ([True], TypeError, "a device is chosen by its index"),
+        ("llvmpipe", TypeError, "devices: 'llvmpipe' is not allowed; give a list"),
+        ([], ValueError, r"devices: \[\] is empty"),
+    ):
+        with pytest.raises(error, match=message):
+            LocalVulkanCluster(wrong)
+
+
+def test_workers_are_processes():
+    with pytest.raises(ValueError, match="processes: False is not allowed"):
+        LocalVulkanCluster(processes=False)
+
+
+def test_workers_start_by_spawn_alone():
+    forked = dask.config.set({"distributed.worker.multiprocessing-method": "fork"})
+    with forked, pytest.raises(ValueError, match="'fork' is not allowed; allowed is spawn"):
+        LocalVulkanCluster()
