@@ -25,7 +25,7 @@ from benchmarks.peer_scipy import ScipyPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
 from benchmarks.peers import Peer, UnavailableError
-from benchmarks.report import absences, case_tables, operators_table, show, to_markdown
+from benchmarks.report import COLUMNS, absences, case_tables, operators_table, show, to_markdown
 from benchmarks.results import BenchmarkError, Run, load, save
 from benchmarks.run import run_case
 from benchmarks.scale import LARGEST, SMALLEST, exponents, scale_tables, scaled
@@ -37,8 +37,6 @@ from tests.cases import Case
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Of tables in files and pipes.
-_COLUMNS = 160
 # RDNA 2, neither the oldest of the families nor the newest.
 _FAMILY = "navi21"
 
@@ -220,7 +218,7 @@ def _open_peers(names: str, kompute: Kompute) -> tuple[dict[str, Peer], dict[str
 
 
 def _compile(args: argparse.Namespace) -> None:
-    console = open_console(_COLUMNS)
+    console = open_console(COLUMNS)
     if args.plot:
         raise BenchmarkError("--plot draws times: --compiled has none")
     _check_files(args)
@@ -248,7 +246,7 @@ def _measure(args: argparse.Namespace) -> None:
     for name in ("family", "only", "spirv", "show", "model"):
         if getattr(args, name):
             raise BenchmarkError(f"--{name} is an option of --compiled")
-    console = open_console(_COLUMNS)
+    console = open_console(COLUMNS)
     cases = _cases(args)
     if args.list:
         for case in cases:
@@ -309,7 +307,7 @@ def _measure(args: argparse.Namespace) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    console = open_console(_COLUMNS)
+    console = open_console(COLUMNS)
     _check_files(args)
     _present(load(args.file), console, args)
 
@@ -333,4 +331,4 @@ def _compare(args: argparse.Namespace) -> None:
     table = compared(old, new)
     if not table.rows:
         raise BenchmarkError(f"{args.old} and {args.new} have no case in common")
-    show(open_console(_COLUMNS), {}, [table], differences(old, new))
+    show(open_console(COLUMNS), {}, [table], differences(old, new))

@@ -20,20 +20,27 @@ _CACHE_VARIABLES = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE
 
 def header(device: Device, peers: Mapping[str, Peer], rounds: int, seconds: float) -> dict[str, str]:
     """All that the times of a run depend on, by what it is."""
-    info = device.info
     off = [f"{name}={value}" for name, value in _CACHE_VARIABLES.items() if os.environ.get(name) == value]
-    packages = "dmlgpu", binding.package_of(binding.kompute()), "numpy"
+    return {
+        **place(device),
+        **{f"peer {name}": peer.description for name, peer in peers.items()},
+        "shader caches": f"off ({', '.join(off)})" if len(off) == len(_CACHE_VARIABLES) else "on",
+        "rounds": f"{rounds}, or fewer of what takes longer than {seconds:g} s; a call or {SAMPLE * 1e3:g} ms a sample",
+    }
+
+
+def place(device: Device, *further: str) -> dict[str, str]:
+    """The device, the machine, and the versions of dmlgpu's and of further packages."""
+    info = device.info
+    packages = "dmlgpu", binding.package_of(binding.kompute()), "numpy", *further
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{info.name} ({info.type}), Vulkan {info.api_version}",
         "driver": info.driver,
         "versions": ", ".join(f"{name} {_version(name)}" for name in packages)
         + f", Python {platform.python_version()}",
-        **{f"peer {name}": peer.description for name, peer in peers.items()},
         "CPU": f"{_cpu()}, {cores()} cores",
         "system": f"{platform.system()} on {platform.machine()}",
-        "shader caches": f"off ({', '.join(off)})" if len(off) == len(_CACHE_VARIABLES) else "on",
-        "rounds": f"{rounds}, or fewer of what takes longer than {seconds:g} s; a call or {SAMPLE * 1e3:g} ms a sample",
     }
 
 

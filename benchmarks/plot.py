@@ -72,7 +72,7 @@ def plot_cases(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
     axes.grid(axis="x", color="0.85")
     for row in range(0, len(results), 2):
         axes.axhspan(row - 0.5, row + 0.5, color="0.96", zorder=0)
-    _finish(figure, header)
+    finish(figure, header)
     return figure
 
 
@@ -113,11 +113,11 @@ def plot_scale(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
         axes.grid(color="0.85")
     for axes in panels[len(groups) :]:
         axes.remove()
-    _finish(figure, header)
+    finish(figure, header)
     return figure
 
 
-def _finish(figure: Figure, header: Mapping[str, str]) -> None:
+def finish(figure: Figure, header: Mapping[str, str]) -> None:
     """What it was measured on, and one legend for all panels."""
     labels: dict[str, Artist] = {}
     for axes in figure.axes:

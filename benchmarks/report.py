@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DASH = "-"
+# How wide tables are in files and pipes.
+COLUMNS = 160
 
 
 @dataclass(frozen=True)

@@ -10,26 +10,32 @@ takes the same chunks of the file.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import dmlgpu
-from benchmarks.report import Table, duration, percent, show
+from benchmarks import machine
+from benchmarks.report import COLUMNS, Table, duration, percent, show, to_markdown
 from dmlgpu import streaming
+from dmlgpu.tools.terminal import open_console
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDTH = 1 << 15  # of rows of float32
 CASES: dict[str, Callable[..., Any]] = {
     "argmax, all": streaming.argmax,
     "argmax, axis 0": lambda x, **options: streaming.argmax(x, 0, **options),
-    "argmax, axis 1": lambda x, **options: streaming.argmax(x, 1, **options),
     "sum, axis 1": lambda x, **options: streaming.reduce(x, dmlgpu.ReduceFunction.SUM, 1, **options),
     "max_pooling 3x3 s2": lambda x, **options: streaming.max_pooling(x, 3, strides=2, **options),
 }
@@ -116,37 +122,98 @@ def measured(path: Path, case: str, chunk_bytes: int, together: bool) -> list[fl
     return [float(text) for text in subprocess.run(program, check=True, capture_output=True, text=True).stdout.split()]
 
 
+@dataclass(frozen=True)
+class Streamed:
+    """What a case took: medians of seconds, and the most bytes in memory."""
+
+    case: str
+    chunk_bytes: int
+    reading: float
+    computing: float
+    both: float
+    peak: int
+
+    @property
+    def share(self) -> float:
+        """Of reading and computing, one after the other."""
+        return self.both / (self.reading + self.computing)
+
+
+def table(found: Sequence[Streamed], rounds: int) -> Table:
+    columns = ("case", "chunks of", "reading", "computing", "streaming", "of the sum", "peak of memory")
+    rows = tuple(
+        (
+            each.case,
+            f"{each.chunk_bytes >> 20} MiB",
+            *map(duration, (each.reading, each.computing, each.both)),
+            percent(each.share),
+            f"{each.peak >> 20} MiB",
+        )
+        for each in found
+    )
+    note = f"Medians of {rounds}. Of the sum: of reading and computing, one after the other."
+    return Table("streaming", columns, rows, note)
+
+
+def plot(header: dict[str, str], found: Sequence[Streamed]) -> Figure:
+    """Reading and computing one after the other, and both at once, for each case."""
+    from matplotlib.figure import Figure
+
+    from benchmarks.plot import finish
+
+    figure = Figure(figsize=(9, 1.5 + 0.6 * len(found)), layout="constrained")
+    axes = figure.subplots()
+    rows, reading = range(len(found)), [each.reading for each in found]
+    above, below = [row - 0.2 for row in rows], [row + 0.2 for row in rows]
+    axes.barh(above, reading, 0.35, color="#0072B2", label="reading alone")
+    axes.barh(above, [each.computing for each in found], 0.35, reading, color="#E69F00", label="computing alone")
+    axes.barh(below, [each.both for each in found], 0.35, color="#000000", label="dmlgpu.streaming")
+    axes.set_yticks(rows, [f"{each.case}\nchunks of {each.chunk_bytes >> 20} MiB" for each in found])
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds, median")
+    axes.grid(axis="x", color="0.85")
+    axes.set_axisbelow(True)
+    finish(figure, header)
+    return figure
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.streaming", description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE.npy")
     parser.add_argument("--gib", type=float, default=8, help="of a file that is made (default: 8)")
     parser.add_argument("--chunk-mib", type=int, nargs="+", default=[64], help="of chunks (default: 64)")
-    parser.add_argument("--rounds", type=int, default=3, help="of samples (default: 3)")
+    parser.add_argument("--rounds", type=int, default=4, help="of samples (default: 4)")
+    parser.add_argument("--plot", metavar="FILE", help="draw the times: .png, .svg or .pdf")
+    parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown")
     parser.add_argument("--sample", choices=CASES, help=argparse.SUPPRESS)
     parser.add_argument("--together", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     if args.sample:
         print(sample(args.file, args.sample, args.chunk_mib[0] << 20, args.together))
         return 0
-    from rich.console import Console
-
     if not args.file.exists():
         make(args.file, args.gib)
-    rows = []
-    for case in CASES:
-        for mib in args.chunk_mib:
-            samples = [
-                (*measured(args.file, case, mib << 20, True), *measured(args.file, case, mib << 20, False))
-                for _ in range(args.rounds)
-            ]
-            both, memory, reading, computing = (median(column) for column in zip(*samples, strict=True))
-            share = percent(both / (reading + computing))
-            times = map(duration, (reading, computing, both))
-            rows.append((case, f"{mib} MiB", *times, share, f"{memory / (1 << 20):.0f} MiB"))
-    columns = ("case", "chunks", "reading", "computing", "streaming", "of the sum", "peak of memory")
-    note = f"Medians of {args.rounds}. Of the sum: of reading and computing, one after the other."
-    show(Console(), {}, [Table(args.file.name, columns, tuple(rows), note)], [])
+    with dmlgpu.Device() as device:
+        header = machine.place(device)
+    header["array"] = f"{args.file.stat().st_size / (1 << 30):.3g} GiB of float32 in a file, not in the page cache"
+    found = []
+    for case, mib in itertools.product(CASES, args.chunk_mib):
+        together: list[list[float]] = []
+        alone: list[list[float]] = []
+        for i in range(args.rounds):
+            # In turns, as what lies below the page cache remembers what was read last.
+            for kind in (together, alone) if i % 2 == 0 else (alone, together):
+                kind.append(measured(args.file, case, mib << 20, kind is together))
+        both, memory = map(median, zip(*together, strict=True))
+        reading, computing = map(median, zip(*alone, strict=True))
+        found.append(Streamed(case, mib << 20, reading, computing, both, int(memory)))
+    tables = [table(found, args.rounds)]
+    show(open_console(COLUMNS), header, tables, ())
+    if args.markdown:
+        Path(args.markdown).write_text(to_markdown(header, tables, ()), encoding="utf-8")
+    if args.plot:
+        plot(header, found).savefig(args.plot, dpi=120)
     return 0
 
 

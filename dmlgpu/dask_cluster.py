@@ -16,6 +16,7 @@ import dask
 from distributed import LocalCluster
 from distributed.system import MEMORY_LIMIT
 
+from dmlgpu.descriptors.tensor import unsigned
 from dmlgpu.runtime import drivers
 from dmlgpu.runtime.drivers import choose
 from dmlgpu.runtime.settings import setting
@@ -38,7 +39,8 @@ class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # distributed is 
     Raises:
         DeviceError: there is no such device; the message lists what there is.
         TypeError: devices are no list, or no device is selected so.
-        ValueError: the list is empty, workers are not to be processes, or Dask is set not to start these by spawn.
+        ValueError: the list is empty, n_workers is no integer from 0 on, workers are to be threads, or Dask is set to
+            start processes by anything but spawn.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # distributed is 
         **kw: Any,
     ) -> None:
         self._devices = _names(devices)
-        count = len(self._devices) if n_workers is None else n_workers
+        count = len(self._devices) if n_workers is None else unsigned("LocalVulkanCluster", "n_workers", n_workers)
         method = dask.config.get("distributed.worker.multiprocessing-method")
         if method != "spawn":
             raise ValueError(f"distributed.worker.multiprocessing-method: {method!r} is not allowed; allowed is spawn")

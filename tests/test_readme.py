@@ -13,8 +13,8 @@ from dmlgpu.tools import cli
 from dmlgpu.tools.registry import OPERATORS
 
 ROOT = Path(__file__).parents[1]
-# What it shows needs PyTorch: tests/adapters runs it.
-PYTORCH_PAGE = "docs/coming-from/pytorch.md"
+# What these show needs PyTorch or Dask: tests/adapters runs it.
+ADAPTERS_PAGES = "docs/coming-from/pytorch.md", "docs/scaling.md"
 DOCS = [
     str(path.relative_to(ROOT))
     for path in (ROOT / "README.md", *sorted((ROOT / ".github").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
@@ -40,7 +40,7 @@ def test_pages_have_examples():
         ), page
 
 
-RUN = [block for block in BLOCKS if block[0] != PYTORCH_PAGE]
+RUN = [block for block in BLOCKS if block[0] not in ADAPTERS_PAGES]
 
 
 @pytest.mark.parametrize(("page", "line", "block"), RUN, ids=[f"{page}-line-{line}" for page, line, _ in RUN])

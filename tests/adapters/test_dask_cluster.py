@@ -178,6 +178,12 @@ def test_wrong_devices():
             LocalVulkanCluster(wrong)
 
 
+@pytest.mark.parametrize("wrong", [-1, 1.5, "2", True])
+def test_wrong_numbers_of_workers(wrong):
+    with pytest.raises(ValueError, match=r"LocalVulkanCluster\.n_workers: "):
+        LocalVulkanCluster(n_workers=wrong)
+
+
 def test_workers_are_processes():
     with pytest.raises(ValueError, match="processes: False is not allowed"):
         LocalVulkanCluster(processes=False)

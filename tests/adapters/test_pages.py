@@ -1,17 +1,27 @@
-"""The examples for users of PyTorch run as they stand."""
+"""The examples of pages that show PyTorch and Dask run as they stand."""
+
+import subprocess
+import sys
 
 import pytest
 
-from tests.test_readme import BLOCKS, PYTORCH_PAGE, run
+from tests.test_readme import ADAPTERS_PAGES, BLOCKS, ROOT, run
 
-EXAMPLES = [block for block in BLOCKS if block[0] == PYTORCH_PAGE]
-
-
-def test_page_has_examples():
-    assert len(EXAMPLES) == 2
+EXAMPLES = [block for block in BLOCKS if block[0] in ADAPTERS_PAGES]
+IDS = [f"{page}-line-{line}" for page, line, _ in EXAMPLES]
 
 
-@pytest.mark.parametrize(("page", "line", "block"), EXAMPLES)
-def test_example(driver, monkeypatch, page, line, block):
+def test_pages_have_examples():
+    assert [page for page, _, _ in EXAMPLES] == [page for page in ADAPTERS_PAGES for _ in range(2)]
+
+
+@pytest.mark.parametrize(("page", "line", "block"), EXAMPLES, ids=IDS)
+def test_example(driver, monkeypatch, tmp_path, page, line, block):
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
-    run(page, line, block)
+    if "__main__" in block:  # starts processes, which import it
+        (tmp_path / "script.py").write_text(block)
+        command = [sys.executable, tmp_path / "script.py"]
+        finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        assert (finished.returncode, finished.stderr) == (0, "")
+    else:
+        run(page, line, block)
