@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +36,7 @@ import dmlgpu
 from benchmarks import machine
 from benchmarks.plot import finish
 from benchmarks.report import COLUMNS, Table, duration, percent, show, to_markdown
+from benchmarks.streaming import peak
 from dmlgpu import ReduceFunction, dask_array
 from dmlgpu.tools.terminal import open_console
 
@@ -125,16 +125,11 @@ def rows_of(path: str, block_info: Any) -> Any:
     return np.fromfile(path, np.float32, (end - begin) * WIDTH, offset=begin * WIDTH * 4).reshape(-1, WIDTH)
 
 
-def peak() -> int:
-    """The most bytes that this process had in memory."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-
-
 def measured(path: Path, chunk_bytes: int, workers: int, rounds: int, info: dmlgpu.DeviceInfo) -> list[Sample]:
     """Every case on a cluster of its own, medians."""
     x = array(path, chunk_bytes)
     env = {"LP_NUM_THREADS": "1"} if "llvmpipe" in info.name else {}
-    cluster = dask_array.LocalVulkanCluster([info.index], n_workers=workers, env=env, dashboard_address=None)
+    cluster = dask_array.LocalVulkanCluster([info.index], n_workers=workers, env=env, dashboard_address=":0")
     seconds: dict[str, list[float]] = {name: [] for name in CASES}
     with cluster, cluster.get_client() as client:
         for name, case in [*CASES.items()] * (1 + rounds):

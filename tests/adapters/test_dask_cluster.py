@@ -131,6 +131,7 @@ def test_an_array_of_8_gib_that_no_process_holds(infos):
         falling, chunks=((ROWS,) * CHUNKS, (COLUMNS,)), dtype=np.float32, meta=np.empty((0, 0), np.float32)
     )
     assert x.nbytes == 8 * GIB
+    before = peak()
     row = 77 * ROWS + ROWS // 2
     with (
         LocalVulkanCluster([infos[0].uuid], n_workers=2, dashboard_address=":0") as cluster,
@@ -141,10 +142,12 @@ def test_an_array_of_8_gib_that_no_process_holds(infos):
         expected = np.zeros(COLUMNS)
         expected[1234] = row
         np.testing.assert_array_equal(greatest, expected)
-        peaks = [*client.run(peak).values(), client.run_on_scheduler(peak), peak()]
-        assert len(peaks) == 4
+        # The scheduler is in this process, which other tests have filled.
+        peaks = client.run(peak).values()
+        assert len(peaks) == 2
         print([f"{found / GIB:.2f} GiB" for found in peaks])
         assert max(peaks) < GIB
+        assert peak() - before < GIB
 
 
 # What is refused, and which devices there are

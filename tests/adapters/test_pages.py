@@ -22,6 +22,8 @@ def test_example(driver, monkeypatch, tmp_path, page, line, block):
         (tmp_path / "script.py").write_text(block)
         command = [sys.executable, tmp_path / "script.py"]
         finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-        assert (finished.returncode, finished.stderr) == (0, "")
+        # Dask's processes may log to stderr when they end.
+        assert finished.returncode == 0, finished.stderr
+        assert finished.stdout.startswith("[")
     else:
         run(page, line, block)
