@@ -202,11 +202,6 @@ def _check(kind: type[OperatorDesc], x: Any, device: Selector) -> None:
         index_of(device)
 
 
-def _filled(x: Any) -> Any:
-    """The same array without chunks of no elements, where it has any."""
-    return x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
-
-
 def _meta(rank: int, dtype: Any) -> Array:
     return np.empty((0,) * rank, dtype)
 
@@ -228,7 +223,9 @@ def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any)
 
 
 def _reduced(reduction: Reduction, x: Any, device: Selector) -> Any:
-    x = _filled(x.reshape(reduction.shape))
+    x = x.reshape(reduction.shape)
+    # There is no record of no elements.
+    x = x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
     records = x.map_blocks(
         _record,
         reduction=reduction,
@@ -272,7 +269,7 @@ def _result(reduction: Reduction, records: Array, axis: Any, keepdims: bool) -> 
 def _pooled(kind: type[PoolingOperatorDesc], x: Any, device: Selector, window_size: Any, **options: Any) -> Any:
     _check(kind, x, device)
     pooling = Pooling.of(kind, x.shape, x.dtype, window_size, **options)
-    blocks = _blocks(pooling, _filled(x), device)
+    blocks = _blocks(pooling, x, device)
     if len(pooling.dtypes) == 1:
         return blocks
     return tuple(

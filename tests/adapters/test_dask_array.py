@@ -11,6 +11,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import AxisDirection, DataType, ReduceFunction, dask_array
+from dmlgpu.chunked import Reduction
 from dmlgpu.comparison import differences
 from dmlgpu.descriptors.words import bits
 from dmlgpu.reference.bounds import bounds
@@ -333,6 +334,25 @@ def test_only_what_windows_look_at_is_taken_of_a_chunk():
     graph = dask_array.max_pooling(x, 3).__dask_graph__().to_dict()
     parts = [task.args[1] for key, task in graph.items() if key[0].startswith("pooling-part")]
     assert sum(math.prod(len(range(10)[part]) for part in slices) for slices in parts) == (9 * 12 + 10) ** 2
+    assert len(parts) == (9 * 2 + 1) ** 2
+    # Where windows end with chunks, none needs a part of two.
+    graph = dask_array.max_pooling(x, 5, strides=5).__dask_graph__().to_dict()
+    assert sum(key[0].startswith("pooling-part") for key in graph) == 100
+
+
+def test_records_of_many_chunks_are_merged_step_by_step(monkeypatch):
+    """No task has the records of all chunks."""
+    merged, sizes = Reduction.merged, []
+
+    def spy(self, records):
+        sizes.append(records.size)
+        return merged(self, records)
+
+    monkeypatch.setattr(Reduction, "merged", spy)
+    x = np.random.default_rng(11).permutation(256).astype(np.float32)
+    with dask.config.set(split_every=4):
+        assert dask_array.argmax(da.from_array(x, chunks=1)).compute() == x.argmax()
+    assert max(sizes) == 4
 
 
 def test_graphs_of_many_chunks_are_made_at_once():
