@@ -39,8 +39,8 @@ class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # distributed is 
     Raises:
         DeviceError: there is no such device; the message lists what there is.
         TypeError: devices are no list, or no device is selected so.
-        ValueError: the list is empty, n_workers is no integer from 0 on, workers are to be threads, or Dask is set to
-            start processes by anything but spawn.
+        ValueError: the list is empty, a number is no integer or too small, env has DMLGPU_DEVICE, workers are to be
+            threads, or Dask is set to start processes by anything but spawn.
     """
 
     def __init__(
@@ -55,6 +55,9 @@ class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # distributed is 
         method = dask.config.get("distributed.worker.multiprocessing-method")
         if method != "spawn":
             raise ValueError(f"distributed.worker.multiprocessing-method: {method!r} is not allowed; allowed is spawn")
+        unsigned("LocalVulkanCluster", "threads_per_worker", threads_per_worker, 1)
+        if "DMLGPU_DEVICE" in (kw.get("env") or {}):
+            raise ValueError("env: DMLGPU_DEVICE is not allowed; devices= says which devices workers have")
         if not kw.pop("processes", True):
             raise ValueError("processes: False is not allowed; each worker is a process with a device of its own")
         kw = {"memory_limit": MEMORY_LIMIT // max(count, 1), **kw}

@@ -182,9 +182,17 @@ def test_wrong_devices():
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "2", True])
-def test_wrong_numbers_of_workers(wrong):
-    with pytest.raises(ValueError, match=r"LocalVulkanCluster\.n_workers: "):
-        LocalVulkanCluster(n_workers=wrong)
+@pytest.mark.parametrize("name", ["n_workers", "threads_per_worker"])
+def test_wrong_numbers(name, wrong):
+    with pytest.raises(ValueError, match=rf"LocalVulkanCluster\.{name}: "):
+        LocalVulkanCluster(**{name: wrong})
+    with pytest.raises(ValueError, match=r"LocalVulkanCluster\.threads_per_worker: 0 is not allowed"):
+        LocalVulkanCluster(threads_per_worker=0)
+
+
+def test_the_environment_does_not_say_which_device():
+    with pytest.raises(ValueError, match="env: DMLGPU_DEVICE is not allowed; devices= says"):
+        LocalVulkanCluster(env={"DMLGPU_DEVICE": "0"})
 
 
 def test_workers_are_processes():
