@@ -182,7 +182,7 @@ def test_products_may_have_any_exponent(exponent, expected):
     reduction = Reduction.of_reduce((3,), np.dtype("float32"), ReduceFunction.MULTIPLY)
     record = np.array([(1.0, exponent)], reduction.record_type)
     assert reduction.result(record) == expected
-    assert reduction.result(reduction.merged(np.repeat(record, 2))) == expected * expected
+    assert reduction.result(reduction.merged(np.repeat(record, 2))) == np.float32(expected * expected)
 
 
 def test_products_of_very_many_mantissas(device):
