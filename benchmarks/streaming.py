@@ -109,7 +109,10 @@ def sample(path: Path, case: str, chunk_bytes: int, together: bool) -> str:
 
 
 def peak() -> int:
-    """The most bytes that this process had in memory, those of files included."""
+    """The most bytes that this process had in memory, those of files included.
+
+    getrusage would give a child what its parent had before exec.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 

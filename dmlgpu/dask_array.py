@@ -208,18 +208,7 @@ def _meta(rank: int, dtype: Any) -> Array:
 
 def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any) -> Any:
     _check(kind, x, device)
-    axis, axes, keepdims, axis_direction, output_data_type = arguments
-    reduction = Reduction.of_arg(
-        kind,
-        x.shape,
-        x.dtype,
-        axis,
-        axes=axes,
-        keepdims=keepdims,
-        axis_direction=axis_direction,
-        output_data_type=output_data_type,
-    )
-    return _reduced(reduction, x, device)
+    return _reduced(Reduction.of_arg(kind, x.shape, x.dtype, *arguments), x, device)
 
 
 def _reduced(reduction: Reduction, x: Any, device: Selector) -> Any:

@@ -18,7 +18,6 @@ from distributed.system import MEMORY_LIMIT
 
 from dmlgpu.descriptors.tensor import unsigned
 from dmlgpu.runtime import drivers
-from dmlgpu.runtime.drivers import choose
 from dmlgpu.runtime.settings import setting
 
 
@@ -88,9 +87,9 @@ def _names(devices: Sequence[int | str] | None) -> list[str]:
     if devices is None:
         wanted = setting("DMLGPU_DEVICE")
         gpus = [info for info in found if info.type != "cpu"]
-        chosen = gpus if gpus and wanted is None else [choose(found, wanted)]
+        chosen = gpus if gpus and wanted is None else [drivers.choose(found, wanted)]
     elif isinstance(devices, (list, tuple)):
-        chosen = [choose(found, wanted) for wanted in devices]
+        chosen = [drivers.choose(found, wanted) for wanted in devices]
     else:
         raise TypeError(f"devices: {devices!r} is not allowed; give a list of indices, parts of names or UUIDs")
     if not chosen:

@@ -485,19 +485,8 @@ def clear_cache(*, device: Selector = None) -> None:
 
 
 def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any) -> Any:
-    axis, axes, keepdims, axis_direction, output_data_type = arguments
     x, shape, source = _input(x, kind)
-    call = conventions.arg(
-        kind,
-        shape,
-        source,
-        axis,
-        axes=axes,
-        keepdims=keepdims,
-        axis_direction=axis_direction,
-        output_data_type=output_data_type,
-    )
-    return _run(call, device, x)
+    return _run(conventions.arg(kind, shape, source, *arguments), device, x)
 
 
 def _input(

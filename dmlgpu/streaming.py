@@ -73,16 +73,8 @@ def argmax(
 ) -> Any:
     """The index of the maximum over one or more axes; see `dmlgpu.argmax`."""
     shape, dtype = _array(x, "argmax")
-    reduction = Reduction.of_arg(
-        ArgmaxOperatorDesc,
-        shape,
-        dtype,
-        axis,
-        axes=axes,
-        keepdims=keepdims,
-        axis_direction=axis_direction,
-        output_data_type=output_data_type,
-    )
+    arguments = axis, axes, keepdims, axis_direction, output_data_type
+    reduction = Reduction.of_arg(ArgmaxOperatorDesc, shape, dtype, *arguments)
     return _reduced(reduction, x, device, out, chunk_bytes, progress)
 
 
@@ -101,16 +93,8 @@ def argmin(
 ) -> Any:
     """The index of the minimum over one or more axes; see `dmlgpu.argmin`."""
     shape, dtype = _array(x, "argmin")
-    reduction = Reduction.of_arg(
-        ArgminOperatorDesc,
-        shape,
-        dtype,
-        axis,
-        axes=axes,
-        keepdims=keepdims,
-        axis_direction=axis_direction,
-        output_data_type=output_data_type,
-    )
+    arguments = axis, axes, keepdims, axis_direction, output_data_type
+    reduction = Reduction.of_arg(ArgminOperatorDesc, shape, dtype, *arguments)
     return _reduced(reduction, x, device, out, chunk_bytes, progress)
 
 

@@ -94,7 +94,6 @@ def arg(
     shape: Shape,
     source: TensorDesc,
     axis: Any = None,
-    *,
     axes: Any = None,
     keepdims: bool | None = None,
     axis_direction: AxisDirection = AxisDirection.INCREASING,

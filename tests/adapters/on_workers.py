@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 from distributed import Lock, Variable
@@ -18,12 +17,6 @@ def opened():
 
 def settings():
     return os.environ["DMLGPU_DEVICE"], os.getpid()
-
-
-def peak():
-    """The most bytes that this process had in memory; of getrusage a child has what its parent had."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
 
 def slow_block(numbers):

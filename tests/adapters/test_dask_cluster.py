@@ -10,9 +10,10 @@ import pytest
 from distributed import Variable
 
 import dmlgpu
+from benchmarks.streaming import peak
 from dmlgpu import ReduceFunction, dask_array, dask_cluster
 from dmlgpu.dask_array import LocalVulkanCluster
-from tests.adapters.on_workers import falling, opened, peak, settings, slow_block
+from tests.adapters.on_workers import falling, opened, settings, slow_block
 from tests.conftest import DRIVERS, device_of
 
 GIB = 1 << 30
