@@ -72,14 +72,14 @@ class Selection:
         function = functional.argmax if greatest else functional.argmin
         index = function(chunk, axes=axes, axis_direction=direction, device=device)
         place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
-        numbers = np.unravel_index(index, [chunk.shape[axis] for axis in axes])
-        for axis, number in zip(axes, numbers, strict=True):
-            place[axis] = number
-        record = np.empty(index.shape, self.record_type)
+        record = np.zeros(index.shape, self.record_type)
+        # np.unravel_index of NumPy 2.3.0 to 2.5.1 errs where more than 8,192 indices have a last dimension of 1.
+        rest, step = index, 1
+        for axis in reversed(axes):
+            rest, place[axis] = np.divmod(rest, chunk.shape[axis])
+            record["index"] += (place[axis] + begin[axis]) * step
+            step *= shape[axis]
         record["value"] = chunk[tuple(place)]
-        record["index"] = np.ravel_multi_index(
-            [place[axis] + begin[axis] for axis in axes], [shape[axis] for axis in axes]
-        )
         return record
 
     def merged(self, rows: Array) -> Array:

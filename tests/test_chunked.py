@@ -26,6 +26,7 @@ from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import U, bounds
 
 SPECIAL = [np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0]
+SELECTIONS = [ReduceFunction.ARGMAX, ReduceFunction.ARGMIN, ReduceFunction.MAX, ReduceFunction.MIN]
 DIRECTIONS = [AxisDirection.INCREASING, AxisDirection.DECREASING]
 
 
@@ -140,6 +141,30 @@ def test_bits_of_the_first_of_equal_elements(function, device):
             got = reduced(reduction, x, sizes_of(x.shape, choose), choose, device)
             (expected,) = reference(ReduceOperatorDesc.of(function, x, axes), x)
             np.testing.assert_array_equal(bits(got), bits(expected))
+
+
+@pytest.mark.parametrize("function", SELECTIONS, ids=lambda function: function.name)
+@pytest.mark.parametrize(
+    ("shape", "axes", "sizes"),
+    [
+        ((9001, 8), (1,), (9001, 3)),
+        ((8, 9001), (0,), (3, 9001)),
+        ((97, 5, 95), (1,), (97, 2, 95)),
+        ((5, 9001, 4), (0, 2), (2, 9001, 3)),
+        ((97, 95, 3, 4), (2, 3), (97, 95, 2, 3)),
+        ((3, 4, 20_000), (0, 1), (2, 3, 9001)),
+    ],
+    ids=str,
+)
+def test_more_outputs_of_a_chunk_than_numpy_buffers(function, shape, axes, sizes, device):
+    """NumPy takes 8,192 elements at a time."""
+    x = np.random.default_rng(function.value).integers(0, 256, shape, np.uint8)
+    data_type = np.int64 if "ARG" in function.name else None
+    (expected,) = reference(ReduceOperatorDesc.of(function, x, axes, output_data_type=data_type), x)
+    for keepdims in (False, True):
+        reduction = Reduction.of_reduce(shape, x.dtype, function, axes, keepdims=keepdims)
+        got = reduced(reduction, x, sizes, random.Random(0), device)
+        np.testing.assert_array_equal(got, expected if keepdims else expected.squeeze(axes))
 
 
 def test_values_of_bool_stay_bool(device):

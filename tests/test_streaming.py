@@ -95,6 +95,22 @@ def test_reductions_of_chunks(axis, chunk_bytes):
         same(streaming.reduce(x, function, axis, chunk_bytes=chunk_bytes), dmlgpu.reduce(x.x, function, axis))
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("shape", "axis"), [((9001, 8), 1), ((8, 9001), 0), ((5, 9001, 4), (0, 2))], ids=str)
+def test_more_outputs_of_a_chunk_than_numpy_buffers(shape, axis, order):
+    """NumPy takes 8,192 elements at a time."""
+    x = np.asarray(np.random.default_rng(5).integers(0, 256, shape, np.uint8), order=order)
+    for chunk_bytes in (x.nbytes // 2, x.nbytes):
+        for keepdims in (False, True):
+            arguments = {"axis": axis, "keepdims": keepdims}
+            for name in ("argmax", "argmin"):
+                got = getattr(streaming, name)(x, **arguments, chunk_bytes=chunk_bytes)
+                same(got, getattr(dmlgpu, name)(x, **arguments))
+            for function in (ReduceFunction.MAX, ReduceFunction.MIN):
+                got = streaming.reduce(x, function, **arguments, chunk_bytes=chunk_bytes)
+                same(got, dmlgpu.reduce(x, function, **arguments))
+
+
 @pytest.mark.parametrize("chunk_bytes", [4, 300, 2000, 1 << 20])
 def test_poolings_of_chunks(chunk_bytes):
     x = Sliced(values(2, 3, 13, 12))

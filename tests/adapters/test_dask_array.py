@@ -93,6 +93,24 @@ def test_ties_across_chunks_in_two_dimensions():
         assert dask_array.argmin(d, axis_direction=AxisDirection.DECREASING).compute() == 15
 
 
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "chunks", "axis"),
+    [((9001, 8), (9001, 3), 1), ((8, 9001), (3, 9001), 0), ((5, 9001, 4), (2, 9001, 3), (0, 2))],
+    ids=str,
+)
+def test_more_outputs_of_a_chunk_than_numpy_buffers(shape, chunks, axis, keepdims):
+    """NumPy takes 8,192 elements at a time."""
+    x = np.random.default_rng(5).integers(0, 256, shape, np.uint8)
+    d = da.from_array(x, chunks=chunks)
+    for name in ARGS:
+        (got,) = computed(getattr(dask_array, name)(d, axis, keepdims=keepdims))
+        np.testing.assert_array_equal(got, getattr(dmlgpu, name)(x, axis, keepdims=keepdims))
+    for function, expected in ((ReduceFunction.MAX, x.max), (ReduceFunction.MIN, x.min)):
+        (got,) = computed(dask_array.reduce(d, function, axis, keepdims=keepdims))
+        np.testing.assert_array_equal(got, expected(axis, keepdims=keepdims))
+
+
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("name", ARGS)
 def test_indices(name, seed):
