@@ -155,9 +155,10 @@ def _max_pool(call: _Call) -> Sequence[Value]:
     values, indices = _pool(functional.max_pooling, call, output_indices=True)
     if call.flag("storage_order"):
         sizes = call.data(0).shape[2:]
-        planes, places = np.divmod(np.asarray(indices), math.prod(sizes))
-        columns = np.ravel_multi_index(np.unravel_index(places, sizes), sizes, order="F")
-        indices = planes * math.prod(sizes) + columns
+        # The number by columns of every place by rows.
+        numbers = np.arange(math.prod(sizes)).reshape(sizes, order="F")
+        planes, places = np.divmod(np.asarray(indices), numbers.size)
+        indices = planes * numbers.size + numbers.take(places)
     return values, indices
 
 

@@ -115,6 +115,8 @@ def values(*sizes, dtype=np.float32):
         ((1, 2, 5, 6, 7), {"kernel_shape": [2, 2, 2], "dilations": [2, 1, 3]}),
         # A window that is larger than the padded input.
         ((1, 2, 5, 6), {"kernel_shape": [4, 7], "strides": [3, 3], "ceil_mode": 1}),
+        # More indices than NumPy takes at a time.
+        ((1, 1, 9001, 2), {"kernel_shape": [2, 2]}),
     ],
     ids=str,
 )
