@@ -21,7 +21,7 @@ bin = $(VENV)/bin
 kit_wheels = .cache/kit
 shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
 
-.PHONY: help demo test test-adapters test-numpy1 pytest validation mutants fuzz soak bench docs wheels gpu-kit lint format clean
+.PHONY: help demo test test-adapters test-numpy1 test-numpy2 pytest validation mutants fuzz soak bench docs wheels gpu-kit lint format clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -41,6 +41,10 @@ test-adapters: ## set up .venv-adapters with PyTorch, JAX and others, which are 
 
 test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.10 to 3.12)
 	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy1 NUMPY='numpy==1.26.*'
+
+test-numpy2: ## set up .venv-numpy2 and run the tests of chunks on lavapipe with NumPy 2.0 (Python 3.10 to 3.12)
+	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy2 NUMPY='numpy==2.0.*' \
+		ARGS='-k "not swiftshader" tests/test_chunked.py tests/test_streaming.py tests/test_reference.py'
 
 pytest: ## set up and run the suite once
 	@sh .ci/setup $(VENV) test
