@@ -1,7 +1,10 @@
 """Guard words: every tensor in a buffer that tensors share lies between bytes that nobody may write to.
 
-Installed for the whole suite. Tensors with buffers of their own (devices whose memory the host does not see) have none,
-nor have those that would need a larger buffer than devices may make for several.
+What is handed out, for outputs and for scratch, is filled first, so that what is not written shows: memory that was
+used before often has the results of a call like this one.
+
+Installed for the whole suite. Tensors with buffers of their own (devices whose memory the host does not see) have
+neither; those that would need a larger buffer than devices may make for several are only filled.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice, aligned
 # Nothing that any operator writes by chance, and no byte of it like the next.
 _GUARD = (np.arange(ALIGNMENT, dtype=np.uint16) * 89 + 0xA5).astype(np.uint8)
 _PLACES = np.arange(ALIGNMENT)
+# As an index far behind all elements of a test; as a float a small number that is not 0.
+_FILL = 0xA5
 
 _allocators: weakref.WeakKeyDictionary[Kompute, weakref.WeakSet[GuardedAllocator]] = weakref.WeakKeyDictionary()
 _submit = Kompute.submit
@@ -35,13 +40,20 @@ class GuardedAllocator(Allocator[KpBuffer]):
 
     def allocate(self, size: int) -> Slice[KpBuffer]:
         room = aligned(size) + 2 * ALIGNMENT
-        if not self._shared or room > self._most:
+        if not self._shared:
             return super().allocate(size)
+        if room > self._most:
+            return self._filled(super().allocate(size))
         whole = super().allocate(room)
-        part = Slice(whole.buffer, whole.offset + ALIGNMENT, aligned(size))
+        part = self._filled(Slice(whole.buffer, whole.offset + ALIGNMENT, aligned(size)))
         self._guarded[part] = part, whole, size
         blocks, offsets, begins = self._guards(whole.buffer, [(part, size)])
         blocks[offsets] = np.where(begins <= _PLACES, _GUARD, blocks[offsets])
+        return part
+
+    @staticmethod
+    def _filled(part: Slice[KpBuffer]) -> Slice[KpBuffer]:
+        part.buffer.handle.view[part.offset : part.offset + part.size] = _FILL
         return part
 
     def release(self, part: Slice[KpBuffer]) -> None:
