@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -213,6 +214,17 @@ def test_tensor_prints_what_and_where_it_is(device):
 
 
 # Elements that share memory
+
+
+def test_a_dimension_that_is_repeated_is_written_once(device):
+    """All elements would be 8 GiB."""
+    desc = TensorDesc(UINT32, (32767, 65536), (0, 1))
+    tracemalloc.start()
+    tensor = device.tensor(np.broadcast_to(np.arange(65536, dtype=np.uint32), desc.sizes), desc)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert tensor.nbytes == 8 * 32767 * 32768
+    assert peak < 100 << 20
 
 
 @pytest.mark.parametrize(
