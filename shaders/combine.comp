@@ -1,8 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// The second pass: combines every output's records and writes one output tensor of any layout.
-// LANES invocations share an output. Its records stand `output_count` records apart, one from each part of the input.
+// The second pass: combines every output's records and writes one output tensor of any layout. With RECORDS it combines
+// stretches of them, and writes a record for each, as too many are left for one invocation. LANES invocations share an
+// output, or a stretch of its records. These stand `output_count` records apart, one from each part of the input.
 
 #define LANES_APART AT_ONCE
 #include "core/constants.glsl"
@@ -41,22 +42,23 @@ layout(push_constant) uniform Push {
     uint rank;
     uint element_count;     // of an output, along axes
     uint index_step;        // what indices are above those of the output before
+    uint stretch_size;      // with RECORDS: how many an invocation, or its lanes, combine
 #endif
 } push;
 
-// What a lane finds in the first `count` records of output i.
-State combined(uint i, uint count)
+// What a lane finds in records begin to end - 1 of output i.
+State combined(uint i, uint begin, uint end)
 {
     State state = identity();
-    for (uint first = lane(); first < count; first += LOADS * LANES) {
+    for (uint first = begin + lane(); first < end; first += LOADS * LANES) {
         State found[LOADS];
         [[unroll]] for (uint r = 0; r < LOADS; ++r) {
-            uint record = min(first + r * LANES, count - 1);
+            uint record = min(first + r * LANES, end - 1);
             uint at = (record * push.output_count + i) * STATE_WORDS + push.records_base;
             found[r] = LOAD_STATE(records, at);
         }
         [[unroll]] for (uint r = 0; r < LOADS; ++r)
-            if (r == 0 || first + r * LANES < count)
+            if (r == 0 || first + r * LANES < end)
                 state = combine(state, found[r]);
     }
     return state;
@@ -64,10 +66,15 @@ State combined(uint i, uint count)
 
 void main()
 {
-    uint output_count = push.output_count;
-    Items mine = shared_items_of(output_count);
+    uint output_count = push.output_count, record_count = push.record_count, stretch_size = record_count;
+#ifndef WINDOWS
+    stretch_size = RECORDS ? push.stretch_size : record_count;
+#endif
+    uint item_count = output_count * (RECORDS ? (record_count - 1) / stretch_size + 1 : 1);
+    Items mine = shared_items_of(item_count);
     for (uint next = mine.next; next < mine.end; next += turn()) {
-        uint i = min(next, output_count - 1);
+        uint item = min(next, item_count - 1);
+        uint stretch = RECORDS ? item / output_count : 0, i = item - stretch * output_count;
         uint number = push.first_output + i, address = 0;
 #ifdef WINDOWS
         uint count = 1, first_index = 0;
@@ -86,11 +93,14 @@ void main()
             number /= push.size[d];
         }
 #endif
-        bool here = address - push.target_first < push.target_count;
-        uint at = address + push.target_base;
-        State state = of_all_lanes(combined(i, here ? push.record_count : 0));
-        if (here && lane() == 0 && next < output_count) {
-            if (VALUES)
+        bool here = RECORDS || address - push.target_first < push.target_count;
+        uint at = address + push.target_base, begin = stretch * stretch_size;
+        uint end = here ? begin + min(record_count - begin, stretch_size) : begin;
+        State state = of_all_lanes(combined(i, begin, end));
+        if (here && lane() == 0 && next < item_count) {
+            if (RECORDS)
+                STORE_STATE(target, item * STATE_WORDS + push.target_base, state)
+            else if (VALUES)
                 STORE_ELEMENT(target, at, value_of(state, count))
             else
                 STORE_INDEX(target, at, first_index + index_of(state))

@@ -8,6 +8,8 @@
 //
 // One invocation computes a run: words of outputs (two of 16 bits, else one) that follow each other. Along a row it moves
 // from one element to the next without dividing, as llvmpipe divides for one invocation after the other.
+//
+// Without IN_PLACE a run is one word, of which it looks at some windows, and writes records for combine.comp.
 
 #include "core/windows.glsl"
 
@@ -24,7 +26,6 @@ layout(push_constant) uniform Push {
     uint reach[3];          // from the first element of a window to its last
     uint window_stride[3];
     uint start_padding[3];
-    uint run;               // words of outputs that an invocation computes in a turn
     uint first_output;      // the outputs that this dispatch computes
     uint output_count;
     uint source_base;       // what to add to an address for its place in the buffer, in elements
@@ -35,9 +36,12 @@ layout(push_constant) uniform Push {
 #else
     uint maxima_base;       // what to add to a window's number
 #endif
-#ifndef IN_PLACE
-    uint part_begin;        // the windows that this dispatch looks at, of those that can hold an element
+#ifdef IN_PLACE
+    uint run;               // words of outputs that an invocation computes in a turn
+#else
+    uint part_begin;        // the windows that this dispatch looks at, of those that can hold an element, ...
     uint part_end;
+    uint part_size;         // ... and how many of them an invocation
     uint source_first;      // the bound segment of the source: its first element, and how many it has
     uint source_count;
 #ifndef SHARES
@@ -123,7 +127,7 @@ Element after(Element element)
     return element;
 }
 
-State gathered(Element element)
+State gathered(Element element, uint part_begin, uint part_end)
 {
     State state = identity();
     uvec3 begin = element.begin, end = element.end;
@@ -141,7 +145,7 @@ State gathered(Element element)
 #else
     // No element is in more windows along a dimension than that.
     uvec3 most = min(window_count, reach / window_stride + 1);
-    for (uint part = push.part_begin; part < push.part_end; ++part) {
+    for (uint part = part_begin; part < part_end; ++part) {
         uint row = part / most.z, depth = row / most.y;
         uvec3 at = begin + uvec3(depth, row - depth * most.y, part - row * most.z);
         uint window = ((element.plane * window_count.x + at.x) * window_count.y + at.y) * window_count.z + at.z;
@@ -167,21 +171,33 @@ void main()
     counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
     counted_end = all_of(push.counted_end);
 #endif
-    uint run = push.run, first_output = push.first_output, output_count = push.output_count;
+    uint first_output = push.first_output, output_count = push.output_count;
     uint values_base = push.values_base, word_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
+#ifdef IN_PLACE
+    uint run = push.run, run_count = (word_count - 1) / run + 1, item_count = run_count;
+#else
+    const uint run = 1;
+    uint run_count = word_count, part_begin = push.part_begin, part_end = push.part_end, part_size = push.part_size;
+    uint item_count = run_count * ((part_end - part_begin - 1) / part_size + 1);
+#endif
 
-    Items mine = items_of((word_count - 1) / run + 1);
+    Items mine = items_of(item_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint i = item * run * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
+        uint part = RECORDS ? item / run_count : 0, begin = 0, end = 0;
+#ifndef IN_PLACE
+        begin = part_begin + part * part_size;
+        end = begin + min(part_end - begin, part_size);
+#endif
+        uint i = (item - part * run_count) * run * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
         uint run_end = i + min(run * ELEMENTS_PER_WORD, output_count - i);
         while (i < run_end) {
             // What is left of the row, or of the run. A loop, as llvmpipe computes what is behind an `if` at any rate.
             Element element = element_number(first_output + i);
             uint row_end = i + min(run_end - i, size.z + start_padding.z - element.at.z);
             for (; i < row_end; ++i, element = after(element)) {
-                State state = gathered(element);
+                State state = gathered(element, begin, end);
                 if (RECORDS)
-                    STORE_STATE(values, i * STATE_WORDS + values_base, state)
+                    STORE_STATE(values, (part * output_count + i) * STATE_WORDS + values_base, state)
                 else {
                     uint k = i % ELEMENTS_PER_WORD;
                     PUT(words, k, value_of(state, 1))

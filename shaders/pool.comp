@@ -3,13 +3,25 @@
 #extension GL_EXT_control_flow_attributes : require
 // Over windows of any size, in any input layout.
 // One invocation computes the outputs that share a word: four of 8 bits, two of 16, else one. For each it takes the
-// elements of the window that lie in the input, in row-major order. It writes value and index, or a record for
-// combine.comp. With BLOCKS, the elements in a row of a window follow each other in memory and are read in blocks.
+// elements of the window that lie in the input, in row-major order, and writes value and index. With BLOCKS, the elements
+// in a row of a window follow each other in memory and are read in blocks.
+//
+// Without IN_PLACE it takes a part of each window, and writes records for combine.comp. A part has `part_size` steps of
+// one dimension, one step of those before it, and all of those behind it. With a window of 6 x 4:
+//
+//   cut along height, 2 steps     0 0 0 0        cut along width, 3 steps     0 0 0 1
+//                                 0 0 0 0                                     2 2 2 3
+//                                 1 1 1 1                                     4 4 4 5
+//                                 ...                                         ...
 
 #include "core/windows.glsl"
 
-layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };  // or records
+#ifdef IN_PLACE
+layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
+#else
+layout(set = 0, binding = 1) writeonly buffer Records { uint records[]; };
+#endif
 
 layout(push_constant) uniform Push {
     uint plane_stride;      // of the input's (batch, channel) planes; strides in elements
@@ -23,13 +35,17 @@ layout(push_constant) uniform Push {
     uint first_output;      // the outputs that this dispatch computes
     uint output_count;
     uint source_base;       // what to add to an address for its place in the buffer, in elements
-    uint indices_base;      // what to add to an output's number: in indices, or for records in words
-    uint values_base;       // in elements
 #ifdef IN_PLACE
+    uint indices_base;      // what to add to an output's number: in indices
+    uint values_base;       // in elements
     uint counts_padding;    // whether the padding counts for an average
     uint counted_end[3];    // where what counts ends, from the begin of the padding
 #else
-    uint window_offset[3];  // where the part of the window begins that this dispatch looks at
+    uint records_base;      // in words
+    uint cut;               // the dimension along which parts have part_size steps
+    uint part_size;
+    uint part_begin;        // the parts that this dispatch looks at
+    uint part_count;
     uint source_first;      // the bound segment of the input: its first element, and how many it has
     uint source_count;
 #endif
@@ -42,20 +58,33 @@ void main()
     uvec3 window_size = all_of(push.window_size), window_stride = all_of(push.window_stride);
     uvec3 dilation = all_of(push.dilation), start_padding = all_of(push.start_padding);
     uint plane_stride = push.plane_stride, first_output = push.first_output, output_count = push.output_count;
-    uint source_base = push.source_base, indices_base = push.indices_base, values_base = push.values_base;
+    uint source_base = push.source_base, word_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
+    uvec3 window_offset = uvec3(0), part_window = window_size;
 #ifdef IN_PLACE
-    const uvec3 window_offset = uvec3(0);
+    uint indices_base = push.indices_base, values_base = push.values_base, item_count = word_count;
     const uint source_first = 0, source_count = 0;  // SEGMENTED is false
     uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 #else
-    uvec3 window_offset = all_of(push.window_offset);
+    uint records_base = push.records_base, item_count = word_count * push.part_count;
     uint source_first = push.source_first, source_count = push.source_count;
+    uint cut = push.cut, part_size = push.part_size, part_begin = push.part_begin;
+    uvec3 part_sizes = uvec3(cut == 0 ? part_size : 1, cut == 1 ? part_size : cut == 0 ? window_size.y : 1,
+                             cut == 2 ? part_size : window_size.z);
+    uvec3 part_counts = (window_size - 1) / part_sizes + 1;
 #endif
-    uvec3 reach = (window_size - 1) * dilation;
 
-    Items mine = items_of((output_count - 1) / ELEMENTS_PER_WORD + 1);
+    Items mine = items_of(item_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint i = item * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
+        uint word = item;
+#ifndef IN_PLACE
+        uint part = item / word_count, row = (part_begin + part) / part_counts.z;
+        word -= part * word_count;
+        window_offset = uvec3(row / part_counts.y, row % part_counts.y, (part_begin + part) % part_counts.z) * part_sizes;
+        part_window = min(part_sizes, window_size - window_offset);
+        window_offset *= dilation;
+#endif
+        uvec3 reach = (part_window - 1) * dilation;
+        uint i = word * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
         uint outputs = min(ELEMENTS_PER_WORD, output_count - i);
         for (uint k = 0; k < outputs; ++k) {
             uint number = first_output + i + k, plane = number, count = 1;
@@ -111,14 +140,17 @@ void main()
                             state = combine(state, state_of(operand_of(LOAD(source, address)), index));
                 }
 
-            if (RECORDS)
-                STORE_STATE(indices, (i + k) * STATE_WORDS + indices_base, state)
-            else if (INDEX_WORDS != 0)
+#ifdef IN_PLACE
+            if (INDEX_WORDS != 0)
                 STORE_INDEX(indices, number + indices_base, index_of(state))
             if (VALUES)
                 PUT(words, k, value_of(state, count))
         }
         if (VALUES)
             STORE_WORD(values, first_output + i + values_base, words, outputs)
+#else
+            STORE_STATE(records, (part * output_count + i + k) * STATE_WORDS + records_base, state)
+        }
+#endif
     }
 }

@@ -30,7 +30,7 @@ def plans(limits):
     """Of all cases, each checked; devices that have limits in common share them."""
     found = [lower(desc, limits) for desc in DESCS]
     for plan in found:
-        check(plan, limits)
+        check(plan)
     return found
 
 

@@ -64,7 +64,7 @@ class Choice:
         desc = arg.of(TensorDesc(data_type, self.sizes), (self.axis,), direction)
         if kernel == "combine":
             *_, dispatch = lower(desc, LOWERED).dispatches
-            return replace(dispatch, push=replace(dispatch.push, record_count=2))
+            return replace(dispatch, push=replace(dispatch.push, record_count=2, records_base=0))
         (dispatch,) = lower(desc, LIMITS["cpu"], kernel).dispatches
         if kernel == "rows":
             shader = dispatch.shader

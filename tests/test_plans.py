@@ -7,11 +7,21 @@ import math
 
 import pytest
 
-from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, OperatorDesc
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    DescriptorError,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+)
 from dmlgpu.lowering.kernels.sweep import ColumnsPush, RowsPush
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Dispatch, Plan
+from dmlgpu.lowering.plan import Dispatch, Plan, Push
 from dmlgpu.lowering.problem import Role, problems_of
 from tests.cases import CASES, CASES_OF, FLOAT16, FLOAT32, INT64, UINT8, UINT64, arg_desc, pool_desc
 from tests.conftest import LOWERED
@@ -22,7 +32,9 @@ LIMITS = {
     "gpu": Limits(4096 * MIB - 256, group_size=64, group_count=4096, least_loads=16, cooperating=True),
     "lowered": LOWERED,
     "short": Limits(segment_bytes=128 * MIB, group_size=64, group_count=8, dispatch_elements=2000),
-    "odd": Limits(segment_bytes=768, group_size=7, group_count=5, records_bytes=1000, loop_iterations=300),
+    "odd": Limits(
+        segment_bytes=768, group_size=7, group_count=5, records_bytes=1000, loop_iterations=400, dispatch_count=1 << 20
+    ),
 }
 # As large as tensors may be, in every way.
 LARGE = {
@@ -102,8 +114,12 @@ def check_work(plan: Plan, limits: Limits) -> None:
             constants = dispatch.shader.constants
             each = constants.window_depth * constants.window_height * constants.window_width
             least = push.output_size[2]
+        elif hasattr(push, "part_count"):
+            within = list(map(min, push.window_size, push.size))[push.cut + 1 :]
+            each = push.part_count * push.part_size * math.prod(within)
+            assert each * push.output_count <= limits.dispatch_elements or push.part_count == 1
         elif hasattr(push, "window_size"):
-            each = math.prod(push.window_size)
+            each = math.prod(map(min, push.window_size, getattr(push, "size", push.window_size)))
         elif hasattr(push, "places_base"):
             each = 1
         elif hasattr(push, "part_end"):
@@ -123,27 +139,39 @@ def check_records(plan: Plan, limits: Limits) -> None:
     """
     records = [d for d in plan.dispatches if any(binding.role is Role.RECORDS for binding in d.bindings)]
     assert bool(records) == bool(plan.records_bytes)
-    limit = min(limits.records_bytes, limits.segment_bytes)
-    words_of = {
-        problem.accumulator: problem.accumulator.state_words(problem.source.data_type)
-        for problem in problems_of(plan.desc.canonical())
-    }
-    written, most, combined = 0, 0, False
+    problems = problems_of(plan.desc.canonical())
+    share = max(problem.source.size_in_bytes for problem in problems) // 16
+    limit = min(max(limits.records_bytes, share), limits.segment_bytes)
+    words_of = {problem.accumulator: problem.accumulator.state_words(problem.source.data_type) for problem in problems}
+    written, most, combined = 0, 0, True
     for dispatch in records:
-        push, words = dispatch.push, words_of[dispatch.shader.accumulator]
+        push = dispatch.push
+        words = push.output_count * words_of[dispatch.shader.accumulator]
         if hasattr(push, "record_count"):
-            assert 4 * written <= limit or push.output_count == 1
-            assert written == push.record_count * push.output_count * words
+            assert push.records_base + push.record_count * words == written
+            if dispatch.shader.constants.records:
+                assert push.target_base == written
+                written += math.ceil(push.record_count / push.stretch_size) * words
+                continue
             most, combined = max(most, written), True
             continue
         written = 0 if combined else written
         combined = False
         assert getattr(push, dispatch.bindings[1].base) == written
-        parts = 1
-        if hasattr(push, "stretch_size"):
-            parts = math.ceil((push.reduced_end - push.reduced_begin) / push.stretch_size)
-        written += parts * push.output_count * words
+        written += records_of(push) * words
+        assert 4 * written <= limit or push.output_count == 1
     assert plan.records_bytes == 4 * most
+
+
+def records_of(push: Push) -> int:
+    """The records that a dispatch of a first pass writes for each output."""
+    if hasattr(push, "part_count"):
+        return push.part_count
+    if hasattr(push, "part_end"):
+        return math.ceil((push.part_end - push.part_begin) / push.part_size)
+    return (
+        math.ceil((push.reduced_end - push.reduced_begin) / push.stretch_size) if hasattr(push, "stretch_size") else 1
+    )
 
 
 def outputs_of(dispatch: Dispatch) -> tuple[int, int]:
@@ -201,7 +229,14 @@ def check_alignment(plan: Plan) -> None:
             assert all(step % block == 0 for step in steps_between_blocks(dispatch)), dispatch
 
 
-def check(plan: Plan, limits: Limits) -> None:
+def check_loops(plan: Plan) -> None:
+    """No invocation loops longer than it may; test_loops.py holds the numbers of turns to llvmpipe's own."""
+    assert all(0 < dispatch.iterations <= plan.limits.loop_iterations for dispatch in plan.dispatches)
+
+
+def check(plan: Plan) -> None:
+    limits = plan.limits
+    check_loops(plan)
     check_limits(plan, limits)
     check_work(plan, limits)
     check_records(plan, limits)
@@ -213,7 +248,52 @@ def check(plan: Plan, limits: Limits) -> None:
 @pytest.mark.parametrize("kind", CASES_OF, ids=lambda kind: kind.__name__)
 def test_plan_keeps_to_the_limits_and_covers_every_output_once(kind, limits):
     for case in CASES_OF[kind]:
-        check(lower(case.desc, limits), limits)
+        check(lower(case.desc, limits))
+
+
+def test_large_windows_take_few_dispatches():
+    """Each has some 10^9 elements, and there are four of them."""
+    for desc in (
+        AveragePooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 20000, 18000)), (19999, 17999)),
+        pool_desc(UINT8, (1, 1, 30000, 30000), (29999, 29999)),
+    ):
+        for limits in (LIMITS["cpu"], LIMITS["gpu"]):
+            plan = lower(desc, limits)
+            assert len(plan.dispatches) < 300
+            check(plan)
+
+
+def test_outputs_whose_neighbours_lie_in_another_segment_take_few_dispatches():
+    """Every seventh output along the last axis has elements in the second segment: no range is computed in place."""
+    source = TensorDesc(FLOAT32, (1000, 100, 1, 100, 7), (100, 100000, 1, 1, 10_000_000))
+    limits = dataclasses.replace(LIMITS["cpu"], segment_bytes=256 * MIB)
+    plan = lower(ReduceOperatorDesc.of(ReduceFunction.L2, source, (1, 2)), limits)
+    assert len(limits.segments(source)) == 2
+    assert len(plan.dispatches) < 100
+    check(plan)
+
+
+def test_work_without_end_is_refused():
+    """Every element of 8000 x 8000 is in up to 4000 x 4000 windows."""
+    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4001, 4001)), (8000, 8000), (4000, 4000))
+    message = r"AveragePoolingGradOperatorDesc: it looks at \d{16} elements, which takes more than 2048 dispatches; "
+    for limits in (LIMITS["cpu"], LIMITS["gpu"]):
+        with pytest.raises(DescriptorError, match=message):
+            lower(desc, limits)
+
+
+def test_a_cpu_takes_longer_dispatches_where_there_is_much_to_do():
+    """Of more workgroups, so that loops do not end them; a GPU, which a watchdog may reset, does not."""
+    few, many = pool_desc(FLOAT32, (1, 1, 300, 300), (15, 15)), pool_desc(UINT8, (2, 8, 9000, 9001), (29, 30), (1, 2))
+    cpu, gpu = (dataclasses.replace(limits, segment_bytes=1 << 30) for limits in (LIMITS["cpu"], LIMITS["gpu"]))
+    assert lower(few, cpu, "pool").limits == cpu
+    plan = lower(many, cpu, "pool")
+    assert plan.limits.dispatch_elements > cpu.dispatch_elements
+    assert plan.limits.group_count > cpu.group_count
+    assert len(plan.dispatches) < 2048
+    check(plan)
+    gpu = dataclasses.replace(gpu, dispatch_elements=1 << 30)
+    assert lower(many, gpu, "pool").limits == gpu
 
 
 @pytest.mark.parametrize("limits", [LIMITS["cpu"], LIMITS["gpu"]], ids=["cpu", "gpu"])
@@ -221,7 +301,7 @@ def test_plan_keeps_to_the_limits_and_covers_every_output_once(kind, limits):
 def test_plans_of_the_largest_tensors_are_short(desc, limits):
     plan = lower(desc, limits)
     assert len(plan.dispatches) < 2000
-    check(plan, limits)
+    check(plan)
 
 
 def test_equal_descriptors_have_equal_plans():
@@ -248,8 +328,8 @@ def test_plans_differ_where_limits_do():
 
 
 def test_a_shorter_range_with_more_records_for_each_output_fits_its_memory():
-    limits = Limits(1024, 7, 3, records_bytes=1000, loop_iterations=200)
-    check(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (58, 12), [1], strides=(1, 60)), limits), limits)
+    limits = Limits(1024, 7, 3, records_bytes=1000, loop_iterations=200, dispatch_count=1 << 20)
+    check(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (58, 12), [1], strides=(1, 60)), limits))
 
 
 def test_a_column_has_no_more_elements_than_its_packed_state_counts():
@@ -261,9 +341,15 @@ def test_a_column_has_no_more_elements_than_its_packed_state_counts():
 
 @pytest.mark.parametrize("cooperating", [False, True])
 @pytest.mark.parametrize(("sizes", "axis"), [((3, 5000), 1), ((5000, 9), 0), ((3, 40, 5), 1)], ids=str)
-def test_plans_for_any_loop_limit_are_made(sizes, axis, cooperating):
-    limits = Limits(1 << 20, 64, 8, loop_iterations=1, cooperating=cooperating)
-    assert lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, sizes, [axis]), limits).dispatches
+def test_loops_keep_to_any_limit_or_are_refused(sizes, axis, cooperating):
+    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, sizes, [axis])
+    limits = Limits(1 << 20, 64, 8, dispatch_count=1 << 20, cooperating=cooperating)
+    for iterations in (60, 100, 300, 1000):
+        check(lower(desc, dataclasses.replace(limits, loop_iterations=iterations)))
+    with pytest.raises(
+        DescriptorError, match=r"ArgmaxOperatorDesc: the loops of \w+ turn \d+ times; allowed .* are 8$"
+    ):
+        lower(desc, dataclasses.replace(limits, loop_iterations=8))
 
 
 def test_plans_are_frozen_all_the_way_down():

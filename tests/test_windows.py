@@ -244,9 +244,9 @@ def test_far_windows(unrolling, case):
 
 @by_far_window
 def test_far_windows_element_by_element(driver, open_device, case):
-    limits = dataclasses.replace(device_limits(driver), loop_iterations=1, unrolls=False)
+    limits = dataclasses.replace(device_limits(driver), loop_iterations=60, unrolls=False)
     device = open_device(driver.index, limits)
-    assert Pool(*problems_of(case.desc.canonical()), limits).part == (1, 1, 1)
+    assert Pool(*problems_of(case.desc.canonical()), limits).part_elements < 8
     verify(case.desc, *case.inputs(), device=device)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlgpu.descriptors.dtypes import DataType, ReduceFunction
+from dmlgpu.lowering.loops import Loop
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,9 @@ class Accumulator(ABC):
         return False
 
     @property
-    def iterations(self) -> int:
-        """Loop iterations of its own for an element."""
-        return 0
+    def loops(self) -> tuple[Loop, ...]:
+        """Its own, for an element."""
+        return ()
 
     @abstractmethod
     def state_words(self, data_type: DataType) -> int:
@@ -83,9 +84,9 @@ class Sum(Accumulator):
         return self.result is SumResult.AVERAGE
 
     @property
-    def iterations(self) -> int:
-        """Loop iterations of its own for an element: one for each bit of a power above 2."""
-        return self.power.bit_length() if self.power > 2 else 0
+    def loops(self) -> tuple[Loop, ...]:
+        """Its own, for an element: one over the bits of a power above 2."""
+        return (Loop(self.power.bit_length()),) if self.power > 2 else ()
 
     def state_words(self, data_type: DataType) -> int:
         """Words of a record: the sum as two floats, and which infinities and NaN there are."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.lowering.loops import Loop
 
 # Loads that an invocation waits for together, on a GPU.
 LOADS = 4
@@ -31,6 +34,8 @@ class Limits:
     """Bytes of the partials between sweeps along dimensions, at most."""
     dispatch_elements: int = 1 << 24
     """Elements that a dispatch looks at, about: so many that it is over in 200 ms on a slow device of its kind."""
+    dispatch_count: int = 2048
+    """Dispatches of a plan, at most: planning one takes some 50 us."""
     bundle: int = 8
     """Invocations that work on neighbouring items at a time, while other bundles are at other ranges of them. On a CPU
     driver the lanes of a vector, so that a core reads on where it has read; on a GPU all invocations."""
@@ -43,8 +48,7 @@ class Limits:
     # What a driver does badly.
 
     loop_iterations: int = 60_000
-    """Iterations of an invocation, all its loops together. Mesa's llvmpipe ends every loop of an invocation, without
-    a word, once it has counted 65,535 (seen with Mesa 22.3)."""
+    """Turns of all loops of an invocation together, at most (loops.py); llvmpipe ends them after 65,535."""
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
 
@@ -52,6 +56,23 @@ class Limits:
     def invocations(self) -> int:
         """Invocations of a dispatch."""
         return self.group_size * self.group_count
+
+    @property
+    def bundle_size(self) -> int:
+        """Invocations of a bundle: a number that divides all of them, and leaves 2^16 bundles at most (items.glsl)."""
+        return max(math.gcd(self.bundle, self.invocations), -(-self.invocations >> 16))
+
+    def at_once(self, lanes: int = 1) -> int:
+        """Items that are worked on at a time, each by so many invocations."""
+        return self.invocations // self.bundle_size * self.bundle_size if lanes == 1 else self.invocations // lanes
+
+    def loop(self, items: int, loops: Sequence[Loop], lanes: int = 1) -> Loop:
+        """The loop of an invocation over its items of a dispatch, which have these loops (items.glsl, lanes.glsl)."""
+        return Loop(-(-items // self.at_once(lanes)), loops)
+
+    def most_items(self, loops: Sequence[Loop], lanes: int = 1) -> int:
+        """Items of a dispatch, at most, if each has these loops; 0 where the loops of one are too long."""
+        return Loop(0, loops).most_turns(self.loop_iterations) * self.at_once(lanes)
 
     @property
     def busy_invocations(self) -> int:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
-from dmlgpu.lowering.kernels.combine import combine
+from dmlgpu.lowering.kernels.combine import combine, record_count
 from dmlgpu.lowering.kernels.kernel import InPlace, PlanningKernel, RangedKernel, Records
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Problem, Role, problems_of
-from dmlgpu.lowering.split import ranges
+from dmlgpu.lowering.split import ranges, records_of
 
 
 def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan:
@@ -22,50 +27,87 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
         kernel: the kernel of the first pass, by name; None: the first of the list that fits.
 
     Raises:
-        DescriptorError: the operator cannot be computed by the kernel that is asked for.
+        DescriptorError: the operator cannot be computed by the kernel that is asked for, or not within the limits.
     """
     problems = problems_of(desc.canonical())
-    dispatches: list[Dispatch] = []
-    work = records_bytes = 0
-    partials: tuple[int, ...] = ()
+    kernels: list[RangedKernel | PlanningKernel] = []
     passed_over: dict[str, str] = {}
     for problem in problems:
         # Of several problems each has kernels of its own.
         others = {kind.name for other in problems if other is not problem for kind in KERNELS[type(other.domain)]}
         chosen, not_chosen = _choose(desc, problem, limits, None if kernel in others else kernel)
+        kernels.append(chosen)
         passed_over |= not_chosen
-        work += chosen.work
-        if isinstance(chosen, RangedKernel):
-            computed, size = _dispatches(problem, chosen)
-            dispatches += computed
-            records_bytes = max(records_bytes, size)
-        else:
-            dispatches += chosen.dispatches()
-            partials = partials or chosen.partials
-    kernels = dict.fromkeys(dispatch.shader.variant for dispatch in dispatches)
-    taken = (f"{name}: {DESCRIPTIONS[name]}" for name in kernels)
-    not_taken = (f"not {name}: {why}" for name, why in passed_over.items() if name not in kernels)
+    limits = _widened(limits, sum(kernel.turns for kernel in kernels))
+    kernels = [replace(kernel, limits=limits) for kernel in kernels]
+    work = sum(kernel.work for kernel in kernels)
+    steps = itertools.chain.from_iterable(map(_steps, kernels))
+    too_much = work > limits.dispatch_count * limits.dispatch_elements
+    planned = list(itertools.islice(steps, 0 if too_much else limits.dispatch_count))
+    if too_much or next(steps, None):
+        raise DescriptorError(
+            f"{type(desc).__name__}: it looks at {work} elements, which takes more than {limits.dispatch_count} "
+            f"dispatches; allowed is what takes so many, each of {limits.dispatch_elements} elements at most"
+        )
+    dispatches = tuple(dispatch for dispatch, _ in planned)
+    longest = max(dispatches, key=lambda dispatch: dispatch.iterations)
+    if longest.iterations > limits.loop_iterations:
+        raise DescriptorError(
+            f"{type(desc).__name__}: the loops of {longest.shader.module} turn {longest.iterations} times; allowed on "
+            f"this device are {limits.loop_iterations}"
+        )
+    names = dict.fromkeys(dispatch.shader.variant for dispatch in dispatches)
+    taken = (f"{name}: {DESCRIPTIONS[name]}" for name in names)
+    not_taken = (f"not {name}: {why}" for name, why in passed_over.items() if name not in names)
     between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
     intermediates = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
-    return Plan(desc, limits, tuple(dispatches), work, intermediates, partials, records_bytes, (*taken, *not_taken))
+    partials = next(
+        (kernel.partials for kernel in kernels if isinstance(kernel, PlanningKernel) and kernel.partials), ()
+    )
+    records_bytes = max(size for _, size in planned)
+    return Plan(desc, limits, dispatches, work, intermediates, partials, records_bytes, (*taken, *not_taken))
 
 
-def _dispatches(problem: Problem, kernel: RangedKernel) -> tuple[list[Dispatch], int]:
-    """What computes a problem, and the bytes that its records take."""
-    dispatches: list[Dispatch] = []
-    records_bytes = 0
+# A CPU takes longer dispatches, as no watchdog resets it, where more than this part of what a plan may have are needed;
+# and wider ones, so that loops do not end them, where more than so many are needed.
+_MANY, _FEW = 8, 16
+# How much longer, at most; how many times the workgroups; and how many of them every device allows.
+_LONGER, _WIDER, _GROUPS = 64, 8, (1 << 16) - 1
+
+
+def _widened(limits: Limits, turns: int) -> Limits:
+    """Limits for so many turns of loops."""
+    dispatches = turns // limits.dispatch_elements
+    if limits.cooperating or dispatches < _FEW:
+        return limits
+    longer = min(_LONGER, power_of_2(dispatches * _MANY // limits.dispatch_count))
+    return replace(
+        limits,
+        group_count=max(limits.group_count, min(_WIDER * longer * limits.group_count, _GROUPS)),
+        dispatch_elements=longer * limits.dispatch_elements,
+        least_loads=longer * limits.least_loads,
+    )
+
+
+def _steps(kernel: RangedKernel | PlanningKernel) -> Iterator[tuple[Dispatch, int]]:
+    """What a kernel has a device do, and the bytes that the records of each dispatch's range take."""
+    if isinstance(kernel, PlanningKernel):
+        yield from ((dispatch, 0) for dispatch in kernel.dispatches())
+        return
     for outputs in ranges(kernel):
         pieces = kernel.pieces(outputs.begin, outputs.end)
         if outputs.in_place:
-            dispatches.append(kernel.dispatch(outputs.begin, outputs.end, pieces[0], InPlace()))
+            yield kernel.dispatch(outputs.begin, outputs.end, pieces[0], InPlace()), 0
             continue
-        records = 0
+        count, records = outputs.end - outputs.begin, records_of(pieces)
+        size = 4 * kernel.record_words * record_count(kernel.limits, records) * count
+        first = 0
         for piece in pieces:
-            dispatches.append(kernel.dispatch(outputs.begin, outputs.end, piece, Records(records)))
-            records += piece.records
-        dispatches += combine(problem, kernel.limits, outputs.begin, outputs.end, records)
-        records_bytes = max(records_bytes, 4 * kernel.record_words * records * (outputs.end - outputs.begin))
-    return dispatches, records_bytes
+            for part in kernel.cut(count, piece):
+                yield kernel.dispatch(outputs.begin, outputs.end, part, Records(first)), size
+                first += part.records
+        for dispatch in combine(kernel.problem, kernel.limits, outputs.begin, outputs.end, records):
+            yield dispatch, size
 
 
 def _choose(

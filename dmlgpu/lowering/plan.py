@@ -107,6 +107,8 @@ class Dispatch:
     shader: Shader
     push: Push
     bindings: tuple[Binding, ...]
+    iterations: int
+    """Turns of all loops of an invocation together, at most (loops.py)."""
 
 
 @dataclass(frozen=True)

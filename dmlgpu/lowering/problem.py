@@ -73,11 +73,6 @@ class Windows:
     average: those of the input, or those of the padding, too."""
     counted_end: tuple[int, ...]
 
-    @property
-    def element_count(self) -> int:
-        """Elements of an output."""
-        return math.prod(self.window_size)
-
     @classmethod
     def of(
         cls,
@@ -254,16 +249,6 @@ class Problem:
     def output_count(self) -> int:
         """Elements of each output tensor."""
         return self.outputs[0].tensor.element_count
-
-    @property
-    def work(self) -> int:
-        """Elements that are looked at for all outputs, each as often as outputs look at it."""
-        domain = self.domain
-        if isinstance(domain, (Axes, Windows)):
-            return self.output_count * domain.element_count
-        if isinstance(domain, CoveringWindows):
-            return self.source.element_count * math.prod(reach + 1 for reach in domain.reach)
-        return self.source.element_count + self.output_count
 
 
 @singledispatch

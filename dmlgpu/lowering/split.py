@@ -17,13 +17,16 @@ Both kinds begin at multiples of `kernel.unit` where they can.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dmlgpu.lowering.kernels.combine import most_combined
 from dmlgpu.lowering.kernels.kernel import Piece, RangedKernel
 
 # With more outputs in a dispatch a shader's counter could pass 2^32.
 _MAX_OUTPUTS = 1 << 31
+# Which part of the outputs that a dispatch could compute a range in place has at least.
+_FEWEST = 64
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,10 @@ def ranges(kernel: RangedKernel) -> Iterator[Range]:
     while begin < count:
         last = min(count, begin + _MAX_OUTPUTS, kernel.furthest(begin))
         end = _reach_in_place(kernel, begin, last) if packed and begin % kernel.unit == 0 else begin
-        in_place = end > begin
+        # Where the elements of neighbouring outputs lie in many segments, all outputs have records.
+        in_place = end - begin > (last - begin) // _FEWEST
         if not in_place:
-            end = _reach_with_records(kernel, begin, last, packed)
+            end = _reach_with_records(kernel, begin, last, packed and end == begin)
         yield Range(begin, end, in_place)
         begin = end
 
@@ -56,8 +60,8 @@ def _reach_in_place(kernel: RangedKernel, begin: int, last: int) -> int:
     segments = (kernel.limits.segment_elements(output.tensor) for output in outputs)
     here = min(last, *((begin // n + 1) * n for n in segments))
     ends = range(begin + unit, here + unit, unit)
-    # The more outputs, the more records they would need. So many units need one, and one piece is all.
-    fits = bisect_left(ends, 2, key=lambda end: records_of(kernel.pieces(begin, min(end, here))))
+    # The more outputs, the more pieces. So many units have one.
+    fits = _count(ends, lambda end: len(kernel.pieces(begin, min(end, here))) == 1)
     end = min(begin + fits * unit, here)
     # `here` may be within a unit.
     if unit < end - begin and end < kernel.problem.output_count:
@@ -67,12 +71,12 @@ def _reach_in_place(kernel: RangedKernel, begin: int, last: int) -> int:
 
 def _reach_with_records(kernel: RangedKernel, begin: int, last: int, packed: bool) -> int:
     """The end of the range from `begin` on whose records fit their memory, at most `last`."""
-    unit, limits = kernel.unit, kernel.limits
+    unit = kernel.unit
 
     def fitting(end: int) -> int:
-        """Outputs whose records fit, if the range went on to `end`."""
-        output_bytes = 4 * kernel.record_words * records_of(kernel.pieces(begin, end))
-        return max(1, min(limits.records_bytes, limits.segment_bytes) // output_bytes)
+        """Outputs whose records fit, and are combined in one dispatch, if the range went on to `end`."""
+        records = records_of(kernel.pieces(begin, end))
+        return max(1, min(kernel.most_records // records, most_combined(kernel.problem, kernel.limits, records)))
 
     most = min(fitting(last), kernel.most_recorded)
     # To the next multiple of the unit at most, as the next range may then be in place; or else to some multiple of it.
@@ -89,6 +93,13 @@ def _reach_with_records(kernel: RangedKernel, begin: int, last: int, packed: boo
     while end - begin > fitting(end):
         end = begin + fitting(end)
     return end
+
+
+def _count(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
+    """How many of these fit, where all before one that fits do. Often all do, or none."""
+    if fits(numbers[-1]):
+        return len(numbers)
+    return bisect_left(numbers, True, key=lambda number: not fits(number)) if fits(numbers[0]) else 0
 
 
 def records_of(pieces: Sequence[Piece]) -> int:

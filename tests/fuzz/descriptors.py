@@ -247,9 +247,9 @@ def limits(choices: Choices) -> Limits:
         group_size=choices.of((64, 128, 32, 7, 1)),
         group_count=choices.of((8, 16, 3, 1)),
         records_bytes=choices.of((1 << 20, 512, 64)),
-        # Parts of windows in many segments are too many dispatches.
-        loop_iterations=choices.of((60_000, 200, 100) if segment_bytes > 2048 else (60_000, 1000)),
+        loop_iterations=choices.of((60_000, 1000, 400)),
         dispatch_elements=choices.of((1 << 24, 1000)),
+        dispatch_count=1 << 20,
         bundle=choices.of((8, 4, 1024)),
         unrolls=choices.chance(2),
         cooperating=choices.chance(2),

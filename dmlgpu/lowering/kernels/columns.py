@@ -15,6 +15,7 @@ from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.kernel import GRANULE, Target, shader_of
 from dmlgpu.lowering.kernels.reduce import AxesPiece, LanesConstants, Reduce
 from dmlgpu.lowering.limits import LOADS
+from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Shader
 
 # Elements of a column whose numbers fit below a key of 16 bits (packed.glsl); they are whole blocks.
@@ -83,21 +84,39 @@ class Columns(Reduce):
     def stretch_size(self) -> int:
         return min(super().stretch_size, _PACKED)
 
-    def iterations(self, stretch_size: int) -> int:
-        # Parts of rows of outputs and what lies in several segments may take reduce.comp.
-        own = 8 + self.lanes + stretch_size // self.lanes
-        own += self.accumulating((stretch_size // self.lanes + LOADS) * self.outputs_per_item)
-        return max(own, super().iterations(stretch_size))
+    def loops(self, stretch_size: int) -> tuple[Loop, ...]:
+        columns = self.outputs_per_item
+        taken = unrolled(columns, self.problem.accumulator.loops)
+        if not self.limits.cooperating:
+            return Loop(max(0, len(self.kept) - 2)), Loop(stretch_size, taken)
+        # What a GPU's compiler unrolls is a loop elsewhere.
+        looks = Loop(columns, (Loop(LOADS),)), Loop(LOADS, taken)
+        turns = -(-stretch_size // (LOADS * self.lanes))
+        return (
+            Loop(max(0, len(self.kept) - 2)),
+            Loop(turns, looks),
+            Loop(-(-columns // self.lanes), (Loop(self.lanes),)),
+        )
+
+    def covers(self, begin: int, end: int, piece: AxesPiece) -> bool:
+        whole_rows = begin % self.row == end % self.row == 0
+        part_of_a_row = begin // self.row == (end - 1) // self.row and end - begin >= self.block
+        return piece.whole and (whole_rows or part_of_a_row)
+
+    @property
+    def covers_all(self) -> bool:
+        return False
+
+    def item_count(self, outputs: int) -> int:
+        width = min(self.row, outputs)
+        columns = self.wide if self.is_wide(width) else self.block
+        return -(-width // columns) * (outputs // width)
 
     def dispatch_end(self, begin: int) -> int:
         end = super().dispatch_end(begin)
         return end if self.unit == self.row else min(end, (begin // self.row + 1) * self.row)
 
     def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
-        whole_rows = begin % self.row == end % self.row == 0
-        part_of_a_row = begin // self.row == (end - 1) // self.row and end - begin >= self.block
-        if not piece.whole or not (whole_rows or part_of_a_row):
-            return super().shader(begin, end, piece, target)
         width, rows = min(self.row, end - begin), (dim.stride for dim in self.kept[:-1])
         constants = self.constants(
             LanesConstants,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from dmlgpu.lowering.geometry import Dim, address_span, power_of_2
 from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
 from dmlgpu.lowering.limits import LOADS, Limits
+from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
 from dmlgpu.lowering.problem import Axes, Problem, Role, Windows
 
@@ -49,6 +51,7 @@ class CombinePush(_AnyCombinePush):
     rank: int
     element_count: int
     index_step: int
+    stretch_size: int
 
 
 @dataclass(frozen=True)
@@ -62,22 +65,78 @@ class CombineWindowsPush(_AnyCombinePush):
     counted_end: tuple[int, ...]
 
 
+# Records of an output that an invocation combines, at most: more are combined in stretches first.
+_MOST_RECORDS = 2048
+
+
+def levels(limits: Limits, records: int) -> tuple[int, ...]:
+    """The records of an output that the first pass leaves, and what is left of them until they are few enough.
+
+    Each level takes stretches of as many as it leaves, about.
+    """
+    most = min(_MOST_RECORDS, limits.loop_iterations // 4)
+    if records <= most * limits.most_lanes:
+        return (records,)
+    return records, *levels(limits, -(-records // max(2, min(math.isqrt(records), most))))
+
+
+def record_count(limits: Limits, records: int) -> int:
+    """The records of an output in memory, if the first pass leaves so many: those of all levels."""
+    return sum(levels(limits, records))
+
+
+def most_combined(problem: Problem, limits: Limits, records: int) -> int:
+    """Outputs, at most, whose records one dispatch combines."""
+    return limits.most_items(_loops(problem, levels(limits, records)[-1], 1))
+
+
 def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int) -> Iterator[Dispatch]:
     """The dispatches that combine a range's records into every segment of every output that it touches."""
+    words = problem.accumulator.state_words(problem.source.data_type)
+    base, (first, *others) = 0, levels(limits, records)
+    for left in others:
+        behind = base + first * (end - begin) * words
+        yield _level(problem, limits, begin, end, first, -(-first // left), base, behind)
+        base, first = behind, left
+    yield from _outputs(problem, limits, begin, end, first, base)
+
+
+def _level(
+    problem: Problem, limits: Limits, begin: int, end: int, records: int, stretch_size: int, base: int, behind: int
+) -> Dispatch:
+    """Combines stretches of the records at `base` into those `behind` them."""
+    items = (end - begin) * -(-records // stretch_size)
+    lanes = _lanes(limits, items, stretch_size)
+    constants = constants_of(CombineConstants, problem, limits, (), records=True, lanes=lanes)
+    push = CombinePush(
+        **dimensions(()),
+        **_given(begin, end, records, base),
+        target_first=0,
+        target_count=0,
+        target_base=behind,
+        rank=0,
+        element_count=0,
+        index_step=0,
+        stretch_size=stretch_size,
+    )
+    bindings = _RECORDS, Binding(Role.RECORDS, base="target_base", written=True)
+    loop = limits.loop(items, _loops(problem, stretch_size, lanes), lanes)
+    variant = "combine_lanes" if limits.cooperating else "combine"
+    return Dispatch(shader_of(variant, problem, constants), push, bindings, loop.iterations)
+
+
+def _outputs(problem: Problem, limits: Limits, begin: int, end: int, records: int, base: int) -> Iterator[Dispatch]:
+    """Combines records into outputs."""
     for output in problem.outputs:
         tensor = output.tensor
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
         size = limits.segment_elements(tensor)
         low, high = address_span(dims, begin, end)
-        idle = power_of_2(limits.invocations // (end - begin))
-        lanes = min(power_of_2(records // LOADS), idle, limits.most_lanes)
+        lanes = _lanes(limits, end - begin, records)
         constants = constants_of(CombineConstants, problem, limits, (output,), lanes=lanes)
+        loop = limits.loop(end - begin, _loops(problem, records, lanes), lanes)
         for segment in range(low // size, high // size + 1):
-            given = {
-                "record_count": records,
-                "first_output": begin,
-                "output_count": end - begin,
-                "records_base": 0,
+            given = _given(begin, end, records, base) | {
                 "target_first": segment * size,
                 "target_count": size,
                 "target_base": wrapped(-segment * size),
@@ -88,8 +147,26 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int
             if limits.cooperating:
                 variant += "_lanes"
             target = Binding(output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True)
-            bindings = (Binding(Role.RECORDS, base="records_base"), target)
-            yield Dispatch(shader_of(variant, problem, constants), push, bindings)
+            yield Dispatch(shader_of(variant, problem, constants), push, (_RECORDS, target), loop.iterations)
+
+
+_RECORDS = Binding(Role.RECORDS, base="records_base")
+
+
+def _given(begin: int, end: int, records: int, base: int) -> dict[str, Any]:
+    return {"record_count": records, "first_output": begin, "output_count": end - begin, "records_base": base}
+
+
+def _lanes(limits: Limits, items: int, records: int) -> int:
+    """Invocations that share an item of so many records."""
+    return min(power_of_2(records // LOADS), power_of_2(limits.invocations // items), limits.most_lanes)
+
+
+def _loops(problem: Problem, records: int, lanes: int) -> tuple[Loop, ...]:
+    """Those of an item of so many records."""
+    # Windows have five dimensions there, whatever the tensor has.
+    address = Loop(max(5, problem.outputs[0].tensor.rank))
+    return address, Loop(-(-records // lanes)), Loop(lanes.bit_length())
 
 
 def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> CombinePush | CombineWindowsPush:
@@ -101,10 +178,11 @@ def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> CombinePu
             rank=len(dims),
             element_count=domain.element_count,
             index_step=domain.index_step,
+            stretch_size=0,
             **given,
         )
     if not (isinstance(domain, Windows) and problem.accumulator.counts):
-        return CombinePush(**dimensions(dims), rank=len(dims), element_count=0, index_step=0, **given)
+        return CombinePush(**dimensions(dims), rank=len(dims), element_count=0, index_step=0, stretch_size=0, **given)
     # Always with a depth, as windows have.
     filled = [*dims[:2], *(Dim(1, 0),) * (5 - len(dims)), *dims[2:]]
     return CombineWindowsPush(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from dmlgpu.lowering.kernels.kernel import (
     segment_push,
     shader_of,
 )
+from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
 from dmlgpu.lowering.problem import CoveringWindows
 
@@ -42,7 +43,6 @@ class _GatherPush(Push):
     reach: tuple[int, ...]
     window_stride: tuple[int, ...]
     start_padding: tuple[int, ...]
-    run: int
     first_output: int
     output_count: int
     source_base: int
@@ -50,36 +50,52 @@ class _GatherPush(Push):
 
 
 @dataclass(frozen=True)
-class SharesPush(_GatherPush):
-    """Those of gather.comp where windows share out their gradients."""
+class _SharesPush(_GatherPush):
+    """What those have where windows share out their gradients."""
 
     counts_padding: bool
     counted_end: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class SharesPartsPush(SharesPush):
-    """The same with records."""
+class SharesPush(_SharesPush):
+    """Those in place."""
+
+    run: int
+
+
+@dataclass(frozen=True)
+class SharesPartsPush(_SharesPush):
+    """Those with records."""
 
     part_begin: int
     part_end: int
+    part_size: int
     source_first: int
     source_count: int
 
 
 @dataclass(frozen=True)
-class MaximaPush(_GatherPush):
-    """Those of gather.comp where gradients go to the maxima."""
+class _MaximaPush(_GatherPush):
+    """What those have where gradients go to the maxima."""
 
     maxima_base: int
 
 
 @dataclass(frozen=True)
-class MaximaPartsPush(MaximaPush):
-    """The same with records."""
+class MaximaPush(_MaximaPush):
+    """Those in place."""
+
+    run: int
+
+
+@dataclass(frozen=True)
+class MaximaPartsPush(_MaximaPush):
+    """Those with records."""
 
     part_begin: int
     part_end: int
+    part_size: int
     source_first: int
     source_count: int
     maxima_first: int
@@ -93,6 +109,12 @@ class GatherPiece(Piece):
     maxima_segment: int
     begin: int
     end: int
+    part_size: int
+    """How many of them an invocation looks at."""
+
+    @property
+    def records(self) -> int:
+        return -(-(self.end - self.begin) // self.part_size)
 
 
 @dataclass(frozen=True)
@@ -113,6 +135,10 @@ class Gather(PlanesKernel):
         return self.problem.domain
 
     @property
+    def work(self) -> int:
+        return self.problem.output_count * math.prod(self.most)
+
+    @property
     def plane_outputs(self) -> int:
         return math.prod(self.windows.size)
 
@@ -123,40 +149,76 @@ class Gather(PlanesKernel):
         rows = zip(windows.window_count, windows.reach, windows.window_stride, strict=True)
         return tuple(min(count, reach // stride + 1) for count, reach, stride in rows)
 
-    def iterations(self, count: int) -> int:
-        """Loop iterations of an invocation that looks at so many windows for each of its outputs, at most."""
-        # As in pool.py twice what the loops have.
-        rows = math.prod(self.most[:2])
-        return 4 + (32 // self.source.data_type.bits) * (8 + 2 * min(count, rows) * 2 + 2 * count)
+    def loops(self, run: int) -> tuple[Loop, ...]:
+        """Those of an item in place: of so many words of outputs."""
+        depth, height, width = self.most
+        return self._of_run(run, Loop(depth, (Loop(height, (Loop(width),)),)))
+
+    def _of_run(self, run: int, gathered: Loop) -> tuple[Loop, ...]:
+        """Those of an item, with one for each output of its run."""
+        outputs = run * 32 // self.source.data_type.bits
+        # A run begins anywhere in a row of outputs, elsewhere in each invocation.
+        width = min(outputs, self.windows.size[2])
+        return (Loop((outputs + width - 2) // width + 1, (Loop(width, (gathered,)),)),)
+
+    def part_loops(self, part: int) -> tuple[Loop, ...]:
+        """Those of an item with records: of a word of outputs, and so many windows of each."""
+        return self._of_run(1, Loop(part))
+
+    @cached_property
+    def _in_place(self) -> tuple[Loop, ...]:
+        """Those of an item in place."""
+        return self.loops(self.run)
 
     @cached_property
     def part(self) -> int:
-        """Windows that one invocation looks at for an output."""
+        """Windows that one invocation looks at for an output that writes records."""
         size = math.prod(self.most)
-        while size > 1 and self.iterations(size) > self.limits.loop_iterations:
+        while size > 1 and not self.limits.most_items(self.part_loops(size)):
             size = -(-size // 2)
         return size
 
     @cached_property
+    def _of_parts(self) -> tuple[Loop, ...]:
+        """Those of an item with records."""
+        return self.part_loops(self.part)
+
+    @cached_property
     def run(self) -> int:
         """Words of outputs of an invocation in a turn."""
-        fits = self.limits.loop_iterations // self.iterations(self.part)
         words = self.problem.output_count * self.source.data_type.bits // 32
-        most = _COOPERATING_RUN if self.limits.cooperating else _RUN
-        return max(1, min(most, fits, words // self.limits.invocations))
+        run = max(1, min(_COOPERATING_RUN if self.limits.cooperating else _RUN, words // self.limits.invocations))
+        while run > 1 and not self.limits.most_items(self.loops(run)):
+            run -= 1
+        return run
+
+    @property
+    def writes_outputs(self) -> bool:
+        return super().writes_outputs and self.limits.most_items(self._in_place) > 0
+
+    def _most_outputs(self, words: int, windows: int) -> int:
+        """Outputs of a dispatch, at most: of so many words, and each with so many windows."""
+        most = min(words * 32 // self.source.data_type.bits, self.limits.dispatch_elements // windows)
+        return max(most // GRANULE, 1) * GRANULE
 
     @cached_property
     def most_recorded(self) -> int:
-        turns = max(1, self.limits.loop_iterations // (self.run * self.iterations(self.part)))
-        words = self.limits.invocations * turns * self.run
-        short = self.limits.dispatch_elements // self.part
-        return max(min(words * 32 // self.source.data_type.bits, short) // GRANULE, 1) * GRANULE
+        return self._most_outputs(self.limits.most_items(self._of_parts), self.part)
+
+    @cached_property
+    def most_in_place(self) -> int:
+        return self._most_outputs(self.limits.most_items(self._in_place) * self.run, math.prod(self.most))
 
     def pieces(self, begin: int, end: int) -> Sequence[GatherPiece]:
         total = math.prod(self.most)
-        parts = [(first, min(first + self.part, total)) for first in range(0, total, self.part)]
-        segments = self.segments(begin, end)
-        return [GatherPiece(source, maxima, *part) for part in parts for source, maxima in segments]
+        return [GatherPiece(*segments, 0, total, self.part) for segments in self.segments(begin, end)]
+
+    def cut(self, outputs: int, piece: GatherPiece) -> Iterator[GatherPiece]:
+        words = -(-outputs * self.source.data_type.bits // 32)
+        short = self.limits.dispatch_elements // (outputs * self.part)
+        most = max(min(short, self.limits.most_items(self._of_parts) // words), 1) * self.part
+        for begin in range(piece.begin, piece.end, most):
+            yield replace(piece, begin=begin, end=min(begin + most, piece.end))
 
     def segments(self, begin: int, end: int) -> list[tuple[int, int]]:
         """The segments of the source, and of the maxima, with windows that hold outputs begin to end - 1."""
@@ -190,7 +252,6 @@ class Gather(PlanesKernel):
             "reach": windows.reach,
             "window_stride": windows.window_stride,
             "start_padding": windows.start_padding,
-            "run": self.run,
             "first_output": begin,
             "output_count": end - begin,
             "values_base": self.target_base(begin, end, 0, target),
@@ -208,8 +269,11 @@ class Gather(PlanesKernel):
             bindings.append(Binding(maxima.role, maxima.number, piece.maxima_segment, "maxima_base"))
             kind = "gather_maxima", MaximaPush, MaximaPartsPush
         variant, in_place, parts = kind
+        words = -(-(end - begin) * self.source.data_type.bits // 32)
         if isinstance(target, Records):
-            push: Push = parts(**given, part_begin=piece.begin, part_end=piece.end)
-            return Dispatch(shader_of(f"{variant}_parts", self.problem, constants), push, tuple(bindings))
-        push = in_place(**given)
-        return Dispatch(shader_of(variant, self.problem, constants), push, tuple(bindings))
+            push: Push = parts(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.part_size)
+            variant, loop = f"{variant}_parts", self.limits.loop(words * piece.records, self._of_parts)
+        else:
+            push = in_place(**given, run=self.run)
+            loop = self.limits.loop(-(-words // self.run), self._in_place)
+        return Dispatch(shader_of(variant, self.problem, constants), push, tuple(bindings), loop.iterations)

@@ -7,7 +7,6 @@ piece writes records, and combine.comp makes outputs of them.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,13 +22,17 @@ from dmlgpu.lowering.problem import OutputTensor, Problem, Result, Role
 # Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
 # to begin with a word.
 GRANULE = 64
+# Records, or partials, may take that part of the bytes of a large source: so it has few ranges.
+SCRATCH_SHARE = 16
+# What an output takes beside its elements.
+_TURNS_OF_OUTPUT = 16
 
 AnyConstants = TypeVar("AnyConstants", bound=Constants)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A share of the work on a range of outputs: some of their elements, in one segment of the input. One dispatch."""
+    """A share of the work on a range of outputs: some of their elements, in one segment of the input."""
 
     segment: int
 
@@ -79,7 +82,13 @@ class Kernel(ABC):
     @property
     def work(self) -> int:
         """Elements that it loads, about: what its time goes by."""
-        return self.problem.work
+        return self.source.element_count + self.problem.output_count
+
+    @property
+    def turns(self) -> int:
+        """Turns of the loops of all invocations together, about."""
+        each = 1 + sum(loop.turns for loop in self.problem.accumulator.loops)
+        return self.work * each + _TURNS_OF_OUTPUT * self.problem.output_count
 
     @property
     def source(self) -> TensorDesc:
@@ -113,6 +122,10 @@ class RangedKernel(Kernel):
         """All the work on outputs begin to end - 1."""
 
     @abstractmethod
+    def cut(self, outputs: int, piece: Any) -> Iterable[Piece]:
+        """A piece of the work on so many outputs, so that each dispatch is short."""
+
+    @abstractmethod
     def furthest(self, begin: int) -> int:
         """The end of the outputs from `begin` on that one dispatch can compute."""
 
@@ -122,13 +135,18 @@ class RangedKernel(Kernel):
         """Outputs that a dispatch can write records of."""
 
     @property
+    def most_in_place(self) -> int:
+        """Outputs that a dispatch can compute in place."""
+        return self.most_recorded
+
+    @property
     @abstractmethod
     def unit(self) -> int:
         """Ranges of outputs begin at multiples of this where they can."""
 
     @property
     def writes_outputs(self) -> bool:
-        """Whether it can write outputs in place."""
+        """Whether it can write outputs in place, where one piece has all of their elements."""
         return all(output.tensor.is_packed for output in self.problem.outputs)
 
     @abstractmethod
@@ -144,6 +162,13 @@ class RangedKernel(Kernel):
     def record_words(self) -> int:
         """Words of a record."""
         return self.problem.accumulator.state_words(self.source.data_type)
+
+    @property
+    def most_records(self) -> int:
+        """Records of a range, at most; more only where those of one output are."""
+        limits = self.limits
+        most = max(limits.records_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+        return min(most, limits.segment_bytes) // (4 * self.record_words)
 
     def constants(
         self, kind: type[AnyConstants], target: Target, *, segmented: bool = False, **own: Any
@@ -200,7 +225,8 @@ class PlanesKernel(RangedKernel):
 
     def furthest(self, begin: int) -> int:
         together = self.planes.size * self.plane_outputs
-        return min(begin + self.most_recorded, (begin // together + 1) * together)
+        most = self.most_in_place if self.writes_outputs else self.most_recorded
+        return min(begin + most, (begin // together + 1) * together)
 
     def plane_shift(self, begin: int) -> int:
         """What addresses lack that are computed with the stride of planes, for outputs from `begin` on."""
@@ -229,8 +255,7 @@ def constants_of(
     return kind(
         group_size=limits.group_size,
         number_kind=NumberKind[problem.source.data_type.name.rstrip("0123456789")],
-        # At most 2^16 bundles, as items.glsl multiplies their numbers.
-        bundle=max(math.gcd(limits.bundle, limits.invocations), -(-limits.invocations >> 16)),
+        bundle=limits.bundle_size,
         index_words=max(index_bits, default=0) // 32,
         values=any(output.result is Result.VALUE for output in outputs),
         **more,

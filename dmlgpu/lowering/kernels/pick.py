@@ -17,6 +17,7 @@ from dmlgpu.lowering.kernels.kernel import (
     shader_of,
 )
 from dmlgpu.lowering.kernels.place import NumberedConstants
+from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Dispatch, Push
 
 
@@ -51,11 +52,14 @@ class Pick(RangedKernel):
     name: ClassVar = "pick"
     variants: ClassVar = {"pick": "one invocation a word of outputs: the element that goes there, or 0"}
 
+    @property
+    def _loops(self) -> tuple[Loop, ...]:
+        """That of an item: of a word of outputs."""
+        return (Loop(max(1, 32 // self.source.data_type.bits)),)
+
     @cached_property
     def most_recorded(self) -> int:
-        # As in pool.py twice what the loops have.
-        per_word = 4 + 4 * (32 // self.source.data_type.bits or 1)
-        words = self.limits.invocations * max(1, self.limits.loop_iterations // per_word)
+        words = self.limits.most_items(self._loops)
         most = min(words * 32 // self.source.data_type.bits, self.limits.dispatch_elements)
         return max(most // GRANULE, 1) * GRANULE
 
@@ -71,6 +75,9 @@ class Pick(RangedKernel):
         places = range(begin // size, (end - 1) // size + 1)
         sources = range(len(self.limits.segments(self.source)))
         return [PickPiece(*segments) for segments in itertools.product(sources, places)]
+
+    def cut(self, outputs: int, piece: PickPiece) -> Sequence[PickPiece]:
+        return [piece]
 
     def dispatch(self, begin: int, end: int, piece: PickPiece, target: Target) -> Dispatch:
         places = self.problem.sources[1]
@@ -89,4 +96,5 @@ class Pick(RangedKernel):
             Binding(places.role, places.number, piece.places_segment, "places_base"),
         )
         constants = self.constants(NumberedConstants, target, segmented=True, packed=self.source.is_packed)
-        return Dispatch(shader_of("pick", self.problem, constants), push, bindings)
+        loop = self.limits.loop(-(-(end - begin) // self._loops[0].turns), self._loops)
+        return Dispatch(shader_of("pick", self.problem, constants), push, bindings, loop.iterations)

@@ -56,9 +56,7 @@ class Place(PlanningKernel):
     @property
     def most(self) -> int:
         """Outputs, or elements, of a dispatch."""
-        # As in pool.py twice what the loop has.
-        fits = self.limits.invocations * max(1, self.limits.loop_iterations // 4)
-        return min(self.limits.dispatch_elements, fits)
+        return max(1, min(self.limits.dispatch_elements, self.limits.most_items(())))
 
     def dispatches(self) -> Iterator[Dispatch]:
         # Every segment of the outputs' places, by all segments of the indices.
@@ -71,13 +69,18 @@ class Place(PlanningKernel):
             target = Binding(places.role, places.number, segment, "places_base", written=True)
             for begin in range(first, end, self.most):
                 clear = ClearPush(begin, min(self.most, end - begin), base)
-                yield Dispatch(shader_of("place_clear", self.problem, clearing), clear, (target,))
+                shader, loop = (
+                    shader_of("place_clear", self.problem, clearing),
+                    self.limits.loop(clear.output_count, ()),
+                )
+                yield Dispatch(shader, clear, (target,), loop.iterations)
             for begin, of, push in self._elements():
                 place = PlacePush(
                     **push, first_element=begin, first_output=first, output_count=end - first, places_base=base
                 )
                 bindings = self.source_binding(of), target
-                yield Dispatch(shader_of("place", self.problem, constants), place, bindings)
+                shader, loop = shader_of("place", self.problem, constants), self.limits.loop(place.element_count, ())
+                yield Dispatch(shader, place, bindings, loop.iterations)
 
     def _elements(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """The elements in shares: where each begins, a segment that it has elements in, and its push constants."""

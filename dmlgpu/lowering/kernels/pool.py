@@ -8,7 +8,6 @@ invocation; `pool` does the rest.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
 from dmlgpu.lowering.kernels.kernel import GRANULE, InPlace, Piece, PlanesKernel, Records, Target, shader_of
+from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push, Shader
 from dmlgpu.lowering.problem import Windows
 
@@ -36,14 +36,14 @@ class _AnyPoolPush(Push):
     first_output: int
     output_count: int
     source_base: int
-    indices_base: int
-    values_base: int
 
 
 @dataclass(frozen=True)
 class PoolPush(_AnyPoolPush):
     """Those of pool.comp in place."""
 
+    indices_base: int
+    values_base: int
     counts_padding: bool
     counted_end: tuple[int, ...]
 
@@ -52,17 +52,40 @@ class PoolPush(_AnyPoolPush):
 class PartsPush(_AnyPoolPush):
     """Those of pool.comp with records."""
 
-    window_offset: tuple[int, ...]
+    records_base: int
+    cut: int
+    part_size: int
+    part_begin: int
+    part_count: int
     source_first: int
     source_count: int
 
 
 @dataclass(frozen=True)
 class WindowsPiece(Piece):
-    """The part of every window that begins `offset` steps of the dilation into it and is `size` elements large."""
+    """Parts begin to end - 1 of every window."""
 
-    offset: tuple[int, ...]
-    size: tuple[int, ...]
+    begin: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a window an invocation looks at.
+
+    It has `size` steps along dimension `cut`, one along those before, and all that a window has along those behind.
+    """
+
+    cut: int
+    size: int
+
+    def sizes(self, window_size: Sequence[int]) -> tuple[int, ...]:
+        """Along each dimension."""
+        return (*(1,) * self.cut, self.size, *window_size[self.cut + 1 :])
 
 
 @dataclass(frozen=True)
@@ -82,6 +105,10 @@ class Pool(PlanesKernel):
         return self.problem.domain
 
     @property
+    def work(self) -> int:
+        return self.problem.output_count * math.prod(self.most_inside)
+
+    @property
     def plane_outputs(self) -> int:
         return math.prod(self.windows.output_size)
 
@@ -89,21 +116,6 @@ class Pool(PlanesKernel):
     def row_steps(self) -> tuple[int, ...]:
         """What leads from one row of the input to another: planes, batch entries, depths, heights."""
         return (self.planes.stride, self.source.element_strides[0], *self.windows.stride[:2])
-
-    def segments(self, begin: int, end: int, offset: Sequence[int], size: Sequence[int]) -> tuple[int, ...]:
-        """The segments that hold elements of a part of the windows of outputs begin to end - 1."""
-        windows, strides = self.windows, self.source.element_strides
-        ranges = self.ranges(begin, end)
-        low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
-        high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
-        for i, (first, last) in enumerate(ranges[2:]):
-            origin = offset[i] * windows.dilation[i] - windows.start_padding[i]
-            reach = (size[i] - 1) * windows.dilation[i]
-            least = max(0, first * windows.window_stride[i] + origin)
-            most = min(windows.size[i] - 1, last * windows.window_stride[i] + origin + reach)
-            low += least * windows.stride[i]
-            high += most * windows.stride[i]
-        return segments_touched(low, high, (), self.limits.segment_elements(self.source))
 
     def ranges(self, begin: int, end: int) -> tuple[tuple[int, int], ...]:
         """For batch, channel, depth, height and width the lowest and highest coordinate of outputs begin to end - 1."""
@@ -116,53 +128,129 @@ class Pool(PlanesKernel):
         rows = zip(windows.window_size, windows.size, windows.dilation, strict=True)
         return tuple(min(window, (size - 1) // dilation + 1) for window, size, dilation in rows)
 
-    def iterations(self, size: Sequence[int]) -> int:
-        """Loop iterations of an invocation for the outputs of a word, at most, with such a part of the windows."""
-        depth, height, width = map(min, size, self.most_inside)
-        # Twice what the loops have: llvmpipe was seen to count 20 for the 14 of a 2 x 2 window.
-        each = 2 * (1 + self.problem.accumulator.iterations)
-        return 4 + (32 // self.source.data_type.bits or 1) * (4 + depth * (4 + height * (6 + each * width)))
-
-    @cached_property
-    def part(self) -> tuple[int, ...]:
-        """What of a window one invocation looks at: all, if that is not too long."""
-        size = list(self.windows.window_size)
-        for i in range(3):
-            while size[i] > 1 and self.iterations(size) > self.limits.loop_iterations:
-                size[i] = -(-min(size[i], self.most_inside[i]) // 2)
-        return tuple(size)
+    @property
+    def writes_outputs(self) -> bool:
+        return super().writes_outputs and self.limits.most_items(self._in_place) > 0
 
     @property
-    def short_outputs(self) -> int:
-        """Outputs that a dispatch computes in a short time."""
-        return self.limits.dispatch_elements // math.prod(map(min, self.part, self.most_inside))
+    def blocks(self) -> bool:
+        """Whether long rows of a window are read in blocks, where no records are written."""
+        windows = self.windows
+        return windows.stride[2] == 1 and windows.dilation[2] == 1 and windows.window_size[2] >= 2 * self.block
+
+    def loops(self, size: Sequence[int], *, blocks: bool = False) -> tuple[Loop, ...]:
+        """Those of an item, with such a part of the windows: of a word of outputs."""
+        depth, height, width = map(min, size, self.most_inside)
+        accumulating = self.problem.accumulator.loops
+        row: tuple[Loop, ...] = (Loop(width, accumulating),)
+        if blocks:
+            # At the border of the input invocations of a vector have rows of different lengths.
+            rest = Loop(min(width, self.block - 1), accumulating)
+            row = Loop(width // self.block, unrolled(self.block, accumulating)), rest
+        return (Loop(max(1, 32 // self.source.data_type.bits), (Loop(depth, (Loop(height, row),)),)),)
+
+    @cached_property
+    def _in_place(self) -> tuple[Loop, ...]:
+        """Those of an item in place."""
+        return self.loops(self.windows.window_size, blocks=self.blocks)
+
+    @cached_property
+    def part(self) -> Part:
+        """What of a window one invocation looks at that writes records: all, if that is not too long."""
+        window_size = self.windows.window_size
+        for cut in range(3):
+            part = Part(cut, window_size[cut])
+            while part.size > 1 and not self.limits.most_items(self.loops(part.sizes(window_size))):
+                part = Part(cut, -(-min(part.size, self.most_inside[cut]) // 2))
+            if part.size > 1:
+                break
+        return part
+
+    @cached_property
+    def _of_parts(self) -> tuple[Loop, ...]:
+        """Those of an item with records."""
+        return self.loops(self.part_sizes)
+
+    @cached_property
+    def part_sizes(self) -> tuple[int, ...]:
+        """Of a part, along each dimension."""
+        return self.part.sizes(self.windows.window_size)
+
+    @cached_property
+    def part_counts(self) -> tuple[int, ...]:
+        """Parts of a window along each dimension."""
+        return tuple(-(-n // size) for n, size in zip(self.windows.window_size, self.part_sizes, strict=True))
+
+    @cached_property
+    def part_elements(self) -> int:
+        """Elements of a part, at most."""
+        return math.prod(map(min, self.part_sizes, self.most_inside))
+
+    def _most_outputs(self, loops: Sequence[Loop], elements: int) -> int:
+        """Outputs of a dispatch, at most, if a word of them has these loops, and each so many elements."""
+        outputs = self.limits.most_items(loops) * 32 // self.source.data_type.bits
+        return max(min(outputs, self.limits.dispatch_elements // elements) // GRANULE, 1) * GRANULE
 
     @cached_property
     def most_recorded(self) -> int:
-        words = self.limits.invocations * (self.limits.loop_iterations // self.iterations(self.part))
-        return max(min(words * 32 // self.source.data_type.bits, self.short_outputs) // GRANULE, 1) * GRANULE
+        return self._most_outputs(self._of_parts, self.part_elements)
 
-    def offsets(self, begin: int, end: int) -> Iterator[range]:
-        """Along each dimension where the parts begin that are not wholly padding for outputs begin to end - 1."""
-        windows = self.windows
-        for i, (first, last) in enumerate(self.ranges(begin, end)[2:]):
-            start, stride, dilation = windows.start_padding[i], windows.window_stride[i], windows.dilation[i]
-            low = max(0, -((last * stride - start) // dilation))
-            high = min(windows.window_size[i] - 1, (windows.size[i] - 1 + start - first * stride) // dilation)
-            yield range(low // self.part[i] * self.part[i], high + 1, self.part[i])
+    @cached_property
+    def most_in_place(self) -> int:
+        return self._most_outputs(self._in_place, math.prod(self.most_inside))
 
     def pieces(self, begin: int, end: int) -> Sequence[WindowsPiece]:
-        window_size = self.windows.window_size
-        parts = [
-            (offset, tuple(map(min, self.part, (n - k for n, k in zip(window_size, offset, strict=True)))))
-            for offset in itertools.product(*self.offsets(begin, end))
-        ]
-        return [WindowsPiece(segment, *part) for part in parts for segment in self.segments(begin, end, *part)]
+        windows, strides = self.windows, self.source.element_strides
+        ranges = self.ranges(begin, end)
+        # The outermost dimension along which there are parts. Of the others all coordinates are taken together.
+        along = next((d for d in range(3) if self.part_counts[d] > 1), 0)
+        low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
+        high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
+        # Where the first part of the first output begins along each dimension, and that of the last output ends.
+        begins, ends = [0] * 3, [0] * 3
+        for d, (first, last) in enumerate(ranges[2:]):
+            size = self.part_sizes[d] if d == along else windows.window_size[d]
+            begins[d] = first * windows.window_stride[d] - windows.start_padding[d]
+            ends[d] = last * windows.window_stride[d] - windows.start_padding[d] + (size - 1) * windows.dilation[d]
+            if d != along:
+                low += max(0, begins[d]) * windows.stride[d]
+                high += min(windows.size[d] - 1, ends[d]) * windows.stride[d]
+        begins_along, ends_along, stride = begins[along], ends[along], windows.stride[along]
+        step, last = self.part_sizes[along] * windows.dilation[along], windows.size[along] - 1
+        inner = math.prod(self.part_counts[along + 1 :])
+
+        def parts(least: int, most: int) -> range:
+            """Those along the dimension that have coordinates from least to most, which are in the input."""
+            first, end = -(-(least - ends_along) // step), (most - begins_along) // step + 1
+            return range(max(0, first), min(end, self.part_counts[along]))
+
+        inside = parts(0, last)
+        least, most = (
+            low + max(0, begins_along + inside.start * step) * stride,
+            high + min(last, ends_along + (inside.stop - 1) * step) * stride,
+        )
+        pieces = []
+        size = self.limits.segment_elements(self.source)
+        for segment in segments_touched(least, most, (), size):
+            here = inside
+            if stride > 0:
+                first, end = segment * size, (segment + 1) * size
+                here = parts(max(0, -(-(first - high) // stride)), min(last, (end - 1 - low) // stride))
+            if here:
+                pieces.append(WindowsPiece(segment, here.start * inner, here.stop * inner))
+        return pieces
+
+    def cut(self, outputs: int, piece: WindowsPiece) -> Iterator[WindowsPiece]:
+        words = -(-outputs // max(1, 32 // self.source.data_type.bits))
+        short = self.limits.dispatch_elements // (outputs * self.part_elements)
+        most = max(min(short, self.limits.most_items(self._of_parts) // words), 1)
+        for begin in range(piece.begin, piece.end, most):
+            yield WindowsPiece(piece.segment, begin, min(begin + most, piece.end))
 
     def push(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> dict[str, Any]:
         """The push constants that all kernels over windows have."""
         windows = self.windows
-        return {
+        given = {
             "plane_stride": self.planes.stride,
             "size": windows.size,
             "output_size": windows.output_size,
@@ -171,9 +259,11 @@ class Pool(PlanesKernel):
             "first_output": begin,
             "output_count": end - begin,
             **self.source_place(begin, piece.segment, target),
-            "indices_base": self.target_base(begin, end, self.indices, target),
-            "values_base": self.target_base(begin, end, 0, target),
         }
+        if isinstance(target, Records):
+            return given | {"records_base": self.target_base(begin, end, 0, target)}
+        bases = self.target_base(begin, end, self.indices, target), self.target_base(begin, end, 0, target)
+        return given | {"indices_base": bases[0], "values_base": bases[1]}
 
     @property
     def counted(self) -> dict[str, Any]:
@@ -189,22 +279,24 @@ class Pool(PlanesKernel):
 
     def bindings(self, begin: int, piece: WindowsPiece, target: Target) -> tuple[Binding, ...]:
         """Those of all kernels over windows."""
-        return (
-            self.source_binding(piece.segment),
-            self.target_binding(begin, self.indices, "indices_base", target),
-            self.target_binding(begin, 0, "values_base", target),
-        )
+        source = self.source_binding(piece.segment)
+        if isinstance(target, Records):
+            return source, self.target_binding(begin, 0, "records_base", target)
+        indices = self.target_binding(begin, self.indices, "indices_base", target)
+        return source, indices, self.target_binding(begin, 0, "values_base", target)
 
     def dispatch(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> Dispatch:
+        windows, words = self.windows, -(-(end - begin) // max(1, 32 // self.source.data_type.bits))
         given = self.push(begin, end, piece, target)
-        given |= {"stride": self.windows.stride, "dilation": self.windows.dilation}
-        push: Push
-        if isinstance(target, Records):
-            offset = tuple(k * d for k, d in zip(piece.offset, self.windows.dilation, strict=True))
-            push = PartsPush(**given, window_size=piece.size, window_offset=offset)
-        else:
-            push = PoolPush(**given, window_size=self.windows.window_size, **self.counted)
-        return Dispatch(self.pool_shader(target), push, self.bindings(begin, piece, target))
+        given |= {"stride": windows.stride, "dilation": windows.dilation, "window_size": windows.window_size}
+        bindings, shader = self.bindings(begin, piece, target), self.pool_shader(target)
+        if isinstance(target, InPlace):
+            loop = self.limits.loop(words, self._in_place)
+            return Dispatch(shader, PoolPush(**given, **self.counted), bindings, loop.iterations)
+        given |= {"cut": self.part.cut, "part_size": self.part.size}
+        push = PartsPush(**given, part_begin=piece.begin, part_count=piece.records)
+        loop = self.limits.loop(words * piece.records, self._of_parts)
+        return Dispatch(shader, push, bindings, loop.iterations)
 
     def pool_shader(self, target: Target) -> Shader:
         """What of pool.comp computes a piece."""
@@ -212,7 +304,7 @@ class Pool(PlanesKernel):
         if isinstance(target, Records):
             # A part of a window may have no element in the input.
             return shader_of("pool_parts", self.problem, self.constants(Constants, target, segmented=True))
-        if windows.stride[2] != 1 or windows.dilation[2] > 1 or windows.window_size[2] < 2 * self.block:
+        if not self.blocks:
             return shader_of("pool", self.problem, self.constants(Constants, InPlace()))
         # A part of a window that is all of it, as what comes before is padding, begins where the input does.
         steps = [windows.window_stride[2], windows.start_padding[2], *self.row_steps]

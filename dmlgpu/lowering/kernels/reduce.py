@@ -6,19 +6,17 @@ The other kernels over axes are subclasses: they plan in the same way, and leave
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import Dim, address_span, segments_touched
-from dmlgpu.lowering.kernels.kernel import GRANULE, Piece, RangedKernel, Target, dimensions, shader_of
+from dmlgpu.lowering.kernels.kernel import GRANULE, Piece, RangedKernel, Records, Target, dimensions, shader_of
+from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Constants, Dispatch, Push, Shader
 from dmlgpu.lowering.problem import Axes, Result
-
-# Elements that one iteration of the loop in reduce.comp takes.
-_UNROLLED = 4
 
 
 @dataclass(frozen=True)
@@ -118,31 +116,74 @@ class Reduce(RangedKernel):
 
     @property
     def writes_outputs(self) -> bool:
-        # One tensor, with indices that count from 0; combine.comp does what else there is.
+        # One tensor, with indices that count from 0, of whole outputs; combine.comp does what else there is.
         indices = any(output.result is Result.INDEX for output in self.problem.outputs)
-        return super().writes_outputs and len(self.problem.outputs) == 1 and not (indices and self.axes.index_step)
+        one = len(self.problem.outputs) == 1 and not (indices and self.axes.index_step)
+        return super().writes_outputs and one and self.stretch_size == self.count
 
     @property
     def row(self) -> int:
         """Outputs along the last kept dimension."""
         return self.kept[-1].size if self.kept else 1
 
+    @property
+    def work(self) -> int:
+        # Where the elements of an output do not ascend, all are looked at for each segment.
+        ascend = all(outer.stride >= inner.size * inner.stride for outer, inner in pairwise(self.reduced))
+        return self.problem.output_count * self.count * (1 if ascend else len(self.limits.segments(self.source)))
+
+    # Loops
+
+    def loops(self, stretch_size: int) -> tuple[Loop, ...]:
+        """Those of an item: of one output, or of a block of columns."""
+        # A stretch may begin anywhere in a line of elements along the last dimension, elsewhere in each invocation.
+        line = min(self.reduced[-1].size, stretch_size)
+        lines = (stretch_size + line - 2) // line + 1 if len(self.reduced) > 1 else 1
+        four = Loop(line // 4, 4 * self.problem.accumulator.loops)
+        rest = Loop(min(line, 3), self.problem.accumulator.loops)
+        return self.kept_loop, Loop(lines, (Loop(len(self.reduced) - 1), four, rest))
+
+    @property
+    def kept_loop(self) -> Loop:
+        """The one that computes where an output begins."""
+        return Loop(max(0, len(self.kept) - 1))
+
+    @cached_property
+    def general(self) -> Reduce:
+        """What computes pieces that this kernel does not cover."""
+        return Reduce(self.problem, self.limits)
+
+    def covers(self, begin: int, end: int, piece: AxesPiece) -> bool:
+        """Whether it can compute a piece of the work on outputs begin to end - 1."""
+        return True
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether it covers every piece."""
+        return True
+
+    def _most_items(self, stretch_size: int) -> int:
+        """Items of a dispatch, at most, each with so many elements of an output; 0 where the loops are too long."""
+        most = self.limits.most_items(self.loops(stretch_size), self.lanes)
+        return most if self.covers_all else min(most, self.general._most_items(stretch_size))
+
+    # How the work is cut
+
     @cached_property
     def most_recorded(self) -> int:
         splits = -(-self.count // self.stretch_size)  # stretches of an output
-        rounds = self.limits.loop_iterations // self.iterations(self.stretch_size)
-        items = self.limits.invocations // self.lanes * rounds
-        return max(min(items // splits, self.short_outputs), 1)
+        return max(min(self._most_items(self.stretch_size) // splits, self.short_outputs), 1)
 
     @property
     def short_outputs(self) -> int:
         """Outputs whose elements in one segment are no more than `Limits.dispatch_elements`; GRANULE at least.
 
-        Where GRANULE outputs have more elements than that, `pieces` cuts their elements.
+        Where GRANULE outputs have more elements than that, `cut` cuts their elements.
         """
-        stride, together = self.reduced[0].stride, self.count
-        if len(self.reduced) == 1 and stride > 0:
-            together = min(together, self.limits.segment_elements(self.source) // stride + 1)
+        outer, together = self.reduced[0], self.count
+        if outer.stride > 0:
+            groups = self.limits.segment_elements(self.source) // outer.stride + 1
+            together = min(together, groups * (self.count // outer.size))
         return max(self.limits.dispatch_elements // together, GRANULE)
 
     @cached_property
@@ -153,21 +194,13 @@ class Reduce(RangedKernel):
         items = outputs * self.lanes // self.outputs_per_item
         stretch = self.count
         if self.count > 2 * self.least_stretch:
-            stretch = max(self.least_stretch, -(-count * items // self.limits.busy_invocations))
-        while stretch > 1 and self.iterations(stretch) > self.limits.loop_iterations:
+            # Every segment may have a record for each stretch.
+            records = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_records, 1))
+            stretch = max(self.least_stretch, -(-count * items // self.limits.busy_invocations), records)
+        while stretch > 1 and self._most_items(stretch) == 0:
             stretch = -(-stretch // 2)
         # Whole blocks: if the first stretch begins with a block, all do.
         return min(self.count, -(-stretch // self.block) * self.block)
-
-    def iterations(self, stretch_size: int) -> int:
-        """Loop iterations of an invocation for one output or one block of columns, at most."""
-        lines = stretch_size // self.reduced[-1].size + 2
-        own = 1 + len(self.kept) + lines * (len(self.reduced) + 4) + stretch_size // _UNROLLED
-        return own + self.accumulating(stretch_size)
-
-    def accumulating(self, elements: int) -> int:
-        """Loop iterations of the accumulator for so many elements: twice what its loop has, as in pool.py."""
-        return 2 * elements * self.problem.accumulator.iterations
 
     def dispatch_end(self, begin: int) -> int:
         """The end of the outputs from `begin` on that one dispatch can compute, wherever their elements lie."""
@@ -196,21 +229,18 @@ class Reduce(RangedKernel):
         return low // size == high // size and (low + reach) // size == (high + reach) // size
 
     def pieces(self, begin: int, end: int) -> Sequence[AxesPiece]:
-        size, stride = self.limits.segment_elements(self.source), self.reduced[0].stride
+        size, (outer, *inner) = self.limits.segment_elements(self.source), self.reduced
         low, high = address_span(self.kept, begin, end)
         segments = segments_touched(low, high, self.reduced, size)
-        most = max(self.limits.dispatch_elements // (end - begin) // self.stretch_size, 1) * self.stretch_size
-
-        def cut(segment: int, first: int, last: int, whole: bool) -> list[AxesPiece]:
-            starts = range(first, last, most)
-            return [AxesPiece(segment, at, min(at + most, last), self.stretch_size, whole) for at in starts]
-
-        if len(segments) == 1 or len(self.reduced) > 1 or stride == 0:
-            return [piece for segment in segments for piece in cut(segment, 0, self.count, len(segments) == 1)]
-        # Element 0 of the outputs is between addresses `low` and `high`, element e is e * stride further on. So the
-        # higher an output begins, the lower are the numbers of those of its elements that lie in the segment:
+        if len(segments) == 1:
+            return [AxesPiece(segments[0], 0, self.count, self.stretch_size, True)]
+        if outer.stride == 0:
+            return [AxesPiece(segment, 0, self.count, self.stretch_size, False) for segment in segments]
+        # The elements of the outputs come in groups, one for each place along the outermost reduced dimension. Group 0
+        # of the outputs is between addresses `low` and `high`, group g is g * stride further on. So the higher an
+        # output begins, the lower are the numbers of those of its groups that lie in the segment:
         #
-        #   number e of an element               0 ----------------------------->
+        #   number g of a group                  0 ----------------------------->
         #   in the segment, of output at high        [===================]
         #   in the segment, of output at low                 [===================]
         #   every: of all outputs                            [===========]
@@ -218,24 +248,40 @@ class Reduce(RangedKernel):
         #
         # `every` can take a fast kernel. reduce.comp takes the rest of `some`, where it asks of each element whether it
         # lies in the segment; and all of it, where `every` is shorter than a block.
+        each = self.count // outer.size
+        reach = sum((dim.size - 1) * dim.stride for dim in inner)
         pieces: list[AxesPiece] = []
         for segment in segments:
             first, last = segment * size, (segment + 1) * size - 1
-            some = max(0, -(-(first - high) // stride)), min(self.count, (last - low) // stride + 1)
-            every = max(0, -(-(first - low) // stride)), min(self.count, (last - high) // stride + 1)
+            begins = max(0, -(-(first - high - reach) // outer.stride)), max(0, -(-(first - low) // outer.stride))
+            ends = (last - low) // outer.stride + 1, (last - high - reach) // outer.stride + 1
+            some, every = ((a * each, min(b, outer.size) * each) for a, b in zip(begins, ends, strict=True))
             if every[1] - every[0] < self.block:
                 every = some[1], some[1]
-            pieces += cut(segment, some[0], every[0], False)
-            pieces += cut(segment, *every, True)
-            pieces += cut(segment, every[1], some[1], False)
+            shares = (some[0], every[0], False), (*every, True), (every[1], some[1], False)
+            pieces += [AxesPiece(segment, a, b, self.stretch_size, whole) for a, b, whole in shares if a < b]
         return pieces
 
+    def cut(self, outputs: int, piece: AxesPiece) -> Iterator[AxesPiece]:
+        most = min(self.limits.dispatch_elements // self.stretch_size, self._most_items(self.stretch_size)) // outputs
+        most = max(most, 1) * self.stretch_size
+        for at in range(piece.begin, piece.end, most):
+            yield replace(piece, begin=at, end=min(at + most, piece.end))
+
+    # What runs
+
     def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
-        """What computes a piece."""
+        """What computes a piece that it covers."""
         constants = self.constants(AxesConstants, target, segmented=not piece.whole, flat=len(self.kept) <= 1)
         return shader_of("reduce", self.problem, constants)
 
+    def item_count(self, outputs: int) -> int:
+        """Items of so many outputs, of one stretch."""
+        return outputs
+
     def dispatch(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Dispatch:
+        if not self.covers(begin, end, piece):
+            return self.general.dispatch(begin, end, piece, target)
         push = AxesPush(
             **dimensions(self.kept + self.reduced),
             kept_rank=len(self.kept),
@@ -250,7 +296,9 @@ class Reduce(RangedKernel):
             target_base=self.target_base(begin, end, 0, target),
         )
         bindings = self.source_binding(piece.segment), self.target_binding(begin, 0, "target_base", target)
-        return Dispatch(self.shader(begin, end, piece, target), push, bindings)
+        items = self.item_count(end - begin) * (piece.records if isinstance(target, Records) else 1)
+        loop = self.limits.loop(items, self.loops(min(piece.stretch_size, piece.end - piece.begin)), self.lanes)
+        return Dispatch(self.shader(begin, end, piece, target), push, bindings, loop.iterations)
 
     def is_aligned(self, *steps: int) -> bool:
         """Whether all these distances between addresses, in elements, are whole blocks."""

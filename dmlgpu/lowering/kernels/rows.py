@@ -15,6 +15,7 @@ from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.kernel import Target, shader_of
 from dmlgpu.lowering.kernels.reduce import AxesPiece, LanesConstants, Reduce
 from dmlgpu.lowering.limits import LOADS
+from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Shader
 
 # Blocks of an invocation for which it does better to look at every element, on a CPU and on a GPU.
@@ -58,15 +59,21 @@ class Rows(Reduce):
     def least_stretch(self) -> int:
         return self.limits.least_loads * self.block * self.lanes
 
-    def iterations(self, stretch_size: int) -> int:
-        own = 16 + stretch_size // (self.block * self.lanes)
-        own += self.accumulating(stretch_size // self.lanes + LOADS * self.block)
-        # What lies in several segments takes reduce.comp.
-        return own if len(self.limits.segments(self.source)) == 1 else max(own, super().iterations(stretch_size))
+    def loops(self, stretch_size: int) -> tuple[Loop, ...]:
+        blocks, of_block = LOADS if self.limits.cooperating else 1, unrolled(self.block, self.problem.accumulator.loops)
+        # What a GPU's compiler unrolls is a loop elsewhere.
+        inner = (Loop(LOADS), Loop(LOADS, of_block)) if self.limits.cooperating else of_block
+        turns = -(-stretch_size // (blocks * self.block * self.lanes))
+        return self.kept_loop, Loop(turns, inner), Loop(self.lanes.bit_length())
+
+    def covers(self, begin: int, end: int, piece: AxesPiece) -> bool:
+        return piece.whole
+
+    @property
+    def covers_all(self) -> bool:
+        return len(self.limits.segments(self.source)) == 1
 
     def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
-        if not piece.whole:
-            return super().shader(begin, end, piece, target)
         short = _SHORT_OF_LANES if self.limits.cooperating else _SHORT
         constants = self.constants(
             RowsConstants,

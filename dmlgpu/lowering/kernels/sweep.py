@@ -15,13 +15,14 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.accumulators import Selection
-from dmlgpu.lowering.kernels.kernel import PlanningKernel, constants_of, planes_of, shader_of
+from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, PlanningKernel, constants_of, planes_of, shader_of
+from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
 from dmlgpu.lowering.problem import Result, Role, Windows
 
@@ -137,6 +138,11 @@ class Line:
         classes = min(self.spacing, self.output_size)
         return ((self.output_size - 1) // self.spacing // run + 1) * classes
 
+    def widest(self, outputs: int) -> Line:
+        """Windows of so many outputs that follow each other, over as many elements as they may have."""
+        windows = replace(self, output_size=outputs, start_padding=0)
+        return replace(windows, size=min(self.size, windows.reach))
+
     def part(self, outputs: range) -> tuple[int, Line]:
         """Some outputs alone: the first element that they have, and windows over the elements from there on."""
         origin = outputs.start * self.window_stride - self.start_padding
@@ -166,12 +172,11 @@ class Sweep:
         return self.outer_count * self.line.runs(self.run) * self.blocks
 
     @property
-    def iterations(self) -> int:
-        """Loop iterations of an item, at most: as in pool.py twice what the loops have.
-
-        llvmpipe may leave the loops over a run as loops: over its heads and its tails, each with one over `step`.
-        """
-        return 2 * (4 + self.line.window_size + 2 * self.run * (1 + self.line.step))
+    def loops(self) -> tuple[Loop, ...]:
+        """Those of an item."""
+        # Mesa 22.3 leaves the loops over a run, of heads and of tails, as loops, and one that stores four or fewer.
+        heads = Loop(self.run, (Loop(self.line.step),))
+        return Loop(self.line.window_size), heads, Loop(self.run, (Loop(self.line.step), Loop(4)))
 
     @property
     def loads(self) -> int:
@@ -214,17 +219,17 @@ class Sweeps(PlanningKernel):
             return "a tensor lies in several segments"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
-        if not (self.most_planes or self.cuts):
+        if not (self.most_planes or self.most_outputs):
             return "what a row of outputs, or those of one depth, need is too much"
         return ""
 
     @property
     def drawback(self) -> str:
         windows = self.windows
-        outputs = range(windows.output_size[self.split]) if self.most_planes else self.cuts[0]
-        loads = sum(sweep.loads for sweep in self._sweeps(Share(range(1), outputs)))
+        outputs = windows.output_size[self.split] if self.most_planes else self.most_outputs
+        loads = sum(sweep.loads for sweep in self._sweeps(1, self._widest(outputs)))
         # An output of pool.comp takes as long as 4 of its loads; a load of a sweep as long as 5, on SwiftShader 12.
-        count = math.prod(windows.output_size) // windows.output_size[self.split] * len(outputs)
+        count = math.prod(windows.output_size) // windows.output_size[self.split] * outputs
         by_pool = count * (4 + math.prod(windows.window_size))
         each = 5 if self.limits.unrolls else 12
         return "windows have few elements in common" if each * loads > by_pool else ""
@@ -283,10 +288,13 @@ class Sweeps(PlanningKernel):
         firsts[self.split], lines[self.split] = lines[self.split].part(share.outputs)
         return tuple(firsts), tuple(lines)
 
-    def _sweeps(self, share: Share) -> list[Sweep]:
+    def _widest(self, outputs: int) -> tuple[Line, ...]:
+        """The windows over what a share of so many outputs along `split` needs, at most."""
+        return tuple(line.widest(outputs) if d == self.split else line for d, line in enumerate(self.lines))
+
+    def _sweeps(self, planes: int, lines: Sequence[Line]) -> list[Sweep]:
         """What computes a share, in order. There is always one along width: it is the one that reads the input."""
-        _, lines = self._lines(share)
-        planes, (depth, height, width) = len(share.planes), lines
+        depth, height, width = lines
         sweeps = []
         for axis, line in (2, width), (1, height), (0, depth):
             if axis < 2 and not line.is_swept:
@@ -299,49 +307,42 @@ class Sweeps(PlanningKernel):
             sweeps.append(Sweep(axis, line, outer, rows, line.run(self._most_run(axis)), blocks, written))
         return sweeps
 
-    def _fits(self, share: Share) -> bool:
-        """Whether the sweeps of a share keep to all limits."""
-        sweeps, limits = self._sweeps(share), self.limits
+    def _fits(self, planes: int, outputs: int) -> bool:
+        """Whether the sweeps of every share of so many planes, and outputs along `split`, keep to all limits."""
+        sweeps, limits = self._sweeps(planes, self._widest(outputs)), self.limits
         between = [4 * sweep.written for sweep in sweeps[:-1]]
         return (
-            sum(between) * (self.words + self.indexed) <= limits.partials_bytes
+            sum(between) * (self.words + self.indexed) <= self.most_partials
             and max(between, default=0) * self.words <= limits.segment_bytes
             and all(sweep.loads <= limits.dispatch_elements for sweep in sweeps)
-            and all(
-                sweep.iterations * -(-sweep.items // limits.invocations) <= limits.loop_iterations for sweep in sweeps
-            )
+            and all(sweep.items <= limits.most_items(sweep.loops) for sweep in sweeps)
         )
+
+    @property
+    def most_partials(self) -> int:
+        """Bytes of partials, at most."""
+        return max(self.limits.partials_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
 
     @cached_property
     def most_planes(self) -> int:
         """Whole planes that are swept together; 0 where not even one can be."""
-        outputs = range(self.windows.output_size[self.split])
-        return _greatest(planes_of(self.source).size, lambda count: self._fits(Share(range(count), outputs)))
+        outputs = self.windows.output_size[self.split]
+        return _greatest(planes_of(self.source).size, lambda count: self._fits(count, outputs))
 
     @cached_property
-    def cuts(self) -> tuple[range, ...]:
-        """All outputs of a plane that is not swept as a whole; none where a part of one output would be needed."""
-        found, begin, count = [], 0, self.windows.output_size[self.split]
-        while begin < count:
-            most = _greatest(count - begin, partial(self._fits_from, begin))
-            if not most:
-                return ()
-            found.append(range(begin, begin + most))
-            begin += most
-        return tuple(found)
-
-    def _fits_from(self, begin: int, count: int) -> bool:
-        """Whether so many outputs from `begin` on are a share that fits."""
-        return self._fits(Share(range(1), range(begin, begin + count)))
+    def most_outputs(self) -> int:
+        """Outputs along `split` of a plane that is not swept as a whole; 0 where not even one can be."""
+        return _greatest(self.windows.output_size[self.split], lambda count: self._fits(1, count))
 
     def _shares(self) -> Iterator[Share]:
         """All outputs, in order."""
         count, together = math.prod(self.source.sizes[:2]), planes_of(self.source).size
-        if not self.most_planes:
-            for plane, outputs in itertools.product(range(count), self.cuts):
-                yield Share(range(plane, plane + 1), outputs)
-            return
         outputs = range(self.windows.output_size[self.split])
+        if not self.most_planes:
+            starts = outputs[:: self.most_outputs]
+            for plane, first in itertools.product(range(count), starts):
+                yield Share(range(plane, plane + 1), outputs[first : first + self.most_outputs])
+            return
         for batch in range(0, count, together):
             end = batch + together
             for begin in range(batch, end, self.most_planes):
@@ -349,29 +350,24 @@ class Sweeps(PlanningKernel):
 
     # What runs
 
-    @cached_property
-    def planned(self) -> tuple[tuple[Share, list[Sweep]], ...]:
-        """All shares, in order, and what computes each."""
-        return tuple((share, self._sweeps(share)) for share in self._shares())
-
     @property
     def work(self) -> int:
-        return sum(sweep.loads for _, sweeps in self.planned for sweep in sweeps)
+        # Of all shares together, but for rows that several of them sweep.
+        return sum(sweep.loads for sweep in self._sweeps(math.prod(self.source.sizes[:2]), self.lines))
 
     def dispatches(self) -> Iterator[Dispatch]:
-        for share, sweeps in self.planned:
+        for share in self._shares():
+            sweeps = self._sweeps(len(share.planes), self._lines(share)[1])
             for number, sweep in enumerate(sweeps):
                 yield self._dispatch(share, sweep, number, to_outputs=number == len(sweeps) - 1)
 
     @cached_property
     def partials(self) -> tuple[int, ...]:
         """Values and indices of the partials that a first sweep leaves, then those of a second one."""
-        sizes = [0, 0]
-        for _, sweeps in self.planned:
-            for number, sweep in enumerate(sweeps[:-1]):
-                sizes[number] = max(sizes[number], 4 * sweep.written)
+        outputs = self.windows.output_size[self.split] if self.most_planes else self.most_outputs
+        sweeps = self._sweeps(self.most_planes or 1, self._widest(outputs))
         kinds = (self.words, 1) if self.indexed else (self.words,)
-        return tuple(size * words for size in sizes if size for words in kinds)
+        return tuple(4 * sweep.written * words for sweep in sweeps[:-1] for words in kinds)
 
     def _dispatch(self, share: Share, sweep: Sweep, number: int, *, to_outputs: bool) -> Dispatch:
         """That of a sweep, `number` of those of a share."""
@@ -408,13 +404,15 @@ class Sweeps(PlanningKernel):
             "indices_base": first_output if to_outputs else 0,
         }
         written = self._written(number, to_outputs=to_outputs)
+        iterations = self.limits.loop(sweep.items, sweep.loops).iterations
         if sweep.axis == 2:
             push = RowsPush(**given, **self._input_rows(share))
-            return Dispatch(shader_of("sweep_rows", self.problem, constants), push, (self.source_binding(0), *written))
+            bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
+            return Dispatch(shader_of("sweep_rows", self.problem, constants), push, bindings, iterations)
         before = self._partials(number - 1, ("source_base", "source_indices_base"))
         columns_push = ColumnsPush(**given, row_count=sweep.row_count, source_base=0, source_indices_base=0)
         bindings = before[0], *written, before[1]
-        return Dispatch(shader_of("sweep_columns", self.problem, constants), columns_push, bindings)
+        return Dispatch(shader_of("sweep_columns", self.problem, constants), columns_push, bindings, iterations)
 
     def _input_rows(self, share: Share) -> dict[str, Any]:
         """The push constants that say which rows of the input a share needs."""

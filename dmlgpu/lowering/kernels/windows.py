@@ -21,6 +21,7 @@ from typing import ClassVar
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.kernels.kernel import InPlace, Target, shader_of
 from dmlgpu.lowering.kernels.pool import Pool, WindowsPiece
+from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Constants, Dispatch, Push, Shader
 
 # The largest window along each dimension: its loops are unrolled.
@@ -84,8 +85,6 @@ class SmallWindows(Pool):
         windows, per_word = self.windows, 32 // self.source.data_type.bits or 1
         if max(windows.window_size) > _SMALL_WINDOW:
             return f"the window is larger than {_SMALL_WINDOW} along a dimension"
-        if self.part != windows.window_size:
-            return "an invocation cannot look at a whole window"
         if max(self.window_end) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
         if self.span > (most := _SPAN * max(4, self.block, self.run)):
@@ -98,6 +97,8 @@ class SmallWindows(Pool):
             return "a row of outputs is too long for a dispatch"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
+        if self.limits.most_items(self._loops) < self.runs:
+            return "the loops of an invocation would be too long for a row of outputs"
         if self.source.size_in_bytes * 8 // self.source.data_type.bits >= 1 << 31:
             return "the input has 2^31 elements or more"
         return ""
@@ -147,7 +148,7 @@ class SmallWindows(Pool):
         data_type, windows = self.source.data_type, self.windows
         states = self.ring_rows * run * self.problem.accumulator.state_registers(data_type)
         operands = self._span(run) * 2 * -(-data_type.bits // 32)
-        loops = windows.window_size[0] * self.held_rows > 1 or self.problem.accumulator.iterations > 0
+        loops = windows.window_size[0] * self.held_rows > 1 or bool(self.problem.accumulator.loops)
         return states + operands + 32 * loops
 
     def _span(self, run: int) -> int:
@@ -195,7 +196,10 @@ class SmallWindows(Pool):
     @cached_property
     def strip(self) -> int:
         """Rows of outputs of a strip: as many as leave four strips of a run, about, to every invocation."""
-        return self._strip(self.run)
+        strip = self._strip(self.run)
+        while strip > 1 and self.limits.most_items(self._loops_of(strip)) < self.runs:
+            strip = -(-strip // 2)
+        return strip
 
     def _strip(self, run: int) -> int:
         height, width = self.windows.output_size[1:]
@@ -208,16 +212,25 @@ class SmallWindows(Pool):
         return math.prod(self.windows.output_size[1:])
 
     @cached_property
+    def _loops(self) -> tuple[Loop, ...]:
+        return self._loops_of(self.strip)
+
+    def _loops_of(self, strip: int) -> tuple[Loop, ...]:
+        """Those of an item: of a run in a strip of so many rows."""
+        row = Loop(self.held_rows, unrolled(self.span, self.problem.accumulator.loops))
+        rows = (Loop(self.windows.window_size[0], (row,)),)
+        # The first output of a strip takes no rows over.
+        return Loop(strip, (Loop(self.fresh, rows),)), Loop(self.ring_rows - self.fresh, rows)
+
+    @cached_property
     def most_in_place(self) -> int:
         """Outputs that a dispatch can compute in place."""
         height, width = self.windows.output_size[1:]
-        row_iterations = 1 + self.span * self.problem.accumulator.iterations
-        row_iterations = 2 + self.windows.window_size[0] * (1 + self.held_rows * row_iterations)
-        iterations = 2 * (2 + self.ring_rows * row_iterations + self.strip * (1 + self.fresh * row_iterations))
-        items = self.limits.invocations * (self.limits.loop_iterations // iterations)
-        rows = min(items // self.runs * self.strip, self.short_outputs // width)
+        items = self.limits.most_items(self._loops)
+        short = self.limits.dispatch_elements // math.prod(self.most_inside)
+        rows = min(items // self.runs * self.strip, short // width)
         # Where whole slabs fit: so many. The last strip of each may be shorter than the others.
-        slabs = min(items // (self.runs * -(-height // self.strip)), self.short_outputs // self.slab)
+        slabs = min(items // (self.runs * -(-height // self.strip)), short // self.slab)
         return slabs * self.slab if slabs else max(rows, 1) * width
 
     @property
@@ -236,14 +249,17 @@ class SmallWindows(Pool):
     def dispatch(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> Dispatch:
         if not (isinstance(target, InPlace) and begin % self.unit == end % self.unit == 0):
             return super().dispatch(begin, end, piece, target)
-        push = self.push(begin, end, piece, target)
         windows_push = WindowsPush(
-            **push,
+            **self.push(begin, end, piece, target),
             stride=self.windows.stride[:2],
             strip=self.strip,
             **self.counted,
         )
-        return Dispatch(self.shader(), windows_push, self.bindings(begin, piece, target))
+        rows = (end - begin) // self.windows.output_size[2]
+        height = min(self.windows.output_size[1], rows)
+        items = rows // height * -(-height // self.strip) * self.runs
+        loop = self.limits.loop(items, self._loops)
+        return Dispatch(self.shader(), windows_push, self.bindings(begin, piece, target), loop.iterations)
 
     def shader(self) -> Shader:
         """What computes whole rows in place."""
