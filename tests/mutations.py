@@ -347,7 +347,7 @@ LANES = (
     ),
     Mutation(
         "shaders/combine.comp",
-        "r == 0 || first + r * LANES < count",
+        "r == 0 || first + r * LANES < end",
         "true",
         "the last record of a lane is added several times",
     ),
@@ -692,8 +692,8 @@ GATHER = (
     ),
     Mutation(
         "dmlgpu/lowering/kernels/gather.py",
-        "for source, maxima in segments]",
-        "for source, maxima in segments[:1]]",
+        "for segments in self.segments(begin, end)]",
+        "for segments in self.segments(begin, end)[:1]]",
         "windows in further segments are left out",
     ),
     Mutation(
@@ -924,26 +924,26 @@ LOWERING = (
     ),
     Mutation(
         "dmlgpu/lowering/split.py",
-        "bisect_left(ends, 2,",
-        "bisect_left(ends, 3,",
+        "len(kernel.pieces(begin, min(end, here))) == 1",
+        "len(kernel.pieces(begin, min(end, here))) < 3",
         "a range of two pieces is written in place, from the first piece alone",
     ),
     Mutation(
         "dmlgpu/lowering/lower.py",
-        "record_words * records * (outputs.end - outputs.begin)",
-        "record_words * (outputs.end - outputs.begin)",
+        "record_count(kernel.limits, records) * count",
+        "record_count(kernel.limits, 1) * count",
         "there is memory for the records of one piece",
     ),
     Mutation(
         "dmlgpu/lowering/lower.py",
-        "records_bytes = max(records_bytes, 4",
-        "records_bytes = max(0, 4",
+        "max(size for _, size in planned)",
+        "planned[-1][1]",
         "there is memory for the records of the last range",
     ),
     Mutation(
         "dmlgpu/lowering/lower.py",
-        "records += piece.records",
-        "records += 1",
+        "first += part.records",
+        "first += 1",
         "the records of a piece are counted as one",
     ),
     Mutation(
@@ -953,9 +953,9 @@ LOWERING = (
         "later segments of a strided output are written past their ends",
     ),
     Mutation(
-        "dmlgpu/lowering/split.py",
-        "min(limits.records_bytes, limits.segment_bytes) // output_bytes",
-        "limits.records_bytes // output_bytes",
+        "dmlgpu/lowering/kernels/kernel.py",
+        "min(most, limits.segment_bytes) // (4",
+        "most // (4",
         "records take more than a buffer has",
     ),
     Mutation(
@@ -1047,26 +1047,26 @@ ARG_PLANS = (
     ),
     Mutation(
         "dmlgpu/lowering/kernels/reduce.py",
-        "(last - high) // stride + 1",
-        "(last - low) // stride + 1",
+        "(last - high - reach) // outer.stride + 1",
+        "(last - low - reach) // outer.stride + 1",
         "elements that lie in the segment for the first output count as there for all",
     ),
     Mutation(
         "dmlgpu/lowering/kernels/reduce.py",
-        "-(-(first - high) // stride)",
-        "-(-(first - low) // stride)",
+        "-(-(first - high - reach) // outer.stride)",
+        "-(-(first - low - reach) // outer.stride)",
         "elements are left out that lie in the segment for the last outputs only",
     ),
     Mutation(
-        "dmlgpu/lowering/kernels/rows.py",
-        "return own if len(self.limits.segments(self.source)) == 1 else max(own, super().iterations(stretch_size))",
-        "return own",
+        "dmlgpu/lowering/kernels/reduce.py",
+        "return most if self.covers_all else min(most, self.general._most_items(stretch_size))",
+        "return most",
         "the slower kernel for several segments may pass the loop limit",
     ),
     Mutation(
         "dmlgpu/lowering/kernels/reduce.py",
-        "min(items // splits, self.short_outputs)",
-        "items // splits",
+        "min(self._most_items(self.stretch_size) // splits, self.short_outputs)",
+        "self._most_items(self.stretch_size) // splits",
         "a dispatch looks at more elements than the limit",
     ),
     Mutation(
@@ -1083,17 +1083,129 @@ ARG_PLANS = (
     ),
 )
 
-POOLING_PLANS = (
+# Loops, levels of records, and parts in several dispatches.
+LOOPS = (
+    Mutation(
+        "dmlgpu/lowering/loops.py",
+        "turns * self._turn + self._end",
+        "turns * self._turn + 1",
+        "the turn in which a loop ends does not count the loops inside",
+    ),
+    Mutation(
+        "dmlgpu/lowering/limits.py",
+        "Loop(-(-items // self.at_once(lanes)), loops)",
+        "Loop(items // self.at_once(lanes), loops)",
+        "items that are left over are not counted",
+    ),
+    Mutation(
+        "dmlgpu/lowering/lower.py",
+        "if longest.iterations > limits.loop_iterations:",
+        "if longest.iterations > 2 * limits.loop_iterations:",
+        "a plan may pass the loop limit",
+    ),
+    Mutation(
+        "dmlgpu/lowering/lower.py",
+        "if limits.cooperating or dispatches < _FEW:",
+        "if dispatches < _FEW:",
+        "dispatches of a GPU may be longer than its watchdog allows",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/reduce.py",
+        "(stretch_size + line - 2) // line + 1 if",
+        "stretch_size // line if",
+        "lines that a stretch has a part of are not counted",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/reduce.py",
+        "Loop(min(line, 3), self.problem.accumulator.loops)",
+        "Loop(line % 4, self.problem.accumulator.loops)",
+        "parts of lines end with no more elements than whole ones",
+    ),
     Mutation(
         "dmlgpu/lowering/kernels/pool.py",
-        "(n - k for n, k in",
-        "(n for n, k in",
+        "rest = Loop(min(width, self.block - 1), accumulating)",
+        "rest = Loop(width % self.block, accumulating)",
+        "rows at the border of the input end with no more elements than others",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/gather.py",
+        "(outputs + width - 2) // width + 1",
+        "outputs // width",
+        "a run that begins within a row takes no row more",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/windows.py",
+        ", Loop(self.ring_rows - self.fresh, rows)",
+        ", Loop(0, rows)",
+        "the first output of a strip takes no more rows than others",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/sweep.py",
+        "Loop(self.run, (Loop(self.line.step), Loop(4)))",
+        "Loop(self.run, (Loop(self.line.step),))",
+        "the loop that stores is not counted",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/combine.py",
+        "return address, Loop(-(-records // lanes)), Loop(lanes.bit_length())",
+        "return address, Loop(lanes.bit_length())",
+        "records are not counted",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/combine.py",
+        "behind = base + first * (end - begin) * words",
+        "behind = base + (end - begin) * words",
+        "a level overwrites the records that it reads",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/combine.py",
+        "if records <= most * limits.most_lanes:",
+        "if True:",
+        "all records are combined at once",
+    ),
+    Mutation(
+        "shaders/combine.comp",
+        "(record_count - 1) / stretch_size + 1 : 1",
+        "record_count / stretch_size : 1",
+        "the last stretch of records is left out",
+    ),
+    Mutation(
+        "shaders/combine.comp",
+        "begin = stretch * stretch_size;",
+        "begin = 0;",
+        "each stretch of records begins with the first",
+    ),
+    Mutation(
+        "shaders/pool.comp",
+        "(part_begin + part) % part_counts.z",
+        "part % part_counts.z",
+        "parts of a further dispatch begin with the first of a row",
+    ),
+    Mutation(
+        "shaders/gather.comp",
+        "begin = part_begin + part * part_size;",
+        "begin = part * part_size;",
+        "parts of a further dispatch begin with the first",
+    ),
+    Mutation(
+        "dmlgpu/lowering/split.py",
+        "end - begin > (last - begin) // _FEWEST",
+        "end > begin",
+        "outputs whose neighbours lie in another segment are computed a few at a time",
+    ),
+)
+
+POOLING_PLANS = (
+    Mutation(
+        "shaders/pool.comp",
+        "part_window = min(part_sizes, window_size - window_offset);",
+        "part_window = part_sizes;",
         "the last part of a window goes on behind the window",
     ),
     Mutation(
         "dmlgpu/lowering/kernels/pool.py",
-        "start - first * stride) // dilation",
-        "start - last * stride) // dilation",
+        "(most - begins_along) // step + 1",
+        "(most - begins_along) // step",
         "parts of the first windows are left out that lie in the padding of the last one",
     ),
     Mutation(
@@ -1158,8 +1270,8 @@ POOLING_PLANS = (
     ),
     Mutation(
         "dmlgpu/lowering/kernels/windows.py",
-        "-(-height // self.strip)",
-        "(height // self.strip)",
+        "slabs = min(items // (self.runs * -(-height // self.strip))",
+        "slabs = min(items // (self.runs * (height // self.strip))",
         "a last strip that is shorter is not counted, and invocations go round too often",
     ),
 )
@@ -1507,6 +1619,7 @@ MUTATIONS = (
     *LOWERING,
     *ARG_PLANS,
     *POOLING_PLANS,
+    *LOOPS,
     *SCHEDULING,
     *CHECKS,
 )

@@ -1,0 +1,94 @@
+"""Random descriptors of tensors of up to 2^32 - 1 elements, and limits of devices: what is only planned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dmlgpu import DescriptorError, OperatorDesc, TensorDesc
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.tools.registry import OPERATORS, Operator
+from tests.fuzz.descriptors import Choices
+
+# Around the widths of blocks, lanes and loops, and far beyond.
+SIZES = (1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 451, 1000, 3000, 4096, 65536, 99999, 1 << 20)
+CORES = (1, 2, 3, 4, 7, 16, 64, 256)
+
+
+def limits(choices: Choices) -> Limits:
+    """Of a CPU with some cores, or of a GPU; segments of what Vulkan promises, or larger."""
+    segment_bytes = choices.of((1 << 27, 1 << 27, 1 << 28, 1 << 30, (1 << 32) - 256))
+    if choices.chance(8):
+        return Limits(segment_bytes, 64, 16, bundle=1024, cooperating=True, least_loads=16)
+    unrolls, bundle = not choices.chance(8), choices.of((8, 8, 4))
+    return Limits(segment_bytes, 64, 4 * choices.of(CORES), bundle=bundle, unrolls=unrolls)
+
+
+def sizes(choices: Choices, rank: int) -> list[int]:
+    """Some that are as many elements as there may be, at most."""
+    left, found = min(MAX_ELEMENTS, 1 << choices.integer(6, 32)), []
+    for _ in range(rank):
+        found.append(min(choices.of(SIZES), left))
+        left //= found[-1]
+    found[-1] *= choices.of((1, left))
+    return [found[i] for i in choices.order(rank)]
+
+
+def strides(choices: Choices, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Packed, or of a transposed or broadcast view."""
+    if not choices.chance(3):
+        return None
+    found, step = [0] * len(shape), 1
+    for d in choices.order(len(shape)):
+        found[d] = step
+        step *= shape[d]
+    if choices.chance(4):
+        found[choices.integer(0, len(shape) - 1)] = 0
+    return tuple(found)
+
+
+def reduction(choices: Choices, kind: Operator) -> OperatorDesc:
+    rank = choices.integer(1, 6)
+    shape, options = sizes(choices, rank), {name: choices.of(values) for name, values in kind.options.items()}
+    source = TensorDesc(choices.of(kind.data_types), tuple(shape), strides(choices, shape))
+    return kind.of(source, axes=choices.order(rank)[: choices.integer(1, rank)], **options)
+
+
+def pooling(choices: Choices, kind: Operator) -> OperatorDesc:
+    """With windows of any size, padding, steps and dilation, and at times a last one that hangs over the end."""
+    options = {name: choices.of(values) for name, values in kind.options.items()}
+    shape = [min(n, 1 << choices.of((10, 14, 17))) for n in sizes(choices, choices.integer(2, 3))]
+    window = [min(n, choices.of((1, 2, 3, 4, 7, 8, 10, 30, 101, 1000, n, n, n // 2 + 1))) for n in shape]
+    fields = {
+        "window_size": window,
+        "strides": [choices.of((1, 1, 2, 3, w)) for w in window],
+        "start_padding": [choices.of((0, 0, w // 2, w - 1)) for w in window],
+        "end_padding": [choices.of((0, 0, w // 2)) for w in window],
+        "dilations": [choices.of((1, 1, 2, 3)) if "dilations" in kind.fields else 1 for _ in window],
+    }
+    steps = list(zip(shape, *fields.values(), strict=True))
+    rooms = [n + start + end - (w - 1) * dilation - 1 for n, w, _, start, end, dilation in steps]
+    hangs = choices.chance(4)
+    counts = [
+        room // stride + 1 + (hangs and room % stride > 0)
+        for room, (_, _, stride, *_) in zip(rooms, steps, strict=True)
+    ]
+    planes = [choices.of((1, 1, 2, 8, 33)), choices.of((1, 1, 3, 8, 64))]
+    arguments = {"output_sizes": (*planes, *counts), **fields}
+    if kind.source_field == "input_gradient_tensor":
+        shape, arguments["output_sizes"] = counts, (*planes, *shape)
+    return kind.of(TensorDesc(choices.of(kind.data_types), (*planes, *shape)), **arguments, **options)
+
+
+def operator(choices: Choices) -> OperatorDesc:
+    """A valid descriptor that looks at less than 2^40 elements, about."""
+    while True:
+        kind = choices.of([each for each in OPERATORS if "indices_tensor" not in each.fields])
+        try:
+            desc = (pooling if "window_size" in kind.fields else reduction)(choices, kind)
+        except DescriptorError:
+            continue
+        window = math.prod(getattr(desc, "window_size", (1,)))
+        if window * max(tensor.element_count for tensor in (*desc.inputs, *desc.outputs)) < 1 << 40:
+            return desc

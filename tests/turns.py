@@ -1,0 +1,115 @@
+"""How many turns of loops llvmpipe counts for a dispatch, by its own counter.
+
+llvmpipe has one counter for all loops of the invocations that a vector holds, and ends every loop when it is used up
+(`dmlgpu/lowering/loops.py`). So a loop that turns on and on, behind all that a module does, turns as often as the
+counter has left:
+
+    main:   ... what the module does ...
+            while (left < 2 * MOST) ++left     as often as is left
+            least = min(least, left)           of all invocations
+
+It is put into the modules that are shipped: those are what drivers compile.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmlgpu.lowering.plan import Dispatch
+from dmlgpu.runtime import binding, spirv
+
+MOST = 65_535
+# Bytes of a buffer, whatever the plan says: llvmpipe reads 0 behind its end, and writes nothing there.
+_BYTES = 1 << 16
+
+_DECLARED = """
+OpDecorate %turns_block Block
+OpMemberDecorate %turns_block 0 Offset 0
+OpMemberDecorate %turns_block 1 Offset 4
+OpDecorate %turns_buffer DescriptorSet 0
+OpDecorate %turns_buffer Binding {binding}
+"""
+_TYPES = """
+%turns_block = OpTypeStruct %uint %uint
+%turns_block_pointer = OpTypePointer StorageBuffer %turns_block
+%turns_pointer = OpTypePointer StorageBuffer %uint
+%turns_buffer = OpVariable %turns_block_pointer StorageBuffer
+%turns_0 = OpConstant %uint 0
+%turns_1 = OpConstant %uint 1
+"""
+_LOOP = """
+%turns_bound_at = OpAccessChain %turns_pointer %turns_buffer %turns_0
+%turns_bound = OpLoad %uint %turns_bound_at
+OpBranch %turns_head
+%turns_head = OpLabel
+%turns_left = OpPhi %uint %turns_0 {before} %turns_next %turns_continue
+%turns_again = OpULessThan %bool %turns_left %turns_bound
+OpLoopMerge %turns_end %turns_continue None
+OpBranchConditional %turns_again %turns_continue %turns_end
+%turns_continue = OpLabel
+%turns_next = OpIAdd %uint %turns_left %turns_1
+OpBranch %turns_head
+%turns_end = OpLabel
+%turns_least_at = OpAccessChain %turns_pointer %turns_buffer %turns_1
+%turns_least = OpAtomicUMin %uint %turns_least_at %turns_1 %turns_0 %turns_left
+OpReturn
+"""
+
+
+@functools.cache
+def _counting(module: str, number: int) -> bytes:
+    """A module with the loop behind it, which writes to this binding."""
+    with tempfile.TemporaryDirectory() as folder:
+        shipped, counting = Path(folder) / "shipped.spv", Path(folder) / "counting.spv"
+        shipped.write_bytes(spirv.load(module))
+        text = subprocess.run(["spirv-dis", shipped], check=True, capture_output=True, text=True).stdout
+        assert text.count("OpReturn\n") == text.count("OpFunctionEnd") == 1, module
+        body, _, end = text.rpartition("OpReturn\n")
+        labels = re.findall(r"(%\w+) = OpLabel", body)
+        head, first_type, types = body.partition(re.search(r"\n[^\n]* = OpType", body)[0])
+        types, function, code = types.partition(re.search(r"\n[^\n]* = OpFunction ", types)[0])
+        text = (
+            "".join((head, _DECLARED.format(binding=number), first_type, types, _TYPES, function, code))
+            + _LOOP.format(before=labels[-1])
+            + end
+        )
+        subprocess.run(
+            ["spirv-as", "--target-env", "vulkan1.1", "-", "-o", counting], input=text, check=True, text=True
+        )
+        return counting.read_bytes()
+
+
+class Counter:
+    """Counts on a device of llvmpipe."""
+
+    def __init__(self, index: int) -> None:
+        self._kp: Any = binding.kompute()
+        self._manager = self._kp.Manager(index)
+        self._buffers = [self._buffer(_BYTES // 4) for _ in range(4)]
+        self._found = self._buffer(2)
+
+    def _buffer(self, words: int) -> Any:
+        return self._manager.tensor_t(np.zeros(words, np.uint32), self._kp.TensorTypes.host)
+
+    def turns(self, dispatch: Dispatch, group_count: int) -> int:
+        """Of the vector that turned most often."""
+        tensors = [*self._buffers[: len(dispatch.bindings)], self._found]
+        self._found.data()[:] = 2 * MOST, 0xFFFFFFFF
+        algorithm = self._manager.algorithm(
+            tensors,
+            _counting(dispatch.shader.module, len(dispatch.bindings)),
+            (group_count, 1, 1),
+            np.array(dispatch.shader.constant_words(), np.uint32),
+            np.array(dispatch.push.words(), np.uint32),
+        )
+        sequence = self._manager.sequence()
+        sequence.record(self._kp.OpAlgoDispatch(algorithm, np.array(dispatch.push.words(), np.uint32)))
+        sequence.eval()
+        return MOST - int(self._found.data()[1])
