@@ -48,10 +48,14 @@ BROWSER_FOLDERS = [
 ]
 
 # Low enough that small tensors lie in many segments, and need several ranges, pieces and records.
-LOWERED = Limits(segment_bytes=256, group_size=32, group_count=3, records_bytes=512, loop_iterations=200)
+LOWERED = Limits(
+    segment_bytes=256, group_size=32, group_count=3, records_bytes=512, loop_iterations=400, dispatch_count=1 << 20
+)
 
 
-MAPPINGS = ("CPU", "GPU", "split")
+# The mapping of a CPU goes by the number of its cores: this machine's, and others.
+CORES = {f"CPU-{cores}": cores for cores in (1, 16, 64, 256)}
+MAPPINGS = ("CPU", *CORES, "GPU", "split")
 
 
 def limits_of(info: dmlgpu.DeviceInfo, mapping: str) -> Limits:
@@ -60,7 +64,8 @@ def limits_of(info: dmlgpu.DeviceInfo, mapping: str) -> Limits:
         return LOWERED
     if mapping == "GPU":
         return dataclasses.replace(device_limits(info), cooperating=True, unrolls=True, group_count=16, least_loads=16)
-    return device_limits(dataclasses.replace(info, type="cpu"))
+    cpu = device_limits(dataclasses.replace(info, type="cpu"))
+    return dataclasses.replace(cpu, group_count=4 * CORES[mapping]) if mapping in CORES else cpu
 
 
 def manifests(folders: list[Path], pattern: str) -> list[Path]:
@@ -154,7 +159,8 @@ def is_planned_again(item: pytest.Item) -> bool:
     if item.nodeid.startswith("tests/test_hashes.py"):
         return False
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    planned = params.get("any_device") == "lowered-limits" or params.get("mapped") == "split"
+    planned = params.get("any_device") == "lowered-limits" or params.get("mapped") in ("split", *CORES)
+    planned |= params.get("mapping") in CORES
     fixtures = getattr(item, "fixturenames", ())
     planned |= "case" in params and any(name in fixtures for name in ("lowered_devices", "cooperating", "staged"))
     return planned and params["driver"] == "swiftshader" and "lavapipe" in DRIVERS

@@ -1,4 +1,4 @@
-"""Every kernel with every type on every driver, mapped as on a CPU, as on a GPU, and with split tensors.
+"""Every kernel with every type on every driver, mapped as on CPUs, as on a GPU, and with split tensors.
 
 Few cases, chosen so that nothing is left out: what a GPU that is there for minutes computes first.
 """
@@ -14,7 +14,7 @@ from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime import spirv
 from dmlgpu.tools.registry import OPERATORS
 from tests.cases import CASES, ELEMENT_TYPES, INDEX_TYPES
-from tests.conftest import LOWERED, MAPPINGS, limits_of
+from tests.conftest import CORES, LOWERED, MAPPINGS, limits_of
 
 # Modules that only a GPU, or only a CPU, takes.
 OF_A_GPU = re.compile(r"\w+_lanes_")
@@ -23,6 +23,7 @@ OF_A_CPU = re.compile(r"(rows|columns|combine)_(?!\w*lanes)")
 # Like those of any device.
 LIMITS = {
     "CPU": Limits(segment_bytes=1 << 27, group_size=64, group_count=16, bundle=8),
+    **{name: Limits(1 << 27, group_size=64, group_count=4 * cores, bundle=8) for name, cores in CORES.items()},
     "GPU": Limits(1 << 27, group_size=64, group_count=16, bundle=1024, cooperating=True, least_loads=16),
     "split": LOWERED,
 }
@@ -76,7 +77,12 @@ def test_chosen_cases_cover_every_kernel_and_type():
             r"columns_wide_(integer_32|selection_64)",
         )
     )
-    others_of = {"CPU": OF_A_GPU, "GPU": OF_A_CPU, "split": re.compile(f"{OF_A_GPU.pattern}|{short}")}
+    others_of = {
+        "CPU": OF_A_GPU,
+        **dict.fromkeys(CORES, OF_A_GPU),
+        "GPU": OF_A_CPU,
+        "split": re.compile(f"{OF_A_GPU.pattern}|{short}"),
+    }
     for mapping, others in others_of.items():
         kernels = {name for name, *_ in found[mapping]} & set(spirv.modules())
         assert kernels == {name for name in spirv.modules() if not others.match(name)}
