@@ -21,7 +21,7 @@ bin = $(VENV)/bin
 kit_wheels = .cache/kit
 shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
 
-.PHONY: help demo test test-adapters test-numpy1 test-numpy2 pytest validation mutants fuzz soak bench docs wheels gpu-kit lint format clean
+.PHONY: help demo test large test-adapters test-numpy1 test-numpy2 pytest validation mutants fuzz soak bench docs wheels gpu-kit lint format clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -67,6 +67,10 @@ fuzz: ## set up and compute random operators for MINUTES=10 on each driver
 soak: ## set up and make CALLS=200000 mixed calls in one process on each driver
 	@sh .ci/setup $(VENV) test
 	$(bin)/python -m tests.soak $(CALLS)
+
+large: ## set up and compare every operator with the oracle on arrays of up to 1.5 GiB
+	@sh .ci/setup $(VENV) test
+	$(bin)/python -m tests.large $(ARGS)
 
 bench: ## set up and measure against NumPy, and whatever else of the peers is installed
 	@sh .ci/setup $(VENV) test
