@@ -68,7 +68,10 @@ void main()
     uint records_base = push.records_base, item_count = word_count * push.part_count;
     uint source_first = push.source_first, source_count = push.source_count;
     uint cut = push.cut, part_size = push.part_size, part_begin = push.part_begin;
-    uvec3 part_sizes = uvec3(cut == 0 ? part_size : 1, cut == 1 ? part_size : cut == 0 ? window_size.y : 1,
+    uvec3 part_sizes = uvec3(cut == 0 ? part_size : 1,
+                             cut == 1       ? part_size
+                                 : cut == 0 ? window_size.y
+                                            : 1,
                              cut == 2 ? part_size : window_size.z);
     uvec3 part_counts = (window_size - 1) / part_sizes + 1;
 #endif
@@ -79,7 +82,8 @@ void main()
 #ifndef IN_PLACE
         uint part = item / word_count, row = (part_begin + part) / part_counts.z;
         word -= part * word_count;
-        window_offset = uvec3(row / part_counts.y, row % part_counts.y, (part_begin + part) % part_counts.z) * part_sizes;
+        window_offset = uvec3(row / part_counts.y, row % part_counts.y, (part_begin + part) % part_counts.z)
+            * part_sizes;
         part_window = min(part_sizes, window_size - window_offset);
         window_offset *= dilation;
 #endif

@@ -180,7 +180,7 @@ def check(case: Large, info: dmlgpu.DeviceInfo, cores: int | None) -> tuple[int,
         begin = time.perf_counter()
         device.compile(case.desc)(*tensors)
         seconds = time.perf_counter() - begin
-        dmlgpu.verify(case.desc, *inputs, device=device)
+        dmlgpu.verify(case.desc, *tensors, device=device)
     segments = max(len(limits.segments(tensor)) for tensor in (*case.desc.inputs, *case.desc.outputs))
     return segments, seconds
 

@@ -1,9 +1,8 @@
 """How often the loops of an invocation turn, as llvmpipe counts it.
 
 llvmpipe (Mesa 22.3; no longer with 25.0) ends every loop without a word once it has counted 65,535 turns. What comes
-then is never computed. It has one counter for all loops of the invocations that a vector holds, so a loop turns as often as the
-invocation of them that needs it most. The turn in which a loop ends is counted too, and in it all loops that stand
-inside:
+then is never computed. It has one counter for all loops of the invocations that a vector holds: a loop turns as often
+as the invocation that needs it most. The turn in which a loop ends is counted too, and in it all loops inside:
 
     for (3 turns)          3 * (1 + 6) + 1 + 1 = 23 turns
         for (5 turns)      5 + 1
