@@ -461,7 +461,7 @@ def explain(desc: OperatorDesc, *, device: Selector = None, kernel: str | None =
         kernel: as for `Device.compile`.
 
     Raises:
-        DescriptorError: the kernel cannot compute the operator.
+        DescriptorError: the kernel cannot compute the operator, or it would take more dispatches than a plan may have.
         DeviceError: there is no device. OutOfMemoryError: the operator's tensors do not fit it.
     """
     return open_device(device)._operator(desc, kernel).plan

@@ -74,7 +74,8 @@ class Device:
                 takes the usual one.
 
         Raises:
-            DescriptorError: the kernel cannot compute the operator; the message says why, and which can.
+            DescriptorError: the kernel cannot compute the operator; the message says why, and which can. Or it takes more
+                dispatches than a plan may have.
             OutOfMemoryError: its tensors do not fit the device.
         """
         with self._engine.lock:
