@@ -74,7 +74,7 @@ class Device:
                 takes the usual one.
 
         Raises:
-            DescriptorError: the kernel cannot compute the operator; the message says why, and which can. Or it takes more
+            DescriptorError: the kernel cannot compute the operator, as the message says; or it takes more
                 dispatches than a plan may have.
             OutOfMemoryError: its tensors do not fit the device.
         """
