@@ -1390,7 +1390,7 @@ CHECKS = (
     ),
     Mutation(
         "dmlgpu/runtime/tuning.py",
-        "info.max_storage_buffer_range, info.max_memory_allocation_size,",
+        "info.max_storage_buffer_range, info.max_memory_allocation_size - ALIGNMENT,",
         "info.max_storage_buffer_range,",
         "buffers may be larger than an allocation",
     ),

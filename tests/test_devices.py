@@ -148,10 +148,16 @@ def test_groups_of_a_dispatch_follow_the_cores_on_a_cpu_only(driver, monkeypatch
     assert device_limits(dataclasses.replace(info, max_group_count=7)).group_count == 7
 
 
-@pytest.mark.parametrize("limit", ["max_storage_buffer_range", "max_memory_allocation_size"])
-def test_segments_are_whole_blocks(driver, limit):
+@pytest.mark.parametrize(("limit", "room"), [("max_storage_buffer_range", 0), ("max_memory_allocation_size", 256)])
+def test_segments_are_whole_blocks(driver, limit, room):
     for more in (0, 1, 100, 255):
-        assert device_limits(dataclasses.replace(driver, **{limit: (1 << 27) + more})).segment_bytes == 1 << 27
+        changed = dataclasses.replace(driver, **{limit: (1 << 27) + more + room})
+        assert device_limits(changed).segment_bytes == 1 << 27
+
+
+def test_a_buffer_is_smaller_than_the_largest_allocation(driver):
+    """On SwiftShader a buffer of 1 GiB, which is the largest allocation, ends the process."""
+    assert device_limits(driver).segment_bytes < driver.max_memory_allocation_size
 
 
 def test_neighbouring_work_goes_to_a_vector_on_a_cpu_and_to_all_on_a_gpu(driver):

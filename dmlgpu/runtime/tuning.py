@@ -23,7 +23,9 @@ _KP_MAX_BYTES = (1 << 32) - ALIGNMENT
 
 def _largest_buffer(info: DeviceInfo) -> int:
     """Bytes, a multiple of ALIGNMENT."""
-    largest = min(info.max_storage_buffer_range, info.max_memory_allocation_size, _KP_MAX_BYTES)
+    # A buffer may take more memory than it has bytes: on SwiftShader one of the largest allocation does not fit it, and
+    # Kompute ends the process.
+    largest = min(info.max_storage_buffer_range, info.max_memory_allocation_size - ALIGNMENT, _KP_MAX_BYTES)
     return largest // ALIGNMENT * ALIGNMENT
 
 
