@@ -180,7 +180,7 @@ def machine(monkeypatch):
 
     def become(**answers):
         there = {
-            "kompute": doctor._Answer(["dmlgpu-kp", os.devnull, True], "", ""),
+            "kompute": doctor._Answer(["dmlgpu-kp", os.devnull], "", ""),
             "loader": doctor._Answer("1.3.0", "", ""),
             "drivers": doctor._Answer([], "", ""),
             "devices": doctor._Answer([], "", ""),
@@ -323,23 +323,24 @@ def test_damaged_shaders(machine, monkeypatch, tmp_path):
     assert text.startswith(f"shader {tmp_path}/SHA256SUMS cannot be read (")
 
 
-@pytest.mark.parametrize(("releases_gil", "threads"), [(True, "run"), (False, "wait")])
-def test_which_kompute(machine, releases_gil, threads):
-    text = findings(machine(kompute=(["kp", os.devnull, releases_gil], "", "")), OK)["Kompute"]
+def test_which_kompute(machine):
+    text = findings(machine(kompute=(["dmlgpu-kp", os.devnull], "", "")), OK)["Kompute"]
+    assert text.startswith("dmlgpu-kp 0.9.0.post2; ")
+
+
+@pytest.mark.parametrize("layer", ["", "VK_LAYER_KHRONOS_validation"])
+def test_kp_as_it_is(machine, tmp_path, layer):
+    module = tmp_path / "kp.so"
+    module.write_text(layer)
+    text = findings(machine(kompute=(["kp", str(module)], "", "")), ODD)["Kompute"]
     assert text.startswith("kp ")
-    assert text.endswith(f"; other threads of Python {threads} while a device computes")
+    assert "ends the process where a driver refuses something" in text
+    assert ("loads the Khronos validation layer" in text) == bool(layer)
 
 
 def test_a_kompute_that_crashes(machine):
     text = findings(machine(kompute=(None, "the process ended with signal 11", "")), BROKEN)["Kompute"]
     assert text == "the process ended with signal 11"
-
-
-def test_kp_that_loads_the_validation_layer(machine, tmp_path):
-    path = tmp_path / "kp.so"
-    path.write_bytes(b"...VK_LAYER_KHRONOS_validation...")
-    text = findings(machine(kompute=(["kp", str(path), False], "", "")), ODD)["Kompute"]
-    assert text.endswith("loads the Khronos validation layer where it is installed: slow")
 
 
 # Processes of their own

@@ -1,4 +1,4 @@
-"""Which build of Kompute is used: the program's own kp where it is the right one, else dmlgpu_kp."""
+"""Which build of Kompute is used: dmlgpu_kp, or kp as it is where that is all there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dmlgpu.errors import DeviceError, import_problem
 
 KP_VERSION = "0.9.0"
 PACKAGE = "dmlgpu-kp"
-PACKAGE_VERSION = "0.9.0.post1"
+PACKAGE_VERSION = "0.9.0.post2"
 # All that dmlgpu calls. What Kompute calls 0.9.0 after its release has renamed some of it.
 NAMES = {
     "Manager": ("algorithm", "destroy", "get_device_properties", "sequence", "tensor_t"),
@@ -24,19 +24,29 @@ NAMES = {
 
 
 def kompute() -> Any:
-    """Kompute's module, without the handler that importing kp puts on the root logger.
+    """Kompute's module: dmlgpu_kp, because kp ends the process where a driver refuses something.
 
     Raises:
         DeviceError: there is none, or it cannot be loaded.
     """
-    handlers = list(logging.root.handlers)
-    kp = _kp()
-    logging.root.handlers[:] = handlers
-    return kp or _dmlgpu_kp()
+    try:
+        import dmlgpu_kp
+    except ImportError as error:
+        # Importing kp puts a handler on the root logger.
+        handlers = list(logging.root.handlers)
+        kp = _kp()
+        logging.root.handlers[:] = handlers
+        if kp is None:
+            problem = import_problem(error, "dmlgpu_kp")
+            raise DeviceError(
+                f"the package {PACKAGE} {problem}. Install {PACKAGE} {PACKAGE_VERSION} as docs/installing.md says"
+            ) from None
+        return kp
+    return dmlgpu_kp
 
 
 def _kp() -> Any:
-    """The program's own kp; None where it is not there, or another than dmlgpu knows."""
+    """The module kp as it is; None where it is not there, or another than dmlgpu knows."""
     try:
         if metadata.version("kp") != KP_VERSION:
             return None
@@ -50,22 +60,6 @@ def _is_complete(kp: Any) -> bool:
     return all(hasattr(kp, name) and all(hasattr(getattr(kp, name), part) for part in NAMES[name]) for name in NAMES)
 
 
-def _dmlgpu_kp() -> Any:
-    try:
-        import dmlgpu_kp
-    except ImportError as error:
-        problem = import_problem(error, "dmlgpu_kp")
-        raise DeviceError(
-            f"the package {PACKAGE} {problem}. Install {PACKAGE} {PACKAGE_VERSION} as docs/installing.md says"
-        ) from None
-    return dmlgpu_kp
-
-
 def package_of(module: Any) -> str:
     """The package that a module of `kompute()` is of."""
     return "kp" if module.__name__ == "kp" else PACKAGE
-
-
-def releases_gil(module: Any) -> bool:
-    """Whether other threads of Python run while it waits for a device."""
-    return getattr(module, "RELEASES_GIL", False) is True

@@ -169,9 +169,9 @@ def answer(task: str, *arguments: str) -> None:
         json.dump(found, output)
 
 
-def _find_kompute() -> tuple[str, str, bool]:
+def _find_kompute() -> tuple[str, str]:
     module = binding.kompute()
-    return binding.package_of(module), module.__file__, binding.releases_gil(module)
+    return binding.package_of(module), module.__file__
 
 
 def _find_devices() -> list[dict[str, Any]]:
@@ -227,13 +227,14 @@ def _kompute() -> Finding:
     if answer.problem:
         mend = f"{_LOADER}, then {binding.PACKAGE} {binding.PACKAGE_VERSION} as docs/installing.md says"
         return _problem("Kompute", answer.problem, mend)
-    package, path, releases_gil = answer.result
+    package, path = answer.result
     found = f"{package} {_version(package)}"
+    if package == binding.PACKAGE:
+        return Finding("Kompute", OK, f"{found}; other threads of Python run while a device computes")
+    text = f"{found} ends the process where a driver refuses something; other threads wait while a device computes"
     if _validates(Path(path)):
-        text = f"{found} loads the Khronos validation layer where it is installed: slow"
-        return Finding("Kompute", ODD, text, f"uninstall it: {binding.PACKAGE}, which does not, is used then")
-    threads = "run" if releases_gil else "wait"
-    return Finding("Kompute", OK, f"{found}; other threads of Python {threads} while a device computes")
+        text += "; it loads the Khronos validation layer where it is installed: slow"
+    return Finding("Kompute", ODD, text, f"install {binding.PACKAGE} {binding.PACKAGE_VERSION}; it is used then")
 
 
 def _validates(module: Path) -> bool:
