@@ -9,7 +9,8 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +92,7 @@ class Kompute:
         self._kp = binding.kompute()
         try:
             self._manager: Any = self._kp.Manager(info.index)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise DeviceError(f"asked Kompute for device {info.index} ({info.name}): {error}") from error
         self._check_identity()
         # All pipelines that a step still has, with their pace, and those of them for which Kompute has made something.
@@ -105,9 +106,10 @@ class Kompute:
         # The receipt: every submission ends with a copy of this buffer, which is 1, to where the host sees it.
         self._receipt = self._new_buffer(4, staged=True)
         self._receipt.view[0] = 1
-        submit = self._manager.sequence()
-        submit.record(self._kp.OpTensorSyncDevice([self._receipt.tensor]))
-        submit.eval()
+        with self._asking("its first submission"):
+            submit = self._manager.sequence()
+            submit.record(self._kp.OpTensorSyncDevice([self._receipt.tensor]))
+            submit.eval()
         # At the end of the process this runs before Python unloads modules.
         self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock)
         _open.add(self)
@@ -169,15 +171,31 @@ class Kompute:
         self._recordings.clear()
         self._drop(self._kept_pipelines)
 
+    @contextmanager
+    def _asking(self, wanted: str) -> Iterator[None]:
+        """Where Vulkan refuses what is asked of Kompute in this block, raises an OutOfMemoryError or a DeviceError."""
+        try:
+            yield
+        except DeviceError:
+            raise
+        except MemoryError as error:
+            raise OutOfMemoryError(f"device {self.info.name} has no memory left for {wanted}: {error}") from error
+        except RuntimeError as error:
+            raise DeviceError(f"device {self.info.name} refused {wanted}: {error}") from error
+
     def check_fits(self, size: int) -> None:
         """Raises an OutOfMemoryError where tensors of so many bytes do not fit, whatever else is freed."""
-        self._check(size, not self.info.unified, ())
+        self._check(size, not self.info.unified, self.info.heaps)
 
-    def _check(self, size: int, staged: bool, beside: Iterable[KpBuffer]) -> None:
-        left_of = list(self.info.heaps)
-        for buffer in beside:
+    def _left(self) -> list[int]:
+        """Bytes left of every heap: by what dmlgpu took of it."""
+        left = list(self.info.heaps)
+        for buffer in self._buffers:
             for heap, taken in self._needs(buffer.view.size, buffer.staged):
-                left_of[heap] -= taken
+                left[heap] -= taken
+        return left
+
+    def _check(self, size: int, staged: bool, left_of: Sequence[int]) -> None:
         for heap, needed in self._needs(size, staged):
             left = left_of[heap]
             if needed > left:
@@ -191,6 +209,7 @@ class Kompute:
 
         Raises:
             OutOfMemoryError: the heaps have not so much left, or the driver allows no more allocations.
+            DeviceError: the driver refuses it for another reason.
         """
         return self._create(size, staged=not self.info.unified)
 
@@ -199,7 +218,7 @@ class Kompute:
         return self._create(size, staged=True)
 
     def _create(self, size: int, *, staged: bool) -> KpBuffer:
-        self._check(size, staged, self._buffers)
+        self._check(size, staged, self._left())
         if len(self._buffers) >= self.info.max_memory_allocation_count // 2:
             raise OutOfMemoryError(f"device {self.info.name} allows no more than {len(self._buffers)} buffers")
         with timed(self.profile, "allocate", "making a buffer", size=size):
@@ -210,7 +229,8 @@ class Kompute:
 
     def _new_buffer(self, size: int, *, staged: bool) -> KpBuffer:
         kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
-        buffer = KpBuffer(self._manager.tensor_t(np.empty(size // 4, np.uint32), kind), staged)
+        with self._asking(f"a buffer of {size} bytes"):
+            buffer = KpBuffer(self._manager.tensor_t(np.empty(size // 4, np.uint32), kind), staged)
         self._buffers.add(buffer)
         return buffer
 
@@ -348,7 +368,7 @@ class Kompute:
     def _record(
         self, submission: Submission, uploads: Sequence[KpBuffer] = (), downloads: Sequence[KpBuffer] = ()
     ) -> Any:
-        with timed(self.profile, "record", "recording"):
+        with timed(self.profile, "record", "recording"), self._asking("a recording"):
             sequence = self._manager.sequence()
             if uploads:
                 sequence.record(self._kp.OpTensorSyncDevice([buffer.tensor for buffer in uploads]))
@@ -372,6 +392,12 @@ class Kompute:
         self._receipt.view[0] = 0
         try:
             sequence.eval()
+        except MemoryError as error:
+            # It was not submitted, and cannot be again: Vulkan may have refused the end of the recording.
+            self._recordings.clear()
+            for buffer in self._buffers:
+                buffer.transfers.clear()
+            raise OutOfMemoryError(f"device {self.info.name} has no memory left for a submission: {error}") from error
         except RuntimeError as error:
             raise self._lose(str(error)) from error
         if not self._receipt.view[0]:
@@ -389,10 +415,11 @@ class Kompute:
             if len(self._kept_pipelines) >= _PIPELINES:
                 self._drop({min(self._kept_pipelines, key=lambda kept: kept.used)})
             constants = np.array(pipeline.shader.constant_words(), np.uint32)
-            with timed(self.profile, "compile", pipeline.shader.module):
+            module = pipeline.shader.module
+            with timed(self.profile, "compile", module), self._asking(f"a pipeline of {module}"):
                 pipeline.algorithm = self._manager.algorithm(
                     [buffer.tensor for buffer in pipeline.buffers],
-                    spirv.load(pipeline.shader.module),
+                    spirv.load(module),
                     (pipeline.group_count, 1, 1),
                     constants,
                     step.push,
@@ -423,9 +450,10 @@ class Kompute:
 
     def _transfer(self, buffer: KpBuffer, operation: Any) -> None:
         if operation not in buffer.transfers:
-            sequence = self._manager.sequence()
-            sequence.record(operation([buffer.tensor]))
-            buffer.transfers[operation] = self._receipted(sequence)
+            with self._asking("a recording"):
+                sequence = self._manager.sequence()
+                sequence.record(operation([buffer.tensor]))
+                buffer.transfers[operation] = self._receipted(sequence)
         self._evaluate(buffer.transfers[operation])
         buffer.current = True
 

@@ -1,0 +1,141 @@
+"""What a driver refuses is an error of dmlgpu, frees all that was made, and the device works on."""
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.processes import output_of
+
+SHIM = Path(sys.prefix) / "refusals.so"
+
+PRELUDE = """
+import ctypes, gc, os, sys
+from contextlib import contextmanager
+import numpy as np
+import dmlgpu
+from dmlgpu import Device, DeviceError
+from tests.conftest import discrete, opened_as
+
+driver = next(info for info in dmlgpu.devices() if info.index == int(sys.argv[1]))
+changes = {"unified": {}, "staged": discrete(driver)}[sys.argv[2]]
+alive = ctypes.c_long.in_dll(ctypes.CDLL(os.environ["LD_PRELOAD"]), "alive")
+
+@contextmanager
+def refused(function, result, after=0):
+    os.environ.update(REFUSE=f"{function}={result}", REFUSE_AFTER=str(after))
+    yield
+    del os.environ["REFUSE"]
+
+# Two passes, with records between them.
+x = np.zeros((1, 1 << 18), np.float32)
+x[0, 70_000] = 1
+desc = dmlgpu.ArgmaxOperatorDesc(dmlgpu.TensorDesc.of(x), dmlgpu.TensorDesc(dmlgpu.DataType.UINT32, (1, 1)), (1,))
+
+def outcome(call):
+    try:
+        return str(call())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+"""
+
+
+def run(program: str, driver, memory: str = "unified", **variables: str) -> list[str]:
+    assert SHIM.exists(), "make pytest builds it"
+    environment = {**os.environ, "LD_PRELOAD": str(SHIM), **variables}
+    return output_of(PRELUDE + program, str(driver.index), memory, environment=environment, timeout=240).splitlines()
+
+
+# VkResult
+HOST_MEMORY, DEVICE_MEMORY, INITIALIZATION, LOST, MAP, OBJECTS = -1, -2, -3, -4, -5, -10
+# With what each may fail: what only the opening of a device calls, what any submission needs, and what pipelines do.
+OPENING = {"vkCreateInstance": INITIALIZATION, "vkCreateDevice": INITIALIZATION}
+SUBMITTING = {
+    "vkCreateBuffer": DEVICE_MEMORY,
+    "vkAllocateMemory": OBJECTS,
+    "vkBindBufferMemory": DEVICE_MEMORY,
+    "vkMapMemory": MAP,
+    "vkCreateCommandPool": DEVICE_MEMORY,
+    "vkAllocateCommandBuffers": DEVICE_MEMORY,
+    "vkBeginCommandBuffer": HOST_MEMORY,
+    "vkEndCommandBuffer": DEVICE_MEMORY,
+    "vkCreateFence": HOST_MEMORY,
+    "vkQueueSubmit": DEVICE_MEMORY,
+}
+PIPELINES = {
+    "vkCreateDescriptorPool": DEVICE_MEMORY,
+    "vkCreateDescriptorSetLayout": HOST_MEMORY,
+    "vkAllocateDescriptorSets": DEVICE_MEMORY,
+    "vkCreateShaderModule": HOST_MEMORY,
+    "vkCreatePipelineLayout": HOST_MEMORY,
+    "vkCreatePipelineCache": HOST_MEMORY,
+    "vkCreateComputePipelines": INITIALIZATION,
+}
+
+
+def error_for(result: int) -> str:
+    return "OutOfMemoryError" if result in (HOST_MEMORY, DEVICE_MEMORY, OBJECTS) else "DeviceError"
+
+
+def check(lines: list[str], functions: dict[str, int], result: str) -> Counter[str]:
+    """How often each function was refused: an error each time, all was freed, and afterwards the result was right."""
+    refusals = Counter()
+    for line in lines:
+        function, after, alive, again, said = line.split(maxsplit=4)
+        assert (alive, again) == ("0", result), line
+        assert said.startswith(f"{error_for(functions[function])}: ") or (after != "0" and said == result), line
+        refusals[function] += said != result
+    assert refusals.keys() == functions.keys()
+    return refusals
+
+
+def test_a_device_that_cannot_be_opened(driver):
+    functions = OPENING | SUBMITTING
+    program = f"""
+for function, result in {functions}.items():
+    for after in range(3):
+        with refused(function, result, after):
+            said = outcome(lambda: Device(driver.index).close())
+        gc.collect()
+        print(function, after, alive.value, outcome(lambda: Device(driver.index).close()), said)
+"""
+    check(run(program, driver), functions, "None")
+
+
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_each_call_of_each_function_refused_once(driver, memory):
+    functions = SUBMITTING | PIPELINES
+    program = f"""
+for function, result in {functions}.items():
+    for after in range(100):
+        with opened_as(driver, **changes) as device:
+            with refused(function, result, after):
+                said = outcome(lambda: device.compile(desc)(x))
+            device.clear_cache()
+            again = outcome(lambda: device.compile(desc)(x))
+        gc.collect()
+        print(function, after, alive.value, again, said)
+        if said == again:
+            break
+"""
+    refusals = check(run(program, driver, memory), functions, "[[70000]]")
+    # One of each pass.
+    assert refusals["vkCreateComputePipelines"] == 2
+
+
+def test_a_device_that_is_lost(driver):
+    program = f"""
+with opened_as(driver, **changes) as device:
+    operator = device.compile(desc)
+    with refused("vkQueueSubmit", {LOST}):
+        print(outcome(lambda: operator(x)))
+    print(outcome(lambda: operator(x)))
+gc.collect()
+print(alive.value)
+"""
+    first, second, alive = run(program, driver)
+    assert first == second
+    assert first.startswith("DeviceLostError: device ")
+    assert alive == "0"
