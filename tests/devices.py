@@ -66,7 +66,7 @@ class RealDevice:
         """What `devices()` would say of it."""
         types = [SimpleNamespace(propertyFlags=flags, heapIndex=heap) for flags, heap in self.memory.types]
         memory = SimpleNamespace(memoryTypes=types, memoryTypeCount=len(types))
-        device, host = (drivers._memory_type(memory, flags) for flags in (DEVICE, HOST))
+        device, host = drivers._memory_type(memory, DEVICE), drivers._host_type(memory)
         return DeviceInfo(
             index=0,
             name=self.name,
@@ -96,14 +96,14 @@ NVIDIA = Memory(
     ((OTHER, 1), (DEVICE, 0), (HOST, 1), (CACHED, 1), (SHARED, 2)),
 )
 AMD_DISCRETE = Memory(
-    "github.com/nowrep/obs-vkcapture/issues/6",
+    "heaps: github.com/nowrep/obs-vkcapture/issues/6; types: Mesa's src/amd/vulkan/radv_physical_device.c",
     (8_321_499_136, 8_573_157_376, 256 << 20),
-    ((DEVICE, 0), (HOST, 1)),
+    ((DEVICE, 0), (HOST, 1), (SHARED, 2), (CACHED, 1)),
 )
 AMD_INTEGRATED = Memory(
-    "github.com/KhronosGroup/Vulkan-Tools/issues/582",
+    "heaps: github.com/KhronosGroup/Vulkan-Tools/issues/582; types as for the discrete ones",
     (1_431_654_400, 2_863_312_896),
-    ((DEVICE, 1), (HOST, 0), (SHARED, 1)),
+    ((DEVICE, 1), (HOST, 0), (SHARED, 1), (CACHED, 0)),
 )
 INTEL_DISCRETE = Memory(
     "Arc A380, heaps in whole MiB: github.com/haasn/libplacebo/issues/240",

@@ -329,9 +329,9 @@ LACKING = [
 MEMORIES = {
     "discrete": ([(0, 1), (1, 0), (6, 1), (14, 1)], (False, 0, 1)),
     "discrete-with-a-small-bar": ([(1, 0), (6, 1), (14, 1), (7, 2)], (False, 0, 1)),
-    "discrete-whose-bar-comes-first": ([(1, 0), (7, 2), (6, 1), (14, 1)], (False, 0, 2)),
+    "discrete-whose-bar-comes-first": ([(1, 0), (7, 2), (6, 1), (14, 1)], (False, 0, 1)),
     "integrated": ([(1, 0), (15, 0)], (True, 0, 0)),
-    "integrated-uncached-first": ([(1, 0), (7, 0), (15, 0)], (False, 0, 0)),
+    "integrated-uncached-first": ([(1, 0), (7, 0), (15, 0)], (True, 0, 0)),
     "cpu": ([(15, 0)], (True, 0, 0)),
 }
 

@@ -139,3 +139,18 @@ print(alive.value)
     assert first == second
     assert first.startswith("DeviceLostError: device ")
     assert alive == "0"
+
+
+# Memory
+
+
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_what_the_host_sees_is_cached_where_it_can_be(driver, memory):
+    program = """
+os.environ["UNCACHED"] = "1"
+with opened_as(driver, **changes) as device:
+    device.tensor(x)
+"""
+    *receipt, last = run(program, driver, memory)
+    # The receipt is staged: memory of the device, and then what the host sees.
+    assert [*receipt[:2], last] == ["memory type 0", "memory type 1", "memory type 1"]

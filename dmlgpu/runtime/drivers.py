@@ -216,7 +216,7 @@ def _lack(vk: Any, handle: Any) -> str:
     needs = {
         "Vulkan 1.1": properties.apiVersion >= vk.VK_MAKE_VERSION(1, 1, 0),
         "a queue that computes": any(family.queueFlags & vk.VK_QUEUE_COMPUTE_BIT for family in families),
-        "memory that the host sees": _memory_type(memory, _HOST) is not None,
+        "memory that the host sees": _host_type(memory) is not None,
         "device memory": _memory_type(memory, _DEVICE_LOCAL) is not None,
     }
     for name, least in _LEAST.items():
@@ -232,6 +232,11 @@ def _memory_type(memory: Any, flags: int) -> Any:
     return next((kind for kind in types if kind.propertyFlags & flags == flags), None)
 
 
+def _host_type(memory: Any) -> Any:
+    """The memory type that Kompute takes for what the host sees: cached, if there is one."""
+    return _memory_type(memory, _HOST | _HOST_CACHED) or _memory_type(memory, _HOST)
+
+
 def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
     maintenance = vk.VkPhysicalDeviceMaintenance3Properties()
     subgroup = vk.VkPhysicalDeviceSubgroupProperties(pNext=maintenance)
@@ -241,7 +246,7 @@ def _describe(vk: Any, index: int, handle: Any) -> DeviceInfo:
     vk.vkGetPhysicalDeviceProperties2(handle, properties)
     core, limits = properties.properties, properties.properties.limits
     memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
-    host = _memory_type(memory, _HOST)
+    host = _host_type(memory)
     unified = _DEVICE_LOCAL | _HOST_CACHED
     texts = core.deviceName, driver.driverName, driver.driverInfo
     name, driver_name, driver_version = (vk.ffi.string(text).decode(errors="replace") for text in texts)
