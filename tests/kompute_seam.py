@@ -53,7 +53,8 @@ class Seam:
         return self._copy(self._kp.OpTensorSyncLocal(buffers), buffers)
 
     def _copy(self, operation: Any, buffers: list[Any]) -> Any:
-        self._copied[operation] = len(buffers)
+        # Of one that is not staged nothing is copied; it is only made visible.
+        self._copied[operation] = sum(buffer.tensor_type() == self._kp.TensorTypes.device for buffer in buffers)
         return operation
 
     @property

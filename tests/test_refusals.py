@@ -141,6 +141,42 @@ print(alive.value)
     assert alive == "0"
 
 
+# What is recorded
+
+# VkPipelineStageFlagBits and VkAccessFlagBits
+SHADER, TRANSFER, HOST = 0x800, 0x1000, 0x4000
+SHADER_WRITE, TRANSFER_WRITE, HOST_READ = 0x40, 0x1000, 0x2000
+
+
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_what_the_host_reads_was_made_visible_to_it(driver, memory):
+    program = """
+with opened_as(driver, **changes) as device:
+    operator = device.compile(desc)
+    tensors = device.tensor(x), device.tensor(np.zeros((1, 1), np.uint32))
+    device.clear_cache()
+    os.environ["TRACE"] = "1"
+    operator(tensors[0], out=tensors[1])
+    print(tensors[1].numpy())
+"""
+    *lines, result = run(program, driver, memory)
+    assert result == "[[70000]]"
+    assert "dispatch" in lines
+    copied, visible = set(), {SHADER_WRITE: set(), TRANSFER_WRITE: set()}
+    for kind, *words in map(str.split, lines):
+        numbers = [int(word, 16) for word in words]
+        if kind == "copy":
+            copied.add(numbers[1])
+        if kind == "barrier" and (numbers[1], numbers[3]) == (HOST, HOST_READ):
+            stage, _, access, _, buffer = numbers
+            assert (stage, access) in ((SHADER, SHADER_WRITE), (TRANSFER, TRANSFER_WRITE))
+            visible[access].add(buffer)
+    # The receipt, the relay of the records, and in staged memory the output.
+    assert len(copied) == (2 if memory == "unified" else 3)
+    assert visible[TRANSFER_WRITE] == copied
+    assert len(visible[SHADER_WRITE]) == (memory == "unified")
+
+
 # Memory
 
 

@@ -368,6 +368,7 @@ class Kompute:
     def _record(
         self, submission: Submission, uploads: Sequence[KpBuffer] = (), downloads: Sequence[KpBuffer] = ()
     ) -> Any:
+        written = {place[0] for part in submission if isinstance(part, KpStep) for place in part.writes}
         with timed(self.profile, "record", "recording"), self._asking("a recording"):
             sequence = self._manager.sequence()
             if uploads:
@@ -377,10 +378,11 @@ class Kompute:
                     sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
                 else:
                     sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in part.buffers]))
-            return self._receipted(sequence, downloads)
+            return self._receipted(sequence, (*downloads, *(buffer for buffer in written if not buffer.staged)))
 
-    def _receipted(self, sequence: Any, downloads: Sequence[KpBuffer] = ()) -> Any:
-        sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*downloads, self._receipt)]))
+    def _receipted(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
+        """Ends what is recorded: the host sees the receipt, and what was written to these buffers."""
+        sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*visible, self._receipt)]))
         return sequence
 
     def _evaluate(self, sequence: Any) -> None:
