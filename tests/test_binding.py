@@ -57,6 +57,7 @@ def test_the_right_kp(install):
     install(COMPLETE, "0.9.0")
     kp = binding.kompute()
     assert (kp.__name__, binding.package_of(kp)) == ("kp", "kp")
+    assert binding.memory_left(kp.Manager()) == []
 
 
 @pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post2", None])

@@ -190,3 +190,19 @@ with opened_as(driver, **changes) as device:
     *receipt, last = run(program, driver, memory)
     # The receipt is staged: memory of the device, and then what the host sees.
     assert [*receipt[:2], last] == ["memory type 0", "memory type 1", "memory type 1"]
+
+
+def test_what_others_take_of_a_heap(driver):
+    program = """
+for left in "", "1000", str(8 << 20):
+    with opened_as(driver, **changes) as device:
+        os.environ["LEFT"] = left
+        print(outcome(lambda: device.tensor(np.ones(1 << 20, np.float32)).shape))
+        print(outcome(lambda: device.compile(desc)(x)))
+        del os.environ["LEFT"]
+"""
+    unknown, result, refused, also_refused, *enough = run(program, driver)
+    assert [unknown, result] == enough == ["(1048576,)", "[[70000]]"]
+    for error in refused, also_refused:
+        assert error.startswith("OutOfMemoryError: ")
+        assert ": 1000 of " in error

@@ -63,3 +63,8 @@ def _is_complete(kp: Any) -> bool:
 def package_of(module: Any) -> str:
     """The package that a module of `kompute()` is of."""
     return "kp" if module.__name__ == "kp" else PACKAGE
+
+
+def memory_left(manager: Any) -> list[int]:
+    """Bytes that the driver would still give of every memory heap; empty where it, or kp as it is, does not say."""
+    return manager.get_memory_left() if hasattr(manager, "get_memory_left") else []

@@ -188,12 +188,12 @@ class Kompute:
         self._check(size, not self.info.unified, self.info.heaps)
 
     def _left(self) -> list[int]:
-        """Bytes left of every heap: by what dmlgpu took of it."""
+        """Bytes left of every heap: by what dmlgpu took of it, and by the driver, which knows of others too."""
         left = list(self.info.heaps)
         for buffer in self._buffers:
             for heap, taken in self._needs(buffer.view.size, buffer.staged):
                 left[heap] -= taken
-        return left
+        return list(map(min, left, binding.memory_left(self._manager) or left))
 
     def _check(self, size: int, staged: bool, left_of: Sequence[int]) -> None:
         for heap, needed in self._needs(size, staged):
