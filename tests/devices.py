@@ -59,6 +59,8 @@ class RealDevice:
     alignment: int
     """minStorageBufferOffsetAlignment."""
     subgroup_size: int
+    operations: float
+    """Operations of float32 in a second: units times clock, as data sheets have them."""
     memory: Memory
 
     @property
@@ -148,6 +150,7 @@ DEVICES = (
         storage_buffers=1 << 20,
         alignment=16,
         subgroup_size=32,
+        operations=52e12,
         memory=NVIDIA,
     ),
     RealDevice(
@@ -166,6 +169,7 @@ DEVICES = (
         storage_buffers=1 << 20,
         alignment=16,
         subgroup_size=32,
+        operations=0.94e12,
         memory=NVIDIA,
     ),
     RealDevice(
@@ -184,6 +188,7 @@ DEVICES = (
         storage_buffers=ALL,
         alignment=4,
         subgroup_size=64,
+        operations=10e12,
         memory=AMD_DISCRETE,
     ),
     RealDevice(
@@ -202,6 +207,7 @@ DEVICES = (
         storage_buffers=8_388_606,
         alignment=4,
         subgroup_size=64,
+        operations=9.3e12,
         memory=AMD_DISCRETE,
     ),
     RealDevice(
@@ -220,6 +226,7 @@ DEVICES = (
         storage_buffers=8_388_606,
         alignment=4,
         subgroup_size=64,
+        operations=0.24e12,
         memory=AMD_INTEGRATED,
     ),
     RealDevice(
@@ -238,6 +245,7 @@ DEVICES = (
         storage_buffers=33_554_432,
         alignment=64,
         subgroup_size=32,
+        operations=8.6e12,
         memory=INTEL_DISCRETE,
     ),
     RealDevice(
@@ -256,6 +264,7 @@ DEVICES = (
         storage_buffers=65_535,
         alignment=4,
         subgroup_size=32,
+        operations=0.19e12,
         memory=INTEL_INTEGRATED,
     ),
     RealDevice(
@@ -274,6 +283,7 @@ DEVICES = (
         storage_buffers=31,
         alignment=16,
         subgroup_size=32,
+        operations=1.3e12,
         memory=APPLE,
     ),
     RealDevice(
@@ -292,6 +302,7 @@ DEVICES = (
         storage_buffers=500_000,
         alignment=64,
         subgroup_size=16,
+        operations=0.8e12,
         memory=MALI,
     ),
     RealDevice(
@@ -310,6 +321,7 @@ DEVICES = (
         storage_buffers=524_288,
         alignment=64,
         subgroup_size=64,
+        operations=0.25e12,
         memory=ADRENO,
     ),
     RealDevice(
@@ -328,6 +340,7 @@ DEVICES = (
         storage_buffers=8,
         alignment=32,
         subgroup_size=16,
+        operations=38e9,
         memory=V3D,
     ),
     RealDevice(
@@ -346,6 +359,7 @@ DEVICES = (
         storage_buffers=4,
         alignment=256,
         subgroup_size=1,
+        operations=38e9,
         memory=LEAST,
     ),
 )

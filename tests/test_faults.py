@@ -234,6 +234,29 @@ def test_submissions_are_cut_by_the_measured_pace(driver, kp, monkeypatch):
             del results
 
 
+def test_dispatches_of_a_gpu_are_split_by_the_measured_pace(driver, kp, monkeypatch):
+    now = 0.0
+
+    def take_time():
+        nonlocal now
+        # As if a dispatch took 40 us for each row that its plan lets it look at, and compiling 10 s.
+        now += kp.dispatches * 40e-6 * 20_000 / len(operator.plan.dispatches) if now else 10.0
+
+    monkeypatch.setattr("dmlgpu.runtime.kompute.time", SimpleNamespace(perf_counter=lambda: now))
+    x = np.random.default_rng(0).integers(0, 99, (20_000, 30)).astype(np.float32)
+    with opened_as(driver, type="integrated", max_group_count=16) as device:
+        operator, tensor = device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, x.shape, [1])), device.tensor(x)
+        counts = []
+        for _ in range(4):
+            kp.after = take_time
+            result = operator(tensor)
+            kp.after = bool
+            assert np.array_equal(result.numpy().reshape(-1), x.argmax(1))
+            counts.append(len(operator.plan.dispatches))
+    # Compiling teaches nothing. The next call takes 0.8 s; four parts would take 0.2 s each, but ranges are of 64 rows.
+    assert counts == [1, 5, 5, 5]
+
+
 INTERRUPTED = """
 from dmlgpu.lowering.limits import Limits
 from tests.kompute_seam import Seam

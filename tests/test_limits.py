@@ -10,18 +10,26 @@ import pytest
 
 import dmlgpu
 from benchmarks.cases import CASES as MEASURED
+from dmlgpu import LpPooling1OperatorDesc, ReduceFunction, ReduceOperatorDesc, TensorDesc
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime import spirv
 from dmlgpu.runtime.engine import Engine
 from dmlgpu.runtime.memory import Allocator
+from dmlgpu.runtime.schedule import SUBMISSION_SECONDS
 from dmlgpu.runtime.tuning import device_limits
-from tests.cases import CASES
+from tests.cases import CASES, FLOAT32
 from tests.conftest import opened_as
 from tests.devices import DEVICES
 from tests.test_plans import LARGE, check
 
 by_device = pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
 
+# 2^30 elements, strided ones, and large windows that overlap.
+HUGE = (
+    ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT32, (1, 1 << 30)), axes=(1,)),
+    ReduceOperatorDesc.of(ReduceFunction.LOG_SUM_EXP, TensorDesc(FLOAT32, (1 << 16, 1 << 13), (1, 1 << 16)), axes=(0,)),
+    LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (8, 64, 256, 256)), (33, 33), p=3, strides=(1, 1)),
+)
 DESCS = [*LARGE.values(), *(case.desc for case in (*CASES, *MEASURED))]
 
 
@@ -32,6 +40,16 @@ def plans(limits):
     for plan in found:
         check(plan)
     return found
+
+
+@by_device
+def test_the_first_run_of_a_dispatch_is_no_case_for_a_watchdog(device):
+    """LOG_SUM_EXP has most operations for an element: 200, as compiled for GPUs."""
+    limits = device_limits(device.info)
+    assert limits.dispatch_elements * 200 / device.operations < SUBMISSION_SECONDS
+    for desc in HUGE:
+        plan = lower(desc, limits)
+        assert plan.work / len(plan.dispatches) <= limits.dispatch_elements
 
 
 @by_device

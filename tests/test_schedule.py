@@ -193,3 +193,17 @@ def test_a_submission_of_one_step_cannot_be_cut():
     assert not learn([step("a>b*50", pace)], 10.0)
     assert not learn([Barrier((Buffer("A"),)), step("a>b*50", pace)], 10.0)
     assert pace.seconds == pytest.approx(0.2)
+
+
+def test_a_step_alone_that_takes_too_long_is_known():
+    pace = Pace(0.001)
+    alone = [Barrier((Buffer("A"),)), step("a>b*50", pace)]
+    for steps, seconds, expected in (
+        (alone, 10.0, False),  # the first run is not measured
+        (alone, 0.21, True),
+        ([*alone, step("c>d*50", pace)], 0.21, False),
+        (alone, 0.21, True),
+        (alone, 0.19, False),
+    ):
+        learn(steps, seconds)
+        assert pace.is_too_slow is expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from dmlgpu.runtime.kompute import KpBuffer, KpStep
 from dmlgpu.runtime.log import logger
 from dmlgpu.runtime.memory import Buffer, Slice
 from dmlgpu.runtime.profile import timed
-from dmlgpu.runtime.schedule import RECORDED_STEPS
+from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tensor import DeviceTensor, check_owns, filled, of_bytes, segments_of
 
@@ -54,6 +55,7 @@ class CompiledOperator:
         needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
         # A plan has a number for every segment: none is made of tensors that have too many.
         self._engine.kompute.check_fits(needed)
+        self._kernel = kernel
         self.plan = lower(desc, device.limits, kernel)
         between = sum(tensor.size_in_bytes for tensor in self.plan.intermediates)
         self._engine.kompute.check_fits(needed + between + sum(self.plan.partials) + self.plan.records_bytes)
@@ -177,6 +179,18 @@ class CompiledOperator:
         held = (*map(segments_of, sources), *written, *scratch)
         # A call with an array gives arrays.
         self._engine.submit(steps, held, uploads, written if uploads else ())
+        if self.plan.limits.cooperating and any(step.pace.is_too_slow for step in steps):
+            self._shorten(steps)
+
+    def _shorten(self, steps: Sequence[KpStep]) -> None:
+        """Plans shorter dispatches for the calls to come: one of these is a case for a GPU's watchdog."""
+        for step in steps:
+            step.pace.is_too_slow = False
+        elements = max(1, int(SUBMISSION_SECONDS / max(step.pace.seconds for step in steps)))
+        # What takes more dispatches than a plan may have keeps those that it has.
+        with suppress(DescriptorError):
+            self.plan = lower(self.desc, replace(self.plan.limits, dispatch_elements=elements), self._kernel)
+            self._steps.clear()
 
     def _scratch(self) -> list[Segments]:
         """Memory of a call alone: for its records, for each buffer of partials, and for every intermediate tensor."""

@@ -44,6 +44,8 @@ class Pace:
     """For one element, as last measured."""
     has_run: bool = False
     """Whether the pipeline ran: the first run may take long, and is not measured."""
+    is_too_slow: bool = False
+    """Whether a step of it, submitted alone, took longer than SUBMISSION_SECONDS when it was last measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +148,7 @@ def learn(submission: Iterable[Step[Any] | Barrier[Any]], seconds: float) -> boo
         factor = seconds / sum(step.seconds for step in steps)
         for pace in paces:
             pace.seconds *= factor
+            pace.is_too_slow = seconds > SUBMISSION_SECONDS and len(steps) == 1
     for pace in paces:
         pace.has_run = True
     return measured and seconds > SUBMISSION_SECONDS and len(steps) > 1

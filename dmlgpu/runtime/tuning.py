@@ -40,10 +40,13 @@ _CPU_GROUPS_PER_CORE = 4
 _GPU_GROUPS = 4096
 # Loads of an invocation, at least, where invocations share an output and a second pass combines what they found.
 _CPU_LOADS, _GPU_LOADS = 1024, 16
-# Seconds for an element on a slow device: pool.comp element by element on two cores of lavapipe or SwiftShader; the
-# memory of a small GPU.
-_CPU_PACE = 10e-9
-_GPU_PACE = 0.1e-9
+# Seconds for an element on a slow device, for a watchdog resets a GPU that is busy for seconds. LOG_SUM_EXP has 200
+# instructions for each element: the VideoCore VII of a Raspberry Pi 5 needs 5 ns for them (38 billion in a second), and
+# a GeForce GTX 660 0.2 ns. The two cores of lavapipe or SwiftShader need 10 ns for pool.comp.
+_PACE = 10e-9
+_DISCRETE_PACE = 0.5e-9
+# Dispatches of a plan: where they begin as if the device were slow, large operators take many.
+_GPU_DISPATCHES = 1 << 14
 # Buffers for tensors. A pipeline is bound to buffers, and making one takes 50 to 250 ms: tensors that share a buffer
 # share pipelines. On a CPU driver memory that nobody writes to costs nothing (see kompute.py) but 1 ms for each MiB
 # when a buffer is made: buffers have room for many tensors there, and each has more than the last.
@@ -69,8 +72,8 @@ def _cores() -> int:
 
 
 def first_pace(info: DeviceInfo) -> float:
-    """Seconds for an element, before it was measured: those of a slow device of its class."""
-    return _CPU_PACE if _is_cpu(info) else _GPU_PACE
+    """Seconds for an element, before it was measured: those of a slow device of its kind."""
+    return _DISCRETE_PACE if info.type == "discrete" else _PACE
 
 
 # What a driver does badly
@@ -95,6 +98,7 @@ def device_limits(info: DeviceInfo) -> Limits:
         group_size=group_size,
         group_count=group_count,
         dispatch_elements=1 << int(math.log2(SUBMISSION_SECONDS / first_pace(info))),
+        dispatch_count=Limits.dispatch_count if _is_cpu(info) else _GPU_DISPATCHES,
         unrolls=_unrolls(info),
         bundle=info.subgroup_size if _is_cpu(info) else group_size * group_count,
         least_loads=_CPU_LOADS if _is_cpu(info) else _GPU_LOADS,
