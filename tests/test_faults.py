@@ -472,6 +472,7 @@ if child == 0:
     text = f"DeviceError: device {device.info.name} was opened in process {os.getppid()} and cannot be used in its fork"
     print([str(says(use)).startswith(text) for use in uses], flush=True)
     print(says(Device, index), flush=True)
+    print(says(devices), flush=True)
     os.environ["DMLGPU_DEVICE"] = str(index)
     print(says(argmax, x), flush=True)
     del tensor, operator
@@ -482,14 +483,15 @@ else:
 
 
 def test_forked_child_gets_a_device_error_and_the_parent_lives(driver):
-    opened, uses, new, default, parent = run(OPENED + FORK, driver)
+    opened, uses, new, listed, default, parent = run(OPENED + FORK, driver)
     assert uses == str([True] * 6)
     assert new == default
     assert new.startswith("DeviceError: process ")
     assert new.endswith(
-        "is the fork of one with open devices, where drivers may hang; "
+        "is the fork of one with open devices, or with a thread that looked for them, where drivers may hang; "
         "open a device in a process that is started by spawn"
     )
+    assert listed == new
     assert (opened, parent) == (RESULT, f"0 {RESULT}")
 
 
@@ -519,6 +521,54 @@ def test_fork_while_another_thread_calls(driver):
     opened, child, parent = run(OPENED + FORK_IN_A_CALL, driver)
     assert child == f"DeviceError: device {driver.name}"
     assert (opened, parent) == (RESULT, f"0 {RESULT}")
+
+
+# Another thread is in the middle of vkCreateInstance, or of opening a device, and drivers hold their locks.
+FORK_WHILE_LOOKING = """
+from dmlgpu.runtime import binding, drivers
+inside, done = threading.Event(), threading.Event()
+kp, vulkan = binding.kompute(), drivers._vulkan()
+class Slow:
+    def __getattr__(self, name):
+        return getattr(vulkan, name)
+    def vkCreateInstance(self, *args):
+        inside.set()
+        done.wait()
+        return vulkan.vkCreateInstance(*args)
+    def Manager(self, *args):
+        inside.set()
+        done.wait()
+        return kp.Manager(*args)
+slow = Slow()
+if what == "look":
+    drivers._vulkan = lambda: slow
+else:
+    slow.__dict__.update({name: getattr(kp, name) for name in binding.NAMES if name != "Manager"})
+    binding.kompute = lambda: slow
+thread = threading.Thread(target=lambda: Device(index).close())
+thread.start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    print(*(str(says(use)).partition("process")[0] for use in (devices, Device)), flush=True)
+    sys.exit()
+status = os.waitpid(child, 0)[1]
+done.set()
+thread.join()
+# Where nobody looks, a child may.
+child = os.fork()
+if child == 0:
+    with Device(index) as device:
+        print(device.compile(desc)(x).tolist(), flush=True)
+    os._exit(0)
+print(status, os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@pytest.mark.parametrize("what", ["look", "open"])
+def test_fork_while_another_thread_looks_for_devices(driver, what):
+    errors, result, statuses = run(f"{PRELUDE}\nwhat = {what!r}\n{FORK_WHILE_LOOKING}", driver)
+    assert (errors, result, statuses) == ("DeviceError:  DeviceError: ", RESULT, "0 0")
 
 
 # Spawned processes import the main module: it has to be a file.

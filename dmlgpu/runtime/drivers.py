@@ -9,7 +9,7 @@ from typing import Any
 
 from dmlgpu.descriptors.integers import index
 from dmlgpu.errors import DeviceError, import_problem
-from dmlgpu.runtime import manifests
+from dmlgpu.runtime import forks, manifests
 from dmlgpu.runtime.packages import DRIVER, LOADER, named
 
 # In the order of VkPhysicalDeviceType.
@@ -79,9 +79,16 @@ def devices() -> tuple[DeviceInfo, ...]:
 
     Raises:
         DeviceError: there is no Vulkan loader, no driver, a driver that fails to load, or no such device; the message
-            says which of them it is, what devices lack, and what to install.
+            says which of them it is, what devices lack, and what to install. Or this is the fork of a process with open
+            devices, or with a thread that looked for them.
     """
+    forks.check_process()
     vk = _vulkan()
+    with forks.looking:
+        return _devices(vk)
+
+
+def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
     application = vk.VkApplicationInfo(
         pApplicationName="dmlgpu",
         applicationVersion=1,

@@ -20,7 +20,7 @@ from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.words import Bytes
 from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dmlgpu.lowering.plan import Dispatch, Plan, Shader
-from dmlgpu.runtime import binding, spirv
+from dmlgpu.runtime import binding, forks, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.runtime.profile import Profile, timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES, Barrier, Pace, Place, Step, learn, submissions
@@ -80,16 +80,18 @@ class Kompute:
     """A Vulkan device opened through Kompute. Callers hold `lock` around everything else."""
 
     def __init__(self, info: DeviceInfo) -> None:
-        if _forked:
-            raise DeviceError(
-                f"process {os.getpid()} is the fork of one with open devices, where drivers may hang; {_SPAWN}"
-            )
+        forks.check_process()
         self.info = info
         self.profile: Profile | None = None
         """What times are given to, while a profile goes on."""
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._kp = binding.kompute()
+        with forks.looking:
+            self._start()
+
+    def _start(self) -> None:
+        info = self.info
         try:
             self._manager: Any = self._kp.Manager(info.index)
         except (RuntimeError, MemoryError) as error:
@@ -134,7 +136,7 @@ class Kompute:
         if os.getpid() != self._process:
             raise DeviceError(
                 f"device {self.info.name} was opened in process {self._process} and cannot be used in its fork "
-                f"{os.getpid()}; {_SPAWN}"
+                f"{os.getpid()}; {forks.SPAWN}"
             )
         if self._lost is not None:
             raise DeviceLostError(self._lost)
@@ -481,16 +483,14 @@ def _give_pages_back(view: Bytes) -> None:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), ctypes.c_size_t(size), advice)
 
 
-_SPAWN = "open a device in a process that is started by spawn"
 _open: weakref.WeakSet[Kompute] = weakref.WeakSet()
-_forked = False
 
 
 def _abandon_in_child() -> None:
     """Keeps a forked child from using Vulkan, where it would wait for ever for threads that it does not have."""
-    global _forked
     for kompute in list(_open):
-        _forked = _forked or kompute.is_open
+        if kompute.is_open:
+            forks.abandon()
         kompute._finalizer.detach()
         # A thread that the child does not have may hold the old lock.
         kompute.lock = threading.RLock()
