@@ -11,9 +11,7 @@ Devices compute the chunks; what is done with their results is NumPy, in float64
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,12 +43,24 @@ Type = np.dtype[Any]
 Region = tuple[slice, ...]
 
 
-def regions(shape: Shape, sizes: Shape) -> Iterator[Region]:
-    """An array cut into parts of these sizes, less at its ends, in row-major order."""
-    along = [
-        [slice(i, min(i + step, size)) for i in range(0, size, step)] for size, step in zip(shape, sizes, strict=True)
-    ]
-    return itertools.product(*along)
+@dataclass(frozen=True)
+class Regions:
+    """An array cut into parts of these sizes, less at its ends, in row-major order; each is made when asked for."""
+
+    shape: Shape
+    sizes: Shape
+
+    def __len__(self) -> int:
+        return math.prod(-(-size // step) for size, step in zip(self.shape, self.sizes, strict=True))
+
+    def __getitem__(self, i: int) -> Region:
+        if i >= len(self):
+            raise IndexError(i)
+        region = []
+        for size, step in zip(reversed(self.shape), reversed(self.sizes), strict=True):
+            i, number = divmod(i, -(-size // step))
+            region.append(slice(number * step, min((number + 1) * step, size)))
+        return tuple(reversed(region))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ All functions have the arguments of those of the same name in dmlgpu, where x ha
     out: where results are written: an array of their shape and type, anything else that takes slices, or the path of a
         .npy file that is not there yet; for two results a tuple of two of these. The function returns it, and
         np.memmap for a path. None: new arrays.
-    chunk_bytes: the most bytes of x that are read at once.
+    chunk_bytes: the most bytes of x that are read at once; so many at least that x has 1,048,576 chunks at most.
     progress: a function of the number of chunks that are done, and of all; called after each chunk.
 
 Indices, maxima and minima are those of the whole array, bit for bit, whatever the chunks. A sum of floats is within
@@ -20,13 +20,13 @@ the bound of `dmlgpu.reference.bounds` and 2^-23 of the sum of the absolute term
 
 They raise what these functions raise, and what reading x and writing to `out` raises.
     TypeError: x or `out` cannot be read or written by slices, or has another type than the results.
-    DescriptorError: `out` is not as many arrays as there are results, has another shape, or lies in x.
+    DescriptorError: `out` is not as many arrays as there are results, has another shape, or lies in x; `chunk_bytes`
+        makes too many chunks.
     FileExistsError: there is a file at the path `out`. One that was made is removed where an error ends the call.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import mmap
 import operator
@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import DeviceTensor
-from dmlgpu.chunked import Pooling, Reduction, Region, Shape, regions
+from dmlgpu.chunked import Pooling, Reduction, Region, Regions, Shape
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
@@ -54,6 +54,8 @@ from dmlgpu.functional import Selector, open_device
 __all__ = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 
 CHUNK_BYTES = 64 << 20
+# A chunk takes some tenths of a millisecond however small it is: so many take minutes beside what is computed.
+_MOST_CHUNKS = 1 << 20
 
 Progress = Callable[[int, int], object] | None
 
@@ -230,22 +232,24 @@ def _reduced(reduction: Reduction, x: Any, device: Selector, out: Any, chunk_byt
     sizes = _chunk_sizes(reduction.shape, _stored(x), x, chunk_bytes, lambda sizes: itemsize * math.prod(sizes))
     # All chunks of some outputs, then those of the next ones.
     along = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
-    parts = [*itertools.product(regions(reduction.sizes, sizes), regions(along, sizes))]
-    chunks = [tuple(part[axis in axes][axis] for axis in range(len(sizes))) for part in parts]
+    blocks, parts = Regions(reduction.sizes, sizes), Regions(along, sizes)
     record: Array | None = None
 
-    def compute(i: int, chunk: Array) -> None:
+    def chunk(i: int) -> Region:
+        block, part = blocks[i // len(parts)], parts[i % len(parts)]
+        return tuple((part if axis in axes else block)[axis] for axis in range(len(sizes)))
+
+    def compute(i: int, elements: Array) -> None:
         nonlocal record
-        found = reduction.record(chunk, tuple(part.start for part in chunks[i]), device)
+        found = reduction.record(elements, tuple(part.start for part in chunk(i)), device)
         record = found if record is None else reduction.merged(np.concatenate([record, found], axes[0]))
-        outputs = parts[i][0]
-        if i + 1 == len(parts) or parts[i + 1][0] is not outputs:
-            targets[0][reduction.reduced(outputs)] = reduction.result(record)
+        if (i + 1) % len(parts) == 0:
+            targets[0][reduction.reduced(blocks[i // len(parts)])] = reduction.result(record)
             _give_pages_back(targets[0])
             record = None
 
     with _targets(x, reduction.reduced(reduction.sizes), (reduction.dtype,), out) as targets:
-        _run(x, chunks, compute, progress)
+        _run(x, len(blocks) * len(parts), chunk, compute, progress)
     return _returned(targets, out)
 
 
@@ -260,15 +264,15 @@ def _pooled(pooling: Pooling, x: Any, device: Selector, out: Any, chunk_bytes: A
         extents = (dimension.extent(size) for dimension, size in zip(pooling.dimensions, sizes[leading:], strict=True))
         return itemsize * math.prod((*sizes[:leading], *extents))
 
-    blocks = [*regions(pooling.output_shape, _chunk_sizes(pooling.output_shape, stored, x, chunk_bytes, needed))]
+    blocks = Regions(pooling.output_shape, _chunk_sizes(pooling.output_shape, stored, x, chunk_bytes, needed))
 
-    def compute(i: int, chunk: Array) -> None:
-        for target, part in zip(targets, pooling.outputs(chunk, blocks[i], device), strict=True):
+    def compute(i: int, elements: Array) -> None:
+        for target, part in zip(targets, pooling.outputs(elements, blocks[i], device), strict=True):
             target[blocks[i]] = part
             _give_pages_back(target)
 
     with _targets(x, pooling.output_shape, pooling.dtypes, out) as targets:
-        _run(x, [*map(pooling.source, blocks)], compute, progress)
+        _run(x, len(blocks), lambda i: pooling.source(blocks[i]), compute, progress)
     return _returned(targets, out)
 
 
@@ -369,7 +373,7 @@ def _chunk_sizes(shape: Shape, stored: Shape, x: Any, chunk_bytes: Any, needed: 
     most = integer("streaming", "chunk_bytes", chunk_bytes)
     if most < 1:
         raise DescriptorError(
-            f"streaming.chunk_bytes: {shown(chunk_bytes)} is not allowed; allowed are integers from 1 on"
+            f"streaming.chunk_bytes: {shown(chunk_bytes)} is not allowed; allowed are bytes from 1 on"
         )
     unit = tuple(min(max(each, 1), max(size, 1)) for each, size in zip(stored, shape, strict=True))
     if needed(unit) > most:
@@ -388,19 +392,28 @@ def _chunk_sizes(shape: Shape, stored: Shape, x: Any, chunk_bytes: Any, needed: 
         counts = range(1, max(-(-shape[axis] // unit[axis]), 1))
         fits = partial(lambda sizes, axis, parts: needed(cut(sizes, axis, parts)) <= most, sizes, axis)
         sizes = cut(sizes, axis, 1 + bisect_left(counts, True, key=fits))
-    return tuple(max(size, 1) for size in sizes)
+    sizes = tuple(max(size, 1) for size in sizes)
+    count = math.prod(-(-size // step) for size, step in zip(shape, sizes, strict=True))
+    if count > _MOST_CHUNKS:
+        raise DescriptorError(
+            f"streaming.chunk_bytes: {most} bytes make {count} chunks; allowed are bytes that make {_MOST_CHUNKS} at "
+            f"most, and the default is {CHUNK_BYTES}"
+        )
+    return sizes
 
 
-def _run(x: Any, chunks: Sequence[Region], compute: Callable[[int, Array], None], progress: Progress) -> None:
-    """Has the number and the elements of each chunk computed, while a thread reads the next one."""
+def _run(
+    x: Any, count: int, chunk: Callable[[int], Region], compute: Callable[[int, Array], None], progress: Progress
+) -> None:
+    """Has the number and the elements of each of so many chunks computed, while a thread reads the next one."""
     with ThreadPoolExecutor(1, "dmlgpu reader") as reader:
-        ahead = [reader.submit(_elements, x, chunk) for chunk in chunks[:1]]
-        for i in range(len(chunks)):
+        ahead = [reader.submit(_elements, x, chunk(i)) for i in range(count)[:1]]
+        for i in range(count):
             elements = ahead.pop().result()
-            ahead += [reader.submit(_elements, x, chunk) for chunk in chunks[i + 1 : i + 2]]
+            ahead += [reader.submit(_elements, x, chunk(following)) for following in range(count)[i + 1 : i + 2]]
             compute(i, elements)
             if progress is not None:
-                progress(i + 1, len(chunks))
+                progress(i + 1, count)
 
 
 def _elements(x: Any, chunk: Region) -> Array:

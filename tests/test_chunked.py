@@ -19,7 +19,7 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.chunked import Pooling, Reduction, regions
+from dmlgpu.chunked import Pooling, Reduction, Regions
 from dmlgpu.descriptors.reduction import REDUCE_TYPES
 from dmlgpu.descriptors.words import bits
 from dmlgpu.reference import reference
@@ -57,9 +57,9 @@ def reduced(reduction, x, sizes, choose, device):
     """Every chunk alone, merged in a random order and in random groups."""
     result = np.full(reduction.reduced(reduction.sizes), 77, reduction.dtype)
     along = tuple(size if axis in reduction.axes else 1 for axis, size in enumerate(x.shape))
-    for outputs in regions(reduction.sizes, sizes):
+    for outputs in Regions(reduction.sizes, sizes):
         records = []
-        for part in regions(along, sizes):
+        for part in Regions(along, sizes):
             chunk = tuple((part if axis in reduction.axes else outputs)[axis] for axis in range(x.ndim))
             found = reduction.record(x[chunk], tuple(each.start for each in chunk), device)
             records.append(found)
@@ -244,7 +244,7 @@ def windows(choose, spatial):
 
 def pooled(pooling, x, sizes, device):
     results = [np.full(pooling.output_shape, 77, dtype) for dtype in pooling.dtypes]
-    blocks = [*regions(pooling.output_shape, sizes)]
+    blocks = [*Regions(pooling.output_shape, sizes)]
     for block in blocks:
         part = x[pooling.source(block)]
         for result, found in zip(results, pooling.outputs(part, block, device), strict=True):
@@ -408,7 +408,7 @@ def test_they_travel_to_other_processes(device):
 def test_regions_are_all_of_an_array():
     seen = np.zeros((5, 7, 3), int)
     shapes = []
-    for region in regions(seen.shape, (2, 3, 5)):
+    for region in Regions(seen.shape, (2, 3, 5)):
         seen[region] += 1
         shapes.append(seen[region].shape)
     assert (seen == 1).all()

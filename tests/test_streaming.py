@@ -3,6 +3,7 @@
 import gc
 import inspect
 import threading
+import tracemalloc
 import weakref
 from pathlib import Path
 
@@ -279,7 +280,7 @@ def test_the_reader_reads(file, monkeypatch):
     x, taken = np.load(file, mmap_mode="r"), []
     run = streaming._run
     monkeypatch.setattr(
-        streaming, "_run", lambda x, chunks, compute, progress: run(x, chunks, lambda i, e: taken.append(e), progress)
+        streaming, "_run", lambda x, count, chunk, compute, _: run(x, count, chunk, lambda i, e: taken.append(e), None)
     )
     streaming.argmax(x, chunk_bytes=32 << 20)
     assert [np.may_share_memory(each, x) for each in taken] == [False] * 2
@@ -363,6 +364,36 @@ def test_device_tensors_are_refused(device):
 def test_sizes_that_are_none_are_refused(chunk_bytes):
     with pytest.raises(DescriptorError, match=r"^streaming.chunk_bytes: "):
         streaming.argmax(values(3), chunk_bytes=chunk_bytes)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 64])
+@pytest.mark.parametrize("name", ["argmax", "max_pooling"])
+def test_sizes_that_make_too_many_chunks_are_refused(name, chunk_bytes):
+    x = Sliced(np.broadcast_to(np.uint8(0), (1, 1 << 11, 1 << 20)))
+    count = 2**31 // chunk_bytes
+    words = rf"^streaming\.chunk_bytes: {chunk_bytes} bytes make {count} chunks; allowed are bytes that make 1048576 at"
+    with pytest.raises(DescriptorError, match=words):
+        getattr(streaming, name)(x, 1, chunk_bytes=chunk_bytes)
+    assert x.reads == []
+
+
+@pytest.mark.parametrize("name", ["argmax", "max_pooling"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_memory_does_not_grow_with_the_number_of_chunks(name, axis):
+    def progress(number, count):
+        if number == 3:
+            assert count == 1 << 18
+            raise KeyboardInterrupt
+
+    x = np.broadcast_to(np.uint8(0), (1 << 18, 1) if axis == 0 else (1, 1 << 18))
+    tracemalloc.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            getattr(streaming, name)(x, {"argmax": axis, "max_pooling": 1}[name], chunk_bytes=1, progress=progress)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 8 << 20  # 32 bytes a chunk
 
 
 @pytest.mark.parametrize(
