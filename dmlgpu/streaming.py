@@ -326,8 +326,21 @@ def _check_target(target: Any, shape: Shape, dtype: np.dtype[Any], others: Seque
         raise TypeError(f"out: {_shown(target)} is not allowed; allowed is an array of {dtype} that takes slices")
     if tuple(target.shape) != shape:
         raise DescriptorError(f"out: the shape {tuple(target.shape)} is wrong; expected {shape}")
+    if isinstance(target, np.ndarray) and not _is_apart(target):
+        raise DescriptorError(f"out: {_shown(target)} has strides {target.strides}, by which elements may share memory")
     if any(_overlap(target, other) for other in others):
         raise DescriptorError(f"out: {_shown(target)} lies in x, or in another result; it needs memory of its own")
+
+
+def _is_apart(x: Array) -> bool:
+    """Whether each element has memory of its own, as in all slices of an array and however its axes are permuted."""
+    reach = x.itemsize
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(x.strides, x.shape, strict=True)):
+        if size > 1:
+            if stride < reach:
+                return False
+            reach += (size - 1) * stride
+    return True
 
 
 def _shown(x: Any) -> str:
@@ -340,10 +353,28 @@ def _shown(x: Any) -> str:
 
 def _overlap(a: Any, b: Any) -> bool:
     """Whether arrays may have elements in common, as far as one can tell."""
+    files = [file for file in (_file(a), _file(b)) if file is not None and os.path.exists(file)]
+    if len(files) == 2 and os.path.samefile(*files):
+        return True
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        file = getattr(a, "filename", None)
-        return np.may_share_memory(a, b) or (file is not None and file == getattr(b, "filename", None))
+        return np.may_share_memory(a, b)
     return type(a) is type(b) and bool(a == b)
+
+
+def _file(x: Any) -> Any:
+    """The path of the file of a mapped array, or of the folder of a zarr array; None for others."""
+    if isinstance(x, np.ndarray):
+        return getattr(_owner(x), "filename", None)
+    store = getattr(x, "store", None)
+    root = getattr(store, "root", getattr(store, "path", None))
+    return os.path.join(root, x.path) if isinstance(root, (str, os.PathLike)) else None
+
+
+def _owner(x: Any) -> Any:
+    """What an array is a view of, or the array: where a file is mapped, the np.memmap that mapped it."""
+    while not isinstance(base := getattr(x, "base", None), (mmap.mmap, type(None))):
+        x = base
+    return x
 
 
 def _returned(targets: list[Any], out: Any) -> Any:

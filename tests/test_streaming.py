@@ -4,6 +4,7 @@ import gc
 import inspect
 import threading
 import tracemalloc
+import types
 import weakref
 from pathlib import Path
 
@@ -444,6 +445,70 @@ def test_out_in_x_is_refused(tmp_path):
     twice = np.empty((1, 3, 3), np.int64)
     with pytest.raises(DescriptorError, match="or in another result"):
         streaming.max_pooling(np.zeros((1, 3, 3), np.int64), 1, output_indices=True, out=(twice, twice))
+
+
+def test_out_in_the_file_of_x_by_another_path_is_refused(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, values(4, 6))
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "y.npy").hardlink_to(path)
+    for x in (path, str(path), tmp_path / "y.npy", tmp_path / "link" / "x.npy"):
+        for view in (np.asarray, lambda x: x, lambda x: np.lib.stride_tricks.as_strided(x, subok=False)):
+            out = np.load(str(path), mmap_mode="r+")
+            with pytest.raises(DescriptorError, match=r"^out: .* lies in x"):
+                streaming.max_pooling(view(np.load(x, mmap_mode="r")), 1, out=view(out))
+    np.save(tmp_path / "z.npy", values(4, 6))
+    streaming.max_pooling(np.load(path, mmap_mode="r"), 1, out=np.load(tmp_path / "z.npy", mmap_mode="r+"))
+
+
+class InFolder(Sliced):
+    """An array as zarr has it: in a store with a folder."""
+
+    def __init__(self, x, attribute, folder, path):
+        super().__init__(x)
+        self.store, self.path = types.SimpleNamespace(**{attribute: folder}), path
+
+    def __setitem__(self, region, part):
+        self.x[region] = part
+
+
+def test_out_in_the_folder_of_x_by_another_path_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x", "y"):
+        (tmp_path / "group" / name).mkdir(parents=True)
+    x = InFolder(values(4, 6), "root", Path("group"), "x")
+    for attribute, folder, path in (
+        ("root", tmp_path / "group", "x"),
+        ("root", Path("group/x"), ""),
+        ("path", str(tmp_path / "group/x"), ""),
+    ):
+        with pytest.raises(DescriptorError, match=r"^out: .* lies in x"):
+            streaming.max_pooling(x, 1, out=InFolder(values(4, 6), attribute, folder, path))
+    for folder, path in (("group", "y"), ("/no folder", "x")):
+        streaming.max_pooling(x, 1, out=InFolder(values(4, 6), "root", folder, path))
+
+
+@pytest.mark.parametrize("strides", [(0, 8), (8, 8), (8, 0), (-8, 8), (16, 8), (24, 16)], ids=str)
+def test_out_whose_elements_share_memory_is_refused(strides):
+    out = np.lib.stride_tricks.as_strided(np.zeros(40, np.int64)[9:], (4, 3), strides)
+    with pytest.raises(DescriptorError, match=r"^out: .* has strides .*, by which elements may share memory$"):
+        streaming.argmax(Sliced(values(4, 3, 2)), 2, out=out)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda: np.empty((3, 4), np.int64).T,
+        lambda: np.empty((9, 9), np.int64)[8:0:-2, 7:1:-2],
+        lambda: np.empty((4, 1, 3), np.int64)[:, 0],
+        lambda: np.lib.stride_tricks.as_strided(np.empty(20, np.int64), (4, 3), (8, 32)),
+    ],
+)
+def test_out_may_be_any_slice_of_an_array(view):
+    x = values(4, 3, 2)
+    out = view()
+    assert streaming.argmax(x, 2, out=out) is out
+    np.testing.assert_array_equal(out, x.argmax(2))
 
 
 @pytest.mark.parametrize("wrong", ["shape", "dtype"])

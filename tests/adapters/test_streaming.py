@@ -75,6 +75,15 @@ def test_results_go_to_a_file(create):
         streaming.max_pooling(x, 3, padding=1, out=x)
 
 
+@pytest.mark.parametrize("name", ["link/x.zarr", "file://{}/x.zarr"])
+def test_results_do_not_go_to_the_same_file_by_another_path(name, tmp_path):
+    x = zarr_file(tmp_path, X.shape, X.dtype)
+    (tmp_path / "link").symlink_to(tmp_path)
+    out = zarr.open_array(name.format(tmp_path) if "{" in name else tmp_path / name)
+    with pytest.raises(DescriptorError, match="lies in x"):
+        streaming.max_pooling(x, 3, padding=1, out=out)
+
+
 def test_types_that_directml_lacks_are_refused(create):
     with pytest.raises(DescriptorError, match="complex64"):
         streaming.argmax(create((8, 16), np.complex64))
