@@ -452,7 +452,8 @@ def _elements(x: Any, chunk: Region) -> Array:
     expected = tuple(each.stop - each.start for each in chunk)
     if part.shape != expected or part.dtype != x.dtype:
         raise TypeError(f"x[{chunk}] is {_shown(part)}; x.shape and x.dtype say {expected} and {x.dtype}")
-    if isinstance(x, np.memmap):
+    if type(x) is not np.ndarray:
+        # It may be memory that the next read overwrites; or a file, which has not been read yet.
         part = part.copy()
         _give_pages_back(x)
     return part

@@ -13,6 +13,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import DescriptorError, ReduceFunction, streaming
+from dmlgpu.chunked import Reduction
 
 NAMES = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 
@@ -229,6 +230,33 @@ def test_bool_and_the_other_byte_order():
     for function in (ReduceFunction.MAX, ReduceFunction.SUM, ReduceFunction.MULTIPLY):
         swapped = (values(6, 5) + 1).astype(">f4")
         same(streaming.reduce(swapped, function, 0, chunk_bytes=40), dmlgpu.reduce(swapped, function, 0))
+
+
+@pytest.mark.parametrize("is_array", [False, True], ids=["slices", "subclass"])
+def test_a_source_may_use_its_memory_again(is_array, monkeypatch):
+    x = np.random.default_rng(5).random((8, 20), np.float32)
+    memory, reads, record = np.empty((2, 20), np.float32), threading.Semaphore(0), Reduction.record
+
+    class Source(np.ndarray):
+        def __getitem__(self, region):
+            memory[:] = x[region]
+            reads.release()
+            return memory
+
+    class Behind:
+        shape, dtype, __getitem__ = x.shape, x.dtype, Source.__getitem__
+
+    def after_the_next_read(self, elements, begin, device):
+        assert reads.acquire(timeout=60)
+        if begin[0] == 0:
+            assert reads.acquire(timeout=60)
+        elif begin[0] == 4:
+            reads.release()
+        return record(self, elements, begin, device)
+
+    monkeypatch.setattr(Reduction, "record", after_the_next_read)
+    source = x.view(Source) if is_array else Behind()
+    np.testing.assert_array_equal(streaming.argmax(source, 1, chunk_bytes=160), x.argmax(1))
 
 
 # Files
