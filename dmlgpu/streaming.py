@@ -463,10 +463,10 @@ def _give_pages_back(x: Any) -> None:
     """Takes what was read or written of a mapped file off the memory of the process, where that loses nothing.
 
     Else the resident memory grows to the size of the file. What was written stays in the system's cache of the file;
-    changes of a copy on write would be lost.
+    changes of a copy on write would be lost, and who maps a file without np.memmap does not say whether it is one.
     """
-    mapped = x
-    while isinstance(mapped, np.ndarray):
-        mapped = mapped.base
-    if isinstance(x, np.memmap) and isinstance(mapped, mmap.mmap) and x.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+    owner = _owner(x)
+    mapped = getattr(owner, "base", None)
+    loses_nothing = getattr(owner, "mode", None) in ("r", "r+", "w+")
+    if isinstance(mapped, mmap.mmap) and loses_nothing and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)

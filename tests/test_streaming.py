@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import mmap
 import threading
 import tracemalloc
 import types
@@ -325,6 +326,38 @@ def test_what_was_changed_stays_changed(file, mode):
         assert streaming.argmax(x, chunk_bytes=4 << 20) == where
     assert x[77, 4095] == 5000
     assert np.load(file, mmap_mode="r")[5, 5] == (9000 if mode == "r+" else 5)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:],
+        lambda x: np.asarray(x).view(np.memmap),
+        lambda x: np.lib.stride_tricks.as_strided(x).view(np.memmap),
+        lambda x: np.asarray(x),
+    ],
+    ids=["slice", "memmap", "strided", "ndarray"],
+)
+@pytest.mark.parametrize("is_out", [False, True], ids=["x", "out"])
+def test_changes_of_a_copy_on_write_stay(file, view, is_out):
+    x = np.load(file, mmap_mode="c")
+    x[5, 5] = 9000
+    if is_out:
+        streaming.reduce(values(1, 4095, 4096), ReduceFunction.MAX, 0, out=view(x[1:]), chunk_bytes=4 << 20)
+        np.testing.assert_array_equal(x[1:], values(1, 4095, 4096)[0])
+    else:
+        assert streaming.argmax(view(x), chunk_bytes=4 << 20) == 5 * 4096 + 5
+        assert x[5, 5] == 9000
+    assert np.load(file, mmap_mode="r")[5, 5] == 5
+
+
+def test_a_mapping_that_does_not_say_how_keeps_its_changes(file):
+    with open(file, "rb") as opened:
+        mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
+    x = np.frombuffer(mapped, np.float32, offset=128).view(np.memmap)
+    x[-1] = 9000
+    assert streaming.argmax(x, chunk_bytes=4 << 20) == x.size - 1
+    assert x[-1] == 9000
 
 
 def test_results_go_to_files(tmp_path):
