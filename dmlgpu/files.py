@@ -1,8 +1,11 @@
-"""Files from outside, of any length."""
+"""Files: read up to a length, and written whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+from collections.abc import Iterator
 
 
 def read_at_most(path: str | os.PathLike[str], most_bytes: int) -> bytes:
@@ -17,3 +20,49 @@ def read_at_most(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     if len(content) > most_bytes:
         raise ValueError(f"more than {most_bytes} bytes")
     return content
+
+
+@contextlib.contextmanager
+def written(path: str, *, force: bool = False) -> Iterator[str]:
+    """Gives another name, beside it, for a file to be made by the block; it is renamed where the block ends well.
+
+    An error in the block removes it. What ends the process leaves it under the other name, which ends in `.part`.
+
+    Args:
+        path: the file's name, absolute where the current folder may change meanwhile.
+        force: whether another file of that name is replaced.
+
+    Raises:
+        FileExistsError: there is another, before the block or behind it. OSError: the file cannot be renamed.
+    """
+    if not force and os.path.lexists(path):
+        raise _exists(path)
+    part = f"{path}.{os.urandom(4).hex()}.part"
+    try:
+        yield part
+        if force:
+            os.replace(part, path)
+        else:
+            _rename(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def _exists(path: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
+def _rename(part: str, path: str) -> None:
+    """Renames a file; one that was made under its new name meanwhile stays, which os.rename would replace."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError:  # a file system without links
+        if os.path.lexists(path):
+            raise _exists(path) from None
+        os.rename(part, path)
+    else:
+        os.unlink(part)

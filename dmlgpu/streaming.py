@@ -5,8 +5,9 @@
 
 x is anything with `shape`, `dtype` and slices: np.memmap, an array of zarr or a dataset of h5py. It is read in chunks
 of at most `chunk_bytes`, or of one element or window where that is more. While the device computes a chunk, a thread
-reads the next one. So a call needs memory for two chunks, for what the device has of one, and for the results, unless
-these go to `out`. A chunk has whole chunks of zarr and HDF5 where they fit.
+reads the next one, and copies it if x is no ndarray: what x gives may be memory that it uses again. So a call needs
+memory for two chunks, for what x gives of one and what the device has of one, and for the results, unless these go to
+`out`. A chunk has whole chunks of zarr and HDF5 where they fit.
 
 All functions have the arguments of those of the same name in dmlgpu, where x has no limit of elements, and:
     out: where results are written: an array of their shape and type, anything else that takes slices, or the path of a
@@ -22,22 +23,28 @@ They raise what these functions raise, and what reading x and writing to `out` r
     TypeError: x or `out` cannot be read or written by slices, or has another type than the results.
     DescriptorError: `out` is not as many arrays as there are results, has another shape, or lies in x; `chunk_bytes`
         makes too many chunks.
-    FileExistsError: there is a file at the path `out`. One that was made is removed where an error ends the call.
+    FileExistsError: there is a file at the path `out`, when the call begins or when it ends.
+    OSError: the disk has no space for the results, which is asked for before anything is read.
+    MemoryError: the results do not fit the memory.
+
+A path gets its file when all of it is written. Until then the file has a name of its own beside it, which ends in
+`.part`. An error removes it; what ends the process, as SIGTERM does, leaves it there, and no call reads it.
 """
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import operator
 import os
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -49,11 +56,14 @@ from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1Op
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc
 from dmlgpu.descriptors.tensor import integer
 from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.files import written
 from dmlgpu.functional import Selector, open_device
 
 __all__ = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 
 CHUNK_BYTES = 64 << 20
+# Where a system or a file system cannot reserve space, or there is nothing to reserve.
+_NO_FALLOCATE = (None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
 # A chunk takes some tenths of a millisecond however small it is: so many take minutes beside what is computed.
 _MOST_CHUNKS = 1 << 20
 
@@ -295,30 +305,68 @@ def _array(x: Any, name: str) -> tuple[Shape, np.dtype[Any]]:
 
 @contextmanager
 def _targets(x: Any, shape: Shape, dtypes: tuple[np.dtype[Any], ...], out: Any) -> Iterator[list[Any]]:
-    """Where results are written: what is given, or new arrays. Files that were made are removed after an error."""
+    """Where results are written: what is given, or new arrays. Files get their names when all is written."""
     several = len(dtypes) > 1
     outs = (None,) * len(dtypes) if out is None else out if several else (out,)
     if not isinstance(outs, (tuple, list)) or len(outs) != len(dtypes) or isinstance(outs[0], (tuple, list)):
         allowed = f"a tuple of {len(dtypes)} arrays or paths" if several else "one array or path"
         raise DescriptorError(f"out: {_shown(out)} is not allowed; allowed is {allowed}")
     targets: list[Any] = []
-    files: list[Path] = []
-    try:
-        for target, dtype in zip(outs, dtypes, strict=True):
+    files: dict[int, str] = {}
+    with ExitStack() as unfinished:
+        for i, (target, dtype) in enumerate(zip(outs, dtypes, strict=True)):
             if target is None:
-                targets.append(np.empty(shape, dtype))
+                targets.append(_in_memory(shape, dtype))
             elif isinstance(target, (str, os.PathLike)):
-                with open(target, "xb"):
-                    files.append(Path(target))
-                targets.append(np.lib.format.open_memmap(target, "w+", dtype, shape))
+                path = os.path.abspath(os.fsdecode(target))
+                if path in files.values():
+                    raise DescriptorError(f"out: {shown(target)} is given twice; each result needs a file of its own")
+                files[i] = path
+                targets.append(_in_file(unfinished.enter_context(written(path)), shape, dtype))
             else:
                 _check_target(target, shape, dtype, [x, *targets])
                 targets.append(target)
         yield targets
-    except BaseException:
-        for file in files:
-            file.unlink()
-        raise
+        for i in files:
+            targets[i].flush()
+            targets[i] = None  # Windows renames no file that is mapped
+    for i, path in files.items():
+        targets[i] = np.lib.format.open_memmap(path, "r+")
+
+
+def _in_memory(shape: Shape, dtype: np.dtype[Any]) -> Array:
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, OverflowError, ValueError) as error:
+        raise MemoryError(f"out: results do not fit this machine's memory, and may go to a file: {error}") from None
+
+
+def _in_file(path: str, shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """A new .npy file, mapped, that has all of its space."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    try:
+        with open(path, "xb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            _reserve(file, math.prod(shape) * dtype.itemsize)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    return np.lib.format.open_memmap(path, "r+")
+
+
+def _reserve(file: BinaryIO, size: int) -> None:
+    """Gives a file the space of so many bytes more: writing to a mapped file for which there is none ends the process.
+
+    Raises:
+        OSError: there is not so much.
+    """
+    try:
+        os.posix_fallocate(file.fileno(), file.tell(), min(size, sys.maxsize))
+    except (AttributeError, OSError) as error:
+        if getattr(error, "errno", None) not in _NO_FALLOCATE:
+            raise
+        zeros = bytes(1 << 20)
+        for begin in range(0, size, len(zeros)):
+            file.write(zeros[: size - begin])
 
 
 def _check_target(target: Any, shape: Shape, dtype: np.dtype[Any], others: Sequence[Any]) -> None:

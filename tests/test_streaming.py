@@ -1,8 +1,14 @@
 """Arrays that are read in chunks: results, what is read and when, memory, and what is refused."""
 
+import errno
 import gc
 import inspect
 import mmap
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
 import tracemalloc
 import types
@@ -398,14 +404,168 @@ def test_results_go_to_new_files(tmp_path):
         assert np.load(path).shape == np.ones(shape).argmax(axis).shape
 
 
-def test_half_a_file_of_results_does_not_stay(tmp_path):
+def test_half_a_file_of_results_does_not_stay(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "x.npy").write_text("another file of this name")
+    monkeypatch.chdir(tmp_path / "here")
+
     def progress(number, count):
         if number == 2:
+            monkeypatch.chdir(tmp_path / "there")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        streaming.argmax(values(8, 5), 1, chunk_bytes=20, out=tmp_path / "x.npy", progress=progress)
+        streaming.argmax(values(8, 5), 1, chunk_bytes=20, out="x.npy", progress=progress)
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["x.npy"]
+    assert Path("x.npy").read_text() == "another file of this name"
+
+
+def test_a_file_is_where_the_folder_was_at_the_beginning(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    x = values(8, 5)
+    got = streaming.argmax(x, 1, chunk_bytes=20, out="x.npy", progress=lambda *_: monkeypatch.chdir(tmp_path / "there"))
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), x.argmax(1))
+    assert got.filename == str(tmp_path / "x.npy")
+    got[0] = 77
+    got.flush()
+    assert np.load(tmp_path / "x.npy")[0] == 77
+
+
+def allocated(path):
+    """Bytes of the disk that a file has."""
+    return 512 * path.stat().st_blocks
+
+
+@pytest.mark.parametrize("fallocate", ["as it is", "absent", errno.EOPNOTSUPP, errno.EINVAL])
+def test_files_have_all_of_their_space_before_anything_is_read(tmp_path, monkeypatch, fallocate):
+    """A mapped file with holes ends the process where the disk is full."""
+    if fallocate == "absent":
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    elif fallocate != "as it is":
+        monkeypatch.setattr(os, "posix_fallocate", failing(OSError(fallocate, "")), raising=False)
+    found = []
+
+    def progress(number, count):
+        (part,) = tmp_path.iterdir()
+        found.append((part.suffix, part.stat().st_size - 128, allocated(part) >= part.stat().st_size))
+
+    x = np.broadcast_to(np.arange(1, 101, dtype=np.float32), (1, 3000, 100))
+    streaming.max_pooling(x, 1, out=tmp_path / "x.npy", chunk_bytes=400_000, progress=progress)
+    assert found == [(".part", 1_200_000, True)] * 4
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), x)
+
+
+def failing(error):
+    def raises(*_):
+        raise error
+
+    return raises
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT])
+def test_a_full_disk_is_an_error_before_anything_is_read(tmp_path, monkeypatch, code):
+    monkeypatch.setattr(os, "posix_fallocate", failing(OSError(code, os.strerror(code))), raising=False)
+    x = Sliced(values(4, 5))
+    with pytest.raises(OSError, match=re.escape(os.strerror(code))) as raised:
+        streaming.argmax(x, 1, out=tmp_path / "x.npy")
+    assert Path(raised.value.filename).parent == tmp_path
+    assert (raised.value.errno, x.reads, [*tmp_path.iterdir()]) == (code, [], [])
+
+
+class Huge:
+    """An array that no machine has."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, *shape):
+        self.shape = shape
+
+    def __getitem__(self, region):
+        raise AssertionError("it is read")
+
+
+@pytest.mark.parametrize("shape", [(1 << 40, 1 << 18, 1), (1 << 50, 1 << 50, 2)], ids=str)
+def test_results_that_fit_no_disk_and_no_memory(tmp_path, shape):
+    x = Huge(*shape)
+    with pytest.raises(OSError, match=r"x\.npy\.[0-9a-f]{8}\.part") as raised:
+        streaming.argmax(x, 2, out=tmp_path / "x.npy", chunk_bytes=1 << 100)
+    assert raised.value.errno in (errno.EFBIG, errno.ENOSPC)
     assert [*tmp_path.iterdir()] == []
+    with pytest.raises(MemoryError, match=r"^out: results do not fit this machine's memory, and may go to a file: "):
+        streaming.argmax(x, 2, chunk_bytes=1 << 100)
+
+
+STREAM = """
+import os, signal, sys
+import numpy as np
+from dmlgpu import streaming
+
+path, name = sys.argv[1:]
+
+
+def progress(number, count):
+    if number == 3:
+        os.kill(os.getpid(), signal.Signals[name])
+
+
+streaming.argmax(np.zeros((8, 5), np.float32), 1, chunk_bytes=20, out=path, progress=progress)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
+def test_a_process_that_ends_leaves_nothing_under_the_name(tmp_path, name):
+    path = tmp_path / "x.npy"
+    ended = subprocess.run([sys.executable, "-c", STREAM, path, name], capture_output=True, timeout=100)
+    assert ended.returncode == -signal.Signals[name]
+    (part,) = tmp_path.iterdir()
+    assert re.fullmatch(r"x\.npy\.[0-9a-f]{8}\.part", part.name)
+    x = values(8, 5)
+    np.testing.assert_array_equal(streaming.argmax(x, 1, out=path), x.argmax(1))
+    assert sorted(tmp_path.iterdir()) == [path, part]
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+def test_a_file_that_another_wrote_meanwhile_stays(tmp_path, monkeypatch, links):
+    if not links:
+        monkeypatch.setattr(os, "link", failing(OSError(errno.EPERM, "no links here")))
+    path, x = tmp_path / "x.npy", values(8, 5)
+
+    def progress(number, count):
+        if number == 3:
+            streaming.argmin(x, 1, out=path)
+
+    with pytest.raises(FileExistsError) as raised:
+        streaming.argmax(x, 1, chunk_bytes=20, out=path, progress=progress)
+    assert raised.value.filename == str(path)
+    assert [*tmp_path.iterdir()] == [path]
+    np.testing.assert_array_equal(np.load(path), x.argmin(1))
+
+
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, lambda path: path.symlink_to("nowhere"), lambda path: path.write_text("x")]
+)
+def test_whatever_is_at_the_path_stays(tmp_path, make):
+    path, x = tmp_path / "x.npy", Sliced(values(8, 5))
+    make(path)
+    with pytest.raises(FileExistsError, match=r"x\.npy'$"):
+        streaming.argmax(x, 1, out=path)
+    assert ([*tmp_path.iterdir()], x.reads) == ([path], [])
+
+
+def test_files_have_the_permissions_of_others(tmp_path):
+    streaming.argmax(values(8, 5), 1, out=tmp_path / "x.npy")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "x.npy").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_one_path_for_two_results(tmp_path):
+    x = Sliced(values(1, 3, 3))
+    outs = tmp_path / "x.npy", f"{tmp_path}/./x.npy"
+    with pytest.raises(DescriptorError, match=r"^out: .*x\.npy' is given twice; each result needs a file of its own$"):
+        streaming.max_pooling(x, 2, output_indices=True, out=outs)
+    assert ([*tmp_path.iterdir()], x.reads) == ([], [])
 
 
 # What is refused
