@@ -209,6 +209,71 @@ def test_files_are_written(run, tmp_path):
     assert np.fromfile(tmp_path / "out/output.bin", "<f4").tolist() == [6, 15]
 
 
+def writing(*targets):
+    """SUM, and commands that write its output."""
+    document = copy.deepcopy(SUM)
+    document["commands"][1:] = [{"type": "writeFile", "resource": "output", "targetPath": each} for each in targets]
+    return document
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["", "force"])
+@pytest.mark.parametrize(
+    "name", ["../x.npy", "a/../../x.npy", "{}/x.npy", "link/x.npy", "linked.npy", ".", "", "x\0", "\ud800"]
+)
+def test_nothing_is_written_outside_of_the_folder(run, tmp_path, name, force):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    (folder / "linked.npy").symlink_to(tmp_path / "x.npy")
+    before = sorted(tmp_path.rglob("*"))
+    message = r"^commands\[2\]\.targetPath: .* is (not allowed; allowed are files in .*out|no path: .*)$"
+    with pytest.raises(ModelError, match=message):
+        run(writing("y.npy", name.format(tmp_path)), output_path=folder, force=force)
+    assert sorted({*tmp_path.rglob("*")} - {tmp_path / "model.json"}) == before
+
+
+def test_absolute_paths_in_the_folder_are_taken(run, tmp_path):
+    run(writing(f"{tmp_path}/out/../out/x.npy"), output_path=tmp_path / "out")
+    assert np.load(tmp_path / "out" / "x.npy").tolist() == [6, 15]
+
+
+def test_nothing_is_written_over_another_file(run, tmp_path):
+    (tmp_path / "x.bin").write_text("another file")
+    for targets, number in ((("y.npy", "x.bin"), 2), (("model.json",), 1), (("y.npy", "a.npy", "./y.npy"), 3)):
+        words = (
+            rf"^commands\[{number}\]\.targetPath: .* is there, or is written twice; with --force it is written over$"
+        )
+        with pytest.raises(ModelError, match=words):
+            run(writing(*targets), output_path=tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "x.bin"]
+    assert (tmp_path / "x.bin").read_text() == "another file"
+    run(writing("x.bin", "model.json", "x.bin"), output_path=tmp_path, force=True)
+    assert np.fromfile(tmp_path / "x.bin", "<f4").tolist() == [6, 15]
+    assert np.fromfile(tmp_path / "model.json", "<f4").tolist() == [6, 15]
+
+
+def test_half_a_file_is_not_written(run, tmp_path, monkeypatch):
+    def save(file, values):
+        file.write(b"half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(np, "save", save)
+    (tmp_path / "x.npy").write_text("another file")
+    with pytest.raises(OSError, match="the disk is full"):
+        run(writing("x.npy"), output_path=tmp_path, force=True)
+    assert (tmp_path / "x.npy").read_text() == "another file"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "x.npy"]
+
+
+@pytest.mark.parametrize("name", ["x.NPY", "x.Npy"])
+def test_suffixes_in_any_case(run, tmp_path, name):
+    lines = run(writing(name), output_path=tmp_path)
+    assert lines[1] == f"Resource 'output' written to '{tmp_path / name}'"
+    assert np.load(tmp_path / name).tolist() == [6, 15]
+    values = resources_of(tmp_path, x={"initialValues": {"sourcePath": name}})["x"].values
+    assert values.tolist() == [6, 15]
+
+
 def test_what_is_written_is_not_padded(run, tmp_path):
     document = changed("resources.x", {"initialValuesDataType": "UINT8", "initialValues": [1, 2, 3]})
     document["commands"] = [{"type": "writeFile", "resource": "x", "targetPath": name} for name in ("x.npy", "x.bin")]
@@ -536,6 +601,10 @@ def test_command_line(driver, capsys, tmp_path):
     arguments = ["-i", "3", "-r", "2", "-w", "2", "-v", "1", "-a", str(driver.index)]
     assert cli.main(["run", model, *arguments]) == 0
     assert "CPU Timings (Cold) : 2 samples" in capsys.readouterr().out
+    (tmp_path / "model.json").write_text(json.dumps(writing("x.npy")))
+    arguments = ["run", str(tmp_path / "model.json"), "--output_path", str(tmp_path), "-a", str(driver.index)]
+    assert [cli.main(arguments), cli.main(arguments), cli.main([*arguments, "--force"])] == [0, 2, 0]
+    assert "x.npy is there, or is written twice; with --force it is written over\n" in capsys.readouterr().err
     for wrong in (["-i", "0"], ["-r", "-1"], ["-w", "-1"], ["-v", "3"]):
         with pytest.raises(SystemExit, match="2"):
             cli.main(["run", model, *wrong])

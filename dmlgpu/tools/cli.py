@@ -206,7 +206,10 @@ def _parser() -> argparse.ArgumentParser:
         help="1: averages, least and largest too; 2: and every sample (default: %(default)s)",
     )
     model.add_argument("--input_path", type=Path, metavar="DIR", help="of files that are read (default: the model's)")
-    model.add_argument("--output_path", type=Path, metavar="DIR", default=Path(), help="of files that are written")
+    model.add_argument(
+        "--output_path", type=Path, metavar="DIR", default=Path(), help="of files that are written; none lies outside"
+    )
+    model.add_argument("--force", action="store_true", help="write files over those that are there")
     stream = command(
         "stream",
         _stream,
@@ -509,7 +512,7 @@ def _run_model(args: argparse.Namespace) -> int:
     if args.model is None:
         return _fail("run: a model file is needed; see dmlgpu run --help", 2)
     model = Model(Path(args.model), args.input_path)
-    names = "dispatch_iterations", "dispatch_repeat", "warmup_samples", "timing_verbosity", "output_path"
+    names = "dispatch_iterations", "dispatch_repeat", "warmup_samples", "timing_verbosity", "output_path", "force"
     with Device(args.device) as device:
         print(f"Running on '{device.info.name}'")
         model.run(device, Options(**{name: getattr(args, name) for name in names}), print)

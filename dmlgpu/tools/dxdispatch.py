@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -27,6 +28,7 @@ from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.descriptors.words import Bytes
 from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.files import written
 from dmlgpu.runtime.device import Device
 from dmlgpu.tools.registry import OPERATORS
 
@@ -274,13 +276,17 @@ class _Binding:
 
 @dataclass(frozen=True)
 class Options:
-    """How often dispatches are timed, and what is said of it: DxDispatch's -i, -r, -w, -v and --output_path."""
+    """How often dispatches are timed, and what is said of it: DxDispatch's -i, -r, -w, -v and --output_path.
+
+    `force`: whether files are written over those that are there.
+    """
 
     dispatch_iterations: int = 1
     dispatch_repeat: int = 1
     warmup_samples: int = 1
     timing_verbosity: int = 0
     output_path: Path = Path()
+    force: bool = False
 
 
 class Model:
@@ -313,14 +319,17 @@ class Model:
         self._dispatches: list[Callable[[Device, Options, Callable[[str], None]], None]] = []
         # Tensors that DirectML owns are bound where the operator is made.
         self._owned = {name: node.get("bindings") or _Node({}, node.path) for name, node in dispatchables.items()}
+        self._targets: list[_Node] = []
         self._commands = [self._command(node) for node in root["commands"].entries()]
 
     def run(self, device: Device, options: Options, say: Callable[[str], None]) -> None:
         """Runs all commands; `say` is given the lines of the output.
 
         Raises:
+            ModelError: a file would be written outside of the folder of outputs, or over another; nothing is run.
             OutOfMemoryError: tensors do not fit the device. OSError: a file cannot be written.
         """
+        self._check_targets(options)
         for name, desc in self.operators.items():
             start = perf_counter()
             device.compile(desc)
@@ -368,7 +377,24 @@ class Model:
         sizes = [entry.integer(1) for entry in dimensions.entries()] if dimensions else [count]
         if math.prod(sizes) != count:
             raise node["dimensions"].error(f"{sizes} is wrong; the resource has {count} elements")
-        return lambda device, options, say: self._write(name, options.output_path / target.text(), sizes, say)
+        self._targets.append(target)
+        return lambda device, options, say: self._write(name, target.text(), sizes, options, say)
+
+    def _check_targets(self, options: Options) -> None:
+        """Raises a ModelError where a file lies outside of the folder of outputs, or is there and must not be."""
+        folder = os.path.realpath(options.output_path)
+        taken = set()
+        for target in self._targets:
+            try:
+                path = os.path.realpath(options.output_path / target.text())
+                is_there = os.path.lexists(path) or path in taken
+            except ValueError as error:
+                raise target.error(f"{shown(target.value)} is no path: {error}") from None
+            if not Path(path).is_relative_to(folder) or os.path.isdir(path):
+                raise target.error(f"{shown(target.value)} is not allowed; allowed are files in {folder}")
+            if is_there and not options.force:
+                raise target.error(f"{path} is there, or is written twice; with --force it is written over")
+            taken.add(path)
 
     def _bindings(self, desc: OperatorDesc, given: dict[str, _Node], node: _Node) -> dict[str, _Binding]:
         """What is bound to each tensor of an operator, by its field."""
@@ -434,13 +460,15 @@ class Model:
         for line in _timings(name, samples, options):
             say(line)
 
-    def _write(self, name: str, path: Path, sizes: list[int], say: Callable[[str], None]) -> None:
+    def _write(self, name: str, target: str, sizes: list[int], options: Options, say: Callable[[str], None]) -> None:
+        path = options.output_path / target
         path.parent.mkdir(parents=True, exist_ok=True)
         values = self.resources[name].values
-        if path.suffix.lower() == ".npy":
-            np.save(path, values.reshape(sizes))
-        else:
-            values.tofile(path)
+        with written(os.path.realpath(path), force=options.force) as part, open(part, "xb") as file:
+            if path.suffix.lower() == ".npy":
+                np.save(file, values.reshape(sizes))
+            else:
+                values.tofile(file)
         say(f"Resource '{name}' written to '{path}'")
 
 
