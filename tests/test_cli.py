@@ -576,6 +576,27 @@ def test_profile_refuses(arguments, message, capsys):
     assert message in error
 
 
+@pytest.mark.parametrize("command", [["explain"], ["profile", "--op"]], ids=["explain", "profile"])
+@pytest.mark.parametrize("data_type", ["float16", "float64", "int8"])
+def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, data_type, monkeypatch, capsys):
+    monkeypatch.setattr(selfcheck, "values", lambda *_: pytest.fail("arrays are made"))
+    assert main([*command, "argmax", data_type, "65535,65535", "axes=1"]) == 2
+    assert re.match(r"dmlgpu: \d+ bytes do not fit device ", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("Unable to allocate 9 GiB", "Unable to allocate 9 GiB"), ("", "this machine's memory does not hold it")],
+)
+def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys, text, said):
+    def values(*_):
+        raise MemoryError(text)
+
+    monkeypatch.setattr(selfcheck, "values", values)
+    assert main(["profile", "--op", "argmax", "float32", "3"]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: {said}\n"
+
+
 def test_profile_needs_a_call(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["profile", "--op", "argmax", "float32", "3", "--calls", "0"])
@@ -651,3 +672,17 @@ def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeyp
 def test_stream_refuses(file, any_cpu, capsys, arguments, message):
     assert main(["stream", *in_file(arguments, file)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_stream_of_what_fits_no_memory_and_no_disk(any_cpu, tmp_path, monkeypatch, capsys):
+    x = np.broadcast_to(np.uint8(0), (1 << 30, 1 << 30))
+    monkeypatch.setattr(np.lib.format, "open_memmap", lambda *_: x)
+    monkeypatch.setattr(cli.streaming, "_elements", lambda *_: pytest.fail("it is read"))
+    arguments = ["stream", "max_pooling", "x.npy", "window_size=1", "--chunk-mib", str(1 << 30)]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith(
+        "dmlgpu: out: results do not fit this machine's memory, and may go to a fi"
+    )
+    assert main([*arguments, "--output", str(tmp_path / "y.npy")]) == 2
+    assert re.search(r"File too large|No space left", capsys.readouterr().err)
+    assert [*tmp_path.iterdir()] == []

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ import numpy as np
 
 import dmlgpu
 from dmlgpu import __version__, streaming
+from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError
 from dmlgpu.reference.bounds import is_exact
@@ -68,6 +70,8 @@ def _run(argv: Sequence[str] | None) -> int:
         return _fail(f"{module} is not installed: pip install dmlgpu[{_EXTRAS[module]}]", 2)
     except (DescriptorError, DeviceError, ModelError, SettingError, OSError) as error:
         return _fail(error, 2)
+    except MemoryError as error:
+        return _fail(str(error) or "this machine's memory does not hold it", 2)
     except KeyboardInterrupt:
         return 130
 
@@ -490,7 +494,7 @@ def _calls_of_model(path: str) -> Callable[[Device], object]:
 
 
 def _calls_of_operator(words: Sequence[str]) -> Callable[[Device], object]:
-    """What calls an operator with arrays, the same in every run; a first call compiles it."""
+    """What calls an operator with arrays, the same in every run; a first call compiles it, and then makes these."""
     from dmlgpu.tools import explain
     from dmlgpu.tools.registry import inputs_of
     from dmlgpu.tools.selfcheck import values
@@ -500,8 +504,12 @@ def _calls_of_operator(words: Sequence[str]) -> Callable[[Device], object]:
     name, data_type, sizes, *arguments = words
     desc = explain.parse(name, data_type, sizes, arguments)
     kinds = {"f": "normal"}
-    inputs = inputs_of(desc, lambda tensor: values(tensor, kinds.get(tensor.data_type.numpy.kind, "any bits")))
-    return lambda device: device.compile(desc)(*inputs)
+
+    @cache
+    def inputs() -> tuple[Array, ...]:
+        return inputs_of(desc, lambda tensor: values(tensor, kinds.get(tensor.data_type.numpy.kind, "any bits")))
+
+    return lambda device: device.compile(desc)(*inputs())
 
 
 def _run_model(args: argparse.Namespace) -> int:
