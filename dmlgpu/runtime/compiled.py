@@ -44,7 +44,7 @@ class CompiledOperator:
     Attributes:
         desc: the descriptor that it was compiled from.
         device: the device.
-        plan: what a call does; print it to read it.
+        plan: what a call does; print it to read it. Another one, where a call took a GPU too long.
     """
 
     def __init__(self, device: Device, desc: OperatorDesc, kernel: str | None = None) -> None:
