@@ -1414,13 +1414,13 @@ CHECKS = (
     ),
     Mutation(
         "dmlgpu/descriptors/tensor.py",
-        "min(limit, (target + rest) // stride)",
-        "(target + rest) // stride",
+        "min(limit, (rest - each) // stride)",
+        "(rest - each) // stride",
         "strided tensors count as overlapping where elements outside them would",
     ),
     Mutation(
         "dmlgpu/descriptors/operator.py",
-        "and tensor.overlaps",
+        "and tensor.overlaps is not False",
         "and 0 in tensor.element_strides",
         "outputs whose elements overlap without a stride of 0 are taken",
     ),

@@ -241,6 +241,17 @@ def test_elements_that_share_memory_must_be_equal(any_device, sizes, strides):
         operator(x)
 
 
+def test_elements_of_which_it_is_unknown_whether_they_share_memory(device, monkeypatch):
+    """They are compared as those that do."""
+    monkeypatch.setattr("dmlgpu.descriptors.tensor._MOST_WORK", 0)
+    desc = TensorDesc(FLOAT32, (3, 4), (3, 2))
+    assert desc.overlaps is None
+    with pytest.raises(DescriptorError, match=r"differ in the array$"):
+        device.tensor(np.arange(12, dtype=np.float32).reshape(3, 4), desc)
+    x = np.lib.stride_tricks.as_strided(np.arange(13, dtype=np.float32), (3, 4), (12, 8))
+    assert np.array_equal(device.tensor(x, desc).numpy(), x)
+
+
 def test_nan_that_shares_memory_is_equal_to_itself(any_device):
     desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 3), [0, 1], strides=(0, 1))
     assert any_device.compile(desc)(np.broadcast_to(np.float32([1, np.nan, 2]), (2, 3))).tolist() == [[1]]

@@ -21,6 +21,7 @@ from dmlgpu import (
     reduce,
 )
 from tests.cases import FLOAT32, INT16, INT32, UINT8, UINT32
+from tests.test_tensor import NO_END
 
 TYPES = "FLOAT32, FLOAT16, UINT32, UINT16, UINT8, INT32, INT16, INT8, FLOAT64, UINT64, INT64, UINT4, INT4"
 ROWS = np.zeros((2, 3), np.float32)
@@ -225,6 +226,14 @@ ARG = [
         (
             "ArgmaxOperatorDesc.output_tensor.strides: with strides (2, 1, 1) elements of sizes (2, 3, 1) "
             "overlap; every output element needs its own place"
+        ),
+    ),
+    (
+        lambda: arg((FLOAT32, (8,) * 7), (UINT32, (1, *(8,) * 6), (1, *NO_END[2:])), (0,)),
+        (
+            "ArgmaxOperatorDesc.output_tensor.strides: with strides (1, 74289224, 67866763, 84346775, 56023097, "
+            "82628941, 79342657) elements of sizes (1, 8, 8, 8, 8, 8, 8) may overlap: unknown, as a search would take "
+            "too long; let each stride exceed what smaller ones reach; every output element needs its own place"
         ),
     ),
     (

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import itertools
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmlgpu import DataType, DescriptorError, TensorDesc
+from dmlgpu.descriptors.tensor import packed_strides
 from tests.cases import FLOAT16, FLOAT32, INT8, INT64, UINT8, UINT16, UINT32
 
 
@@ -196,7 +198,7 @@ def test_overlap_is_exact_for_all_small_tensors_of_rank_3():
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 40)), min_size=1, max_size=5))
-@settings(derandomize=True, max_examples=300, deadline=None)
+@settings(derandomize=True, max_examples=1000, deadline=None)
 def test_overlap_and_reach_are_exact(dims):
     desc = TensorDesc(UINT32, *zip(*dims, strict=True))
     assert desc.overlaps == (len(set(places(desc))) < desc.element_count)
@@ -213,3 +215,37 @@ def test_overlap_of_strides_that_interleave_is_none():
 def test_overlap_of_large_tensors_is_exact_too(stride, overlaps):
     # The two inner dimensions reach from 0 to 999,999.
     assert TensorDesc(FLOAT32, (1000, 1000, 1000), (1, 1000, stride)).overlaps == overlaps
+
+
+@pytest.mark.parametrize("strides", [(46_340, 46_339), (46_339, 46_337)])
+def test_overlap_of_two_dimensions_is_known(strides):
+    """The longest that interleave, which share memory from a multiple of both strides on."""
+    for sizes in itertools.product((46_336, 46_340, 46_341), repeat=2):
+        assert TensorDesc(UINT8, sizes, strides).overlaps is (sizes[0] > strides[1] and sizes[1] > strides[0])
+
+
+# Strides of which no two are alike: what they add up to has no end in sight.
+NO_END = (1, 80508469, 74289224, 67866763, 84346775, 56023097, 82628941, 79342657)
+
+
+def test_overlap_that_takes_too_long_to_tell_is_unknown():
+    """In work that is counted, not timed: lines of code that are executed."""
+    desc, lines = TensorDesc(UINT8, (1, 8, 8, 8, 8, 8, 8, 8), NO_END), itertools.count()
+
+    def trace(frame, event, arg):
+        assert next(lines) < 1 << 20
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        overlaps = desc.overlaps
+    finally:
+        sys.settrace(before)
+    assert overlaps is None
+
+
+def test_overlap_of_strides_that_each_exceed_the_smaller_ones_is_none():
+    for order in itertools.permutations((1, 8, 8**2, 8**3, 8**4)):
+        assert TensorDesc(UINT8, (8,) * 5, order).overlaps is False
+    assert TensorDesc(UINT8, (8,) * 8, packed_strides((9,) * 8)).overlaps is False

@@ -92,7 +92,7 @@ class OperatorDesc:
         self._set(field, member)
 
     def _check_tensor(self, field: str) -> TensorDesc:
-        """The tensor of a field, of a supported type; outputs must not overlap themselves."""
+        """The tensor of a field, of a supported type; outputs are known not to overlap themselves."""
         tensor, types = getattr(self, field), self._own_types[field]
         if not isinstance(tensor, TensorDesc):
             raise self._error(field, f"{shown(tensor)} is not a TensorDesc")
@@ -103,11 +103,14 @@ class OperatorDesc:
                 name += ", which arrays of bool are too," if tensor.data_type is DataType.UINT8 else ""
                 text += conversion(tensor.data_type.name.lower(), types)
             raise self._error(f"{field}.data_type", f"{name} {text}")
-        if field in self.output_fields and tensor.overlaps:
+        if field in self.output_fields and tensor.overlaps is not False:
+            unknown = (
+                "may overlap: unknown, as a search would take too long; let each stride exceed what smaller ones reach"
+            )
             raise self._error(
                 f"{field}.strides",
-                f"with strides {tensor.element_strides} elements of sizes {tensor.sizes} overlap; "
-                "every output element needs its own place",
+                f"with strides {tensor.element_strides} elements of sizes {tensor.sizes} "
+                f"{'overlap' if tensor.overlaps else unknown}; every output element needs its own place",
             )
         return tensor
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ MAX_ELEMENTS = 2**32 - 1  # of a tensor; a stride and the reach of a strided ten
 MAX_BYTES = 2**64 - 1  # TotalTensorSizeInBytes is a UINT64
 # Entries of an array that are looked at: more than any field takes, and few enough for a message.
 _MOST_ENTRIES = 64
+# Steps of the search for elements that share memory.
+_MOST_WORK = 1 << 18
 
 
 def integer(owner: str, field: str, value: Any) -> int:
@@ -198,30 +200,37 @@ class TensorDesc:
         return self.layout == TensorDesc(self.data_type, self.sizes).layout
 
     @cached_property
-    def overlaps(self) -> bool:
-        """Whether two elements share memory (a stride 0, or strides smaller than what they step over)."""
+    def overlaps(self) -> bool | None:
+        """Whether two elements share memory (a stride 0, or strides smaller than what they step over).
+
+        None: unknown, as a search of 2^18 steps did not end. That is enough for all tensors of two dimensions, and for
+        any whose strides each exceed what the smaller ones add up to.
+        """
         # Two elements coincide where a vector of differences d, |d[i]| < size[i] and not all 0, has d . stride = 0.
-        # Largest stride first: once a stride exceeds all that the smaller ones can add up to, its d is 0.
         dims = sorted(
             ((stride, size - 1) for size, stride in zip(self.sizes, self.element_strides, strict=True) if size > 1),
             reverse=True,
         )
         if any(stride == 0 for stride, _ in dims) or self.reach < self.element_count:
             return True
-
-        @cache
-        def solvable(i: int, target: int, trivial: bool) -> bool:
-            if i == len(dims):
-                return target == 0 and not trivial
-            stride, limit = dims[i]
-            rest = sum(s * n for s, n in dims[i + 1 :])
-            first = max(-limit, -((rest - target) // stride))
-            last = min(limit, (target + rest) // stride)
-            # d and -d are the same pair of elements: until one is non-zero, negative ones need no look.
-            values = range(max(first, 0) if trivial else first, last + 1)
-            return any(solvable(i + 1, target - d * stride, trivial and d == 0) for d in values)
-
-        return solvable(0, 0, True)
+        # What d . stride may be, by its absolute value, as d and -d are alike; d = 0 is left out. Largest stride first:
+        # once a stride exceeds all that the smaller ones can add up to, its d is 0.
+        sums: set[int] = set()
+        work, rest = 0, self.reach - 1
+        for stride, limit in dims:
+            rest -= limit * stride
+            found: set[int] = set()
+            for each in (0, *sums):
+                first = 1 if each == 0 else max(-limit, -((rest + each) // stride))
+                differences = range(first, min(limit, (rest - each) // stride) + 1)
+                work += 1 + len(differences)
+                if work > _MOST_WORK:
+                    return None
+                found.update(abs(each + d * stride) for d in differences)
+            if 0 in found:
+                return True
+            sums = found
+        return False
 
     def __repr__(self) -> str:
         text = f"TensorDesc({self.data_type}, {self.sizes}"

@@ -53,7 +53,7 @@ def write(desc: TensorDesc, field: str, x: Array, memory: Bytes) -> None:
     target, x = elements(desc, memory)[once], x[once]
     x = x.astype(np.uint8) if x.dtype == np.bool_ else x  # whose bytes may be others than 0 and 1
     target[...] = x
-    if desc.overlaps and not np.array_equal(bits(target), bits(x)):
+    if desc.overlaps is not False and not np.array_equal(bits(target), bits(x)):
         raise DescriptorError(
             f"{field}.strides: elements that share memory with strides {desc.element_strides} differ in the array"
         )
