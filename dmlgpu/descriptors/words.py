@@ -47,10 +47,12 @@ def write(desc: TensorDesc, field: str, x: Array, memory: Bytes) -> None:
     Raises:
         DescriptorError: elements that share memory in the tensor (a stride 0) differ in the array.
     """
-    # Along a dimension where both stay at one element, that is written and compared once.
-    strides = zip(desc.element_strides, x.strides, strict=True)
-    once = tuple(slice(1 if there == here == 0 else None) for there, here in strides)
-    target, x = elements(desc, memory)[once], x[once]
+    target = elements(desc, memory)
+    if desc.overlaps is not False:
+        # Along a dimension where both stay at one element, that is written and compared once.
+        strides = zip(desc.element_strides, x.strides, strict=True)
+        once = tuple(slice(1 if there == here == 0 else None) for there, here in strides)
+        target, x = target[once], x[once]
     x = x.astype(np.uint8) if x.dtype == np.bool_ else x  # whose bytes may be others than 0 and 1
     target[...] = x
     if desc.overlaps is not False and not np.array_equal(bits(target), bits(x)):
