@@ -807,6 +807,22 @@ SWEPT = [
     )
 ]
 
+# The same where planes, slabs or rows do not follow each other: with gaps, as views of larger tensors have them, or
+# with rows in common, so that those that windows need follow each other. Not in CASES, as SMALL_WINDOWS.
+SWEPT_STRIDED = [
+    _pool_case(f"swept-{tag}", distinct, INT32, sizes, window, steps, input_strides=strides)
+    for tag, sizes, window, steps, strides in (
+        ("planes-apart", (2, 3, 30, 29), (9, 9), None, (3480, 1160, 29, 1)),
+        ("batches-apart", (2, 3, 30, 29), (9, 9), None, (3480, 870, 29, 1)),
+        ("rows-apart", (2, 3, 30, 29), (9, 9), None, (2880, 960, 32, 1)),
+        ("one-channel", (3, 1, 30, 29), (9, 9), None, (1160, 7, 29, 1)),
+        ("slabs-apart", (1, 2, 4, 20, 29), (2, 9, 9), None, (4640, 2320, 580 + 29, 29, 1)),
+        ("slabs-left-out", (1, 2, 6, 20, 29), (2, 9, 9), (3, 1, 1), None),
+        ("planes-overlap", (1, 3, 30, 29), (9, 9), (2, 1), (841, 841, 29, 1)),
+        ("slabs-overlap", (1, 1, 3, 30, 29), (3, 9, 9), (1, 2, 1), (9999, 9999, 841, 29, 1)),
+    )
+]
+
 # Outputs with gaps between their rows.
 POOLED_GAPS = [
     Case(

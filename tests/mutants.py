@@ -82,7 +82,7 @@ LIKELY = {
     "dmlgpu/lowering/kernels/pool.py": ("windows", "splitting", "mappings", "cases", "plans", "loops"),
     "dmlgpu/lowering/kernels/reduce.py": ("splitting", "mappings", "cases", "plans", "loops"),
     "dmlgpu/lowering/kernels/rows.py": ("kernels", "splitting", "mappings", "cases", "plans", "loops"),
-    "dmlgpu/lowering/kernels/sweep.py": ("mappings", "kernels", "cases", "plans", "loops"),
+    "dmlgpu/lowering/kernels/sweep.py": ("windows", "mappings", "kernels", "cases", "plans", "loops"),
     "dmlgpu/lowering/kernels/windows.py": ("windows", "splitting", "mappings", "cases", "plans", "loops"),
     "dmlgpu/runtime/schedule.py": ("schedule", "reuse", "faults"),
     "dmlgpu/runtime/kompute.py": ("reuse", "devices", "faults"),

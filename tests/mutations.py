@@ -1591,6 +1591,18 @@ SWEEPS = (
     ),
     Mutation(
         "dmlgpu/lowering/kernels/sweep.py",
+        "(whole and plane == planes_of(self.source).stride)",
+        "whole",
+        "rows of planes with a gap between them are taken as if they stood at one stride",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/sweep.py",
+        "slab == (windows.size[1], windows.stride[0])",
+        "slab[0] == windows.size[1]",
+        "rows of slabs with a gap between them are taken as if they stood at one stride",
+    ),
+    Mutation(
+        "dmlgpu/lowering/kernels/sweep.py",
         "for axis, line in (2, width), (1, height), (0, depth):",
         "for axis, line in (2, width), (1, height):",
         "volumes are not swept along depth",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dmlgpu import verify
+from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.kernels.pool import Pool
 from dmlgpu.lowering.problem import problems_of
 from dmlgpu.runtime.tuning import device_limits
@@ -19,6 +20,7 @@ from tests.cases import (
     INT16,
     INT32,
     SMALL_WINDOWS,
+    SWEPT_STRIDED,
     UINT8,
     UINT32,
     UINT64,
@@ -83,6 +85,15 @@ def test_every_combination_down_strips(going_down, height, dilation):
 @pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)
 def test_small_windows_down_strips(going_down, case):
     verify(case.desc, *case.inputs(), device=going_down)
+
+
+@pytest.mark.parametrize("case", SWEPT_STRIDED, ids=lambda case: case.id)
+@pytest.mark.parametrize("partials_bytes", [16 << 20, 12 << 10])
+def test_sweeps_of_planes_and_slabs_that_lie_apart(driver, open_device, partials_bytes, case):
+    """Of all planes together, and of two planes, or some slabs, at a time."""
+    device = open_device(driver.index, dataclasses.replace(device_limits(driver), partials_bytes=partials_bytes))
+    operator, inputs = device.compile(case.desc, kernel="sweep"), case.inputs()
+    check_outputs(operator.plan, inputs, operator(*inputs))
 
 
 def test_windows_of_least_values_down_strips(going_down):
