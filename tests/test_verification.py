@@ -4,9 +4,23 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import ArgmaxOperatorDesc, DescriptorError, VerificationError, argmax, max_pooling, reference, verify
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    DescriptorError,
+    LpPooling1OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+    TensorDesc,
+    VerificationError,
+    argmax,
+    max_pooling,
+    reference,
+    verify,
+)
 from dmlgpu.comparison import check_outputs, differences
 from dmlgpu.lowering.lower import lower
+from dmlgpu.reference.bounds import bounds
 from tests.cases import FLOAT32, UINT64, arg_desc, pool_desc
 from tests.conftest import LOWERED
 
@@ -183,3 +197,42 @@ def test_a_bound_is_the_greatest_difference(monkeypatch, got, expected, bound, d
     for text in texts:
         assert f"{differ} of 3 elements differ, the first at (0,): " in text
         assert text.endswith(f", and at most {bound[0]:.3g} between them is allowed")
+
+
+# Operators over windows, and how far off they may be in units of 2^-23 of the value: what a sum's error makes of it, 2
+# for the rounding to the output's type, and 8 for a root.
+SOURCE = TensorDesc(FLOAT32, (1, 2, 20, 21))
+SUMMING = [
+    (AveragePooling1OperatorDesc.of(SOURCE, (7, 9), start_padding=(3, 2)), 4 + 2),
+    (AveragePooling1OperatorDesc.of(SOURCE, (7, 9), start_padding=(3, 2), include_padding=True), 4 + 2),
+    *((LpPooling1OperatorDesc.of(SOURCE, (7, 9), p=p), (4 + 2 * p) / p + 8 + 2) for p in (1, 2, 3, 10)),
+    (AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 2, 14, 13)), (20, 21), (7, 9)), 4 + 2 + 2),
+    (MaxPoolingGradOperatorDesc.of(SOURCE, (7, 9)), 4 + 2 + 2),
+]
+by_operator = pytest.mark.parametrize(
+    ("desc", "units"), [pytest.param(*each, id=f"{type(each[0]).__name__}-{i}") for i, each in enumerate(SUMMING)]
+)
+
+
+@by_operator
+def test_bounds_of_windows_are_a_few_units_in_the_last_place(desc, units):
+    """Of values of one sign; of others it is no more than of their absolute values."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.uniform(0.5, 2, tensor.sizes).astype(np.float32) for tensor in desc.inputs]
+    (value,), (bound,) = reference(desc, *inputs), bounds(desc, *inputs)
+    assert (bound[value == 0] == 2.0**-126).all()
+    assert bound[value > 0] == pytest.approx(units * 2.0**-23 * value[value > 0], rel=1e-5)
+    signs = rng.choice([-1, 1], inputs[-1].shape).astype(np.float32)
+    (mixed,) = bounds(desc, *inputs[:-1], inputs[-1] * signs)
+    assert (mixed <= bound).all()
+
+
+@by_operator
+@pytest.mark.parametrize("special", [np.inf, np.nan])
+def test_infinities_and_nan_have_no_room(desc, units, special):
+    inputs = [np.ones(tensor.sizes, np.float32) for tensor in desc.inputs]
+    inputs[-1][0, 0, 10, 10] = special
+    (value,), (bound,) = reference(desc, *inputs), bounds(desc, *inputs)
+    assert 0 < np.isfinite(value).sum() < value.size
+    assert (bound[~np.isfinite(value)] == 0).all()
+    assert (bound[np.isfinite(value)] < 1e-3).all()

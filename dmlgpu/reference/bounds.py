@@ -106,7 +106,7 @@ def _reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
             error = np.where(np.isfinite(value), count * U * np.abs(value), 0)
         case ReduceFunction.LOG_SUM_EXP:
             # The sum is at least 1, or e^-4 where the shift was less than the greatest element.
-            error = 8 * U + 2 * U * (4 + np.log(count)) + 0 * value
+            error = np.where(np.isfinite(value), 8 * U + 2 * U * (4 + np.log(count)), 0)
         case ReduceFunction.L2:
             squares = np.square(rows)
             error = _through(np.sqrt, squares.sum(-1), sum_error(_terms_of(squares), 1))
@@ -134,7 +134,8 @@ def _lp_pooling(desc: LpPooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
     found = _summed(partial(sums, desc), terms)
     # A power is computed by squaring, with two multiplications for each bit of p; the factors have errors, too.
     error = _through(lambda total: total ** (1 / desc.p), sums(desc, terms), sum_error(found, 2 * desc.p))
-    return (rounded(error + 8 * U * np.abs(value), value, desc.output_tensor.data_type.numpy),)
+    error = error + 8 * U * np.where(np.isfinite(value), np.abs(value), 0)
+    return (rounded(error, value, desc.output_tensor.data_type.numpy),)
 
 
 @_bounds.register
