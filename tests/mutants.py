@@ -90,6 +90,7 @@ LIKELY = {
     "dmlgpu/runtime/tuning.py": ("limits", "devices", "faults", "splitting"),
     "dmlgpu/runtime/engine.py": ("devices", "device_tensors", "reuse", "faults"),
     "dmlgpu/runtime/compiled.py": ("reuse", "devices", "device_tensors", "layouts", "faults"),
+    "dmlgpu/runtime/tensor.py": ("reduce", "device_tensors"),
     "dmlgpu/descriptors/tensor.py": ("tensor", "messages", "operators", "properties"),
     "dmlgpu/descriptors/operator.py": ("operators", "messages", "tensor", "properties"),
     "dmlgpu/descriptors/reduction.py": ("operators", "messages", "tensor", "properties"),

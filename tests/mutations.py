@@ -908,10 +908,28 @@ ACCUMULATORS = (
         "L2 has no root",
     ),
     Mutation(
+        "shaders/accumulators/logsumexp.glsl",
+        "STEP = 4.0",
+        "STEP = 80.0",
+        "a sum of exponentials keeps a shift with which few digits of its logarithm are left",
+    ),
+    Mutation(
         "dmlgpu/reference/bounds.py",
         "(4 + multiplications) * U * terms.total",
         "(4000 + multiplications) * U * terms.total",
         "the bound of sums is a thousand times too large",
+    ),
+    Mutation(
+        "dmlgpu/reference/bounds.py",
+        "8 * U * np.where(np.isfinite(value), np.abs(value), 0)",
+        "8 * U * np.abs(value)",
+        "any result of Lp pooling is right where it is infinite",
+    ),
+    Mutation(
+        "dmlgpu/reference/bounds.py",
+        "sum_error(_summed(gather, terms), 2)",
+        "sum_error(_summed(gather, terms), 60)",
+        "the bound of gradients is ten times too large",
     ),
 )
 
@@ -1363,6 +1381,12 @@ CHECKS = (
         "a.offset < b.offset + b.size and b.offset < a.offset + a.size",
         "a.offset < b.offset + b.size",
         "tensors in one buffer count as sharing memory where one lies before the other",
+    ),
+    Mutation(
+        "dmlgpu/runtime/tensor.py",
+        'self.dtype.kind in "iu"',
+        'self.dtype.kind in "i"',
+        "sums of unsigned integers wrap in silence where NumPy's do not",
     ),
     Mutation(
         "dmlgpu/runtime/compiled.py",

@@ -31,6 +31,11 @@ def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
     for axis in (0, 1):
         desc = ReduceOperatorDesc.of(F.LOG_SUM_EXP, TensorDesc(data_type, diagonal.shape), (axis,))
         verify(desc, diagonal, device=mapped)
+    # The others may be below it by less than what leaves the range: a sum with their shift would have few digits left.
+    below = np.repeat(np.linspace(-50, -80, 67, dtype=data_type.numpy)[:, None], 72, 1)
+    np.fill_diagonal(below, np.random.default_rng(0).random(67))
+    for x, axis in ((below, 1), (np.ascontiguousarray(below.T), 0)):
+        verify(ReduceOperatorDesc.of(F.LOG_SUM_EXP, x, (axis,)), x, device=mapped)
     for size in range(1, 20):
         falling = np.arange(0, -200 * 33, -200, data_type.numpy).repeat(size).reshape(33, size)
         desc = ReduceOperatorDesc.of(F.LOG_SUM_EXP, TensorDesc(data_type, falling.shape), (1,))
@@ -202,6 +207,15 @@ def test_bounds_are_a_few_units_in_the_last_place(function):
             assert bound[0] <= most * units
 
 
+@pytest.mark.parametrize("function", ARITHMETIC, ids=lambda function: function.name)
+def test_infinities_and_nan_have_no_room(function):
+    x = np.array([[1, np.inf], [np.inf, -np.inf], [np.nan, 1], [-np.inf, -np.inf], [1, 2]], np.float32)
+    desc = ReduceOperatorDesc.of(function, x, (1,))
+    (value,), (bound,) = reference(desc, x), bounds(desc, x)
+    assert (bound[~np.isfinite(value)] == 0).all()
+    assert (bound[np.isfinite(value)] < 1e-5).all()
+
+
 def test_roots_and_quotients_are_mostly_right_to_the_last_bit(device):
     """A driver's own may be wrong by several units; ours are corrected."""
     x = np.random.default_rng(0).uniform(0.5, 2, (4000, 3)).astype(np.float32)
@@ -291,13 +305,23 @@ def test_functions_of_numpy_compute_on_the_device(any_device, of_numpy, function
         of_numpy(t, out=np.zeros(()))
 
 
-def test_integers_are_not_summed_in_another_type_than_numpy_s_in_silence(device):
-    t = device.tensor(np.array([1, 2], np.int32))
-    for of_numpy in (np.sum, np.prod):
-        with pytest.raises(DescriptorError, match=r"int64 differs from the input's int32; give dtype=np\.int32"):
+@pytest.mark.parametrize("of_numpy", [np.sum, np.prod])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
+def test_integers_are_not_summed_in_another_type_than_numpy_s_in_silence(device, of_numpy, dtype):
+    x = np.array([2, np.iinfo(dtype).max], dtype)
+    t, numpys = device.tensor(x), of_numpy(x).dtype
+    if numpys != dtype:
+        message = rf"{numpys} differs from the input's {x.dtype}; give dtype=np\.{x.dtype}"
+        with pytest.raises(DescriptorError, match=message):
             of_numpy(t)
-        assert of_numpy(t, dtype=np.int32).numpy() == of_numpy([1, 2])
-    assert np.sum(device.tensor(np.array([1, 2], np.uint64))).numpy() == 3
+        with pytest.raises(DescriptorError, match=message):
+            of_numpy(t, dtype=numpys)
+    got = of_numpy(t, dtype=dtype if numpys != dtype else None)
+    assert got.dtype == dtype
+    assert got.numpy() == of_numpy(x, dtype=dtype)
+
+
+def test_averages_are_not_of_another_type_than_the_input_s(device):
     with pytest.raises(DescriptorError, match=r"float64 differs from the input's float32"):
         np.mean(device.tensor(X), dtype=np.float64)
 
