@@ -138,6 +138,19 @@ def test_special_values(any_device):
     assert average_pooling(big, 2, device=any_device).tolist() == [[float(np.float16(6e4))]]
 
 
+@pytest.mark.parametrize("special", [np.inf, np.nan])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+def test_special_values_beside_the_padding(mapped, dtype, special):
+    """What lies in memory where windows have padding is no part of them: other rows, other planes."""
+    x = np.ones((2, 2, 8, 12), dtype)
+    x[0, 0, 3, 0] = x[0, 0, 5, -1] = special
+    x[0, 1, 0] = x[1, 0, -1] = special
+    for window, padding in (((1, 3), (0, 1)), ((3, 1), (1, 0)), ((3, 5), (1, 2))):
+        steps = {"start_padding": padding, "end_padding": padding}
+        for desc in AveragePooling1OperatorDesc.of(x, window, **steps), LpPooling1OperatorDesc.of(x, window, **steps):
+            verify(desc, x, device=mapped)
+
+
 def test_functions_take_what_max_pooling_takes(device):
     x = np.random.default_rng(0).random((2, 3, 8, 9)).astype(np.float32)
     t = device.tensor(x)
