@@ -552,6 +552,8 @@ WINDOW_SHAPES = (
     ((1, 1, 6, 50), (3, 41), (2, 3), (1, 3), (1, 0), (1, 1)),
     ((2, 1, 9, 12), (2, 3), (2, 2), (1, 2), (0, 1), (3, 2)),
     ((1, 2, 6, 7, 8), (2, 3, 2), (1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 2)),
+    # Few windows, fewer along width than could hold an element; those of a plane may lie in two segments.
+    ((1, 24, 20, 16), (12, 12), (4, 4), (0, 0), (0, 0), (1, 1)),
 )
 _SUMMING = {
     "average": (AveragePooling1OperatorDesc, {"include_padding": False}),

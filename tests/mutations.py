@@ -674,6 +674,12 @@ GATHER = (
     ),
     Mutation(
         "shaders/gather.comp",
+        "min(window_count, reach / window_stride + 1)",
+        "reach / window_stride + 1",
+        "parts are counted as if there were always as many windows as could hold an element",
+    ),
+    Mutation(
+        "shaders/gather.comp",
         "if (all(lessThan(at, end)))",
         "if (at.z < end.z)",
         "windows in parts that do not hold an element have it",
