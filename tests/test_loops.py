@@ -62,6 +62,16 @@ def test_the_counter_sees_the_end(counter):
     assert counter.turns(dispatch, 1) >= MOST - 1
 
 
+@pytest.mark.parametrize("cores", [1, 16])
+def test_many_short_lines(counter, cores):
+    """For each line the loops over its two elements end, and that which computes its address."""
+    desc = ArgmaxOperatorDesc.of(TensorDesc(UINT8, (700, 16368, 2), (0, 3, 1)), axes=(1, 2))
+    plan = lower(desc, Limits(1 << 27, 64, 4 * cores, bundle=8))
+    for dispatch in longest(plan):
+        turns = counter.turns(dispatch, plan.limits.group_count)
+        assert turns <= dispatch.iterations <= plan.limits.loop_iterations
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_plans_of_any_size_count_no_less_than_llvmpipe(counter, seed):
     integer = random.Random(seed).randint
