@@ -322,6 +322,18 @@ LANES = (
     ),
     Mutation(
         "shaders/core/lanes.glsl",
+        "barrier();  // the next turn writes",
+        "// the next turn writes",
+        "lanes write the states of the next turn before others have read those of this one",
+    ),
+    Mutation(
+        "shaders/columns.comp",
+        "barrier();  // the next turn writes",
+        "// the next turn writes",
+        "lanes write the columns of the next turn before others have read those of this one",
+    ),
+    Mutation(
+        "shaders/core/lanes.glsl",
         "other > 0; other /= 2",
         "other > 1; other /= 2",
         "the states of the last two lanes are not combined",

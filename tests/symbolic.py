@@ -12,7 +12,7 @@ import operator
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import z3
 
@@ -67,15 +67,24 @@ def _replaced(tree: Any, path: Sequence[Any], value: Any) -> Any:
 
 
 Buffers = Mapping[int, Sequence[Any]]  # the words at each binding
-Instruction = tuple[str, str, list[str]]  # its result, its name, and its other operands
+
+
+class Instruction(NamedTuple):
+    """A line of a disassembled module."""
+
+    result: str | None
+    name: str
+    operands: list[str]
+    """All but the result."""
 
 
 @functools.cache
-def _instructions(module: str) -> list[Instruction]:
+def instructions(module: str) -> list[Instruction]:
+    """A module that is shipped, line by line."""
     command = ["spirv-dis", "--raw-id", "--no-header", "-"]
     text = subprocess.run(command, input=spirv.load(module), capture_output=True, check=True).stdout.decode()
     lines = re.finditer(r"^ *(?:(%\d+) = )?Op(\w+) *(.*)$", text, re.MULTILINE)
-    return [(line[1], line[2], line[3].split()) for line in lines]
+    return [Instruction(line[1], line[2], line[3].split()) for line in lines]
 
 
 def ways(dispatch: Dispatch, buffers: Buffers) -> Iterator[tuple[list[Any], Buffers]]:
@@ -113,7 +122,7 @@ class _Run:
         self.memory: dict[Any, Any] = {}
         self.functions: dict[str, list[Instruction]] = {}
         main, body = "", None
-        for result, name, operands in _instructions(dispatch.shader.module):
+        for result, name, operands in instructions(dispatch.shader.module):
             if name == "EntryPoint":
                 main = operands[1]
             elif name == "Function":
