@@ -1362,6 +1362,18 @@ SCHEDULING = (
         "the receipt of the submission before counts for this one",
     ),
     Mutation(
+        "dmlgpu/runtime/kompute.py",
+        "self._drop({min(self._kept_pipelines",
+        "self._drop({max(self._kept_pipelines",
+        "the pipeline that was used last goes first",
+    ),
+    Mutation(
+        "dmlgpu/runtime/memory.py",
+        "            self.trim(0)\n",
+        "            self.trim(self.keep)\n",
+        "there is no memory while empty buffers are kept",
+    ),
+    Mutation(
         "dmlgpu/runtime/memory.py",
         "if self._shared and room > size",
         "if room > size",

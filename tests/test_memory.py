@@ -160,6 +160,29 @@ def test_a_buffer_with_no_room_to_spare_where_there_is_no_memory_for_more():
     check_slices(buffers, slices)
 
 
+@pytest.mark.parametrize("step", [256, 1024])
+def test_all_empty_buffers_are_gone_before_there_is_no_memory(step):
+    """Also those that would be kept, and those that were released since; the second attempt asks for what is needed."""
+    buffers, left = Buffers(), []
+    allocator = buffers.allocator(step=step, growth=4, most=1 << 16, keep=1 << 20, shared=False)
+    slices = [allocator.allocate(size) for size in (1024, 4096, 1024, 2048)]
+    for part in slices[:2]:
+        allocator.release(part)
+    allocator.collect()
+    allocator.release(slices[2])
+
+    def create(size):
+        left.append((size, sorted(buffers.sizes.values())))
+        raise MemoryError
+
+    allocator._create = create
+    kept = slices[3].buffer.size
+    with pytest.raises(MemoryError):
+        allocator.allocate(1 << 15)
+    assert [size for size, _ in left] == [1 << 16, 1 << 15]
+    assert left[-1] == (1 << 15, [kept])
+
+
 def test_a_small_slice_leaves_large_buffers_alone():
     buffers = Buffers(limit=9 * 1024)
     allocator = buffers.allocator(growth=8, keep=1 << 20)

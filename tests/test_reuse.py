@@ -330,6 +330,25 @@ def test_pipelines_and_recordings_are_limited(fresh, counts, monkeypatch):
     assert [recorded(*kind) for kind in (*kinds[2:], kinds[0])] == [False, False, True]
 
 
+@pytest.mark.parametrize("limit", ["_PIPELINES", "_RECORDINGS"])
+def test_what_was_unused_for_longest_is_made_anew(fresh, counts, monkeypatch, limit):
+    kinds = (ArgmaxOperatorDesc, 0), (ArgmaxOperatorDesc, 1), (ArgminOperatorDesc, 0)
+    first, second, third = (fresh.compile(arg_desc(kind, FLOAT32, X.shape, [axis])) for kind, axis in kinds)
+    dmlgpu.clear_cache(device=fresh)  # compiling makes a pipeline, and records
+    monkeypatch.setattr(f"dmlgpu.runtime.kompute.{limit}", 2)
+    tensor = fresh.tensor(X)
+
+    def recorded(operator):
+        before = counts["recordings"]
+        operator(tensor)
+        return counts["recordings"] > before
+
+    # The first is used again, from its recording, before the third comes.
+    assert [recorded(each) for each in (first, second, first, third)] == [True, True, False, True]
+    assert [recorded(each) for each in (first, third, second)] == [False, False, True]
+    assert [recorded(each) for each in (third, second, first)] == [False, False, True]
+
+
 def test_no_pipelines_are_left_of_buffers_that_are_gone(driver):
     with opened_as(driver, **discrete(driver) | {"heaps": (24 << 20, 24 << 20)}) as device:
         held = device.tensor(np.zeros(20 << 20, np.uint8))
