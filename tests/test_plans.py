@@ -13,6 +13,7 @@ from dmlgpu import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
     DescriptorError,
+    LpPooling1OperatorDesc,
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
@@ -352,6 +353,27 @@ def test_loops_keep_to_any_limit_or_are_refused(sizes, axis, cooperating):
         lower(desc, dataclasses.replace(limits, loop_iterations=8))
 
 
+@pytest.mark.parametrize("count", [101, 399])
+def test_records_are_combined_in_levels_where_loops_are_short(count):
+    """One record of each of so many segments."""
+    limits = Limits(256, 32, 3, records_bytes=1 << 16, loop_iterations=400)
+    plan = lower(arg_desc(ArgmaxOperatorDesc, UINT8, (256 * count,), [0]), limits)
+    records = [dispatch.push.record_count for dispatch in plan.dispatches if dispatch.shader.variant == "combine"]
+    assert records[0] == count
+    assert 1 < records[-1] <= 100
+
+
+def test_a_cpu_has_no_more_workgroups_than_every_device_allows():
+    desc = LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 4096)), (64, 64))
+    assert lower(desc, Limits(1 << 27, 64, 1024)).limits.group_count == (1 << 16) - 1
+
+
+@pytest.mark.parametrize(("group_size", "lanes"), [(1, 1), (7, 1), (48, 16), (64, 64), (96, 32)])
+def test_lanes_are_a_power_of_2_that_divides_a_workgroup(group_size, lanes):
+    assert Limits(1 << 20, group_size, 8, cooperating=True).most_lanes == lanes
+    assert Limits(1 << 20, group_size, 8).most_lanes == 1
+
+
 def test_plans_are_frozen_all_the_way_down():
     plan = lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 2)), LOWERED)
     dispatch = plan.dispatches[0]
@@ -401,6 +423,10 @@ def test_small_tensors_take_one_dispatch():
 def test_segments_are_full_but_the_last(size, segments):
     tensor = arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0]).input_tensor
     assert LOWERED.segments(tensor) == segments
+
+
+def test_segments_are_whole_words_whatever_the_total():
+    assert LOWERED.segments(TensorDesc(UINT8, (5,), None, 257)) == (256, 4)
 
 
 def test_operator_without_a_lowering_says_so():
