@@ -57,9 +57,11 @@ State combined(uint i, uint begin, uint end)
             uint at = (record * push.output_count + i) * STATE_WORDS + push.records_base;
             found[r] = LOAD_STATE(records, at);
         }
-        [[unroll]] for (uint r = 0; r < LOADS; ++r)
-            if (r == 0 || first + r * LANES < end)
-                state = combine(state, found[r]);
+        [[unroll]] for (uint r = 0; r < LOADS; ++r) {
+            if (r > 0 && first + r * LANES >= end)
+                found[r] = identity();
+            state = combine(state, found[r]);
+        }
     }
     return state;
 }

@@ -359,8 +359,8 @@ LANES = (
     ),
     Mutation(
         "shaders/combine.comp",
-        "r == 0 || first + r * LANES < end",
-        "true",
+        "r > 0 && first + r * LANES >= end",
+        "false",
         "the last record of a lane is added several times",
     ),
     Mutation(
