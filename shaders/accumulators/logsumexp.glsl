@@ -47,7 +47,8 @@ void move(inout State state, float shift)
 
 State combine(State a, State b)
 {
-    float shift = b.shift - a.shift > STEP ? b.shift : a.shift;
+    precise bool rises = b.shift - a.shift > STEP;
+    float shift = rises ? b.shift : a.shift;
     move(a, shift);
     move(b, shift);
     return State(shift, added(a.sum, b.sum), joined(a.specials, b.specials), min(a.least, b.least));
@@ -68,7 +69,8 @@ void include(inout State state, uint pattern)
 // Gives a state the shift that it needs to take elements of which this is the greatest.
 void prepare(inout State state, Operand greatest)
 {
-    if (greatest.exponent - state.shift > STEP)
+    precise bool rises = greatest.exponent - state.shift > STEP;
+    if (rises)
         move(state, greatest.exponent);
 }
 Operand greater(Operand a, Operand b)
@@ -97,7 +99,8 @@ void take(inout State state, Operand operand, uint index)
 #ifndef HAS_SHIFT
     prepare(state, operand);
 #endif
-    state.sum = added(state.sum, exponential(operand.exponent - state.shift));
+    precise float term = exponential(operand.exponent - state.shift);
+    state.sum = added(state.sum, term);
 }
 
 // The elements of a block have one shift, and their sum is added as one.

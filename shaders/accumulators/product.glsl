@@ -28,7 +28,8 @@ State before(uint index) { return identity(); }
 void normalize(inout State state)
 {
     bool doubles = state.mantissa >= 2.0;
-    state.mantissa = doubles ? 0.5 * state.mantissa : state.mantissa;
+    precise float halved = 0.5 * state.mantissa;
+    state.mantissa = doubles ? halved : state.mantissa;
     state.exponent += doubles ? 1 : 0;
 }
 

@@ -8,7 +8,8 @@
 float number_of(Bits bits)
 {
     uint magnitude = bits & 0x7FFFu;
-    float normal = uintBitsToFloat((magnitude << 13) + 0x38000000u), denormal = float(magnitude) * (1.0 / 16777216.0);
+    float normal = uintBitsToFloat((magnitude << 13) + 0x38000000u);
+    precise float denormal = float(magnitude) * (1.0 / 16777216.0);
     float number = magnitude < 0x400u ? denormal : normal;
     return bits >= 0x8000u ? -number : number;
 }

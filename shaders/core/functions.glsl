@@ -35,8 +35,8 @@ float exponential(float a)
     // (e^rest - 1 - rest) / rest^2 for |rest| <= log(2) / 2, with the least relative error of e^rest.
     precise float tail = (((1.3814567e-3 * rest + 8.3687231e-3) * rest + 4.1668389e-2) * rest + 1.6666521e-1) * rest
         + 0.49999994;
-    precise float result = (tail * (rest * rest) + rest) + 1.0;
-    return result * uintBitsToFloat(uint(int(steps) + 127) << 23);
+    precise float result = ((tail * (rest * rest) + rest) + 1.0) * uintBitsToFloat(uint(int(steps) + 127) << 23);
+    return result;
 }
 
 // A positive number as m * 2^exponent, m from sqrt(1/2) to sqrt(2).
@@ -79,6 +79,6 @@ float root(Pair a, uint degree)
     int steps = exponent < 0 ? -int(whole) - (borrows ? 1 : 0) : int(whole);
     float left = float(borrows ? degree - rest : rest);
     precise float power = (left * LN2_HIGH + (left * LN2_LOW + logarithm(Pair(part, 0.0)))) / float(degree);
-    float result = exponential(power) * uintBitsToFloat(uint(steps + 127) << 23);
+    precise float result = exponential(power) * uintBitsToFloat(uint(steps + 127) << 23);
     return a.high > 0.0 ? result : 0.0;
 }
