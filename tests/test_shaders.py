@@ -135,6 +135,54 @@ def test_modules_ask_for_no_feature_of_the_device():
         assert capabilities == [1]  # Shader
 
 
+# What the build refuses
+
+# What stands in a module, what is put there in its place, and what the check says.
+REFUSED = {
+    **{
+        name: (
+            rf"OpDecorate (%\d+) NoContraction\n(?=(?s:.*)\1 = {name} )",
+            "",
+            "1 instructions have none, and 0 are Fma",
+        )
+        for name in ("OpFAdd", "OpFSub", "OpFMul", "OpFDiv")
+    },
+    "none precise": (r"(OpDecorate %\d+ NoContraction\n)+", "", r"\d{3} instructions have none, and 0 are Fma"),
+    "Fma": (
+        r"(%\d+ = )OpFMul (%\d+) (%\d+) (%\d+)",
+        r"\1OpExtInst \2 %1 Fma \3 \4 \4",
+        r"0 instructions have none, and \d+ are Fma",
+    ),
+    "capability": (
+        "OpCapability Shader\n",
+        r"\g<0>OpCapability Int64\n",
+        "declares: OpCapability Shader;OpCapability Int64$",
+    ),
+}
+
+
+def checked(module, folder):
+    """What the build's check of a module ends with: its exit code, and its message in one line."""
+    file = folder / "altered.spv"
+    subprocess.run(["spirv-as", "--preserve-numeric-ids", "-", "-o", file], input=module, check=True, text=True)
+    command = ["cmake", "-D", "SPIRV_DIS=spirv-dis", "-D", f"MODULE={file}", "-P", SHADERS / "check-module.cmake"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    return ended.returncode, " ".join(ended.stderr.split())
+
+
+@pytest.mark.parametrize(("pattern", "replacement", "message"), REFUSED.values(), ids=REFUSED)
+def test_the_build_refuses_modules_that_drivers_may_compute_differently(tmp_path, pattern, replacement, message):
+    command = ["spirv-dis", "--raw-id", "-"]
+    shipped = subprocess.run(
+        command, input=spirv.load("columns_sum_32"), check=True, capture_output=True
+    ).stdout.decode()
+    shipped = re.sub(" {2,}", "", shipped)
+    assert checked(shipped, tmp_path) == (0, "")
+    code, text = checked(re.sub(pattern, replacement, shipped, count=1), tmp_path)
+    assert code == 1
+    assert re.search(rf"altered\.spv must .*{message}", text), text
+
+
 # Damaged installations
 
 
