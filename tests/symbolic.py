@@ -2,6 +2,7 @@
 
 Where it depends on symbols what comes next, or which of two values a select gives, each way is gone that is possible.
 Addresses, push constants and the number of the invocation are numbers. An instruction that is not here is a KeyError.
+Floats are words, too: who has arithmetic done with them says how.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import functools
 import itertools
 import operator
 import re
+import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -29,6 +31,7 @@ def _any() -> Any:
     return z3.FreshConst(z3.BitVecSort(32))
 
 
+_SIGN = _word(1 << 31)
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "IAdd": operator.add,
     "ISub": operator.sub,
@@ -46,6 +49,9 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "ULessThan": z3.ULT,
     "UGreaterThan": z3.UGT,
     "UGreaterThanEqual": z3.UGE,
+    "ShiftRightArithmetic": operator.rshift,
+    "SNegate": operator.neg,
+    "SAbs": lambda a: z3.If(a < 0, -a, a),
     "SLessThan": operator.lt,
     "SGreaterThan": operator.gt,
     "SGreaterThanEqual": operator.ge,
@@ -53,6 +59,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "LogicalAnd": z3.And,
     "LogicalOr": z3.Or,
     "Bitcast": lambda a: a,  # only words become words
+    "FNegate": lambda a: a ^ _SIGN,
+    "FAbs": lambda a: a & ~_SIGN,
 }
 # Where this holds, the first operand is the result, else the second.
 _CHOICES = {"UMin": "ULessThan", "UMax": "UGreaterThan", "SMin": "SLessThan", "SMax": "SGreaterThan"}
@@ -67,6 +75,7 @@ def _replaced(tree: Any, path: Sequence[Any], value: Any) -> Any:
 
 
 Buffers = Mapping[int, Sequence[Any]]  # the words at each binding
+Arithmetic = Mapping[str, Callable[..., Any]]  # instructions with floats, by name
 
 
 class Instruction(NamedTuple):
@@ -87,12 +96,12 @@ def instructions(module: str) -> list[Instruction]:
     return [Instruction(line[1], line[2], line[3].split()) for line in lines]
 
 
-def ways(dispatch: Dispatch, buffers: Buffers) -> Iterator[tuple[list[Any], Buffers]]:
+def ways(dispatch: Dispatch, buffers: Buffers, floats: Arithmetic | None = None) -> Iterator[tuple[list[Any], Buffers]]:
     """All ways through the first invocation of a dispatch: the conditions of each, and what is in the buffers then."""
     pending: list[list[bool]] = [[]]
     terms: dict[Any, Any] = {}
     while pending:
-        run = _Run(dispatch, buffers, pending.pop(), terms)
+        run = _Run(dispatch, buffers, floats or {}, pending.pop(), terms)
         pending += run.others
         yield run.conditions, run.buffers
 
@@ -109,8 +118,10 @@ class _Run:
         others: of each way that parts from this one behind `ahead`, the first decisions.
     """
 
-    def __init__(self, dispatch: Dispatch, buffers: Buffers, ahead: list[bool], terms: dict[Any, Any]) -> None:
-        self.buffers = {binding: list(words) for binding, words in buffers.items()}
+    def __init__(
+        self, dispatch: Dispatch, buffers: Buffers, floats: Arithmetic, ahead: list[bool], terms: dict[Any, Any]
+    ) -> None:
+        self.buffers, self.floats = {binding: list(words) for binding, words in buffers.items()}, floats
         self.ahead, self.terms = ahead, terms
         self.conditions: list[Any] = []
         self.others: list[list[bool]] = []
@@ -161,12 +172,18 @@ class _Run:
         if name in ("SpecConstantTrue", "SpecConstantFalse"):
             return z3.BoolVal(bool(word))
         if name in ("Constant", "SpecConstant"):
-            return _word(word if name == "SpecConstant" else int(operands[1]))
+            return _word(word if name == "SpecConstant" else self.literal(*operands))
         if name in ("ConstantComposite", "SpecConstantComposite"):
             return tuple(self.values[operand] for operand in operands[1:])
         if name == "SpecConstantOp":
             return self.computed(operands[1], operands[2:])
         return self.variable(result, *operands) if name == "Variable" else self.filled(operands[0], _any)
+
+    def literal(self, type_: str, text: str) -> int:
+        if self.types[type_][0] == "Int":
+            return int(text)
+        number = float.fromhex(text) if "0x" in text else float(text)
+        return int.from_bytes(struct.pack("<f", number), "little")
 
     def variable(self, result: str, pointer: str, storage: str, initial: str = "") -> Any:
         """A pointer to a new variable."""
@@ -186,8 +203,8 @@ class _Run:
 
     def filled(self, type_: str, make: Callable[[], Any]) -> Any:
         kind, operands = self.types[type_]
-        if kind in ("Int", "Bool"):
-            return make() if kind == "Int" else z3.FreshBool()
+        if kind in ("Int", "Float", "Bool"):
+            return z3.FreshBool() if kind == "Bool" else make()
         if kind == "Struct":
             return tuple(self.filled(member, make) for member in operands)
         count = int(operands[1]) if kind == "Vector" else self.values[operands[1]].as_long()
@@ -240,6 +257,8 @@ class _Run:
         if vectors:
             columns = (value if isinstance(value, tuple) else (value,) * len(vectors[0]) for value in values)
             return tuple(self.applied(name, *column) for column in zip(*columns, strict=True))
+        if name in self.floats:
+            return self.floats[name](*values)
         if name == "Select" or name in _CHOICES:
             *given, first, second = values
             (condition,) = given or (self.applied(_CHOICES[name], first, second),)
@@ -287,6 +306,10 @@ class _Run:
                 values[result] = self.load(*values[operands[1]])
             elif name == "Store":
                 self.store(*values[operands[0]], values[operands[1]])
+            elif name in ("AtomicAnd", "AtomicOr"):
+                pointer, value = values[operands[1]], values[operands[4]]
+                values[result] = self.load(*pointer)
+                self.store(*pointer, self.applied(f"Bitwise{name[6:]}", values[result], value))
             elif name not in ("Phi", "SelectionMerge", "LoopMerge"):
                 values[result] = self.computed(name, operands[1:])
             at = labels[target] if target else at
