@@ -13,7 +13,8 @@
 //   window 2                <-------- head 2 -----------><-------->   tail
 //   window 3                     <--- head 3 -----------><------------->
 //
-// So an output takes (window + (RUN - 1) * STEP) / RUN loads.
+// So an output takes (window + (RUN - 1) * STEP) / RUN loads. Heads and tails are those of van Herk
+// (1992), and of Gil and Werman (1993), whose runs are as long as a window.
 //
 // With a dilation, windows have elements in common that begin `spacing` outputs after one another: these are a class.
 //

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,13 @@ assert backend.{hook}() is not None
         assert "`make wheels`" in done.stderr
     else:
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_wheels_and_source_distributions_have_all_licences(tmp_path):
+    program = "import sys; from scikit_build_core import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
+    for hook in "prepare_metadata_for_build_wheel", "build_sdist":
+        subprocess.run([sys.executable, "-c", program, hook, tmp_path], cwd=ROOT, check=True, capture_output=True)
+    (licences,) = tmp_path.glob("dmlgpu-*.dist-info/licenses")
+    assert {path.name for path in licences.iterdir()} == {"LICENSE", "NOTICE"}
+    with tarfile.open(next(tmp_path.glob("dmlgpu-*.tar.gz"))) as source:
+        assert {"LICENSE", "NOTICE"} <= {Path(name).name for name in source.getnames()}

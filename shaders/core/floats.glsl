@@ -66,7 +66,7 @@ struct Pair {
     float low;
 };
 
-// a + b.
+// a + b: Knuth's TwoSum (The Art of Computer Programming, volume 2, 4.2.2).
 Pair exact_sum(float a, float b)
 {
     precise float high = a + b, part = high - a, low = (a - (high - part)) + (b - part);
@@ -84,7 +84,8 @@ Pair added(Pair a, float b)
 }
 Pair added(Pair a, Pair b) { return added(added(a, b.low), b.high); }
 
-// a * b, for numbers below 2^115: their halves of 12 bits have exact products.
+// a * b, for numbers below 2^115: their halves of 12 bits have exact products. Dekker's product, with Veltkamp's split
+// (Dekker, A floating-point technique for extending the available precision, 1971).
 Pair exact_product(float a, float b)
 {
     precise float high = a * b;

@@ -1,7 +1,9 @@
-// Quotients, roots, exponentials and logarithms that are the same on every driver: Vulkan allows errors of several units
-// in the last place, which differ from one to the next.
+// Quotients, roots, exponentials and logarithms. Vulkan allows those of drivers errors of several units in the last place,
+// which differ from one to the next. Exponentials are the same on every driver that rounds to nearest: they are additions
+// and multiplications. The others divide or take a root by the driver, and correct that or need little of it: there the
+// last bits may differ. The bounds hold on all drivers (reference/bounds.py).
 
-// a / b, b not 0. The driver's quotient is corrected by what is left of a.
+// a / b, b not 0. The driver's quotient is corrected by what is left of a: a step of Newton's method.
 float quotient(Pair a, Pair b)
 {
     precise float first = a.high / b.high;
@@ -14,7 +16,7 @@ float quotient(Pair a, Pair b)
 // A count as a pair: it may have more bits than a float.
 Pair pair_of(uint count) { return exact_sum(float(count & ~0xFFu), float(count & 0xFFu)); }
 
-// The square root of a number that is not negative.
+// The square root of a number that is not negative: a step of Newton's method, too.
 float square_root(Pair a)
 {
     precise float first = sqrt(a.high);
@@ -24,7 +26,7 @@ float square_root(Pair a)
 }
 
 const float LN2_HIGH = 0.693359375,
-            LN2_LOW = -2.12194440e-4;  // the first has so few bits that small multiples are exact
+            LN2_LOW = -2.12194440e-4;  // the first has so few bits that small multiples are exact; Cephes' split
 
 // e^a for a up to 88; for less than -87 as for -87, which is next to nothing. Relative error: 2^-23.
 float exponential(float a)
@@ -48,7 +50,8 @@ float mantissa_of(float a, out int exponent)
     return tiny ? 1.0 : uintBitsToFloat(bits - (uint(exponent) << 23));
 }
 
-// The natural logarithm of a positive number. Relative error: 2^-22.
+// The natural logarithm of a positive number. Relative error: 2^-22. The coefficients and the order of additions are those
+// of logf in Cephes, by Stephen L. Moshier (see NOTICE).
 float logarithm(Pair a)
 {
     int exponent;
