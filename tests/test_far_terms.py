@@ -1,0 +1,138 @@
+"""Sums of terms that are far apart: what an addition loses comes back at the end, in every kernel that adds floats.
+
+The greatest term is 2^24 times the others, and at the end it is taken away again:
+
+    2^14   0 .. 0   2^-10   0 .. 0   2^-10   0 .. 0   ...   2^-10   0 .. 0   -2^14
+
+Each 2^-10 is less than what 2^14 + 2^-10 keeps: where a driver may leave out what `precise` holds, 0 comes out, or what
+some invocations added among themselves. The terms are a step apart, so that no two are of a block, whose sum may round:
+the results are right to the last bits, far below the bound. Some steps leave one term for each record.
+"""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    MaxPoolingGradOperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.runtime import spirv
+from dmlgpu.runtime.tuning import device_limits
+
+CPU = Limits(1 << 27, group_size=64, group_count=8, bundle=8)
+GPU = Limits(1 << 27, group_size=64, group_count=64, bundle=4096, cooperating=True, least_loads=16)
+MAPPED = {
+    "CPU": CPU,
+    "GPU": GPU,
+    # Windows are too long for an invocation, and have parts.
+    "CPU-parts": dataclasses.replace(CPU, loop_iterations=300),
+    "GPU-parts": dataclasses.replace(GPU, loop_iterations=300),
+}
+GREAT, SMALL = 2.0**14, 2.0**-10
+# What has the place of 2^14, of 2^-10, and of 0, in the terms of a function.
+TERMS = {
+    ReduceFunction.SUM: (GREAT, SMALL, 0),
+    ReduceFunction.AVERAGE: (GREAT, SMALL, 0),
+    ReduceFunction.L2: (4096, 1, 0),
+    ReduceFunction.LOG_SUM_EXP: (0, -24 * np.log(2), -np.inf),
+    ReduceFunction.MULTIPLY: (2.0**10, 1 + 2.0**-10, 1),
+}
+SIGNED = ReduceFunction.SUM, ReduceFunction.AVERAGE
+SHAPES = (
+    ((2, 16384), (1,)),
+    ((4096, 64), (0,)),
+    ((4096, 12), (0,)),
+    ((64, 5, 60), (0, 2)),
+)
+
+
+def spread(count, step, great, small, none, last):
+    """Terms, a step apart."""
+    terms = np.full(count, none, np.float64)
+    terms[::step] = small
+    terms[0], terms[(count - 1) // step * step] = great, last
+    return terms
+
+
+def over_axes(dtype):
+    for function, (great, small, none) in TERMS.items():
+        for sizes, axes in SHAPES:
+            count = int(np.prod([sizes[axis] for axis in axes]))
+            for step in (16, 128, 1024):
+                last = -great if function in SIGNED else small
+                terms = spread(count, step, great, small, none, last)
+                shape = [size if axis in axes else 1 for axis, size in enumerate(sizes)]
+                x = np.broadcast_to(terms.reshape(shape), sizes).astype(dtype, "C")
+                yield ReduceOperatorDesc.of(function, x, axes), (x,)
+
+
+def over_windows(dtype):
+    # A term for each row of a window. Of windows that share rows only some have both great ones.
+    for window, strides in (((7, 4), (7, 4)), ((7, 4), (1, 4)), ((8, 4), (8, 4)), ((8, 8), (1, 8))):
+        above = window[0] // 2 if strides[0] == 1 else 0
+        x = np.zeros((1, 2, window[0] + 2 * above, 64), dtype)
+        x[..., :: window[1]] = SMALL
+        x[:, :, above, :: window[1]], x[:, :, above + window[0] - 1, :: window[1]] = GREAT, -GREAT
+        yield AveragePooling1OperatorDesc.of(x, window, strides=strides), (x,)
+    # Large windows, four of them: all have both.
+    for height, width in ((32, 40), (3, 400)):
+        x = np.zeros((1, 2, height + 1, width + 1), dtype)
+        x[..., 8::8] = SMALL
+        x[:, :, 1, 8], x[:, :, height - 1, (width - 1) // 8 * 8] = GREAT, -GREAT
+        yield AveragePooling1OperatorDesc.of(x, (height, width)), (x,)
+
+
+def over_covering_windows(dtype):
+    """The element in the middle is of all windows, and the maximum of each."""
+    for count, window in ((8, 8), (16, 16)):
+        gradient = spread(count * count, 1, GREAT, SMALL, 0, -GREAT).reshape(1, 1, count, count).astype(dtype, "C")
+        x = np.zeros((1, 1, count + window - 1, count + window - 1), dtype)
+        x[:, :, window - 1, window - 1] = 1
+        yield AveragePoolingGradOperatorDesc.of(gradient, x.shape, (window, window)), (gradient,)
+        yield MaxPoolingGradOperatorDesc.of(x, (window, window)), (x, gradient)
+
+
+DOMAINS = {"axes": over_axes, "windows": over_windows, "covering-windows": over_covering_windows}
+DTYPES = {"float32": np.float32, "float16": np.float16}
+# Axes have records without parts, too.
+TAKEN = {
+    f"{name}-{mapping}-{dtype}": (domain, limits, DTYPES[dtype])
+    for (name, domain), (mapping, limits), dtype in itertools.product(DOMAINS.items(), MAPPED.items(), DTYPES)
+    if domain != over_axes or "parts" not in mapping
+}
+
+
+@pytest.mark.parametrize(("domain", "limits", "dtype"), TAKEN.values(), ids=TAKEN)
+def test_far_terms_are_added(driver, open_device, domain, limits, dtype):
+    # SwiftShader, which unrolls nothing, compiles columns_wide for minutes; no plan for a CPU takes it there.
+    unrolls = limits.cooperating or device_limits(driver).unrolls
+    device = open_device(driver.index, dataclasses.replace(limits, unrolls=unrolls))
+    info, wrong = np.finfo(dtype), []
+    for desc, inputs in domain(dtype):
+        dmlgpu.verify(desc, *inputs, device=device)
+        op = device.compile(desc)
+        got, (expected,) = op(*inputs).astype(np.float64), dmlgpu.reference(desc, *inputs)
+        off = np.abs(got - expected) > info.eps * np.abs(expected) + info.smallest_subnormal
+        # A product rounds once for each factor.
+        if off.any() and getattr(desc, "function", None) != ReduceFunction.MULTIPLY:
+            wrong.append((desc, {dispatch.shader.module for dispatch in op.plan.dispatches}))
+    assert wrong == []
+
+
+def test_these_take_every_module_that_adds_or_multiplies_floats():
+    taken = {
+        dispatch.shader.module
+        for domain, limits, dtype in TAKEN.values()
+        for desc, _ in domain(dtype)
+        for dispatch in lower(desc, limits).dispatches
+    }
+    assert taken >= {name for name in spirv.modules() if name.rsplit("_", 2)[1] in ("sum", "product", "logsumexp")}
