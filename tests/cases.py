@@ -770,6 +770,8 @@ LONG_WINDOWS = [
         "global-unaligned": ((2, 3, 3, 53), (3, 53)),
         "padded": ((1, 2, 2, 70), (2, 41), (1, 3), (1, 5), (1, 17)),
         "3-d": ((1, 2, 3, 2, 48), (2, 2, 48)),
+        # Rows and strides of whole blocks, but for the padding.
+        "strided": ((1, 2, 3, 128), (2, 48), (1, 16), (0, 3)),
     }.items()
 ]
 

@@ -353,6 +353,16 @@ def without_asking(kp):
         kp.most_bytes = None
 
 
+@pytest.mark.parametrize(("heaps", "most"), [((24 << 20, 30 << 20), 24 << 20), ((24 << 20,), 12 << 20)])
+def test_all_of_a_heap_may_be_taken(driver, heaps, most):
+    """Of memory that the host does not see, and of the same heap, in which a buffer is there twice."""
+    host = len(heaps) - 1
+    with opened_as(driver, **discrete(driver) | {"heaps": heaps, "host_heap": host}) as device:
+        device._engine.kompute.check_fits(most)
+        with pytest.raises(OutOfMemoryError):
+            device._engine.kompute.check_fits(most + 1)
+
+
 @pytest.mark.parametrize("size", [1 << 31, 3 << 30, (1 << 32) - 1])
 def test_a_tensor_that_does_not_fit_the_heap(fresh, kp, size):
     desc = arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0])

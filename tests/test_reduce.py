@@ -36,6 +36,10 @@ def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
     np.fill_diagonal(below, np.random.default_rng(0).random(67))
     for x, axis in ((below, 1), (np.ascontiguousarray(below.T), 0)):
         verify(ReduceOperatorDesc.of(F.LOG_SUM_EXP, x, (axis,)), x, device=mapped)
+    # Far below it they add nothing, however many they are.
+    most = np.full((1, 20_000), -60, data_type.numpy)
+    most[0, 9999] = 0
+    verify(ReduceOperatorDesc.of(F.LOG_SUM_EXP, most, (1,)), most, device=mapped)
     for size in range(1, 20):
         falling = np.arange(0, -200 * 33, -200, data_type.numpy).repeat(size).reshape(33, size)
         desc = ReduceOperatorDesc.of(F.LOG_SUM_EXP, TensorDesc(data_type, falling.shape), (1,))

@@ -11,6 +11,7 @@ from dmlgpu import verify
 from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.kernels.pool import Pool
 from dmlgpu.lowering.problem import problems_of
+from dmlgpu.runtime.tensor import segments_of
 from dmlgpu.runtime.tuning import device_limits
 from tests.cases import (
     FAR_WINDOWS,
@@ -94,6 +95,17 @@ def test_sweeps_of_planes_and_slabs_that_lie_apart(driver, open_device, partials
     device = open_device(driver.index, dataclasses.replace(device_limits(driver), partials_bytes=partials_bytes))
     operator, inputs = device.compile(case.desc, kernel="sweep"), case.inputs()
     check_outputs(operator.plan, inputs, operator(*inputs))
+
+
+@pytest.mark.parametrize("data_type", [FLOAT32, FLOAT16, UINT64], ids=lambda data_type: data_type.name.lower())
+def test_padding_in_front_of_a_buffer(staged, data_type):
+    """Blocks that a window has in the padding would lie before the buffer; elsewhere a guard stands before a tensor."""
+    x = images(data_type, (1, 1, 4, 24))
+    tensor = staged.tensor(x)
+    assert segments_of(tensor).slices[0].offset == 0
+    desc = pool_desc(data_type, x.shape, (1, 7), None, (0, 6), None, (1, 1))
+    operator = staged.compile(desc, kernel="windows")
+    check_outputs(operator.plan, (x,), tuple(output.numpy() for output in operator(tensor)))
 
 
 def test_windows_of_least_values_down_strips(going_down):
