@@ -1,5 +1,6 @@
 // What a driver may refuse: with LD_PRELOAD, functions of Vulkan that Kompute calls give the result that REFUSE names, as
-// in REFUSE="vkAllocateMemory=-2". REFUSE_AFTER=2 lets two calls pass first; both are read at each call.
+// in REFUSE="vkAllocateMemory=-2". REFUSE_AFTER=2 lets two calls pass before each that is refused, REFUSE_ONCE=1 all
+// behind the first; they are read at each call.
 // `alive` counts what was made and not destroyed. TRACE=1 prints what is recorded, in its order.
 // UNCACHED=1 has the device list, before its types of memory, the first of them without HOST_CACHED.
 // LEFT=100 has VK_EXT_memory_budget say that 100 bytes of every heap are left, and LEFT= that there is no such extension.
@@ -17,7 +18,7 @@ typedef uintptr_t W;
 typedef int (*Function)(PARAMETERS);
 
 long alive = 0;
-static long passed = 0;
+static long passed = 0, refused_calls = 0;
 
 static void *real(const char *name) {
     return dlsym(dlopen("libvulkan.so.1", RTLD_NOW), name);
@@ -26,9 +27,11 @@ static void *real(const char *name) {
 static int refusal(const char *name) {
     const char *refused = getenv("REFUSE"), *after = getenv("REFUSE_AFTER");
     size_t size = strlen(name);
+    if (!refused) passed = refused_calls = 0;
     if (!refused || strncmp(refused, name, size) || refused[size] != '=') return 0;
     if (after && passed++ < atoi(after)) return 0;
     passed = 0;
+    if (getenv("REFUSE_ONCE") && refused_calls++) return 0;
     return atoi(refused + size + 1);
 }
 

@@ -24,10 +24,11 @@ changes = {"unified": {}, "staged": discrete(driver)}[sys.argv[2]]
 alive = ctypes.c_long.in_dll(ctypes.CDLL(os.environ["LD_PRELOAD"]), "alive")
 
 @contextmanager
-def refused(function, result, after=0):
-    os.environ.update(REFUSE=f"{function}={result}", REFUSE_AFTER=str(after))
+def refused(function, result, after=0, once=False):
+    os.environ.update(REFUSE=f"{function}={result}", REFUSE_AFTER=str(after), **{"REFUSE_ONCE": "1"} if once else {})
     yield
     del os.environ["REFUSE"]
+    os.environ.pop("REFUSE_ONCE", None)
 
 # Two passes, with records between them.
 x = np.zeros((1, 1 << 18), np.float32)
@@ -105,7 +106,7 @@ for function, result in {functions}.items():
 
 
 @pytest.mark.parametrize("memory", ["unified", "staged"])
-def test_each_call_of_each_function_refused_once(driver, memory):
+def test_every_nth_call_of_each_function_refused(driver, memory):
     functions = SUBMITTING | PIPELINES
     program = f"""
 for function, result in {functions}.items():
@@ -123,6 +124,41 @@ for function, result in {functions}.items():
     refusals = check(run(program, driver, memory), functions, "[[70000]]")
     # One of each pass.
     assert refusals["vkCreateComputePipelines"] == 2
+
+
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_memory_that_is_refused_once_is_had_when_empty_buffers_are_freed(driver, memory):
+    program = """
+with opened_as(driver, **changes) as device:
+    for after in range(4):
+        device.clear_cache()
+        with refused("vkAllocateMemory", -2, after, once=True):
+            print(outcome(lambda: device.compile(desc)(x)))
+"""
+    assert run(program, driver, memory) == ["[[70000]]"] * 4
+
+
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_a_batch_is_computed_when_what_was_refused_is_given(driver, memory):
+    program = f"""
+with opened_as(driver, **changes) as device:
+    operator, tensor = device.compile(desc), device.tensor(x)
+    for function, result in {SUBMITTING | PIPELINES}.items():
+        device.clear_cache()
+        with refused(function, result):
+            def batch():
+                with device.batch():
+                    batch.results = [operator(tensor) for _ in range(3)]
+            batch.results = []
+            said = outcome(batch)
+            again = [outcome(y.numpy) for y in batch.results]
+        print(said.partition(":")[0], again.count(said), *(outcome(y.numpy) for y in batch.results))
+"""
+    for (function, result), line in zip((SUBMITTING | PIPELINES).items(), run(program, driver, memory), strict=True):
+        error, refused, *results = line.split()
+        # Without memory for the results there is no call.
+        assert (error, results) == (error_for(result), ["[[70000]]"] * len(results)), (function, line)
+        assert int(refused) == len(results)
 
 
 def test_a_device_that_is_lost(driver):

@@ -134,7 +134,8 @@ class Device:
         They are computed at the end of the block, also where an exception ends it, or before that where memory or the
         count of them makes it necessary. Where Ctrl-C ends the computing, what is left is never computed. Reading a
         tensor in the block is safe: it has all calls so far computed. So are calls from other threads; they join the
-        batch. Blocks may be nested; the outermost counts.
+        batch. Blocks may be nested; the outermost counts. What a driver refuses is raised, and is tried again by what
+        needs the device next.
 
         Calls that depend on each other share a submission only on devices whose memory the host does not see, and
         where the tensors between them have at most 64 KiB: no other barrier is to be had from Kompute. Otherwise they

@@ -179,6 +179,7 @@ class Engine:
             if part.buffer.handle not in first:
                 self.kompute.upload(part.buffer.handle)
         if not self._batches:
+            self.submit_pending()
             self.kompute.submit(steps, first, _copied_with(steps, downloads))
             return
         self._pending += [(step, held) for step in steps]
@@ -190,15 +191,24 @@ class Engine:
         self.kompute.prepare(steps, _copied_with(steps, uploads), _copied_with(steps, downloads))
 
     def submit_pending(self) -> None:
-        """Runs what was put off. Whatever ends it, nothing is pending afterwards."""
+        """Runs what was put off. What a driver refused stays pending; whatever else ends it, nothing does.
+
+        Raises:
+            DeviceError: the device is closed, or it refused something; OutOfMemoryError, if memory.
+        """
         if not self._pending:
             return
+        computed = len(self._pending)
         try:
             self.kompute.check_usable()
             with timed(self.kompute.profile, "batch", "steps that were put off"):
                 self.kompute.submit(tuple(step for step, _ in self._pending))
+        except DeviceError:
+            if self.is_open:
+                computed = self.kompute.computed
+            raise
         finally:
-            self._pending.clear()
+            del self._pending[:computed]
 
     @property
     def in_batch(self) -> bool:

@@ -102,6 +102,8 @@ class Kompute:
         self._kept_pipelines: set[Pipeline] = set()
         self._recordings: OrderedDict[_Work, list[tuple[Any, Submission]]] = OrderedDict()
         self._submitted = 0
+        self.computed = 0
+        """How many steps of the last `submit` have run."""
         # By weak references: whatever interrupts a call, a buffer that nobody holds is freed, and no longer counted.
         self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
         self._lost: str | None = None
@@ -231,8 +233,9 @@ class Kompute:
 
     def _new_buffer(self, size: int, *, staged: bool) -> KpBuffer:
         kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
+        content = np.empty(size // 4, np.uint32)
         with self._asking(f"a buffer of {size} bytes"):
-            buffer = KpBuffer(self._manager.tensor_t(np.empty(size // 4, np.uint32), kind), staged)
+            buffer = KpBuffer(self._manager.tensor_t(content, kind), staged)
         self._buffers.add(buffer)
         return buffer
 
@@ -305,6 +308,7 @@ class Kompute:
             downloads: small staged buffers that the last submission ends with a copy of; no step reads them.
         """
         self._submitted += 1
+        self.computed = 0
         for step in steps:
             step.pipeline.used = self._submitted
             for buffer, _ in step.writes:
@@ -325,6 +329,7 @@ class Kompute:
             begin = time.perf_counter()
             self._evaluate(sequence)
             end = time.perf_counter()
+            self.computed += sum(isinstance(part, KpStep) for part in submission)
             if self.profile is not None:
                 self._add_to(self.profile, steps[0], begin, end)
             if learn(submission, end - begin):
