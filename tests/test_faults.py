@@ -253,8 +253,33 @@ def test_dispatches_of_a_gpu_are_split_by_the_measured_pace(driver, kp, monkeypa
             kp.after = bool
             assert np.array_equal(result.numpy().reshape(-1), x.argmax(1))
             counts.append(len(operator.plan.dispatches))
-    # Compiling teaches nothing. The next call takes 0.8 s; four parts would take 0.2 s each, but ranges are of 64 rows.
-    assert counts == [1, 5, 5, 5]
+    # Compiling teaches nothing. The next call takes 0.8 s; four parts take 0.2 s each.
+    assert counts == [1, 4, 4, 4]
+
+
+def test_one_slow_dispatch_does_not_cut_a_plan_to_pieces_nor_plan_it_anew_without_end(driver, kp, monkeypatch):
+    now, plans = 0.0, []
+
+    def take_time():
+        nonlocal now
+        now += 30.0 * kp.dispatches
+
+    monkeypatch.setattr("dmlgpu.runtime.kompute.time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr("dmlgpu.runtime.compiled.lower", lambda *args: plans.append(args) or lower(*args))
+    x = np.random.default_rng(0).integers(0, 99, (1000, 30)).astype(np.float32)
+    with opened_as(driver, type="integrated", max_group_count=16) as device:
+        operator, tensor = device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, x.shape, [1])), device.tensor(x)
+        counts = []
+        for _ in range(8):
+            kp.after = take_time
+            result = operator(tensor)
+            kp.after = bool
+            assert np.array_equal(result.numpy().reshape(-1), x.argmax(1))
+            counts.append(len(operator.plan.dispatches))
+    # A quarter each time, down to ranges of 64 rows.
+    assert counts[:3] == [1, 4, 16], counts
+    assert counts[3:] == [16] * 5
+    assert len(plans) == 4
 
 
 INTERRUPTED = """

@@ -15,9 +15,10 @@ from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
-from dmlgpu.errors import DescriptorError
+from dmlgpu.errors import DescriptorError, OutOfMemoryError
+from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Dispatch
+from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Role
 from dmlgpu.runtime.engine import Segments
 from dmlgpu.runtime.kompute import KpBuffer, KpStep
@@ -56,10 +57,17 @@ class CompiledOperator:
         # A plan has a number for every segment: none is made of tensors that have too many.
         self._engine.kompute.check_fits(needed)
         self._kernel = kernel
-        self.plan = lower(desc, device.limits, kernel)
-        between = sum(tensor.size_in_bytes for tensor in self.plan.intermediates)
-        self._engine.kompute.check_fits(needed + between + sum(self.plan.partials) + self.plan.records_bytes)
+        self._can_be_shorter = device.limits.cooperating
+        self.plan = self._planned(device.limits)
         self._steps: OrderedDict[tuple[Any, ...], tuple[KpStep, ...]] = OrderedDict()
+
+    def _planned(self, limits: Limits) -> Plan:
+        """A plan whose tensors and scratch memory fit the device."""
+        plan = lower(self.desc, limits, self._kernel)
+        tensors = (*self.desc.inputs, *self.desc.outputs, *plan.intermediates)
+        needed = sum(tensor.size_in_bytes for tensor in tensors) + sum(plan.partials) + plan.records_bytes
+        self._engine.kompute.check_fits(needed)
+        return plan
 
     def _prepare(self) -> set[Buffer[KpBuffer]]:
         """Makes the buffers that a first call with arrays is given, and the pipelines, which are bound to them."""
@@ -179,17 +187,25 @@ class CompiledOperator:
         held = (*map(segments_of, sources), *written, *scratch)
         # A call with an array gives arrays.
         self._engine.submit(steps, held, uploads, written if uploads else ())
-        if self.plan.limits.cooperating and any(step.pace.is_too_slow for step in steps):
+        if self._can_be_shorter and any(step.pace.is_too_slow for step in steps):
             self._shorten(steps)
 
     def _shorten(self, steps: Sequence[KpStep]) -> None:
         """Plans shorter dispatches for the calls to come: one of these is a case for a GPU's watchdog."""
         for step in steps:
             step.pace.is_too_slow = False
-        elements = max(1, int(SUBMISSION_SECONDS / max(step.pace.seconds for step in steps)))
-        # What takes more dispatches than a plan may have keeps those that it has.
-        with suppress(DescriptorError):
-            self.plan = lower(self.desc, replace(self.plan.limits, dispatch_elements=elements), self._kernel)
+        limits, plan = self.plan.limits, self.plan
+        # A quarter at most: one time may be that of something else.
+        elements = max(
+            int(SUBMISSION_SECONDS / max(step.pace.seconds for step in steps)),
+            1 + steps[0].elements // 4,
+            -(-plan.work // limits.dispatch_count),
+        )
+        with suppress(DescriptorError, OutOfMemoryError):
+            plan = self._planned(replace(limits, dispatch_elements=elements))
+        self._can_be_shorter = len(plan.dispatches) > len(self.plan.dispatches)
+        if self._can_be_shorter:
+            self.plan = plan
             self._steps.clear()
 
     def _scratch(self) -> list[Segments]:
