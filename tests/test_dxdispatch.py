@@ -232,6 +232,13 @@ def test_nothing_is_written_outside_of_the_folder(run, tmp_path, name, force):
     assert sorted({*tmp_path.rglob("*")} - {tmp_path / "model.json"}) == before
 
 
+@pytest.mark.parametrize("name", [".", "", "a/.."])
+def test_the_folder_itself_is_no_file_where_it_is_not_there_yet(run, tmp_path, name):
+    with pytest.raises(ModelError, match=r"is not allowed; allowed are files in .*out$"):
+        run(writing(name), output_path=tmp_path / "out")
+    assert not (tmp_path / "out").is_file()
+
+
 def test_absolute_paths_in_the_folder_are_taken(run, tmp_path):
     run(writing(f"{tmp_path}/out/../out/x.npy"), output_path=tmp_path / "out")
     assert np.load(tmp_path / "out" / "x.npy").tolist() == [6, 15]

@@ -390,7 +390,7 @@ class Model:
                 is_there = os.path.lexists(path) or path in taken
             except ValueError as error:
                 raise target.error(f"{shown(target.value)} is no path: {error}") from None
-            if not Path(path).is_relative_to(folder) or os.path.isdir(path):
+            if Path(folder) not in Path(path).parents or os.path.isdir(path):
                 raise target.error(f"{shown(target.value)} is not allowed; allowed are files in {folder}")
             if is_there and not options.force:
                 raise target.error(f"{path} is there, or is written twice; with --force it is written over")
