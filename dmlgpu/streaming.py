@@ -414,14 +414,15 @@ def _file(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         return getattr(_owner(x), "filename", None)
     store = getattr(x, "store", None)
-    root = getattr(store, "root", getattr(store, "path", None))
-    return os.path.join(root, x.path) if isinstance(root, (str, os.PathLike)) else None
+    root, path = getattr(store, "root", getattr(store, "path", None)), getattr(x, "path", None)
+    return os.path.join(root, path) if isinstance(root, (str, os.PathLike)) and isinstance(path, str) else None
 
 
 def _owner(x: Any) -> Any:
     """What an array is a view of, or the array: where a file is mapped, the np.memmap that mapped it."""
-    while not isinstance(base := getattr(x, "base", None), (mmap.mmap, type(None))):
-        x = base
+    while isinstance(x, np.ndarray) and not isinstance(x.base, (mmap.mmap, type(None))):
+        # Between an array and its strided view NumPy puts an object that only has a base.
+        x = x.base if isinstance(x.base, np.ndarray) else getattr(x.base, "base", x.base)
     return x
 
 

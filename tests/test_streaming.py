@@ -787,3 +787,16 @@ def test_the_device_that_is_asked_for_computes(driver):
         assert device.cache_info().operators == 1
         streaming.max_pooling(x, 2, device=device)
         assert device.cache_info().operators == 2
+
+
+def test_a_source_may_have_a_base_and_a_store_of_its_own():
+    class Source(Sliced):
+        store = types.SimpleNamespace(root="somewhere")
+
+        @property
+        def base(self):
+            return self
+
+    x = np.random.default_rng(6).random((4, 5), np.float32)
+    out = np.empty(4, np.int64)
+    assert streaming.argmax(Source(x), 1, out=out).tolist() == x.argmax(1).tolist()
