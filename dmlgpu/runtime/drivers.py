@@ -1,4 +1,4 @@
-"""What Vulkan drivers offer, asked before Kompute is: where Vulkan reports an error, Kompute ends the process."""
+"""What Vulkan drivers offer, asked before Kompute is: it says little of it, and kp as it is ends the process."""
 
 from __future__ import annotations
 

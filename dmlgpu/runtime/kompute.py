@@ -395,8 +395,8 @@ class Kompute:
     def _evaluate(self, sequence: Any) -> None:
         """Runs a submission and waits for its end.
 
-        Kompute does not look at what vkQueueSubmit and vkWaitForFences return. After a VK_ERROR_DEVICE_LOST it goes on
-        as if the work had been done. Only the receipt says whether it was.
+        Kompute does not look at what vkWaitForFences returns, nor kp as it is at what vkQueueSubmit does. After a
+        VK_ERROR_DEVICE_LOST it goes on as if the work had been done. Only the receipt says whether it was.
         """
         self._receipt.view[0] = 0
         try:

@@ -23,8 +23,7 @@ _KP_MAX_BYTES = (1 << 32) - ALIGNMENT
 
 def _largest_buffer(info: DeviceInfo) -> int:
     """Bytes, a multiple of ALIGNMENT."""
-    # A buffer may take more memory than it has bytes: on SwiftShader one of the largest allocation does not fit it, and
-    # Kompute ends the process.
+    # A buffer may take more memory than it has bytes: on SwiftShader one of the largest allocation does not fit it.
     largest = min(info.max_storage_buffer_range, info.max_memory_allocation_size - ALIGNMENT, _KP_MAX_BYTES)
     return largest // ALIGNMENT * ALIGNMENT
 
