@@ -50,11 +50,13 @@ class Regions:
     shape: Shape
     sizes: Shape
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many there are; `len` has a limit."""
         return math.prod(-(-size // step) for size, step in zip(self.shape, self.sizes, strict=True))
 
     def __getitem__(self, i: int) -> Region:
-        if i >= len(self):
+        if i >= self.count:
             raise IndexError(i)
         region = []
         for size, step in zip(reversed(self.shape), reversed(self.sizes), strict=True):

@@ -246,20 +246,20 @@ def _reduced(reduction: Reduction, x: Any, device: Selector, out: Any, chunk_byt
     record: Array | None = None
 
     def chunk(i: int) -> Region:
-        block, part = blocks[i // len(parts)], parts[i % len(parts)]
+        block, part = blocks[i // parts.count], parts[i % parts.count]
         return tuple((part if axis in axes else block)[axis] for axis in range(len(sizes)))
 
     def compute(i: int, elements: Array) -> None:
         nonlocal record
         found = reduction.record(elements, tuple(part.start for part in chunk(i)), device)
         record = found if record is None else reduction.merged(np.concatenate([record, found], axes[0]))
-        if (i + 1) % len(parts) == 0:
-            targets[0][reduction.reduced(blocks[i // len(parts)])] = reduction.result(record)
+        if (i + 1) % parts.count == 0:
+            targets[0][reduction.reduced(blocks[i // parts.count])] = reduction.result(record)
             _give_pages_back(targets[0])
             record = None
 
     with _targets(x, reduction.reduced(reduction.sizes), (reduction.dtype,), out) as targets:
-        _run(x, len(blocks) * len(parts), chunk, compute, progress)
+        _run(x, blocks.count * parts.count, chunk, compute, progress)
     return _returned(targets, out)
 
 
@@ -282,7 +282,7 @@ def _pooled(pooling: Pooling, x: Any, device: Selector, out: Any, chunk_bytes: A
             _give_pages_back(target)
 
     with _targets(x, pooling.output_shape, pooling.dtypes, out) as targets:
-        _run(x, len(blocks), lambda i: pooling.source(blocks[i]), compute, progress)
+        _run(x, blocks.count, lambda i: pooling.source(blocks[i]), compute, progress)
     return _returned(targets, out)
 
 
@@ -473,7 +473,7 @@ def _chunk_sizes(shape: Shape, stored: Shape, x: Any, chunk_bytes: Any, needed: 
         fits = partial(lambda sizes, axis, parts: needed(cut(sizes, axis, parts)) <= most, sizes, axis)
         sizes = cut(sizes, axis, 1 + bisect_left(counts, True, key=fits))
     sizes = tuple(max(size, 1) for size in sizes)
-    count = math.prod(-(-size // step) for size, step in zip(shape, sizes, strict=True))
+    count = Regions(shape, sizes).count
     if count > _MOST_CHUNKS:
         raise DescriptorError(
             f"streaming.chunk_bytes: {most} bytes make {count} chunks; allowed are bytes that make {_MOST_CHUNKS} at "
