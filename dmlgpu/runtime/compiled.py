@@ -128,10 +128,11 @@ class CompiledOperator:
             self._engine.kompute.check_usable()
             sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
             targets = [*map(self._new_target, self.desc.outputs)] if out is None else self._given_targets(out, sources)
+            plan = self.plan  # what computes this call; the next one may have another
             self._run(inputs, sources, targets)
             if verified:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
-                check_outputs(self.plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
+                check_outputs(plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
             done = "put off" if self._engine.in_batch else "verified" if verified else "computed"
         logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
         return targets
