@@ -1,7 +1,10 @@
 """What the code never does, and what the set-up takes from where."""
 
 import ast
+import importlib
 import importlib.metadata
+import os
+import platform
 import re
 import shutil
 import subprocess
@@ -164,17 +167,56 @@ def test_the_source_distribution_takes_the_same_pybind11():
     assert f'"{wanted}"' in (ROOT / ".ci/kp/pyproject.toml").read_text()
 
 
+VERSION = "{}.{}".format(*sys.version_info)
+CPYTHON = VERSION.replace(".", "")
+
+# make wheels
+
+
+def test_make_wheels_leaves_other_things_in_dist(tmp_path):
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/wheels", tmp_path / ".ci")
+    for name in "site/index.html", "gpu-kit/run.py", "deps/rich-1.whl", "dmlgpu-0.whl", "dmlgpu_kp-0-cp311.whl":
+        (tmp_path / "dist" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "dist" / name).touch()
+    done = subprocess.run(["sh", ".ci/wheels"], cwd=tmp_path, env={**os.environ, "PYTHON": "false"}, timeout=60)
+    assert done.returncode == 1
+    assert sorted(path.name for path in (tmp_path / "dist").rglob("*.*")) == ["index.html", "run.py"]
+
+
+def test_make_wheels_says_first_which_pythons_it_lacks(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / ".ci/kp")
+    recipe = importlib.import_module("recipe")
+    monkeypatch.setattr(recipe, "PYTHONS", ("python3.98", f"python{VERSION}", "python3.99"))
+    monkeypatch.setattr(recipe, "tools", lambda: sys.exit("builds"))
+    monkeypatch.setattr(recipe, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(sys, "argv", ["recipe.py", str(tmp_path)])
+    with pytest.raises(SystemExit, match="builds"):
+        recipe.main()
+    assert capsys.readouterr().out.startswith(f"Wheels for Python {VERSION}; none for python3.98, python3.99, which")
+
+
 # pip install .
 
 
 @pytest.mark.parametrize("hook", ["get_requires_for_build_wheel", "get_requires_for_build_editable"])
 @pytest.mark.parametrize(
-    "present", [None, "dist/dmlgpu_kp-1-cp310-cp310-linux.whl", "site/dmlgpu_kp-1.dist-info", "PKG-INFO"]
+    ("present", "error"),
+    [
+        ("README.md", "dmlgpu-kp, which no package index has: run `make wheels`"),
+        (
+            "dist/dmlgpu_kp-1-cp27-cp27-linux_x86_64.whl",
+            "only dmlgpu_kp-1-cp27-cp27-linux_x86_64.whl: run `make wheels`",
+        ),
+        (f"dist/dmlgpu_kp-1-cp{CPYTHON}-cp{CPYTHON}-win32.whl", f"no wheel for Python {VERSION} on this machine"),
+        (f"dist/dmlgpu_kp-1-cp{CPYTHON}-cp{CPYTHON}-linux_{platform.machine()}.whl", None),
+        ("site/dmlgpu_kp-1.dist-info", None),
+        ("PKG-INFO", None),
+    ],
 )
-def test_pip_in_a_clone_names_make_wheels(tmp_path, hook, present):
-    if present is not None:
-        (tmp_path / present).parent.mkdir(exist_ok=True)
-        (tmp_path / present).touch()
+def test_pip_in_a_clone_names_make_wheels(tmp_path, hook, present, error):
+    (tmp_path / present).parent.mkdir(exist_ok=True)
+    (tmp_path / present).touch()
     for name in "pyproject.toml", "CMakeLists.txt":
         shutil.copy(ROOT / name, tmp_path)
     program = f"""
@@ -185,10 +227,10 @@ backend.sysconfig = types.SimpleNamespace(get_path={{"platlib": "site"}}.get)
 assert backend.{hook}() is not None
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    if present is None:
+    if error:
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1
-        assert "`make wheels`" in done.stderr
+        assert error in done.stderr
     else:
         assert (done.returncode, done.stderr) == (0, "")
 

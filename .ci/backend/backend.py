@@ -7,6 +7,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
 from scikit_build_core import build
 from scikit_build_core.build import *  # noqa: F403
 
@@ -30,9 +32,17 @@ def look_for_kompute():
 
     A folder with PKG-INFO is no clone but an unpacked source distribution: `make wheels` does not work there.
     """
-    places = Path("dist"), Path(sysconfig.get_path("platlib"))
-    if Path("PKG-INFO").exists() or any(path for place in places for path in place.glob("dmlgpu_kp-*")):
+    wheels = [path.name for path in Path("dist").glob("dmlgpu_kp-*.whl")]
+    fitting = set(sys_tags())
+    if (
+        Path("PKG-INFO").exists()
+        or any(Path(sysconfig.get_path("platlib")).glob("dmlgpu_kp-*"))
+        or any(not fitting.isdisjoint(parse_wheel_filename(wheel)[3]) for wheel in wheels)
+    ):
         return
+    python = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+    found = f"dist has no wheel for {python} on this machine, only {', '.join(sorted(wheels))}: " if wheels else ""
     sys.exit(
-        "dmlgpu needs dmlgpu-kp, which no package index has: run `make wheels`, then `pip install --find-links dist .`"
+        f"dmlgpu needs dmlgpu-kp, which no package index has: {found}run `make wheels` with {python} on PATH, "
+        "then `pip install --find-links dist .`"
     )

@@ -1,6 +1,6 @@
 """Builds dmlgpu-kp: Kompute as wheels that need no compiler, and as a source distribution.
 
-    python .ci/kp/recipe.py OUT                  # the source distribution, and a wheel for each Python and machine
+    python .ci/kp/recipe.py OUT                  # OUT/source, and a wheel for each Python and machine
     python .ci/kp/recipe.py OUT --here           # the wheel for this Python on this machine
     python .ci/kp/recipe.py OUT --here --plain   # that, and the same of kp as it is, for tests
 
@@ -178,6 +178,7 @@ def metadata(tree: Path, python: Path, *, plain: bool) -> str:
 
 def write_sdist(tree: Path, info: str, out: Path) -> None:
     """A source distribution of a tree."""
+    out.mkdir(exist_ok=True)
     root = f"{settings.NAME}-{settings.VERSION}"
     files = {str(path.relative_to(tree)): path.read_bytes() for path in tree.rglob("*") if path.is_file()}
     files["PKG-INFO"] = info.encode()
@@ -304,14 +305,18 @@ def main() -> None:
     arguments = parser.parse_args()
     out = arguments.out.resolve()
 
-    found = [(name, headers(name)) for name in ([sys.executable] if arguments.here else PYTHONS)]
-    missing = [name for name, python in found if python is None]
-    if missing:
-        # Not a fault where others are there.
-        print(f"No wheel for {', '.join(missing)}: not on PATH, or without Python.h", file=sys.stderr)
-    pythons = [python for _, python in found if python is not None]
+    found = [headers(name) for name in (sys.executable, *(() if arguments.here else PYTHONS))]
+    pythons = {python.version: python for python in found if python is not None}
+    missing = [name for name in PYTHONS if name.removeprefix("python") not in pythons]
     if not pythons:
         sys.exit("There is no Python with headers (Debian: libpython3-dev)")
+    if missing and not arguments.here:
+        # Not a fault: others are there.
+        print(
+            f"Wheels for Python {', '.join(pythons)}; none for {', '.join(missing)}, which are not on PATH or lack "
+            "Python.h",
+            flush=True,
+        )
 
     CACHE.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
@@ -322,9 +327,9 @@ def main() -> None:
         lay_out(tree, python, plain=plain)
         info = metadata(tree, python, plain=plain)
         if not arguments.here:
-            write_sdist(tree, info, out)
+            write_sdist(tree, info, out / "source")
         for machine in [platform.machine()] if arguments.here else MACHINES:
-            for built, module in build(tree, python, machine, pythons, plain=plain).items():
+            for built, module in build(tree, python, machine, [*pythons.values()], plain=plain).items():
                 write_wheel(module, built, machine, tree, info, out, plain=plain)
         shutil.rmtree(tree)
 
