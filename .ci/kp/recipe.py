@@ -264,7 +264,8 @@ def check(module: bytes) -> None:
     if not needed <= LIBRARIES or not versions or max(versions) > GLIBC:
         sys.exit(f"the module needs {needed - LIBRARIES or max(versions)}, which manylinux2014 has not")
     for path in HERE.parents[1], Path.home():
-        if len(path.parts) > 1 and os.fsencode(path) in module:
+        # With what ends it: a name of one letter is found in any module.
+        if len(path.parts) > 1 and os.fsencode(f"{path}/") in module:
             sys.exit(f"the module names {path}")
 
 
