@@ -1,6 +1,7 @@
 """The Python examples of all pages run as they stand, and links and citations lead somewhere."""
 
 import doctest
+import functools
 import re
 import shlex
 import textwrap
@@ -142,6 +143,23 @@ def test_links_lead_to_headings(page):
     path = ROOT / page
     for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8")):
         assert anchor in anchors(path.parent / target if target else path), (target, anchor)
+
+
+@functools.cache
+def code_of(files):
+    return "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob(files))
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_tests_that_are_named_are_there(page):
+    """In the file that is named before them in the line; `…` and `*` stand for any letters."""
+    for line in PAGES[page].splitlines():
+        file = "test_*.py"
+        for name in re.findall(r"\btest_[\w…*]+(?:\.py)?", line):
+            if name.endswith(".py"):
+                file = name
+            pattern = "def test_" if name == file else rf"def {re.sub('[…*]', r'[a-z0-9_]*', name)}\("
+            assert re.search(pattern, code_of(file)), (file, name)
 
 
 def test_decisions_that_are_cited_are_there():
