@@ -53,7 +53,7 @@ class Shader:
     """A SPIR-V module and its specialization constants: what a pipeline is compiled from."""
 
     variant: str
-    """Of a kernel: most have one, of its name."""
+    """Of a kernel."""
     accumulator: Accumulator
     """Its fields are the constants from number 8 on."""
     bits: int

@@ -67,7 +67,7 @@ class Kernel(ABC):
 
     name: ClassVar[str]
     variants: ClassVar[dict[str, str]]
-    """What of it is compiled, and what each does: most have one variant, of the kernel's name."""
+    """What of it is compiled, and what each does: where there is one variant, it has the kernel's name."""
 
     @property
     def obstacle(self) -> str:
