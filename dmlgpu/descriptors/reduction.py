@@ -197,8 +197,8 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
 
     Args:
         function: what is computed of the n reduced elements x; `ReduceFunction` has the value of each.
-        input_tensor: 1 to 8 dimensions. MAX and MIN take what `ArgmaxOperatorDesc` takes; L1, MULTIPLY, SUM and
-            SUM_SQUARE floats and integers of 32 and 64 bits; the others FLOAT32 and FLOAT16.
+        input_tensor: 1 to 8 dimensions. ARGMAX, ARGMIN, MAX and MIN take what `ArgmaxOperatorDesc` takes; L1,
+            MULTIPLY, SUM and SUM_SQUARE floats and integers of 32 and 64 bits; the others FLOAT32 and FLOAT16.
         output_tensor: the input's sizes with 1 on every reduced axis, and the input's type; for ARGMAX and ARGMIN
             UINT32, INT32, UINT64 or INT64.
         axes: the reduced axes, a non-empty set.
