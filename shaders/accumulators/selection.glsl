@@ -35,7 +35,7 @@ layout(constant_id = 9) const bool LAST = false;     // of equal elements take t
 
 const uint SIGN = 1u << (min(BITS, 32) - 1);  // of 64 bits in the high word
 
-// An order key is an unsigned number whose order is the order of the elements: no shader compares floats, because
+// An order key is an unsigned number whose order is the order of the elements: floats are not compared, because
 // drivers may flush denormals and promise nothing about NaN. Equal elements (-0 and +0) have equal keys, every NaN has
 // the highest one, and for a minimum the keys run the other way. Radix sorts of floats have such keys, but tell zeros and
 // NaN apart.
