@@ -13,7 +13,8 @@ The device is that of the process that computes a chunk: the one that `device=` 
 
 Needs the extra `dask`. All functions raise:
     TypeError: no Dask array, chunks that are no NumPy arrays, or a device that other processes cannot find.
-    ValueError: a shape that is not known. DescriptorError, a ValueError: an argument is not allowed.
+    ValueError: a shape that is not known; a chunk, when it is computed, of another type or shape than x declares.
+    DescriptorError, a ValueError: an argument is not allowed.
     DeviceError, OutOfMemoryError: as dmlgpu's functions, from the worker, when the result is computed.
 """
 
@@ -93,7 +94,7 @@ def reduce(
     device: Selector = None,
 ) -> Any:
     """As `dmlgpu.reduce`, of a Dask array: a Dask array of x's type, or of indices."""
-    _check(ReduceOperatorDesc, x, device)
+    x = _checked(ReduceOperatorDesc, x, device)
     options = {"axes": axes, "keepdims": keepdims, "output_data_type": output_data_type}
     return _reduced(Reduction.of_reduce(x.shape, x.dtype, function, axis, **options), x, device)
 
@@ -187,7 +188,8 @@ def lp_pooling(
     )
 
 
-def _check(kind: type[OperatorDesc], x: Any, device: Selector) -> None:
+def _checked(kind: type[OperatorDesc], x: Any, device: Selector) -> Any:
+    """x, whose chunks are checked when they are computed: until then it is only known what they should be."""
     name = f"{kind.__name__}.input_tensor"
     if not isinstance(x, da.Array):
         raise TypeError(f"{name}: x is a {type(x).__name__}, not a Dask array; dask.array.from_array(x) makes one")
@@ -200,6 +202,20 @@ def _check(kind: type[OperatorDesc], x: Any, device: Selector) -> None:
         raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
     if not isinstance(device, (str, type(None))):
         index_of(device)
+    return x.map_blocks(_checked_chunk, name, dtype=x.dtype, meta=x._meta)
+
+
+def _checked_chunk(chunk: Any, field: str, block_info: Any) -> Array:
+    """A chunk that is what x says of it; in the other byte order it has the same elements."""
+    declared = block_info[None]
+    name = f"{field}: chunk {declared['chunk-location']} of x"
+    if not isinstance(chunk, (np.ndarray, np.generic)):  # what has no dimensions may be either
+        raise TypeError(f"{name} is of {type(chunk).__name__}; allowed are those of NumPy")
+    array = as_array(chunk, name)
+    dtype, sizes = declared["dtype"], declared["chunk-shape"]
+    if array.dtype.newbyteorder("=") != dtype.newbyteorder("=") or array.shape != sizes:
+        raise ValueError(f"{name} is {array.dtype} of {array.shape}, declared as {dtype} of {sizes}")
+    return array
 
 
 def _meta(rank: int, dtype: Any) -> Array:
@@ -207,7 +223,7 @@ def _meta(rank: int, dtype: Any) -> Array:
 
 
 def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any) -> Any:
-    _check(kind, x, device)
+    x = _checked(kind, x, device)
     return _reduced(Reduction.of_arg(kind, x.shape, x.dtype, *arguments), x, device)
 
 
@@ -256,7 +272,7 @@ def _result(reduction: Reduction, records: Array, axis: Any, keepdims: bool) -> 
 
 
 def _pooled(kind: type[PoolingOperatorDesc], x: Any, device: Selector, window_size: Any, **options: Any) -> Any:
-    _check(kind, x, device)
+    x = _checked(kind, x, device)
     pooling = Pooling.of(kind, x.shape, x.dtype, window_size, **options)
     blocks = _blocks(pooling, x, device)
     if len(pooling.dtypes) == 1:

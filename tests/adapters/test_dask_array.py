@@ -378,10 +378,10 @@ def test_graphs_of_many_chunks_are_made_at_once():
     x = da.zeros((10_000, 10_000), chunks=100, dtype=np.float32)
     reduced, (pooled, _) = dask_array.argmax(x), dask_array.max_pooling(x, 3, output_indices=True)
     assert len(reduced.dask.layers) < 15
-    assert len(pooled.dask.layers) == 3
+    assert len(pooled.dask.layers) == 4
     # Both results are of the same tasks.
     values, indices = dask_array.max_pooling(x, 3, output_indices=True)
-    assert len(set(values.dask.layers) & set(indices.dask.layers)) == 2
+    assert len(set(values.dask.layers) & set(indices.dask.layers)) == 3
 
 
 def test_equal_calls_have_the_same_name(driver):
@@ -489,6 +489,57 @@ def test_wrong_input(name, device):
         call(x[da.ones(4, dtype=bool, chunks=2)])
     with pytest.raises(TypeError, match="chunks of x are of ArrayImpl; allowed are those of NumPy"):
         call(x.map_blocks(jax.numpy.asarray, meta=jax.numpy.ones((0, 0, 0))))
+
+
+class Metres(np.ndarray):
+    """Elements with a unit."""
+
+    def __array_ufunc__(self, *arguments, **options):
+        return NotImplemented
+
+
+# What a chunk becomes, and what is said of it: the others are float32, of 2 x 2 x 2.
+LIES = {
+    "type": (lambda x: x.astype(np.float64), r" is float64 .*, declared as float32 of \(2, 2, 2\)$"),
+    "sizes": (lambda x: x[:1], r" is float32 of \(1, 2, 2\), declared as float32 of \(2, 2, 2\)$"),
+    "rank": (lambda x: x.sum(), r" is float32 of \(\), declared as float32 of \(2, 2, 2\)$"),
+    "mask": (lambda x: np.ma.masked_greater(x, 1), ": a masked array, and a tensor has no mask"),
+    "subclass": (lambda x: x.view(Metres), ": an array of type Metres, and a tensor is a plain ndarray"),
+    "library": (jax.numpy.asarray, " is of ArrayImpl; allowed are those of NumPy$"),
+    "list": (lambda x: x.tolist(), " is of list; allowed are those of NumPy$"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_chunk_that_is_not_as_declared_is_named(name, lie):
+    made_of, said = LIES[lie]
+    x = da.ones((2, 4, 4), chunks=2, dtype=np.float32).map_blocks(
+        lambda chunk, block_id: made_of(chunk) if block_id == (0, 1, 0) else chunk, meta=np.empty((0,) * 3, np.float32)
+    )
+    _, arguments, options = next(call for call in calls() if call[0] == name)
+    lazy = getattr(dask_array, name)(x, *(arguments if name not in ARGS else ()), **options)
+    field = rf"^{ {**ARGS, **POOLINGS, 'reduce': dmlgpu.ReduceOperatorDesc}[name].__name__ }\.input_tensor: "
+    with pytest.raises((TypeError, ValueError), match=field + r"chunk \(0, 1, 0\) of x" + said):
+        lazy.compute()
+
+
+def test_a_chunk_of_no_elements_is_as_declared():
+    x = da.zeros((0, 3), chunks=((0,), (3,)), dtype=np.float32)
+    lazy = dask_array.argmax(x.map_blocks(lambda chunk: chunk.astype(int), meta=np.empty((0, 0), np.float32)), 1)
+    with pytest.raises(ValueError, match=r"chunk \(0, 0\) of x is int64 of \(0, 3\), declared as float32 of \(0, 3\)$"):
+        lazy.compute()
+
+
+@pytest.mark.parametrize(("declared", "made_of"), ["<>", "><"])
+def test_a_chunk_in_the_other_byte_order_has_the_same_elements(declared, made_of):
+    x = np.random.default_rng(2).integers(0, 99, (6, 5)).astype("f4")
+    d = da.from_array(x.astype(f"{declared}f4"), chunks=3).map_blocks(
+        lambda chunk: chunk.astype(f"{made_of}f4"), dtype=f"{declared}f4", meta=np.empty((0, 0), f"{declared}f4")
+    )
+    assert dask_array.argmax(d).compute() == x.argmax()
+    assert dask_array.reduce(d, ReduceFunction.MAX).compute() == x.max()
+    np.testing.assert_array_equal(dask_array.max_pooling(d, 2).compute(), dmlgpu.max_pooling(x, 2))
 
 
 def test_unknown_sizes_may_be_made_known():
