@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -46,7 +46,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPooling2OperatorDesc,
     PoolingOperatorDesc,
 )
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc
 from dmlgpu.runtime.drivers import index_of
 
 __all__ = ["LocalVulkanCluster", "argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
@@ -66,7 +66,8 @@ def argmax(
     device: Selector = None,
 ) -> Any:
     """As `dmlgpu.argmax`, of a Dask array: a Dask array of indices, which count over all chunks."""
-    return _arg(ArgmaxOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
+    arguments = axis, axes, keepdims, axis_direction, output_data_type
+    return _reduced(ArgmaxOperatorDesc, x, device, partial(Reduction.of_arg, ArgmaxOperatorDesc), *arguments)
 
 
 def argmin(
@@ -80,7 +81,8 @@ def argmin(
     device: Selector = None,
 ) -> Any:
     """As `dmlgpu.argmin`, of a Dask array; otherwise as `argmax`."""
-    return _arg(ArgminOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
+    arguments = axis, axes, keepdims, axis_direction, output_data_type
+    return _reduced(ArgminOperatorDesc, x, device, partial(Reduction.of_arg, ArgminOperatorDesc), *arguments)
 
 
 def reduce(
@@ -94,9 +96,8 @@ def reduce(
     device: Selector = None,
 ) -> Any:
     """As `dmlgpu.reduce`, of a Dask array: a Dask array of x's type, or of indices."""
-    x = _checked(ReduceOperatorDesc, x, device)
     options = {"axes": axes, "keepdims": keepdims, "output_data_type": output_data_type}
-    return _reduced(Reduction.of_reduce(x.shape, x.dtype, function, axis, **options), x, device)
+    return _reduced(ReduceOperatorDesc, x, device, Reduction.of_reduce, function, axis, **options)
 
 
 def max_pooling(
@@ -222,12 +223,12 @@ def _meta(rank: int, dtype: Any) -> Array:
     return np.empty((0,) * rank, dtype)
 
 
-def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any) -> Any:
+def _reduced(
+    kind: type[OperatorDesc], x: Any, device: Selector, of: Callable[..., Reduction], *arguments: Any, **options: Any
+) -> Any:
+    """What `of` describes for x's shape and type."""
     x = _checked(kind, x, device)
-    return _reduced(Reduction.of_arg(kind, x.shape, x.dtype, *arguments), x, device)
-
-
-def _reduced(reduction: Reduction, x: Any, device: Selector) -> Any:
+    reduction = of(x.shape, x.dtype, *arguments, **options)
     x = x.reshape(reduction.shape)
     # There is no record of no elements.
     x = x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
