@@ -22,18 +22,23 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask import config
 from dask.array.chunk import getitem
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Task, TaskRef
+from dask.blockwise import Blockwise
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.task_spec import DataNode, Task, TaskRef
+from dask.utils import format_bytes, parse_bytes
+from distributed import Client
 
 from dmlgpu import AxisDirection, DataType, Device, ReduceFunction
 from dmlgpu.chunked import Dimension, Pooling, Reduction, Region
@@ -203,7 +208,47 @@ def _checked(kind: type[OperatorDesc], x: Any, device: Selector) -> Any:
         raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
     if not isinstance(device, (str, type(None))):
         index_of(device)
+    most = parse_bytes(config.get("distributed.admin.large-graph-warning-threshold"))
+    # What x does not need of its graph is not sent: to find that takes longer.
+    if _is_sent() and _embedded(x.dask) > most and (size := _embedded(x.dask.cull(x.__dask_keys__()))) > most:
+        warnings.warn(
+            f"{name}: the graph of x holds {format_bytes(size)} of NumPy arrays, which are sent with it. "
+            "Let the workers read what they need, as docs/scaling.md shows",
+            stacklevel=4,
+        )
     return x.map_blocks(_checked_chunk, name, dtype=x.dtype, meta=x._meta)
+
+
+def _is_sent() -> bool:
+    """Whether other processes compute graphs, as of now."""
+    if config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
+        return False
+    try:
+        Client.current()
+    except ValueError:
+        return False
+    return True
+
+
+def _embedded(graph: HighLevelGraph) -> int:
+    """The bytes of the NumPy arrays that are in a graph as they are, and not made by its tasks."""
+    held: dict[int, int] = {}
+    nodes: Iterable[Any]
+    for layer in graph.layers.values():
+        if isinstance(layer, Blockwise):
+            nodes = [layer.task, *(value for value, labels in layer.indices if labels is None)]
+        else:
+            nodes = layer.mapping.values() if isinstance(layer, MaterializedLayer) else ()
+        for node in nodes:
+            match node:
+                case DataNode():
+                    values = [node.value]
+                case Task():
+                    values = [*node.args, *node.kwargs.values()]
+                case _:
+                    values = [node]
+            held |= {id(value): value.nbytes for value in values if isinstance(value, np.ndarray)}
+    return sum(held.values())
 
 
 def _checked_chunk(chunk: Any, field: str, block_info: Any) -> Array:

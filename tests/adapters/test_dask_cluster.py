@@ -73,6 +73,79 @@ def test_results_are_those_of_the_whole_array(client):
     np.testing.assert_allclose(average, dmlgpu.average_pooling(x, (3, 3, 3)), rtol=1e-6)
 
 
+ROWS_OF_A_FILE = 2_600, 1_000  # 10.4 MB of float32; distributed's limit is 10 MB
+
+
+class File:
+    """An array that is its path where it is sent."""
+
+    def __init__(self, path):
+        x = np.load(path, mmap_mode="r")
+        self.path, self.shape, self.dtype, self.ndim = path, x.shape, x.dtype, x.ndim
+
+    def __getitem__(self, part):
+        return np.load(self.path, mmap_mode="r")[part]
+
+
+def from_blocks(path):
+    return da.from_array(File(path), chunks=(1_300, 1_000))
+
+
+def from_memory(path):
+    return da.from_array(np.load(path), chunks=(130, 1_000))
+
+
+EMBEDDED = {
+    "memmap": lambda path: da.from_array(np.load(path, mmap_mode="r"), chunks=(1_300, 1_000)),
+    "memmap inline": lambda path: da.from_array(np.load(path, mmap_mode="r"), chunks=(1_300, 1_000), inline_array=True),
+    "ndarray": from_memory,
+    "one chunk": lambda path: da.from_array(np.load(path)),
+    "argument": lambda path: from_blocks(path).map_blocks(np.add, np.load(path), dtype="f4"),
+    "option": lambda path: from_blocks(path).map_blocks(lambda x, y: x, y=np.load(path), dtype="f4"),
+    "delayed": lambda path: da.from_delayed(dask.delayed(np.load(path)), ROWS_OF_A_FILE, "f4"),
+    "task": lambda path: da.from_delayed(dask.delayed(np.negative)(np.load(path)), ROWS_OF_A_FILE, "f4"),
+    "chunks": lambda path: (from_memory(path) + 1)[:2_510].rechunk(500),
+}
+NOT_EMBEDDED = {
+    "file": from_blocks,
+    "part": lambda path: from_memory(path)[:2_340],
+    "one option": lambda path: from_blocks(path).map_blocks(lambda x, y: x, y=np.load(path)[:1_500], dtype="f4"),
+    "nothing": lambda path: da.zeros(ROWS_OF_A_FILE, dtype="f4"),
+}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("arrays") / "x.npy"
+    np.save(path, np.zeros(ROWS_OF_A_FILE, np.float32))
+    return path
+
+
+@pytest.mark.parametrize("way", EMBEDDED)
+def test_arrays_in_graphs_are_warned_of_before_they_are_sent(client, path, way):
+    x = EMBEDDED[way](path)
+    with pytest.warns(
+        UserWarning, match=r"^ArgmaxOperatorDesc\.input_tensor: the graph of x holds 9\.\d\d MiB"
+    ) as caught:
+        dask_array.argmax(x)
+    assert [each.filename for each in caught] == [__file__]
+    with pytest.warns(UserWarning, match=r"docs/scaling\.md"):
+        dask_array.max_pooling(x, 2)
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "11MB"}):
+        dask_array.argmax(x)
+    with dask.config.set(scheduler="threads"):
+        dask_array.argmax(x)
+
+
+@pytest.mark.parametrize("way", NOT_EMBEDDED)
+def test_other_graphs_are_not(client, path, way):
+    dask_array.argmax(NOT_EMBEDDED[way](path))
+
+
+def test_arrays_in_graphs_are_fine_where_nothing_is_sent(path):
+    dask_array.reduce(EMBEDDED["memmap"](path), ReduceFunction.MAX)
+
+
 def test_errors_of_devices_come_from_the_worker(client):
     with pytest.raises(dmlgpu.DeviceError, match="there is no device 'another'"):
         dask_array.argmax(da.ones(4, chunks=2, dtype=np.float32), device="another").compute()
