@@ -85,9 +85,8 @@ def _names(devices: Sequence[int | str] | None) -> list[str]:
     """How another process finds the devices."""
     found = drivers.devices()
     if devices is None:
-        wanted = setting("DMLGPU_DEVICE")
         gpus = [info for info in found if info.type != "cpu"]
-        chosen = gpus if gpus and wanted is None else [drivers.choose(found, wanted)]
+        chosen = gpus if gpus and setting("DMLGPU_DEVICE") is None else [drivers.default(found)]
     elif isinstance(devices, (list, tuple)):
         chosen = [drivers.choose(found, wanted) for wanted in devices]
     else:

@@ -68,7 +68,7 @@ def open_device(selector: Selector = None) -> Device:
         if device is None or not device.is_open:
             others = [other for other in _devices.values() if other.is_open]
             # Asking drivers takes time: not where no device can be the same.
-            info = select(wanted) if others else None
+            info = select(selector) if others else None
             same = (other for other in others if other.info == info)
             device = _devices[key] = next(same, None) or Device(selector)
         return device

@@ -25,6 +25,8 @@ def info(index: int, name: str, kind: str = "cpu") -> DeviceInfo:
 def machine(monkeypatch):
     """A machine with other devices than this one; `select` is asked nothing else."""
 
+    monkeypatch.delenv("DMLGPU_DEVICE", raising=False)
+
     def become(*infos):
         monkeypatch.setattr("dmlgpu.runtime.drivers.devices", lambda: infos)
 
@@ -147,6 +149,19 @@ def test_ambiguous_name(machine):
     assert str(caught.value) == "several devices match 'alpha'; devices are 0: Alpha, 1: Alphabet, 2: Beta"
 
 
+@pytest.mark.parametrize("wanted", ["llvmpipe", "lavapipe", "LavaPipe (LLVM", " lavapipe "])
+def test_lavapipe_and_llvmpipe_are_the_same(machine, wanted):
+    machine(software(0, "SwiftShader Device (LLVM 10)", SWIFTSHADER), software(1, "llvmpipe (LLVM 15.0.6)", LLVMPIPE))
+    assert select(wanted).index == 1
+
+
+def test_names_of_drivers_count_where_no_device_has_them(machine):
+    machine(software(0, "Alpha", "beta driver"), software(1, "Beta", "gamma driver"))
+    assert (select("beta").index, select("BETA D").index, select("gamma").index) == (1, 0, 1)
+    with pytest.raises(DeviceError, match=r"^several devices match 'driver'; devices are 0: Alpha, 1: Beta$"):
+        select("driver")
+
+
 def test_names_that_are_equal_are_told_apart_by_their_uuids(machine):
     machine(info(0, "GPU"), info(1, "GPU"), info(2, "llvmpipe"))
     with pytest.raises(DeviceError) as caught:
@@ -221,8 +236,9 @@ def test_the_default_device_here_is_llvmpipe(monkeypatch):
 def test_an_argument_counts_more_than_the_environment(driver, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", "no such device")
     assert opened(driver.index) == driver
-    with pytest.raises(DeviceError, match=r"^there is no device 'no such device'; devices are 0: "):
-        Device()
+    for opening in Device, dmlgpu.functional.open_device:
+        with pytest.raises(DeviceError, match=r"^DMLGPU_DEVICE: there is no device 'no such device'; devices are 0: "):
+            opening()
 
 
 def test_functions_use_the_device_of_the_environment(driver, monkeypatch):

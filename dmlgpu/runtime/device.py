@@ -39,8 +39,9 @@ class Device:
     """A Vulkan device, open until `close()` or the end of a `with` block.
 
     Args:
-        selector: an index, part of a name or a UUID of `devices()`, in upper or lower case. None: the environment
-            variable DMLGPU_DEVICE; without it the best device: discrete, integrated, virtual, llvmpipe, SwiftShader.
+        selector: an index, part of a name or a UUID of `devices()`, in upper or lower case; part of a driver's name
+            where no device has it, lavapipe as llvmpipe. None: the environment variable DMLGPU_DEVICE; without it the
+            best device: discrete, integrated, virtual, llvmpipe, SwiftShader.
         limits: limits lower than the device's own, for tests.
 
     Raises:
@@ -50,8 +51,8 @@ class Device:
 
     def __init__(self, selector: int | str | None = None, *, limits: Limits | None = None) -> None:
         follow_the_environment()
+        info = select(selector)
         wanted = setting("DMLGPU_DEVICE") if selector is None else selector
-        info = select(wanted)
         asked = "DMLGPU_DEVICE" if selector is None else "asked for"
         why = "the best there is" if wanted is None else f"{asked}: {wanted!r}"
         logger.info("device %d, %s, driver %s (%s)", info.index, info.name, info.driver, why)

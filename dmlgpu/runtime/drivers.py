@@ -11,6 +11,7 @@ from dmlgpu.descriptors.integers import index
 from dmlgpu.errors import DeviceError, import_problem
 from dmlgpu.runtime import forks, manifests
 from dmlgpu.runtime.packages import DRIVER, LOADER, named
+from dmlgpu.runtime.settings import setting
 
 # In the order of VkPhysicalDeviceType.
 _TYPES = ("other", "integrated", "discrete", "virtual", "cpu")
@@ -114,20 +115,26 @@ def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
 
 
 def select(wanted: int | str | None) -> DeviceInfo:
-    """The device of an index, of part of a name or of a UUID; None: the best.
+    """The device of an index, of part of a name or of a UUID; None: the one that DMLGPU_DEVICE names, or the best.
 
     Args:
-        wanted: names and UUIDs in upper or lower case, UUIDs with or without dashes.
+        wanted: names and UUIDs in upper or lower case, UUIDs with or without dashes. Names are those of devices; where
+            none has it, those of drivers.
 
     Raises:
         DeviceError: there is none, or several; the message lists what there is.
         TypeError: what is wanted is none of them.
     """
-    return choose(devices(), wanted)
+    return default(devices()) if wanted is None else choose(devices(), wanted)
 
 
-def choose(found: tuple[DeviceInfo, ...], wanted: int | str | None) -> DeviceInfo:
-    """`select` of these devices."""
+def default(found: tuple[DeviceInfo, ...]) -> DeviceInfo:
+    """`select` of these devices where no program says which."""
+    return choose(found, setting("DMLGPU_DEVICE"), "DMLGPU_DEVICE: ")
+
+
+def choose(found: tuple[DeviceInfo, ...], wanted: int | str | None, asked_by: str = "") -> DeviceInfo:
+    """`select` of these devices, but None: the best. Errors begin with `asked_by`."""
     if wanted is None:
         return min(found, key=preference)
     # What has more digits is no index, and int() takes no more than 4,300.
@@ -135,15 +142,22 @@ def choose(found: tuple[DeviceInfo, ...], wanted: int | str | None) -> DeviceInf
         wanted = int(wanted)
     if isinstance(wanted, str):
         wanted = wanted.strip()
-        part, uuid = wanted.lower(), wanted.lower().replace("-", "")
-        matches = [info for info in found if part and (part in info.name.lower() or uuid == info.uuid)]
+        matches = _matching(found, wanted.lower()) if wanted else []
     else:
         wanted = index_of(wanted)
         matches = [info for info in found if info.index == wanted]
     if len(matches) != 1:
         problem = "several devices match" if matches else "there is no device"
-        raise DeviceError(f"{problem} {wanted!r}; devices are {_list(found)}")
+        raise DeviceError(f"{asked_by}{problem} {wanted!r}; devices are {_list(found)}")
     return matches[0]
+
+
+def _matching(found: tuple[DeviceInfo, ...], text: str) -> list[DeviceInfo]:
+    uuid = text.replace("-", "")
+    # What Mesa's documents call lavapipe calls itself llvmpipe.
+    part = text.replace("lavapipe", "llvmpipe")
+    named = [info for info in found if part in info.name.lower() or uuid == info.uuid]
+    return named or [info for info in found if part in info.driver.lower()]
 
 
 def preference(info: DeviceInfo) -> tuple[int, bool]:

@@ -241,6 +241,9 @@ def test_devices_are_gpus_or_the_best_one(infos, monkeypatch):
     assert named(lavapipe, replace(swiftshader, uuid=lavapipe.uuid)) == ["0"]
     monkeypatch.setenv("DMLGPU_DEVICE", "1")
     assert named(lavapipe, swiftshader, *gpus) == [swiftshader.uuid]
+    monkeypatch.setenv("DMLGPU_DEVICE", "another")
+    with pytest.raises(dmlgpu.DeviceError, match=r"^DMLGPU_DEVICE: there is no device 'another'; devices are 0: "):
+        named(lavapipe, swiftshader, *gpus)
 
 
 def test_wrong_devices():
