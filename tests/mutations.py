@@ -1492,8 +1492,8 @@ CHECKS = (
     ),
     Mutation(
         "dmlgpu/descriptors/pooling.py",
-        "given > outputs + 1",
-        "given > outputs + 2",
+        "counts[i] > count + 1",
+        "counts[i] > count + 2",
         "two outputs more than fit are taken in ceiling mode",
     ),
     Mutation(

@@ -371,8 +371,8 @@ def test_arguments_are_checked_as_those_of_the_functions():
     ("arguments", "field"),
     [
         ({"window_size": (4, 2)}, r"window_size\[0\]: 4 with dilation 1 extends over 4; the padded input has only 3"),
-        ({"window_size": 2, "padding": (0, 2)}, r"window_size\[1\]: window 0 of dimension 3 lies wholly in"),
-        ({"window_size": 2, "output_sizes": (2, 9)}, r"output_tensor.sizes\[3\]: 9 is wrong"),
+        ({"window_size": 2, "padding": (0, 2)}, r"window_size\[1\]: window 0 along the width lies wholly in"),
+        ({"window_size": 2, "output_sizes": (2, 9)}, r"output_sizes: \(2, 9\) is wrong; expected \(2, 4\)"),
         ({"window_size": (1, 1, 1)}, r"input_tensor.sizes: \(3, 5\) has 2 dimensions"),
         ({"window_size": 2, "strides": 0}, "strides"),
         ({"window_size": 2, "padding": 1, "end_padding": 1}, "end_padding"),

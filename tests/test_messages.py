@@ -17,7 +17,10 @@ from dmlgpu import (
     argmax,
     argmin,
     average_pooling,
+    average_pooling_grad,
     max_pooling,
+    max_pooling_grad,
+    max_unpooling,
     reduce,
 )
 from tests.cases import FLOAT32, INT16, INT32, UINT8, UINT32
@@ -431,28 +434,28 @@ POOLING = [
     (
         lambda: pool(start_padding=(2, 0), o=(FLOAT32, (1, 2, 6, 5))),
         (
-            "MaxPooling2OperatorDesc.window_size[0]: window 0 of dimension 2 lies wholly in the padding; every "
+            "MaxPooling2OperatorDesc.window_size[0]: window 0 along the height lies wholly in the padding; every "
             "window must hold input"
         ),
     ),
     (
         lambda: pool(end_padding=(0, 2), o=(FLOAT32, (1, 2, 4, 7))),
         (
-            "MaxPooling2OperatorDesc.window_size[1]: window 6 of dimension 3 lies wholly in the padding; every "
+            "MaxPooling2OperatorDesc.window_size[1]: window 6 along the width lies wholly in the padding; every "
             "window must hold input"
         ),
     ),
     (
         lambda: pool(o=(FLOAT32, (1, 2, 2, 5)), window_size=(1, 2), strides=(5, 1)),
         (
-            "MaxPooling2OperatorDesc.window_size[0]: window 1 of dimension 2 lies wholly in the padding; every "
+            "MaxPooling2OperatorDesc.window_size[0]: window 1 along the height lies wholly in the padding; every "
             "window must hold input"
         ),
     ),
     (
         lambda: pool(o=(FLOAT32, (1, 2, 2, 5)), window_size=(1, 2), strides=(5, 1), end_padding=(1, 0)),
         (
-            "MaxPooling2OperatorDesc.window_size[0]: window 1 of dimension 2 lies wholly in the padding; every "
+            "MaxPooling2OperatorDesc.window_size[0]: window 1 along the height lies wholly in the padding; every "
             "window must hold input"
         ),
     ),
@@ -712,31 +715,97 @@ FUNCTIONS = [
     (
         lambda: max_pooling(IMAGE, (2, 2), output_sizes=(3, 2)),
         (
-            "MaxPooling2OperatorDesc.output_tensor.sizes[2]: 3 is wrong; expected 2 of (1, 1, 2, 2), (input + "
-            "padding - extent) / stride + 1"
+            "MaxPooling2OperatorDesc.output_sizes: (3, 2) is wrong; expected (2, 2), "
+            "(input + padding - extent) / stride + 1"
         ),
     ),
     (
         lambda: max_pooling(IMAGE, (2, 2), output_sizes=(1, 1, 3, 2)),
         (
-            "MaxPooling2OperatorDesc.output_tensor.sizes[2]: 3 is wrong; expected 2 of (1, 1, 2, 2), (input + "
-            "padding - extent) / stride + 1"
+            "MaxPooling2OperatorDesc.output_sizes: (3, 2) is wrong; expected (2, 2), "
+            "(input + padding - extent) / stride + 1"
         ),
     ),
     (
         lambda: max_pooling(IMAGE, (2, 2), output_sizes=(2,)),
-        "MaxPooling2OperatorDesc.output_tensor.sizes: (2,) has 1 entries; 2 are spatial",
+        "MaxPooling2OperatorDesc.output_sizes: (2,) has 1 entries; 2 are spatial",
     ),
     (
         lambda: max_pooling(IMAGE, (2, 2), output_sizes="2"),
-        "MaxPooling2OperatorDesc.output_tensor.sizes: '2' is neither an integer nor a sequence of integers",
+        "MaxPooling2OperatorDesc.output_sizes: '2' is neither an integer nor a sequence of integers",
     ),
     (
         lambda: max_pooling(IMAGE, (2, 2), start_padding=(2, 0)),
         (
-            "MaxPooling2OperatorDesc.window_size[0]: window 0 of dimension 2 lies wholly in the padding; every "
+            "MaxPooling2OperatorDesc.window_size[0]: window 0 along the height lies wholly in the padding; every "
             "window must hold input"
         ),
+    ),
+    (
+        lambda: max_pooling(IMAGE, (2, 2), output_sizes=4),
+        "MaxPooling2OperatorDesc.output_sizes: (4, 4) is wrong; expected (2, 2), "
+        "(input + padding - extent) / stride + 1",
+    ),
+    (
+        lambda: max_pooling(ROWS, (1, 2), strides=2, output_sizes=(1, 4)),
+        "MaxPooling2OperatorDesc.output_sizes: 4 is wrong; expected 1 along the width, or 2 rounded up",
+    ),
+    (
+        lambda: max_pooling(ROWS, 2, padding=2),
+        "MaxPooling2OperatorDesc.window_size[0]: window 0 along the height lies wholly in the padding; every window "
+        "must hold input",
+    ),
+    (
+        lambda: max_pooling(ROWS, 2, padding=100_000),
+        "MaxPooling2OperatorDesc.window_size[0]: window 0 along the height lies wholly in the padding; every window "
+        "must hold input",
+    ),
+    (
+        lambda: max_pooling(np.zeros((2, 2, 2, 2), np.float32), (2, 2, 2), padding=(2, 0, 0)),
+        "MaxPooling2OperatorDesc.window_size[0]: window 0 along the depth lies wholly in the padding; every window "
+        "must hold input",
+    ),
+    (
+        lambda: max_pooling(ROWS, 2, padding=(0, 2**31)),
+        "MaxPooling2OperatorDesc.padding[1]: 2147483648 pads to 4294967299; at most 4294967295 are allowed",
+    ),
+    (
+        lambda: max_pooling(ROWS, 2, end_padding=(0, 2**32 - 1)),
+        "MaxPooling2OperatorDesc.end_padding[1]: 4294967295 pads to 4294967298; at most 4294967295 are allowed",
+    ),
+    (
+        lambda: max_pooling(ROWS, (10**5, 10**5), padding=10**5 - 1),
+        "MaxPooling2OperatorDesc.output_tensor.sizes: (100001, 100002) has 10000300002 elements; "
+        "at most 4294967295 are allowed",
+    ),
+    (
+        lambda: max_unpooling(ROWS, np.zeros((2, 3), np.int64), 2**31),
+        "MaxUnpoolingOperatorDesc.output_sizes: (2147483648, 2147483648) has 4611686018427387904 elements; "
+        "at most 4294967295 are allowed",
+    ),
+    (
+        lambda: average_pooling_grad(ROWS, (3, 5), 2),
+        "AveragePoolingGradOperatorDesc.input_gradient_tensor.sizes: (2, 3) is wrong; expected (2, 4), "
+        "(input + padding - extent) / stride + 1",
+    ),
+    (
+        lambda: average_pooling_grad(ROWS, 2**31, 2**31, padding=1),
+        "AveragePoolingGradOperatorDesc.input_gradient_tensor.sizes: (2, 3) is wrong; expected (3, 3), "
+        "(input + padding - extent) / stride + 1",
+    ),
+    (
+        lambda: average_pooling_grad(ROWS, (2**31, 2**31 + 1), 2**31 - 1),
+        "AveragePoolingGradOperatorDesc.input_sizes: (2147483648, 2147483649) has 4611686020574871552 elements; "
+        "at most 4294967295 are allowed",
+    ),
+    (
+        lambda: max_pooling_grad(ROWS, ROWS, 2, padding=1),
+        "MaxPoolingGradOperatorDesc.input_gradient_tensor.sizes: (2, 3) is wrong; expected (3, 4), "
+        "(input + padding - extent) / stride + 1",
+    ),
+    (
+        lambda: max_pooling(np.zeros((0, 3), np.float32), 2),
+        "MaxPooling2OperatorDesc.input_tensor.sizes: a window over (0, 3) is empty",
     ),
     (
         lambda: max_pooling(np.zeros((1, 1, 0, 3), np.float32), (1, 2)),

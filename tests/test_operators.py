@@ -340,7 +340,7 @@ def test_an_output_size_that_rounding_does_not_give(output, allowed):
 
 def test_window_wholly_in_padding_because_dilation_steps_over_the_input():
     # Elements at -2 and 3 of a row of 3, with a dilation larger than the input.
-    with pytest.raises(DescriptorError, match="window 0 of dimension 3 lies wholly in the padding"):
+    with pytest.raises(DescriptorError, match="window 0 along the width lies wholly in the padding"):
         pool_row(3, 4, window=2, start=2, end=4, dilation=5)
 
 

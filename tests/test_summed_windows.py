@@ -189,7 +189,7 @@ def test_an_earlier_descriptor_is_the_later_one_without_dilation():
         ),
         (
             lambda: average_pooling(IMAGE, 2, start_padding=2),
-            "AveragePooling1OperatorDesc.window_size[0]: window 0 of dimension 2 lies wholly in the padding; "
+            "AveragePooling1OperatorDesc.window_size[0]: window 0 along the height lies wholly in the padding; "
             "every window must hold input",
         ),
     ],

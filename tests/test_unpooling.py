@@ -123,11 +123,11 @@ X, INDICES = np.zeros((1, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
         ),
         (
             lambda: max_unpooling(X, INDICES, (4, 4, 4, 4)),
-            "MaxUnpoolingOperatorDesc.output_tensor.sizes: (4, 4, 4, 4) has 4 entries; 2 are spatial",
+            "MaxUnpoolingOperatorDesc.output_sizes: (4, 4, 4, 4) has 4 entries; 2 are spatial",
         ),
         (
             lambda: max_unpooling(X, INDICES, None),
-            "MaxUnpoolingOperatorDesc.output_tensor.sizes: None is not allowed; give the sizes of what was pooled",
+            "MaxUnpoolingOperatorDesc.output_sizes: None is not allowed; give the sizes of what was pooled",
         ),
         (
             lambda: max_unpooling(X[:, :0], INDICES[:, :0], 4),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,15 +14,17 @@ import numpy as np
 from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
+    HOW_MANY,
     WINDOW_FIELDS,
     AveragePoolingGradOperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
     PoolingOperatorDesc,
+    count_windows,
 )
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ArgOperatorDesc, ReduceOperatorDesc
-from dmlgpu.descriptors.tensor import TensorDesc, integer, integers, unsigned_array
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, integer, integers, unsigned_array
 from dmlgpu.errors import DescriptorError, shown
 
 Shape = tuple[int, ...]
@@ -234,16 +237,12 @@ def pooling(
     The other arguments are those of `max_pooling`, and of the descriptor's `of`.
     """
     name = kind.__name__
-    leading, window = _window(name, shape, window_size, **others)
-    desc = kind.of(
-        _with_leading(source, 2 - leading),
-        output_sizes=_sizes(name, "output_tensor.sizes", output_sizes, shape, leading),
-        indices_data_type=indices_data_type,
-        **window,
-    )
-    if 0 in shape[leading:]:
-        raise DescriptorError(f"{name}.input_tensor.sizes: a window over {shape} is empty")
-    return Call(desc, shape[:leading] + desc.output_tensor.sizes[2:], (source.data_type,), 0 in shape)
+    leading, window, counts = _pooled(name, shape, window_size, output_sizes, **others)
+    sizes = shape[:leading] + counts
+    _check_elements(name, "output_tensor.sizes", sizes)
+    x = _with_leading(source, 2 - leading)
+    desc = kind.of(x, output_sizes=counts, indices_data_type=indices_data_type, **window)
+    return Call(desc, sizes, (source.data_type,), 0 in shape)
 
 
 def pooled_dimensions(
@@ -259,11 +258,7 @@ def pooled_dimensions(
 
     So an array is described that has more elements than a tensor. Other arguments and errors as of `pooling`.
     """
-    name = kind.__name__
-    leading, window = _window(name, shape, window_size, **others)
-    counts = _sizes(name, "output_tensor.sizes", output_sizes, shape, leading)
-    if 0 in shape[leading:]:
-        raise DescriptorError(f"{name}.input_tensor.sizes: a window over {shape} is empty")
+    leading, window, counts = _pooled(kind.__name__, shape, window_size, output_sizes, **others)
     spatial = len(shape) - leading
 
     def alone(i: int, value: Any, least: int = 1) -> Any:
@@ -285,15 +280,18 @@ def pooled_dimensions(
 @_remembered
 def average_pooling_grad(shape: Shape, source: TensorDesc, input_sizes: Any, window_size: Any, **others: Any) -> Call:
     """A call of average_pooling_grad on a gradient of this shape that lies as `source` says; arguments as there."""
-    name, field = AveragePoolingGradOperatorDesc.__name__, "output_gradient_tensor.sizes"
-    leading, window = _window(name, shape, window_size, **others)
-    sizes = _sizes(name, field, input_sizes, shape, leading)
-    if sizes is None:
+    name, field = AveragePoolingGradOperatorDesc.__name__, "input_sizes"
+    leading, window, names = _window(name, shape, window_size, **others)
+    spatial = _sizes(name, field, input_sizes, shape, leading)
+    if spatial is None:
         raise DescriptorError(f"{name}.{field}: None is not allowed; give the sizes of what was pooled")
-    desc = AveragePoolingGradOperatorDesc.of(_with_leading(source, 2 - leading), sizes, **window)
     if 0 in shape[leading:]:
         raise DescriptorError(f"{name}.input_gradient_tensor.sizes: {shape} has no windows")
-    return Call(desc, shape[:leading] + desc.output_gradient_tensor.sizes[2:], (source.data_type,), 0 in shape)
+    _counts(name, spatial, shape, leading, window, {**names, "counts": "input_gradient_tensor.sizes"})
+    sizes = shape[:leading] + spatial
+    _check_elements(name, field, sizes)
+    desc = AveragePoolingGradOperatorDesc.of(_with_leading(source, 2 - leading), spatial, **window)
+    return Call(desc, sizes, (source.data_type,), 0 in shape)
 
 
 @_remembered
@@ -302,15 +300,17 @@ def max_pooling_grad(
 ) -> Call:
     """A call of max_pooling_grad on an array and a gradient that lie as is said here; arguments as there."""
     name = MaxPoolingGradOperatorDesc.__name__
-    leading, window = _window(name, shape, window_size, **others)
+    leading, window, names = _window(name, shape, window_size, **others)
     if len(gradient_shape) != len(shape) or gradient_shape[:leading] != shape[:leading]:
         raise DescriptorError(
             f"{name}.input_gradient_tensor.sizes: {gradient_shape} does not go with an input of {shape}"
         )
-    x, windows = (_with_leading(tensor, 2 - leading) for tensor in (source, gradient))
-    desc = MaxPoolingGradOperatorDesc.of(x, input_gradient_tensor=windows, **window)
     if 0 in (*shape[leading:], *gradient_shape[leading:]):
         raise DescriptorError(f"{name}.input_tensor.sizes: a window over {shape} is empty")
+    names = {**names, "counts": "input_gradient_tensor.sizes"}
+    _counts(name, shape[leading:], gradient_shape, leading, window, names)
+    x, windows = (_with_leading(tensor, 2 - leading) for tensor in (source, gradient))
+    desc = MaxPoolingGradOperatorDesc.of(x, input_gradient_tensor=windows, **window)
     return Call(desc, shape, (source.data_type,), 0 in shape)
 
 
@@ -325,14 +325,56 @@ def max_unpooling(
     if indices_shape != shape:
         raise DescriptorError(f"{name}.indices_tensor.sizes: {indices_shape} is wrong; expected {shape} of the input")
     leading = len(shape) - 2
-    sizes = _sizes(name, "output_tensor.sizes", output_sizes, shape, leading)
-    if sizes is None:
-        raise DescriptorError(f"{name}.output_tensor.sizes: None is not allowed; give the sizes of what was pooled")
+    spatial = _sizes(name, "output_sizes", output_sizes, shape, leading)
+    if spatial is None:
+        raise DescriptorError(f"{name}.output_sizes: None is not allowed; give the sizes of what was pooled")
     if 0 in shape[leading:]:
         raise DescriptorError(f"{name}.input_tensor.sizes: {shape} is empty")
+    sizes = shape[:leading] + spatial
+    _check_elements(name, "output_sizes", sizes)
     x, places = (_with_leading(tensor, 2 - leading) for tensor in (source, indices))
-    desc = MaxUnpoolingOperatorDesc.of(x, sizes, indices_tensor=places)
-    return Call(desc, shape[:leading] + sizes, (source.data_type,), 0 in shape[:leading])
+    desc = MaxUnpoolingOperatorDesc.of(x, spatial, indices_tensor=places)
+    return Call(desc, sizes, (source.data_type,), 0 in shape[:leading])
+
+
+def _pooled(
+    name: str, shape: Shape, window_size: Any, output_sizes: Any, **others: Any
+) -> tuple[int, dict[str, Any], Shape]:
+    """`_window` of a pooling without the names, and how many windows there are along each spatial dimension."""
+    leading, window, names = _window(name, shape, window_size, **others)
+    spatial = shape[leading:]
+    counts = _sizes(name, "output_sizes", output_sizes, shape, leading)
+    if 0 in spatial:
+        raise DescriptorError(f"{name}.input_tensor.sizes: a window over {shape} is empty")
+    return leading, window, _counts(name, spatial, counts, 0, window, {**names, "counts": "output_sizes"})
+
+
+def _counts(
+    name: str, spatial: Shape, given: Shape | None, leading: int, window: dict[str, Any], names: dict[str, str]
+) -> Shape:
+    """How many windows there are along each spatial dimension; errors name fields as the caller has them.
+
+    Where it is given that must be right; so many of its sizes are of dimensions before the spatial ones.
+    """
+
+    def error(field: str, i: int, text: str) -> DescriptorError:
+        place = "" if field == "counts" else f"[{i}]"
+        return DescriptorError(f"{name}.{names.get(field, field)}{place}: {text}")
+
+    counts = count_windows(spatial, given and given[leading:], window, error)
+    if given is not None and given[leading:] != counts:
+        raise DescriptorError(
+            f"{name}.{names['counts']}: {given} is wrong; expected {given[:leading] + counts}, {HOW_MANY}"
+        )
+    return counts
+
+
+def _check_elements(name: str, field: str, sizes: Shape) -> None:
+    """Raises a DescriptorError for more elements than a tensor may have."""
+    if math.prod(sizes) > MAX_ELEMENTS:
+        raise DescriptorError(
+            f"{name}.{field}: {sizes} has {math.prod(sizes)} elements; at most {MAX_ELEMENTS} are allowed"
+        )
 
 
 def _window(
@@ -345,8 +387,11 @@ def _window(
     start_padding: Any = None,
     end_padding: Any = None,
     **others: Any,
-) -> tuple[int, dict[str, Any]]:
-    """How many dimensions an array has before the spatial ones, and the window as a descriptor's `of` takes it."""
+) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """How many dimensions an array has before the spatial ones, and the window as a descriptor's `of` takes it.
+
+    And what the caller calls its fields, where it is something else.
+    """
     window_size = window_size if _is_int(window_size) else _integers(name, "window_size", window_size)
     spatial = _spatial(name, window_size, shape)
     if padding is not None:
@@ -361,10 +406,12 @@ def _window(
         "end_padding": end_padding,
         **others,
     }
-    return len(shape) - spatial, {
+    given = {
         field: _each(name, field, value, spatial) if field in WINDOW_FIELDS else value
         for field, value in window.items()
     }
+    names = {} if padding is None else {"start_padding": "padding", "end_padding": "padding"}
+    return len(shape) - spatial, given, names
 
 
 def _each(name: str, field: str, value: Any, spatial: int) -> Shape | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, unsigned, unsigned_array
-from dmlgpu.errors import shown
+from dmlgpu.errors import DescriptorError, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,6 +52,56 @@ def _first_empty_window(size: int, outputs: int, window: int, stride: int, start
     # The others hold input unless they begin behind it.
     behind = -(-(size + start) // stride)
     return behind if max(behind, leading) < outputs else None
+
+
+# The spatial dimensions in errors, which count them from the first or the last one; planes have no depth.
+_DIMENSIONS = ("depth", "height", "width")
+
+# What `count_windows` says.
+HOW_MANY = "(input + padding - extent) / stride + 1"
+
+
+def count_windows(
+    sizes: Sequence[int],
+    counts: Sequence[int] | None,
+    window: Mapping[str, Sequence[int] | None],
+    error: Callable[[str, int, str], DescriptorError],
+) -> tuple[int, ...]:
+    """The windows along each spatial dimension: as many as fit; or where these may be rounded up, those that are given.
+
+    Args:
+        sizes: of what they lie over.
+        counts: how many there are said to be; None: as many as fit.
+        window: the fields; what is left out or None is its least.
+        error: makes what is raised where every window needs another value in a field, which is one of WINDOW_FIELDS or
+            "counts". It gets the field, which dimension, and what is wrong.
+    """
+    found = []
+    for i, size in enumerate(sizes):
+        length, stride, start, end, dilation = (
+            values[i] if (values := window.get(field)) else least for field, least in WINDOW_FIELDS.items()
+        )
+        along = _DIMENSIONS[i - len(sizes)]
+        padded, extent = size + start + end, window_extent(length, dilation)
+        if padded > MAX_ELEMENTS:
+            field, padding = ("start_padding", start) if start > end else ("end_padding", end)
+            raise error(field, i, f"{padding} pads to {padded}; at most {MAX_ELEMENTS} are allowed")
+        if extent > padded:
+            text = f"{length} with dilation {dilation} extends over {extent}; the padded input has only {padded}"
+            raise error("window_size", i, text)
+        count = pooled_size(size, length, stride, start + end, dilation)
+        if counts is not None and (padded - extent) % stride and counts[i] != count:
+            # Ceiling mode: a last window may hang over the end.
+            if counts[i] > count + 1:
+                text = f"{counts[i]} is wrong; expected {count} along the {along}, or {count + 1} rounded up"
+                raise error("counts", i, text)
+            count = max(counts[i], count)
+        empty = _first_empty_window(size, count, length, stride, start, dilation)
+        if empty is not None:
+            text = f"window {empty} along the {along} lies wholly in the padding; every window must hold input"
+            raise error("window_size", i, text)
+        found.append(count)
+    return tuple(found)
 
 
 # The arrays that describe a window, DimensionCount entries each, and the least value of an entry.
@@ -134,39 +184,12 @@ class WindowedOperatorDesc(OperatorDesc):
             raise self._error(
                 f"{self.windows_field}.sizes", f"{windows.sizes} has another rank than the input {pooled.sizes}"
             )
-        sizes = tuple(self._check_dimension(i, pooled, windows) for i in range(spatial))
-        why = "(input + padding - extent) / stride + 1"
-        self._check_sizes(self.windows_field, (*pooled.sizes[:2], *sizes), why)
+        window = {field: getattr(self, field) for field in WINDOW_FIELDS if hasattr(self, field)}
+        sizes = count_windows(pooled.sizes[2:], windows.sizes[2:], window, self._window_error)
+        self._check_sizes(self.windows_field, (*pooled.sizes[:2], *sizes), HOW_MANY)
 
-    def _check_dimension(self, i: int, pooled: TensorDesc, windows: TensorDesc) -> int:
-        """Checks the windows along spatial dimension i; their number, the given one where two are allowed."""
-        size, given = pooled.sizes[2 + i], windows.sizes[2 + i]
-        window, stride, start, end, dilation = (getattr(self, f, (1,) * (i + 1))[i] for f in WINDOW_FIELDS)
-        padded, extent = size + start + end, window_extent(window, dilation)
-        if padded > MAX_ELEMENTS:
-            field, padding = ("start_padding", start) if start > end else ("end_padding", end)
-            raise self._error(f"{field}[{i}]", f"{padding} pads to {padded}; at most {MAX_ELEMENTS} are allowed")
-        if extent > padded:
-            raise self._error(
-                f"window_size[{i}]",
-                f"{window} with dilation {dilation} extends over {extent}; the padded input has only {padded}",
-            )
-        outputs = pooled_size(size, window, stride, start + end, dilation)
-        if (padded - extent) % stride and given != outputs:
-            # Ceiling mode: a last window may hang over the end.
-            if given > outputs + 1:
-                raise self._error(
-                    f"{self.windows_field}.sizes[{2 + i}]",
-                    f"{given} is wrong; expected {outputs}, or {outputs + 1} rounded up",
-                )
-            outputs = max(given, outputs)
-        empty = _first_empty_window(size, outputs, window, stride, start, dilation)
-        if empty is not None:
-            raise self._error(
-                f"window_size[{i}]",
-                f"window {empty} of dimension {2 + i} lies wholly in the padding; every window must hold input",
-            )
-        return outputs
+    def _window_error(self, field: str, i: int, text: str) -> DescriptorError:
+        return self._error(f"{self.windows_field}.sizes[{2 + i}]" if field == "counts" else f"{field}[{i}]", text)
 
 
 class PoolingOperatorDesc(WindowedOperatorDesc):
