@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -423,14 +422,11 @@ def max_unpooling(x: Any, indices: Any, output_sizes: Any, *, device: Selector =
         tensor where x and indices are. Errors as of `max_pooling`.
     """
     x, shape, source = _input(x, MaxUnpoolingOperatorDesc)
-    # INT64 is not of DirectML. Negative indices are very large as UINT64.
-    if not isinstance(indices, DeviceTensor):
-        indices = as_array(indices, f"{MaxUnpoolingOperatorDesc.__name__}.indices_tensor")
-        if indices.dtype.newbyteorder("=") == np.int64:
-            indices = indices.view(indices.dtype.str.replace("i", "u"))
-    indices, indices_shape, places = _input(indices, MaxUnpoolingOperatorDesc, "indices_tensor")
-    if places.data_type is DataType.INT64:
-        places = replace(places, data_type=DataType.UINT64)
+    types: TypeTable = {"indices_tensor": conventions.INDEX_TYPES}
+    indices, indices_shape, places = _input(indices, MaxUnpoolingOperatorDesc, "indices_tensor", types)
+    if isinstance(indices, np.ndarray) and places.data_type is DataType.INT64:
+        # Negative ones are very large as UINT64.
+        indices = indices.view(indices.dtype.str.replace("i", "u"))
     call = conventions.max_unpooling(shape, source, indices_shape, places, output_sizes)
     return _run(call, device, x, indices)
 

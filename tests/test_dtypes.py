@@ -1,10 +1,13 @@
 """The enumerations: DirectML's names and numbers."""
 
+import re
+
 import numpy as np
 import pytest
 
 from dmlgpu import AxisDirection, DataType, DescriptorError, ReduceFunction
 from dmlgpu.descriptors.dtypes import conversion
+from dmlgpu.descriptors.reduction import REDUCE_TYPES
 
 DATA_TYPES = "UNKNOWN FLOAT32 FLOAT16 UINT32 UINT16 UINT8 INT32 INT16 INT8 FLOAT64 UINT64 INT64 UINT4 INT4"
 REDUCE_FUNCTIONS = "ARGMAX ARGMIN AVERAGE L1 L2 LOG_SUM LOG_SUM_EXP MAX MIN MULTIPLY SUM SUM_SQUARE"
@@ -81,7 +84,28 @@ def test_types_that_can_be_converted():
     assert conversion("bool", (DataType.UINT64, DataType.UINT32)) == how.format("uint32")
     assert conversion("bool", (DataType.FLOAT16, DataType.FLOAT32)) == how.format("float32")
     assert conversion("float64", (DataType.UINT64, DataType.UINT32)) == ""
+    indices = DataType.INT64, DataType.UINT64, DataType.UINT32
+    assert [conversion(name, indices) for name in ("int8", "int32")] == [how.format("int64")] * 2
+    assert [conversion(name, indices) for name in ("bool", "uint16")] == [how.format("uint32")] * 2
+    assert conversion("int64", (DataType.UINT64, DataType.UINT32)) == ""
     assert conversion("complex64", DataType) == ""
+
+
+@pytest.mark.parametrize("allowed", {types["input_tensor"] for types in REDUCE_TYPES.values()}, ids=len)
+def test_every_type_of_numbers_can_be_converted(allowed):
+    """Where it is not allowed; and ends are said to round just where they do."""
+    assert {DataType.FLOAT32, DataType.FLOAT16} <= set(allowed)
+    for data_type in set(DataType) - set(allowed):
+        how = conversion(data_type.name.lower(), allowed)
+        assert bool(how) == (data_type.bits >= 8)
+        if how:
+            to = np.dtype(re.search(r"astype\(np\.(\w+)\)", how)[1])
+            assert DataType.of(to) in allowed
+            limits = np.finfo if data_type.is_float else np.iinfo
+            greatest = np.array(limits(data_type.numpy).max)
+            with np.errstate(over="ignore"):
+                same = int(greatest) == (0 if np.isinf(greatest.astype(to)) else int(greatest.astype(to)))
+            assert how.endswith(", which rounds") != same
 
 
 def test_an_array_of_bool_is_uint8_where_that_is_allowed():

@@ -276,7 +276,8 @@ ARG = [
     ),
     (
         lambda: ReduceOperatorDesc.of(ReduceFunction.AVERAGE, TensorDesc(INT32, (3,))),
-        "ReduceOperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16",
+        "ReduceOperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16; "
+        "convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32), which rounds",
     ),
     (
         lambda: ReduceOperatorDesc(12, TensorDesc(FLOAT32, (3,)), TensorDesc(UINT32, (1,)), (0,)),

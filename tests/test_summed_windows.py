@@ -181,11 +181,13 @@ def test_an_earlier_descriptor_is_the_later_one_without_dilation():
         ),
         (
             lambda: average_pooling(IMAGE.astype(np.int32), 2),
-            "AveragePooling1OperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16",
+            "AveragePooling1OperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16; "
+            "convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32), which rounds",
         ),
         (
             lambda: LpPooling1OperatorDesc.of(TensorDesc(INT32, (1, 1, 4, 4)), (2, 2)),
-            "LpPooling1OperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16",
+            "LpPooling1OperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16; "
+            "convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32), which rounds",
         ),
         (
             lambda: average_pooling(IMAGE, 2, start_padding=2),

@@ -115,7 +115,23 @@ X, INDICES = np.zeros((1, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
     [
         (
             lambda: max_unpooling(X, INDICES.astype(np.int32), 4),
-            "MaxUnpoolingOperatorDesc.indices_tensor.data_type: INT32 is not supported; allowed are UINT64, UINT32",
+            "MaxUnpoolingOperatorDesc.indices_tensor.data_type: INT32 is not supported; "
+            "allowed are INT64, UINT64, UINT32; convert the array, as by x.astype(np.int64)",
+        ),
+        (
+            lambda: max_unpooling(X, INDICES.astype(np.float64), 4),
+            "MaxUnpoolingOperatorDesc.indices_tensor.data_type: FLOAT64 is not supported; "
+            "allowed are INT64, UINT64, UINT32",
+        ),
+        (
+            lambda: max_unpooling(X, INDICES.astype(complex), 4),
+            "MaxUnpoolingOperatorDesc.indices_tensor.data_type: NumPy type complex128 has no DirectML data type; "
+            "allowed are int64, uint64, uint32",
+        ),
+        (
+            lambda: max_unpooling(X, INDICES.astype(bool), 4),
+            "MaxUnpoolingOperatorDesc.indices_tensor.data_type: NumPy type bool has no DirectML data type; "
+            "allowed are int64, uint64, uint32; convert the array, as by x.astype(np.uint32)",
         ),
         (
             lambda: max_unpooling(X, INDICES[:, :1], 4),

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction, conversion, listed
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
     HOW_MANY,
@@ -192,8 +192,21 @@ def _flag(name: str, field: str, value: Any) -> bool:
     return bool(value)
 
 
-# Of what functions give; INT64 is UINT64 in descriptors.
-_POOLING_INDICES = (DataType.INT64, DataType.UINT64, DataType.UINT32)
+# What positions may be in functions.
+INDEX_TYPES = (DataType.INT64, DataType.UINT64, DataType.UINT32)
+
+
+def _index_type(field: str, data_type: DataType, *, of_input: bool) -> DataType:
+    """The type of positions in a descriptor: DirectML has only unsigned ones.
+
+    No tensor has so many elements that the bits of INT64 differ from those of UINT64.
+    """
+    if data_type not in INDEX_TYPES:
+        raise DescriptorError(
+            f"{field}: {data_type.name} is not supported; allowed are {listed(INDEX_TYPES)}"
+            + (conversion(data_type.name.lower(), INDEX_TYPES) if of_input else "")
+        )
+    return DataType.UINT64 if data_type is DataType.INT64 else data_type
 
 
 @_remembered
@@ -208,13 +221,9 @@ def max_pooling(
 ) -> Call:
     """A call of max_pooling on an array of this shape that lies as `source` says; arguments as there."""
     name = MaxPooling2OperatorDesc.__name__
-    field = "output_indices_tensor.data_type"
-    index_type = DataType.of(indices_data_type, f"{name}.{field}", _POOLING_INDICES, of_input=False)
-    if index_type not in _POOLING_INDICES:
-        allowed = ", ".join(data_type.name for data_type in _POOLING_INDICES)
-        raise DescriptorError(f"{name}.{field}: {index_type.name} is not supported; allowed are {allowed}")
-    # DirectML has only unsigned ones; no tensor has so many elements that the bits differ.
-    unsigned_type = DataType.UINT64 if index_type is DataType.INT64 else index_type
+    field = f"{name}.output_indices_tensor.data_type"
+    index_type = DataType.of(indices_data_type, field, INDEX_TYPES, of_input=False)
+    unsigned_type = _index_type(field, index_type, of_input=False)
     if not _flag(name, "output_indices", output_indices):
         return pooling(MaxPooling2OperatorDesc, shape, source, window_size, **window)
     call = pooling(MaxPooling2OperatorDesc, shape, source, window_size, indices_data_type=unsigned_type, **window)
@@ -322,6 +331,7 @@ def max_unpooling(
     name = MaxUnpoolingOperatorDesc.__name__
     if not 2 <= len(shape) <= 4:
         raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; allowed are 2 to 4")
+    index_type = _index_type(f"{name}.indices_tensor.data_type", indices.data_type, of_input=True)
     if indices_shape != shape:
         raise DescriptorError(f"{name}.indices_tensor.sizes: {indices_shape} is wrong; expected {shape} of the input")
     leading = len(shape) - 2
@@ -332,6 +342,7 @@ def max_unpooling(
         raise DescriptorError(f"{name}.input_tensor.sizes: {shape} is empty")
     sizes = shape[:leading] + spatial
     _check_elements(name, "output_sizes", sizes)
+    indices = replace(indices, data_type=index_type)
     x, places = (_with_leading(tensor, 2 - leading) for tensor in (source, indices))
     desc = MaxUnpoolingOperatorDesc.of(x, spatial, indices_tensor=places)
     return Call(desc, sizes, (source.data_type,), 0 in shape[:leading])

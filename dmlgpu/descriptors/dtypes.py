@@ -123,17 +123,28 @@ def listed(types: Iterable[DataType], spell: Callable[[str], str] = str) -> str:
     return ", ".join("beyond DirectML " * (t in EXTENSIONS) + spell(t.name) for t in types)
 
 
+# What integers are converted to, the first that holds them all.
+_WIDE = (DataType.INT32, DataType.UINT32, DataType.INT64, DataType.UINT64, DataType.FLOAT32)
+_INTEGERS = ("bool", *(each.name.lower() for each in DataType if each.bits >= 8 and not each.is_float))
+
+
 def conversion(name: str, allowed: Iterable[DataType]) -> str:
     """How errors end where an array of this NumPy type, which is not allowed, can be converted."""
-    wide = name in ("float64", "longdouble", "float128")
-    if name in ("bool", "uint8"):
-        fitting: tuple[DataType, ...] = (DataType.INT32, DataType.UINT32, DataType.FLOAT32)
+    exact: list[DataType] = []
+    rounded = [DataType.FLOAT32]
+    if name in _INTEGERS:
+        exact = [each for each in _WIDE if np.can_cast(name, each.numpy)]
+    elif name in ("float64", "longdouble", "float128"):
+        rounded = [DataType.FLOAT64, DataType.FLOAT32]
+    elif "float" in name:
+        exact = [DataType.FLOAT32]
     else:
-        fitting = (DataType.FLOAT64,) * wide + (DataType.FLOAT32,) * ("float" in name or wide)
-    nearest = next((data_type.name.lower() for data_type in fitting if data_type in allowed), "")
-    rounds = ", which rounds" if wide else ""
-    how = f"; convert the array, as by x.astype(np.{nearest}), a list by np.asarray(x, np.{nearest}){rounds}"
-    return how if nearest else ""
+        rounded = []
+    nearest = next((each for each in (*exact, *rounded) if each in allowed), None)
+    if nearest is None:
+        return ""
+    to, rounds = nearest.name.lower(), "" if nearest in exact else ", which rounds"
+    return f"; convert the array, as by x.astype(np.{to}), a list by np.asarray(x, np.{to}){rounds}"
 
 
 class AxisDirection(_Enum):
