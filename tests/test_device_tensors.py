@@ -119,15 +119,29 @@ def test_what_else_names_numpy(t):
 
 
 def test_what_only_arrays_have_names_numpy(t):
-    for name in ("std", "T", "astype", "tolist", "flatten"):
-        with pytest.raises(AttributeError, match=rf"^a device tensor has no {name}; use \.numpy\(\) of <dmlgpu\.Dev"):
+    for name in ("std", "T", "astype", "tolist", "flatten", "cpu", "detach", "to", "unsqueeze", "clone", "get"):
+        with pytest.raises(AttributeError, match=rf"^a device tensor has no {name}; \.numpy\(\) downloads it to an "):
             getattr(t, name)
 
 
-def test_what_nothing_has_does_not(t):
-    with pytest.raises(AttributeError, match=r"^a device tensor has no nonsense$"):
-        t.nonsense  # noqa: B018
-    assert not hasattr(t, "__array_interface__")
+def test_protocols_are_looked_for_in_vain(t):
+    for name in ("__array_interface__", "__cuda_array_interface__", "_private", "__deepcopy__"):
+        with pytest.raises(AttributeError, match=rf"^a device tensor has no {name}$"):
+            getattr(t, name)
+    assert not hasattr(t, "cpu")
+    assert getattr(t, "cpu", None) is None
+    # As copy and pickle make one.
+    assert not hasattr(object.__new__(type(t)), "nonsense")
+
+
+def test_tensors_and_devices_say_that_they_are_closed(driver):
+    with dmlgpu.Device(driver.index) as device:
+        t = device.tensor(X)
+        compiled = device.compile(ArgmaxOperatorDesc.of(X))
+        assert "closed" not in repr(t) + repr(device) + repr(compiled)
+    assert repr(device) == f"<dmlgpu.Device {driver.index}: {driver.name}, closed>"
+    assert repr(compiled).endswith(f"on device {driver.index}: {driver.name}, closed>")
+    assert repr(t) == f"<dmlgpu.DeviceTensor {t.desc} on device {driver.index}: {driver.name}, closed>"
 
 
 def test_hashes_by_identity(t):

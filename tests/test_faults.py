@@ -461,9 +461,11 @@ kp.before = lambda: True
 print(says(argmax, x, 1))
 kp.before = bool
 print(argmax(x, axes=1).tolist(), dmlgpu.functional.open_device() is first)
+print(first)
 """
-    first, error, again = run(PRELUDE + program, driver)
+    first, error, again, lost = run(PRELUDE + program, driver)
     assert (first, again) == (RESULT, f"{RESULT} False")
+    assert lost == f"<dmlgpu.Device {driver.index}: {driver.name}, lost>"
     assert error.startswith("DeviceLostError: ")
 
 

@@ -258,7 +258,7 @@ class CompiledOperator:
         raise TypeError(f"{self!r} cannot be copied or pickled; its desc can, and Device.compile(desc) makes another")
 
     def __repr__(self) -> str:
-        return f"<dmlgpu.CompiledOperator {self.desc} on device {self.device.info.index}: {self.device.info.name}>"
+        return f"<dmlgpu.CompiledOperator {self.desc} on device {self._engine.kompute.label}>"
 
 
 def returned(targets: list[DeviceTensor], inputs: Sequence[Any]) -> Any:

@@ -275,7 +275,7 @@ class Device:
         raise TypeError(f"{self!r} cannot be copied or pickled; open Device({self.info.index}) where it is needed")
 
     def __repr__(self) -> str:
-        return f"<dmlgpu.Device {self.info.index}: {self.info.name}>"
+        return f"<dmlgpu.Device {self._engine.kompute.label}>"
 
 
 @dataclass(frozen=True)

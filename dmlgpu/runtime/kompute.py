@@ -150,6 +150,12 @@ class Kompute:
         """Whether the device was neither closed nor lost."""
         return self._finalizer.alive
 
+    @property
+    def label(self) -> str:
+        """How the device prints."""
+        state = "" if self.is_open else ", closed" if self._lost is None else ", lost"
+        return f"{self.info.index}: {self.info.name}{state}"
+
     def close(self) -> None:
         """Frees the device and all that was made on it; a second call does nothing.
 

@@ -203,7 +203,8 @@ class DeviceTensor:
     if not TYPE_CHECKING:  # which would take every attribute for one that is there
 
         def __getattr__(self, name: str) -> Any:
-            hint = f"; use .numpy() of {self!r}" if name in _ARRAY_ONLY else ""
+            # What begins so is looked for by libraries, which go on without it.
+            hint = "" if name.startswith("_") else "; .numpy() downloads it to an array"
             raise AttributeError(f"a device tensor has no {name}{hint}", name=name, obj=self)
 
     def __bool__(self) -> bool:
@@ -258,11 +259,7 @@ class DeviceTensor:
 
     def __repr__(self) -> str:
         shape = "" if self.shape == self.desc.sizes else f" of shape {self.shape}"
-        return f"<dmlgpu.DeviceTensor {self.desc}{shape} on device {self.device.info.index}: {self.device.info.name}>"
-
-
-# What arrays have and device tensors do not.
-_ARRAY_ONLY = {name for name in dir(np.ndarray) if not name.startswith("_")} - set(dir(DeviceTensor))
+        return f"<dmlgpu.DeviceTensor {self.desc}{shape} on device {self._engine.kompute.label}>"
 
 
 def _refused(name: str) -> Callable[..., Any]:
