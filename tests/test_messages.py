@@ -641,7 +641,43 @@ FUNCTIONS = [
     ),
     (
         lambda: max_pooling(np.float32(3), 2),
-        "MaxPooling2OperatorDesc.input_tensor.sizes: () has 0 dimensions; a window of 2 entries takes 2 to 4",
+        "MaxPooling2OperatorDesc.input_tensor.sizes: () has 0 dimensions; an int as window takes 2 to 5",
+    ),
+    (
+        lambda: max_pooling(np.zeros((1,) * 6, np.float32), (1, 1)),
+        "MaxPooling2OperatorDesc.input_tensor.sizes: (1, 1, 1, 1, 1, 1) has 6 dimensions; "
+        "a window of 2 entries takes 2 to 4",
+    ),
+    (
+        lambda: max_pooling(IMAGE, 2, output_sizes=(1, 3, 2, 2)),
+        "MaxPooling2OperatorDesc.output_sizes: (1, 3, 2, 2) is wrong; it must begin as (1, 1, 3, 3) does",
+    ),
+    (lambda: argmax(None), "ArgmaxOperatorDesc.input_tensor: None is nothing that NumPy can view as an array"),
+    (lambda: argmax({1}), "ArgmaxOperatorDesc.input_tensor: {1} is nothing that NumPy can view as an array"),
+    (
+        lambda: max_unpooling(ROWS, None, 4),
+        "MaxUnpoolingOperatorDesc.indices_tensor: None is nothing that NumPy can view as an array",
+    ),
+    (
+        lambda: max_pooling_grad(ROWS, len, 2),
+        "MaxPoolingGradOperatorDesc.input_gradient_tensor: <built-in function len> is nothing that NumPy can view as "
+        "an array",
+    ),
+    (lambda: TensorDesc.of(None), "TensorDesc.of: None is nothing that NumPy can view as an array"),
+    (
+        lambda: argmax([None, 1]),
+        "ArgmaxOperatorDesc.input_tensor.data_type: NumPy type object has no DirectML data type; allowed are "
+        "float32, float16, int64, int32, int16, int8, uint64, uint32, uint16, uint8, beyond DirectML float64",
+    ),
+    (
+        lambda: reduce(np.zeros(3, np.int16), ReduceFunction.SUM),
+        "ReduceOperatorDesc.input_tensor.data_type: INT16 is not supported; allowed are FLOAT32, FLOAT16, INT64, "
+        "INT32, UINT64, UINT32; convert the array, as by x.astype(np.int32), a list by np.asarray(x, np.int32)",
+    ),
+    (
+        lambda: average_pooling(np.zeros((2, 2), np.int64), 2),
+        "AveragePooling1OperatorDesc.input_tensor.data_type: INT64 is not supported; allowed are FLOAT32, FLOAT16; "
+        "convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32), which rounds",
     ),
     (
         lambda: max_pooling(IMAGE, (2,)),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dmlgpu.errors import DescriptorError
+from dmlgpu.errors import DescriptorError, shown
 
 Array = npt.NDArray[Any]
 
@@ -25,12 +25,14 @@ def as_array(x: Any, field: str) -> Array:
         field: what errors call it, a descriptor and its field.
 
     Raises:
-        DescriptorError: a masked array, or a subclass of ndarray with a meaning of its own (units, a matrix), also in
-            lists: as an ndarray it would lose that without a word.
+        DescriptorError: None, or what else is no array. A masked array, or a subclass of ndarray with a meaning of its
+            own (units, a matrix), also in lists: as an ndarray it would lose that without a word.
     """
     if hasattr(x, "__dlpack__") and not _is_viewable(x):
         return np.from_dlpack(x)
     array: Array = np.asanyarray(x)  # what `__array__` returns may be masked, too
+    if array.dtype == np.object_ and array.ndim == 0 and array[()] is x:
+        raise DescriptorError(f"{field}: {shown(x)} is nothing that NumPy can view as an array")
     _check_plain(array, field)
     if not _is_viewable(x):
         _check_items(x, field, array.ndim)

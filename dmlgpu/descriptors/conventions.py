@@ -441,7 +441,9 @@ def _sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Sha
         return None
     spatial = len(shape) - leading
     given = (sizes,) * spatial if _is_int(sizes) else _integers(name, field, sizes)
-    if len(given) == len(shape) and given[:leading] == shape[:leading]:
+    if len(given) == len(shape) and leading:
+        if given[:leading] != shape[:leading]:
+            raise DescriptorError(f"{name}.{field}: {shown(given)} is wrong; it must begin as {shape} does")
         given = given[leading:]
     if len(given) != spatial:
         raise DescriptorError(f"{name}.{field}: {shown(given)} has {len(given)} entries; {spatial} are spatial")
@@ -459,8 +461,8 @@ def _spatial(name: str, window_size: Any, shape: Shape) -> int:
     if spatial not in (2, 3):
         raise DescriptorError(f"{name}.window_size: {shown(window_size)} has {spatial} entries; allowed are 2 and 3")
     if not spatial <= len(shape) <= spatial + 2:
-        raise DescriptorError(
-            f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; "
-            f"a window of {spatial} entries takes {spatial} to {spatial + 2}"
-        )
+        takes = "an int as window takes 2 to 5"
+        if not _is_int(window_size):
+            takes = f"a window of {spatial} entries takes {spatial} to {spatial + 2}"
+        raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; {takes}")
     return spatial
