@@ -665,6 +665,11 @@ FUNCTIONS = [
     ),
     (lambda: TensorDesc.of(None), "TensorDesc.of: None is nothing that NumPy can view as an array"),
     (
+        lambda: max_pooling(np.array(None), 2),
+        "MaxPooling2OperatorDesc.input_tensor.data_type: NumPy type object has no DirectML data type; allowed are "
+        "float32, float16, int64, int32, int16, int8, uint64, uint32, uint16, uint8, beyond DirectML float64",
+    ),
+    (
         lambda: argmax([None, 1]),
         "ArgmaxOperatorDesc.input_tensor.data_type: NumPy type object has no DirectML data type; allowed are "
         "float32, float16, int64, int32, int16, int8, uint64, uint32, uint16, uint8, beyond DirectML float64",

@@ -441,7 +441,7 @@ def _sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Sha
         return None
     spatial = len(shape) - leading
     given = (sizes,) * spatial if _is_int(sizes) else _integers(name, field, sizes)
-    if len(given) == len(shape) and leading:
+    if len(given) == len(shape):
         if given[:leading] != shape[:leading]:
             raise DescriptorError(f"{name}.{field}: {shown(given)} is wrong; it must begin as {shape} does")
         given = given[leading:]

@@ -104,6 +104,7 @@ EMBEDDED = {
     "option": lambda path: from_blocks(path).map_blocks(lambda x, y: x, y=np.load(path), dtype="f4"),
     "delayed": lambda path: da.from_delayed(dask.delayed(np.load(path)), ROWS_OF_A_FILE, "f4"),
     "task": lambda path: da.from_delayed(dask.delayed(np.negative)(np.load(path)), ROWS_OF_A_FILE, "f4"),
+    "keyword": lambda path: da.from_delayed(dask.delayed(lambda x: x)(x=np.load(path)), ROWS_OF_A_FILE, "f4"),
     "chunks": lambda path: (from_memory(path) + 1)[:2_510].rechunk(500),
 }
 NOT_EMBEDDED = {
