@@ -54,10 +54,10 @@ def _first_empty_window(size: int, outputs: int, window: int, stride: int, start
     return behind if max(behind, leading) < outputs else None
 
 
-# The spatial dimensions in errors, which count them from the first or the last one; planes have no depth.
+# The spatial dimensions, as errors name them; planes have the last two.
 _DIMENSIONS = ("depth", "height", "width")
 
-# What `count_windows` says.
+# What `count_windows` gives, in words.
 HOW_MANY = "(input + padding - extent) / stride + 1"
 
 
@@ -73,8 +73,8 @@ def count_windows(
         sizes: of what they lie over.
         counts: how many there are said to be; None: as many as fit.
         window: the fields; what is left out or None is its least.
-        error: makes what is raised where every window needs another value in a field, which is one of WINDOW_FIELDS or
-            "counts". It gets the field, which dimension, and what is wrong.
+        error: makes the exception for a field, which is one of WINDOW_FIELDS or "counts", the number of the dimension,
+            and what is wrong.
     """
     found = []
     for i, size in enumerate(sizes):
