@@ -21,6 +21,7 @@ import numpy as np
 
 from dmlgpu import DeviceTensor, ReduceFunction, functional
 from dmlgpu.descriptors.arrays import as_array
+from dmlgpu.descriptors.dtypes import conversion
 from dmlgpu.descriptors.operator import SELECTED_TYPES
 from dmlgpu.descriptors.reduction import REDUCE_TYPES
 
@@ -105,13 +106,15 @@ def _types(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tup
     """The type that x is converted to, and a narrower one for the result: the lowest bits of what is computed."""
     taken = [each.numpy for each in REDUCE_TYPES[function]["input_tensor"]]
     widening = function in _WIDENING
-    allowed = [each.numpy for each in SELECTED_TYPES if _wide(each.numpy) in taken]
+    data_types = [each for each in SELECTED_TYPES if _wide(each.numpy) in taken]
+    allowed = [each.numpy for each in data_types]
     if np.dtype(np.uint8) in taken:
         allowed.append(np.dtype(bool))
     wanted = source if dtype is None else np.dtype(dtype).newbyteorder("=")
     if wanted not in allowed or source.kind not in "biuf":
         refused = f"dtype={wanted} of {source}" if dtype is not None else source
-        raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}")
+        how = conversion(source.name, data_types) if dtype is None else ""
+        raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
     if dtype is None:
         return (_wide(wanted) if widening else wanted), None
     return (wanted, None) if wanted in taken else (_wide(wanted), wanted)
