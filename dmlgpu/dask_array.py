@@ -29,16 +29,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask import config
-from dask.array.chunk import getitem
-from dask.base import tokenize
-from dask.blockwise import Blockwise
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.task_spec import DataNode, Task, TaskRef
-from dask.utils import format_bytes, parse_bytes
-from distributed import Client
 
 from dmlgpu import AxisDirection, DataType, Device, ReduceFunction
 from dmlgpu.chunked import Dimension, Pooling, Reduction, Region
@@ -52,7 +43,19 @@ from dmlgpu.descriptors.pooling import (
     PoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc
+from dmlgpu.errors import extra
 from dmlgpu.runtime.drivers import index_of
+
+with extra("dask", "dask", "distributed"):
+    import dask.array as da
+    from dask import config
+    from dask.array.chunk import getitem
+    from dask.base import tokenize
+    from dask.blockwise import Blockwise
+    from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+    from dask.task_spec import DataNode, Task, TaskRef
+    from dask.utils import format_bytes, parse_bytes
+    from distributed import Client
 
 __all__ = ["LocalVulkanCluster", "argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 

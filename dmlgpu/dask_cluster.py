@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import dask
-from distributed import LocalCluster
-from distributed.system import MEMORY_LIMIT
-
 from dmlgpu.descriptors.tensor import unsigned
+from dmlgpu.errors import extra
 from dmlgpu.runtime import drivers
 from dmlgpu.runtime.settings import setting
+
+with extra("dask", "dask", "distributed"):
+    import dask
+    from distributed import LocalCluster
+    from distributed.system import MEMORY_LIMIT
 
 
 class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # distributed is not looked into

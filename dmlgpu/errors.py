@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -36,6 +38,22 @@ def import_problem(error: ImportError, module: str) -> str:
     """What is wrong with a package whose module raised this."""
     missing = isinstance(error, ModuleNotFoundError) and error.name == module
     return "is not installed" if missing else f"cannot be loaded: {error}"
+
+
+@contextmanager
+def extra(name: str, *modules: str) -> Iterator[None]:
+    """Around the imports of these modules, which an extra of dmlgpu installs.
+
+    Raises:
+        ModuleNotFoundError: one is missing; the message says how the extra is installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in modules:  # what they import themselves
+            raise
+        message = f"{error.name} is not installed: pip install 'dmlgpu[{name}]'"
+        raise ModuleNotFoundError(message, name=error.name) from None
 
 
 def shown(value: Any) -> str:

@@ -18,11 +18,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx.backend import base
 
 from dmlgpu import AxisDirection, Device, DeviceTensor, functional
 from dmlgpu import ReduceFunction as F
+from dmlgpu.errors import extra
+
+with extra("onnx", "onnx"):
+    import onnx
+    from onnx.backend import base
 
 # On the device; or on the host, what is empty, or was given and is not computed with.
 Value = DeviceTensor | np.ndarray[Any, Any]

@@ -20,11 +20,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
 
 from dmlgpu import array_api, functional
+from dmlgpu.errors import extra
+
+with extra("torch", "torch"):
+    import torch
+    from torch import Tensor
+    from torch.autograd.forward_ad import unpack_dual
 
 __all__ = ["amax", "amin", "argmax", "argmin", "avg_pool2d", "avg_pool3d", "max_pool2d", "max_pool3d", "mean", "sum"]
 

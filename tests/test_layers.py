@@ -120,3 +120,42 @@ for case in DOCUMENTED:
 print("done")
 """
     assert output_of(program) == "done\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [
+        ("onnx_backend", "onnx", "onnx"),
+        ("torch_ops", "torch", "torch"),
+        ("dask_array", "dask", "dask"),
+        ("dask_cluster", "dask", "dask"),
+        ("dask_cluster", "distributed", "dask"),
+    ],
+)
+def test_an_adapter_without_its_library_names_the_extra(module, library, extra):
+    # Where the rest of Dask is not installed, anything does for it.
+    program = f"""
+import sys, types
+if "{library}" == "distributed":
+    sys.modules["dask"] = types.ModuleType("dask")
+sys.modules["{library}"] = None
+try:
+    import dmlgpu.{module}
+except ModuleNotFoundError as error:
+    print(error.name, error)
+"""
+    assert output_of(program) == f"{library} {library} is not installed: pip install 'dmlgpu[{extra}]'\n"
+
+
+@pytest.mark.parametrize(("module", "library"), [("onnx_backend", "onnx"), ("torch_ops", "torch")])
+def test_a_library_that_is_broken_is_not_missing(module, library, tmp_path):
+    (tmp_path / f"{library}.py").write_text("import what_it_needs")
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+try:
+    import dmlgpu.{module}
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert output_of(program) == "No module named 'what_it_needs'\n"
