@@ -146,7 +146,8 @@ def _window(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[list[int]
     if x.ndim not in (rank + 1, rank + 2):
         raise ValueError(f"{name}: input has {x.ndim} dimensions; allowed are {rank + 1} and {rank + 2}")
     window_size = _entries(name, "kernel_size", kernel_size, rank, 1)
-    strides = window_size if stride is None else _entries(name, "stride", stride, rank, 1)
+    left_out = stride is None or (isinstance(stride, (list, tuple)) and not stride)
+    strides = [*window_size] if left_out else _entries(name, "stride", stride, rank, 1)
     paddings = _entries(name, "padding", padding, rank, 0)
     dilations = _entries(name, "dilation", dilation, rank, 1)
     window, sizes = [*window_size], []
@@ -163,8 +164,10 @@ def _window(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[list[int]
         if count < 1:
             raise ValueError(f"{name}: kernel_size={kernel_size} does not fit an input of {tuple(x.shape)}")
         sizes.append(count)
-        # Where `ceil_mode` allows a window that is larger than the padded input, it is made as large as that.
-        window[i] = min(k, (size + 2 * pad - 1) // spread + 1)
+        # Where `ceil_mode` allows a window that is larger than the padded input, it is cut to the elements in there.
+        # It is the only one: with a stride like this no other fits behind it.
+        if room < 0:
+            window[i], strides[i] = (size + 2 * pad - 1) // spread + 1, max(step, spread)
     return window, strides, paddings, dilations, [*x.shape[:-rank], *sizes]
 
 

@@ -71,16 +71,16 @@ def random_pool(name, number):
         each = [draw.randint(lowest, highest) for _ in range(rank)]
         return draw.choice([each[0], each[:1], each, tuple(each)])
 
-    sizes = [draw.randint(3, 9) for _ in range(rank)]
+    sizes = [draw.randint(draw.choice([1, 3, 3]), 9) for _ in range(rank)]
     x = with_ties(*(draw.randint(1, 3) for _ in range(draw.choice([1, 2]))), *sizes)
     arguments = {
         "kernel_size": entries(1, 4),
-        "stride": draw.choice([None, entries(1, 3)]),
+        "stride": draw.choice([None, [], (), entries(1, 3), entries(1, 3)]),
         "padding": draw.choice([0, entries(0, 2)]),
         "ceil_mode": draw.random() < 0.5,
     }
     if name.startswith("max"):
-        arguments |= {"dilation": draw.choice([1, entries(1, 2)]), "return_indices": draw.random() < 0.5}
+        arguments |= {"dilation": draw.choice([1, entries(1, 3)]), "return_indices": draw.random() < 0.5}
     else:
         arguments |= {"count_include_pad": draw.random() < 0.5, "divisor_override": draw.choice([None, None, 5, -3])}
     return x, arguments
@@ -102,6 +102,10 @@ def test_pooling_is_that_of_pytorch(name):
                 ours(x, **arguments)
             refused += 1
             continue
+        if name.startswith("max") and (expected[0] if arguments["return_indices"] else expected).isinf().any():
+            with pytest.raises(DescriptorError, match="lies wholly in the padding"):
+                ours(x, **arguments)
+            continue
         got = ours(x, **arguments)
         pooled += 1
         if arguments.get("return_indices"):
@@ -116,6 +120,18 @@ def test_pooling_is_that_of_pytorch(name):
             torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-4)
     assert pooled > 80
     assert refused > 10
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("stride", [(2, 1), (5, 3)])
+def test_a_dilated_window_that_is_larger_than_the_padded_input(rank, stride):
+    x = torch.arange(48.0).reshape(1, 2, *(1,) * (rank - 2), 6, 4)
+    size, stride, dilation = ((*(1,) * (rank - 2), *entries) for entries in ((3, 1), stride, (3, 1)))
+    ours, theirs = (getattr(module, f"max_pool{rank}d") for module in (torch_ops, F))
+    for got, expected in zip(*(f(x, size, stride, 0, dilation, True, True) for f in (ours, theirs)), strict=True):
+        assert torch.equal(got, expected)
+    gradients = (gradient_of(lambda y, f=f: f(y, size, stride, 0, dilation, True), x)[0] for f in (ours, theirs))
+    assert torch.equal(*gradients)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "int32", "int16", "int8", "uint8"])
@@ -314,6 +330,7 @@ def test_operators_are_registered_as_pytorch_wants(operator, arguments, needs_gr
     [
         ("max_pool2d", (3, 2, 1), (2, 2, 5, 6)),
         ("max_pool2d", (2, 1, 0, 2, True), (2, 5, 4)),
+        ("max_pool2d", ((3, 1), (2, 1), 0, (3, 1), True), (2, 6, 4)),
         ("max_pool3d", (2, 1, 1), (1, 2, 3, 4, 3)),
         ("avg_pool2d", (3, 2, 1, True), (2, 2, 5, 6)),
         ("avg_pool2d", (2, 1, 1, False, False), (2, 4, 5)),
