@@ -13,13 +13,14 @@ A reduction of no elements gives what NumPy gives, a maximum or minimum the end 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dmlgpu import AxisDirection, Device, DeviceTensor, functional
+from dmlgpu import AxisDirection, DescriptorError, Device, DeviceTensor, functional
 from dmlgpu import ReduceFunction as F
 from dmlgpu.errors import extra
 
@@ -111,20 +112,35 @@ def _reduce(function: F, call: _Call) -> Sequence[Value]:
 def _geometry(call: _Call, rank: int) -> tuple[list[int], ...]:
     """Of a window over so many dimensions its sizes, strides, dilations, and padding at the start and at the end."""
     defaults = {"kernel_shape": [], "strides": [1] * rank, "dilations": [1] * rank, "pads": [0] * 2 * rank}
-    *fields, pads = ([*call.attributes.get(name, default)] for name, default in defaults.items())
-    found = *fields, pads[:rank], pads[rank:]
-    if any(len(field) != rank for field in found):
-        raise UnsupportedError(f"{call.name}: kernel_shape {fields[0]} does not go with {rank} spatial dimensions")
-    return found
+    found = {name: [*call.attributes.get(name, default)] for name, default in defaults.items()}
+    for name, entries in found.items():
+        least = int(name != "pads")
+        if len(entries) != (rank if least else 2 * rank):
+            raise UnsupportedError(f"{call.name}: {name} {entries} does not go with {rank} spatial dimensions")
+        if any(entry < least for entry in entries):
+            raise UnsupportedError(
+                f"{call.name}: {name} {entries} is not allowed; allowed are integers from {least} on"
+            )
+    *fields, pads = found.values()
+    return *fields, pads[:rank], pads[rank:]
+
+
+_AUTO_PADS = "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"
 
 
 def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """The window of a node over these spatial sizes, with an entry for each in every field."""
     window, strides, dilations, start, end = _geometry(call, len(sizes))
     automatic, counts = call.attributes.get("auto_pad", b"NOTSET").decode(), []
+    if automatic not in _AUTO_PADS:
+        raise UnsupportedError(
+            f"{call.name}: auto_pad {automatic!r} is not allowed; allowed are {', '.join(_AUTO_PADS)}"
+        )
     ceil = call.flag("ceil_mode") and automatic == "NOTSET"
     for i, (size, k, stride, dilation) in enumerate(zip(sizes, window, strides, dilations, strict=True)):
         reach = (k - 1) * dilation + 1
+        if automatic == "VALID":
+            start[i] = end[i] = 0
         if automatic.startswith("SAME"):
             counts.append(-(-size // stride))
             padding = max(0, (counts[i] - 1) * stride + reach - size)
@@ -132,10 +148,17 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
             end[i] = padding - start[i]
             continue
         steps = size + start[i] + end[i] - reach
-        count = (-(-steps // stride) if ceil else steps // stride) + 1
+        # Below 0 ONNX Runtime rounds up without ceil_mode, too.
+        count = (-(-steps // stride) if ceil or steps < 0 else steps // stride) + 1
         # No window begins in the padding at the end.
         counts.append(count - ((count - 1) * stride >= size + start[i]))
-        window[i] = min(k, (steps + reach - 1) // dilation + 1)  # of ceil_mode, which takes more than there is
+        if steps < 0:
+            # A window that is larger than the padded input is cut to the elements in there. It is the only one: with a
+            # stride like this no other fits behind it.
+            window[i], strides[i] = (steps + reach - 1) // dilation + 1, max(stride, dilation)
+    if min(counts, default=0) < 0:
+        kernel_shape = call.attributes["kernel_shape"]
+        raise DescriptorError(f"{call.name}: kernel_shape {kernel_shape} does not fit spatial sizes {tuple(sizes)}")
     fields = "window_size", "strides", "dilations", "start_padding", "end_padding", "output_sizes"
     return dict(zip(fields, map(tuple, (window, strides, dilations, start, end, counts)), strict=True))
 
@@ -145,6 +168,8 @@ def _pool(function: Callable[..., Any], call: _Call, **options: Any) -> Sequence
     x = call.data(0)
     window = _window(call, x.shape[2:])
     sizes = *x.shape[:2], *window["output_sizes"]
+    if 0 in window["output_sizes"]:
+        return [np.empty(sizes, x.dtype), np.empty(sizes, np.int64)]
     if x.ndim == 3:
         x = x.reshape(*x.shape[:2], 1, x.shape[2])
         window = {name: (int("padding" not in name), *values) for name, values in window.items()}
@@ -177,23 +202,27 @@ def _global_pool(function: F, call: _Call) -> Sequence[Value]:
 
 def _global_lp_pool(call: _Call) -> Sequence[Value]:
     x = call.data(0)
-    plane = x.reshape(*x.shape[:2], 1, -1)
+    plane = x.reshape(*x.shape[:2], 1, math.prod(x.shape[2:]))
     norm = functional.lp_pooling(plane, (1, plane.shape[3]), p=_power(call), device=call.device)
     return [norm.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))]
 
 
 def _max_unpool(call: _Call) -> Sequence[Value]:
     x, indices = call.data(0), call.data(1)
+    if indices.shape != x.shape:
+        raise DescriptorError(f"{call.name}: indices of shape {indices.shape} do not go with an input of {x.shape}")
     window, strides, _, *pads = _geometry(call, x.ndim - 2)
     lines = zip(x.shape[2:], strides, window, *pads, strict=True)
     reached = [(size - 1) * stride + k - start - end for size, stride, k, start, end in lines]
     # Indices count the whole output, whatever its spatial sizes are.
-    source, places = (each.reshape(*x.shape[:2], 1, -1) for each in (x, indices))
+    source, places = (each.reshape(*x.shape[:2], 1, math.prod(x.shape[2:])) for each in (x, indices))
     found = functional.max_unpooling(source, places, (1, math.prod(reached)), device=call.device)
     found = found.reshape(*x.shape[:2], *reached)
     sizes = call.integers("output_shape", 2)
     if sizes in (None, found.shape):
         return [found]
+    if len(sizes) != len(found.shape) or any(map(operator.lt, sizes, found.shape)):
+        raise DescriptorError(f"{call.name}: output_shape {sizes} is not allowed; allowed is {found.shape} or more")
     larger = np.zeros(sizes, x.dtype)
     larger[tuple(map(slice, found.shape))] = np.asarray(found)
     return [larger]

@@ -115,6 +115,7 @@ def values(*sizes, dtype=np.float32):
         ((1, 2, 5, 6, 7), {"kernel_shape": [2, 2, 2], "dilations": [2, 1, 3]}),
         # A window that is larger than the padded input.
         ((1, 2, 5, 6), {"kernel_shape": [4, 7], "strides": [3, 3], "ceil_mode": 1}),
+        ((1, 2, 6, 4), {"kernel_shape": [3, 1], "strides": [2, 1], "dilations": [3, 1], "ceil_mode": 1}),
         # More indices than NumPy takes at a time.
         ((1, 1, 9001, 2), {"kernel_shape": [2, 2]}),
     ],
@@ -166,6 +167,13 @@ def test_global_pooling_of_a_volume(vulkan):
     x = values(2, 3, 5, 4, 3)  # the reference has a dimension more
     (got,) = onnx_backend.run_node(helper.make_node("GlobalMaxPool", ["x"], ["y"]), [x], vulkan)
     assert np.array_equal(got, x.max((2, 3, 4), keepdims=True))
+
+
+def test_valid_ignores_pads(vulkan):
+    x = values(1, 1, 5, 5)
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], auto_pad="VALID", pads=[1, 1, 1, 1])
+    (got,) = onnx_backend.run_node(node, [x], vulkan)
+    assert np.array_equal(got, np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3)).max((-1, -2)))
 
 
 def test_padding_is_never_negative(vulkan):
@@ -322,6 +330,44 @@ def test_bools_are_bools_again(vulkan):
     assert not np.shares_memory(got.x, x)
 
 
+@pytest.mark.parametrize(
+    ("op_type", "sizes", "attributes", "expected"),
+    [
+        ("MaxPool", (0, 3, 8, 8), {"kernel_shape": [2, 2]}, (0, 3, 7, 7)),
+        ("AveragePool", (2, 0, 8), {"kernel_shape": [2]}, (2, 0, 7)),
+        ("MaxPool", (1, 3, 8, 2), {"kernel_shape": [2, 3]}, (1, 3, 7, 0)),
+        ("LpPool", (1, 3, 2), {"kernel_shape": [3]}, (1, 3, 0)),
+        ("GlobalMaxPool", (0, 3, 8, 8), {}, (0, 3, 1, 1)),
+        ("GlobalLpPool", (0, 3, 8, 8), {}, (0, 3, 1, 1)),
+        ("ArgMax", (0, 3), {"axis": 1, "keepdims": 0}, (0,)),
+        ("ReduceSum", (0, 3), {"keepdims": 0, "noop_with_empty_axes": 1}, (0, 3)),
+    ],
+)
+def test_outputs_of_no_elements(vulkan, op_type, sizes, attributes, expected):
+    node = helper.make_node(op_type, ["x"], ["y"], **attributes)
+    (got,) = onnx_backend.run_node(node, [np.zeros(sizes, np.float32)], vulkan)
+    assert (got.shape, got.dtype) == (expected, np.int64 if op_type == "ArgMax" else np.float32)
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [((0, 3, 8, 8), (0, 3, 7, 7)), ((1, 1, 1, 8), (1, 1, 0, 7))])
+def test_indices_of_no_elements(vulkan, sizes, expected):
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2], storage_order=1),
+        helper.make_node("ReduceMax", ["y", "axes"], ["z"], keepdims=0),
+    ]
+    outputs, axes = {"y": TensorProto.FLOAT, "i": TensorProto.INT64, "z": TensorProto.FLOAT}, np.array([3])
+    x = np.zeros(sizes, np.float32)
+    got = onnx_backend.run_model(model_of(nodes, {"x": x}, outputs, initializers={"axes": axes}), [x], vulkan)
+    assert [each.shape for each in got] == [expected, expected, expected[:3]]
+    assert got.i.dtype == np.int64
+
+
+def test_unpooling_of_no_elements(vulkan):
+    node = helper.make_node("MaxUnpool", ["x", "i"], ["y"], kernel_shape=[2, 2])
+    (got,) = onnx_backend.run_node(node, [np.zeros((0, 3, 8, 8), np.float32), np.zeros((0, 3, 8, 8), np.int64)], vulkan)
+    assert got.shape == (0, 3, 9, 9)
+
+
 @pytest.mark.parametrize("sizes", [(2, 3, 12), (2, 3, 6, 4), (1, 2, 4, 6, 4)], ids=str)
 def test_unpooling_undoes_pooling(vulkan, sizes):
     x, rank = values(*sizes) + 1, len(sizes) - 2
@@ -379,6 +425,51 @@ def test_other_operators_are_refused_by_name():
     assert not onnx_backend.is_compatible(foreign)
     with pytest.raises(onnx_backend.UnsupportedError, match=r"^dmlgpu lacks .*: elsewhere\.ArgMax \(y\)$"):
         onnx_backend.prepare(foreign)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "error", "message"),
+    [
+        ({"strides": [1]}, onnx_backend.UnsupportedError, r"strides \[1\] does not go with 2 spatial dimensions"),
+        ({"pads": [1, 0, 1]}, onnx_backend.UnsupportedError, r"pads \[1, 0, 1\] does not go with 2 spatial dim"),
+        ({"strides": [0, 1]}, onnx_backend.UnsupportedError, r"strides \[0, 1\] is not allowed; .* integers from 1 on"),
+        ({"dilations": [1, 0]}, onnx_backend.UnsupportedError, r"dilations \[1, 0\] is not allowed; .* from 1 on"),
+        ({"pads": [0, 0, -1, 0]}, onnx_backend.UnsupportedError, r"pads \[0, 0, -1, 0\] is not allowed; .* from 0 on"),
+        (
+            {"kernel_shape": [9, 1]},
+            dmlgpu.DescriptorError,
+            r"kernel_shape \[9, 1\] does not fit spatial sizes \(4, 4\)",
+        ),
+        ({"kernel_shape": [2**62, 1]}, dmlgpu.DescriptorError, r"kernel_shape .* does not fit spatial sizes \(4, 4\)"),
+        *(
+            (
+                {"auto_pad": wrong},
+                onnx_backend.UnsupportedError,
+                f"auto_pad '{wrong}' is not allowed; allowed are NOTSET, VALID, SAME_UPPER, SAME_LOWER",
+            )
+            for wrong in ("SAME", "same_upper", "")
+        ),
+    ],
+)
+def test_windows_that_are_refused(attributes, error, message):
+    node = helper.make_node("MaxPool", ["x"], ["y"], **{"kernel_shape": [1, 1], **attributes})
+    with pytest.raises(error, match=rf"^MaxPool \(y\): {message}"):
+        onnx_backend.run_node(node, [values(1, 1, 4, 4)])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"i": np.zeros((1, 1, 4, 1), np.int64)}, r"indices of shape \(1, 1, 4, 1\) .* input of \(1, 1, 2, 2\)$"),
+        ({"s": np.array([1, 1, 4, 3])}, r"output_shape \(1, 1, 4, 3\) is not .*; allowed is \(1, 1, 4, 4\) or more$"),
+        ({"s": np.array([4, 4])}, r"output_shape \(4, 4\) is not allowed; allowed is \(1, 1, 4, 4\) or more$"),
+    ],
+)
+def test_unpoolings_that_are_refused(inputs, message):
+    node = helper.make_node("MaxUnpool", ["x", "i", "s"], ["y"], kernel_shape=[2, 2], strides=[2, 2])
+    given = {"x": values(1, 1, 2, 2), "i": np.zeros((1, 1, 2, 2), np.int64), "s": np.array([1, 1, 5, 5]), **inputs}
+    with pytest.raises(dmlgpu.DescriptorError, match=rf"^MaxUnpool \(y\): {message}"):
+        onnx_backend.run_node(node, given)
 
 
 @pytest.mark.parametrize(
