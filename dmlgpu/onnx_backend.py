@@ -7,7 +7,8 @@ and Constant, which exporters write for axes. What lies between two operators st
 ONNX's operator specifications, types those of the descriptors.
 
 Done on the host: indices with `storage_order` 1, and the part of an output of MaxUnpool that its windows do not reach.
-A reduction of no elements gives what NumPy gives, a maximum or minimum the end of its type. Needs the extra `onnx`.
+A reduction of no elements gives what NumPy gives; of integers, where that is NaN or infinite, 0 or the end of the type.
+Needs the extra `onnx`.
 """
 
 from __future__ import annotations
@@ -86,15 +87,11 @@ def _arg(function: Callable[..., Any], call: _Call) -> Sequence[Value]:
     return [function(call.data(0), axis, keepdims=keepdims, axis_direction=direction, device=call.device)]
 
 
-# Of no elements; functions that are not here give 0.
-_OF_NOTHING = {F.MULTIPLY: 1, F.AVERAGE: np.nan, F.LOG_SUM: -np.inf, F.LOG_SUM_EXP: -np.inf}
-
-
 def _of_nothing(function: F, dtype: np.dtype[Any]) -> Any:
-    if function not in (F.MAX, F.MIN):
-        return _OF_NOTHING.get(function, 0)
-    ends = {"b": (0, 1), "f": (-np.inf, np.inf)}.get(dtype.kind) or (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return ends[function is F.MIN]
+    least, most = {"b": (0, 1), "f": (-np.inf, np.inf)}.get(dtype.kind) or (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    average = np.nan if dtype.kind == "f" else 0
+    values = {F.MAX: least, F.MIN: most, F.LOG_SUM: least, F.LOG_SUM_EXP: least, F.MULTIPLY: 1, F.AVERAGE: average}
+    return values.get(function, 0)
 
 
 def _reduce(function: F, call: _Call) -> Sequence[Value]:

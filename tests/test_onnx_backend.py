@@ -246,7 +246,9 @@ def test_over_no_axes_each_element_is_an_output(vulkan, name):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        *itertools.product(("Max", "Min", "Sum", "Prod"), (np.float32, np.int32)),
+        *itertools.product(("Max", "Min", "Sum", "Prod", "Mean", "LogSum"), (np.float32, np.int32)),
+        ("Mean", np.int64),
+        ("LogSumExp", np.int64),
         *itertools.product(("Max", "Min"), (np.uint8, np.bool_)),  # ONNX has no sums of these
     ],
 )
@@ -261,7 +263,9 @@ def test_no_elements(vulkan, name, dtype):
     else:
         low, high = (False, True) if dtype is np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     assert got.dtype == dtype
-    assert got.tolist() == [[{"Max": low, "Min": high, "Sum": 0, "Prod": 1}[name]] * 3] * 2
+    mean = np.nan if dtype is np.float32 else 0
+    expected = {"Max": low, "Min": high, "Sum": 0, "Prod": 1, "Mean": mean, "LogSum": low, "LogSumExp": low}[name]
+    assert np.array_equal(got, np.full((2, 3), expected, dtype), equal_nan=dtype is np.float32)
 
 
 def test_a_graph_stays_on_the_device(vulkan, monkeypatch):
