@@ -23,6 +23,11 @@ import numpy as np
 
 from dmlgpu import AxisDirection, DescriptorError, Device, DeviceTensor, functional
 from dmlgpu import ReduceFunction as F
+from dmlgpu.descriptors.arrays import as_array
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.operator import TypeTable
+from dmlgpu.descriptors.pooling import FLOAT_POOLING_TYPES, MAX_POOLING_TYPES, MaxUnpoolingOperatorDesc
+from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES
 from dmlgpu.errors import extra
 
 with extra("onnx", "onnx"):
@@ -34,7 +39,7 @@ Value = DeviceTensor | np.ndarray[Any, Any]
 
 
 class UnsupportedError(NotImplementedError):
-    """A model has an operator or an attribute that dmlgpu lacks; the message names it and its node."""
+    """A model has an operator, an attribute or a type that dmlgpu lacks; the message names it and its node."""
 
 
 def _name_of(node: onnx.NodeProto) -> str:
@@ -52,7 +57,10 @@ class _Call:
 
     def flag(self, name: str, default: int = 0) -> bool:
         """An attribute that is 0 or 1."""
-        return bool(self.attributes.get(name, default))
+        value = self.attributes.get(name, default)
+        if value not in (0, 1):
+            raise UnsupportedError(f"{self.name}: {name} {value} is not allowed; allowed are 0 and 1")
+        return bool(value)
 
     def data(self, i: int) -> Value:
         """Input i on the device; an empty array stays on the host."""
@@ -233,63 +241,147 @@ def _constant(call: _Call) -> Sequence[Value]:
 
 
 _NAMES = {F.AVERAGE: "Mean", F.MULTIPLY: "Prod"}
-_OPERATORS: Mapping[str, Callable[[_Call], Sequence[Value]]] = {
-    "ArgMax": partial(_arg, functional.argmax),
-    "ArgMin": partial(_arg, functional.argmin),
-    "MaxPool": _max_pool,
-    "AveragePool": lambda call: _pool(functional.average_pooling, call, include_padding=call.flag("count_include_pad")),
-    "LpPool": lambda call: _pool(functional.lp_pooling, call, p=_power(call)),
-    "GlobalMaxPool": partial(_global_pool, F.MAX),
-    "GlobalAveragePool": partial(_global_pool, F.AVERAGE),
-    "GlobalLpPool": _global_lp_pool,
-    "MaxUnpool": _max_unpool,
-    "Constant": _constant,
+# What an operator takes, and what computes it.
+_OPERATORS: Mapping[str, tuple[TypeTable, Callable[[_Call], Sequence[Value]]]] = {
+    "ArgMax": (ARG_TYPES, partial(_arg, functional.argmax)),
+    "ArgMin": (ARG_TYPES, partial(_arg, functional.argmin)),
+    "MaxPool": (MAX_POOLING_TYPES, _max_pool),
+    "AveragePool": (
+        FLOAT_POOLING_TYPES,
+        lambda call: _pool(functional.average_pooling, call, include_padding=call.flag("count_include_pad")),
+    ),
+    "LpPool": (FLOAT_POOLING_TYPES, lambda call: _pool(functional.lp_pooling, call, p=_power(call))),
+    "GlobalMaxPool": (REDUCE_TYPES[F.MAX], partial(_global_pool, F.MAX)),
+    "GlobalAveragePool": (REDUCE_TYPES[F.AVERAGE], partial(_global_pool, F.AVERAGE)),
+    "GlobalLpPool": (FLOAT_POOLING_TYPES, _global_lp_pool),
+    "MaxUnpool": (MaxUnpoolingOperatorDesc.types, _max_unpool),
+    "Constant": ({}, _constant),
     **{
-        f"Reduce{_NAMES.get(function, function.name.title().replace('_', ''))}": partial(_reduce, function)
-        for function in F
+        f"Reduce{_NAMES.get(function, function.name.title().replace('_', ''))}": (types, partial(_reduce, function))
+        for function, types in REDUCE_TYPES.items()
         if function not in (F.ARGMAX, F.ARGMIN)
     },
 }
+_DOMAINS = "", "ai.onnx"
 
 
-def _is_known(node: onnx.NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx") and node.op_type in _OPERATORS
+def _unknown(model: onnx.ModelProto) -> list[str]:
+    """The nodes of a model that dmlgpu cannot compute; a function of the model replaces an operator of its name."""
+    functions = {each.name for each in model.functions if each.domain in _DOMAINS}
+    known = _OPERATORS.keys() - functions
+    return [_name_of(node) for node in model.graph.node if node.domain not in _DOMAINS or node.op_type not in known]
+
+
+def _check_types(graph: onnx.GraphProto) -> None:
+    """Raises an UnsupportedError where a node is known to get a type that its operator never takes."""
+    # Nothing is computed of no elements, whatever their type is.
+    types = {each.name: each.data_type for each in graph.initializer if 0 not in each.dims}
+    for each in graph.input:
+        if 0 not in _sizes(each.type.tensor_type):
+            types.setdefault(each.name, each.type.tensor_type.elem_type)
+    integer = onnx.TensorProto.INT64
+    for node in graph.node:
+        table, kind = _OPERATORS[node.op_type][0], types.get(node.input[0], 0) if node.input else 0
+        taken = table.get("input_tensor", ())
+        allowed = [onnx.helper.np_dtype_to_tensor_dtype(each.numpy) for each in taken]
+        if DataType.UINT8 in taken:
+            allowed.append(onnx.TensorProto.BOOL)
+        if kind not in (0, *allowed):
+            name, *names = map(onnx.TensorProto.DataType.Name, (kind, *allowed))
+            raise UnsupportedError(
+                f"{_name_of(node)}: {node.input[0]} of {name} is not supported; allowed are {', '.join(names)}"
+            )
+        # Indices are the results of some operators, and the second ones of MaxPool.
+        types |= zip(node.output, (integer if table is ARG_TYPES else kind, integer), strict=False)
+
+
+def _sizes(kind: onnx.TypeProto.Tensor) -> list[int | str]:
+    """The sizes of a type that has a shape; a text stands for those that are not known."""
+    return [
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or "?"
+        for dim in kind.shape.dim
+    ]
+
+
+def _checked(x: Any, name: str, kind: onnx.TypeProto.Tensor) -> np.ndarray[Any, Any]:
+    """An input of a model as an array, of the type and the shape that the model says, as far as it does."""
+    array, sizes = as_array(x, f"input {name}"), _sizes(kind)
+    if kind.elem_type:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        if array.dtype.name != dtype.name:  # whatever the byte order is
+            raise TypeError(f"input {name}: {array.dtype} is not allowed; the model takes {dtype}")
+    fits = len(sizes) == array.ndim and all(
+        size == given or isinstance(size, str) for size, given in zip(sizes, array.shape, strict=True)
+    )
+    if kind.HasField("shape") and not fits:
+        shown = ", ".join(map(str, sizes)) + "," * (len(sizes) == 1)
+        raise ValueError(f"input {name}: shape {array.shape} is not allowed; the model takes ({shown})")
+    return array
 
 
 class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no types
     """A graph that is ready to run. `executions` counts the nodes that were executed, in all runs."""
 
-    def __init__(self, graph: onnx.GraphProto, device: str) -> None:
+    def __init__(self, model: onnx.ModelProto, device: str) -> None:
+        graph = model.graph
         if not Backend.supports_device(device):
             raise ValueError(f"device: {device!r} is not supported; allowed are CPU, VULKAN and VULKAN:SELECTOR")
-        if unknown := [_name_of(node) for node in graph.node if not _is_known(node)]:
+        if unknown := _unknown(model):
             raise UnsupportedError(f"dmlgpu lacks operators of this model: {', '.join(unknown)}")
+        if sparse := [each.values.name for each in graph.sparse_initializer]:
+            raise UnsupportedError(f"sparse initializers are not supported: {', '.join(sparse)}")
+        if others := [each.name for each in graph.input if each.type.WhichOneof("value") not in (None, "tensor_type")]:
+            raise UnsupportedError(f"inputs that are no tensors are not supported: {', '.join(others)}")
+        _check_types(graph)
         selector = device.partition(":")[2]
         self.device = functional.open_device(int(selector) if selector.isdecimal() else selector or None)
         self._constants = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
         self._nodes, self._outputs, self.executions = tuple(graph.node), [each.name for each in graph.output], 0
         self._results = base.namedtupledict("Outputs", self._outputs)
-        self._inputs = [each.name for each in graph.input if each.name not in self._constants]
+        self._types = {each.name: each.type.tensor_type for each in graph.input}
+        self._inputs = [name for name in self._types if name not in self._constants]
 
     def run(self, inputs: Any) -> tuple[Any, ...]:
-        """The outputs, as a tuple of arrays that have names, too; `inputs` is a list in order, or a dictionary by name.
+        """The outputs, as a tuple of arrays that have names, too.
+
+        Args:
+            inputs: arrays in a list or tuple, in order, or in a dictionary by name; or the array of a model that has
+                one input. Names may be those of initializers, too, where these are inputs: defaults.
 
         Raises:
-            ValueError: other inputs than the model's. UnsupportedError: an attribute is not supported.
-            DescriptorError: an operator does not take that. DeviceError: the device is closed.
+            ValueError: other inputs than the model's, or another shape. TypeError: another type.
+            UnsupportedError: an attribute is not supported.
+            DescriptorError: an operator does not take that, or an input is masked. DeviceError: the device is closed.
         """
-        given = dict(inputs) if isinstance(inputs, Mapping) else dict(zip(self._inputs, inputs, strict=True))
-        if set(given) != set(self._inputs):
-            raise ValueError(f"the model's inputs are {self._inputs}, not {[*given]}")
-        values: dict[str, Value] = {**self._constants, **{name: np.asarray(x) for name, x in given.items()}}
+        values: dict[str, Value] = {**self._constants, **self._given(inputs)}
         booleans: set[str] = set()
         with self.device.batch():
             for node in self._nodes:
                 call = _Call(node, values, booleans, self.device)
-                call.finish(_OPERATORS[node.op_type](call))
+                call.finish(_OPERATORS[node.op_type][1](call))
                 self.executions += 1
         found = (np.array(values[name], bool if name in booleans else None) for name in self._outputs)
         return self._results(*found)  # type: ignore[no-any-return]
+
+    def _given(self, inputs: Any) -> dict[str, np.ndarray[Any, Any]]:
+        if isinstance(inputs, Mapping):
+            names, arrays = [*inputs], [*inputs.values()]
+            wrong = "" if {*self._inputs} <= {*names} <= {*self._types} else f"not {names}"
+        else:
+            names, arrays = self._inputs, [*inputs] if isinstance(inputs, (list, tuple)) else [inputs]
+            wrong = "" if len(names) == len(arrays) else f"and {len(arrays)} are given"
+        if wrong:
+            defaults = [name for name in self._types if name in self._constants]
+            optional = f" and, with defaults, {defaults}" if defaults else ""
+            raise ValueError(f"the model's inputs are {self._inputs}{optional}, {wrong}")
+        return {name: _checked(x, name, self._types[name]) for name, x in zip(names, arrays, strict=True)}
+
+
+def _loaded(model: Any) -> onnx.ModelProto:
+    """A model; or that of a file, or of bytes."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
 
 
 class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
@@ -301,28 +393,41 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
         return device == "CPU" or device.partition(":")[0] == "VULKAN"
 
     @classmethod
-    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether dmlgpu has all operators of a model."""
-        return cls.supports_device(device) and all(map(_is_known, model.graph.node))
+    def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether dmlgpu has all operators of a model, given as for `prepare`."""
+        return cls.supports_device(device) and not _unknown(_loaded(model))
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Representation:
-        """A model that is ready to run.
+    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> Representation:
+        """A model that is ready to run: a ModelProto, the path of its file, or the bytes of that.
 
         Raises:
-            UnsupportedError: it has an operator that dmlgpu lacks. ValidationError: it is no model that ONNX allows.
-            ValueError: `device` is not supported. DeviceError: there is no such device.
+            UnsupportedError: it has an operator or a type that dmlgpu lacks. ValidationError: it is no model that ONNX
+                allows.
+            ValueError: `device` is not supported. DeviceError: there is no such device. OSError: there is no such file.
         """
-        super().prepare(model, device, **kwargs)
-        return Representation(model.graph, device)
+        model = _loaded(model)
+        complete = onnx.ModelProto()
+        complete.CopyFrom(model)
+        for each in (*complete.graph.input, *complete.graph.output):
+            if each.type.HasField("tensor_type"):
+                each.type.tensor_type.shape.SetInParent()  # which ONNX asks for, and others do without
+        super().prepare(complete, device, **kwargs)
+        latest = onnx.defs.onnx_opset_version()
+        for each in model.opset_import:
+            if each.domain in _DOMAINS and each.version > latest:
+                raise UnsupportedError(f"opset {each.version} is newer than {latest}, of onnx {onnx.__version__}")
+        return Representation(model, device)
 
     @classmethod
     def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any) -> Any:
-        """The outputs of one node, of the inputs that it names, in order; errors as of `prepare` and `run`."""
+        """The outputs of one node, of the inputs that it names, each once; errors as of `prepare` and `run`."""
         super().run_node(node, inputs, device, outputs_info, **kwargs)
-        names = ([onnx.ValueInfoProto(name=name) for name in each if name] for each in (node.input, node.output))
-        graph = onnx.helper.make_graph([node], "node", *names)
-        return Representation(graph, device).run(inputs)
+        names = (dict.fromkeys(filter(None, each)) for each in (node.input, node.output))
+        values = ([onnx.ValueInfoProto(name=name) for name in each] for each in names)
+        return Representation(onnx.helper.make_model(onnx.helper.make_graph([node], "node", *values)), device).run(
+            inputs
+        )
 
 
 is_compatible, supports_device = Backend.is_compatible, Backend.supports_device
