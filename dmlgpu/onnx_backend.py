@@ -72,6 +72,13 @@ class _Call:
             value = self._values[name] = self.device.tensor(value)
         return value
 
+    def image(self) -> Value:
+        """Input 0, which has spatial dimensions."""
+        x = self.data(0)
+        if len(x.shape) < 3:
+            raise DescriptorError(f"{self.name}: an input of {x.shape} has no spatial dimensions")
+        return x
+
     def integers(self, attribute: str, i: int) -> tuple[int, ...] | None:
         """Integers that are an attribute in some opsets, and input i in others; None where they are not given."""
         if attribute in self.attributes:
@@ -170,7 +177,7 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 def _pool(function: Callable[..., Any], call: _Call, **options: Any) -> Sequence[Value]:
     """The outputs of a window over 1 to 3 spatial dimensions; 1-D is 2-D with a height of 1."""
-    x = call.data(0)
+    x = call.image()
     window = _window(call, x.shape[2:])
     sizes = *x.shape[:2], *window["output_sizes"]
     if 0 in window["output_sizes"]:
@@ -197,23 +204,23 @@ def _max_pool(call: _Call) -> Sequence[Value]:
 
 def _power(call: _Call) -> int:
     p = call.attributes.get("p", 2)  # a float in opset 1
-    return int(p) if p == int(p) else p
+    return int(p) if p % 1 == 0 else p
 
 
 def _global_pool(function: F, call: _Call) -> Sequence[Value]:
-    x = call.data(0)
+    x = call.image()
     return [functional.reduce(x, function, tuple(range(2, x.ndim)), keepdims=True, device=call.device)]
 
 
 def _global_lp_pool(call: _Call) -> Sequence[Value]:
-    x = call.data(0)
+    x = call.image()
     plane = x.reshape(*x.shape[:2], 1, math.prod(x.shape[2:]))
     norm = functional.lp_pooling(plane, (1, plane.shape[3]), p=_power(call), device=call.device)
     return [norm.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))]
 
 
 def _max_unpool(call: _Call) -> Sequence[Value]:
-    x, indices = call.data(0), call.data(1)
+    x, indices = call.image(), call.data(1)
     if indices.shape != x.shape:
         raise DescriptorError(f"{call.name}: indices of shape {indices.shape} do not go with an input of {x.shape}")
     window, strides, _, *pads = _geometry(call, x.ndim - 2)

@@ -209,10 +209,21 @@ def test_norms_have_whole_powers(vulkan, op_type, opset, p):
     node = helper.make_node(op_type, ["x"], ["y"], p=p, **options)
     (got,) = onnx_backend.run_model(model_of([node], {"x": x}, {"y": 1}, opset=opset), [x], vulkan)
     np.testing.assert_allclose(got, (x**3).sum((2, 3), keepdims=True) ** (1 / 3), rtol=1e-6)
-    with pytest.raises(dmlgpu.DescriptorError, match=r"LpPooling1OperatorDesc\.p: 2\.5 is not an integer"):
-        onnx_backend.run_model(
-            model_of([helper.make_node(op_type, ["x"], ["y"], p=2.5, **options)], {"x": x}, {"y": 1}, opset=1), [x]
-        )
+    for wrong in (2.5, np.inf, np.nan):
+        node = helper.make_node(op_type, ["x"], ["y"], p=wrong, **options)
+        with pytest.raises(dmlgpu.DescriptorError, match=rf"LpPooling1OperatorDesc\.p: {wrong} is not an integer"):
+            onnx_backend.run_model(model_of([node], {"x": x}, {"y": 1}, opset=1), [x])
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "MaxUnpool", "GlobalMaxPool", "GlobalLpPool"])
+def test_images_have_spatial_dimensions(op_type):
+    options = {} if op_type.startswith("Global") else {"kernel_shape": [1]}
+    names = ["x", "i"] if op_type == "MaxUnpool" else ["x"]
+    for x in (values(3), values(2, 3)):
+        with pytest.raises(
+            dmlgpu.DescriptorError, match=rf"^{op_type} \(y\): an input of .* has no spatial dimensions"
+        ):
+            onnx_backend.run_node(helper.make_node(op_type, names, ["y"], **options), [x, x][: len(names)])
 
 
 @pytest.mark.parametrize("opset", [1, 11, 13, 18])
