@@ -165,9 +165,9 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
         # No window begins in the padding at the end.
         counts.append(count - ((count - 1) * stride >= size + start[i]))
         if steps < 0:
-            # A window that is larger than the padded input is cut to the elements in there. It is the only one: with a
-            # stride like this no other fits behind it.
-            window[i], strides[i] = (steps + reach - 1) // dilation + 1, max(stride, dilation)
+            # A window that is larger than the padded input is cut to the elements in there. It is the only one: with
+            # this stride no other fits behind it.
+            window[i], strides[i] = (steps + reach - 1) // dilation + 1, dilation
     if min(counts, default=0) < 0:
         kernel_shape = call.attributes["kernel_shape"]
         raise DescriptorError(f"{call.name}: kernel_shape {kernel_shape} does not fit spatial sizes {tuple(sizes)}")
@@ -281,10 +281,9 @@ def _unknown(model: onnx.ModelProto) -> list[str]:
 
 def _check_types(graph: onnx.GraphProto) -> None:
     """Raises an UnsupportedError where a node is known to get a type that its operator never takes."""
-    # Nothing is computed of no elements, whatever their type is.
-    types = {each.name: each.data_type for each in graph.initializer if 0 not in each.dims}
+    types = {each.name: each.data_type for each in graph.initializer}
     for each in graph.input:
-        if 0 not in _sizes(each.type.tensor_type):
+        if 0 not in _sizes(each.type.tensor_type):  # of no elements nothing is computed, whatever their type is
             types.setdefault(each.name, each.type.tensor_type.elem_type)
     integer = onnx.TensorProto.INT64
     for node in graph.node:
@@ -321,8 +320,7 @@ def _checked(x: Any, name: str, kind: onnx.TypeProto.Tensor) -> np.ndarray[Any, 
         size == given or isinstance(size, str) for size, given in zip(sizes, array.shape, strict=True)
     )
     if kind.HasField("shape") and not fits:
-        shown = ", ".join(map(str, sizes)) + "," * (len(sizes) == 1)
-        raise ValueError(f"input {name}: shape {array.shape} is not allowed; the model takes ({shown})")
+        raise ValueError(f"input {name}: shape {array.shape} is not allowed; the model takes {tuple(sizes)}")
     return array
 
 
@@ -430,11 +428,9 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
     def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any) -> Any:
         """The outputs of one node, of the inputs that it names, each once; errors as of `prepare` and `run`."""
         super().run_node(node, inputs, device, outputs_info, **kwargs)
-        names = (dict.fromkeys(filter(None, each)) for each in (node.input, node.output))
-        values = ([onnx.ValueInfoProto(name=name) for name in each] for each in names)
-        return Representation(onnx.helper.make_model(onnx.helper.make_graph([node], "node", *values)), device).run(
-            inputs
-        )
+        names = ([onnx.ValueInfoProto(name=name) for name in each if name] for each in (node.input, node.output))
+        graph = onnx.helper.make_graph([node], "node", *names)
+        return Representation(onnx.helper.make_model(graph), device).run(inputs)
 
 
 is_compatible, supports_device = Backend.is_compatible, Backend.supports_device

@@ -165,9 +165,9 @@ def _window(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[list[int]
             raise ValueError(f"{name}: kernel_size={kernel_size} does not fit an input of {tuple(x.shape)}")
         sizes.append(count)
         # Where `ceil_mode` allows a window that is larger than the padded input, it is cut to the elements in there.
-        # It is the only one: with a stride like this no other fits behind it.
+        # It is the only one: with this stride no other fits behind it.
         if room < 0:
-            window[i], strides[i] = (size + 2 * pad - 1) // spread + 1, max(step, spread)
+            window[i], strides[i] = (size + 2 * pad - 1) // spread + 1, spread
     return window, strides, paddings, dilations, [*x.shape[:-rank], *sizes]
 
 
