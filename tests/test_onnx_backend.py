@@ -516,7 +516,7 @@ def test_constants_are_no_inputs():
         (values(2, 3).astype(np.float64), TypeError, "float64 is not allowed; the model takes float32"),
         (values(2, 3).astype(np.int64), TypeError, "int64 is not allowed; the model takes float32"),
         ([[1.0, 2.0, 3.0]] * 2, TypeError, "float64 is not allowed; the model takes float32"),
-        (None, TypeError, "object is not allowed; the model takes float32"),
+        (None, dmlgpu.DescriptorError, "None is nothing that NumPy can view as an array"),
         (values(3, 2), ValueError, r"shape \(3, 2\) is not allowed; the model takes \(2, 3\)"),
         (values(2, 3, 1), ValueError, r"shape \(2, 3, 1\) is not allowed; the model takes \(2, 3\)"),
         (values(6), ValueError, r"shape \(6,\) is not allowed; the model takes \(2, 3\)"),
