@@ -109,6 +109,8 @@ class Dispatch:
     bindings: tuple[Binding, ...]
     iterations: int
     """Turns of all loops of an invocation together, at most (loops.py)."""
+    outputs: range
+    """Of its problem: those that it writes, or writes something for."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def _level(
     bindings = _RECORDS, Binding(Role.RECORDS, base="target_base", written=True)
     loop = limits.loop(items, _loops(problem, stretch_size, lanes), lanes)
     variant = "combine_lanes" if limits.cooperating else "combine"
-    return Dispatch(shader_of(variant, problem, constants), push, bindings, loop.iterations)
+    return Dispatch(shader_of(variant, problem, constants), push, bindings, loop.iterations, range(begin, end))
 
 
 def _outputs(problem: Problem, limits: Limits, begin: int, end: int, records: int, base: int) -> Iterator[Dispatch]:
@@ -147,7 +147,8 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, records: in
             if limits.cooperating:
                 variant += "_lanes"
             target = Binding(output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True)
-            yield Dispatch(shader_of(variant, problem, constants), push, (_RECORDS, target), loop.iterations)
+            shader = shader_of(variant, problem, constants)
+            yield Dispatch(shader, push, (_RECORDS, target), loop.iterations, range(begin, end))
 
 
 _RECORDS = Binding(Role.RECORDS, base="records_base")

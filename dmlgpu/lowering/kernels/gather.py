@@ -276,4 +276,6 @@ class Gather(PlanesKernel):
         else:
             push = in_place(**given, run=self.run)
             loop = self.limits.loop(-(-words // self.run), self._in_place)
-        return Dispatch(shader_of(variant, self.problem, constants), push, tuple(bindings), loop.iterations)
+        return Dispatch(
+            shader_of(variant, self.problem, constants), push, tuple(bindings), loop.iterations, range(begin, end)
+        )

@@ -97,4 +97,4 @@ class Pick(RangedKernel):
         )
         constants = self.constants(NumberedConstants, target, segmented=True, packed=self.source.is_packed)
         loop = self.limits.loop(-(-(end - begin) // self._loops[0].turns), self._loops)
-        return Dispatch(shader_of("pick", self.problem, constants), push, bindings, loop.iterations)
+        return Dispatch(shader_of("pick", self.problem, constants), push, bindings, loop.iterations, range(begin, end))

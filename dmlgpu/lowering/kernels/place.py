@@ -68,19 +68,20 @@ class Place(PlanningKernel):
             end, base = min(first + size, count), wrapped(-first)
             target = Binding(places.role, places.number, segment, "places_base", written=True)
             for begin in range(first, end, self.most):
-                clear = ClearPush(begin, min(self.most, end - begin), base)
+                outputs = range(begin, min(begin + self.most, end))
+                clear = ClearPush(begin, len(outputs), base)
                 shader, loop = (
                     shader_of("place_clear", self.problem, clearing),
                     self.limits.loop(clear.output_count, ()),
                 )
-                yield Dispatch(shader, clear, (target,), loop.iterations)
+                yield Dispatch(shader, clear, (target,), loop.iterations, outputs)
             for begin, of, push in self._elements():
                 place = PlacePush(
                     **push, first_element=begin, first_output=first, output_count=end - first, places_base=base
                 )
                 bindings = self.source_binding(of), target
                 shader, loop = shader_of("place", self.problem, constants), self.limits.loop(place.element_count, ())
-                yield Dispatch(shader, place, bindings, loop.iterations)
+                yield Dispatch(shader, place, bindings, loop.iterations, range(first, end))
 
     def _elements(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """The elements in shares: where each begins, a segment that it has elements in, and its push constants."""

@@ -292,11 +292,11 @@ class Pool(PlanesKernel):
         bindings, shader = self.bindings(begin, piece, target), self.pool_shader(target)
         if isinstance(target, InPlace):
             loop = self.limits.loop(words, self._in_place)
-            return Dispatch(shader, PoolPush(**given, **self.counted), bindings, loop.iterations)
+            return Dispatch(shader, PoolPush(**given, **self.counted), bindings, loop.iterations, range(begin, end))
         given |= {"cut": self.part.cut, "part_size": self.part.size}
         push = PartsPush(**given, part_begin=piece.begin, part_count=piece.records)
         loop = self.limits.loop(words * piece.records, self._of_parts)
-        return Dispatch(shader, push, bindings, loop.iterations)
+        return Dispatch(shader, push, bindings, loop.iterations, range(begin, end))
 
     def pool_shader(self, target: Target) -> Shader:
         """What of pool.comp computes a piece."""

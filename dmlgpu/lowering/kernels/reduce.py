@@ -298,7 +298,7 @@ class Reduce(RangedKernel):
         bindings = self.source_binding(piece.segment), self.target_binding(begin, 0, "target_base", target)
         items = self.item_count(end - begin) * (piece.records if isinstance(target, Records) else 1)
         loop = self.limits.loop(items, self.loops(min(piece.stretch_size, piece.end - piece.begin)), self.lanes)
-        return Dispatch(self.shader(begin, end, piece, target), push, bindings, loop.iterations)
+        return Dispatch(self.shader(begin, end, piece, target), push, bindings, loop.iterations, range(begin, end))
 
     def is_aligned(self, *steps: int) -> bool:
         """Whether all these distances between addresses, in elements, are whole blocks."""

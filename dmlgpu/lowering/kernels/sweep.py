@@ -392,8 +392,9 @@ class Sweeps(PlanningKernel):
             whole=width % group == 0,
             shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
         )
-        first_output = share.planes.start * math.prod(windows.output_size)
-        first_output += share.outputs.start * math.prod(windows.output_size[self.split + 1 :])
+        each = math.prod(windows.output_size[self.split + 1 :])
+        first_output = share.planes.start * math.prod(windows.output_size) + share.outputs.start * each
+        outputs = range(first_output, first_output + len(share.planes) * len(share.outputs) * each)
         given: dict[str, Any] = {
             **asdict(line),
             "spacing": line.spacing,
@@ -408,11 +409,13 @@ class Sweeps(PlanningKernel):
         if sweep.axis == 2:
             push = RowsPush(**given, **self._input_rows(share))
             bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
-            return Dispatch(shader_of("sweep_rows", self.problem, constants), push, bindings, iterations)
+            shader = shader_of("sweep_rows", self.problem, constants)
+            return Dispatch(shader, push, bindings, iterations, outputs)
         before = self._partials(number - 1, ("source_base", "source_indices_base"))
         columns_push = ColumnsPush(**given, row_count=sweep.row_count, source_base=0, source_indices_base=0)
         bindings = before[0], *written, before[1]
-        return Dispatch(shader_of("sweep_columns", self.problem, constants), columns_push, bindings, iterations)
+        shader = shader_of("sweep_columns", self.problem, constants)
+        return Dispatch(shader, columns_push, bindings, iterations, outputs)
 
     def _input_rows(self, share: Share) -> dict[str, Any]:
         """The push constants that say which rows of the input a share needs."""

@@ -259,7 +259,9 @@ class SmallWindows(Pool):
         height = min(self.windows.output_size[1], rows)
         items = rows // height * -(-height // self.strip) * self.runs
         loop = self.limits.loop(items, self._loops)
-        return Dispatch(self.shader(), windows_push, self.bindings(begin, piece, target), loop.iterations)
+        return Dispatch(
+            self.shader(), windows_push, self.bindings(begin, piece, target), loop.iterations, range(begin, end)
+        )
 
     def shader(self) -> Shader:
         """What computes whole rows in place."""
