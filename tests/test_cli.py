@@ -10,12 +10,14 @@ import pytest
 
 import dmlgpu
 from dmlgpu.descriptors.operator import ALL_TYPES
+from dmlgpu.lowering.kernels import DESCRIPTIONS
+from dmlgpu.lowering.lower import lower
 from dmlgpu.reference import reference
-from dmlgpu.tools import cli, exhaustive, registry, selfcheck
+from dmlgpu.tools import cli, exhaustive, explain, registry, selfcheck
 from dmlgpu.tools.cli import main
 from tests.conftest import DRIVERS, LOWERED, set_drivers
 from tests.processes import ROOT
-from tests.test_mappings import LIMITS
+from tests.test_mappings import CHOSEN, LIMITS
 
 COMMANDS = ["devices", "demo", "verify", "explain", "profile", "stream", "doctor"]
 # What a command needs.
@@ -442,6 +444,34 @@ def test_explain_shortens_long_plans(driver, capsys, monkeypatch):
     text = explained(capsys, "argmax", "float32", "30,300", "axes=1")
     assert "input_tensor segment 3" in text
     assert re.search(r"and [1-9]\d+ more dispatches Tensors of 35.16 KiB and 120 bytes, records of 48 bytes", text)
+
+
+def test_explain_says_what_sweeps_leave(any_cpu, capsys):
+    text = explained(capsys, "max_pooling2", "float32", "1,4,256,256", "window_size=9,9")
+    assert "0 to 246,015 sweep_rows_selection_32 input_tensor partials 0 " in text
+    assert "0 to 246,015 sweep_columns_selection_32 partials 0 output_tensor " in text
+    assert text.endswith("Tensors of 1 MiB and 961 KiB, records of 0 bytes, partials of 992 KiB.")
+
+
+def test_every_dispatch_is_explained():
+    variants = set()
+    for mapping in "CPU", "GPU", "split":
+        for case in CHOSEN[mapping]:
+            plan = lower(case.desc, LIMITS[mapping])
+            shown = [*explain.rows(plan)]
+            variants |= {dispatch.shader.variant for dispatch in plan.dispatches}
+            assert [module for _, module, *_ in shown] == [dispatch.shader.module for dispatch in plan.dispatches]
+            assert all(reads or module.startswith("place_clear") for _, module, reads, _ in shown)
+            for field in (field for field in case.desc.output_fields if getattr(case.desc, field)):
+                written = [row for row in shown if field in row[3]]
+                assert outputs_of(written) == {*range(getattr(case.desc, field).element_count)}, (mapping, case.id)
+    assert variants == set(DESCRIPTIONS)
+
+
+def outputs_of(shown):
+    """The outputs that rows name."""
+    ends = ([int(end.replace(",", "")) for end in row[0].split(" to ")] for row in shown)
+    return {output for first, *_, last in (end * 2 for end in ends) for output in range(first, last + 1)}
 
 
 @pytest.mark.parametrize(

@@ -445,7 +445,10 @@ def _explain(args: argparse.Namespace) -> int:
         console.print(f"and {len(plan.dispatches) - _DISPATCHES:,} more dispatches")
     tensors = [*desc.inputs, *desc.outputs]
     sizes = " and ".join(_bytes(tensor.size_in_bytes) for tensor in tensors)
-    console.print(f"Tensors of {sizes}, records of {_bytes(plan.records_bytes)}.")
+    between = [("records", plan.records_bytes), ("partials", sum(plan.partials))]
+    between.append(("intermediates", sum(tensor.size_in_bytes for tensor in plan.intermediates)))
+    scratch = "".join(f", {name} of {_bytes(size)}" for name, size in between if size or name == "records")
+    console.print(f"Tensors of {sizes}{scratch}.")
     return 0
 
 

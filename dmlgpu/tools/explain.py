@@ -85,17 +85,20 @@ def _sequence(value: Any) -> Any:
 def rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
     """Of every dispatch of a plan the outputs, the shader, what it reads and what it writes."""
     for dispatch in plan.dispatches:
-        push = dispatch.push
-        begin, count = push.first_output, push.output_count  # type: ignore[attr-defined]
-        outputs = f"{begin:,}" if count == 1 else f"{begin:,} to {begin + count - 1:,}"
+        first, last = dispatch.outputs[0], dispatch.outputs[-1]
+        outputs = f"{first:,}" if first == last else f"{first:,} to {last:,}"
         yield outputs, dispatch.shader.module, _bound(plan, dispatch, False), _bound(plan, dispatch, True)
 
 
 def _bound(plan: Plan, dispatch: Dispatch, written: bool) -> str:
     """The bindings that are written, or all others, by the names of their tensors."""
-    between = tuple(f"intermediate {number}" for number in range(len(plan.intermediates)))
-    names = {Role.INPUT: plan.desc.input_fields, Role.OUTPUT: plan.desc.output_fields, Role.INTERMEDIATE: between}
-    names[Role.RECORDS] = ("records",)
+    names = {
+        Role.INPUT: plan.desc.input_fields,
+        Role.OUTPUT: plan.desc.output_fields,
+        Role.INTERMEDIATE: tuple(f"intermediate {number}" for number in range(len(plan.intermediates))),
+        Role.PARTIALS: tuple(f"partials {number}" for number in range(len(plan.partials))),
+        Role.RECORDS: ("records",),
+    }
     tensors = {Role.INPUT: plan.desc.inputs, Role.OUTPUT: plan.desc.outputs, Role.INTERMEDIATE: plan.intermediates}
     found = []
     for binding in dispatch.bindings:
