@@ -25,7 +25,7 @@ from dmlgpu.reference.bounds import is_exact
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.tools.dxdispatch import Model, ModelError, Options
-from dmlgpu.tools.registry import OPERATORS
+from dmlgpu.tools.registry import DESCRIPTORS
 from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _fail(message: object, code: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    *names, last = dict.fromkeys(operator.name.partition(" ")[0] for operator in OPERATORS)
+    *names, last = DESCRIPTORS
     parser = argparse.ArgumentParser(
         prog="dmlgpu",
         description=f"DirectML's {', '.join(names)} and {last} on any Vulkan device.",
@@ -154,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
         "dmlgpu explain max_pooling2 float16 1,64,112,112 window_size=3,3 strides=2,2 indices_data_type=uint32",
         "dmlgpu explain argmax uint8 100000,16 axes=0 --kernel reduce",
     )
-    explain.add_argument("operator", help=f"one of {', '.join(operator.name.lower() for operator in OPERATORS)}")
+    explain.add_argument("operator", help=f"one of {', '.join(DESCRIPTORS).lower()}")
     explain.add_argument("type", help="of the input's elements, as float32")
     explain.add_argument("sizes", help="of the input, as 8,64,112,112")
     explain.add_argument(

@@ -30,9 +30,8 @@ from dmlgpu.descriptors.words import Bytes
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written
 from dmlgpu.runtime.device import Device
-from dmlgpu.tools.registry import OPERATORS
+from dmlgpu.tools.registry import DESCRIPTORS
 
-_DESCRIPTORS = {operator.name.partition(" ")[0]: operator.desc for operator in OPERATORS}
 _ENUMERATIONS = {
     "function": (ReduceFunction, "DML_REDUCE_FUNCTION_"),
     "axis_direction": (AxisDirection, "DML_AXIS_DIRECTION_"),
@@ -232,11 +231,11 @@ def _camel(field: str) -> str:
 
 def _descriptor(node: _Node) -> OperatorDesc:
     kind = node["type"].text().removeprefix("DML_OPERATOR_")
-    if kind not in _DESCRIPTORS:
-        raise node["type"].error(f"{node['type'].value!r} is not supported; allowed are {', '.join(_DESCRIPTORS)}")
+    if kind not in DESCRIPTORS:
+        raise node["type"].error(f"{node['type'].value!r} is not supported; allowed are {', '.join(DESCRIPTORS)}")
     inner = node.get("desc") or node.get("Desc") or node
     given: dict[str, Any] = {}
-    for field in fields(_DESCRIPTORS[kind]):  # type: ignore[arg-type]
+    for field in fields(DESCRIPTORS[kind]):  # type: ignore[arg-type]
         name = _camel(field.name)
         absent = "None" in str(field.type) and inner.get(name) is None
         given[field.name] = None if absent else _field(field.name, inner[name])
@@ -244,7 +243,7 @@ def _descriptor(node: _Node) -> OperatorDesc:
         if array in given:
             _check_count(inner, count, len(given[array]))
     try:
-        return _DESCRIPTORS[kind](**given)
+        return DESCRIPTORS[kind](**given)
     except DescriptorError as error:
         raise inner.error(str(error)) from None
 

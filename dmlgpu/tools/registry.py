@@ -253,5 +253,7 @@ OPERATORS = (
     Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, {}),
     Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _GIVEN_INDICES),
 )
+# The descriptor of each name of DirectML: REDUCE is one.
+DESCRIPTORS = {operator.name.partition(" ")[0]: operator.desc for operator in OPERATORS}
 # Those that are computed; the others mean the same as one of these.
 CANONICAL = tuple(each for each in OPERATORS if each.describes(next(each.descs()).canonical()))
