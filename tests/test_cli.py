@@ -435,6 +435,7 @@ def test_explain_takes_all_of_a_descriptor(any_cpu, capsys):
     assert "reduce_selection_8" in text
     assert "not rows reduce is asked for" in text
     assert "ReduceFunction.ARGMIN" in explained(capsys, "reduce argmin", "int64", "40", "axes=None")
+    assert "ReduceFunction.SUM" in explained(capsys, "reduce", "float32", "8,100", "function=SUM", "axes=1")
     assert " p=3)" in explained(capsys, "lp_pooling", "float32", "1,1,4,4", "window_size=2,2", "p=3")
 
 
@@ -476,17 +477,73 @@ def outputs_of(shown):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sum", "float32", "3"], "operator: 'sum' is not allowed; allowed are ARGMAX, ARGMIN, REDUCE ARGMAX"),
-        (["argmax", "float31", "3"], "TensorDesc.data_type: 'float31' is neither a DataType nor a NumPy type"),
-        (["argmax", "float32", "3x3"], "sizes: '3x3' is not allowed; allowed are numbers between commas, None and"),
-        (["argmax", "float32", "{[]:1}"], "sizes: '{[]:1}' is not allowed; allowed are numbers between commas"),
-        (["argmax", "float32", "3", "axes"], "argmax: axes is not allowed; arguments are written NAME=VALUE"),
+        (
+            ["sum", "float32", "3"],
+            "operator: 'sum' is not allowed; allowed are ARGMAX, ARGMIN, REDUCE, AVERAGE_POOLING",
+        ),
+        (["sum", "float32", "3"], f"MAX_UNPOOLING; {explain._HOW}"),
+        (["reduce", "sum", "float32", "3"], f"type: 'sum' is not allowed; {explain._HOW}"),
+        (
+            ["reduce", "float32", "3"],
+            "reduce.function: it is required; allowed are ARGMAX, ARGMIN, AVERAGE, L1, L2, LOG_S",
+        ),
+        (
+            ["reduce sum", "float32", "3", "function=MAX"],
+            "reduce sum.function: 'MAX' is not allowed, as function is give",
+        ),
+        (
+            ["reduce norm", "float32", "3"],
+            "reduce norm.function: 'NORM' is not allowed; allowed are ARGMAX, ARGMIN, AVER",
+        ),
+        (
+            ["argmax sum", "float32", "3"],
+            "argmax sum: 'function=SUM' is not allowed; arguments are axes, axis_direction",
+        ),
+        (
+            ["argmax", "float", "3"],
+            "type: 'float' is not allowed; allowed are float32, float16, int64, int32, int16, i",
+        ),
+        (["argmax", "float31", "3"], "type: 'float31' is not allowed; allowed are float32"),
+        (
+            ["reduce", "float64", "3", "function=SUM"],
+            "type: 'float64' is not allowed; allowed are float32, float16, int6",
+        ),
+        (["argmax", "float32", "3x3"], "sizes: '3x3' is not allowed; allowed are integers between commas\n"),
+        (["argmax", "float32", ""], "sizes: '' is not allowed; allowed are integers between commas\n"),
+        (["argmax", "float32", "9" * 5000], "9... is not allowed; allowed are integers between commas\n"),
+        (["argmax", "float32", "1," * 64 + "1"], "has more entries than the 8 of any tensor"),
+        (["argmax", "float32", "3", "axes"], "argmax: 'axes' is not allowed; arguments are written NAME=VALUE"),
+        (
+            ["argmax", "float32", "3", "axes="],
+            "argmax.axes: '' is not allowed; allowed are integers between commas, None",
+        ),
+        (["argmax", "float32", "3", "axes=0", "axes=0"], "argmax.axes: '0' is not allowed, as axes is given twice"),
         (["argmax", "float32", "3", "axes=1"], "ArgmaxOperatorDesc.axes[0]: 1 is out of range"),
         (
             ["argmax", "float32", "3", "axis=1"],
-            "argmax: ArgOperatorDesc.of() got an unexpected keyword argument 'axis'",
+            "argmax: 'axis=1' is not allowed; arguments are axes, axis_direction, ou",
         ),
-        (["max_pooling2", "float32", "1,1,9,9"], "missing 1 required positional argument: 'window_size'"),
+        (["argmax", "float32", "3", "axes=b'0'"], "argmax.axes: \"b'0'\" is not allowed; allowed are integers between"),
+        (
+            ["argmax", "float32", "3", "input_tensor=1"],
+            "argmax: 'input_tensor=1' is not allowed; arguments are axes, axi",
+        ),
+        (
+            ["argmax", "float32", "3", "axis_direction=up"],
+            "argmax.axis_direction: 'up' is not allowed; allowed are INCREASING, DECREASING\n",
+        ),
+        (
+            ["max_pooling2", "float32", "1,1,9,9", "window_size=2,2", "indices_data_type=int"],
+            "max_pooling2.indices_data_type: 'int' is not allowed; allowed are INT64, INT32, UINT64, UINT32, None\n",
+        ),
+        (
+            ["average_pooling", "float32", "1,1,9,9", "window_size=2,2", "include_padding=1"],
+            "average_pooling.include_padding: '1' is not allowed; allowed are TRUE, FALSE\n",
+        ),
+        (
+            ["max_pooling2", "float32", "1,1,9,9"],
+            "max_pooling2.window_size: it is required; allowed are integers betwee",
+        ),
         (
             ["argmax", "float32", "9,3", "axes=1", "--kernel", "rows"],
             "kernel 'rows' cannot compute it, because an output has 3",
@@ -686,11 +743,21 @@ def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["argmax", "FILE", "axis"], "argmax: axis is not allowed; arguments are written NAME=VALUE"),
+        (["argmax", "FILE", "axis"], "argmax: 'axis' is not allowed; arguments are written NAME=VALUE"),
         (["argmax", "FILE", "axis=7"], "ArgmaxOperatorDesc.axis: 7 is out of range"),
-        (["argmax", "FILE", "p=7"], "argmax: got an unexpected keyword argument 'p'"),
-        (["argmax", "FILE", "device=0"], "argmax: "),
-        (["reduce", "FILE"], "reduce: missing a required argument: 'function'"),
+        (["argmax", "FILE", "axis=0", "axis=1"], "argmax.axis: '1' is not allowed, as axis is given twice"),
+        (
+            ["argmax", "FILE", "output_data_type=float"],
+            "argmax.output_data_type: 'float' is not allowed; allowed are FL",
+        ),
+        *(
+            (
+                ["argmax", "FILE", argument],
+                f"argmax: '{argument}' is not allowed; arguments are axis, axes, keepdims, axis",
+            )
+            for argument in ("p=7", "device=0", "x=1", "out=1", "chunk_bytes=1", "progress=1", "=1")
+        ),
+        (["reduce", "FILE"], "reduce.function: it is required; allowed are ARGMAX, ARGMIN"),
         (["argmax", "/nowhere.npy"], "No such file or directory: '/nowhere.npy'"),
         (["argmax", __file__], f"dmlgpu: {__file__}: "),
         (["argmax", "FILE", "--output", "FILE"], "File exists"),

@@ -536,7 +536,9 @@ def _stream(args: argparse.Namespace) -> int:
     from dmlgpu.tools import explain
 
     function = getattr(streaming, args.function)
-    arguments = explain.named(args.function, args.arguments)
+    _, *parameters = inspect.signature(getattr(dmlgpu, args.function)).parameters.values()
+    allowed = {each.name: each.default for each in parameters if each.name != "device"}
+    arguments = explain.named(args.function, args.arguments, allowed)
     # Two results have two files.
     out = args.output and (args.output[0] if len(args.output) == 1 else tuple(args.output))
     console = open_console(_COLUMNS)
@@ -546,19 +548,17 @@ def _stream(args: argparse.Namespace) -> int:
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
         task = bar.add_task(args.function)
-        options = {"device": device, "out": out, "chunk_bytes": args.chunk_mib << 20}
         try:
             x = np.lib.format.open_memmap(args.file, "r")
         except ValueError as error:
             return _fail(f"{args.file}: {error}", 2)
-        try:
-            bound = inspect.signature(function).bind(x, **arguments, **options)
-        except TypeError as error:
-            raise DescriptorError(f"{args.function}: {error}") from None
         start = time.perf_counter()
         results = function(
-            *bound.args,
-            **bound.kwargs,
+            x,
+            **arguments,
+            device=device,
+            out=out,
+            chunk_bytes=args.chunk_mib << 20,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
         seconds = time.perf_counter() - start

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction, listed
 from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.pooling import WINDOW_FIELDS
+from dmlgpu.descriptors.reduction import INDEX_TYPES
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Role
-from dmlgpu.tools.registry import OPERATORS
+from dmlgpu.tools.registry import DESCRIPTORS, OPERATORS, Operator
 
-# What an argument may be, besides numbers, sequences of them and None.
-_NAMES: dict[str, Any] = {member.name: member for kind in (DataType, AxisDirection, ReduceFunction) for member in kind}
+REQUIRED = inspect.Parameter.empty
+_DATA_TYPES = {data_type.name: data_type for data_type in DataType if data_type.bits >= 8}
+_FLAGS = {"TRUE": True, "FALSE": False}
+# Arguments that are no integers, and the words that each takes.
+_WORDS: dict[str, Mapping[str, Any]] = {
+    "axis_direction": AxisDirection.__members__,
+    "function": ReduceFunction.__members__,
+    "indices_data_type": {data_type.name: data_type for data_type in INDEX_TYPES},
+    "output_data_type": _DATA_TYPES,
+    "include_padding": _FLAGS,
+    "keepdims": _FLAGS,
+    "output_indices": _FLAGS,
+}
 # Arguments that are one number.
 _NUMBERS = ("p",)
+# What `of` takes as **window.
+_WINDOW = dict.fromkeys(WINDOW_FIELDS) | {"include_padding": False, "p": 2}
+_HOW = "the function of REDUCE is an argument, as in: reduce float32 8,100 function=SUM axes=1"
 
 
 def parse(name: str, data_type: str, sizes: str, arguments: Sequence[str]) -> OperatorDesc:
     """An operator.
 
     Args:
-        name: one of the registry, in any case.
-        data_type: of the input, in any case.
+        name: DirectML's, in any case; REDUCE may have its function behind it.
+        data_type: of the input, DirectML's name in any case.
         sizes: of the input, between commas.
         arguments: of the descriptor's `of`, as in `axes=0,1`, `strides=2,2` or `axis_direction=DECREASING`; for the
             input's layout `input_strides=1,4096`.
@@ -33,48 +49,86 @@ def parse(name: str, data_type: str, sizes: str, arguments: Sequence[str]) -> Op
     Raises:
         DescriptorError: there is no such operator, type or argument, or its value is not allowed.
     """
-    row = next((row for row in OPERATORS if row.name == name.upper()), None)
-    if row is None:
-        allowed = ", ".join(row.name for row in OPERATORS)
-        raise DescriptorError(f"operator: {shown(name)} is not allowed; allowed are {allowed}")
-    given = {key: values[0] for key, values in row.options.items() if key == "function"}
-    given |= {key: value if key in _NUMBERS else _sequence(value) for key, value in named(name, arguments).items()}
+    kind, _, function = name.upper().partition(" ")
+    if kind not in DESCRIPTORS:
+        raise DescriptorError(f"operator: {shown(name)} is not allowed; allowed are {', '.join(DESCRIPTORS)}; {_HOW}")
+    if data_type.upper() in ReduceFunction.__members__:
+        raise DescriptorError(f"type: {shown(data_type)} is not allowed; {_HOW}")
+    # By their functions; operators other than REDUCE have none.
+    rows = {row.options.get("function", (None,))[0]: row for row in OPERATORS if row.desc is DESCRIPTORS[kind]}
+    behind = [f"function={function}"] if function else []
+    given = named(name, [*behind, *arguments], _parameters(next(iter(rows.values()))))
+    row = rows[given.get("function")]
+    types = {each.name: each for each in row.data_types}
+    if data_type.upper() not in types:
+        raise DescriptorError(
+            f"type: {shown(data_type)} is not allowed; allowed are {listed(row.data_types, str.lower)}"
+        )
+    given = {key: value if key in _NUMBERS else _sequence(value) for key, value in given.items()}
     strides = given.pop("input_strides", None)
-    member = _NAMES.get(data_type.upper())
-    sizes_given = _sequence(_value("sizes", sizes))
-    source = TensorDesc(DataType.of(data_type.lower() if member is None else member), sizes_given, strides)
-    try:
-        desc: OperatorDesc = row.desc.of(**{row.source_field: source}, **given)  # type: ignore[attr-defined]
-    except TypeError as error:
-        raise DescriptorError(f"{name}: {error}") from None
+    source = TensorDesc(types[data_type.upper()], _sequence(_value("sizes", "sizes", sizes, REQUIRED)), strides)
+    desc: OperatorDesc = row.desc.of(**{row.source_field: source}, **given)  # type: ignore[attr-defined]
     return desc
 
 
-def named(name: str, arguments: Sequence[str]) -> dict[str, Any]:
+def _parameters(row: Operator) -> dict[str, Any]:
+    """The arguments of an operator, and what each is where it is not given."""
+    of: Callable[..., OperatorDesc] = row.desc.of  # type: ignore[attr-defined]
+    found = {name: default for name, default in _WINDOW.items() if name in row.fields}
+    found |= {name: each.default for name, each in inspect.signature(of).parameters.items()}
+    others = {"window", "output_data_type", "indices_data_type"} - {*row.options}
+    own = {name: default for name, default in found.items() if not name.endswith("_tensor") and name not in others}
+    return own | {"input_strides": None}
+
+
+def named(name: str, arguments: Sequence[str], allowed: Mapping[str, Any]) -> dict[str, Any]:
     """What is written NAME=VALUE, for an operator or a function of this name.
 
+    Args:
+        name: what errors call it.
+        arguments: as they are written.
+        allowed: the names that it knows, and what each is where it is not given, or REQUIRED.
+
     Raises:
-        DescriptorError: an argument is not written so, or its value is none.
+        DescriptorError: an argument is not written so, is unknown, is given twice or missing, or its value is not
+            allowed.
     """
-    given = {}
+    given: dict[str, Any] = {}
     for argument in arguments:
         key, equals, text = argument.partition("=")
         if not equals:
-            raise DescriptorError(f"{name}: {argument} is not allowed; arguments are written NAME=VALUE")
-        given[key] = _value(f"{name}.{key}", text)
+            raise DescriptorError(f"{name}: {shown(argument)} is not allowed; arguments are written NAME=VALUE")
+        if key not in allowed:
+            raise DescriptorError(f"{name}: {shown(argument)} is not allowed; arguments are {', '.join(allowed)}")
+        if key in given:
+            raise DescriptorError(f"{name}.{key}: {shown(text)} is not allowed, as {key} is given twice")
+        given[key] = _value(f"{name}.{key}", key, text, allowed[key])
+    for key, default in allowed.items():
+        if default is REQUIRED and key not in given:
+            raise DescriptorError(f"{name}.{key}: it is required; allowed are {_allowed(key, default)}")
     return given
 
 
-def _value(field: str, text: str) -> Any:
-    if text.upper() in _NAMES:
-        return _NAMES[text.upper()]
-    try:
-        value = ast.literal_eval(text.strip())
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        raise DescriptorError(
-            f"{field}: {shown(text)} is not allowed; allowed are numbers between commas, None and {', '.join(_NAMES)}"
-        ) from None
-    return value
+def _value(field: str, key: str, text: str, default: Any) -> Any:
+    """What is written for an argument: a word that it takes, or integers; None where that is its default."""
+    word, words = text.strip().upper(), _WORDS.get(key)
+    if word == "NONE" and default is None:
+        return None
+    if words is not None and word in words:
+        return words[word]
+    if words is None:
+        try:
+            numbers = tuple(int(part) for part in text.split(","))
+        except ValueError:
+            pass
+        else:
+            return numbers if len(numbers) > 1 else numbers[0]
+    raise DescriptorError(f"{field}: {shown(text)} is not allowed; allowed are {_allowed(key, default)}")
+
+
+def _allowed(key: str, default: Any) -> str:
+    """What may be written for an argument."""
+    return ", ".join([*_WORDS.get(key, ["integers between commas"]), *["None"] * (default is None)])
 
 
 def _sequence(value: Any) -> Any:
