@@ -1,11 +1,28 @@
-"""Files: read up to a length, and written whole or not at all."""
+"""Files: read up to a length, mapped, and written whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import tokenize
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# What NumPy raises for a header that it cannot read, whatever is in it.
+_NO_HEADER = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    SyntaxError,
+    tokenize.TokenError,
+    RecursionError,
+    MemoryError,
+)
 
 
 def read_at_most(path: str | os.PathLike[str], most_bytes: int) -> bytes:
@@ -20,6 +37,22 @@ def read_at_most(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     if len(content) > most_bytes:
         raise ValueError(f"more than {most_bytes} bytes")
     return content
+
+
+def open_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
+    """The array of a .npy file, mapped to be read.
+
+    Raises:
+        OSError: it cannot be read or mapped.
+        ValueError: it is no .npy file, has fewer elements than it says, or Python's objects.
+    """
+    try:
+        array: npt.NDArray[Any] = np.lib.format.open_memmap(path, "r")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    except _NO_HEADER as error:
+        raise ValueError(f"{path}: {error}") from None
+    return array
 
 
 @contextlib.contextmanager

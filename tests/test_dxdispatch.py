@@ -414,6 +414,16 @@ DESC = "dispatchables.sum.desc"
         ("resources", None, r"^the document: field resources is required$"),
         ("commands", {}, r"^commands: \{\} is not an array$"),
         ("resources.input", 3, r"^resources\.input: 3 is not an object$"),
+        (
+            f"{DESC}.InputTensor.Sizes",
+            [1] * 65,
+            r"InputTensor: TensorDesc\.sizes: .* has more entries than the 8 of any",
+        ),
+        (
+            "commands[1]",
+            {"type": "writeFile", "resource": "input", "targetPath": "x.npy", "dimensions": [6] + [1] * 64},
+            r"^commands\[1\]\.dimensions: NumPy has no arrays of 65 dimensions: ",
+        ),
         ("resources.input.initialValues", None, r"^resources\.input: field initialValues is required$"),
         ("resources.input.initialValues", [], r"^resources\.input\.initialValues: there are no values$"),
         ("resources.input.initialValues", [1, "x"], r"^resources\.input\.initialValues\[1\]: 'x' is not a number$"),
@@ -590,6 +600,37 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "x.png").write_bytes(b"")
     with pytest.raises(ModelError, match="images are not supported"):
         resources_of(tmp_path, x={"initialValues": {"sourcePath": "x.png"}})
+
+
+def test_fields_that_are_given_twice(run):
+    text = json.dumps(SUM)
+    for field, path in (('"Axes"', f"{DESC}.Axes"), ('"commands"', "commands"), ('"valueCount"', "")):
+        with pytest.raises(ModelError, match=rf"{re.escape(path)}[\w.]*: the field is given twice$"):
+            run(text.replace(field, f"{field}: 1, {field}", 1))
+
+
+def test_files_of_half_an_element(tmp_path):
+    (tmp_path / "x.bin").write_bytes(bytes(13))
+    source = {"initialValues": {"sourcePath": "x.bin"}}
+    words = r"^resources\.x\.initialValues\.sourcePath: .*x\.bin has 13 bytes, which is no multiple of the 4 of a F"
+    with pytest.raises(ModelError, match=words):
+        resources_of(tmp_path, x=source | {"initialValuesDataType": "FLOAT32"})
+    assert printed(tmp_path, **source).endswith("0, 0, 0")
+
+
+@pytest.mark.parametrize("name", ["folder", "folder.npy", "x\0.npy", "\ud800.bin", "x.npz"])
+def test_what_is_no_file(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(ModelError, match=r"^resources\.x\.initialValues\.sourcePath: there is no file "):
+        resources_of(tmp_path, x={"initialValues": {"sourcePath": name}})
+
+
+def test_an_archive_is_no_npy_file(tmp_path):
+    np.savez(tmp_path / "x.npz", np.zeros(3))
+    (tmp_path / "x.npz").rename(tmp_path / "x.npy")
+    with pytest.raises(ModelError, match=r"^resources\.x\.initialValues\.sourcePath: .*x\.npy: "):
+        resources_of(tmp_path, x={"initialValues": {"sourcePath": "x.npy"}})
 
 
 def test_command_line(driver, capsys, tmp_path):

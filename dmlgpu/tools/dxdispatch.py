@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -28,7 +29,7 @@ from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.descriptors.words import Bytes
 from dmlgpu.errors import DescriptorError, shown
-from dmlgpu.files import written
+from dmlgpu.files import open_npy, written
 from dmlgpu.runtime.device import Device
 from dmlgpu.tools.registry import DESCRIPTORS
 
@@ -82,7 +83,11 @@ class _Node:
 
     def members(self) -> dict[str, _Node]:
         prefix = f"{self.path}." if self.path != "the document" else ""
-        return {name: _Node(value, f"{prefix}{name}") for name, value in self._is(dict, "an object").items()}
+        nodes = {name: _Node(value, f"{prefix}{name}") for name, value in self._is(dict, "an object").items()}
+        for node in nodes.values():
+            if node.value is _TWICE:
+                raise node.error("the field is given twice")
+        return nodes
 
     def get(self, name: str) -> _Node | None:
         return self.members().get(name)
@@ -107,6 +112,15 @@ class _Node:
         return data_type
 
 
+# The value of fields of an object that are given twice.
+_TWICE = object()
+
+
+def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    counts = Counter(name for name, _ in fields)
+    return {name: value if counts[name] == 1 else _TWICE for name, value in fields}
+
+
 def _document(text: str) -> Any:
     """The value of a document, which may have comments, trailing commas, and text behind it."""
 
@@ -114,7 +128,7 @@ def _document(text: str) -> Any:
         return match[1] or re.sub(r"[^\n]", " ", match[0])  # so that errors name the line
 
     strict = _STRING_OR_COMMA.sub(blank, _STRING_OR_COMMENT.sub(blank, text))
-    return json.JSONDecoder().raw_decode(strict, len(strict) - len(strict.lstrip()))[0]
+    return json.JSONDecoder(object_pairs_hook=_object).raw_decode(strict, len(strict) - len(strict.lstrip()))[0]
 
 
 def _number(node: _Node, data_type: DataType) -> Any:
@@ -172,18 +186,22 @@ def _initial_values(node: _Node, data_type: DataType | None, folder: Path) -> tu
 
 
 def _file(source: _Node, data_type: DataType | None, folder: Path) -> tuple[Array, DataType | None]:
-    path = next((path for path in (folder / source.text(), Path(source.text())) if path.exists()), None)
+    path = next((path for path in (folder / source.text(), Path(source.text())) if path.is_file()), None)
     if path is None:
         raise source.error(f"there is no file {source.text()!r} in {folder} or the current folder")
     if path.suffix.lower() in (".png", ".jpg", ".jpeg"):
         raise source.error("images are not supported; convert them to .npy")
-    if path.suffix.lower() != ".npy":
-        return np.fromfile(path, np.uint8), data_type
+    is_npy = path.suffix.lower() == ".npy"
     try:
-        array = np.load(path, allow_pickle=False)
-        kind = DataType.of(array.dtype)
-    except ValueError as error:
-        raise source.error(f"{path}: {error}") from None
+        array = open_npy(path) if is_npy else np.fromfile(path, np.uint8)
+        kind = DataType.of(array.dtype, f"{path}: type")
+    except (OSError, ValueError) as error:
+        raise source.error(str(error)) from None
+    if not is_npy:
+        if data_type and array.size % data_type.numpy.itemsize:
+            each = f"{data_type.numpy.itemsize} of a {data_type.name}"
+            raise source.error(f"{path} has {array.size} bytes, which is no multiple of the {each}")
+        return array, data_type
     if data_type and kind is not data_type:
         raise source.error(f"{path} has {kind.name}, but initialValuesDataType is {data_type.name}")
     return np.ascontiguousarray(array, kind.numpy).reshape(-1), kind
@@ -376,6 +394,10 @@ class Model:
         sizes = [entry.integer(1) for entry in dimensions.entries()] if dimensions else [count]
         if math.prod(sizes) != count:
             raise node["dimensions"].error(f"{sizes} is wrong; the resource has {count} elements")
+        try:
+            self.resources[name].values.reshape(sizes)
+        except ValueError as error:
+            raise node["dimensions"].error(f"NumPy has no arrays of {len(sizes)} dimensions: {error}") from None
         self._targets.append(target)
         return lambda device, options, say: self._write(name, target.text(), sizes, options, say)
 
