@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import json
 import os
@@ -102,11 +103,54 @@ def test_version(capsys):
     assert re.fullmatch(r"\d+\.\d+\.\d+", dmlgpu.__version__)
 
 
-@pytest.mark.parametrize("argv", [[], ["nonsense"], ["verify", "--nonsense"], ["demo", "--image"]])
-def test_wrong_arguments_exit_with_2(argv, capsys):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "dmlgpu: error: a command is needed"),
+        (
+            "devics",
+            "dmlgpu: error: there is no command 'devics'; commands are devices, demo, verify, explain, profile, run,",
+        ),
+        ("devics", "stream, doctor; did you mean devices?"),
+        ("nonsense", "stream, doctor"),
+        ("--jsn", "dmlgpu: error: --jsn has no command before it; did you mean --json of devices, doctor?"),
+        ("--json devices", "dmlgpu: error: --json has no command before it; did you mean --json of devices, doctor?"),
+        ("--nonsense", "dmlgpu: error: --nonsense has no command before it"),
+        ("devices --jsn", "dmlgpu devices: error: there is no option --jsn; did you mean --json?"),
+        (
+            "verify --exhuastive=1",
+            "dmlgpu verify: error: there is no option --exhuastive=1; did you mean --exhaustive?",
+        ),
+        ("verify --nonsense", "dmlgpu verify: error: there is no option --nonsense"),
+        (
+            "verify x",
+            "dmlgpu verify: error: 'x' is one argument too many, or stands behind an option; options stand at",
+        ),
+        ("explain argmax float32 3 --kernel reduce axes=0", "dmlgpu explain: error: 'axes=0' is one argument too many"),
+        ("demo --image", "dmlgpu demo: error: argument --image: expected one argument"),
+        ("demo --image a\0b", r"dmlgpu: error: 'a\x00b' is not allowed; allowed is what a shell passes on"),
+    ],
+)
+def test_wrong_arguments_exit_with_2(arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(argv)
-    assert "usage: dmlgpu" in capsys.readouterr().err
+        main(arguments.split(" ") if arguments else [])
+    output, error = capsys.readouterr()
+    assert (output, error.startswith("usage: dmlgpu")) == ("", True)
+    assert message in error
+
+
+def test_without_a_command_all_are_listed(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    error = capsys.readouterr().err
+    assert all(f"    {command} " in error for command in COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [["--vers"], ["-h"]])
+def test_what_argparse_takes_stays(arguments, capsys):
+    with contextlib.suppress(SystemExit):
+        assert main(arguments) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_runs_as_a_module():

@@ -8,7 +8,8 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         with written_to_the_end():
-            args = _parser().parse_args(argv)
+            args = _arguments(sys.argv[1:] if argv is None else argv)
             run: Callable[[argparse.Namespace], int] = args.run
             return run(args)
     except BrokenPipeError:
@@ -81,7 +82,46 @@ def _fail(message: object, code: int) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments. What is wrong with them ends the process with 2, after the usage of the command that is meant."""
+    parser, commands = _parser()
+    for argument in argv:
+        if "\0" in argument:
+            parser.error(f"{argument!r} is not allowed; allowed is what a shell passes on, without a character 0")
+    first = argv[0] if argv else ""
+    if first.startswith("-") and not any(option.startswith(first) for option in parser._option_string_actions):
+        nearest = _nearest(first, {option for each in commands.values() for option in each._option_string_actions})
+        owners = [name for name, each in commands.items() if nearest in each._option_string_actions]
+        of = f"{nearest} of {', '.join(owners)}" if nearest else ""
+        parser.error(f"{first} has no command before it{_hint(of)}")
+    if first and not first.startswith("-") and first not in commands:
+        hint = _hint(_nearest(first, commands))
+        parser.error(f"there is no command {first!r}; commands are {', '.join(commands)}{hint}")
+    args, unknown = parser.parse_known_args(argv)
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        parser.exit(2, "\ndmlgpu: error: a command is needed\n")
+    if unknown:
+        command = commands[args.command]
+        if unknown[0].startswith("-"):
+            command.error(
+                f"there is no option {unknown[0]}{_hint(_nearest(unknown[0], command._option_string_actions))}"
+            )
+        command.error(f"{unknown[0]!r} is one argument too many, or stands behind an option; options stand at the end")
+    return args
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """The one that may have been meant; empty where none is near."""
+    return next(iter(get_close_matches(word.partition("=")[0], sorted(known), 1)), "")
+
+
+def _hint(meant: str) -> str:
+    return f"; did you mean {meant}?" if meant else ""
+
+
+def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of all, and that of each command."""
     *names, last = DESCRIPTORS
     parser = argparse.ArgumentParser(
         prog="dmlgpu",
@@ -90,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         "2 the command could not run",
     )
     parser.add_argument("--version", action="version", version=f"dmlgpu {__version__}", help="show the version")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
 
     def command(
         name: str, run: Callable[[argparse.Namespace], int], text: str, *examples: str
@@ -254,7 +294,7 @@ def _parser() -> argparse.ArgumentParser:
         "dmlgpu doctor --json",
     )
     doctor.add_argument("--json", action="store_true", help="everything that was found, for a bug report")
-    return parser
+    return parser, commands.choices
 
 
 def _from(least: int) -> Callable[[str], int]:

@@ -43,7 +43,7 @@ def arguments(data: bytes) -> None:
     """The command line: arguments are accepted, or the process ends with 0 for help and 2 for errors."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
-            cli._parser().parse_args([text(part) for part in data.split(b"\n")])
+            cli._arguments([text(part) for part in data.split(b"\n")])
         except SystemExit as end:
             code = end.code
         else:
