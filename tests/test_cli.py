@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
+from dmlgpu import streaming
 from dmlgpu.descriptors.operator import ALL_TYPES
 from dmlgpu.lowering.kernels import DESCRIPTIONS
 from dmlgpu.lowering.lower import lower
@@ -804,14 +805,120 @@ def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeyp
         (["reduce", "FILE"], "reduce.function: it is required; allowed are ARGMAX, ARGMIN"),
         (["argmax", "/nowhere.npy"], "No such file or directory: '/nowhere.npy'"),
         (["argmax", __file__], f"dmlgpu: {__file__}: "),
-        (["argmax", "FILE", "--output", "FILE"], "File exists"),
-        (["argmax", "FILE", "--output", "a", "b"], "out: ('a', 'b') is not allowed; allowed is one array or path"),
+        (["argmax", "FILE", "--output", "a.zarr"], "--output: 'a.zarr' is not allowed; allowed are .npy files\n"),
+        (["argmax", "FILE", "--output", ""], "--output: '' is not allowed; allowed are .npy files\n"),
+        (["argmax", "FILE", "--output", "a.npy", "b.npy"], "--output: 2 files are not allowed; argmax gives 1 here\n"),
+        (
+            ["max_pooling", "FILE", "window_size=2", "output_indices=True", "--output", "a.npy"],
+            "--output: 1 files are not allowed; max_pooling gives 2 here\n",
+        ),
+        (
+            ["max_pooling", "FILE", "window_size=2", "output_indices=True", "--output", "a.npy", "./a.npy"],
+            "--output: './a.npy' is given twice; each result needs a file of its own\n",
+        ),
+        (["argmax", "."], "Is a directory: '.'\n"),
+        (["argmax", "/dev/null"], "/dev/null: "),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value).replace(__file__, "PY"),
 )
 def test_stream_refuses(file, any_cpu, capsys, arguments, message):
     assert main(["stream", *in_file(arguments, file)]) == 2
     assert message in capsys.readouterr().err
+
+
+def npy(header, version=1, content=bytes(64)):
+    """A .npy file with a header of one's own."""
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + content
+
+
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (npy(HEADER.replace("(4, 4)", "()")), "an array without dimensions is not allowed; allowed are 1 or more"),
+        (npy(HEADER.replace("(4, 4)", f"({'1, ' * 65})")), ""),
+        (npy(HEADER.replace("(4, 4)", "(4, 5)")), ""),
+        (npy(HEADER.replace("(4, 4)", "(-4, 4)")), ""),
+        (npy(HEADER.replace("(4, 4)", f"({'9' * 30},)")), ""),
+        (npy(HEADER.replace("(4, 4)", f"({'9' * 5000},)")), ""),
+        (npy(HEADER.replace("(4, 4)", f"{'-' * 5000}4")), ""),
+        (npy(HEADER.replace("(4, 4)", "{[]: 1}"), 3), ""),
+        (npy(HEADER.replace("'<f4'", "()")), ""),
+        (npy(HEADER.replace("'<f4'", "'|O'")), ""),
+        (npy(HEADER[:-3]), ""),
+        (npy(HEADER)[:-1], ""),
+        (npy(HEADER)[:40], ""),
+        (npy(HEADER, 9), ""),
+        (b"", ""),
+    ],
+)
+def test_files_that_are_no_arrays(any_cpu, file, capsys, content, message):
+    file.write_bytes(content)
+    assert main(["stream", "argmax", str(file)]) == 2
+    assert capsys.readouterr().err.startswith(f"dmlgpu: {file}: {message}")
+
+
+@pytest.mark.parametrize(
+    "x",
+    [np.zeros(3, [("a", "f4")]), np.array(["a"]), np.zeros(3, "m8[s]"), np.zeros((2,) * 9, "f4"), np.zeros(3, "V4")],
+)
+def test_arrays_that_no_operator_takes(any_cpu, file, capsys, x):
+    np.save(file, x)
+    assert main(["stream", "argmax", str(file)]) == 2
+    assert re.match(r"dmlgpu: (ArgmaxOperatorDesc|TensorDesc)\.", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_other_headers_and_orders(any_cpu, file, capsys, version):
+    header = HEADER.replace("False", "True").replace("<", ">")
+    file.write_bytes(npy(header, version, np.arange(16, dtype=">f4").tobytes()))
+    assert main(["stream", "argmax", str(file), "axis=0"]) == 0
+    assert capsys.readouterr().out.startswith("[3 3 3 3]\n")
+
+
+def test_stream_writes_over_files_where_it_is_told_to(file, any_cpu, tmp_path, capsys, monkeypatch):
+    output, other = tmp_path / "y.npy", tmp_path / "other.npy"
+    other.write_text("another file")
+    output.symlink_to(other)
+    arguments = ["stream", "argmax", str(file), "axis=0", "--output", str(output)]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"dmlgpu: --output: '{output}' is there; with --force it is written over\n"
+    with monkeypatch.context() as broken:
+        broken.setattr(streaming, "_elements", fail)
+        assert main([*arguments, "--force"]) == 2
+    assert (output.read_text(), sorted(tmp_path.iterdir())) == ("another file", sorted([file, other, output]))
+    assert main([*arguments, "--force"]) == 0
+    np.testing.assert_array_equal(np.load(output), np.load(file).argmax(0))
+    assert (other.read_text(), sorted(tmp_path.iterdir())) == ("another file", sorted([file, other, output]))
+
+
+def fail(*_):
+    raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize("name", ["x.npy", "./x.npy", "link.npy", "hard.npy", "folder/x.npy", "x.npy/../x.npy"])
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+def test_stream_never_writes_over_what_it_reads(file, any_cpu, tmp_path, monkeypatch, capsys, name, force):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.npy").symlink_to("x.npy")
+    (tmp_path / "hard.npy").hardlink_to(file)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    before = file.read_bytes()
+    for pair in ("x.npy", name), (name, "x.npy"):
+        assert main(["stream", "argmax", pair[0], "--output", pair[1], *force]) == 2
+        assert capsys.readouterr().err
+    assert file.read_bytes() == before
+    assert main(["stream", "argmax", "x.npy", "--output", name, *force]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: --output: '{name}' is the file that is read; give another one\n"
+
+
+def test_no_result_takes_the_place_of_a_folder(file, any_cpu, tmp_path, capsys):
+    (tmp_path / "y.npy").mkdir()
+    assert main(["stream", "argmax", str(file), "--output", str(tmp_path / "y.npy"), "--force"]) == 2
+    assert "y.npy' is a folder; allowed are .npy files\n" in capsys.readouterr().err
 
 
 def test_stream_of_what_fits_no_memory_and_no_disk(any_cpu, tmp_path, monkeypatch, capsys):

@@ -5,23 +5,24 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 import dmlgpu
 from dmlgpu import __version__, streaming
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError
+from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError, shown
+from dmlgpu.files import open_npy, written
 from dmlgpu.reference.bounds import is_exact
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, devices
@@ -272,6 +273,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         metavar="FILE",
         help="new .npy files for the results, the indices of pooling second; without it they are printed",
     )
+    stream.add_argument("--force", action="store_true", help="write results over files that are there")
     stream.add_argument(
         "--chunk-mib",
         type=_from(1),
@@ -579,36 +581,62 @@ def _stream(args: argparse.Namespace) -> int:
     _, *parameters = inspect.signature(getattr(dmlgpu, args.function)).parameters.values()
     allowed = {each.name: each.default for each in parameters if each.name != "device"}
     arguments = explain.named(args.function, args.arguments, allowed)
-    # Two results have two files.
-    out = args.output and (args.output[0] if len(args.output) == 1 else tuple(args.output))
+    try:
+        x = open_npy(args.file)
+    except ValueError as error:
+        return _fail(error, 2)
+    if not x.ndim:
+        return _fail(f"{args.file}: an array without dimensions is not allowed; allowed are 1 or more", 2)
+    results = 1 + bool(arguments.get("output_indices"))
+    if args.output and len(args.output) != results:
+        return _fail(f"--output: {len(args.output)} files are not allowed; {args.function} gives {results} here", 2)
+    _check_outputs(args)
     console = open_console(_COLUMNS)
     columns = (*Progress.get_default_columns()[:-1], TimeElapsedColumn(), TimeRemainingColumn())
     with (
+        ExitStack() as replaced,
         Device(args.device) as device,
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
+        outputs = args.output or []
+        if args.force:  # what is there stays until all is written
+            outputs = [replaced.enter_context(written(os.path.abspath(output), force=True)) for output in outputs]
         task = bar.add_task(args.function)
-        try:
-            x = np.lib.format.open_memmap(args.file, "r")
-        except ValueError as error:
-            return _fail(f"{args.file}: {error}", 2)
         start = time.perf_counter()
         results = function(
             x,
             **arguments,
             device=device,
-            out=out,
+            out=tuple(outputs) if len(outputs) > 1 else next(iter(outputs), None),
             chunk_bytes=args.chunk_mib << 20,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
         seconds = time.perf_counter() - start
-    for i, result in enumerate(results if isinstance(results, tuple) else (results,)):
-        if args.output:
-            print(f"{args.output[i]}: {result.dtype} {result.shape}")
-        else:
-            print(result)
-    print(f"{_bytes(x.nbytes)} in {seconds:.1f} s")
+        several = results if isinstance(results, tuple) else (results,)
+        names = args.output or [None] * len(several)
+        lines = [f"{name}: {y.dtype} {y.shape}" if name else str(y) for name, y in zip(names, several, strict=True)]
+        del results, several  # Windows renames no file that is mapped
+    print(*lines, f"{_bytes(x.nbytes)} in {seconds:.1f} s", sep="\n")
     return 0
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Raises a DescriptorError where a result cannot have its file, before anything is computed."""
+    taken = set()
+    for output in args.output or ():
+        where = f"--output: {shown(output)}"
+        path = os.path.join(os.path.realpath(os.path.dirname(output)), os.path.basename(output))
+        if not output.lower().endswith(".npy"):
+            raise DescriptorError(f"{where} is not allowed; allowed are .npy files")
+        if path in taken:
+            raise DescriptorError(f"{where} is given twice; each result needs a file of its own")
+        if os.path.exists(path) and os.path.samefile(path, args.file):
+            raise DescriptorError(f"{where} is the file that is read; give another one")
+        if os.path.isdir(path):
+            raise DescriptorError(f"{where} is a folder; allowed are .npy files")
+        if os.path.lexists(path) and not args.force:
+            raise DescriptorError(f"{where} is there; with --force it is written over")
+        taken.add(path)
 
 
 def _doctor(args: argparse.Namespace) -> int:
