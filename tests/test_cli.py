@@ -247,6 +247,23 @@ def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, argv, file
     assert unread([*in_file(argv, file), *output]) == (141, b"")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stream", "argmax", "FILE", "--output", "\udcff.npy", "--device", "0"],
+        ["profile", "--op", "argmax", "float32", "3", "--trace", "\udcff.json"],
+        ["demo", "--output", "\udcff.png"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_names_that_are_no_text(arguments, file, environment, tmp_path):
+    set_drivers(environment.__setitem__, DRIVERS["lavapipe"])
+    command = [sys.executable, "-m", "dmlgpu", *in_file(arguments, file)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\udcff." in done.stdout
+
+
 def test_output_that_is_written_at_once(unread, environment):
     assert unread(["devices", "--json"], env=environment | {"PYTHONUNBUFFERED": "1"}) == (141, b"")
 

@@ -626,6 +626,13 @@ def test_what_is_no_file(tmp_path, name):
         resources_of(tmp_path, x={"initialValues": {"sourcePath": name}})
 
 
+def test_names_that_no_terminal_takes(device, tmp_path, capsys):
+    document = {"resources": {"\ud800": {"initialValuesDataType": "UINT8", "initialValues": [7]}}, "dispatchables": {}}
+    (tmp_path / "x.json").write_text(json.dumps(document | {"commands": [{"type": "print", "resource": "\ud800"}]}))
+    assert cli.main(["run", str(tmp_path / "x.json")]) == 0
+    assert r"Resource '\ud800': 7" in capsys.readouterr().out
+
+
 def test_an_archive_is_no_npy_file(tmp_path):
     np.savez(tmp_path / "x.npz", np.zeros(3))
     (tmp_path / "x.npz").rename(tmp_path / "x.npy")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -33,7 +35,12 @@ def open_console(columns: int) -> Console:
 
 @contextmanager
 def written_to_the_end() -> Iterator[None]:
-    """A block whose output is written at its end: what breaks at the last write breaks there."""
+    """A block whose output is written at its end: what breaks at the last write breaks there.
+
+    What the encoding lacks is written as an escape sequence: names of files may have any bytes.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
     finally:
