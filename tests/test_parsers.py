@@ -2,10 +2,13 @@
 
 import random
 from functools import partial
+from tokenize import TokenError
 
 import pytest
 
+from dmlgpu import files
 from dmlgpu.runtime import manifests, spirv
+from dmlgpu.tools import dxdispatch, explain
 from tests.fuzz.parsers import TARGETS
 
 
@@ -26,8 +29,8 @@ def mutated(seeds: list[bytes], rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-# What Pillow finds damaged but can read.
-@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+# What Pillow and NumPy find damaged or old but can read.
+@pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:DeprecationWarning", "ignore:.*:SyntaxWarning")
 def test_a_result_or_the_error_that_is_promised(target):
     test, seeds = TARGETS[target]
     there_are, rng = seeds(), random.Random(0)
@@ -41,11 +44,14 @@ def test_a_result_or_the_error_that_is_promised(target):
         ("checksums", (spirv, "parse_checksums"), lambda content, name: content.decode().splitlines()),
         ("driver_manifest", (manifests, "driver_library"), lambda content: content["ICD"]),
         ("image", ("dmlgpu.tools.demo.load_photograph",), lambda path: None),
+        ("operator", (explain, "_allowed"), lambda key, default: None + key),
+        ("document", (dxdispatch._Node, "_is"), lambda self, kind, name: self.value),
+        ("array", (files, "_NO_HEADER"), OSError),
     ],
 )
 def test_a_fault_is_found(monkeypatch, target, place, fault):
     monkeypatch.setattr(*place, fault)
-    with pytest.raises((TypeError, AttributeError, UnicodeDecodeError, AssertionError)):
+    with pytest.raises((TypeError, AttributeError, UnicodeDecodeError, AssertionError, TokenError)):
         partial(test_a_result_or_the_error_that_is_promised, target)()
 
 

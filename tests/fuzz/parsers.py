@@ -16,16 +16,18 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from dmlgpu import DeviceError
+from dmlgpu import DescriptorError, DeviceError, files
 from dmlgpu.runtime import manifests, spirv
 from dmlgpu.runtime.drivers import choose
-from dmlgpu.tools import cli, demo, doctor
+from dmlgpu.tools import cli, demo, doctor, explain
 from dmlgpu.tools.doctor import OK, Finding
+from dmlgpu.tools.dxdispatch import Model, ModelError
 from tests.test_selection import info
 
 DEVICES = tuple(
@@ -100,16 +102,43 @@ def findings(data: bytes) -> None:
     finding.text.encode()
 
 
-def image(data: bytes) -> None:
-    """A photograph: an array of the demo's size, or an OSError."""
+def operator(data: bytes) -> None:
+    """The words of an operator: its descriptor, or an error."""
+    name, data_type, sizes, *arguments = (text(part) for part in [*data.split(b"\n"), b"", b"", b""])
+    with contextlib.suppress(DescriptorError):
+        assert explain.parse(name, data_type, sizes, [each for each in arguments if each]).outputs
+
+
+@contextlib.contextmanager
+def file_of(data: bytes) -> Iterator[Path]:
+    """A file of these bytes, for so long."""
     file = Path(tempfile.gettempdir(), f"dmlgpu-fuzz-{os.getpid()}")
     file.write_bytes(data)
     try:
-        photo = demo.load_photograph(str(file))
-    except OSError:
-        return
+        yield file
     finally:
         file.unlink()
+
+
+def document(data: bytes) -> None:
+    """A model file: a model, or an error."""
+    with file_of(data) as file, contextlib.suppress(ModelError):
+        assert Model(file).resources is not None
+
+
+def array(data: bytes) -> None:
+    """A .npy file: an array, or the errors that are promised."""
+    with file_of(data) as file, contextlib.suppress(ValueError, OSError):
+        assert files.open_npy(file).size >= 0
+
+
+def image(data: bytes) -> None:
+    """A photograph: an array of the demo's size, or an OSError."""
+    with file_of(data) as file:
+        try:
+            photo = demo.load_photograph(str(file))
+        except OSError:
+            return
     assert (photo.dtype, photo.shape[2]) == (np.uint8, 3)
     assert 1 <= min(photo.shape) <= max(photo.shape) <= 1024
 
@@ -129,6 +158,20 @@ def _images() -> list[bytes]:
         with io.BytesIO() as file:
             made = Image.fromarray(np.asarray(grey, np.uint16) << 8) if mode == "I;16" else grey.convert(mode)
             made.save(file, name)
+            saved.append(file.getvalue())
+    return saved
+
+
+def _documents() -> list[bytes]:
+    folder = Path(__file__).parents[2] / "docs" / "models"
+    return [path.read_bytes() for path in sorted(folder.glob("*.json"))]
+
+
+def _arrays() -> list[bytes]:
+    saved, arrays = [], (np.zeros((2, 3), "<f4"), np.array(1.0), np.zeros((3, 2), ">i2").T)
+    for version, x in product([(1, 0), (2, 0), (3, 0)], arrays):
+        with io.BytesIO() as file:
+            np.lib.format.write_array(file, x, version)
             saved.append(file.getvalue())
     return saved
 
@@ -163,6 +206,17 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = 
     ),
     "layer_patterns": (layer_patterns, lambda: [b"VK_LAYER_*,*", b"[!a-z]?*", b"*a*a*a*a*a*a*b"]),
     "findings": (findings, lambda: [b"\xff\x1b[31m", b"no driver. Install one", b"a\n\nb"]),
+    "operator": (
+        operator,
+        lambda: [
+            b"argmax\nfloat32\n4096,1024\naxes=1\naxis_direction=decreasing\noutput_data_type=int64",
+            b"reduce\nfloat16\n8,100\nfunction=SUM\naxes=0,1\ninput_strides=1,8",
+            b"max_pooling2\nuint8\n1,2,9,8\nwindow_size=3,3\nstrides=2,2\nindices_data_type=uint32\ndilations=1,2",
+            b"average_pooling_grad\nfloat32\n1,2,9,8\nwindow_size=2,2\noutput_sizes=1,2,10,9\ninclude_padding=true",
+        ],
+    ),
+    "document": (document, _documents),
+    "array": (array, _arrays),
     "image": (image, _images),
 }
 
