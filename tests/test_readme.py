@@ -85,7 +85,7 @@ def test_shell_commands_are_there(driver, monkeypatch, words):
     python = re.fullmatch(r"(\.venv/bin/)?python3?", program)
     if program == "dmlgpu":
         if arguments[0] in ("demo", "verify", "stream", "doctor"):  # which have tests of their own
-            cli._parser().parse_args(arguments)
+            cli._arguments(arguments)
         else:
             assert cli.main(arguments) == 0
     elif program == "make":
