@@ -97,6 +97,35 @@ def test_help_of_a_command_has_examples(command, capsys):
     assert ("--device" in help_text) == (command in ("demo", "verify", "explain", "profile", "stream"))
 
 
+@pytest.mark.parametrize("command", [*COMMANDS, "run"])
+def test_examples_of_help_are_accepted(command, any_cpu, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.zeros((4, 5, 6), np.float32))
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    for example in re.findall(r"^  dmlgpu (.*)$", capsys.readouterr().out, re.MULTILINE):
+        cli._arguments(example.split())
+        if command in ("explain", "stream"):
+            assert (main(example.split()), capsys.readouterr().err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("devices", ["buffer", "allocation", "group size", "groups"]),
+        ("demo", ["exact", "in bound"]),
+        ("explain", ["records", "partials", "intermediate", "segment", "word"]),
+        ("profile", ["kind", "ms", "own ms", "share", "median", "GB/s"]),
+        ("verify", ["right", "different"]),
+    ],
+)
+def test_help_says_what_words_mean(command, words, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    meanings = capsys.readouterr().out.partition("what it prints:\n")[2].partition("\n\n")[0]
+    assert {re.split(" {2,}", line)[1] for line in meanings.splitlines()} >= {*words}
+
+
 def test_version(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
@@ -512,7 +541,7 @@ def test_explain_says_what_sweeps_leave(any_cpu, capsys):
     text = explained(capsys, "max_pooling2", "float32", "1,4,256,256", "window_size=9,9")
     assert "0 to 246,015 sweep_rows_selection_32 input_tensor partials 0 " in text
     assert "0 to 246,015 sweep_columns_selection_32 partials 0 output_tensor " in text
-    assert text.endswith("Tensors of 1 MiB and 961 KiB, records of 0 bytes, partials of 992 KiB.")
+    assert text.endswith("Tensors of 1 MiB and 961 KiB, partials of 992 KiB.")
 
 
 def test_every_dispatch_is_explained():
@@ -772,7 +801,7 @@ def test_stream_writes_and_prints_results(file, arguments, expected, any_cpu, tm
     np.testing.assert_array_equal(np.load(output), result)
     written, time = capsys.readouterr().out.splitlines()
     assert written == f"{output}: {result.dtype} {result.shape}"
-    assert re.fullmatch(r"46\.88 KiB in \d+\.\d s", time)
+    assert re.fullmatch(r"read 46\.88 KiB in \d+\.\d s", time)
     assert main(["stream", name, str(file), *others, "--chunk-mib", "1"]) == 0
     assert capsys.readouterr().out.startswith(f"{result}\n")
 

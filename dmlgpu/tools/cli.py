@@ -134,20 +134,37 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
 
     def command(
-        name: str, run: Callable[[argparse.Namespace], int], text: str, *examples: str
+        name: str, run: Callable[[argparse.Namespace], int], text: str, *examples: str, words: Sequence[str] = ()
     ) -> argparse.ArgumentParser:
         added = commands.add_parser(
             name,
             help=text,
             description=f"{text[0].upper()}{text[1:]}.",
-            epilog="\n".join(["examples:", *(f"  {example}" for example in examples)]),
+            epilog="\n".join(
+                [
+                    *(["what it prints:", *(f"  {word}" for word in words), ""] if words else []),
+                    "examples:",
+                    *(f"  {example}" for example in examples),
+                ]
+            ),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         added.set_defaults(run=run)
         return added
 
     listing = command(
-        "devices", _devices, "list the Vulkan devices of this machine", "dmlgpu devices", "dmlgpu devices --json"
+        "devices",
+        _devices,
+        "list the Vulkan devices of this machine",
+        "dmlgpu devices",
+        "dmlgpu devices --json",
+        words=(
+            "buffer      the most bytes of a buffer that a kernel sees",
+            "allocation  the most bytes of memory that are allocated at once",
+            "group size  the most invocations of a workgroup",
+            "groups      the most workgroups of a dispatch",
+            "heaps       the device's memories; the device's has tensors, the host's what is copied",
+        ),
     )
     listing.add_argument(
         "--json", action="store_true", help="a JSON array with everything that is known, sizes in bytes"
@@ -159,7 +176,11 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "run the operators on a photograph and draw what they make of it",
         "dmlgpu demo",
         "dmlgpu demo --image holiday.jpg --output operators.webp",
-        "dmlgpu demo --device 1",
+        "dmlgpu demo --device 0",
+        words=(
+            "exact     the result has the oracle's bits",
+            "in bound  it differs by no more than the bound of an operator that rounds",
+        ),
     )
     demo.add_argument(
         "--image",
@@ -181,6 +202,10 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "dmlgpu verify --device 0",
         "dmlgpu verify --device llvmpipe",
         "dmlgpu verify --exhaustive",
+        words=(
+            "right      cases with the oracle's bits; of operators that round, within their bound",
+            "different  all others; of the first one an error says where it differs",
+        ),
     )
     verify.add_argument(
         "--exhaustive",
@@ -192,19 +217,31 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         _explain,
         "show how a device would compute an operator: which kernel and why, and every dispatch",
         "dmlgpu explain argmax float32 4096,1024 axes=1",
+        "dmlgpu explain reduce float32 8,100 function=SUM axes=1",
         "dmlgpu explain max_pooling2 float16 1,64,112,112 window_size=3,3 strides=2,2 indices_data_type=uint32",
         "dmlgpu explain argmax uint8 100000,16 axes=0 --kernel reduce",
+        words=(
+            "outputs       the elements of the output that a dispatch works for, by their numbers",
+            "segment       a part of a tensor that is too large for one buffer",
+            "records       what a first pass leaves of each output for a second one, combine",
+            "partials      what a sweep along one dimension leaves for the next",
+            "intermediate  a tensor between the steps of an operator",
+            "word          32 bits",
+        ),
     )
     explain.add_argument("operator", help=f"one of {', '.join(DESCRIPTORS).lower()}")
-    explain.add_argument("type", help="of the input's elements, as float32")
+    explain.add_argument("type", help="of the input's elements, as float32; a wrong one lists all")
     explain.add_argument("sizes", help="of the input, as 8,64,112,112")
     explain.add_argument(
         "arguments",
         nargs="*",
         metavar="NAME=VALUE",
-        help="of the descriptor's `of`, as axes=0,1; and input_strides=1,4096 for an input that is not packed",
+        help="of the operator, as axes=0,1 or window_size=3,3; a wrong one lists all; input_strides=1,4096 is for an "
+        "input that is not packed",
     )
-    explain.add_argument("--kernel", metavar="NAME", help="another kernel than the one that is chosen")
+    explain.add_argument(
+        "--kernel", metavar="NAME", help="another kernel than the one that is chosen; a wrong one lists all"
+    )
     profile = command(
         "profile",
         _profile,
@@ -212,6 +249,14 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "dmlgpu profile --op argmax float32 4096,1024 axes=1",
         "dmlgpu profile --op max_pooling2 float16 1,64,112,112 window_size=3,3 --calls 100 --trace pool.json",
         "dmlgpu profile model.json --device llvmpipe",
+        words=(
+            "kind    what took time: docs/using.md says it of each",
+            "ms      of all together, as the host measures it",
+            "own ms  without what is inside, as dispatches in a call",
+            "share   of all own ms",
+            "median  of one, in ms, as are least and largest",
+            "GB/s    the bytes of all tensors over the time",
+        ),
     )
     profile.add_argument("model", nargs="?", metavar="MODEL", help="a model file, as of `dmlgpu run`")
     profile.add_argument(
@@ -250,9 +295,18 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         default=0,
         help="1: averages, least and largest too; 2: and every sample (default: %(default)s)",
     )
-    model.add_argument("--input_path", type=Path, metavar="DIR", help="of files that are read (default: the model's)")
     model.add_argument(
-        "--output_path", type=Path, metavar="DIR", default=Path(), help="of files that are written; none lies outside"
+        "--input_path",
+        type=Path,
+        metavar="DIR",
+        help="of files that are read, before the current one (default: the model's)",
+    )
+    model.add_argument(
+        "--output_path",
+        type=Path,
+        metavar="DIR",
+        default=Path(),
+        help="of files that are written (default: the current one); none lies outside",
     )
     model.add_argument("--force", action="store_true", help="write files over those that are there")
     stream = command(
@@ -262,24 +316,28 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "dmlgpu stream argmax x.npy axis=0",
         "dmlgpu stream reduce x.npy function=SUM axis=1,2 --output sums.npy",
         "dmlgpu stream max_pooling x.npy window_size=3,3 strides=2,2 --output maxima.npy",
-        "dmlgpu stream max_pooling x.npy window_size=2,2 output_indices=True --output maxima.npy indices.npy",
+        "dmlgpu stream max_pooling x.npy window_size=2,2 output_indices=True --output values.npy indices.npy",
     )
-    stream.add_argument("function", choices=streaming.__all__, help=f"one of {', '.join(streaming.__all__)}")
+    stream.add_argument(
+        "function", metavar="FUNCTION", choices=streaming.__all__, help=f"one of {', '.join(streaming.__all__)}"
+    )
     stream.add_argument("file", metavar="FILE", help="the .npy file")
-    stream.add_argument("arguments", nargs="*", metavar="NAME=VALUE", help="further arguments of dmlgpu.FUNCTION")
+    stream.add_argument(
+        "arguments", nargs="*", metavar="NAME=VALUE", help="of dmlgpu.FUNCTION, as axis=0; a wrong one lists all"
+    )
     stream.add_argument(
         "--output",
         nargs="+",
         metavar="FILE",
-        help="new .npy files for the results, the indices of pooling second; without it they are printed",
+        help=".npy files for the results, the indices of pooling second; without it they are printed",
     )
-    stream.add_argument("--force", action="store_true", help="write results over files that are there")
+    stream.add_argument("--force", action="store_true", help="write results over files that are there, but FILE")
     stream.add_argument(
         "--chunk-mib",
         type=_from(1),
         default=streaming.CHUNK_BYTES >> 20,
         metavar="N",
-        help="the most MiB that are read at once (default: %(default)s)",
+        help="the most MiB that are read at once, or one window (default: %(default)s)",
     )
     for subparser in demo, verify, explain, profile, model, stream:
         subparser.add_argument(
@@ -424,7 +482,7 @@ def _verify(args: argparse.Namespace) -> int:
             exact[check.operator] += error is None
             first_error = first_error or error
     table = Table("Operator", box=SIMPLE_HEAD)
-    for name in "Cases", "Exact", "Different":
+    for name in "Cases", "Right", "Different":
         table.add_column(name, justify="right")
     for operator, count in cases.items():
         table.add_row(operator, f"{count:,}", f"{exact[operator]:,}", f"{count - exact[operator]:,}")
@@ -489,7 +547,7 @@ def _explain(args: argparse.Namespace) -> int:
     sizes = " and ".join(_bytes(tensor.size_in_bytes) for tensor in tensors)
     between = [("records", plan.records_bytes), ("partials", sum(plan.partials))]
     between.append(("intermediates", sum(tensor.size_in_bytes for tensor in plan.intermediates)))
-    scratch = "".join(f", {name} of {_bytes(size)}" for name, size in between if size or name == "records")
+    scratch = "".join(f", {name} of {_bytes(size)}" for name, size in between if size)
     console.print(f"Tensors of {sizes}{scratch}.")
     return 0
 
@@ -616,7 +674,7 @@ def _stream(args: argparse.Namespace) -> int:
         names = args.output or [None] * len(several)
         lines = [f"{name}: {y.dtype} {y.shape}" if name else str(y) for name, y in zip(names, several, strict=True)]
         del results, several  # Windows renames no file that is mapped
-    print(*lines, f"{_bytes(x.nbytes)} in {seconds:.1f} s", sep="\n")
+    print(*lines, f"read {_bytes(x.nbytes)} in {seconds:.1f} s", sep="\n")
     return 0
 
 
