@@ -156,7 +156,6 @@ def test_version(capsys):
             "verify x",
             "dmlgpu verify: error: 'x' is one argument too many, or stands behind an option; options stand at",
         ),
-        ("explain argmax float32 3 --kernel reduce axes=0", "dmlgpu explain: error: 'axes=0' is one argument too many"),
         ("demo --image", "dmlgpu demo: error: argument --image: expected one argument"),
         ("demo --image a\0b", r"dmlgpu: error: 'a\x00b' is not allowed; allowed is what a shell passes on"),
     ],
@@ -959,6 +958,14 @@ def test_stream_never_writes_over_what_it_reads(file, any_cpu, tmp_path, monkeyp
     assert file.read_bytes() == before
     assert main(["stream", "argmax", "x.npy", "--output", name, *force]) == 2
     assert capsys.readouterr().err == f"dmlgpu: --output: '{name}' is the file that is read; give another one\n"
+
+
+def test_one_file_by_two_names_for_two_results(file, any_cpu, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    arguments = ["max_pooling", str(file), "window_size=2", "output_indices=True", "--output", "a.npy", "folder/a.npy"]
+    assert main(["stream", *arguments, "--force"]) == 2
+    assert "--output: 'folder/a.npy' is given twice; each result needs" in capsys.readouterr().err
 
 
 def test_no_result_takes_the_place_of_a_folder(file, any_cpu, tmp_path, capsys):
