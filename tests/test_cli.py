@@ -523,6 +523,7 @@ def test_explain_takes_all_of_a_descriptor(any_cpu, capsys):
     text = explained(capsys, "argmin", "uint8", "40,50", "axes=1", "axis_direction=decreasing", "--kernel", "reduce")
     assert "AxisDirection.DECREASING" in text
     assert "reduce_selection_8" in text
+    assert "─ 0 rows_selection_32 input_tensor output_tensor" in explained(capsys, "argmax", "float32", "4")
     assert "not rows reduce is asked for" in text
     assert "ReduceFunction.ARGMIN" in explained(capsys, "reduce argmin", "int64", "40", "axes=None")
     assert "ReduceFunction.SUM" in explained(capsys, "reduce", "float32", "8,100", "function=SUM", "axes=1")
@@ -629,6 +630,14 @@ def outputs_of(shown):
         (
             ["average_pooling", "float32", "1,1,9,9", "window_size=2,2", "include_padding=1"],
             "average_pooling.include_padding: '1' is not allowed; allowed are TRUE, FALSE\n",
+        ),
+        (
+            ["argmax", "float32", "3", "axis_direction=None"],
+            "axis_direction: 'None' is not allowed; allowed are INCREASING, DECREASING\n",
+        ),
+        (
+            ["max_pooling", "float32", "1,1,9,9", "window_size=2,2", "indices_data_type=uint32"],
+            "max_pooling: 'indices_data_type=uint32' is not allowed; arguments are window_size, strides, start_padding",
         ),
         (
             ["max_pooling2", "float32", "1,1,9,9"],
@@ -892,6 +901,7 @@ HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }\n"
         (npy(HEADER.replace("(4, 4)", f"{'-' * 5000}4")), ""),
         (npy(HEADER.replace("(4, 4)", "{[]: 1}"), 3), ""),
         (npy(HEADER.replace("'<f4'", "()")), ""),
+        (npy(HEADER.replace("<f4", "(1,f4")), ""),
         (npy(HEADER.replace("'<f4'", "'|O'")), ""),
         (npy(HEADER[:-3]), ""),
         (npy(HEADER)[:-1], ""),
@@ -970,8 +980,13 @@ def test_one_file_by_two_names_for_two_results(file, any_cpu, tmp_path, monkeypa
 
 def test_no_result_takes_the_place_of_a_folder(file, any_cpu, tmp_path, capsys):
     (tmp_path / "y.npy").mkdir()
-    assert main(["stream", "argmax", str(file), "--output", str(tmp_path / "y.npy"), "--force"]) == 2
-    assert "y.npy' is a folder; allowed are .npy files\n" in capsys.readouterr().err
+    (tmp_path / "z.npy").symlink_to("nowhere")
+    for name, words in (
+        ("y.npy --force", "y.npy' is a folder; allowed"),
+        ("z.npy", "z.npy' is there; with --force it is"),
+    ):
+        assert main(["stream", "argmax", str(file), "--output", *f"{tmp_path}/{name}".split()]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_stream_of_what_fits_no_memory_and_no_disk(any_cpu, tmp_path, monkeypatch, capsys):
