@@ -97,7 +97,7 @@ def argmax(
 
     Returns:
         Indices into the reduced axes, flattened in row-major order; empty where a kept size is 0. A device tensor for
-        a device tensor, else an array; a NumPy integer where no axis is left.
+        a device tensor, else an array; a NumPy scalar where no axis is left.
 
     Raises:
         DescriptorError: an argument is not allowed; a ValueError too where a reduced axis is empty.
