@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import pickle
 
 import dask
 import dask.array as da
@@ -382,6 +383,12 @@ def test_graphs_of_many_chunks_are_made_at_once():
     # Both results are of the same tasks.
     values, indices = dask_array.max_pooling(x, 3, output_indices=True)
     assert len(set(values.dask.layers) & set(indices.dask.layers)) == 3
+
+
+def test_checks_of_chunks_add_little_to_graphs():
+    x = da.zeros((3_000, 3_000), chunks=100, dtype=np.float32)
+    (lazy,) = dask.optimize(dask_array.argmax(x))
+    assert len(pickle.dumps(dict(lazy.dask))) < 450 * x.npartitions
 
 
 def test_equal_calls_have_the_same_name(driver):
