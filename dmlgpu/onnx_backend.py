@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -143,7 +144,7 @@ _AUTO_PADS = "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"
 def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """The window of a node over these spatial sizes, with an entry for each in every field."""
     window, strides, dilations, start, end = _geometry(call, len(sizes))
-    automatic, counts = call.attributes.get("auto_pad", b"NOTSET").decode(), []
+    automatic, counts = call.attributes.get("auto_pad", b"").decode() or "NOTSET", []
     if automatic not in _AUTO_PADS:
         raise UnsupportedError(
             f"{call.name}: auto_pad {automatic!r} is not allowed; allowed are {', '.join(_AUTO_PADS)}"
@@ -240,11 +241,18 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
     return [larger]
 
 
-def _constant(call: _Call) -> Sequence[Value]:
-    ((name, value),) = call.attributes.items()
-    if name not in ("value", "value_int", "value_ints"):
-        raise UnsupportedError(f"{call.name}: its attribute {name} is not supported")
-    return [onnx.numpy_helper.to_array(value) if name == "value" else np.asarray(value, np.int64)]
+def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
+    """The initializers, and what nodes of Constant are."""
+    found = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            (attribute,) = node.attribute
+            if attribute.name not in ("value", "value_int", "value_ints"):
+                raise UnsupportedError(f"{_name_of(node)}: its attribute {attribute.name} is not supported")
+            value = onnx.helper.get_attribute_value(attribute)
+            is_tensor = attribute.name == "value"
+            found[node.output[0]] = onnx.numpy_helper.to_array(value) if is_tensor else np.asarray(value, np.int64)
+    return found
 
 
 _NAMES = {F.AVERAGE: "Mean", F.MULTIPLY: "Prod"}
@@ -262,7 +270,6 @@ _OPERATORS: Mapping[str, tuple[TypeTable, Callable[[_Call], Sequence[Value]]]] =
     "GlobalAveragePool": (REDUCE_TYPES[F.AVERAGE], partial(_global_pool, F.AVERAGE)),
     "GlobalLpPool": (FLOAT_POOLING_TYPES, _global_lp_pool),
     "MaxUnpool": (MaxUnpoolingOperatorDesc.types, _max_unpool),
-    "Constant": ({}, _constant),
     **{
         f"Reduce{_NAMES.get(function, function.name.title().replace('_', ''))}": (types, partial(_reduce, function))
         for function, types in REDUCE_TYPES.items()
@@ -275,30 +282,39 @@ _DOMAINS = "", "ai.onnx"
 def _unknown(model: onnx.ModelProto) -> list[str]:
     """The nodes of a model that dmlgpu cannot compute; a function of the model replaces an operator of its name."""
     functions = {each.name for each in model.functions if each.domain in _DOMAINS}
-    known = _OPERATORS.keys() - functions
+    known = {*_OPERATORS, "Constant"} - functions
     return [_name_of(node) for node in model.graph.node if node.domain not in _DOMAINS or node.op_type not in known]
 
 
-def _check_types(graph: onnx.GraphProto) -> None:
+def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Raises an UnsupportedError where a node is known to get a type that its operator never takes."""
-    types = {each.name: each.data_type for each in graph.initializer}
+    types = {name: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in constants.items()}
     for each in graph.input:
         if 0 not in _sizes(each.type.tensor_type):  # of no elements nothing is computed, whatever their type is
             types.setdefault(each.name, each.type.tensor_type.elem_type)
     integer = onnx.TensorProto.INT64
     for node in graph.node:
-        table, kind = _OPERATORS[node.op_type][0], types.get(node.input[0], 0) if node.input else 0
-        taken = table.get("input_tensor", ())
-        allowed = [onnx.helper.np_dtype_to_tensor_dtype(each.numpy) for each in taken]
-        if DataType.UINT8 in taken:
+        if node.op_type == "Constant":
+            continue
+        table = _OPERATORS[node.op_type][0]
+        allowed = [onnx.helper.np_dtype_to_tensor_dtype(each.numpy) for each in table["input_tensor"]]
+        if DataType.UINT8 in table["input_tensor"]:
             allowed.append(onnx.TensorProto.BOOL)
-        if kind not in (0, *allowed):
-            name, *names = map(onnx.TensorProto.DataType.Name, (kind, *allowed))
-            raise UnsupportedError(
-                f"{_name_of(node)}: {node.input[0]} of {name} is not supported; allowed are {', '.join(names)}"
-            )
+        _check_type(node, 0, types, allowed)
+        if "indices_tensor" in table:
+            _check_type(node, 1, types, [integer])
         # Indices are the results of some operators, and the second ones of MaxPool.
-        types |= zip(node.output, (integer if table is ARG_TYPES else kind, integer), strict=False)
+        first = integer if table is ARG_TYPES else types.get(node.input[0], 0)
+        types |= zip(node.output, (first, integer), strict=False)
+
+
+def _check_type(node: onnx.NodeProto, i: int, types: Mapping[str, int], allowed: Sequence[int]) -> None:
+    kind = types.get(node.input[i], 0)
+    if kind not in (0, *allowed):
+        name, *names = map(onnx.TensorProto.DataType.Name, (kind, *allowed))
+        raise UnsupportedError(
+            f"{_name_of(node)}: {node.input[i]} of {name} is not supported; allowed are {', '.join(names)}"
+        )
 
 
 def _sizes(kind: onnx.TypeProto.Tensor) -> list[int | str]:
@@ -337,11 +353,12 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
             raise UnsupportedError(f"sparse initializers are not supported: {', '.join(sparse)}")
         if others := [each.name for each in graph.input if each.type.WhichOneof("value") not in (None, "tensor_type")]:
             raise UnsupportedError(f"inputs that are no tensors are not supported: {', '.join(others)}")
-        _check_types(graph)
+        self._constants = _constants(graph)
+        _check_types(graph, self._constants)
         selector = device.partition(":")[2]
         self.device = functional.open_device(int(selector) if selector.isdecimal() else selector or None)
-        self._constants = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
-        self._nodes, self._outputs, self.executions = tuple(graph.node), [each.name for each in graph.output], 0
+        self._nodes = [node for node in graph.node if node.op_type != "Constant"]
+        self._outputs, self.executions = [each.name for each in graph.output], 0
         self._results = base.namedtupledict("Outputs", self._outputs)
         self._types = {each.name: each.type.tensor_type for each in graph.input}
         self._inputs = [name for name in self._types if name not in self._constants]
@@ -386,7 +403,7 @@ def _loaded(model: Any) -> onnx.ModelProto:
     """A model; or that of a file, or of bytes."""
     if isinstance(model, onnx.ModelProto):
         return model
-    return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+    return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(os.fspath(model))
 
 
 class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types

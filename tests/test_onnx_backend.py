@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test import BackendTest
 from onnx.backend.test.loader import load_model_tests
 from onnx.reference import ReferenceEvaluator
@@ -183,6 +183,13 @@ def test_valid_ignores_pads(vulkan):
     node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], auto_pad="VALID", pads=[1, 1, 1, 1])
     (got,) = onnx_backend.run_node(node, [x], vulkan)
     assert np.array_equal(got, np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3)).max((-1, -2)))
+
+
+def test_an_empty_auto_pad_is_none(vulkan):
+    x, window = values(1, 1, 5, 5), {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [1, 0, 0, 0], "ceil_mode": 1}
+    (wanted,) = onnx_backend.run_node(helper.make_node("MaxPool", ["x"], ["y"], **window), [x], vulkan)
+    (got,) = onnx_backend.run_node(helper.make_node("MaxPool", ["x"], ["y"], auto_pad="", **window), [x], vulkan)
+    assert np.array_equal(got, wanted)
 
 
 def test_padding_is_never_negative(vulkan):
@@ -557,8 +564,9 @@ def test_models_in_files_and_bytes(vulkan, tmp_path):
         assert onnx_backend.prepare(each, vulkan).run([x]).y.tolist() == x.max(1).tolist()
     with pytest.raises(FileNotFoundError):
         onnx_backend.prepare(tmp_path / "other.onnx")
-    with pytest.raises(TypeError):
-        onnx_backend.prepare(model.graph)
+    for wrong in model.graph, 5:
+        with pytest.raises(TypeError):
+            onnx_backend.prepare(wrong)
 
 
 DOUBLE_SUM = r"of DOUBLE is not supported; allowed are FLOAT, FLOAT16, INT64, INT32, UINT64, UINT32$"
@@ -583,6 +591,28 @@ def test_types_are_refused_before_anything_runs(nodes, kind, message):
     model = model_of(nodes, {}, {"y": kind}, initializers={"w": np.zeros((1, 1, 2, 2))})
     model.graph.input.append(helper.make_tensor_value_info("x", kind, (1, 1, 2, 2)))
     with pytest.raises(onnx_backend.UnsupportedError, match=f"^{message}"):
+        onnx_backend.prepare(model)
+
+
+@pytest.mark.parametrize(
+    ("constant", "message"),
+    [
+        ({"value": numpy_helper.from_array(np.zeros((1, 1, 2, 2)))}, rf"ReduceSum \(y\): c {DOUBLE_SUM}"),
+        ({"value_float": 1.0}, r"Constant \(c\): its attribute value_float is not supported$"),
+    ],
+)
+def test_constants_are_refused_before_anything_runs(constant, message):
+    nodes = [helper.make_node("Constant", [], ["c"], **constant), helper.make_node("ReduceSum", ["c"], ["y"])]
+    with pytest.raises(onnx_backend.UnsupportedError, match=f"^{message}"):
+        onnx_backend.prepare(model_of(nodes, {}, {"y": TensorProto.DOUBLE}))
+
+
+def test_indices_of_another_type_are_refused_before_anything_runs():
+    node = helper.make_node("MaxUnpool", ["x", "i"], ["y"], kernel_shape=[1, 1])
+    model = model_of([node], {"x": values(1, 1, 2, 2), "i": values(1, 1, 2, 2)}, {"y": TensorProto.FLOAT})
+    with pytest.raises(
+        onnx_backend.UnsupportedError, match=r"^MaxUnpool \(y\): i of FLOAT is not supported; allowed are INT64$"
+    ):
         onnx_backend.prepare(model)
 
 
@@ -675,7 +705,7 @@ def test_flags_are_0_or_1(op_type, flag):
                 onnx_backend.UnsupportedError,
                 f"auto_pad '{wrong}' is not allowed; allowed are NOTSET, VALID, SAME_UPPER, SAME_LOWER",
             )
-            for wrong in ("SAME", "same_upper", "")
+            for wrong in ("SAME", "same_upper", "NONE")
         ),
     ],
 )
