@@ -655,6 +655,11 @@ FUNCTIONS = [
     (lambda: argmax(None), "ArgmaxOperatorDesc.input_tensor: None is nothing that NumPy can view as an array"),
     (lambda: argmax({1}), "ArgmaxOperatorDesc.input_tensor: {1} is nothing that NumPy can view as an array"),
     (
+        lambda: argmax([1, [2]]),
+        "ArgmaxOperatorDesc.input_tensor: setting an array element with a sequence. The requested array has an "
+        "inhomogeneous shape after 1 dimensions. The detected shape was (2,) + inhomogeneous part.",
+    ),
+    (
         lambda: max_unpooling(ROWS, None, 4),
         "MaxUnpoolingOperatorDesc.indices_tensor: None is nothing that NumPy can view as an array",
     ),

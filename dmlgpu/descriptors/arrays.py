@@ -30,7 +30,10 @@ def as_array(x: Any, field: str) -> Array:
     """
     if hasattr(x, "__dlpack__") and not _is_viewable(x):
         return np.from_dlpack(x)
-    array: Array = np.asanyarray(x)  # what `__array__` returns may be masked, too
+    try:
+        array: Array = np.asanyarray(x)  # what `__array__` returns may be masked, too
+    except ValueError as error:  # of lists of several lengths
+        raise DescriptorError(f"{field}: {error}") from error
     if array.dtype == np.object_ and array.ndim == 0 and array[()] is x:
         raise DescriptorError(f"{field}: {shown(x)} is nothing that NumPy can view as an array")
     _check_plain(array, field)
