@@ -204,7 +204,7 @@ class DeviceTensor:
 
         def __getattr__(self, name: str) -> Any:
             # What begins so is looked for by libraries, which go on without it.
-            hint = "" if name.startswith("_") else "; .numpy() downloads it to an array"
+            hint = "" if name.startswith("_") else "; .numpy() gives an array, which may have it"
             raise AttributeError(f"a device tensor has no {name}{hint}", name=name, obj=self)
 
     def __bool__(self) -> bool:
