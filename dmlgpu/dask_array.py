@@ -212,14 +212,15 @@ def _checked(kind: type[OperatorDesc], x: Any, device: Selector) -> Any:
         raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
     if not isinstance(device, (str, type(None))):
         index_of(device)
-    most = parse_bytes(config.get("distributed.admin.large-graph-warning-threshold"))
-    # What x does not need of its graph is not sent: to find that takes longer.
-    if _is_sent() and _embedded(x.dask) > most and (size := _embedded(x.dask.cull(x.__dask_keys__()))) > most:
-        warnings.warn(
-            f"{name}: the graph of x holds {format_bytes(size)} of NumPy arrays, which are sent with it. "
-            "Let the workers read what they need, as docs/scaling.md shows",
-            stacklevel=4,
-        )
+    if _is_sent():
+        most = parse_bytes(config.get("distributed.admin.large-graph-warning-threshold"))
+        # What x does not need of its graph is not sent: to find that takes longer.
+        if _embedded(x.dask) > most and (size := _embedded(x.dask.cull(x.__dask_keys__()))) > most:
+            warnings.warn(
+                f"{name}: the graph of x holds {format_bytes(size)} of NumPy arrays, which are sent with it. "
+                "Let the workers read what they need, as docs/scaling.md shows",
+                stacklevel=4,
+            )
     axes = tuple(range(x.ndim))
     place, sizes = ArrayBlockIdDep(x.chunks), ArrayChunkShapeDep(x.chunks)
     # `map_blocks` would tell each chunk much more, and take twice the time.
