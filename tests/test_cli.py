@@ -982,11 +982,13 @@ def test_one_file_by_two_names_for_two_results(file, any_cpu, tmp_path, monkeypa
     assert "--output: 'folder/a.npy' is given twice; each result needs" in capsys.readouterr().err
 
 
-def test_no_result_takes_the_place_of_a_folder(file, any_cpu, tmp_path, capsys):
+def test_no_result_takes_the_place_of_what_is_no_file(file, any_cpu, tmp_path, capsys):
     (tmp_path / "y.npy").mkdir()
+    os.mkfifo(tmp_path / "w.npy")
     (tmp_path / "z.npy").symlink_to("nowhere")
     for name, words in (
-        ("y.npy --force", "y.npy' is a folder; allowed"),
+        ("y.npy --force", "y.npy' is there, and is no file; allowed"),
+        ("w.npy --force", "w.npy' is there, and is no file; allowed"),
         ("z.npy", "z.npy' is there; with --force it is"),
     ):
         assert main(["stream", "argmax", str(file), "--output", *f"{tmp_path}/{name}".split()]) == 2

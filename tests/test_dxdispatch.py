@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import re
 
 import numpy as np
@@ -218,13 +219,14 @@ def writing(*targets):
 
 @pytest.mark.parametrize("force", [False, True], ids=["", "force"])
 @pytest.mark.parametrize(
-    "name", ["../x.npy", "a/../../x.npy", "{}/x.npy", "link/x.npy", "linked.npy", ".", "", "x\0", "\ud800"]
+    "name", ["../x.npy", "a/../../x.npy", "{}/x.npy", "link/x.npy", "linked.npy", "pipe", ".", "", "x\0", "\ud800"]
 )
 def test_nothing_is_written_outside_of_the_folder(run, tmp_path, name, force):
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "link").symlink_to(tmp_path)
     (folder / "linked.npy").symlink_to(tmp_path / "x.npy")
+    os.mkfifo(folder / "pipe")
     before = sorted(tmp_path.rglob("*"))
     message = r"^commands\[2\]\.targetPath: .* is (not allowed; allowed are files in .*out|no path: .*)$"
     with pytest.raises(ModelError, match=message):

@@ -690,10 +690,10 @@ def _check_outputs(args: argparse.Namespace) -> None:
             raise DescriptorError(f"{where} is given twice; each result needs a file of its own")
         if os.path.exists(path) and os.path.samefile(path, args.file):
             raise DescriptorError(f"{where} is the file that is read; give another one")
-        if os.path.isdir(path):
-            raise DescriptorError(f"{where} is a folder; allowed are .npy files")
         if os.path.lexists(path) and not args.force:
             raise DescriptorError(f"{where} is there; with --force it is written over")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise DescriptorError(f"{where} is there, and is no file; allowed are .npy files")
         taken.add(path)
 
 

@@ -411,7 +411,8 @@ class Model:
                 is_there = os.path.lexists(path) or path in taken
             except ValueError as error:
                 raise target.error(f"{shown(target.value)} is no path: {error}") from None
-            if Path(folder) not in Path(path).parents or os.path.isdir(path):
+            is_other = os.path.exists(path) and not os.path.isfile(path)  # a folder or a device
+            if Path(folder) not in Path(path).parents or is_other:
                 raise target.error(f"{shown(target.value)} is not allowed; allowed are files in {folder}")
             if is_there and not options.force:
                 raise target.error(f"{path} is there, or is written twice; with --force it is written over")
