@@ -47,7 +47,8 @@ def open_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
         ValueError: it is no .npy file, has fewer elements than it says, or Python's objects.
     """
     try:
-        array: npt.NDArray[Any] = np.lib.format.open_memmap(path, "r")
+        with np.errstate(over="ignore"):  # of the size; making the array raises then
+            array: npt.NDArray[Any] = np.lib.format.open_memmap(path, "r")
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
     except _NO_HEADER as error:

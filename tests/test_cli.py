@@ -901,6 +901,7 @@ HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }\n"
         (npy(HEADER.replace("(4, 4)", "(4, 5)")), ""),
         (npy(HEADER.replace("(4, 4)", "(-4, 4)")), ""),
         (npy(HEADER.replace("(4, 4)", f"({'9' * 30},)")), ""),
+        (npy(HEADER.replace("(4, 4)", f"({1 << 62}, 4)")), ""),
         (npy(HEADER.replace("(4, 4)", f"({'9' * 5000},)")), ""),
         (npy(HEADER.replace("(4, 4)", f"{'-' * 5000}4")), ""),
         (npy(HEADER.replace("(4, 4)", "{[]: 1}"), 3), ""),
