@@ -301,6 +301,14 @@ def test_errors_that_nobody_reads(unread):
     assert unread(["verify", "--device", "999"], stderr=subprocess.STDOUT) == (141, None)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("command", [["explain", "argmax", "float31", "3"], ["--jsn"]], ids=["explain", "parser"])
+def test_errors_that_find_no_space_are_no_mismatch(environment, command):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "dmlgpu", *command], env=environment, stderr=full)
+    assert done.returncode == 2
+
+
 def test_a_reader_that_goes_away_in_between(environment, tmp_path):
     command = [sys.executable, "-m", "dmlgpu", "demo", "--output", str(tmp_path / "demo.png")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:

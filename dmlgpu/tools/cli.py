@@ -79,7 +79,12 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _fail(message: object, code: int) -> int:
-    print(f"dmlgpu: {message}", file=sys.stderr)
+    try:
+        print(f"dmlgpu: {message}", file=sys.stderr)
+    except BrokenPipeError:
+        raise
+    except OSError:  # a full disk, as of stdout; the code is all that can be said
+        pass
     return code
 
 
