@@ -157,6 +157,8 @@ def test_version(capsys):
             "verify x",
             "dmlgpu verify: error: 'x' is one argument too many, or stands behind an option; options stand at",
         ),
+        ("stream", "error: the following arguments are required: FUNCTION, FILE\n"),
+        ("explain argmax", "error: the following arguments are required: type, sizes\n"),
         ("demo --image", "dmlgpu demo: error: argument --image: expected one argument"),
         ("demo --image a\0b", r"dmlgpu: error: 'a\x00b' is not allowed; allowed is what a shell passes on"),
     ],

@@ -240,6 +240,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     explain.add_argument(
         "arguments",
         nargs="*",
+        default=(),
         metavar="NAME=VALUE",
         help="of the operator, as axes=0,1 or window_size=3,3; a wrong one lists all; input_strides=1,4096 is for an "
         "input that is not packed",
@@ -328,7 +329,11 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     stream.add_argument("file", metavar="FILE", help="the .npy file")
     stream.add_argument(
-        "arguments", nargs="*", metavar="NAME=VALUE", help="of dmlgpu.FUNCTION, as axis=0; a wrong one lists all"
+        "arguments",
+        nargs="*",
+        default=(),
+        metavar="NAME=VALUE",
+        help="of dmlgpu.FUNCTION, as axis=0; a wrong one lists all",
     )
     stream.add_argument(
         "--output",
