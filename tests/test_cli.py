@@ -555,6 +555,21 @@ def test_explain_says_what_sweeps_leave(any_cpu, capsys):
     assert text.endswith("Tensors of 1 MiB and 961 KiB, partials of 992 KiB.")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["devices"],
+        ["explain", "max_pooling2", "float32", "1,4,256,256", "window_size=9,9", "indices_data_type=uint64"],
+        ["profile", "--op", "argmax", "float32", "64,8", "axes=1", "--calls", "1"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_terminals_of_80_columns_get_all_words(any_cpu, capsys, monkeypatch, arguments):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(arguments) == 0
+    assert "…" not in capsys.readouterr().out
+
+
 def test_every_dispatch_is_explained():
     variants = set()
     for mapping in "CPU", "GPU", "split":

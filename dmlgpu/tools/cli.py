@@ -384,9 +384,10 @@ def _devices(args: argparse.Namespace) -> int:
         return 0
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("Index", "Name, driver and UUID", "Type", "Vulkan", box=SIMPLE_HEAD)
+    # A UUID is what --device takes: none is cut.
+    table = Table("Index", Column("Name, driver and UUID", overflow="fold"), "Type", "Vulkan", box=SIMPLE_HEAD)
     table.add_column("Limits", no_wrap=True)
     table.add_column("Heaps")
     for info in devices():
@@ -532,7 +533,7 @@ def _verify_order(args: argparse.Namespace) -> int:
 def _explain(args: argparse.Namespace) -> int:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from dmlgpu.tools import explain
 
@@ -547,7 +548,8 @@ def _explain(args: argparse.Namespace) -> int:
         name, _, text = line.partition(": ")
         kernels.add_row(escape(name), escape(text))
     console.print(kernels)
-    table = Table("Outputs", "Shader", "Reads", "Writes", box=SIMPLE_HEAD, pad_edge=False)
+    columns = (Column(name, overflow="fold") for name in ("Outputs", "Shader", "Reads", "Writes"))
+    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in islice(explain.rows(plan), _DISPATCHES):
         table.add_row(*map(escape, row))
     console.print(table)
@@ -577,7 +579,8 @@ def _profile(args: argparse.Namespace) -> int:
     def show(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for column in columns:
-            table.add_column(column, justify="left" if column in ("kind", "name", "operator") else "right")
+            is_text = column in ("kind", "name", "operator")
+            table.add_column(column, justify="left" if is_text else "right", overflow="fold")
         for row in rows:
             table.add_row(*map(escape, row))
         console.print(table)
