@@ -654,6 +654,10 @@ def outputs_of(shown):
             "max_pooling2.indices_data_type: 'int' is not allowed; allowed are INT64, INT32, UINT64, UINT32, None\n",
         ),
         (
+            ["lp_pooling", "float32", "1,1,9,9", "window_size=2,2", "p=x"],
+            "lp_pooling.p: 'x' is not allowed; allowed are integers\n",
+        ),
+        (
             ["average_pooling", "float32", "1,1,9,9", "window_size=2,2", "include_padding=1"],
             "average_pooling.include_padding: '1' is not allowed; allowed are TRUE, FALSE\n",
         ),

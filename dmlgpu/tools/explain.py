@@ -128,7 +128,8 @@ def _value(field: str, key: str, text: str, default: Any) -> Any:
 
 def _allowed(key: str, default: Any) -> str:
     """What may be written for an argument."""
-    return ", ".join([*_WORDS.get(key, ["integers between commas"]), *["None"] * (default is None)])
+    integers = ["integers"] if key in _NUMBERS else ["integers between commas"]
+    return ", ".join([*_WORDS.get(key, integers), *["None"] * (default is None)])
 
 
 def _sequence(value: Any) -> Any:
