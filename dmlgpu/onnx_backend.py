@@ -394,7 +394,7 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
             wrong = "" if len(names) == len(arrays) else f"and {len(arrays)} are given"
         if wrong:
             defaults = [name for name in self._types if name in self._constants]
-            optional = f" and, with defaults, {defaults}" if defaults else ""
+            optional = f" and, by name in a dictionary, {defaults}" if defaults else ""
             raise ValueError(f"the model's inputs are {self._inputs}{optional}, {wrong}")
         return {name: _checked(x, name, self._types[name]) for name, x in zip(names, arrays, strict=True)}
 

@@ -158,7 +158,7 @@ def test_version(capsys):
             "dmlgpu verify: error: 'x' is one argument too many, or stands behind an option; options stand at",
         ),
         ("stream", "error: the following arguments are required: FUNCTION, FILE\n"),
-        ("explain argmax", "error: the following arguments are required: type, sizes\n"),
+        ("explain argmax", "error: the following arguments are required: type\n"),
         ("demo --image", "dmlgpu demo: error: argument --image: expected one argument"),
         ("demo --image a\0b", r"dmlgpu: error: 'a\x00b' is not allowed; allowed is what a shell passes on"),
     ],
@@ -600,6 +600,12 @@ def outputs_of(shown):
         ),
         (["sum", "float32", "3"], f"MAX_UNPOOLING; {explain._HOW}"),
         (["reduce", "sum", "float32", "3"], f"type: 'sum' is not allowed; {explain._HOW}"),
+        (["reduce", "sum"], f"type: 'sum' is not allowed; {explain._HOW}"),
+        (["argmax", "float32"], "sizes: they are required; allowed are integers between commas\n"),
+        (
+            ["argmax", "float32", "3", "output_data_type=float32"],
+            "argmax.output_data_type: 'float32' is not allowed; allowed are INT64, INT32, UINT64, UINT32\n",
+        ),
         (
             ["reduce", "float32", "3"],
             "reduce.function: it is required; allowed are ARGMAX, ARGMIN, AVERAGE, L1, L2, LOG_S",
@@ -651,7 +657,7 @@ def outputs_of(shown):
         ),
         (
             ["max_pooling2", "float32", "1,1,9,9", "window_size=2,2", "indices_data_type=int"],
-            "max_pooling2.indices_data_type: 'int' is not allowed; allowed are INT64, INT32, UINT64, UINT32, None\n",
+            "max_pooling2.indices_data_type: 'int' is not allowed; allowed are UINT32, UINT64, None\n",
         ),
         (
             ["lp_pooling", "float32", "1,1,9,9", "window_size=2,2", "p=x"],
@@ -880,7 +886,7 @@ def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeyp
         (["argmax", "FILE", "axis=0", "axis=1"], "argmax.axis: '1' is not allowed, as axis is given twice"),
         (
             ["argmax", "FILE", "output_data_type=float"],
-            "argmax.output_data_type: 'float' is not allowed; allowed are FL",
+            "argmax.output_data_type: 'float' is not allowed; allowed are INT64, INT32, UINT64, UINT32\n",
         ),
         *(
             (

@@ -494,7 +494,9 @@ def test_other_inputs_are_refused(inputs, message):
 @pytest.mark.parametrize("given", [[], [values(2, 3), np.array([0])], {"axes": np.array([0])}])
 def test_inputs_with_defaults_are_named_as_such(given):
     model = with_axes((2, 3), initializers={"axes": np.array([1])})
-    with pytest.raises(ValueError, match=r"^the model's inputs are \['x'\] and, with defaults, \['axes'\], (and|not)"):
+    with pytest.raises(
+        ValueError, match=r"^the model's inputs are \['x'\] and, by name in a dictionary, \['axes'\], (and|not)"
+    ):
         onnx_backend.run_model(model, given)
 
 

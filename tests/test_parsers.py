@@ -44,7 +44,7 @@ def test_a_result_or_the_error_that_is_promised(target):
         ("checksums", (spirv, "parse_checksums"), lambda content, name: content.decode().splitlines()),
         ("driver_manifest", (manifests, "driver_library"), lambda content: content["ICD"]),
         ("image", ("dmlgpu.tools.demo.load_photograph",), lambda path: None),
-        ("operator", (explain, "_allowed"), lambda key, default: None + key),
+        ("operator", (explain, "_sequence"), lambda value: None + value),
         ("document", (dxdispatch._Node, "_is"), lambda self, kind, name: self.value),
         ("array", (files, "_NO_HEADER"), OSError),
     ],

@@ -236,7 +236,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     explain.add_argument("operator", help=f"one of {', '.join(DESCRIPTORS).lower()}")
     explain.add_argument("type", help="of the input's elements, as float32; a wrong one lists all")
-    explain.add_argument("sizes", help="of the input, as 8,64,112,112")
+    explain.add_argument("sizes", nargs="?", help="of the input, as 8,64,112,112")
     explain.add_argument(
         "arguments",
         nargs="*",
@@ -371,8 +371,9 @@ def _from(least: int) -> Callable[[str], int]:
     """What reads an integer from this one on."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed are integers from {least} on")
+        # Nobody waits for more; and int() takes no more than 4,300 digits.
+        if not text.isdecimal() or len(text) > 18 or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed are integers from {least} on")
         return int(text)
 
     return read
@@ -650,7 +651,7 @@ def _stream(args: argparse.Namespace) -> int:
 
     function = getattr(streaming, args.function)
     _, *parameters = inspect.signature(getattr(dmlgpu, args.function)).parameters.values()
-    allowed = {each.name: each.default for each in parameters if each.name != "device"}
+    allowed = [explain.Argument.of(each) for each in parameters if each.name != "device"]
     arguments = explain.named(args.function, args.arguments, allowed)
     try:
         x = open_npy(args.file)
@@ -658,9 +659,9 @@ def _stream(args: argparse.Namespace) -> int:
         return _fail(error, 2)
     if not x.ndim:
         return _fail(f"{args.file}: an array without dimensions is not allowed; allowed are 1 or more", 2)
-    results = 1 + bool(arguments.get("output_indices"))
-    if args.output and len(args.output) != results:
-        return _fail(f"--output: {len(args.output)} files are not allowed; {args.function} gives {results} here", 2)
+    count = 1 + bool(arguments.get("output_indices"))
+    if args.output and len(args.output) != count:
+        return _fail(f"--output: {len(args.output)} files are not allowed; {args.function} gives {count} here", 2)
     _check_outputs(args)
     console = open_console(_COLUMNS)
     columns = (*Progress.get_default_columns()[:-1], TimeElapsedColumn(), TimeRemainingColumn())

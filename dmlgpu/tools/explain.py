@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction, listed
+from dmlgpu.descriptors import conventions
+from dmlgpu.descriptors.dtypes import AxisDirection, ReduceFunction, listed
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import INDEX_TYPES
@@ -16,15 +18,14 @@ from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Role
 from dmlgpu.tools.registry import DESCRIPTORS, OPERATORS, Operator
 
-REQUIRED = inspect.Parameter.empty
-_DATA_TYPES = {data_type.name: data_type for data_type in DataType if data_type.bits >= 8}
+_REQUIRED = inspect.Parameter.empty
 _FLAGS = {"TRUE": True, "FALSE": False}
 # Arguments that are no integers, and the words that each takes.
 _WORDS: dict[str, Mapping[str, Any]] = {
     "axis_direction": AxisDirection.__members__,
     "function": ReduceFunction.__members__,
-    "indices_data_type": {data_type.name: data_type for data_type in INDEX_TYPES},
-    "output_data_type": _DATA_TYPES,
+    "indices_data_type": {data_type.name: data_type for data_type in conventions.INDEX_TYPES},
+    "output_data_type": {data_type.name: data_type for data_type in INDEX_TYPES},
     "include_padding": _FLAGS,
     "keepdims": _FLAGS,
     "output_indices": _FLAGS,
@@ -36,13 +37,51 @@ _WINDOW = dict.fromkeys(WINDOW_FIELDS) | {"include_padding": False, "p": 2}
 _HOW = "the function of REDUCE is an argument, as in: reduce float32 8,100 function=SUM axes=1"
 
 
-def parse(name: str, data_type: str, sizes: str, arguments: Sequence[str]) -> OperatorDesc:
+@dataclass(frozen=True)
+class Argument:
+    """What may be written for an argument: one of its words; integers where it has none."""
+
+    name: str
+    default: Any = _REQUIRED
+    words: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, parameter: inspect.Parameter) -> Argument:
+        """That of a function of arrays."""
+        return cls(parameter.name, parameter.default, _WORDS.get(parameter.name))
+
+    def value(self, field: str, text: str) -> Any:
+        """What is written; None where that is the default.
+
+        Raises:
+            DescriptorError: it is not allowed; `field` is what that calls it.
+        """
+        word = text.strip().upper()
+        if word == "NONE" and self.default is None:
+            return None
+        if self.words is not None and word in self.words:
+            return self.words[word]
+        if self.words is None:
+            try:
+                numbers = tuple(int(part) for part in text.split(","))
+            except ValueError:
+                pass
+            else:
+                return numbers if len(numbers) > 1 else numbers[0]
+        raise DescriptorError(f"{field}: {shown(text)} is not allowed; allowed are {self}")
+
+    def __str__(self) -> str:
+        integers = ["integers" if self.name in _NUMBERS else "integers between commas"]
+        return ", ".join([*(integers if self.words is None else self.words), *["None"] * (self.default is None)])
+
+
+def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]) -> OperatorDesc:
     """An operator.
 
     Args:
         name: DirectML's, in any case; REDUCE may have its function behind it.
         data_type: of the input, DirectML's name in any case.
-        sizes: of the input, between commas.
+        sizes: of the input, between commas; None where they are left out.
         arguments: of the descriptor's `of`, as in `axes=0,1`, `strides=2,2` or `axis_direction=DECREASING`; for the
             input's layout `input_strides=1,4096`.
 
@@ -54,6 +93,8 @@ def parse(name: str, data_type: str, sizes: str, arguments: Sequence[str]) -> Op
         raise DescriptorError(f"operator: {shown(name)} is not allowed; allowed are {', '.join(DESCRIPTORS)}; {_HOW}")
     if data_type.upper() in ReduceFunction.__members__:
         raise DescriptorError(f"type: {shown(data_type)} is not allowed; {_HOW}")
+    if sizes is None:
+        raise DescriptorError("sizes: they are required; allowed are integers between commas")
     # By their functions; operators other than REDUCE have none.
     rows = {row.options.get("function", (None,))[0]: row for row in OPERATORS if row.desc is DESCRIPTORS[kind]}
     behind = [f"function={function}"] if function else []
@@ -66,70 +107,54 @@ def parse(name: str, data_type: str, sizes: str, arguments: Sequence[str]) -> Op
         )
     given = {key: value if key in _NUMBERS else _sequence(value) for key, value in given.items()}
     strides = given.pop("input_strides", None)
-    source = TensorDesc(types[data_type.upper()], _sequence(_value("sizes", "sizes", sizes, REQUIRED)), strides)
+    source = TensorDesc(types[data_type.upper()], _sequence(Argument("sizes").value("sizes", sizes)), strides)
     desc: OperatorDesc = row.desc.of(**{row.source_field: source}, **given)  # type: ignore[attr-defined]
     return desc
 
 
-def _parameters(row: Operator) -> dict[str, Any]:
-    """The arguments of an operator, and what each is where it is not given."""
+def _parameters(row: Operator) -> list[Argument]:
+    """The arguments of an operator."""
     of: Callable[..., OperatorDesc] = row.desc.of  # type: ignore[attr-defined]
     found = {name: default for name, default in _WINDOW.items() if name in row.fields}
     found |= {name: each.default for name, each in inspect.signature(of).parameters.items()}
     others = {"window", "output_data_type", "indices_data_type"} - {*row.options}
     own = {name: default for name, default in found.items() if not name.endswith("_tensor") and name not in others}
-    return own | {"input_strides": None}
+    types = {
+        name: {each.name: each for each in values if each is not None}
+        for name, values in row.options.items()
+        if name.endswith("_data_type")
+    }
+    words = {**_WORDS, **types}
+    return [Argument(name, default, words.get(name)) for name, default in (own | {"input_strides": None}).items()]
 
 
-def named(name: str, arguments: Sequence[str], allowed: Mapping[str, Any]) -> dict[str, Any]:
+def named(name: str, arguments: Sequence[str], allowed: Iterable[Argument]) -> dict[str, Any]:
     """What is written NAME=VALUE, for an operator or a function of this name.
 
     Args:
         name: what errors call it.
         arguments: as they are written.
-        allowed: the names that it knows, and what each is where it is not given, or REQUIRED.
+        allowed: those that it knows.
 
     Raises:
         DescriptorError: an argument is not written so, is unknown, is given twice or missing, or its value is not
             allowed.
     """
     given: dict[str, Any] = {}
+    known = {argument.name: argument for argument in allowed}
     for argument in arguments:
         key, equals, text = argument.partition("=")
         if not equals:
             raise DescriptorError(f"{name}: {shown(argument)} is not allowed; arguments are written NAME=VALUE")
-        if key not in allowed:
-            raise DescriptorError(f"{name}: {shown(argument)} is not allowed; arguments are {', '.join(allowed)}")
+        if key not in known:
+            raise DescriptorError(f"{name}: {shown(argument)} is not allowed; arguments are {', '.join(known)}")
         if key in given:
             raise DescriptorError(f"{name}.{key}: {shown(text)} is not allowed, as {key} is given twice")
-        given[key] = _value(f"{name}.{key}", key, text, allowed[key])
-    for key, default in allowed.items():
-        if default is REQUIRED and key not in given:
-            raise DescriptorError(f"{name}.{key}: it is required; allowed are {_allowed(key, default)}")
+        given[key] = known[key].value(f"{name}.{key}", text)
+    for key, each in known.items():
+        if each.default is _REQUIRED and key not in given:
+            raise DescriptorError(f"{name}.{key}: it is required; allowed are {each}")
     return given
-
-
-def _value(field: str, key: str, text: str, default: Any) -> Any:
-    """What is written for an argument: a word that it takes, or integers; None where that is its default."""
-    word, words = text.strip().upper(), _WORDS.get(key)
-    if word == "NONE" and default is None:
-        return None
-    if words is not None and word in words:
-        return words[word]
-    if words is None:
-        try:
-            numbers = tuple(int(part) for part in text.split(","))
-        except ValueError:
-            pass
-        else:
-            return numbers if len(numbers) > 1 else numbers[0]
-    raise DescriptorError(f"{field}: {shown(text)} is not allowed; allowed are {_allowed(key, default)}")
-
-
-def _allowed(key: str, default: Any) -> str:
-    """What may be written for an argument."""
-    integers = ["integers"] if key in _NUMBERS else ["integers between commas"]
-    return ", ".join([*_WORDS.get(key, integers), *["None"] * (default is None)])
 
 
 def _sequence(value: Any) -> Any:
