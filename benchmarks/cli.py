@@ -18,6 +18,7 @@ from benchmarks.compiled import FAMILIES, compile_for, compiled_table, save_comp
 from benchmarks.kompute import Kompute
 from benchmarks.machine import header
 from benchmarks.model import key_of, model_table
+from benchmarks.pages import write
 from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer
@@ -156,6 +157,12 @@ def _parser() -> argparse.ArgumentParser:
     comparing.add_argument("old", metavar="OLD")
     comparing.add_argument("new", metavar="NEW")
     comparing.set_defaults(run=_compare)
+    writing = commands.add_parser(
+        "pages",
+        help="write what was measured into README.md and docs/performance.md",
+        description="Writes what the tables in docs/performance have into README.md and docs/performance.md.",
+    )
+    writing.set_defaults(run=_write_pages)
     return parser
 
 
@@ -332,3 +339,7 @@ def _compare(args: argparse.Namespace) -> None:
     if not table.rows:
         raise BenchmarkError(f"{args.old} and {args.new} have no case in common")
     show(open_console(COLUMNS), {}, [table], differences(old, new))
+
+
+def _write_pages(args: argparse.Namespace) -> None:
+    write(Path(__file__).parents[1])

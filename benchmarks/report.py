@@ -153,14 +153,14 @@ def operators_table(results: Sequence[Result]) -> Table:
 
 def to_markdown(header: Mapping[str, str], tables: Sequence[Table], dashes: Sequence[str]) -> str:
     """A header and tables as Markdown."""
-    parts = [_markdown_rows(("", ""), tuple(header.items()))]
-    parts += [f"**{t.title}**\n\n{_markdown_rows(t.columns, t.rows)}\n\n{t.note}" for t in tables]
+    parts = [markdown_rows(("", ""), tuple(header.items()))]
+    parts += [f"**{t.title}**\n\n{markdown_rows(t.columns, t.rows)}\n\n{t.note}" for t in tables]
     if dashes:
         parts.append("\n".join([f"`{DASH}` stands for:\n", *(f"- {text}" for text in dashes)]))
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     numbers = [all(text == DASH or text[:1].isdecimal() for text in column) for column in zip(*rows, strict=True)]
     lines = [columns, ["---", *("---:" if number else "---" for number in numbers[1:])], *rows]
     return "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines)

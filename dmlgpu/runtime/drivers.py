@@ -162,8 +162,7 @@ def _matching(found: tuple[DeviceInfo, ...], text: str) -> list[DeviceInfo]:
 
 def preference(info: DeviceInfo) -> tuple[int, bool]:
     """Sorts devices: which is taken where the user names none. Equal ones are taken for equally fast."""
-    # On two cores SwiftShader takes 3 times (ARGMAX over the first axis) to 39 times (pooling of uint8) as long as
-    # llvmpipe: docs/performance.md.
+    # SwiftShader takes 2 to 50 times as long as llvmpipe: docs/performance.md.
     return _PREFERENCE.index(info.type), "SwiftShader" in info.driver
 
 
