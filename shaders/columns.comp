@@ -77,6 +77,7 @@ void main()
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
             columns[k] = first_of_column();
         uint at = address + lane() * step_size;
+#ifdef COOPERATING
         for (uint offset = lane(); offset < end - begin; offset += LOADS * LANES, at += LOADS * LANES * step_size) {
             // What would lie behind the last row is the first of these, again.
             uvec4 blocks[LOADS][COLUMNS / BLOCK];
@@ -101,6 +102,21 @@ void main()
                                    taken ? offset + r * LANES : offset, taken);
             }
         }
+#else
+        // The same with one load: a loop of one turn would stay one on SwiftShader, and its blocks in memory.
+        for (uint offset = 0; offset < end - begin; ++offset, at += step_size) {
+            uvec4 blocks[COLUMNS / BLOCK];
+            [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
+                blocks[k / BLOCK] = load_block(at + k);
+            [[unroll]] for (uint k = 0; k < COLUMNS; ++k) {
+                Bits bits = element_of(blocks[k / BLOCK], k % BLOCK);
+#ifdef HAS_SHIFT
+                prepare(columns[k], operand_of(bits));
+#endif
+                take_in_column(columns[k], bits, offset, true);
+            }
+        }
+#endif
         uint i = row * width + column, others = owned - column;  // the first outputs are those of the item before
 #ifdef COOPERATING
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
