@@ -32,8 +32,10 @@ def as_array(x: Any, field: str) -> Array:
         return np.from_dlpack(x)
     try:
         array: Array = np.asanyarray(x)  # what `__array__` returns may be masked, too
-    except ValueError as error:  # of lists of several lengths
-        raise DescriptorError(f"{field}: {error}") from error
+    except ValueError as error:
+        if _is_viewable(x):  # an error of its own
+            raise
+        raise DescriptorError(f"{field}: {error}") from error  # as of lists of several lengths
     if array.dtype == np.object_ and array.ndim == 0 and array[()] is x:
         raise DescriptorError(f"{field}: {shown(x)} is nothing that NumPy can view as an array")
     _check_plain(array, field)
