@@ -162,7 +162,7 @@ def _matching(found: tuple[DeviceInfo, ...], text: str) -> list[DeviceInfo]:
 
 def preference(info: DeviceInfo) -> tuple[int, bool]:
     """Sorts devices: which is taken where the user names none. Equal ones are taken for equally fast."""
-    # SwiftShader takes 2 to 50 times as long as llvmpipe: docs/performance.md.
+    # SwiftShader takes many times as long as llvmpipe: docs/performance.md.
     return _PREFERENCE.index(info.type), "SwiftShader" in info.driver
 
 
