@@ -25,7 +25,7 @@ shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 demo: ## set up and run the main job on a photograph
 	@sh .ci/setup $(VENV) demo
