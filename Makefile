@@ -12,7 +12,7 @@ CALLS ?= 200000
 # The Python of the machine with the GPU.
 KIT_PYTHON ?= 3.12
 # What `make test` also runs under the validation layer; nothing: all device tests.
-VALIDATED ?= tests/test_reuse.py
+VALIDATED ?= tests/device/test_reuse.py
 # More arguments for the command that is run, for example ARGS='-k argmax'.
 ARGS ?=
 
@@ -37,14 +37,14 @@ test: pytest ## set up and run the suite, then its tests of calls and batches un
 test-adapters: ## set up .venv-adapters with PyTorch, JAX and others, which are large, and run the tests that need them
 	@sh .ci/setup .venv-adapters test .ci/adapters.txt
 	.venv-adapters/bin/python -m pytest $(ARGS) tests/adapters
-	.venv-adapters/bin/python -m pytest $(ARGS) tests/test_benchmarks.py -k agrees
+	.venv-adapters/bin/python -m pytest $(ARGS) tests/process/test_benchmarks.py -k agrees
 
 test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.10 to 3.12)
 	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy1 NUMPY='numpy==1.26.*'
 
 test-numpy2: ## set up .venv-numpy2 and run the tests of chunks on lavapipe with NumPy 2.0 (Python 3.10 to 3.12)
 	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy2 NUMPY='numpy==2.0.*' \
-		ARGS='-k "not swiftshader" tests/test_chunked.py tests/test_streaming.py tests/test_reference.py'
+		ARGS='-k "not swiftshader" tests/device/test_chunked.py tests/device/test_streaming.py tests/host/test_reference.py'
 
 pytest: ## set up and run the suite once
 	@sh .ci/setup $(VENV) test

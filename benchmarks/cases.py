@@ -11,7 +11,7 @@ import numpy as np
 
 from dmlgpu import DataType, MaxPooling2OperatorDesc, OperatorDesc, ReduceFunction, TensorDesc, reference
 from dmlgpu.tools.registry import OPERATORS
-from tests.cases import Array, Case, Fill, permuted_strides
+from tests.support.cases import Array, Case, Fill, permuted_strides
 
 FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
 INT8, UINT8, INT64 = DataType.INT8, DataType.UINT8, DataType.INT64

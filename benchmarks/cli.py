@@ -33,7 +33,7 @@ from benchmarks.scale import LARGEST, SMALLEST, exponents, scale_tables, scaled
 from dmlgpu import Device, DeviceError, SettingError
 from dmlgpu.runtime.settings import switch
 from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
-from tests.cases import Case
+from tests.support.cases import Case
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -26,7 +26,7 @@ from dmlgpu.lowering.plan import Shader
 from dmlgpu.runtime import manifests, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, loader_version
 from dmlgpu.runtime.tuning import device_limits
-from tests.cases import Case
+from tests.support.cases import Case
 
 # From GCN 4 to RDNA 3: by the names that Mesa 22.3 has for them.
 FAMILIES = ("polaris10", "vega10", "navi10", "navi21", "gfx1100")

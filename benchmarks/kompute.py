@@ -10,7 +10,7 @@ import numpy as np
 
 from dmlgpu import Device
 from dmlgpu.runtime import binding
-from tests.cases import Array
+from tests.support.cases import Array
 
 
 class Kompute:

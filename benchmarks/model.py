@@ -31,7 +31,7 @@ from benchmarks.results import BenchmarkError
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Binding, Dispatch, Plan
 from dmlgpu.lowering.problem import Role
-from tests.cases import Case
+from tests.support.cases import Case
 
 # Seconds, assumed: memory's answer under load, and that of the cache next to a unit.
 LATENCY, NEARBY = 0.6e-6, 0.03e-6

@@ -18,7 +18,7 @@ from benchmarks.measure import interleave
 from benchmarks.report import Table, digits, duration, show
 from dmlgpu import onnx_backend
 from dmlgpu.errors import import_problem
-from tests.cases import Array
+from tests.support.cases import Array
 
 # Of arithmetic, which each rounds in its own way; what selects elements has none.
 _TOLERANCE = 1e-5

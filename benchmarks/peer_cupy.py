@@ -27,7 +27,7 @@ from dmlgpu import (
     OperatorDesc,
     ReduceOperatorDesc,
 )
-from tests.cases import Array
+from tests.support.cases import Array
 
 _Windowed = MaxPooling2OperatorDesc | AveragePooling1OperatorDesc | LpPooling1OperatorDesc
 

@@ -18,7 +18,7 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from tests.cases import Array
+from tests.support.cases import Array
 
 # The first version of the operator set that has all that is used here: AveragePool has dilations from it on.
 _OPSET, _IR_VERSION = 19, 9

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, first_line
 from dmlgpu import DataType, MaxPooling2OperatorDesc
-from tests.cases import Array
+from tests.support.cases import Array
 
 
 class ScipyPeer(Peer):

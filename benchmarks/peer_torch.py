@@ -23,7 +23,7 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from tests.cases import Array
+from tests.support.cases import Array
 
 _REDUCTIONS = {
     ReduceFunction.SUM: "sum",

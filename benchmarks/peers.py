@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from dmlgpu import ArgmaxOperatorDesc, OperatorDesc, ReduceFunction, ReduceOperatorDesc
 from dmlgpu.tools.registry import OPERATORS
-from tests.cases import Array
+from tests.support.cases import Array
 
 T = TypeVar("T")
 

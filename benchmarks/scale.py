@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from benchmarks.cases import SCALES, WINDOWS
 from benchmarks.report import DASH, Table, digits, duration, other_cells
 from benchmarks.results import BATCH, COPY, KERNEL, BenchmarkError, Result, others
-from tests.cases import Case
+from tests.support.cases import Case
 
 # Exponents of 2: the smallest and the largest size, and those among which the best time per element is looked for.
 SMALLEST, LARGEST = 10, 27

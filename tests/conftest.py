@@ -1,12 +1,4 @@
-"""The drivers under test: lavapipe, SwiftShader and those of DMLGPU_TEST_DRIVERS, side by side in one process.
-
-DMLGPU_TEST_DRIVERS holds paths of driver manifests, or names: `nvidia` is every `*nvidia*.json` in the folders where
-the Vulkan loader looks. They are separated as in PATH. A driver that is not found fails its tests.
-
-DMLGPU_TEST_ONLY holds the same and leaves out all others, for a machine that has one driver and no more.
-DMLGPU_TEST_DEVICE chooses between the devices of a driver that has several, as DMLGPU_DEVICE does; without it the best
-is taken.
-"""
+"""The devices that tests run on, opened once for all of them; support/drivers.py says which."""
 
 from __future__ import annotations
 
@@ -28,8 +20,9 @@ from dmlgpu.runtime.drivers import select
 from dmlgpu.runtime.schedule import Place, Step
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tuning import device_limits
-from tests import guards
-from tests.kompute_seam import Seam
+from tests.support import guards
+from tests.support.drivers import discrete, opened_as, use_drivers_under_test
+from tests.support.kompute_seam import Seam
 
 LOADER_FOLDERS = [
     Path(root).expanduser() / "vulkan" / "icd.d"
@@ -120,9 +113,19 @@ for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY", "DMLGPU_LOG"):
     os.environ.pop(variable, None)
 
 
-# Kompute binds whole buffers, and the validation layer takes all of a binding for read or written. It has nothing to
-# report only where steps are taken to depend on each other as soon as their buffers are the same.
-if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
+def pytest_configure() -> None:
+    use_drivers_under_test()
+    guards.install()
+    if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
+        bind_whole_buffers()
+
+
+def bind_whole_buffers() -> None:
+    """Takes steps to depend on each other as soon as their buffers are the same.
+
+    Kompute binds whole buffers, and the validation layer takes all of a binding for read or written: only then does it
+    have nothing to report.
+    """
     submissions = dmlgpu.runtime.kompute.submissions
 
     def of_whole_buffers(steps: Iterable[Step[Any]]) -> Iterator[list[Any]]:
@@ -132,10 +135,6 @@ if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
         return submissions(dataclasses.replace(s, reads=whole(s.reads), writes=whole(s.writes)) for s in steps)
 
     dmlgpu.runtime.kompute.submissions = of_whole_buffers
-
-
-def pytest_configure() -> None:
-    guards.install()
 
 
 def pytest_report_header() -> list[str]:
@@ -156,13 +155,14 @@ def is_planned_again(item: pytest.Item) -> bool:
     The host plans for all drivers alike, and SwiftShader takes long to compile. There `test_mappings.py` has every
     kernel of every mapping, `test_hashes.py` every type, `test_splitting.py` what ends around a segment.
     """
-    if item.nodeid.startswith("tests/test_hashes.py"):
+    if item.nodeid.startswith("tests/device/test_hashes.py"):
         return False
     params = item.callspec.params if hasattr(item, "callspec") else {}
     planned = params.get("any_device") == "lowered-limits" or params.get("mapped") in ("split", *CORES)
     planned |= params.get("mapping") in CORES
     fixtures = getattr(item, "fixturenames", ())
-    planned |= "case" in params and any(name in fixtures for name in ("lowered_devices", "cooperating", "staged"))
+    of_cases = "case" in params or "operator" in params
+    planned |= of_cases and any(name in fixtures for name in ("lowered_devices", "cooperating", "staged"))
     return planned and params["driver"] == "swiftshader" and "lavapipe" in DRIVERS
 
 
@@ -186,34 +186,6 @@ def open_device() -> Iterator[Callable[..., dmlgpu.Device]]:
 def device(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
     """An open device of each driver in turn."""
     return open_device(driver.index)
-
-
-@contextlib.contextmanager
-def opened_as(driver: dmlgpu.DeviceInfo, **changes: object) -> Iterator[dmlgpu.Device]:
-    """A device that is taken for another one, opened."""
-    info = dataclasses.replace(driver, **changes)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("dmlgpu.runtime.device.select", lambda wanted: info)
-        device = dmlgpu.Device()
-    with device:
-        yield device
-
-
-def discrete(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
-    """What makes a device's description that of a GPU with memory of its own, in a heap that the host does not see.
-
-    Every tensor then has a buffer, and a staging copy, and plans are those of a GPU, but for fewer workgroups: each
-    costs time on a CPU.
-    """
-    heap = driver.heaps[driver.device_heap]
-    return {
-        "type": "discrete",
-        "unified": False,
-        "heaps": (heap, heap),
-        "device_heap": 0,
-        "host_heap": 1,
-        "max_group_count": 16,
-    }
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,9 @@ from dmlgpu import DataType, Device, OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.reference.bounds import is_exact
 from dmlgpu.tools.registry import CANONICAL, Operator, Sample, inputs_of
-from tests.cases import DECREASING, UINT32, UINT64, Array, arranged
-from tests.conftest import DRIVERS, MAPPINGS, device_of, limits_of
+from tests.support.cases import DECREASING, UINT32, UINT64, Array, arranged
+from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
+from tests.support.limits import MAPPINGS, limits_of
 
 # Long rows, columns, and strided tensors; options are left out where an operator lacks them.
 _REDUCTIONS = (
@@ -71,6 +72,7 @@ def results(device: Device, operator: Operator, data_type: DataType) -> Iterable
 
 
 def main() -> None:
+    use_drivers_under_test()
     devices = []
     for manifest in DRIVERS.values():
         info = device_of(manifest)

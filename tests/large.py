@@ -33,8 +33,8 @@ from dmlgpu import (
 )
 from dmlgpu.comparison import check_outputs
 from dmlgpu.runtime.tuning import device_limits
-from tests import guards
-from tests.cases import (
+from tests.support import guards
+from tests.support.cases import (
     DECREASING,
     FLOAT16,
     FLOAT32,
@@ -49,7 +49,7 @@ from tests.cases import (
     pool_desc,
     small,
 )
-from tests.conftest import DRIVERS, device_of
+from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
 MIB = 1 << 20
 # Where tensors of lavapipe and of SwiftShader are cut into segments.
@@ -189,6 +189,7 @@ def check(case: Large, info: dmlgpu.DeviceInfo, cores: int | None) -> tuple[int,
 
 
 def main(arguments: list[str]) -> int:
+    use_drivers_under_test()
     short, names = "--short" in arguments, [name for name in arguments if name != "--short"]
     guards.install()
     print("| driver | operator | MiB | segments | cores | s | |\n|---|---|---:|---:|---:|---:|---|")

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutations import MUTATIONS, Mutation
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 # Copies that are tested side by side. Without a pytest-xdist of its own each has a core to itself, and stops at once.
 COPIES = 2

@@ -19,8 +19,8 @@ from typing import Any
 from dmlgpu import DataType, OperatorDesc, ReduceFunction, ReduceOperatorDesc
 from dmlgpu.reference import bounds
 from dmlgpu.tools.registry import CANONICAL, OPERATORS, Operator
-from tests.feature_levels import FEATURE_LEVELS
-from tests.processes import ROOT
+from tests.support.feature_levels import FEATURE_LEVELS
+from tests.support.processes import ROOT
 
 PAGE = ROOT / "docs" / "operators.md"
 SEMANTICS = (ROOT / "docs" / "semantics.md").read_text(encoding="utf-8")

@@ -24,8 +24,8 @@ import pytest
 
 import dmlgpu
 from dmlgpu import DescriptorError, Device, OperatorDesc
-from tests.cases import CASES, Array, Case
-from tests.conftest import DRIVERS, device_of
+from tests.support.cases import CASES, Array, Case
+from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
 WARM_UP = 1000
 # So many cases that every one has been called several times in the first 1,000 calls.
@@ -113,6 +113,7 @@ def soak(device: Device, count: int) -> bool:
 
 
 def main() -> int:
+    use_drivers_under_test()
     good = True
     for driver in sys.argv[2:] or DRIVERS:
         with Device(device_of(DRIVERS[driver]).index) as device:

@@ -28,9 +28,9 @@ from dmlgpu import (
     reference,
 )
 from dmlgpu.comparison import differences
-from tests.cases import FLOAT16, FLOAT32, UINT32, UINT64, Array, distinct, negative, special_without_nan, ties
-from tests.conftest import DRIVERS, device_of
 from tests.fuzz.descriptors import Choices, Data
+from tests.support.cases import FLOAT16, FLOAT32, UINT32, UINT64, Array, distinct, negative, special_without_nan, ties
+from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
 KINDS = AveragePoolingGradOperatorDesc, MaxPoolingGradOperatorDesc, MaxUnpoolingOperatorDesc
 FILLS = ties, distinct, negative, special_without_nan
@@ -103,6 +103,7 @@ def check(drawn: Drawn, devices: dict[str, Device]) -> str | None:
 
 
 def main(count: int = 300, seed: int = 0) -> int:
+    use_drivers_under_test()
     devices = {name: Device(device_of(manifest).index) for name, manifest in DRIVERS.items()}
     found: Counter[str] = Counter()
     begin = time.monotonic()

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conftest import DRIVERS
+from tests.support.drivers import DRIVERS, use_drivers_under_test
 
 LAYER = "VK_LAYER_KHRONOS_validation"
 SETTINGS = """\
@@ -124,6 +124,7 @@ def listens(folder: Path, modes: list[str], control: Mode, manifest: Path) -> bo
 
 
 def main() -> int:
+    use_drivers_under_test()
     modes = sys.argv[1].split(",") if len(sys.argv) > 1 else []
     if not modes or not set(modes) <= set(MODES):
         print(__doc__)

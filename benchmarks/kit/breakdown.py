@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.cases import argmax_case, describe, pooling_case
 from dmlgpu import Device
-from tests.cases import Case
+from tests.support.cases import Case
 
 CASES = [
     argmax_case("8x100", (8, 100), [1]),

@@ -44,7 +44,7 @@ _NVIDIA_LIBRARIES = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib")
 # A driver in a container may have lost its manifest.
 _NVIDIA_DRIVERS = ("libGLX_nvidia.so.0", "libEGL_nvidia.so.0")
 _PREFERENCE = ("discrete", "integrated", "virtual", "other", "cpu")
-_TESTS = ("test_mappings.py", "test_hashes.py", "test_values.py", "test_layouts.py", "test_windows.py", "test_cases.py")
+_TESTS = tuple(f"device/test_{name}.py" for name in ("mappings", "hashes", "values", "layouts", "windows", "cases"))
 # The least that draws them, as in pyproject.toml.
 _MATPLOTLIB = (3, 8)
 _MEASURED = ("benchmark", "scale")

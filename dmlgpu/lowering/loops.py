@@ -8,7 +8,7 @@ as the invocation that needs it most. The turn in which a loop ends is counted t
         for (5 turns)      5 + 1
 
 Kernels write their loops down as they stand in the shader, each with the most turns that an invocation may need.
-`tests/test_loops.py` compares that with llvmpipe's counter.
+`tests/host/test_loops.py` compares that with llvmpipe's counter.
 """
 
 from __future__ import annotations

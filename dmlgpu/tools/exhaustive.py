@@ -21,7 +21,7 @@ stand in ascending rows: each is in one, and must not win unless it is the last,
 
 REDUCE with MAX and MIN, MAX_POOLING, and the kernel that looks at one element after the other, choose between the
 neighbours that `rows` has in rows of equal elements but one: their keys are those that ARGMAX and ARGMIN compare. For
-any two patterns `tests/test_order_proofs.py` proves this kernel, as it is compiled; not what a driver makes of it.
+any two patterns `tests/host/test_order_proofs.py` proves this kernel, as it is compiled; not what a driver makes of it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from dmlgpu import array_api
-from tests.conftest import DRIVERS, device_of
+from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
 NAMES = sorted(array_api.__all__)
 SEARCHING = [name for name in NAMES if name.startswith("arg")]
@@ -30,6 +30,7 @@ TESTS = [
 
 
 def main(checkout: str, examples: str = "200") -> int:
+    use_drivers_under_test()
     root = Path(__file__).parents[2]
     failed = 0
     for name, manifest in DRIVERS.items():

@@ -14,7 +14,7 @@ from benchmarks.streaming import peak
 from dmlgpu import ReduceFunction, dask_array, dask_cluster
 from dmlgpu.dask_array import LocalVulkanCluster
 from tests.adapters.on_workers import falling, opened, settings, slow_block
-from tests.conftest import DRIVERS, device_of
+from tests.support.drivers import DRIVERS, device_of
 
 GIB = 1 << 30
 

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.test_readme import ADAPTERS_PAGES, BLOCKS, ROOT, run
+from tests.support.pages import ADAPTERS_PAGES, BLOCKS, run_block
+from tests.support.processes import ROOT
 
 EXAMPLES = [block for block in BLOCKS if block[0] in ADAPTERS_PAGES]
 IDS = [f"{page}-line-{line}" for page, line, _ in EXAMPLES]
@@ -27,4 +28,4 @@ def test_example(driver, monkeypatch, tmp_path, page, line, block):
         assert finished.returncode == 0, finished.stderr
         assert finished.stdout.startswith("[")
     else:
-        run(page, line, block)
+        run_block(page, line, block)

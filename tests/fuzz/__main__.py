@@ -21,11 +21,11 @@ from typing import Any, TextIO
 from dmlgpu import Device, DeviceInfo
 from dmlgpu.lowering.lower import lower
 from dmlgpu.tools.registry import CANONICAL, OPERATORS
-from tests import guards
-from tests.conftest import DRIVERS, device_of
 from tests.fuzz import descriptors
 from tests.fuzz.descriptors import Choices
-from tests.test_layouts import check_all_bytes
+from tests.support import guards
+from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
+from tests.support.layouts import check_all_bytes
 
 # Cases of a round. It has one device, one kind of operator and one type, which take few pipelines: these take the time.
 VALID, INVALID = 2000, 2000
@@ -173,6 +173,7 @@ def report(driver: str, info: DeviceInfo, rounds: int, begin: float) -> None:
 
 
 def main() -> int:
+    use_drivers_under_test()
     minutes = float(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         runs = {}

@@ -20,7 +20,7 @@ from dmlgpu import AxisDirection, DataType, DescriptorError, OperatorDesc, Reduc
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.tools.registry import OPERATORS, Operator, with_outputs
-from tests.cases import UINT32, Array, Fill, any_bits, distinct, negative, special, special_without_nan, ties
+from tests.support.cases import UINT32, Array, Fill, any_bits, distinct, negative, special, special_without_nan, ties
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from dmlgpu.runtime.drivers import choose
 from dmlgpu.tools import cli, demo, doctor, explain
 from dmlgpu.tools.doctor import OK, Finding
 from dmlgpu.tools.dxdispatch import Model, ModelError
-from tests.test_selection import info
+from tests.support.devices import info
 
 DEVICES = tuple(
     info(index, name)

@@ -1,0 +1,59 @@
+"""Every case of cases.py on every device, bit for bit."""
+
+import collections
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Plan
+from tests.support.cases import CASES, DOCUMENTED, GRADIENTS, REDUCED, SUMMED_WINDOWS, Case
+
+
+def by_id(cases: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.id)
+
+
+def plan_of(case: Case) -> Plan:
+    """A case's plan for a GPU."""
+    return lower(case.desc, Limits(segment_bytes=1 << 30, group_size=64, group_count=16, cooperating=True))
+
+
+def test_device_gives_what_the_documents_say(any_device):
+    for case in DOCUMENTED:
+        outputs = any_device.compile(case.desc)(*case.inputs())
+        for got, expected in zip(outputs if isinstance(outputs, tuple) else (outputs,), case.expected, strict=True):
+            assert got.tolist() == expected, case.id
+
+
+# test_mappings.py has the others.
+OWN = [case for case in CASES if case not in REDUCED + SUMMED_WINDOWS + GRADIENTS]
+
+
+@by_id(OWN)
+def test_device_equals_reference(any_device, case):
+    dmlgpu.verify(case.desc, *case.inputs(), device=any_device)
+
+
+@by_id([case for case in OWN if any("_lanes_" in dispatch.shader.module for dispatch in plan_of(case).dispatches)])
+def test_mapping_of_a_gpu_equals_reference(cooperating, case):
+    dmlgpu.verify(case.desc, *case.inputs(), device=cooperating)
+
+
+def test_reference_gives_what_the_documents_say():
+    for case in DOCUMENTED:
+        for got, expected in zip(dmlgpu.reference(case.desc, *case.inputs()), case.expected, strict=True):
+            assert got.tolist() == expected, case.id
+
+
+def test_ids_are_unique_within_every_operator():
+    counts = collections.Counter((type(case.desc), case.id) for case in CASES)
+    assert counts.most_common(1)[0][1] == 1
+
+
+def test_inputs_are_the_same_every_time():
+    for case in CASES:
+        for first, second in zip(case.inputs(), case.inputs(), strict=True):
+            assert np.array_equal(first.view(f"u{first.itemsize}"), second.view(f"u{second.itemsize}"))

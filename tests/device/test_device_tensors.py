@@ -1,0 +1,357 @@
+"""Device tensors where NumPy's users expect arrays: right, or an error that says what to do."""
+
+import copy
+import itertools
+import operator
+import pickle
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import ArgmaxOperatorDesc, DescriptorError, MaxPooling2OperatorDesc, TensorDesc, argmax, argmin, max_pooling
+from dmlgpu.runtime.tensor import segments_of
+from tests.support.cases import FLOAT32, INT64, UINT32, UINT64
+
+X = np.random.default_rng(5).permutation(60).astype(np.float32).reshape(3, 4, 5)
+
+
+@pytest.fixture
+def t(any_device):
+    return any_device.tensor(X)
+
+
+def test_looks_like_its_array(t):
+    for name in "shape", "dtype", "ndim", "size", "itemsize", "nbytes":
+        assert getattr(t, name) == getattr(X, name)
+    assert len(t) == len(X)
+    assert np.shape(t) == X.shape
+
+
+def test_bytes_between_elements_are_not_counted(any_device):
+    assert any_device.tensor(X[0], TensorDesc(FLOAT32, (4, 5), (8, 1))).nbytes == 80
+
+
+# NumPy's functions
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_numpy_s_functions_run_ours(t, monkeypatch, name, axis):
+    expected = getattr(np, name)(X, axis)
+    monkeypatch.setattr(dmlgpu.DeviceTensor, "__array__", None)
+    for got in getattr(np, name)(t, axis), getattr(t, name)(axis):
+        assert type(got) is dmlgpu.DeviceTensor
+        assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+        assert np.array_equal(got.numpy(), expected)
+    kept = getattr(np, name)(t, axis, keepdims=True)
+    assert kept.shape == getattr(np, name)(X, axis, keepdims=True).shape
+
+
+def test_out_is_numpy_s(t):
+    out = np.empty((4, 5), np.int64)
+    with pytest.raises(TypeError, match="out must be None"):
+        t.argmax(0, out)
+    # NumPy downloads the tensor then.
+    assert np.argmax(t, 0, out=out) is out
+    assert np.array_equal(out, X.argmax(0))
+
+
+def test_methods_take_what_the_functions_take(t):
+    assert t.argmax(axes=(0, 2)).numpy().tolist() == argmax(X, axes=(0, 2), device=t.device).tolist()
+    last = t.argmin(-1, axis_direction=dmlgpu.AxisDirection.DECREASING, output_data_type=np.uint32, keepdims=True)
+    assert (last.shape, last.dtype) == ((3, 4, 1), np.uint32)
+
+
+def test_other_functions_download(t):
+    for function in (
+        np.asarray, np.array, np.median, np.std, np.ravel, lambda x: np.add(x, 1), lambda x: np.take(x, [1, 0]),
+        lambda x: np.stack([x, x]), lambda x: np.where(np.asarray(x) > 9, x, 0), np.from_dlpack, np.sort,
+    ):  # fmt: skip
+        got, expected = function(t), function(X)
+        assert np.array_equal(got, expected)
+        assert type(got) is type(expected)
+
+
+def test_array_protocol(t):
+    assert np.asarray(t, np.int32).dtype == np.int32
+    assert t.__array__(np.float64).tolist() == X.tolist()
+    with pytest.raises(ValueError, match="an array of it is always a copy"):
+        t.__array__(copy=False)
+    copied = np.asarray(t)
+    copied[...] = 0
+    assert np.array_equal(t.numpy(), X)
+
+
+def test_dlpack_exports_a_copy_on_the_host(t):
+    assert t.__dlpack_device__() == (1, 0)
+    with pytest.raises(BufferError, match="what is exported is always a copy"):
+        t.__dlpack__(copy=False)
+
+
+def test_tensors_move_between_devices(any_device, staged):
+    assert np.array_equal(staged.tensor(any_device.tensor(X)).numpy(), X)
+
+
+# Python's operators
+
+BINARY = [
+    operator.add, operator.sub, operator.mul, operator.matmul, operator.truediv, operator.floordiv, operator.mod,
+    divmod, pow, operator.lshift, operator.rshift, operator.and_, operator.or_, operator.xor, operator.eq, operator.ne,
+    operator.lt, operator.le, operator.gt, operator.ge, operator.iadd,
+]  # fmt: skip
+
+
+def test_operators_name_numpy(t):
+    pairs = (t, 1), (1, t), (t, X), (X.copy(), t), (t, t), (t, None)
+    for function, (left, right) in itertools.product(BINARY, pairs):
+        with pytest.raises(TypeError, match=r"^a device tensor has no __\w+__, an array has: use \.numpy\(\) of <dml"):
+            function(left, right)
+
+
+def test_what_else_names_numpy(t):
+    for use in (
+        iter, list, operator.neg, operator.pos, abs, operator.inv, lambda t: t[0], lambda t: t[:, 1], lambda t: 3 in t,
+        lambda t: operator.setitem(t, 0, 1),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=r"use \.numpy\(\) of <dmlgpu\.DeviceTensor TensorDesc\(.* on device \d+: "):
+            use(t)
+
+
+def test_what_only_arrays_have_names_numpy(t):
+    for name in ("std", "T", "astype", "tolist", "flatten", "cpu", "detach", "to", "unsqueeze", "clone", "get"):
+        with pytest.raises(
+            AttributeError, match=rf"^a device tensor has no {name}; \.numpy\(\) gives an array, which may have it$"
+        ):
+            getattr(t, name)
+
+
+def test_protocols_are_looked_for_in_vain(t):
+    for name in ("__array_interface__", "__cuda_array_interface__", "_private", "__deepcopy__"):
+        with pytest.raises(AttributeError, match=rf"^a device tensor has no {name}$"):
+            getattr(t, name)
+    assert not hasattr(t, "cpu")
+    assert getattr(t, "cpu", None) is None
+    # As copy and pickle make one.
+    assert not hasattr(object.__new__(type(t)), "nonsense")
+
+
+def test_tensors_and_devices_say_that_they_are_closed(driver):
+    with dmlgpu.Device(driver.index) as device:
+        t = device.tensor(X)
+        compiled = device.compile(ArgmaxOperatorDesc.of(X))
+        assert "closed" not in repr(t) + repr(device) + repr(compiled)
+    assert repr(device) == f"<dmlgpu.Device {driver.index}: {driver.name}, closed>"
+    assert repr(compiled).endswith(f"on device {driver.index}: {driver.name}, closed>")
+    assert repr(t) == f"<dmlgpu.DeviceTensor {t.desc} on device {driver.index}: {driver.name}, closed>"
+
+
+def test_hashes_by_identity(t):
+    assert {t: 1}[t] == 1
+    assert len({t, t.reshape(X.shape)}) == 2
+
+
+def test_one_element_is_a_number(any_device):
+    one = any_device.tensor(np.int16([[7]]))
+    assert (int(one.reshape(())), float(one.reshape(())), one.item(), bool(one)) == (7, 7.0, 7, True)
+    assert range(9)[one.reshape(())] == 7
+    with pytest.raises(TypeError, match="without dimensions"):
+        len(one.reshape(()))
+
+
+def test_several_elements_are_none(t):
+    for use in bool, t.__class__.item:
+        with pytest.raises(ValueError, match=r"ambiguous|size 1"):
+            use(t)
+
+
+def test_no_dimensions(any_device):
+    scalar = any_device.tensor(np.float32(3))
+    assert (scalar.shape, scalar.desc) == ((), TensorDesc(FLOAT32, (1,)))
+    assert (scalar.numpy().shape, scalar.numpy().item()) == ((), 3)
+    assert argmax(scalar).item() == argmax(scalar, -1, keepdims=True).item() == 0
+    assert argmax(any_device.tensor(X)).shape == ()
+
+
+# Reshaping
+
+
+def test_reshape_shares_memory(t):
+    for shape in (60,), (-1,), (12, 5), (3, -1, 2), ((5, 12),), ([2, 30],), (1, 3, 4, 5, 1), (np.int64(4), 15):
+        reshaped = t.reshape(*shape)
+        assert np.array_equal(reshaped.numpy(), X.reshape(*shape))
+        assert reshaped.numpy().shape == reshaped.shape == reshaped.desc.sizes
+        assert segments_of(reshaped).overlap(segments_of(t))
+        assert int(argmax(reshaped)) == X.argmax()
+
+
+def test_wrong_shapes(t):
+    for shape, text in (
+        ((7,), "(7,) is not allowed"),
+        ((-1, -1), "(-1, -1) is not allowed"),
+        ((0,), "(0,) is not allowed"),
+        ((-1, 0), "(-1, 0) is not allowed"),
+        ((7, -1), "(7, -1) is not allowed"),
+        ((-3, -20), "(-3, -20) is not allowed"),
+        ((1.5,), "1.5 is not an integer"),
+        ((True, 60), "True is not an integer"),
+        ((10**5000,), "tuple too long to print is not allowed"),
+    ):
+        with pytest.raises(DescriptorError) as caught:
+            t.reshape(*shape)
+        assert str(caught.value).startswith("DeviceTensor.shape")
+        assert text in str(caught.value)
+
+
+def test_more_than_8_dimensions(t):
+    with pytest.raises(DescriptorError, match="9 dimensions"):
+        t.reshape(3, 4, 5, 1, 1, 1, 1, 1, 1)
+
+
+def test_only_packed_tensors_are_reshaped(any_device):
+    spaced = any_device.tensor(X[0], TensorDesc(FLOAT32, (4, 5), (8, 1)))
+    with pytest.raises(DescriptorError, match=r"is not packed; copy it with \.numpy\(\)"):
+        spaced.reshape(20)
+
+
+def test_a_reshaped_tensor_keeps_the_memory(any_device):
+    reshaped = any_device.tensor(X).reshape(60)
+    others = [any_device.tensor(np.zeros_like(X)) for _ in range(3)]
+    assert np.array_equal(reshaped.numpy(), X.reshape(60))
+    assert not any(segments_of(reshaped).overlap(segments_of(other)) for other in others)
+
+
+# Functions
+
+
+@pytest.mark.parametrize("layout", [None, (40, 8, 1), (1, 3, 12)], ids=["packed", "spaced", "permuted"])
+def test_functions_give_device_tensors_for_device_tensors(any_device, layout):
+    t = any_device.tensor(X, TensorDesc(FLOAT32, X.shape, layout))
+    for got, expected in (
+        (argmax(t, 1), X.argmax(1)),
+        (argmin(t, (0, 2), keepdims=True), argmin(X, (0, 2), keepdims=True, device=any_device)),
+        (max_pooling(t, 2), max_pooling(X, 2, device=any_device)),
+        (max_pooling(t, 2, output_indices=True)[1], max_pooling(X, 2, output_indices=True, device=any_device)[1]),
+    ):
+        assert (type(got), got.device, got.shape, got.dtype) == (
+            dmlgpu.DeviceTensor, any_device, expected.shape, expected.dtype
+        )  # fmt: skip
+        assert np.array_equal(got.numpy(), expected)
+
+
+def test_indices_of_device_tensors_are_int64(t):
+    indices = max_pooling(t, 2, output_indices=True)[1]
+    assert indices.desc.data_type is INT64
+    assert max_pooling(t, 2, output_indices=True, indices_data_type=UINT64)[1].desc.data_type is UINT64
+
+
+def test_functions_run_where_the_tensor_is(any_device, driver, monkeypatch):
+    monkeypatch.setattr("dmlgpu.functional.open_device", lambda selector: pytest.fail("another device was opened"))
+    assert int(argmax(any_device.tensor(X))) == X.argmax()
+    desc = ArgmaxOperatorDesc.of(X)
+    assert dmlgpu.verify(desc, any_device.tensor(X)).item() == X.argmax()
+
+
+def test_a_selector_of_the_tensor_s_device_is_that_device(any_device):
+    t = any_device.tensor(X)
+    assert argmax(t, device=any_device.info.index).device is any_device
+
+
+# Memory that two arguments share
+
+
+def test_output_that_is_an_input(any_device):
+    desc = MaxPooling2OperatorDesc.of(
+        TensorDesc(FLOAT32, (1, 1, 64, 64)), (3, 3), start_padding=(1, 1), end_padding=(1, 1)
+    )
+    op = any_device.compile(desc)
+    x = np.random.default_rng(0).random((1, 1, 64, 64), np.float32)
+    q = any_device.tensor(x)
+    for out in q, q.reshape(4096).reshape(1, 1, 64, 64), [q]:
+        with pytest.raises(DescriptorError) as caught:
+            op(q, out=out)
+        assert str(caught.value) == (
+            f"MaxPooling2OperatorDesc.output_tensor: out has {q!r}, which shares memory with input_tensor; "
+            "an output needs memory of its own"
+        )
+    assert np.array_equal(q.numpy(), x)
+    # The same object may be the output of the next call.
+    y = op(q)
+    assert np.array_equal(op(y, out=q).numpy(), op(op(x)))
+
+
+def test_one_memory_for_two_outputs(any_device):
+    desc = MaxPooling2OperatorDesc.of(TensorDesc(UINT32, (1, 1, 4, 4)), (2, 2), indices_data_type=UINT32)
+    op = any_device.compile(desc)
+    out = any_device.tensor(np.zeros((1, 1, 3, 3), np.uint32))
+    for second in out, out.reshape(9).reshape(1, 1, 3, 3):
+        with pytest.raises(
+            DescriptorError, match=r"^MaxPooling2OperatorDesc\.output_indices_tensor: out has .* output_"
+        ):
+            op(np.zeros((1, 1, 4, 4), np.uint32), out=[out, second])
+
+
+# Copies
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps], ids=["copy", "deepcopy", "pickle"])
+def test_what_is_on_a_device_cannot_be_copied(device, duplicate):
+    for thing, instead in (
+        (device, f"open Device({device.info.index}) where it is needed"),
+        (device.tensor(X), ".numpy() gives an array"),
+        (device.compile(ArgmaxOperatorDesc.of(X)), "Device.compile(desc) makes another"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            duplicate(thing)
+        assert str(caught.value).startswith(f"{thing!r} cannot be copied or pickled; ")
+        assert instead in str(caught.value)
+
+
+def test_descriptors_can(device):
+    desc = device.compile(ArgmaxOperatorDesc.of(X)).desc
+    assert pickle.loads(pickle.dumps(desc)) == copy.deepcopy(desc) == desc
+
+
+# What must not be changed from outside
+
+
+@pytest.mark.parametrize("name", ["shape", "desc", "device", "dtype"])
+def test_attributes_stay_as_they_are(t, name):
+    with pytest.raises(AttributeError):
+        setattr(t, name, getattr(t, name))
+
+
+def test_a_new_shape_is_another_tensor(t):
+    with pytest.raises(AttributeError, match=r"stays as it is; \.reshape\(\) gives another tensor$"):
+        t.shape = (60,)
+
+
+def test_a_shape_that_the_descriptor_lacks_is_shown(any_device):
+    assert " of shape () on device " in repr(argmax(any_device.tensor(X)))
+    assert " of shape" not in repr(any_device.tensor(X))
+
+
+def test_reshape_of_strides_that_are_packed(any_device):
+    packed = any_device.tensor(X[0], TensorDesc(FLOAT32, (4, 5), (5, 1)))
+    assert packed.reshape(5, 4).numpy().tolist() == X[0].reshape(5, 4).tolist()
+
+
+def test_no_index_of_a_float(any_device):
+    with pytest.raises(TypeError):
+        [1, 2][any_device.tensor(np.float32(1))]
+    assert any_device.tensor(X).__array__(np.float64).dtype == np.float64
+
+
+def test_what_is_no_descriptor(any_device):
+    for wrong in 0, 5, "packed":
+        with pytest.raises(TypeError, match=r"^desc must be a TensorDesc, not "):
+            any_device.tensor(X, wrong)
+
+
+def test_gaps_of_new_outputs_are_zero(any_device):
+    any_device.tensor_from_bytes(b"\xff" * 4096, TensorDesc(FLOAT32, (1024,)))
+    target = TensorDesc(UINT32, (3, 1, 5), (16, 8, 1))
+    op = any_device.compile(ArgmaxOperatorDesc(TensorDesc(FLOAT32, X.shape), target, (1,)))
+    written = np.zeros(len(op(any_device.tensor(X)).bytes()) // 4, bool)
+    written[[16 * i + k for i in range(3) for k in range(5)]] = True
+    assert not op(any_device.tensor(X)).bytes().view(np.uint32)[~written].any()

@@ -1,0 +1,499 @@
+"""Devices, device tensors and compiled operators: what they are given, how long they live, and what they say."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import gc
+
+import numpy as np
+import pytest
+
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    CompiledOperator,
+    DescriptorError,
+    Device,
+    DeviceError,
+    DeviceTensor,
+    OutOfMemoryError,
+    TensorDesc,
+    argmax,
+    argmin,
+    explain,
+    verify,
+)
+from dmlgpu.runtime import spirv
+from dmlgpu.runtime.tuning import device_limits
+from tests.support.cases import (
+    CASES,
+    FLOAT32,
+    POOLED_STRIDED,
+    STRIDED_ARGS,
+    UINT8,
+    UINT32,
+    any_bits,
+    arg_desc,
+    pool_desc,
+)
+from tests.support.drivers import discrete, opened_as
+from tests.support.layouts import check_all_bytes
+from tests.support.plans import OF_A_CPU, by_operator, chosen, of_operator
+
+ROWS = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
+ARGMAX = arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 3), [1])
+POOL = pool_desc(FLOAT32, (1, 1, 3, 3), (2, 2))
+
+
+# Calls
+
+
+def test_arrays_in_arrays_out(device):
+    result = device.compile(ARGMAX)(ROWS)
+    assert type(result) is np.ndarray
+    assert (result.dtype, result.tolist()) == (np.uint32, [[2], [2], [1]])
+    assert all(type(array) is np.ndarray for array in device.compile(POOL)(ROWS.reshape(1, 1, 3, 3)))
+
+
+def test_device_tensors_in_device_tensors_out(device):
+    result = device.compile(ARGMAX)(device.tensor(ROWS))
+    assert type(result) is DeviceTensor
+    assert (result.desc, result.numpy().tolist()) == (ARGMAX.output_tensor, [[2], [2], [1]])
+    values, indices = device.compile(POOL)(device.tensor(ROWS.reshape(1, 1, 3, 3)))
+    assert (values.numpy().tolist(), indices.numpy().tolist()) == ([[[[3, 4], [5, 5]]]], [[[[3, 5], [7, 7]]]])
+
+
+def test_nothing_is_downloaded_until_asked(driver, kp):
+    with opened_as(driver, **discrete(driver)) as device:
+        operator, tensor = device.compile(ARGMAX), device.tensor(ROWS)
+        kp.counts.clear()
+        result = operator(tensor)
+        assert (kp.counts["submissions"], kp.counts["transfers"]) == (1, 0)
+        assert result.numpy().tolist() == [[2], [2], [1]]
+        assert kp.counts["transfers"] == 1
+
+
+def test_operators_chain_on_the_device(any_device):
+    x = np.random.default_rng(0).permutation(2 * 3 * 12 * 10).astype(np.float32).reshape(2, 3, 12, 10)
+    pool = any_device.compile(pool_desc(FLOAT32, x.shape, (2, 2), (2, 2), indices=None))
+    again = any_device.compile(pool_desc(FLOAT32, (2, 3, 6, 5), (3, 5), indices=None))
+    argmax = any_device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 3, 4, 1), [1, 2]))
+    result = argmax(again(pool(any_device.tensor(x)))).numpy()
+    pooled = x.reshape(2, 3, 6, 2, 5, 2).max((3, 5))
+    rows = np.stack([pooled[:, :, i : i + 3].max((2, 3)) for i in range(4)], 2)
+    assert result.reshape(2).tolist() == rows.reshape(2, -1).argmax(1).tolist()
+
+
+def test_out_is_written_and_returned(any_device):
+    operator = any_device.compile(ARGMAX)
+    target = any_device.tensor(np.zeros((3, 1), np.uint32))
+    assert operator(any_device.tensor(ROWS), out=target) is target
+    assert target.numpy().tolist() == [[2], [2], [1]]
+    assert operator(-ROWS, out=target).tolist() == [[0], [1], [0]]
+    assert target.numpy().tolist() == [[0], [1], [0]]
+
+
+def test_out_of_several_outputs(any_device):
+    targets = [any_device.tensor(np.zeros((1, 1, 2, 2), dtype)) for dtype in (np.float32, np.uint32)]
+    returned = any_device.compile(POOL)(any_device.tensor(ROWS.reshape(1, 1, 3, 3)), out=targets)
+    assert all(a is b for a, b in zip(returned, targets, strict=True))
+    assert targets[1].numpy().tolist() == [[[[3, 5], [7, 7]]]]
+
+
+def test_the_same_bits_every_time(any_device):
+    for desc in (arg_desc(ArgminOperatorDesc, FLOAT32, (20, 25), [0]), pool_desc(FLOAT32, (2, 2, 9, 9), (3, 3))):
+        x = any_bits(np.dtype(np.float32), desc.input_tensor.element_count).reshape(desc.input_tensor.sizes)
+        operator, tensor = any_device.compile(desc), any_device.tensor(x)
+        results = {
+            tuple(t.bytes().tobytes() for t in (result if isinstance(result, tuple) else (result,)))
+            for result in [operator(tensor) for _ in range(5)]
+        }
+        assert len(results) == 1
+
+
+def test_one_operator_for_many_tensors_at_many_places(any_device):
+    operator = any_device.compile(ARGMAX)
+    arrays = [np.roll(ROWS, i) for i in range(30)]
+    tensors = [any_device.tensor(x) for x in arrays]
+    for _ in range(2):
+        results = [operator(tensor) for tensor in tensors]
+        for x, result in zip(arrays, results, strict=True):
+            assert result.numpy().reshape(-1).tolist() == x.argmax(1).tolist()
+
+
+def test_operators_are_remembered(device):
+    assert device.compile(ARGMAX) is device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 3), [1]))
+
+
+def test_an_operator_outlives_hundreds_of_others(device):
+    first = device.compile(ARGMAX)
+    for size in range(1, 300):
+        device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (size, 2), [1]))
+    assert first(ROWS).tolist() == device.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
+
+
+def test_threads_share_devices_and_operators(any_device):
+    def work(seed):
+        x = np.random.default_rng(seed).permutation(600).astype(np.float32).reshape(20, 30)
+        rows = any_device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1]))(x)
+        columns = any_device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [0]))(any_device.tensor(x))
+        return (rows.reshape(-1) == x.argmax(1)).all() and (columns.numpy().reshape(-1) == x.argmax(0)).all()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(40)))
+
+
+def test_operator_prints_what_and_where_it_is(device):
+    operator = device.compile(ARGMAX)
+    assert repr(operator) == f"<dmlgpu.CompiledOperator {ARGMAX} on device {device.info.index}: {device.info.name}>"
+    assert (operator.desc, operator.device) == (ARGMAX, device)
+    assert explain(ARGMAX, device=device) is operator.plan
+
+
+@pytest.mark.parametrize(("kind", "groups"), [("cpu", 12), ("discrete", 4096), ("integrated", 4096)])
+def test_groups_of_a_dispatch_follow_the_cores_on_a_cpu_only(driver, monkeypatch, kind, groups):
+    monkeypatch.setattr("dmlgpu.runtime.tuning._cores", lambda: 3)
+    info = dataclasses.replace(driver, type=kind)
+    assert device_limits(info).group_count == groups
+    assert device_limits(dataclasses.replace(info, max_group_count=7)).group_count == 7
+
+
+@pytest.mark.parametrize(("limit", "room"), [("max_storage_buffer_range", 0), ("max_memory_allocation_size", 256)])
+def test_segments_are_whole_blocks(driver, limit, room):
+    for more in (0, 1, 100, 255):
+        changed = dataclasses.replace(driver, **{limit: (1 << 27) + more + room})
+        assert device_limits(changed).segment_bytes == 1 << 27
+
+
+def test_a_buffer_is_smaller_than_the_largest_allocation(driver):
+    """On SwiftShader a buffer of 1 GiB, which is the largest allocation, ends the process."""
+    assert device_limits(driver).segment_bytes < driver.max_memory_allocation_size
+
+
+def test_neighbouring_work_goes_to_a_vector_on_a_cpu_and_to_all_on_a_gpu(driver):
+    assert device_limits(driver).bundle == driver.subgroup_size
+    limits = device_limits(dataclasses.replace(driver, type="discrete"))
+    assert limits.bundle == limits.invocations
+
+
+# Wrong calls
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (ROWS[:2], "ArgmaxOperatorDesc.input_tensor.sizes: the operator is compiled for (3, 3), the array has (2, 3)"),
+        (ROWS[0], "ArgmaxOperatorDesc.input_tensor.sizes: the operator is compiled for (3, 3), the array has (3,)"),
+        (
+            ROWS[None],
+            "ArgmaxOperatorDesc.input_tensor.sizes: the operator is compiled for (3, 3), the array has (1, 3, 3)",
+        ),
+        (1.0, "ArgmaxOperatorDesc.input_tensor.sizes: the operator is compiled for (3, 3), the array has ()"),
+        (
+            ROWS.astype(np.float64),
+            "ArgmaxOperatorDesc.input_tensor.data_type: the operator is compiled for FLOAT32, the array is float64",
+        ),
+        (
+            ROWS.astype(np.int32),
+            "ArgmaxOperatorDesc.input_tensor.data_type: the operator is compiled for FLOAT32, the array is int32",
+        ),
+        (
+            ROWS.astype(bool),
+            "ArgmaxOperatorDesc.input_tensor.data_type: the operator is compiled for FLOAT32, the array is bool",
+        ),
+    ],
+)
+def test_array_that_does_not_match(device, x, message):
+    with pytest.raises(DescriptorError) as caught:
+        device.compile(ARGMAX)(x)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("inputs", [(), (ROWS, ROWS)])
+def test_wrong_number_of_inputs(device, inputs):
+    with pytest.raises(TypeError) as caught:
+        device.compile(ARGMAX)(*inputs)
+    assert str(caught.value) == f"ArgmaxOperatorDesc takes 1 input, {len(inputs)} were given"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        TensorDesc(UINT32, (3, 3)),
+        TensorDesc(FLOAT32, (3, 4)),
+        TensorDesc(FLOAT32, (1, 3, 3)),
+        TensorDesc(FLOAT32, (3, 3), (1, 3)),
+    ],
+)
+def test_device_tensor_that_does_not_match(device, given):
+    tensor = device.tensor_from_bytes(bytes(given.size_in_bytes), given)
+    with pytest.raises(DescriptorError) as caught:
+        device.compile(ARGMAX)(tensor)
+    assert str(caught.value) == (
+        f"ArgmaxOperatorDesc.input_tensor: the operator is compiled for {ARGMAX.input_tensor}, the tensor is {given}"
+    )
+
+
+def test_out_that_does_not_match(device):
+    out = device.tensor(np.zeros((3, 1), np.int32))
+    with pytest.raises(DescriptorError) as caught:
+        device.compile(ARGMAX)(ROWS, out=out)
+    assert str(caught.value) == (
+        f"ArgmaxOperatorDesc.output_tensor: the operator is compiled for {ARGMAX.output_tensor}, "
+        f"the tensor is {out.desc}"
+    )
+
+
+def test_out_that_is_no_device_tensor_or_one_too_few(device):
+    x = ROWS.reshape(1, 1, 3, 3)
+    out = device.tensor(np.zeros((1, 1, 2, 2), np.float32))
+    for wrong in (out, [out], [out, np.zeros((1, 1, 2, 2), np.uint32)], [out, out, out]):
+        with pytest.raises(
+            TypeError,
+            match=r"^out must be 2 device tensors, for output_tensor, output_indices_tensor; given are \w+",
+        ):
+            device.compile(POOL)(x, out=wrong)
+
+
+def test_device_tensor_of_another_device(device, lowered):
+    for one, other in ((device, lowered), (lowered, device)):
+        tensor = other.tensor(ROWS)
+        # Both have the same name.
+        assert f"on device {one.info.index}: " in repr(tensor)
+        message = f"{tensor!r} is on another device than {one!r}: the same one, opened another time"
+        with pytest.raises(DeviceError) as caught:
+            one.compile(ARGMAX)(tensor)
+        assert str(caught.value) == message
+        for function in argmax, argmin:
+            with pytest.raises(DeviceError) as caught:
+                function(tensor, device=one)
+            assert str(caught.value) == message
+        with pytest.raises(DeviceError, match="is on another device than "):
+            one.compile(ARGMAX)(ROWS, out=other.tensor(np.zeros((3, 1), np.uint32)))
+
+
+@pytest.mark.parametrize("desc", [None, "argmax", TensorDesc(FLOAT32, (3,)), ArgmaxOperatorDesc])
+def test_only_operator_descriptors_compile(device, desc):
+    with pytest.raises(TypeError) as caught:
+        device.compile(desc)
+    assert str(caught.value) == f"{desc!r} is not an operator descriptor"
+
+
+def test_tensor_of_an_array_that_its_descriptor_contradicts(device):
+    with pytest.raises(DescriptorError, match=r"^TensorDesc\.sizes: .*\(3, 1\), the array has \(3, 3\)$"):
+        device.tensor(ROWS, TensorDesc(FLOAT32, (3, 1)))
+    with pytest.raises(DescriptorError, match=r"^TensorDesc\.data_type: .*UINT32, the array is float32$"):
+        device.tensor(ROWS, TensorDesc(UINT32, (3, 3)))
+
+
+# The end of a device
+
+
+@pytest.fixture
+def closed(driver):
+    """A closed device, and what was made on it before."""
+    device = Device(driver.index)
+    operator, tensor = device.compile(ARGMAX), device.tensor(ROWS)
+    assert operator(tensor).numpy().tolist() == [[2], [2], [1]]
+    device.close()
+    return device, operator, tensor
+
+
+USES = {
+    "operator": lambda device, operator, tensor: operator(ROWS),
+    "operator-on-device": lambda device, operator, tensor: operator(tensor),
+    "numpy": lambda device, operator, tensor: tensor.numpy(),
+    "bytes": lambda device, operator, tensor: tensor.bytes(),
+    "tensor": lambda device, operator, tensor: device.tensor(ROWS),
+    "tensor_from_bytes": lambda device, operator, tensor: device.tensor_from_bytes(bytes(4), TensorDesc(FLOAT32, (1,))),
+    "compile": lambda device, operator, tensor: device.compile(POOL),
+    "compile-again": lambda device, operator, tensor: device.compile(ARGMAX),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_use_after_close(closed, use):
+    with pytest.raises(DeviceError) as caught:
+        use(*closed)
+    assert str(caught.value) == f"device {closed[0].info.name} is closed"
+
+
+def test_closing_again_does_nothing(closed):
+    device, operator, tensor = closed
+    device.close()
+    device.close()
+    assert device.info.name in repr(device)
+    assert repr(tensor)
+    assert repr(operator)
+    del operator, tensor
+    gc.collect()
+
+
+def test_with_closes_also_after_an_error(driver):
+    with pytest.raises(ZeroDivisionError), Device(driver.index) as device:
+        raise ZeroDivisionError
+    with pytest.raises(DeviceError, match=r"is closed$"):
+        device.tensor(ROWS)
+
+
+def test_devices_are_opened_and_closed_many_times(driver):
+    for _ in range(5):
+        with Device(driver.index) as device:
+            assert device.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
+
+
+# Memory
+
+
+@pytest.fixture
+def small_heap(driver, kp):
+    """A device whose heaps have 24 MiB."""
+    with opened_as(driver, heaps=(24 << 20,) * len(driver.heaps)) as device:
+        yield device
+
+
+@contextlib.contextmanager
+def without_asking(kp):
+    """Fails where Kompute is asked for memory: a failed allocation would end the process."""
+    before, kp.most_bytes = len(kp.asked_bytes), 256
+    try:
+        yield
+        assert kp.asked_bytes[before:] == []
+    finally:
+        kp.most_bytes = None
+
+
+@pytest.mark.parametrize(("heaps", "most"), [((24 << 20, 30 << 20), 24 << 20), ((24 << 20,), 12 << 20)])
+def test_all_of_a_heap_may_be_taken(driver, heaps, most):
+    """Of memory that the host does not see, and of the same heap, in which a buffer is there twice."""
+    host = len(heaps) - 1
+    with opened_as(driver, **discrete(driver) | {"heaps": heaps, "host_heap": host}) as device:
+        device._engine.kompute.check_fits(most)
+        with pytest.raises(OutOfMemoryError):
+            device._engine.kompute.check_fits(most + 1)
+
+
+@pytest.mark.parametrize("size", [1 << 31, 3 << 30, (1 << 32) - 1])
+def test_a_tensor_that_does_not_fit_the_heap(fresh, kp, size):
+    desc = arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0])
+    with without_asking(kp), pytest.raises(OutOfMemoryError) as caught:
+        fresh.compile(desc)
+    assert f"do not fit device {fresh.info.name}: " in str(caught.value)
+    assert f"of {fresh.info.heaps[fresh.info.host_heap]} bytes of heap {fresh.info.host_heap} are left" in str(
+        caught.value
+    )
+    assert fresh.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
+
+
+def test_a_total_that_no_machine_has(fresh, kp):
+    desc = ArgmaxOperatorDesc(TensorDesc(UINT8, (5,), None, 1 << 45), TensorDesc(UINT32, (1,)), (0,))
+    with without_asking(kp), pytest.raises(OutOfMemoryError):
+        fresh.compile(desc)
+    assert fresh.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
+
+
+def test_an_operator_that_never_fits_is_not_compiled(small_heap, kp):
+    # 10 MiB in and 40 MiB out.
+    desc = arg_desc(ArgmaxOperatorDesc, UINT8, (10 << 20, 1), [1])
+    with without_asking(kp), pytest.raises(OutOfMemoryError):
+        small_heap.compile(desc)
+    assert small_heap.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
+
+
+def test_an_output_that_does_not_fit_now_gives_the_input_back(small_heap):
+    # 4 MiB in and 16 MiB out beside 10 MiB: the input fits, the output does not.
+    beside = small_heap.tensor(np.zeros(10 << 20, np.uint8))
+    desc = arg_desc(ArgmaxOperatorDesc, UINT8, (4 << 20, 1), [1])
+    message = r"^\d+ bytes do not fit device .*: \d+ of 25165824 bytes of heap \d+ are left$"
+    for _ in range(3):
+        with pytest.raises(OutOfMemoryError, match=message):
+            small_heap.compile(desc)
+    assert small_heap.tensor(np.ones(13 << 20, np.uint8)).numpy()[-1] == 1
+    assert beside.numpy().max() == 0
+
+
+def test_memory_of_dropped_tensors_is_used_again(small_heap):
+    for _ in range(10):
+        assert small_heap.tensor(np.ones(15 << 20, np.uint8)).numpy()[-1] == 1
+
+
+def test_tensors_until_the_heap_is_full(small_heap):
+    tensors = [small_heap.tensor(np.full(5 << 20, i, np.uint8)) for i in range(4)]
+    for _ in range(3):
+        with pytest.raises(OutOfMemoryError):
+            small_heap.tensor(np.zeros(5 << 20, np.uint8))
+    assert [tensor.numpy()[0] for tensor in tensors] == [0, 1, 2, 3]
+    del tensors
+    assert small_heap.tensor(np.ones(20 << 20, np.uint8)).numpy()[-1] == 1
+
+
+def test_as_many_buffers_as_the_driver_allows(driver):
+    # One buffer is the device's own.
+    with opened_as(driver, unified=False, max_memory_allocation_count=8) as device:
+        tensors = [device.tensor(ROWS) for _ in range(3)]
+        with pytest.raises(OutOfMemoryError, match=r"allows no more than 4 buffers$"):
+            device.tensor(ROWS)
+        del tensors[1:]
+        assert device.tensor(-ROWS).numpy().tolist() == (-ROWS).tolist()
+
+
+# Devices whose memory the host does not see
+
+
+@by_operator
+def test_staged_results(staged, operator):
+    for case in of_operator(operator, chosen("GPU")):
+        verify(case.desc, *case.inputs(), device=staged)
+
+
+def test_staged_results_are_those_of_every_kernel_of_a_gpu(staged):
+    plans = [staged._operator(case.desc).plan for case in CASES]
+    taken = {dispatch.shader.module for plan in plans for dispatch in plan.dispatches}
+    # SwiftShader, even in disguise, takes no windows.comp.
+    others = () if staged.limits.unrolls else ("windows",)
+    assert taken == {name for name in spirv.modules() if not (OF_A_CPU.match(name) or name.startswith(others))}
+
+
+@pytest.mark.parametrize(("heaps", "full"), [((8 << 20, 64 << 20), 0), ((64 << 20, 8 << 20), 1)])
+def test_staged_tensors_take_of_both_heaps(driver, heaps, full):
+    with opened_as(driver, **{**discrete(driver), "heaps": heaps}) as device:
+        tensor = device.tensor(np.ones(5 << 20, np.uint8))
+        with pytest.raises(OutOfMemoryError, match=rf" of {8 << 20} bytes of heap {full} are left$"):
+            device.tensor(np.ones(5 << 20, np.uint8))
+        assert tensor.numpy().all()
+
+
+@pytest.mark.parametrize("case", [*STRIDED_ARGS[::4], *POOLED_STRIDED[::4]], ids=lambda case: case.id)
+def test_staged_bytes_between_elements_stay(staged, case):
+    check_all_bytes(staged, case.desc)
+
+
+def test_staged_operators_chain(staged):
+    values, indices = staged.compile(POOL)(staged.tensor(ROWS.reshape(1, 1, 3, 3)))
+    operator = staged.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 1, 2, 2), [2, 3]))
+    assert isinstance(operator, CompiledOperator)
+    assert operator(values).numpy().item() == 2
+    assert indices.numpy().tolist() == [[[[3, 5], [7, 7]]]]
+
+
+def test_staged_upload_keeps_the_rest_of_a_tensor(staged):
+    desc = TensorDesc(UINT8, (3,), (4,), 64)
+    tensor = staged.tensor_from_bytes(bytes(range(64)), desc)
+    assert tensor.bytes().tobytes() == bytes(range(64))
+    assert tensor.numpy().tolist() == [0, 4, 8]
+
+
+@pytest.mark.parametrize("total", [1 << 40, 1 << 62, (1 << 64) - 1])
+def test_a_buffer_of_any_size_is_refused_at_once(device, total):
+    source = TensorDesc(UINT8, (8,), None, total)
+    desc = ArgmaxOperatorDesc(source, TensorDesc(UINT32, (1,)), (0,))
+    x = np.zeros(8, np.uint8)
+    before = device.cache_info().buffer_bytes
+    for call in (
+        lambda: device.compile(desc),
+        lambda: verify(desc, x, device=device),
+        lambda: device.tensor(x, source),
+    ):
+        with pytest.raises(OutOfMemoryError, match=r"^\d+ bytes do not fit device "):
+            call()
+    assert device.cache_info().buffer_bytes == before

@@ -1,0 +1,116 @@
+"""The order of all patterns of a type on each driver: those of 8 and 16 bits, and a part of those of 32."""
+
+import numpy as np
+import pytest
+
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DataType, Device, VerificationError
+from dmlgpu.descriptors.words import bits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.tools import exhaustive
+from dmlgpu.tools.exhaustive import TYPES, Section, ascending, sections
+from tests.support.limits import PLANNED
+
+# Of the sections of 32 bits one in so many is checked, besides those where bits change in kind.
+THINNED = 2048
+
+
+def each_type(types=TYPES):
+    return pytest.mark.parametrize("data_type", types, ids=lambda data_type: data_type.name)
+
+
+def kept(data_type) -> list[Section]:
+    every = sections(data_type)
+    thorough = [section for section in every if section.thorough]
+    return [*thorough, *every[len(thorough) :: THINNED]]
+
+
+@each_type()
+def test_patterns_are_in_order(device, data_type):
+    for section in kept(data_type):
+        section.check(device)
+
+
+@each_type([data_type for data_type in TYPES if data_type.bits <= 16])
+def test_every_pattern_is_there_once(data_type):
+    count = 1 << data_type.bits
+    (section,) = sections(data_type)
+    assert (section.begin, section.count, section.thorough) == (0, count, True)
+    patterns = bits(ascending(data_type, 0, count + 1))
+    assert sorted(patterns[:-1].tolist()) == list(range(count))
+    assert patterns[0] == patterns[-1]
+
+
+@each_type([DataType.FLOAT32, DataType.INT32, DataType.UINT32])
+def test_sections_have_every_neighbour(data_type):
+    whole = [section for section in sections(data_type) if not section.thorough]
+    assert whole[0].begin == 0
+    assert [a.begin + a.count for a in whole] == [*(b.begin for b in whole[1:]), 1 << 32]
+
+
+@each_type()
+def test_numpy_finds_the_same_order(data_type):
+    for section in kept(data_type):
+        x = ascending(data_type, section.begin, section.count + 1)
+        low, high = x[:-1], x[1:]
+        in_circle = (section.begin + np.arange(section.count)) % (1 << data_type.bits) == (1 << data_type.bits) - 1
+        equal = (low == high) | (np.isnan(low) & np.isnan(high))
+        assert (equal | (high > low) | (np.isnan(high) & ~np.isnan(low)) | in_circle).all()
+
+
+def test_floats_are_checked_where_their_bits_change_in_kind():
+    patterns = np.concatenate(
+        [bits(ascending(DataType.FLOAT32, s.begin, s.count)) for s in sections(DataType.FLOAT32) if s.thorough]
+    )
+    magnitudes = [0, 1, 0x7FFFFF, 0x800000, 0x3F7FFFFF, 0x3F800000, 0x3F800001, 0x7F7FFFFF, 0x7F800000, 0x7F800001]
+    assert set(magnitudes) <= set(patterns.tolist())
+    assert {sign | 0x80000000 for sign in (*magnitudes, 0x7FFFFFFF)} <= set(patterns.tolist())
+
+
+@each_type()
+def test_rows_are_long_enough_for_two_looks(data_type):
+    rows = exhaustive._decided_by_one(ascending(data_type, 0, 9))
+    (dispatch,) = lower(ArgmaxOperatorDesc.of(rows, (1,)), PLANNED["cpu"]).dispatches
+    assert dispatch.shader.variant == "rows"
+    assert not dispatch.shader.constants.short
+
+
+@pytest.mark.parametrize("count", [68, 69, 200, 1 << 12])
+def test_every_element_is_in_a_row(count):
+    x = np.arange(count, dtype=np.float32)
+    rows = exhaustive._rows(x)
+    assert set(rows.flat) == set(x)
+    assert (np.diff(rows) == 1).all()
+
+
+def test_rows_are_decided_by_one():
+    rows = exhaustive._decided_by_one(np.arange(10, 13, dtype=np.int32)).tolist()
+    assert [len(row) for row in rows] == [68] * 4
+    assert [row[i] for i, row in enumerate(rows)] == [11, 12, 10, 11]
+    assert [{*row[:i], *row[i + 1 :]} for i, row in enumerate(rows)] == [{10}, {11}, {11}, {12}]
+
+
+@pytest.mark.parametrize(
+    ("section", "taken", "right"),
+    [
+        (Section(DataType.FLOAT32, 0x7F800000, 4096, True), "0x00000000 (0.0) at 0", "0x00000001 (1e-45) at 1"),
+        (Section(DataType.FLOAT32, 0x7F800000, 4096, False), "0x00000000 (0.0) at 0", "0x00000001 (1e-45) at 1"),
+        (Section(DataType.FLOAT32, 0, 4096, False), "0xFF800000 (-inf) at 0", "0xFF7FFFFF (-3.4028235e+38) at 1"),
+        (Section(DataType.INT8, 0, 256, True), "0x80 (-128) at 0", "0x81 (-127) at 1"),
+    ],
+    ids=str,
+)
+def test_a_wrong_order_is_found(device, driver, monkeypatch, section, taken, right):
+    """The device itself is made wrong: it looks for the minimum."""
+    compile_right = Device.compile
+
+    def compile_wrong(self, desc, *, kernel=None):
+        wrong = ArgminOperatorDesc(**vars(desc)) if isinstance(desc, ArgmaxOperatorDesc) else desc
+        return compile_right(self, wrong, kernel=kernel)
+
+    monkeypatch.setattr(Device, "compile", compile_wrong)
+    with pytest.raises(VerificationError) as caught:
+        section.check(device)
+    first, second, plan = str(caught.value).split("\n", 2)
+    assert first == f"ArgmaxOperatorDesc on device {driver.index}: {driver.name}, driver {driver.driver}:"
+    assert second.startswith(f"it takes {taken}, and the reference {right}; ")
+    assert "axis_direction=AxisDirection.INCREASING" in plan

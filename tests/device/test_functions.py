@@ -1,0 +1,585 @@
+"""argmax, argmin and max_pooling: what they take and give back."""
+
+import array
+import collections
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    AxisDirection,
+    DataType,
+    DescriptorError,
+    ReduceFunction,
+    argmax,
+    argmin,
+    average_pooling,
+    max_pooling,
+    reduce,
+    reference,
+)
+from tests.support.cases import INDEX_TYPES, INT64, UINT64
+from tests.support.processes import output_of
+
+ROWS = [[1, 2, 3], [3, 0, 4], [2, 5, 2]]
+X = np.array(ROWS, np.float32)
+IMAGE = np.random.default_rng(0).permutation(2 * 3 * 7 * 9).reshape(2, 3, 7, 9).astype(np.float32)
+
+
+class Exported:
+    """Offers X by DLPack, and in no other way."""
+
+    def __dlpack__(self, **arguments):
+        return X.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return X.__dlpack_device__()
+
+
+VIEWABLE = {
+    "ndarray": X,
+    "subclass": X.view(type("Plain", (np.ndarray,), {})),
+    "list": ROWS,
+    "tuple": tuple(map(tuple, ROWS)),
+    "list of arrays": list(X),
+    "memoryview": memoryview(X),
+    # Objects of other libraries, each with one way to their elements.
+    "array": SimpleNamespace(__array__=lambda dtype=None, copy=None: X),
+    "array interface": SimpleNamespace(__array_interface__=X.__array_interface__),
+    "array struct": SimpleNamespace(__array_struct__=X.__array_struct__),
+    "dlpack": Exported(),
+}
+
+
+def test_takes_a_memmap(device, tmp_path):
+    X.tofile(tmp_path / "x")
+    assert argmax(np.memmap(tmp_path / "x", np.float32, "r", shape=X.shape), 1, device=device).tolist() == [2, 2, 1]
+
+
+class Quantity(np.ndarray):
+    """An array with units: its functions are its own."""
+
+    def __array_ufunc__(self, *arguments, **options):
+        raise NotImplementedError
+
+
+MASKED = np.ma.masked_array(X, mask=X > 4)
+MORE_THAN_ELEMENTS = {
+    "masked": MASKED,
+    "nothing masked": np.ma.masked_array(X),
+    "list of masked": [MASKED, MASKED],
+    "tuple in list": [(MASKED[0], MASKED[1])],
+    "deque": collections.deque([MASKED, MASKED]),
+    "deque in list": [collections.deque([MASKED, MASKED])],
+    # As a variable of netCDF4.
+    "gives masked": SimpleNamespace(__array__=lambda dtype=None, copy=None: MASKED),
+    "list of what gives masked": [SimpleNamespace(__array__=lambda dtype=None, copy=None: MASKED)],
+    "list of units": [X.view(Quantity)],
+    "functions of its own": X.view(type("Own", (np.ndarray,), {"__array_function__": lambda *arguments: None})),
+    "units": X.view(Quantity),
+    "matrix": X.view(np.matrix),
+}
+
+
+def test_a_first_call_does_not_wait_for_masked_arrays(driver):
+    """NumPy 2 takes 50 ms to load them."""
+    program = """
+import sys
+import numpy as np
+loaded = "numpy.ma" in sys.modules
+import dmlgpu
+dmlgpu.argmax(np.ones((2, 3), np.float32), device=int(sys.argv[1]))
+print(loaded == ("numpy.ma" in sys.modules))
+"""
+    assert output_of(program, str(driver.index)) == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (argmax, "ArgmaxOperatorDesc.input_tensor"),
+        (argmin, "ArgminOperatorDesc.input_tensor"),
+        (lambda x: max_pooling(x, 2), "MaxPooling2OperatorDesc.input_tensor"),
+        (dmlgpu.TensorDesc.of, "TensorDesc.of"),
+    ],
+    ids=["argmax", "argmin", "max_pooling", "of"],
+)
+def test_refuses_arrays_that_are_more_than_their_elements(call, field):
+    for x in MORE_THAN_ELEMENTS.values():
+        with pytest.raises(DescriptorError) as caught:
+            call(x)
+        text = str(caught.value)
+        assert text.startswith((f"{field}: a masked array, ", f"{field}: an array of type ")), text
+        assert text.endswith("; its elements alone are np.asarray(x)"), text
+        assert ("has no mask; fill it" in text) == ("array of type" not in text)
+
+
+def test_operators_and_tensors_refuse_masks(device):
+    op = device.compile(dmlgpu.ArgmaxOperatorDesc.of(X, (1,)))
+    for call in op, device.tensor, lambda x: dmlgpu.verify(op.desc, x, device=device), partial(reference, op.desc):
+        with pytest.raises(DescriptorError, match="has no mask"):
+            call(MASKED)
+    with pytest.raises(DescriptorError, match="has no mask"):
+        device.tensor_from_bytes(np.ma.masked_array(X.view(np.uint8)).reshape(-1), dmlgpu.TensorDesc.of(X))
+
+
+@pytest.mark.parametrize("x", VIEWABLE.values(), ids=VIEWABLE)
+def test_takes_anything_that_numpy_can_view(device, x):
+    assert argmax(x, 1, device=device).tolist() == [2, 2, 1]
+    assert device.tensor(x).numpy().tolist() == ROWS
+
+
+def test_takes_python_s_arrays_and_bytes(device):
+    assert argmax(array.array("h", [3, 9, 4]), device=device) == 1
+    assert argmax(bytearray(b"abca"), device=device) == 2
+
+
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [
+        (None, [[7]]),
+        (0, [[1, 2, 1]]),
+        (1, [[2], [2], [1]]),
+        (np.int64(1), [[2], [2], [1]]),
+        ((0,), [[1, 2, 1]]),
+        ([0, 1], [[7]]),
+        ((1, 0), [[7]]),
+        ({0, 1}, [[7]]),
+        (range(2), [[7]]),
+        (np.array([0, 1]), [[7]]),
+        (np.array([1], np.uint8), [[2], [2], [1]]),
+    ],
+    ids=str,
+)
+def test_axes_keep_the_rank(device, axes, expected):
+    kept = argmax(X, axes=axes, device=device) if axes is not None else argmax(X, keepdims=True, device=device)
+    assert kept.tolist() == expected
+    assert argmax(X, axes, keepdims=True, device=device).tolist() == expected
+    assert argmax(X, axes, device=device).tolist() == np.squeeze(expected).tolist()
+
+
+def test_argmin(device):
+    assert argmin(X, device=device) == 4
+    assert argmin(X, 1, device=device).tolist() == [0, 1, 0]
+    assert argmin(X, axes=1, axis_direction=AxisDirection.DECREASING, device=device).tolist() == [[0], [1], [2]]
+
+
+def test_axis_direction_may_be_a_number(device):
+    assert argmax([3, 2, 1, 2, 3], axis_direction=0, device=device) == 0
+    assert argmax([3, 2, 1, 2, 3], axis_direction=1, device=device) == 4
+
+
+@pytest.mark.parametrize("data_type", INDEX_TYPES, ids=lambda data_type: data_type.name.lower())
+def test_output_data_type(device, data_type):
+    for given in data_type, data_type.numpy, data_type.numpy.name, data_type.numpy.type:
+        result = argmax(X, 0, output_data_type=given, device=device)
+        assert (result.dtype, result.tolist()) == (data_type.numpy, [1, 2, 1])
+
+
+def test_indices_are_int64_where_nothing_is_said(device):
+    assert argmax(X, device=device).dtype == argmin(X, device=device).dtype == np.int64
+    assert argmin(X, device=device) - 5 == -1
+    assert max_pooling(IMAGE, (2, 2), output_indices=True, device=device)[1].dtype == np.int64
+
+
+def test_options_are_named_only(device):
+    with pytest.raises(TypeError, match="positional argument"):
+        argmax(X, 0, AxisDirection.INCREASING)
+    with pytest.raises(TypeError, match="positional argument"):
+        max_pooling(IMAGE, (2, 2), (1, 1))
+
+
+def test_results_are_packed_and_may_be_written_to(device):
+    for result in (argmax(X, 0, device=device), *max_pooling(IMAGE, (2, 2), output_indices=True, device=device)):
+        assert result.flags.c_contiguous
+        assert result.flags.owndata
+        result[...] = 0
+
+
+def test_input_is_left_as_it_is(device):
+    x = IMAGE.copy()
+    x.setflags(write=False)
+    argmax(x, device=device)
+    max_pooling(x, (3, 3), device=device)
+    assert np.array_equal(x, IMAGE)
+
+
+# max_pooling
+
+
+def windows(x, size, strides=(1, 1), dilations=(1, 1)):
+    """The elements of every window, along a last axis."""
+    extent = [1 + (n - 1) * d for n, d in zip(size, dilations, strict=True)]
+    view = np.lib.stride_tricks.sliding_window_view(x, extent, axis=(2, 3))
+    view = view[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+    return view.reshape(*view.shape[:4], -1)
+
+
+def test_only_values_where_no_indices_are_asked_for(device):
+    values = max_pooling(IMAGE, (2, 3), device=device)
+    assert type(values) is np.ndarray
+    assert np.array_equal(values, windows(IMAGE, (2, 3)).max(-1))
+
+
+def test_values_and_indices(device):
+    values, indices = max_pooling(IMAGE, (2, 3), output_indices=True, device=device)
+    assert np.array_equal(values, windows(IMAGE, (2, 3)).max(-1))
+    assert np.array_equal(IMAGE.reshape(-1)[indices], values)
+
+
+@pytest.mark.parametrize("data_type", [DataType.UINT32, UINT64, INT64], ids=lambda data_type: data_type.name.lower())
+def test_indices_data_type(device, data_type):
+    expected = max_pooling(IMAGE, (2, 3), output_indices=True, device=device)[1].tolist()
+    for given in data_type, data_type.numpy, data_type.numpy.name:
+        indices = max_pooling(IMAGE, (2, 3), output_indices=True, indices_data_type=given, device=device)[1]
+        assert (indices.dtype, indices.tolist()) == (data_type.numpy, expected)
+
+
+def test_strides_and_dilations(device):
+    values = max_pooling(IMAGE, (2, 3), strides=(3, 2), dilations=[2, 1], device=device)
+    assert np.array_equal(values, windows(IMAGE, (2, 3), (3, 2), (2, 1)).max(-1))
+
+
+def test_padding_on_either_side(device):
+    padded = np.pad(IMAGE, ((0, 0), (0, 0), (1, 0), (2, 1)), constant_values=-np.inf)
+    values = max_pooling(IMAGE, np.array([2, 4]), start_padding=(1, 2), end_padding=np.array([0, 1]), device=device)
+    assert np.array_equal(values, windows(padded, (2, 4)).max(-1))
+
+
+@pytest.mark.parametrize("sizes", [(4, 5), (2, 3, 4, 5), np.array([4, 5])], ids=["spatial", "all", "array"])
+def test_output_sizes_that_round_up(device, sizes):
+    x = IMAGE[:, :, :, :8]
+    values = max_pooling(x, (2, 2), strides=(2, 2), output_sizes=(4, 4), device=device)
+    assert values.shape == (2, 3, 4, 4)
+    padded = np.pad(IMAGE, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=-np.inf)
+    values = max_pooling(IMAGE, (2, 2), strides=(2, 2), output_sizes=sizes, device=device)
+    assert np.array_equal(values, windows(padded, (2, 2), (2, 2)).max(-1))
+
+
+def test_three_spatial_dimensions(device):
+    x = IMAGE.reshape(2, 1, 3, 7, 9)
+    values, indices = max_pooling(x, (3, 7, 9), output_indices=True, device=device)
+    assert values.reshape(-1).tolist() == x.reshape(2, -1).max(1).tolist()
+    assert indices.reshape(-1).tolist() == [x[0].argmax(), 189 + x[1].argmax()]
+
+
+# Empty arrays, as NumPy
+
+
+@pytest.mark.parametrize("function", [argmax, argmin])
+@pytest.mark.parametrize(
+    ("shape", "axes", "result"),
+    [
+        ((0,), None, ValueError),
+        ((0, 3), None, ValueError),
+        ((0, 3), 0, ValueError),
+        ((0, 3), 1, (0, 1)),
+        ((2, 0), 0, (1, 0)),
+        ((2, 0), 1, ValueError),
+        ((2, 0, 3), (0, 2), (1, 0, 1)),
+        ((2, 0, 3), (0, 1), ValueError),
+        ((0, 0), 0, ValueError),
+        ((0, 2, 0), 1, (0, 1, 0)),
+    ],
+    ids=str,
+)
+def test_empty_arrays_behave_as_numpy_s(function, shape, axes, result):
+    x = np.zeros(shape, np.float32)
+    if axes is None or isinstance(axes, int):
+        # The rank is kept; everything else is as in NumPy.
+        numpy = getattr(np, function.__name__)
+        if result is ValueError:
+            with pytest.raises(ValueError, match="empty"):
+                numpy(x, axes)
+        else:
+            assert numpy(x, axes, keepdims=True).shape == result
+    if result is ValueError:
+        with pytest.raises(DescriptorError, match=r"OperatorDesc\.input_tensor\.sizes: axes .* are empty$"):
+            function(x, axes)
+    else:
+        empty = function(x, axes, keepdims=True, output_data_type=INT64)
+        assert (empty.shape, empty.dtype) == (result, np.int64)
+        if axes is None or isinstance(axes, int):
+            assert function(x, axes).shape == numpy(x, axes).shape
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 0, 4, 5), (0, 0, 4, 5), (0, 1, 4, 5, 6)], ids=str)
+def test_pooling_of_no_planes_is_empty(shape):
+    size = (2,) * (len(shape) - 2)
+    expected = (*shape[:2], *(n - 1 for n in shape[2:]))
+    values, indices = max_pooling(np.zeros(shape, np.float16), size, output_indices=True, indices_data_type=UINT64)
+    assert (values.shape, values.dtype) == (expected, np.float16)
+    assert (indices.shape, indices.dtype) == (expected, np.uint64)
+    assert max_pooling(np.zeros(shape, np.float16), size).shape == expected
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 0, 3), (1, 1, 3, 0), (0, 1, 0, 3)], ids=str)
+def test_pooling_over_nothing_is_an_error(shape):
+    with pytest.raises(
+        DescriptorError, match=r"^MaxPooling2OperatorDesc\.input_tensor\.sizes: a window over .* is empty$"
+    ):
+        max_pooling(np.zeros(shape, np.float32), (1, 1))
+
+
+def test_empty_arrays_are_checked_as_others(device):
+    with pytest.raises(DescriptorError, match="FLOAT64 is not supported"):
+        average_pooling(np.zeros((0, 3, 3)), 1)
+    with pytest.raises(DescriptorError, match="out of range"):
+        argmax(np.zeros((0, 3), np.float32), 2)
+    with pytest.raises(DescriptorError, match="sizes"):
+        device.tensor(np.zeros((0, 3), np.float32))
+
+
+# bool
+
+# Views of bytes as bool: NumPy takes any byte but 0 for True.
+MASK = np.random.default_rng(3).choice([0, 0, 0, 1, 2, 255], (2, 3, 6, 7)).astype(np.uint8).view(bool)
+KINDS = {argmax: dmlgpu.ArgmaxOperatorDesc, argmin: dmlgpu.ArgminOperatorDesc}
+EXTREMES = {ReduceFunction.MAX: "max", ReduceFunction.MIN: "min"}
+
+
+@pytest.mark.parametrize("axis", [None, 0, 3, (1, 2), (0, 1, 2, 3)], ids=str)
+def test_reductions_of_bool_are_numpy_s(any_device, axis):
+    mask = MASK if axis != 3 else MASK.transpose(0, 3, 2, 1)  # strided
+    for function in argmax, argmin:
+        for direction in (AxisDirection.INCREASING, AxisDirection.DECREASING) if np.ndim(axis) else ():
+            desc = KINDS[function].of(mask, axis, direction)
+            got = function(mask, axes=axis, axis_direction=direction, device=any_device)
+            assert np.array_equal(got, reference(desc, mask)[0])
+        if not np.ndim(axis):
+            assert np.array_equal(function(mask, axis, device=any_device), getattr(np, function.__name__)(mask, axis))
+    for function, name in EXTREMES.items():
+        got, expected = reduce(mask, function, axis, device=any_device), getattr(mask, name)(axis)
+        assert (type(got), got.dtype) == (type(expected), np.bool_)
+        assert np.array_equal(np.asarray(got).view(np.uint8), np.asarray(expected).astype(np.uint8))
+
+
+def test_bool_is_pooled_and_put_back(device):
+    values, indices = max_pooling(MASK, 2, strides=2, output_indices=True, device=device)
+    numbers = max_pooling(MASK.astype(np.uint8), 2, strides=2, output_indices=True, device=device)
+    assert (values.dtype, indices.dtype) == (np.bool_, np.int64)
+    assert np.array_equal(values.view(np.uint8), numbers[0])
+    assert np.array_equal(indices, numbers[1])
+    back = dmlgpu.max_unpooling(values, indices, MASK.shape, device=device)
+    assert back.dtype == np.bool_
+    assert np.array_equal(max_pooling(back, 2, strides=2, device=device), values)
+
+
+def test_empty_results_of_bool_are_bool():
+    none = np.zeros((0, 3), bool)
+    assert reduce(none, ReduceFunction.MAX, 1).dtype == np.bool_
+    assert argmax(none, 1).dtype == np.int64
+    values, indices = max_pooling(np.zeros((0, 3, 3), bool), 2, output_indices=True)
+    assert (values.dtype, indices.dtype) == (np.bool_, np.int64)
+
+
+def test_device_tensors_of_bool_are_uint8(device):
+    t = device.tensor(MASK)
+    assert (t.desc.data_type, t.dtype) == (DataType.UINT8, np.uint8)
+    assert np.array_equal(t.numpy(), MASK.astype(np.uint8))
+    assert np.max(t, 1).dtype == np.uint8
+    assert np.array_equal(np.argmax(t, 3), MASK.argmax(3))
+    # Equal elements in one place, whatever their bytes.
+    desc = dmlgpu.TensorDesc(DataType.UINT8, (2, 3), (0, 1))
+    x = np.array([[1, 2, 0], [2, 1, 0]], np.uint8).view(bool)
+    assert device.tensor(x, desc).numpy().tolist() == [[1, 1, 0], [1, 1, 0]]
+
+
+def test_operators_take_bool_for_uint8(device, monkeypatch):
+    monkeypatch.setenv("DMLGPU_VERIFY", "1")
+    desc = dmlgpu.ReduceOperatorDesc.of(ReduceFunction.MAX, MASK, (3,))
+    assert desc.input_tensor.data_type is DataType.UINT8
+    values = dmlgpu.verify(desc, MASK, device=device)
+    assert (values.dtype, reference(desc, MASK)[0].dtype) == (np.uint8, np.uint8)
+    assert np.array_equal(values, MASK.max(3, keepdims=True).astype(np.uint8))
+    with pytest.raises(DescriptorError, match="the operator is compiled for INT8, the array is bool"):
+        device.compile(dmlgpu.ArgmaxOperatorDesc.of(MASK.astype(np.int8)))(MASK)
+
+
+# Bad arrays
+
+
+@pytest.mark.parametrize("x", [None, "text", b"", [], object(), {"a": 1}, [None], np.array(["a"]), [1 + 2j]])
+def test_what_is_no_array_of_numbers_is_a_descriptor_error(x):
+    with pytest.raises(DescriptorError):
+        argmax(x)
+
+
+def test_error_of_numpy_is_handed_on():
+    with pytest.raises(ValueError, match="inhomogeneous"):
+        argmax([[1, 2], [3]])
+
+
+def test_device_is_not_opened_for_bad_input(monkeypatch):
+    monkeypatch.setattr(dmlgpu.functional, "open_device", lambda selector: pytest.fail("a device was opened"))
+    with pytest.raises(DescriptorError):
+        argmax(X, 5)
+    with pytest.raises(DescriptorError):
+        max_pooling(IMAGE, (9, 9))
+
+
+# What NumPy's users type
+
+
+def test_results_are_numpy_s(device):
+    for x in (X, IMAGE, IMAGE[0, 0], np.float32(3), IMAGE[:, ::-1, :, ::2]):
+        for axis in (None, *range(-np.ndim(x), np.ndim(x))):
+            for function in argmax, argmin:
+                numpy = getattr(np, function.__name__)
+                got, expected = function(x, axis, device=device), numpy(x, axis)
+                assert (type(got), got.dtype, np.shape(got)) == (type(expected), expected.dtype, np.shape(expected))
+                assert np.array_equal(got, expected)
+                kept = function(x, axis, keepdims=True, device=device)
+                assert np.array_equal(kept, numpy(x, axis, keepdims=True))
+                assert np.shape(kept) == np.shape(numpy(x, axis, keepdims=True))
+
+
+def test_a_notebook_session(device):
+    """Habits: float lists, masks, negative axes, tuples of axes, slicing results, indexing with them."""
+    assert argmax([0.5, 0.25], device=device) == 0
+    assert argmax(X > 2, device=device) == np.argmax(X > 2)
+    with pytest.raises(
+        DescriptorError, match=r"FLOAT64 is not supported.*x\.astype\(np\.float32\), a list by np\.asarray"
+    ):
+        reduce([0.5, 0.25], ReduceFunction.SUM, device=device)
+    x = np.random.default_rng(0).random((4, 5, 6), np.float32)
+    best = argmax(x, -1, device=device)
+    assert (best == x.argmax(-1)).all()
+    assert best[1:, 0].tolist() == x.argmax(-1)[1:, 0].tolist()
+    assert (best - 10 < 0).all()
+    kept = argmax(x, -1, keepdims=True, device=device)
+    assert np.array_equal(np.take_along_axis(x, kept, -1), x.max(-1, keepdims=True))
+    assert np.array_equal(x.reshape(-1)[argmax(x, device=device)], x.max())
+    assert np.array_equal(x.reshape(4, -1)[range(4), argmax(x, (1, 2), device=device)], x.max((1, 2)))
+    assert np.unravel_index(argmax(x, device=device), x.shape) == np.unravel_index(x.argmax(), x.shape)
+    t = device.tensor(x)
+    assert [int(i) for i in argmax(t, (0, 1)).numpy()] == x.reshape(20, 6).argmax(0).tolist()
+    assert x[0][argmax(t.numpy()[0], 0, device=device), range(6)].tolist() == x[0].max(0).tolist()
+    assert int(argmax(t)) == x.argmax()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"strides": 2}, {"padding": 1}, {"padding": (0, 1)}, {"start_padding": 1, "dilations": 2}, {"end_padding": 1},
+     {"output_sizes": (4, 5), "strides": 2}],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("shape", [(8, 9), (3, 8, 9), (2, 3, 8, 9)], ids=str)
+def test_an_int_and_missing_dimensions(device, shape, options):
+    x = np.random.default_rng(1).permutation(np.prod(shape)).astype(np.float32).reshape(shape)
+    full = x.reshape((1,) * (4 - x.ndim) + shape)
+    spelled = {name: (n, n) if isinstance(n, int) else n for name, n in options.items()}
+    if "padding" in spelled:
+        spelled["start_padding"] = spelled["end_padding"] = spelled.pop("padding")
+    expected = max_pooling(full, (2, 2), output_indices=True, device=device, **spelled)
+    values, indices = max_pooling(x, 2, output_indices=True, device=device, **options)
+    assert values.shape == indices.shape == (*shape[:-2], *expected[0].shape[2:])
+    assert np.array_equal(values, expected[0].reshape(values.shape))
+    assert np.array_equal(x.reshape(-1)[indices], values)
+    assert np.array_equal(max_pooling(x, 2, device=device, **options), values)
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 9), (3, 4, 8, 9), (2, 3, 4, 8, 9)], ids=str)
+def test_three_entries_mean_depth_too(device, shape):
+    x = np.random.default_rng(1).permutation(np.prod(shape)).astype(np.float32).reshape(shape)
+    values = max_pooling(x, (2, 3, 3), device=device)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (2, 3, 3), axis=(-3, -2, -1))
+    assert np.array_equal(values, windows.max((-3, -2, -1)))
+    if x.ndim == 5:
+        assert np.array_equal(max_pooling(x, 2, device=device), max_pooling(x, (2, 2, 2), device=device))
+    else:
+        # An int has two spatial dimensions there.
+        assert max_pooling(x, 2, device=device).shape == (*shape[:-2], 7, 8)
+
+
+def test_all_sizes_of_an_output_are_those_of_the_array(device):
+    x = IMAGE[0]
+    assert max_pooling(x, 2, strides=2, output_sizes=(3, 4, 5), device=device).shape == (3, 4, 5)
+    assert max_pooling(x, 2, strides=2, output_sizes=(4, 5), device=device).shape == (3, 4, 5)
+
+
+def test_no_planes_of_fewer_dimensions():
+    assert max_pooling(np.zeros((0, 4, 5), np.int8), 2).shape == (0, 3, 4)
+    with pytest.raises(DescriptorError, match=r"a window over \(0, 5\) is empty"):
+        max_pooling(np.zeros((0, 5), np.int8), 1)
+
+
+def test_an_iterator_is_taken_once(device):
+    expected = max_pooling(IMAGE, (2, 3), strides=(1, 2), output_sizes=(6, 4), device=device)
+    once = max_pooling(IMAGE, iter((2, 3)), strides=iter((1, 2)), output_sizes=iter((6, 4)), device=device)
+    assert np.array_equal(once, expected)
+    assert max_pooling(IMAGE[:, :, :, :7], 2, strides=2, output_sizes=4, device=device).shape == (2, 3, 4, 4)
+
+
+def test_large_strides_are_uploaded_packed():
+    x = np.zeros((4, 5000), np.float32)[:, ::1000]
+    assert dmlgpu.functional._input(x, dmlgpu.ArgmaxOperatorDesc)[2] == dmlgpu.TensorDesc(DataType.FLOAT32, (4, 5))
+
+
+def test_a_field_of_a_packed_structure(device):
+    x = np.zeros(7, [("a", "<u2"), ("b", "<f4")])
+    x["b"] = [3, 1, 9, 2, 9, 0, 4]
+    assert argmax(x["b"], device=device) == 2
+
+
+def test_the_oracle_knows_windows_that_are_almost_all_padding():
+    x = np.float32([[1, 9, 3]])
+    far = dmlgpu.MaxPooling2OperatorDesc.of(
+        x.reshape(1, 1, 1, 3), (1, 2**31), end_padding=(0, 2**31 - 3), indices_data_type=DataType.UINT32
+    )
+    values, indices = reference(far, x.reshape(1, 1, 1, 3))
+    assert (values.tolist(), indices.tolist()) == ([[[[9]]]], [[[[1]]]])
+
+
+class Changing:
+    """An integer that may change."""
+
+    value = 1
+
+    def __index__(self):
+        return self.value
+
+
+def test_a_call_that_is_known_is_not_checked_again(device, monkeypatch):
+    x = np.zeros((2, 3, 5, 17 + device.info.index), np.float32)  # which no other test has
+    calls = []
+    original = dmlgpu.MaxPooling2OperatorDesc.__post_init__
+    monkeypatch.setattr(dmlgpu.MaxPooling2OperatorDesc, "__post_init__", lambda d: calls.append(1) or original(d))
+    for _ in range(3):
+        max_pooling(x, (2, 3), strides=(2, 1), padding=1, device=device)
+    assert len(calls) == 1
+    max_pooling(x, (2, 3), strides=(2, 1), padding=(1, 0), device=device)
+    max_pooling(x[:1], (2, 3), strides=(2, 1), padding=1, device=device)
+    max_pooling(x.astype(np.float16), (2, 3), strides=(2, 1), padding=1, device=device)
+    assert len(calls) == 4
+
+
+def test_what_only_equals_a_known_call_is_checked(device):
+    assert argmax(X, (1,), device=device).shape == (3,)
+    assert argmax(X, 1, device=device).shape == (3,)
+    assert argmax(X, 1, keepdims=True, device=device).shape == (3, 1)
+    assert max_pooling(X, (1, 1), device=device).shape == (3, 3)
+    for wrong in (True, (True,), 1.0, (1.0,), np.bool_(True)):
+        with pytest.raises(DescriptorError):
+            argmax(X, wrong, device=device)
+        with pytest.raises(DescriptorError):
+            max_pooling(X, (1, wrong[0] if isinstance(wrong, tuple) else wrong), device=device)
+    with pytest.raises(DescriptorError, match="keepdims"):
+        argmax(X, 1, keepdims=1, device=device)
+    for _ in range(2):
+        with pytest.raises(DescriptorError, match="out of range"):
+            argmax(X, 2, device=device)
+    # Directions are numbers of DirectML; the same number as an axis is something else.
+    assert argmax([[1.0, 1.0]], 1, axis_direction=1, device=device).tolist() == [1]
+    assert argmax([[1.0, 1.0]], 1, axis_direction=0, device=device).tolist() == [0]
+
+
+def test_what_changes_is_looked_at_every_time(device):
+    axis, axes = Changing(), [0]
+    for given in (axis, (axis,), axes):
+        for value in (1, 0):
+            axis.value = axes[0] = value
+            assert argmax(X, given, device=device).tolist() == X.argmax(value).tolist()

@@ -1,0 +1,296 @@
+"""Gradients of pooling: to whom they go, of any window, and their functions."""
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    DescriptorError,
+    MaxPoolingGradOperatorDesc,
+    TensorDesc,
+    VerificationError,
+    average_pooling,
+    average_pooling_grad,
+    max_pooling,
+    max_pooling_grad,
+    reference,
+    verify,
+)
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from tests.support.cases import FLOAT16, FLOAT32, GRADIENTS, WINDOW_SHAPES
+
+GRADIENT = np.array([[1, 2], [3, 4]], np.float32)
+
+
+def test_what_directml_s_documents_say(any_device):
+    x = np.array([[1, 2, 3], [2, 4, 2], [5, 6, 7]], np.float32)
+    assert max_pooling_grad(x, GRADIENT, 2, device=any_device).tolist() == [[0, 0, 0], [0, 3, 0], [0, 3, 4]]
+    got = average_pooling_grad(GRADIENT, 3, 2, device=any_device)
+    assert got.tolist() == [[0.25, 0.75, 0.5], [1, 2.5, 1.5], [0.75, 1.75, 1]]
+
+
+def test_padding_has_a_share_only_where_it_is_included(any_device):
+    """A window in each corner of 3 x 3 elements has one element, or four with its padding."""
+    steps = {"strides": 2, "padding": 1, "device": any_device}
+    without = average_pooling_grad(GRADIENT, 3, 2, **steps)
+    assert without.tolist() == [[1, 1, 1], [1.5, 1, 1], [1.5, 1, 1]]
+    included = average_pooling_grad(GRADIENT, 3, 2, include_padding=True, **steps)
+    assert included.tolist() == [[0.25, 0.5, 0.5], [0.75, 1, 1], [0.75, 1, 1]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_the_first_of_equal_elements_and_the_first_nan_have_it(any_device, dtype):
+    x = np.array([[2, 2, 2, np.nan, 5, np.nan]], dtype)
+    gradient = np.array([[1, 2, 4]], dtype)
+    got = max_pooling_grad(x, gradient, (1, 2), strides=(1, 2), device=any_device)
+    assert got.tolist() == [[1, 0, 0, 2, 0, 4]]
+    zeros = np.array([[-0.0, 0.0]], dtype)
+    assert max_pooling_grad(zeros, gradient[:, :1], (1, 2), device=any_device).tolist() == [[1, 0]]
+
+
+def test_elements_of_no_window_are_zero(any_device):
+    x = np.arange(25, dtype=np.float32).reshape(5, 5)
+    gradient = np.ones((2, 2), np.float32)
+    got = max_pooling_grad(x, gradient, 1, strides=3, device=any_device)
+    assert got.tolist() == (np.arange(5)[:, None] % 3 + np.arange(5) % 3 == 0).tolist()
+    got = average_pooling_grad(gradient, (4, 5), 1, strides=3, device=any_device)
+    assert np.flatnonzero(got).tolist() == [0, 3, 15, 18]
+    assert not np.signbit(got).any()
+
+
+def test_infinities_and_nan_propagate(any_device):
+    inf, nan = np.inf, np.nan
+    gradient = np.array([[inf, 1, -inf, nan, 2]], np.float32)
+    got = average_pooling_grad(gradient, (1, 6), (1, 2), device=any_device).reshape(-1)
+    assert np.array_equal(got, [inf, inf, -inf, nan, nan, 1], equal_nan=True)
+    x = np.array([[3, 9, 1, 9, 3]], np.float32)
+    got = max_pooling_grad(x, np.array([[inf, -inf, 1]], np.float32), (1, 3), device=any_device).reshape(-1)
+    assert np.array_equal(got, [0, nan, 0, 1, 0], equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_windows_of_many_shapes(mapped, dtype):
+    rng = np.random.default_rng(5)
+    for sizes, window, strides, start, end, dilations in WINDOW_SHAPES:
+        x = rng.standard_normal(sizes).astype(dtype)
+        steps = {"strides": strides, "start_padding": start, "end_padding": end}
+        desc = MaxPoolingGradOperatorDesc.of(x, window, dilations=dilations, **steps)
+        gradient = rng.standard_normal(desc.input_gradient_tensor.sizes).astype(dtype)
+        verify(desc, x, gradient, device=mapped)
+        pooled = AveragePooling1OperatorDesc.of(x, window, **steps)
+        gradient = rng.standard_normal(pooled.output_tensor.sizes).astype(dtype)
+        for include_padding in (False, True):
+            of = AveragePoolingGradOperatorDesc.of(gradient, sizes, window, include_padding=include_padding, **steps)
+            verify(of, gradient, device=mapped)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_maxima_of_many_small_windows(device, cooperating, dtype):
+    """Only their indices are written, where values would be written over indices of others."""
+    for sizes, window, strides in (((2, 3, 64, 65), (2, 2), (1, 1)), ((1, 4, 64, 96), (3, 3), (2, 3))):
+        x = np.random.default_rng(0).standard_normal(sizes).astype(dtype)
+        desc = MaxPoolingGradOperatorDesc.of(x, window, strides=strides)
+        gradient = np.random.default_rng(1).standard_normal(desc.input_gradient_tensor.sizes).astype(dtype)
+        for each in (device, cooperating):
+            assert lower(desc, each.limits).dispatches[0].shader.variant in ("windows", "pool")
+            verify(desc, x, gradient, device=each)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_runs_of_many_outputs(device, cooperating, dtype):
+    """Of so many that an invocation goes along a row, and on to the next one in the middle of its run."""
+    rng = np.random.default_rng(0)
+    for sizes, window, strides, start, end in (
+        ((3, 5, 31, 29), (3, 3), (2, 2), (1, 2), (2, 1)),
+        ((2, 4, 37, 39), (2, 5), (3, 1), (0, 4), (1, 3)),
+        ((2, 3, 9, 11, 19), (2, 2, 3), (1, 2, 2), (1, 0, 1), (0, 1, 2)),
+    ):
+        x = rng.standard_normal(sizes).astype(dtype)
+        steps = {"strides": strides, "start_padding": start, "end_padding": end}
+        desc = MaxPoolingGradOperatorDesc.of(x, window, **steps)
+        gradient = rng.standard_normal(desc.input_gradient_tensor.sizes).astype(dtype)
+        for each, run in (device, 8), (cooperating, 4):
+            assert 1 < each.compile(desc).plan.dispatches[-1].push.run <= run
+            verify(desc, x, gradient, device=each)
+            verify(AveragePoolingGradOperatorDesc.of(gradient, sizes, window, **steps), gradient, device=each)
+
+
+def test_more_windows_than_an_invocation_may_look_at(driver, open_device):
+    device = open_device(driver.index, Limits(1 << 27, 64, 8, loop_iterations=300))
+    x = np.random.default_rng(0).permutation(2 * 19 * 23).reshape(1, 2, 19, 23).astype(np.float32)
+    steps = {"start_padding": (9, 8), "end_padding": (7, 9)}
+    desc = MaxPoolingGradOperatorDesc.of(x, (17, 18), **steps)
+    gradient = np.random.default_rng(1).standard_normal(desc.input_gradient_tensor.sizes).astype(np.float32)
+    assert len(device.compile(desc).plan.dispatches) > 3
+    verify(desc, x, gradient, device=device)
+    verify(AveragePoolingGradOperatorDesc.of(gradient, x.shape, (17, 18), **steps), gradient, device=device)
+
+
+def test_inputs_that_repeat_and_lie_anywhere(any_device):
+    """The gradient is broadcast, and the input's channels are innermost."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 7)).astype(np.float32)
+    for strides in ((0, 0, 0, 0), (0, 30, 6, 1), (1, 2, 6, 36)):
+        windows = TensorDesc(FLOAT32, (2, 3, 5, 6), strides)
+        source = TensorDesc(FLOAT32, x.shape, (126, 1, 21, 3))
+        gradient = np.broadcast_to(np.float32(1.5), windows.sizes) if not any(strides) else np.ones((1, 3, 5, 6), "f4")
+        gradient = np.broadcast_to(gradient, windows.sizes)
+        desc = MaxPoolingGradOperatorDesc.of(source, (2, 2), input_gradient_tensor=windows)
+        verify(desc, x, gradient, device=any_device)
+        verify(AveragePoolingGradOperatorDesc.of(windows, (6, 7), (2, 2)), gradient, device=any_device)
+
+
+def test_device_tensors_and_arrays_may_be_mixed(device):
+    x = np.random.default_rng(0).standard_normal((3, 8, 8)).astype(np.float32)
+    gradient = np.ones((3, 4, 4), np.float32)
+    expected = max_pooling_grad(x, gradient, 2, strides=2, device=device)
+    t, g = device.tensor(x), device.tensor(gradient)
+    assert isinstance(max_pooling_grad(t, g, 2, strides=2), dmlgpu.DeviceTensor)
+    for a, b in ((t, g), (x, g), (t, gradient)):
+        assert np.array_equal(max_pooling_grad(a, b, 2, strides=2), expected)
+    assert np.array_equal(average_pooling_grad(g, (8, 8), 2, strides=2), np.full_like(x, 0.25))
+
+
+def test_a_window_that_ends_beyond_2_to_the_32(any_device):
+    """The first of two windows holds elements 0 and 1; the second begins with element 1, and hangs over the end.
+
+    There are so many rows that an invocation computes several neighbouring outputs.
+    """
+    extent = 2**31 + 2
+    gradient = np.tile(np.array([6, 5], np.float32), (2000, 1, 1))
+    steps = {"strides": (1, extent - 1), "start_padding": (0, 2**31), "device": any_device}
+    got = average_pooling_grad(gradient, (1, 6), (1, extent), **steps)
+    assert np.array_equal(got, np.tile(np.array([3, 4, 1, 1, 1, 1], np.float32), (2000, 1, 1)))
+
+
+def test_a_batch_has_the_maxima_before_the_gradients(device):
+    x = np.random.default_rng(0).standard_normal((4, 16, 16)).astype(np.float32)
+    gradient = np.ones((4, 8, 8), np.float32)
+    tensors = [(device.tensor(x * sign), device.tensor(gradient)) for sign in (1, -1, 1)]
+    with device.batch():
+        results = [max_pooling_grad(t, g, 2, strides=2) for t, g in tensors]
+    for sign, result in zip((1, -1, 1), results, strict=True):
+        assert np.array_equal(result.numpy(), max_pooling_grad(x * sign, gradient, 2, strides=2, device=device))
+
+
+def test_gradients_go_where_values_came_from(device):
+    """What pooling gives grows with an element as its gradient says."""
+    rng = np.random.default_rng(0)
+    x = rng.permutation(2 * 7 * 8).reshape(2, 7, 8).astype(np.float32)
+    step = np.float32(0.25)
+    for pool, gradient_of in (
+        (max_pooling, lambda g: max_pooling_grad(x, g, 3, strides=2, padding=1, device=device)),
+        (average_pooling, lambda g: average_pooling_grad(g, x.shape, 3, strides=2, padding=1, device=device)),
+    ):
+        before = pool(x, 3, strides=2, padding=1, device=device)
+        gradient = gradient_of(np.ones_like(before))
+        for place in ((0, 0, 0), (0, 3, 4), (1, 6, 7)):
+            moved = x.copy()
+            moved[place] += step
+            grown = (pool(moved, 3, strides=2, padding=1, device=device) - before).sum()
+            assert grown == pytest.approx(step * gradient[place], abs=1e-4)
+
+
+def test_plans_take_every_variant():
+    taken = set()
+    for limits in (Limits(1 << 27, 64, 8), Limits(256, 32, 3, records_bytes=512, loop_iterations=200)):
+        for case in GRADIENTS:
+            taken |= {dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches}
+    variants = "gather_shares", "gather_shares_parts", "gather_maxima", "gather_maxima_parts"
+    assert {module for module in taken if "gather" in module} == {
+        f"{v}_sum_{bits}" for v in variants for bits in (16, 32)
+    }
+
+
+def test_a_sum_beyond_its_bound_is_found(device, monkeypatch):
+    x = np.ones((1, 1, 4, 4), np.float32)
+    desc = MaxPoolingGradOperatorDesc.of(x, (2, 2))
+    gradient = np.ones((1, 1, 3, 3), np.float32)
+    wrong = tuple(y + 1e-5 for y in reference(desc, x, gradient))
+    monkeypatch.setattr("dmlgpu.comparison.reference", lambda *_: wrong)
+    with pytest.raises(VerificationError, match=r"16 of 16 elements differ"):
+        verify(desc, x, gradient, device=device)
+
+
+def test_empty_arrays_have_empty_gradients(device):
+    assert average_pooling_grad(np.zeros((0, 2, 2), np.float32), 4, 2, strides=2, device=device).shape == (0, 4, 4)
+    x, gradient = np.zeros((0, 3, 4, 4), np.float32), np.zeros((0, 3, 2, 2), np.float32)
+    assert max_pooling_grad(x, gradient, 2, strides=2, device=device).shape == x.shape
+
+
+X = np.zeros((1, 4, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: max_pooling_grad(X, np.zeros((1, 3, 2), np.float32), 2),
+            "MaxPoolingGradOperatorDesc.input_gradient_tensor.sizes: (1, 3, 2) is wrong; expected (1, 3, 3), "
+            "(input + padding - extent) / stride + 1",
+        ),
+        (
+            lambda: max_pooling_grad(X, np.zeros((2, 3, 3), np.float32), 2),
+            "MaxPoolingGradOperatorDesc.input_gradient_tensor.sizes: (2, 3, 3) does not go with an input of (1, 4, 4)",
+        ),
+        (
+            lambda: max_pooling_grad(X, np.zeros((1, 3, 3), np.float16), 2),
+            "MaxPoolingGradOperatorDesc.input_gradient_tensor.data_type: FLOAT16 differs from the input's FLOAT32",
+        ),
+        (
+            lambda: max_pooling_grad(X.astype(np.int32), np.zeros((1, 3, 3), np.int32), 2),
+            "MaxPoolingGradOperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16",
+        ),
+        (
+            lambda: average_pooling_grad(GRADIENT, 4, 2),
+            "AveragePoolingGradOperatorDesc.input_gradient_tensor.sizes: (2, 2) is wrong; expected (3, 3), ",
+        ),
+        (
+            lambda: average_pooling_grad(GRADIENT, None, 2),
+            "AveragePoolingGradOperatorDesc.input_sizes: None is not allowed",
+        ),
+        (
+            lambda: average_pooling_grad(GRADIENT, (1, 2, 3), 2),
+            "AveragePoolingGradOperatorDesc.input_sizes: (1, 2, 3) has 3 entries; 2 are spatial",
+        ),
+        (
+            lambda: average_pooling_grad(GRADIENT, 3, 2, include_padding=1),
+            "AveragePoolingGradOperatorDesc.include_padding: 1 is not allowed; allowed are True and False",
+        ),
+        (
+            lambda: MaxPoolingGradOperatorDesc(
+                TensorDesc(FLOAT32, (1, 1, 4, 4)), TensorDesc(FLOAT32, (1, 1, 3, 3)), TensorDesc(FLOAT32, (1, 1, 4, 5)),
+                (1, 1), (2, 2), (0, 0), (0, 0), (1, 1),
+            ),
+            "MaxPoolingGradOperatorDesc.output_gradient_tensor.sizes[3]: 5 is wrong; expected 4 of (1, 1, 4, 4), "
+            "the sizes of input_tensor",
+        ),
+        (
+            lambda: MaxPoolingGradOperatorDesc(
+                TensorDesc(FLOAT32, (1, 1, 4, 4)), TensorDesc(FLOAT32, (1, 1, 3, 3)), TensorDesc(FLOAT16, (1, 1, 4, 4)),
+                (1, 1), (2, 2), (0, 0), (0, 0), (1, 1),
+            ),
+            "MaxPoolingGradOperatorDesc.output_gradient_tensor.data_type: FLOAT16 differs from the input's FLOAT32",
+        ),
+        (
+            lambda: AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 2, 2)), (3, 3), (2, 2), dilations=1),
+            "AveragePoolingGradOperatorDesc.of has no dilations; it has window_size, strides, start_padding",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_refused(call, message):
+    with pytest.raises((DescriptorError, TypeError)) as error:
+        call()
+    assert str(error.value).startswith(message)
+
+
+def test_the_check_against_pytorch_fails_without_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "tests.torch_gradients", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="torch"):
+        importlib.import_module("tests.torch_gradients")

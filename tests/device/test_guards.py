@@ -1,0 +1,48 @@
+"""That the guards of guards.py are there, and notice what lies outside of an output."""
+
+import pytest
+
+from dmlgpu import ArgmaxOperatorDesc, Device, OperatorDesc, TensorDesc
+from dmlgpu.runtime.memory import ALIGNMENT, Slice
+from tests.support.cases import FLOAT32, INT64, arg_desc, arranged, pool_desc, ties
+
+DESCS = {
+    "argmax": arg_desc(ArgmaxOperatorDesc, FLOAT32, (8, 100), [1]),
+    "argmax-64": arg_desc(ArgmaxOperatorDesc, FLOAT32, (64, 10), [1], index_type=INT64),
+    "argmax-strided": arg_desc(ArgmaxOperatorDesc, FLOAT32, (8, 100), [1], output_strides=(3, 1)),
+    "max-pooling": pool_desc(FLOAT32, (1, 1, 9, 9), (3, 3), indices=None),
+}
+by_desc = pytest.mark.parametrize("desc", DESCS.values(), ids=DESCS)
+
+
+def displaced_call(device: Device, desc: OperatorDesc, bytes: int) -> None:
+    """A call whose output is taken to lie so many bytes further on than it does."""
+    (tensor,) = desc.outputs
+    target = device.tensor_from_bytes(
+        b"\0" * tensor.size_in_bytes, TensorDesc(tensor.data_type, tensor.sizes, tensor.strides)
+    )
+    (part,) = target._segments.slices
+    target._segments.slices[0] = Slice(part.buffer, part.offset + bytes, part.size)
+    try:
+        device._operator(desc)(device.tensor(arranged(desc.inputs[0], ties)), out=target)
+    finally:
+        target._segments.slices[0] = part
+
+
+@by_desc
+def test_tensors_lie_between_guards(device, desc):
+    displaced_call(device, desc, 0)
+    for tensor in desc.inputs + desc.outputs:
+        part = device._engine.memory.allocate(tensor.size_in_bytes)
+        _, whole, size = device._engine.memory._guarded[part]
+        assert (part.offset - whole.offset, whole.size - part.size) == (ALIGNMENT, 2 * ALIGNMENT)
+        assert size == tensor.size_in_bytes
+        device._engine.memory.release(part)
+
+
+@by_desc
+@pytest.mark.parametrize("bytes", [-256, -8, 8, 256])
+def test_a_write_outside_of_an_output_is_noticed(device, desc, bytes):
+    with pytest.raises(AssertionError, match=r"^a guard was written to: byte "):
+        displaced_call(device, desc, bytes)
+    displaced_call(device, desc, 0)

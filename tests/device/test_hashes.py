@@ -1,0 +1,23 @@
+"""That results are the bits that docs/reliability.md says, on every driver and with every mapping."""
+
+import pytest
+
+from dmlgpu.tools.registry import CANONICAL
+from tests import hashes
+from tests.support.processes import ROOT
+
+TABLE = ROOT / "docs" / "reliability.md"
+
+
+def documented(name, data_type):
+    """The hash of an operator and a type."""
+    begin = f"| {name} | {data_type.name} | "
+    (line,) = (line for line in TABLE.read_text().splitlines() if line.startswith(begin))
+    return line.removeprefix(begin).removesuffix(" |")
+
+
+@pytest.mark.parametrize("operator", CANONICAL, ids=lambda operator: operator.name)
+def test_bits_are_those_of_the_table(mapped, operator):
+    for data_type in hashes.exact_types(operator):
+        results = hashes.results(mapped, operator, data_type)
+        assert hashes.hash_of(results) == documented(operator.name, data_type)

@@ -1,0 +1,123 @@
+"""Kernels asked for by name: each that can compute a case does so exactly, and the others say why they cannot."""
+
+import functools
+import re
+
+import pytest
+
+from dmlgpu import ArgmaxOperatorDesc, DescriptorError, explain
+from dmlgpu.comparison import check_outputs
+from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.problem import problems_of
+from tests.support.cases import CASES, FLOAT32, UINT8, arg_desc, pool_desc
+from tests.support.limits import LIMITS, LOWERED
+
+argmax = functools.partial(arg_desc, ArgmaxOperatorDesc)
+ROWS = argmax(FLOAT32, (30, 50), [1])
+COLUMNS = argmax(FLOAT32, (30, 50), [0])
+
+
+def kernels_of(desc, limits=LIMITS["CPU"]):
+    """The kernels that can compute an operator, with why the others cannot."""
+    problem = problems_of(desc.canonical())[0]
+    kinds = [kind(problem, limits) for kind in KERNELS[type(problem.domain)]]
+    return {kernel.name: kernel.obstacle for kernel in kinds}
+
+
+def chosen():
+    """For each kernel and width of elements the first case that it can compute, but would not."""
+    found = {}
+    for case in CASES:
+        usual = lower(case.desc, LIMITS["CPU"]).dispatches[0].shader.variant
+        for name, obstacle in kernels_of(case.desc).items():
+            if not obstacle and not usual.startswith(name):
+                found.setdefault((name, case.desc.inputs[0].data_type.bits), case)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [pytest.param(name, case, id=f"{name}-{case.id}") for (name, _), case in chosen().items()]
+)
+def test_a_kernel_that_is_asked_for_computes_exactly(any_device, name, case):
+    if obstacle := kernels_of(case.desc, any_device.limits)[name]:
+        # Tensors in several segments leave little choice.
+        with pytest.raises(DescriptorError, match=obstacle):
+            any_device.compile(case.desc, kernel=name)
+        return
+    operator = any_device.compile(case.desc, kernel=name)
+    assert any_device.limits is LOWERED or operator.plan.dispatches[0].shader.variant.startswith(name)
+    outputs = operator(*case.inputs())
+    check_outputs(operator.plan, case.inputs(), outputs if isinstance(outputs, tuple) else (outputs,))
+
+
+def test_kernels_that_are_not_the_first_choice_are_asked_for():
+    assert {name for name, _ in chosen()} == {"reduce", "sweep", "pool"}
+
+
+@pytest.mark.parametrize("limits", [LIMITS["CPU"], LOWERED], ids=["full", "lowered"])
+@pytest.mark.parametrize("name", ["rows", "reduce"])
+def test_it_is_in_the_plan(name, limits):
+    plan = lower(ROWS, limits, name)
+    assert plan.dispatches[0].shader.variant in {name, "reduce"}
+    if limits is not LOWERED:
+        assert [dispatch.shader.variant for dispatch in plan.dispatches] == [name]
+        assert plan.mapping[0] == f"{name}: {DESCRIPTIONS[name]}"
+
+
+def test_operators_with_different_kernels_are_remembered_apart(device):
+    operators = [device.compile(ROWS, kernel=name) for name in (None, "rows", "reduce")]
+    assert len(set(operators)) == 3
+    assert device.compile(ROWS, kernel="reduce") is operators[2]
+    assert explain(ROWS, device=device, kernel="reduce") is operators[2].plan
+    assert explain(ROWS, device=device) is operators[0].plan
+
+
+@pytest.mark.parametrize(
+    ("desc", "name", "why"),
+    [
+        (ROWS, "columns", "because the elements of neighbouring outputs do not stand side by side; allowed are"),
+        (ROWS, "windows", "it; allowed are rows, reduce"),
+        (ROWS, "", "it; allowed are rows, reduce"),
+        (ROWS, 3, "it; allowed are rows, reduce"),
+        (
+            arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]),
+            "rows",
+            "do not follow each other; allowed are reduce",
+        ),
+        (
+            arg_desc(ArgmaxOperatorDesc, UINT8, (30, 15), [1]),
+            "rows",
+            "an output has 15 elements, less than a block of 16",
+        ),
+        (
+            arg_desc(ArgmaxOperatorDesc, UINT8, (30, 15), [0]),
+            "columns",
+            "a row has 15 outputs, less than a block of 16",
+        ),
+        (arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 15), [0]), "columns", "an output has one element"),
+        (arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]), "columns", "stand at several strides; allowed are"),
+        (
+            pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2)),
+            "windows",
+            "larger than 7 along a dimension; allowed are sweep, pool",
+        ),
+        (pool_desc(UINT8, (1, 1, 20, 20), (2, 2)), "windows", "rows of outputs share words; allowed are sweep, pool"),
+        (pool_desc(FLOAT32, (1, 1, 40, 40), (2, 2), (2, 5)), "windows", "touches 17 elements of a row, more than 16"),
+    ],
+    ids=str,
+)
+def test_a_kernel_that_cannot(desc, name, why):
+    with pytest.raises(DescriptorError, match=f"^{type(desc).__name__}: kernel .* cannot compute .*{re.escape(why)}"):
+        lower(desc, Limits(1 << 27, 64, 16), name)
+
+
+def test_the_usual_plan_says_why_others_were_passed_over():
+    assert [line for line in lower(COLUMNS, LIMITS["CPU"]).mapping if line.startswith("not ")] == [
+        "not rows: the elements of an output do not follow each other"
+    ]
+    pooled = pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2))
+    assert "not windows: the window is larger than 7 along a dimension" in lower(pooled, LIMITS["CPU"]).mapping
+    spread = pool_desc(UINT8, (1, 1, 40, 86), (2, 7), None, None, None, (1, 9))
+    assert "not windows: an invocation would need more than 110 registers" in lower(spread, LIMITS["GPU"]).mapping

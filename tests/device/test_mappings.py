@@ -1,0 +1,61 @@
+"""Every kernel with every type on every driver, mapped as on CPUs, as on a GPU, and with split tensors.
+
+Few cases, chosen so that nothing is left out: what a GPU that is there for minutes computes first.
+"""
+
+import dataclasses
+import re
+
+import pytest
+
+import dmlgpu
+from dmlgpu.runtime import spirv
+from dmlgpu.tools.registry import OPERATORS
+from tests.support.cases import ELEMENT_TYPES, INDEX_TYPES
+from tests.support.limits import CORES, LIMITS, MAPPINGS, limits_of
+from tests.support.plans import OF_A_CPU, OF_A_GPU, by_operator, chosen, covered, of_operator
+
+
+@by_operator
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_mapping_equals_reference(driver, open_device, mapping, operator):
+    device = open_device(driver.index, limits_of(driver, mapping))
+    for case in of_operator(operator, chosen(mapping)):
+        dmlgpu.verify(case.desc, *case.inputs(), device=device)
+
+
+def test_chosen_cases_cover_every_kernel_and_type():
+    found = {mapping: set() for mapping in MAPPINGS}
+    for mapping in MAPPINGS:
+        for case in chosen(mapping):
+            found[mapping] |= covered(case, LIMITS[mapping])
+    # Split tensors are combined of records, for which others have what they need.
+    short = "|".join(
+        (
+            r"pool_blocks_(sum|selection_(8|16))",
+            r"columns_(wide_)?(sum|product|logsumexp|integer_64)",
+            r"columns_wide_(integer_32|selection_64)",
+        )
+    )
+    others_of = {
+        "CPU": OF_A_GPU,
+        **dict.fromkeys(CORES, OF_A_GPU),
+        "GPU": OF_A_CPU,
+        "split": re.compile(f"{OF_A_GPU.pattern}|{short}"),
+    }
+    for mapping, others in others_of.items():
+        kernels = {name for name, *_ in found[mapping]} & set(spirv.modules())
+        assert kernels == {name for name in spirv.modules() if not others.match(name)}
+    for keys in found.values():
+        assert {operator.name for operator in OPERATORS} <= {name for name, *_ in keys}
+        assert {source for _, source, *_ in keys} == set(ELEMENT_TYPES)
+        assert {key[2] for key in keys if len(key) == 3} >= set(INDEX_TYPES)
+
+
+def test_mappings_of_a_gpu_are_those_of_any_device(driver):
+    """On a GPU, kernels for a CPU are run too."""
+    gpu = dataclasses.replace(driver, type="discrete")
+    for info in (driver, gpu):
+        assert not limits_of(info, "CPU").cooperating
+        assert limits_of(info, "GPU").cooperating
+    assert limits_of(gpu, "CPU") == limits_of(driver, "CPU")

@@ -1,0 +1,336 @@
+"""The functions of REDUCE: of any length, with special values, within their bounds, the same every time."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import DescriptorError, ReduceFunction, ReduceOperatorDesc, TensorDesc, VerificationError, reduce, verify
+from dmlgpu.comparison import differences
+from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES
+from dmlgpu.lowering.lower import lower
+from dmlgpu.reference import reference
+from dmlgpu.reference.bounds import bounds
+from tests.support.cases import FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64, arranged, small
+from tests.support.limits import LIMITS, LOWERED
+
+F = ReduceFunction
+VALUES = [function for function, types in REDUCE_TYPES.items() if types is not ARG_TYPES]
+ARITHMETIC = [function for function in VALUES if function not in (F.MAX, F.MIN)]
+by_float = pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+
+
+@pytest.mark.parametrize("data_type", [FLOAT32, FLOAT16], ids=lambda data_type: data_type.name)
+def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
+    """Once in each place of a row and of a column; and in front of short rows, which do not have it."""
+    diagonal = np.zeros((67, 72), data_type.numpy)
+    np.fill_diagonal(diagonal, 200)
+    for axis in (0, 1):
+        desc = ReduceOperatorDesc.of(F.LOG_SUM_EXP, TensorDesc(data_type, diagonal.shape), (axis,))
+        verify(desc, diagonal, device=mapped)
+    # The others may be below it by less than what leaves the range: a sum with their shift would have few digits left.
+    below = np.repeat(np.linspace(-50, -80, 67, dtype=data_type.numpy)[:, None], 72, 1)
+    np.fill_diagonal(below, np.random.default_rng(0).random(67))
+    for x, axis in ((below, 1), (np.ascontiguousarray(below.T), 0)):
+        verify(ReduceOperatorDesc.of(F.LOG_SUM_EXP, x, (axis,)), x, device=mapped)
+    # Far below it they add nothing, however many they are.
+    most = np.full((1, 20_000), -60, data_type.numpy)
+    most[0, 9999] = 0
+    verify(ReduceOperatorDesc.of(F.LOG_SUM_EXP, most, (1,)), most, device=mapped)
+    for size in range(1, 20):
+        falling = np.arange(0, -200 * 33, -200, data_type.numpy).repeat(size).reshape(33, size)
+        desc = ReduceOperatorDesc.of(F.LOG_SUM_EXP, TensorDesc(data_type, falling.shape), (1,))
+        verify(desc, falling, device=mapped)
+
+
+# A block has 2 elements of 64 bits, 4 of 32, 8 of 16: rows of blocks, of one element less and of one more. What is left
+# out, or taken twice, shows: these values have exact sums. One function of each accumulator.
+@pytest.mark.parametrize("function", [F.MAX, F.SUM, F.MULTIPLY, F.LOG_SUM_EXP], ids=lambda function: function.name)
+def test_any_number_of_elements(mapped, function):
+    for data_type in (FLOAT32, FLOAT16, INT32, UINT64):
+        if data_type in REDUCE_TYPES[function]["input_tensor"]:
+            for sizes, axes in (
+                *(((3, size), (1,)) for size in (1, 7, 9, 65, 257)),
+                *(((size, 9), (0,)) for size in (2, 257)),
+                ((6, 15, 10), (0, 2)),
+            ):
+                source = TensorDesc(data_type, sizes)
+                verify(ReduceOperatorDesc.of(function, source, axes), arranged(source, small), device=mapped)
+
+
+# Values
+
+
+@by_float
+@pytest.mark.parametrize(
+    ("function", "x", "expected"),
+    [
+        (F.SUM, [1, 2, np.inf], np.inf),
+        (F.SUM, [1, -np.inf, 2], -np.inf),
+        (F.SUM, [np.inf, 1, -np.inf], np.nan),
+        (F.SUM, [1, -np.nan, 2], np.nan),
+        (F.SUM, [6e4, 6e4, -6e4], 6e4),
+        (F.AVERAGE, [1, np.inf], np.inf),
+        (F.AVERAGE, [6e4, 6e4, 6e4], 6e4),
+        (F.AVERAGE, [1, 1, 0], 2 / 3),
+        (F.L1, [1, -np.inf], np.inf),
+        (F.L1, [-1, np.nan], np.nan),
+        (F.L1, [-3, 4, -0.0], 7),
+        (F.L2, [-np.inf, 1], np.inf),
+        (F.L2, [300, -400], 500),
+        (F.L2, [0, -0.0], 0),
+        (F.SUM_SQUARE, [-3, 4], 25),
+        (F.SUM_SQUARE, [np.inf, -np.inf], np.inf),
+        (F.LOG_SUM, [0.5, 0.5], 0),
+        (F.LOG_SUM, [2, -2], -np.inf),
+        (F.LOG_SUM, [1, -2], np.nan),
+        (F.LOG_SUM, [-np.inf, 1], np.nan),
+        (F.LOG_SUM, [np.inf, 1], np.inf),
+        (F.LOG_SUM, [np.inf, -np.inf], np.nan),
+        (F.LOG_SUM, [np.e, 0], 1),
+        (F.LOG_SUM_EXP, [1e4, 1e4], 1e4 + math.log(2)),
+        (F.LOG_SUM_EXP, [-1e4, -1e4], -1e4 + math.log(2)),
+        (F.LOG_SUM_EXP, [-np.inf, 3], 3),
+        (F.LOG_SUM_EXP, [-np.inf, -np.inf], -np.inf),
+        (F.LOG_SUM_EXP, [np.inf, -np.inf], np.inf),
+        (F.LOG_SUM_EXP, [np.inf, np.nan], np.nan),
+        (F.LOG_SUM_EXP, [0, 5, -5], math.log(1 + math.exp(5) + math.exp(-5))),
+        (F.MULTIPLY, [2, -3, 4], -24),
+        (F.MULTIPLY, [np.inf, -2], -np.inf),
+        (F.MULTIPLY, [np.inf, 0], np.nan),
+        (F.MULTIPLY, [np.nan, 0], np.nan),
+        (F.MULTIPLY, [6e4, 6e4, 1 / 6e4], 6e4),
+        (F.MULTIPLY, [2**-14, 2**-14, 2**14], 2**-14),
+        (F.MULTIPLY, [2**-24, 0.5, 4], 2**-23),
+        (F.MAX, [1, np.nan, 3], np.nan),
+        (F.MIN, [1, -np.inf], -np.inf),
+    ],
+    ids=str,
+)
+def test_values(device, dtype, function, x, expected):
+    x = np.array(x, dtype)
+    got = verify(ReduceOperatorDesc.of(function, x), x, device=device)
+    assert got.dtype == dtype
+    assert np.isclose(got[0], expected, rtol=2 * np.finfo(dtype).eps, atol=2e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "expected"),
+    [
+        (F.SUM, [3e38, 3e38, -3e38], math.inf),  # a sum that leaves the range on its way is an infinity
+        (F.SUM_SQUARE, [2e19, 1], math.inf),
+        (F.L2, [2e19, 1], math.inf),
+        (F.LOG_SUM_EXP, [3e38, -3e38], 3e38),
+        (F.LOG_SUM_EXP, [-3e38, -3.4e38], -3e38),
+        (F.MULTIPLY, [1e38, 1e38, 1e-38, 1e-38], 1),
+        (F.MULTIPLY, [1e-30, 1e-12], 1e-42),  # a denormal
+        (F.MULTIPLY, [2.0**-149, 2.0**100], 2.0**-49),
+        (F.MULTIPLY, [-(2.0**-100), 2.0**-60], 0),
+        (F.MULTIPLY, [-(2.0**100), 2.0**60], -math.inf),
+        (F.AVERAGE, [1e38, 1e38, 1e38], 1e38),
+    ],
+    ids=str,
+)
+def test_values_at_the_ends_of_float32(device, function, x, expected):
+    x = np.array(x, np.float32)
+    got = verify(ReduceOperatorDesc.of(function, x), x, device=device)
+    assert got[0] == pytest.approx(expected, rel=1e-6, abs=2e-45)
+
+
+@pytest.mark.parametrize("data_type", [INT32, UINT32, INT64, UINT64], ids=lambda data_type: data_type.name.lower())
+def test_integers_wrap(any_device, data_type):
+    info = np.iinfo(data_type.numpy)
+    x = np.array([info.max, info.max, 3, info.min, info.max - 5], data_type.numpy)
+    numbers = [int(each) for each in x]
+    for function, exact in (
+        (F.SUM, sum(numbers)),
+        (F.L1, sum(map(abs, numbers))),
+        (F.SUM_SQUARE, sum(each * each for each in numbers)),
+        (F.MULTIPLY, math.prod(numbers)),
+    ):
+        got = reduce(x, function, device=any_device)
+        assert got.dtype == x.dtype
+        assert (int(got) - exact) % 2**data_type.bits == 0
+
+
+def test_every_float16_is_read_and_written(any_device):
+    """A sum of one element is the element; a sum with 0 in float32 is rounded to the nearest, as NumPy does."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    x = bits.view(np.float16)
+    one = reduce(x[:, None], F.SUM, 1, device=any_device)
+    assert np.array_equal(one, x, equal_nan=True)
+    finite = x[np.isfinite(x)].astype(np.float32)
+    pairs = np.stack([finite, np.random.default_rng(0).permutation(finite)], 1)
+    got = reduce(pairs.astype(np.float16), F.SUM, 1, device=any_device)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(got, pairs.sum(1).astype(np.float16))
+
+
+# Bounds
+
+
+def test_a_sum_of_2_to_the_26_ones_is_exact(device):
+    desc = ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT32, (1 << 26,), (0,)))
+    x = np.broadcast_to(np.ones(1, np.float32), 1 << 26)
+    assert device.compile(desc)(x).tolist() == [1 << 26]
+
+
+def naive(function, x):
+    """As a kernel would compute it that carries nothing along: one float32 after the other."""
+    terms = {F.SUM: x, F.AVERAGE: x, F.L1: np.abs(x), F.L2: x * x, F.SUM_SQUARE: x * x, F.LOG_SUM: x}
+    total = np.add.accumulate(terms[function], dtype=np.float32)[-1:]
+    finish = {F.AVERAGE: lambda sum: sum / np.float32(len(x)), F.L2: np.sqrt, F.LOG_SUM: np.log}
+    return finish.get(function, lambda sum: sum)(total)
+
+
+@pytest.mark.parametrize("function", [F.SUM, F.AVERAGE, F.L1, F.L2, F.LOG_SUM, F.SUM_SQUARE], ids=lambda f: f.name)
+def test_bounds_are_not_loose(function):
+    """Summing without what rounding lost is found out."""
+    x = np.full(1 << 20, 1.1, np.float32)
+    desc = ReduceOperatorDesc.of(function, x)
+    expected = reference(desc, x)
+    assert list(differences(desc, (x,), (naive(function, x),), expected))
+    near = np.nextafter(expected[0], np.float32(np.inf))
+    assert not list(differences(desc, (x,), (near,), expected))
+
+
+@pytest.mark.parametrize("function", ARITHMETIC, ids=lambda function: function.name)
+def test_bounds_are_a_few_units_in_the_last_place(function):
+    """Of values of one sign; for MULTIPLY as many as there are elements."""
+    for count in (1, 10, 1000, 100_000):
+        x = np.random.default_rng(count).uniform(0.5, 2, count).astype(np.float32)
+        desc = ReduceOperatorDesc.of(function, x)
+        (bound,) = bounds(desc, x)
+        (value,) = reference(desc, x)
+        units = 2.0**-23 * max(1, abs(float(value[0])))
+        most = {F.MULTIPLY: count + 4, F.LOG_SUM_EXP: 60}.get(function, 12)
+        if np.isfinite(value[0]) and value[0] > 1e-30:
+            assert bound[0] <= most * units
+
+
+@pytest.mark.parametrize("function", ARITHMETIC, ids=lambda function: function.name)
+def test_infinities_and_nan_have_no_room(function):
+    x = np.array([[1, np.inf], [np.inf, -np.inf], [np.nan, 1], [-np.inf, -np.inf], [1, 2]], np.float32)
+    desc = ReduceOperatorDesc.of(function, x, (1,))
+    (value,), (bound,) = reference(desc, x), bounds(desc, x)
+    assert (bound[~np.isfinite(value)] == 0).all()
+    assert (bound[np.isfinite(value)] < 1e-5).all()
+
+
+def test_roots_and_quotients_are_mostly_right_to_the_last_bit(device):
+    """A driver's own may be wrong by several units; ours are corrected."""
+    x = np.random.default_rng(0).uniform(0.5, 2, (4000, 3)).astype(np.float32)
+    exact = x.astype(np.float64)
+    for function, expected in ((F.L2, np.sqrt(np.square(exact).sum(1))), (F.AVERAGE, exact.mean(1))):
+        got = reduce(x, function, 1, device=device)
+        assert np.mean(got == expected.astype(np.float32)) > 0.9
+
+
+@by_float
+@pytest.mark.parametrize("function", ARITHMETIC, ids=lambda function: function.name)
+def test_long_rows_and_columns_keep_to_their_bounds(any_device, function, dtype):
+    rng = np.random.default_rng(0)
+    row, column = (3001, 401) if any_device.limits == LOWERED else (30_001, 7001)
+    for sizes, axes in ((2, row), 1), ((column, 12), 0):
+        for x in (rng.standard_normal(sizes), rng.uniform(0.5, 1.5, sizes), rng.exponential(3, sizes)):
+            x = x.astype(dtype)
+            verify(ReduceOperatorDesc.of(function, x, (axes,)), x, device=any_device)
+
+
+@pytest.mark.parametrize("function", ARITHMETIC, ids=lambda function: function.name)
+def test_bits_are_the_same_every_time(device, function):
+    x = np.random.default_rng(0).standard_normal((40, 3001)).astype(np.float32)
+    t = device.tensor(x)
+    first = reduce(t, function, 1).numpy().tobytes()
+    for other in range(3):
+        reduce(x[: other + 1], function, device=device)
+        assert reduce(t, function, 1).numpy().tobytes() == first
+
+
+def test_plans_take_every_kernel():
+    taken = set()
+    for limits, function in itertools.product((*LIMITS.values(), LOWERED), VALUES):
+        rows, columns = ((5, 257), (1, 17_000)), ((2999, 9), (40, 64))
+        of_axes = [*((sizes, (1,)) for sizes in rows), *((sizes, (0,)) for sizes in columns), ((6, 35, 10), (0, 2))]
+        for sizes, axes in of_axes:
+            plan = lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT16, sizes), axes), limits)
+            taken |= {(function, dispatch.shader.variant) for dispatch in plan.dispatches}
+    assert taken == set(
+        itertools.product(
+            VALUES,
+            ("reduce", "rows", "rows_lanes", "columns", "columns_wide", "columns_lanes", "combine", "combine_lanes"),
+        )
+    )
+
+
+# The function
+
+
+X = np.array([[1, 5, 2], [4, 0, 3]], np.float32)
+
+
+def test_axes_as_numpy_and_directml_spell_them(device):
+    assert reduce(X, F.SUM, 1, device=device).tolist() == [8, 7]
+    assert reduce(X, F.SUM, -1, keepdims=True, device=device).tolist() == [[8], [7]]
+    assert reduce(X, F.SUM, axes=(1,), device=device).tolist() == [[8], [7]]
+    assert reduce(X, F.MAX, (0, 1), device=device) == 5
+    assert reduce(X, F.ARGMAX, 0, device=device).dtype == np.int64
+    assert reduce(X, F.ARGMIN, 0, output_data_type=UINT32, device=device).tolist() == [0, 1, 0]
+    assert reduce(X, 10, 1, device=device).tolist() == [8, 7]
+    assert reduce(np.zeros((0, 3), np.float32), F.SUM, 1, device=device).shape == (0,)
+
+
+def test_what_reduce_refuses(device):
+    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.function: 'SUM' is not allowed"):
+        reduce(X, "SUM", device=device)
+    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.input_tensor\.data_type: UINT8, which arrays of"):
+        reduce(X.astype(np.uint8), F.SUM, device=device)
+    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.output_tensor\.data_type: FLOAT16 differs"):
+        reduce(X, F.SUM, output_data_type=np.float16, device=device)
+    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.input_tensor\.sizes: axes \(0,\) .* are empty"):
+        reduce(np.zeros((0, 3), np.float32), F.SUM, 0, device=device)
+
+
+@pytest.mark.parametrize(
+    ("of_numpy", "function"),
+    [(np.sum, F.SUM), (np.prod, F.MULTIPLY), (np.mean, F.AVERAGE), (np.max, F.MAX), (np.amin, F.MIN)],
+)
+def test_functions_of_numpy_compute_on_the_device(any_device, of_numpy, function):
+    t = any_device.tensor(X)
+    for options in ({}, {"axis": 1}, {"axis": 0, "keepdims": True}):
+        got = of_numpy(t, **options)
+        assert isinstance(got, dmlgpu.DeviceTensor)
+        assert np.array_equal(got.numpy(), reduce(X, function, device=any_device, **options))
+        assert np.allclose(got.numpy(), of_numpy(X, **options))
+    with pytest.raises(TypeError, match="out must be None"):
+        of_numpy(t, out=np.zeros(()))
+
+
+@pytest.mark.parametrize("of_numpy", [np.sum, np.prod])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
+def test_integers_are_not_summed_in_another_type_than_numpy_s_in_silence(device, of_numpy, dtype):
+    x = np.array([2, np.iinfo(dtype).max], dtype)
+    t, numpys = device.tensor(x), of_numpy(x).dtype
+    if numpys != dtype:
+        message = rf"{numpys} differs from the input's {x.dtype}; give dtype=np\.{x.dtype}"
+        with pytest.raises(DescriptorError, match=message):
+            of_numpy(t)
+        with pytest.raises(DescriptorError, match=message):
+            of_numpy(t, dtype=numpys)
+    got = of_numpy(t, dtype=dtype if numpys != dtype else None)
+    assert got.dtype == dtype
+    assert got.numpy() == of_numpy(x, dtype=dtype)
+
+
+def test_averages_are_not_of_another_type_than_the_input_s(device):
+    with pytest.raises(DescriptorError, match=r"float64 differs from the input's float32"):
+        np.mean(device.tensor(X), dtype=np.float64)
+
+
+def test_a_result_beyond_its_bound_is_found(device, monkeypatch):
+    desc = ReduceOperatorDesc.of(F.SUM, X, (1,))
+    monkeypatch.setattr("dmlgpu.comparison.reference", lambda desc, x: tuple(y + 1e-4 for y in reference(desc, x)))
+    with pytest.raises(VerificationError, match=r"2 of 2 elements differ, .* and at most \S+ between them is allowed"):
+        verify(desc, X, device=device)

@@ -1,0 +1,576 @@
+"""What calls have in common: buffers, pipelines, recordings, and in a batch submissions."""
+
+import contextlib
+import ctypes
+import mmap
+import threading
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    DescriptorError,
+    Device,
+    DeviceError,
+    OutOfMemoryError,
+    TensorDesc,
+    argmax,
+    max_pooling,
+)
+from tests.support.cases import FLOAT32, UINT8, UINT32, UNPOOLED, Case, any_bits, arg_desc, pool_desc
+from tests.support.drivers import discrete, opened_as
+
+X = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
+ROWS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])
+COLUMNS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [0])
+# One axis so long that it takes two passes.
+LONG = arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 100_000), [1])
+LONG_CASE = Case("long", LONG, (any_bits,))
+
+
+@pytest.fixture
+def counts(kp):
+    return kp.counts
+
+
+@pytest.fixture
+def fresh_staged(driver, counts):
+    """The same as if it were a GPU with memory of its own."""
+    with opened_as(driver, **discrete(driver)) as device:
+        counts.clear()
+        yield device
+
+
+@pytest.fixture(params=["unified", "staged"])
+def either(request, driver, counts):
+    """One after the other."""
+    return request.getfixturevalue("fresh" if request.param == "unified" else "fresh_staged")
+
+
+# Calls
+
+
+def test_compiling_makes_all_that_a_call_needs(either, counts):
+    operator = either.compile(LONG)
+    x = np.zeros((1, 100_000), np.float32)
+    before, pipelines = Counter(counts), either.cache_info().pipelines
+    for i in range(3):
+        x[0, 1000 * i] = i + 1
+        assert operator(x).item() == 1000 * i
+    done = counts - before
+    assert (done["buffers"], done["recordings"], done["submissions"]) == (0, 0, 3)
+    assert either.cache_info().pipelines == pipelines == 2
+
+
+def in_a_buffer_of(size: int) -> ArgmaxOperatorDesc:
+    """An operator of few elements, and an input tensor of so many bytes."""
+    return ArgmaxOperatorDesc(TensorDesc(UINT8, (5,), None, size), TensorDesc(UINT32, (1,)), (0,))
+
+
+SMALL = np.array([1, 3, 2, 0, 3], np.uint8)
+
+
+def test_a_large_operator_keeps_its_buffers(driver, counts):
+    # Of heaps of 32 MiB 4 are kept for operators that nobody compiled.
+    with opened_as(driver, heaps=(32 << 20,) * len(driver.heaps)) as device:
+        small, large = device.compile(in_a_buffer_of(3 << 20)), device.compile(in_a_buffer_of(12 << 20))
+        before = Counter(counts)
+        for _ in range(2):
+            assert large(SMALL).tolist() == small(SMALL).tolist() == [1]
+        assert (counts - before)["buffers"] == 0
+        assert 12 << 20 <= device.cache_info().buffer_bytes <= device.cache_info().buffer_bytes_limit
+        del large
+        device.clear_cache()
+        assert device.cache_info().buffer_bytes == 0
+        assert device.cache_info().buffer_bytes_limit < 6 << 20
+
+
+def test_kept_buffers_make_room_for_records(driver):
+    with opened_as(driver, heaps=(24 << 20,) * len(driver.heaps)) as device:
+        x = np.zeros((1, 100_000), np.float32)
+        x[0, 77_777] = 1
+        # One buffer of 1.5 MiB, one of 20, and one of almost the 2.5 MiB left, which is kept.
+        tensor, beside = device.tensor(x), device.tensor(np.zeros(20 << 20, np.uint8))
+        device.tensor(np.zeros((5 << 19) - 50_000, np.uint8))
+        assert device.cache_info().buffer_bytes > 2 << 20
+        assert device._operator(LONG)(tensor).numpy().item() == 77_777
+        assert beside.numpy().max() == 0
+
+
+def test_nothing_is_staged_where_the_host_sees_the_memory(fresh, counts):
+    assert fresh.compile(ROWS)(X).reshape(-1).tolist() == X.argmax(1).tolist()
+    tensor = fresh.tensor(X)
+    fresh.compile(ROWS)(tensor).numpy()
+    tensor.bytes()
+    assert counts["transfers"] == 0
+
+
+def test_a_new_shape_of_a_known_kernel_is_not_compiled(fresh, counts):
+    rng = np.random.default_rng(0)
+
+    def pipelines(more):
+        """Those that there are after some calls, with so many rows or planes more than elsewhere."""
+        for rows, width in [(20, 30), (33, 64), (8, 60), (1000, 50), (100, 60), (8000, 62)]:
+            x = rng.standard_normal((rows + more, width), dtype=np.float32)
+            assert argmax(x, 1, device=fresh).reshape(-1).tolist() == x.argmax(1).tolist()
+        for planes, height, width in [(1, 8, 8), (6, 9, 7), (5, 200, 300), (8, 32, 32)]:
+            x = rng.standard_normal((1, planes + more, height, width), dtype=np.float32)
+            max_pooling(x, (2, 2), output_indices=True, device=fresh)
+        return fresh.cache_info().pipelines
+
+    assert pipelines(0) == pipelines(1) == pipelines(2) < 10
+    assert counts["buffers"] == 1
+
+
+def test_a_tensor_of_like_size_takes_the_same_buffer_where_memory_is_staged(fresh_staged, counts):
+    for size in (10, 1000, 9000, 16_000):
+        argmax(np.arange(size, dtype=np.float32), device=fresh_staged)
+    assert counts["buffers"] <= 3
+
+
+def test_transfers_are_recorded_once_for_each_buffer(fresh_staged, counts):
+    for i in range(3):
+        assert fresh_staged.tensor(X + i).numpy()[0, 0] == X[0, 0] + i
+    # What the host wrote, it has.
+    assert (counts["buffers"], counts["sequences"], counts["transfers"]) == (1, 1, 3)
+    operator, target = fresh_staged.compile(ROWS), fresh_staged.tensor(np.zeros((20, 1), np.uint32))
+    tensors = [fresh_staged.tensor(x) for x in (X, -X)]
+    operator(tensors[0], out=target)
+    assert target.numpy().reshape(-1).tolist() == X.argmax(1).tolist()
+    before = Counter(counts)
+    for x, tensor in zip((X, -X), tensors, strict=True):
+        operator(tensor, out=target)
+        for _ in range(2):
+            assert target.numpy().reshape(-1).tolist() == x.argmax(1).tolist()
+    done = counts - before
+    assert (done["submissions"], done["transfers"], done["sequences"]) == (2, 2, 1)
+
+
+def test_a_small_call_with_arrays_is_one_submission(either, counts):
+    operator, two_passes = either.compile(ROWS), either.compile(LONG)
+    counts.clear()
+    for x in (X, -X):
+        assert operator(x).reshape(-1).tolist() == x.argmax(1).tolist()
+    assert (counts["submissions"], counts["transfers"]) == (2, 0)
+    x = np.random.default_rng(0).standard_normal((1, 100_000), dtype=np.float32)
+    assert two_passes(x).item() == x.argmax()
+    # A large input is uploaded before, so that the time of its copy is not taken for that of the steps.
+    assert (counts["submissions"], counts["transfers"]) == (3, 0 if either.info.unified else 1)
+    with either.batch():
+        assert operator(X).reshape(-1).tolist() == X.argmax(1).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_small_arrays_of_a_call_with_several_submissions(either, counts, dtype):
+    """What stands between the steps is too large for a barrier."""
+    x, places = np.arange(1, 65, dtype=dtype).reshape(1, 1, 8, 8), np.arange(64, dtype=np.uint32).reshape(1, 1, 8, 8)
+    y = np.zeros((1, 1, 200, 200), dtype)
+    source, indices, target = map(TensorDesc.of, (x, places * 600, y))
+    operator = either.compile(dmlgpu.MaxUnpoolingOperatorDesc(source, indices, target))
+    for i in range(2):
+        counts.clear()
+        y.reshape(-1)[places * 600 + i] = x
+        assert operator(x, places * 600 + i).tolist() == y.tolist()
+        assert counts["submissions"] > 1
+        y[:] = 0
+
+
+def test_arrays_and_device_tensors_in_one_call(either):
+    grad = dmlgpu.MaxPoolingGradOperatorDesc.of
+    source = TensorDesc(FLOAT32, (1, 1, 4, 6))
+    desc = grad(source, window_size=(2, 2), strides=(2, 2))
+    operator = either.compile(desc)
+    x = X.reshape(-1)[:24].reshape(1, 1, 4, 6)
+    y = np.ones(desc.inputs[1].sizes, np.float32)
+    expected = operator(x, y)
+    for inputs in ((either.tensor(x), y), (x, either.tensor(y))):
+        result = operator(*inputs)
+        assert type(result) is np.ndarray
+        assert result.tolist() == expected.tolist()
+    target = either.tensor(np.full(desc.outputs[0].sizes, 7, np.float32))
+    assert operator(x, y, out=target).tolist() == target.numpy().tolist() == expected.tolist()
+
+
+def test_two_passes_are_one_submission(either, counts):
+    x = np.random.default_rng(0).standard_normal((1, 100_000), dtype=np.float32)
+    operator, tensor = either.compile(LONG), either.tensor(x)
+    assert len(operator.plan.dispatches) == 2
+    counts.clear()
+    assert operator(tensor).numpy().item() == x.argmax()
+    assert counts["submissions"] == 1
+
+
+# What a call is made of: submissions, transfers, copies, barriers. docs/performance.md has the same table.
+
+SMALL_POOL = pool_desc(FLOAT32, (1, 1, 20, 30), (2, 2))
+CHAIN = [
+    pool_desc(FLOAT32, (1, 1, 20, 30), (2, 2), indices=None),
+    pool_desc(FLOAT32, (1, 1, 19, 29), (3, 3), indices=None),
+    arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 1, 17, 27), [2, 3]),
+]
+MADE_OF = {
+    # what: (operators, whether it is given an array, whether it is a batch, unified, staged)
+    "device tensors": ([SMALL_POOL], False, False, (1, 0, 0, 0), (1, 0, 0, 0)),
+    "small arrays": ([SMALL_POOL], True, False, (1, 0, 0, 0), (1, 0, 3, 0)),
+    "device tensors, two passes": ([LONG], False, False, (1, 0, 0, 1), (1, 0, 0, 1)),
+    "a large array, two passes": ([LONG], True, False, (1, 0, 0, 1), (1, 1, 2, 1)),
+    "three operators": (CHAIN, False, False, (3, 0, 0, 0), (3, 0, 0, 0)),
+    "three operators in a batch": (CHAIN, False, True, (3, 0, 0, 0), (1, 0, 0, 2)),
+}
+
+
+@pytest.mark.parametrize(("descs", "array", "batch", "unified", "staged"), MADE_OF.values(), ids=MADE_OF)
+def test_what_a_call_is_made_of(either, counts, descs, array, batch, unified, staged):
+    operators = [either.compile(desc) for desc in descs]
+    sizes = descs[0].inputs[0].sizes
+    x = np.random.default_rng(0).standard_normal(sizes, dtype=np.float32)
+    given = x if array else either.tensor(x)
+    for _ in range(2):
+        counts.clear()
+        with either.batch() if batch else contextlib.nullcontext():
+            result = given
+            for operator in operators:
+                result = operator(result)
+        made = tuple(counts[name] for name in ("submissions", "transfers", "copies", "barriers"))
+        assert made == (unified if either.info.unified else staged)
+
+
+# Memory that operators hold
+
+
+def test_buffers_of_a_compiled_operator_are_little_more_than_its_tensors(fresh_staged, kp):
+    kept = []
+    for desc in (ROWS, LONG, arg_desc(ArgmaxOperatorDesc, UINT8, (5 << 20, 3), [1])):
+        before = sum(kp.alive_bytes)
+        kept.append(fresh_staged.compile(desc))
+        tensors = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
+        assert sum(kp.alive_bytes) - before <= tensors + (1 << 20)
+        assert tensors <= fresh_staged.cache_info().buffer_bytes
+
+
+def test_pages_of_a_new_buffer_take_no_memory_until_they_are_written_to(fresh, monkeypatch):
+    advised = []
+    monkeypatch.setattr("dmlgpu.runtime.kompute.ctypes", SimpleNamespace(**vars(ctypes) | {"CDLL": lambda _: libc}))
+    libc = SimpleNamespace(madvise=lambda address, size, advice: advised.append((size.value, advice)))
+    held = fresh.tensor(np.zeros(5 << 20, np.uint8))
+    ((size, given),) = advised
+    assert (given, held.nbytes <= size) == (mmap.MADV_DONTNEED, True)
+
+
+# What is kept
+
+
+def test_cache_is_shown_and_cleared(either):
+    operator = either.compile(ROWS)
+    argmax(X, 0, device=either)
+    info = either.cache_info()
+    assert (info.operators, info.pipelines) == (2, 2)
+    assert 0 < info.buffer_bytes <= info.buffer_bytes_limit
+    assert info.tensor_bytes == 0
+    tensor = either.tensor(X)
+    assert either.cache_info().tensor_bytes >= X.nbytes
+    either.clear_cache()
+    info = either.cache_info()
+    assert (info.operators, info.pipelines) == (0, 0)
+    assert operator(tensor).numpy().reshape(-1).tolist() == operator(X).reshape(-1).tolist() == X.argmax(1).tolist()
+    del tensor
+    either.clear_cache()
+    assert either.cache_info().buffer_bytes == either.cache_info().tensor_bytes == 0
+
+
+def test_cache_of_the_functions(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    dmlgpu.clear_cache()
+    argmax(X)
+    assert dmlgpu.cache_info() == dmlgpu.functional.open_device().cache_info()
+    assert dmlgpu.cache_info().operators == 1
+    dmlgpu.clear_cache()
+    assert dmlgpu.cache_info().operators == dmlgpu.cache_info().buffer_bytes == 0
+    assert argmax(X, 1).reshape(-1).tolist() == X.argmax(1).tolist()
+
+
+def test_cache_of_a_device_that_is_named(fresh):
+    argmax(X, device=fresh)
+    assert dmlgpu.cache_info(device=fresh) == fresh.cache_info()
+    dmlgpu.clear_cache(device=fresh)
+    assert fresh.cache_info().operators == 0
+
+
+def test_calls_of_functions_keep_no_more_bytes_than_the_limit(driver):
+    with opened_as(driver, heaps=(8 << 20,) * len(driver.heaps)) as device:
+        for size in (40_000, 300_000, 80_000, 400_000, 120_000):
+            assert argmax(np.zeros(size, np.int64), device=device).item() == 0
+            info = device.cache_info()
+            assert info.buffer_bytes <= info.buffer_bytes_limit < 2 << 20
+
+
+def test_pipelines_and_recordings_are_limited(fresh, counts, monkeypatch):
+    monkeypatch.setattr("dmlgpu.runtime.kompute._PIPELINES", 2)
+    monkeypatch.setattr("dmlgpu.runtime.kompute._RECORDINGS", 3)
+    tensor = fresh.tensor(X)
+    kinds = [(kind, axis) for kind in (ArgmaxOperatorDesc, ArgminOperatorDesc) for axis in (0, 1)]
+    for _ in range(2):
+        for kind, axis in kinds:
+            result = fresh.compile(arg_desc(kind, FLOAT32, X.shape, [axis]))(tensor).numpy()
+            expected = X.argmax(axis) if kind is ArgmaxOperatorDesc else X.argmin(axis)
+            assert result.reshape(-1).tolist() == expected.tolist()
+            assert fresh.cache_info().pipelines <= 2
+
+    # The last two are still there; the others are made anew.
+    def recorded(kind, axis):
+        before = counts["recordings"]
+        fresh.compile(arg_desc(kind, FLOAT32, X.shape, [axis]))(tensor)
+        return counts["recordings"] > before
+
+    assert [recorded(*kind) for kind in (*kinds[2:], kinds[0])] == [False, False, True]
+
+
+@pytest.mark.parametrize("limit", ["_PIPELINES", "_RECORDINGS"])
+def test_what_was_unused_for_longest_is_made_anew(fresh, counts, monkeypatch, limit):
+    kinds = (ArgmaxOperatorDesc, 0), (ArgmaxOperatorDesc, 1), (ArgminOperatorDesc, 0)
+    first, second, third = (fresh.compile(arg_desc(kind, FLOAT32, X.shape, [axis])) for kind, axis in kinds)
+    dmlgpu.clear_cache(device=fresh)  # compiling makes a pipeline, and records
+    monkeypatch.setattr(f"dmlgpu.runtime.kompute.{limit}", 2)
+    tensor = fresh.tensor(X)
+
+    def recorded(operator):
+        before = counts["recordings"]
+        operator(tensor)
+        return counts["recordings"] > before
+
+    # The first is used again, from its recording, before the third comes.
+    assert [recorded(each) for each in (first, second, first, third)] == [True, True, False, True]
+    assert [recorded(each) for each in (first, third, second)] == [False, False, True]
+    assert [recorded(each) for each in (third, second, first)] == [False, False, True]
+
+
+def test_no_pipelines_are_left_of_buffers_that_are_gone(driver):
+    with opened_as(driver, **discrete(driver) | {"heaps": (24 << 20, 24 << 20)}) as device:
+        held = device.tensor(np.zeros(20 << 20, np.uint8))
+        operator = device.compile(ROWS)
+        operator(X)
+        assert device.cache_info().pipelines == 1
+        # Before it gives up it frees what no tensor is in.
+        with pytest.raises(OutOfMemoryError):
+            device.tensor(np.zeros(8 << 20, np.uint8))
+        assert device.cache_info().pipelines == device.cache_info().buffer_bytes == 0
+        assert operator(X).reshape(-1).tolist() == X.argmax(1).tolist()
+        assert held.numpy().max() == 0
+
+
+# Batches
+
+
+@pytest.mark.parts_of_buffers
+def test_independent_calls_are_one_submission(either, counts):
+    operators = [either.compile(desc) for desc in (ROWS, COLUMNS)]
+    tensors = [either.tensor(X), either.tensor(-X)]
+    for _ in range(2):
+        counts.clear()
+        with either.batch():
+            results = [operator(tensor) for operator in operators for tensor in tensors]
+            assert counts["submissions"] == 0
+        assert counts["submissions"] == 1
+        expected = [x.argmax(axis).tolist() for axis in (1, 0) for x in (X, -X)]
+        assert [result.numpy().reshape(-1).tolist() for result in results] == expected
+        del results
+    # The same calls of the same tensors were recorded before.
+    assert counts["recordings"] == 0
+
+
+def test_calls_that_depend_on_each_other(either, counts):
+    pool, again, indices = map(either.compile, CHAIN)
+    tensor = either.tensor(X.reshape(1, 1, 20, 30))
+    apart = indices(again(pool(tensor))).numpy()
+    counts.clear()
+    with either.batch():
+        result = indices(again(pool(tensor)))
+    assert result.numpy().tolist() == apart.tolist()
+    # Only where the tensors between them are staged is there a barrier for them.
+    assert counts["submissions"] == (3 if either.info.unified else 1)
+
+
+def test_one_tensor_for_many_calls_of_a_batch(fresh_staged, counts):
+    pool, again = map(fresh_staged.compile, CHAIN[:2])
+    tensor = fresh_staged.tensor(X.reshape(1, 1, 20, 30))
+    counts.clear()
+    with fresh_staged.batch():
+        pooled = pool(tensor)
+        results = [again(pooled) for _ in range(3)]
+    assert counts["submissions"] == 1
+    assert len({result.bytes().tobytes() for result in results}) == 1
+
+
+def test_a_large_tensor_between_calls_waits_for_the_first(fresh_staged, counts):
+    x = np.random.default_rng(0).standard_normal((1, 1, 200, 200), dtype=np.float32)
+    pool = fresh_staged.compile(pool_desc(FLOAT32, x.shape, (2, 2), indices=None))
+    rows = fresh_staged.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 1, 199, 199), [3]))
+    tensor = fresh_staged.tensor(x)
+    counts.clear()
+    with fresh_staged.batch():
+        result = rows(pool(tensor))
+    assert counts["submissions"] == 2
+    pooled = np.lib.stride_tricks.sliding_window_view(x, (2, 2), (2, 3)).max((4, 5))
+    assert result.numpy().reshape(-1).tolist() == pooled.argmax(3).reshape(-1).tolist()
+
+
+def test_outputs_written_twice_hold_the_last(either):
+    operator, target = either.compile(ROWS), either.tensor(np.zeros((20, 1), np.uint32))
+    first, second = either.tensor(-X), either.tensor(X)
+    with either.batch():
+        operator(first, out=target)
+        operator(second, out=target)
+    assert target.numpy().reshape(-1).tolist() == X.argmax(1).tolist()
+
+
+def test_an_input_may_be_overwritten_after_it_was_read(either):
+    pool = either.compile(pool_desc(FLOAT32, (1, 1, 20, 30), (1, 1), indices=None))
+    a, b = either.tensor(X.reshape(1, 1, 20, 30)), either.tensor(-X.reshape(1, 1, 20, 30))
+    with either.batch():
+        kept = pool(a)
+        pool(b, out=a)
+        moved = pool(a)
+    assert kept.numpy().tolist() == X.reshape(1, 1, 20, 30).tolist()
+    assert a.numpy().tolist() == moved.numpy().tolist() == (-X).reshape(1, 1, 20, 30).tolist()
+
+
+def test_reading_in_a_batch(any_device):
+    operator, tensor = any_device.compile(ROWS), any_device.tensor(X)
+    with any_device.batch():
+        assert operator(tensor).numpy().reshape(-1).tolist() == X.argmax(1).tolist()
+        assert operator(-X).reshape(-1).tolist() == (-X).argmax(1).tolist()
+        later = operator(tensor)
+        assert later.bytes().view(np.uint32).tolist() == X.argmax(1).tolist()
+
+
+def test_arrays_in_a_batch(either):
+    rows, columns = map(either.compile, (ROWS, COLUMNS))
+    with either.batch():
+        assert rows(X).reshape(-1).tolist() == X.argmax(1).tolist()
+        assert columns(-X).reshape(-1).tolist() == (-X).argmax(0).tolist()
+        later = rows(either.tensor(-X))
+    assert later.numpy().reshape(-1).tolist() == (-X).argmax(1).tolist()
+
+
+def test_verified_calls_in_a_batch(any_device, monkeypatch):
+    monkeypatch.setenv("DMLGPU_VERIFY", "1")
+    with any_device.batch():
+        result = any_device.compile(ROWS)(any_device.tensor(X))
+    assert result.numpy().reshape(-1).tolist() == X.argmax(1).tolist()
+
+
+def test_an_exception_in_a_batch_leaves_what_was_called(either):
+    operator, tensor = either.compile(ROWS), either.tensor(X)
+    results = []
+    with pytest.raises(DescriptorError), either.batch():  # noqa: PT012
+        results.append(operator(tensor))
+        operator(X[:3])
+    assert results[0].numpy().reshape(-1).tolist() == X.argmax(1).tolist()
+    assert either.compile(COLUMNS)(tensor).numpy().reshape(-1).tolist() == X.argmax(0).tolist()
+
+
+@pytest.mark.parts_of_buffers
+def test_batches_nest(fresh, counts):
+    operator, tensor = fresh.compile(ROWS), fresh.tensor(X)
+    with fresh.batch():
+        with fresh.batch():
+            inner = operator(tensor)
+        assert counts["submissions"] == 0
+        outer = operator(tensor)
+    assert counts["submissions"] == 1
+    assert inner.numpy().tolist() == outer.numpy().tolist()
+
+
+def test_an_empty_batch_submits_nothing(fresh, counts):
+    with fresh.batch():
+        pass
+    assert counts["submissions"] == 0
+
+
+def test_tensors_dropped_in_a_batch_live_until_it_is_computed(any_device):
+    operator = any_device.compile(ROWS)
+    arrays = [np.roll(X, i) for i in range(40)]
+    with any_device.batch():
+        results = [operator(any_device.tensor(x)) for x in arrays]
+    for x, result in zip(arrays, results, strict=True):
+        assert result.numpy().reshape(-1).tolist() == x.argmax(1).tolist()
+
+
+@pytest.mark.parts_of_buffers
+def test_a_batch_of_hundreds_of_calls_is_computed_in_parts(fresh, counts):
+    operator, tensor = fresh.compile(ROWS), fresh.tensor(X)
+    with fresh.batch():
+        results = [operator(tensor) for _ in range(200)]
+    assert 1 < counts["submissions"] < 10
+    assert all(result.numpy().reshape(-1).tolist() == X.argmax(1).tolist() for result in results)
+
+
+@pytest.mark.parts_of_buffers
+@pytest.mark.parametrize("case", [LONG_CASE, *UNPOOLED[:1]], ids=["records", "between"])
+def test_a_batch_of_two_passes_takes_no_more_relays_than_are_kept(fresh, counts, case):
+    operator, inputs = fresh.compile(case.desc), case.inputs()
+    (expected,) = dmlgpu.reference(case.desc, *inputs)
+    tensors = [fresh.tensor(x, desc) for x, desc in zip(inputs, case.desc.inputs, strict=True)]
+    targets = [fresh.tensor(np.zeros_like(expected), case.desc.outputs[0]) for _ in range(9)]
+    for i in range(2):
+        counts.clear()
+        with fresh.batch():
+            for target in targets:
+                operator(*tensors, out=target)
+        assert all(target.numpy().tolist() == expected.tolist() for target in targets)
+        # One is made when the operator is compiled; in the second batch there are all.
+        assert counts["buffers"] == (0 if i else 7)
+        kernels = {dispatch.shader for dispatch in operator.plan.dispatches}
+        assert fresh.cache_info().pipelines == 8 * len(kernels)
+
+
+def test_a_batch_computes_what_it_has_where_memory_ends(driver):
+    with opened_as(driver, heaps=(24 << 20,) * len(driver.heaps)) as device:
+        desc = in_a_buffer_of(2 << 20)
+        operator = device.compile(desc)
+        with device.batch():
+            for i in range(30):
+                result = operator(device.tensor(np.roll(SMALL, i), desc.input_tensor))
+            with pytest.raises(OutOfMemoryError):
+                device.tensor(np.zeros(25 << 20, np.uint8))
+        assert result.numpy().tolist() == [0]
+
+
+def test_clearing_the_cache_in_a_batch(fresh):
+    operator, tensor = fresh.compile(ROWS), fresh.tensor(X)
+    with fresh.batch():
+        first = operator(tensor)
+        fresh.clear_cache()
+        second = operator(tensor)
+    assert first.numpy().tolist() == second.numpy().tolist()
+
+
+def test_other_threads_join_a_batch(any_device):
+    operator, tensor = any_device.compile(ROWS), any_device.tensor(X)
+    results = []
+    with any_device.batch():
+        threads = [threading.Thread(target=lambda: results.append(operator(tensor).numpy())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        own = operator(tensor)
+        for thread in threads:
+            thread.join()
+    assert all(result.reshape(-1).tolist() == X.argmax(1).tolist() for result in (*results, own.numpy()))
+    assert len(results) == 4
+
+
+def test_closing_a_device_in_a_batch(driver):
+    device = Device(driver.index)
+    with device.batch():
+        result = device.compile(ROWS)(device.tensor(X))
+        device.close()
+    with pytest.raises(DeviceError, match=r"is closed$"):
+        result.numpy()
+    for use in (device.cache_info, device.clear_cache, device.batch().__enter__):
+        with pytest.raises(DeviceError, match=r"is closed$"):
+            use()

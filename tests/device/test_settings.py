@@ -1,0 +1,95 @@
+"""Switches in the environment: the same words everywhere, and an error for all others."""
+
+import json
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from benchmarks.cli import main as benchmarks
+from dmlgpu import SettingError
+from dmlgpu.runtime.settings import switch
+from dmlgpu.tools import doctor
+from dmlgpu.tools.cli import main
+from dmlgpu.tools.doctor import BROKEN, ODD
+from tests.support.drivers import DRIVERS, set_drivers
+
+ALLOWED = "allowed are 1, true, yes, on, 0, false, no, off"
+ON = ["1", "true", "yes", "on", "True", "YES", " on\n"]
+OFF = [None, "", " ", "0", "false", "no", "off", "FALSE", "Off", " 0 "]
+WRONG = ["2", "-1", "1.0", "y", "enabled", "tru\u00e9", "true false", "\udcff"]
+
+
+@pytest.fixture
+def verified(monkeypatch):
+    """Sets DMLGPU_VERIFY, or has it unset."""
+
+    def become(value):
+        monkeypatch.delenv("DMLGPU_VERIFY", raising=False)
+        if value is not None:
+            monkeypatch.setenv("DMLGPU_VERIFY", value)
+
+    return become
+
+
+@pytest.mark.parametrize(("values", "expected"), [(ON, True), (OFF, False)], ids=["on", "off"])
+def test_switch(verified, values, expected):
+    for value in values:
+        verified(value)
+        assert switch("DMLGPU_VERIFY") is expected
+
+
+@pytest.mark.parametrize("value", WRONG)
+def test_any_other_value_is_an_error_that_says_what_is_allowed(verified, value):
+    verified(value)
+    with pytest.raises(SettingError) as caught:
+        switch("DMLGPU_VERIFY")
+    assert str(caught.value) == f"DMLGPU_VERIFY: {value!r} is not allowed; {ALLOWED}"
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_call_says_what_is_wrong(device, verified):
+    operator = device.compile(
+        dmlgpu.ArgmaxOperatorDesc(
+            dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT32, (3,)), dmlgpu.TensorDesc(dmlgpu.DataType.UINT32, (1,)), (0,)
+        )
+    )
+    verified("maybe")
+    with pytest.raises(SettingError, match=r"^DMLGPU_VERIFY: 'maybe' is not allowed; "):
+        operator(np.zeros(3, np.float32))
+
+
+def test_the_command_line_says_what_is_wrong(driver, verified, tmp_path, capsys):
+    verified("maybe")
+    output = tmp_path / "demo.png"
+    assert main(["demo", "--device", str(driver.index), "--output", str(output)]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: DMLGPU_VERIFY: 'maybe' is not allowed; {ALLOWED}\n"
+    assert not output.exists()
+
+
+def test_benchmarks_say_what_is_wrong(verified, capsys):
+    verified("maybe")
+    assert benchmarks([]) == 2
+    assert capsys.readouterr().err == f"benchmarks: DMLGPU_VERIFY: 'maybe' is not allowed; {ALLOWED}\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "states"), [("yes", [ODD]), ("maybe", [BROKEN]), ("false", []), ("", []), (None, [])], ids=str
+)
+def test_doctor_finds(verified, monkeypatch, value, states):
+    for name in "MESA_SHADER_CACHE_DISABLE", "MESA_GLSL_CACHE_DISABLE":
+        monkeypatch.delenv(name, raising=False)
+    verified(value)
+    found = list(doctor._settings())
+    assert [finding.state for finding in found] == states
+    assert all(finding.subject == "DMLGPU_VERIFY" and finding.mend.startswith("unset it") for finding in found)
+    if value == "maybe":
+        assert found[0].text == f"DMLGPU_VERIFY: 'maybe' is not allowed; {ALLOWED}"
+
+
+def test_a_bad_value_is_no_failure_of_doctor(verified, monkeypatch, capsys):
+    set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
+    verified("maybe")
+    assert main(["doctor", "--json"]) == 1
+    broken = [found["subject"] for found in json.loads(capsys.readouterr().out)["findings"] if found["state"] == BROKEN]
+    assert broken == ["DMLGPU_VERIFY"]

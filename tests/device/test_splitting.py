@@ -1,0 +1,474 @@
+"""Work that is too much for one buffer, one dispatch, one workgroup or one loop: split, never wrong."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, Device, argmax, argmin, max_pooling, verify
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.runtime.tuning import device_limits
+from tests.support.cases import (
+    DECREASING,
+    ELEMENT_TYPES,
+    FLOAT16,
+    FLOAT32,
+    INDEX_TYPES,
+    INT8,
+    INT32,
+    INT64,
+    UINT8,
+    UINT32,
+    UINT64,
+    WIDTHS,
+    any_bits,
+    arg_desc,
+    arranged,
+    distinct,
+    permuted_strides,
+    pool_desc,
+    special,
+    ties,
+)
+
+by_fill = pytest.mark.parametrize("fill", [ties, special, any_bits], ids=lambda fill: fill.__name__)
+
+
+def check(device: Device, desc, fill=ties):
+    verify(desc, arranged(desc.inputs[0], fill), device=device)
+
+
+# Segments: a tensor in several buffers
+
+# How many elements more or less than a segment holds.
+AROUND_A_SEGMENT = (-1, 0, 1)
+
+
+@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
+def test_axis_that_ends_around_a_segment(lowered, data_type):
+    segment = 256 * 8 // data_type.bits
+    for segments, more in itertools.product((1, 2, 5), AROUND_A_SEGMENT):
+        for kind in (ArgmaxOperatorDesc, ArgminOperatorDesc):
+            check(lowered, arg_desc(kind, data_type, (segments * segment + more,), [0]))
+
+
+@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
+def test_first_and_middle_axis_over_segments(lowered, data_type):
+    for sizes, axes in (((20, 37), [0]), ((3, 40, 5), [1]), ((5, 11, 7), [0, 2]), ((130, 3), [0])):
+        check(lowered, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, DECREASING))
+        check(lowered, arg_desc(ArgminOperatorDesc, data_type, sizes, axes))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize(("shape", "axis"), [((20, 37), 0), ((9, 100), 0), ((2, 15, 21), 1), ((3, 300), 1)], ids=str)
+def test_every_element_counts_over_segments(lowered, dtype, shape, axis):
+    for i in range(0, shape[axis], 1 if shape[axis] < 100 else 37):
+        x = np.zeros(shape, dtype)
+        x[(slice(None),) * axis + (i,)] = 1
+        assert (argmax(x, axis, device=lowered) == i).all(), i
+
+
+@by_fill
+@pytest.mark.parametrize("data_type", [UINT8, FLOAT16, FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())
+def test_tie_across_segments(lowered, data_type, fill):
+    for direction in (0, 1):
+        check(lowered, arg_desc(ArgmaxOperatorDesc, data_type, (3, 700), [1], direction), fill)
+        check(lowered, arg_desc(ArgminOperatorDesc, data_type, (700, 3), [0], direction), fill)
+
+
+@pytest.mark.parametrize("index_type", INDEX_TYPES, ids=lambda index_type: index_type.name.lower())
+def test_outputs_over_segments(lowered, index_type):
+    for outputs in (31, 32, 33, 63, 64, 65, 200):
+        check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (outputs, 3), [1], index_type=index_type), any_bits)
+        check(lowered, arg_desc(ArgmaxOperatorDesc, INT8, (3, outputs), [0], index_type=index_type), any_bits)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_permuted_input_over_segments(lowered, order):
+    sizes = (5, 12, 7)
+    for axes in ([0], [1], [2], [0, 2], [0, 1, 2]):
+        strides = permuted_strides(sizes, order, gap=2)
+        check(lowered, arg_desc(ArgmaxOperatorDesc, INT32, sizes, axes, strides=strides), distinct)
+
+
+def test_permuted_output_over_segments(lowered):
+    for order in itertools.permutations(range(3)):
+        strides = permuted_strides((5, 12, 1), order, gap=5)
+        check(lowered, arg_desc(ArgminOperatorDesc, INT32, (5, 12, 3), [2], output_strides=strides))
+
+
+def test_axes_that_do_not_merge_over_segments(lowered):
+    sizes = (3, 4, 5, 2, 6)
+    for order in ((0, 1, 2, 3, 4), (4, 2, 0, 3, 1), (1, 3, 0, 4, 2)):
+        for axes in ([0, 2], [1, 3], [0, 2, 4], [1, 4]):
+            strides = permuted_strides(sizes, order, gap=1)
+            check(lowered, arg_desc(ArgmaxOperatorDesc, FLOAT16, sizes, axes, DECREASING, strides=strides))
+            check(lowered, arg_desc(ArgminOperatorDesc, INT64, sizes, axes, strides=strides), distinct)
+
+
+def test_broadcast_input_over_segments(lowered):
+    for strides in ((0, 1), (1, 0), (0, 0)):
+        check(lowered, arg_desc(ArgmaxOperatorDesc, INT32, (90, 100), [0], strides=strides), distinct)
+        check(lowered, arg_desc(ArgmaxOperatorDesc, INT32, (90, 100), [1], strides=strides), distinct)
+
+
+@pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
+def test_windows_over_segments(lowered, data_type):
+    segment = 256 * 8 // data_type.bits
+    for width, indices in zip((segment - 1, segment, segment + 1), (UINT32, None, UINT64), strict=True):
+        check(lowered, pool_desc(data_type, (1, 2, 3, width), (2, 3), (1, 2), (1, 0), (0, 1), indices=indices))
+
+
+@pytest.mark.parametrize("data_type", [UINT8, FLOAT16, FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())
+def test_windows_that_reach_over_many_segments(lowered, data_type):
+    check(lowered, pool_desc(data_type, (2, 1, 21, 19), (13, 3), (4, 2), (6, 0), (3, 1), (1, 5)), any_bits)
+    check(
+        lowered, pool_desc(data_type, (1, 2, 7, 9, 8), (4, 2, 2), (1, 2, 3), (1, 1, 1), (2, 0, 1), (2, 3, 1)), any_bits
+    )
+    check(lowered, pool_desc(data_type, (2, 3, 20, 20), (20, 20)), any_bits)
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 2, 3), (2, 0, 3, 1)], ids=str)
+def test_permuted_windows_over_segments(lowered, order):
+    sizes = (3, 4, 9, 10)
+    strides = permuted_strides(sizes, order, gap=1)
+    check(lowered, pool_desc(FLOAT32, sizes, (2, 3), (2, 1), (1, 1), (0, 1), input_strides=strides), any_bits)
+    check(lowered, pool_desc(UINT8, sizes, (2, 3), (2, 1), (1, 1), (0, 1), input_strides=strides), any_bits)
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 4, 1), (4, 3, 2, 1, 0), (3, 1, 0, 4, 2)], ids=str)
+def test_permuted_volumes_over_segments(lowered, order):
+    sizes = (2, 3, 4, 5, 6)
+    strides = permuted_strides(sizes, order, gap=1)
+    window = (2, 2, 3), (1, 2, 2), (1, 0, 1), (0, 1, 1), (2, 1, 1)
+    check(lowered, pool_desc(INT32, sizes, *window, input_strides=strides), any_bits)
+    check(lowered, pool_desc(INT8, sizes, *window, indices=UINT64, input_strides=strides), any_bits)
+
+
+# Loops and dispatches, with limits lowered in other ways
+
+OTHER_LIMITS = {
+    "one-group": Limits(segment_bytes=1 << 20, group_size=1, group_count=1, records_bytes=1024),
+    "odd-groups": Limits(segment_bytes=1 << 16, group_size=7, group_count=5, records_bytes=1 << 10, bundle=14),
+    "short-loops": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, loop_iterations=300),
+    "short-dispatches": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, dispatch_elements=1000),
+    "few-records": Limits(segment_bytes=2048, group_size=64, group_count=64, records_bytes=64),
+}
+
+
+@pytest.fixture(params=OTHER_LIMITS)
+def limited(request, driver, open_device):
+    """Devices whose limits are low one at a time."""
+    return open_device(driver.index, low(driver, request.param))
+
+
+def low(driver, name):
+    """Low limits; where the driver does not unroll loops it compiles what takes them to be unrolled for minutes."""
+    return replace(OTHER_LIMITS[name], unrolls=device_limits(driver).unrolls)
+
+
+def test_arg_ops_within_other_limits(limited):
+    for data_type, sizes, axes in (
+        (UINT8, (5000,), [0]),
+        (FLOAT32, (3, 2500), [1]),
+        (FLOAT32, (1100, 3), [0]),
+        (INT64, (12, 30, 3), [0, 2]),
+        (FLOAT16, (150, 5), [1]),
+        (UINT8, (2,) * 8, [0, 2, 4, 6]),
+    ):
+        check(limited, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, DECREASING))
+        check(limited, arg_desc(ArgmaxOperatorDesc, data_type, sizes, axes, output_strides=doubled(sizes, axes)))
+
+
+@pytest.mark.parametrize("data_type", WIDTHS, ids=lambda data_type: data_type.name.lower())
+def test_parts_of_rows_of_columns_with_odd_ends(driver, open_device, data_type):
+    device = open_device(driver.index, low(driver, "short-dispatches"))
+    for sizes, axis in (((40, 331), 0), ((2, 40, 331), 1), ((90, 129), 0)):
+        desc = arg_desc(ArgmaxOperatorDesc, data_type, sizes, [axis], DECREASING)
+        assert len(device.compile(desc).plan.dispatches) > 2
+        check(device, desc)
+
+
+def doubled(sizes, axes):
+    """Strides of outputs with a gap after each."""
+    return [
+        2 * stride
+        for stride in permuted_strides([1 if i in axes else n for i, n in enumerate(sizes)], range(len(sizes)))
+    ]
+
+
+def test_pooling_within_other_limits(limited):
+    check(limited, pool_desc(UINT8, (1, 3, 33, 35), (5, 4), (2, 1), (2, 1), (1, 2)), any_bits)
+    check(limited, pool_desc(FLOAT32, (2, 1, 30, 31), (17, 13), (3, 2), (8, 6), (8, 6)), any_bits)
+    check(
+        limited, pool_desc(INT64, (1, 1, 5, 9, 8), (3, 4, 2), None, (1, 2, 0), (1, 1, 1), (1, 2, 3), UINT64), any_bits
+    )
+    check(limited, pool_desc(FLOAT16, (1, 2, 40, 40), (40, 40), indices=None), any_bits)
+
+
+# Large tensors, with the limits of the device. Results are known from how the tensors are made.
+
+
+def planted(shape, axis, dtype):
+    """Zeros with a one for every output, and where along the axis it is."""
+    kept = tuple(1 if i == axis else n for i, n in enumerate(shape))
+    where = np.arange(np.prod(kept), dtype=np.int64).reshape(kept) * 7919 % shape[axis]
+    x = np.zeros(shape, dtype)
+    np.put_along_axis(x, where, 1, axis)
+    return x, where
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.int64], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((70_000,), 0), ((1 << 20,), 0), ((70_001, 3), 0), ((3, 70_001), 1), ((2, 66_000, 2), 1)]
+)
+def test_axis_longer_than_loops_may_be(device, dtype, shape, axis):
+    x, where = planted(shape, axis, dtype)
+    assert np.array_equal(argmax(x, axes=axis, device=device), where)
+    assert np.array_equal(argmin(x.max() - x, axes=axis, device=device), where)
+
+
+@pytest.mark.parametrize("cores", [1, 3, 5, 6])
+def test_results_do_not_depend_on_the_cores(driver, open_device, cores):
+    """Axes of whole blocks that are cut differently by every count of workgroups, and odd ones."""
+    least = device_limits(replace(driver, type="cpu"))
+    device = open_device(driver.index, replace(least, group_count=4 * cores))
+    check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (1, 655_376), [1], DECREASING))
+    check(device, arg_desc(ArgminOperatorDesc, FLOAT32, (2, 300_007), [1]))
+    check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (40_003, 33), [0], DECREASING))
+    check(device, pool_desc(FLOAT32, (3, 5, 37, 40), (3, 3), (2, 1), (1, 1), (1, 1)), any_bits)
+    check(device, pool_desc(UINT8, (2, 7, 41, 44), (2, 3), (1, 2), (0, 1), (1, 1)), any_bits)
+
+
+# columns.comp keeps a place of at most 24 bits beside 8-bit elements, and of 16 bits beside 16-bit ones.
+@pytest.mark.parametrize(
+    ("dtype", "rows"),
+    [*itertools.product([np.int8, np.uint8], [300, 5000]), *itertools.product([np.float16], [65_535, 65_536, 65_537])],
+)
+def test_long_columns_of_small_elements(device, dtype, rows):
+    x = np.zeros((rows, 33), dtype)
+    first = np.arange(33) * 7919 % (rows - 255)
+    last = first + np.arange(33) * 255 // 32
+    x[first, range(33)] = x[last, range(33)] = 1
+    assert argmax(x, 0, device=device).tolist() == first.tolist()
+    assert argmax(x, 0, axis_direction=DECREASING, device=device).tolist() == last.tolist()
+    x[-1] = 1
+    assert argmax(x, 0, axis_direction=DECREASING, device=device).tolist() == [rows - 1] * 33
+    zeros = x[::-1] == 0
+    assert argmin(x, 0, axis_direction=DECREASING, device=device).tolist() == (rows - 1 - zeros.argmax(0)).tolist()
+
+
+def test_part_of_a_row_of_columns(device):
+    x, where = planted((40, 800_001), 0, np.uint8)
+    assert len(device.compile(arg_desc(ArgmaxOperatorDesc, UINT8, x.shape, [0])).plan.dispatches) > 1
+    assert np.array_equal(argmax(x, axes=0, device=device), where)
+
+
+def test_tie_from_one_end_of_a_long_axis_to_the_other(device):
+    x = np.zeros(1 << 20, np.float32)
+    x[[0, 5, 1 << 19, -1]] = 1
+    assert argmax(x, device=device).item() == 0
+    assert argmax(x, axis_direction=DECREASING, device=device).item() == (1 << 20) - 1
+    x[[3, -2]] = np.nan
+    assert argmax(x, device=device).item() == 3
+    assert argmax(x, axis_direction=DECREASING, device=device).item() == (1 << 20) - 2
+
+
+def test_several_long_axes_at_once(device):
+    x = np.random.default_rng(0).integers(0, 60_000, (300, 7, 350)).astype(np.uint16)
+    rows = x.transpose(1, 0, 2).reshape(7, -1)
+    assert argmax(x, (0, 2), device=device).reshape(-1).tolist() == rows.argmax(1).tolist()
+    assert argmax(x, (0, 1, 2), device=device).item() == x.argmax()
+
+
+def test_more_outputs_than_65535_groups_have_invocations(device):
+    x, where = planted((4_200_000, 2), 1, np.uint8)
+    assert np.array_equal(argmax(x, axes=1, device=device), where)
+
+
+def test_many_strided_outputs(device):
+    x, where = planted((150_000, 3), 1, np.int8)
+    desc = arg_desc(ArgmaxOperatorDesc, INT8, x.shape, [1], output_strides=(3, 1))
+    assert np.array_equal(device.compile(desc)(x), where)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 300, 300), (2, 3, 260, 257), (1, 1, 1, 100_000), (1, 1, 100_000, 1), (1, 2, 41, 42, 43)], ids=str
+)
+def test_window_of_more_elements_than_loops_may_have(device, dtype, shape):
+    x = np.random.default_rng(1).integers(0, 250, shape).astype(dtype)
+    values, indices = max_pooling(x, shape[2:], output_indices=True, device=device)
+    planes = x.reshape(shape[0] * shape[1], -1)
+    assert values.reshape(-1).tolist() == planes.max(1).tolist()
+    assert indices.reshape(-1).tolist() == (planes.argmax(1) + np.arange(len(planes)) * planes.shape[1]).tolist()
+
+
+@pytest.mark.parametrize("start", [0, 4, 32, 64, 90])
+def test_parts_of_windows_in_the_padding(limited, start):
+    for end, width, window, stride in itertools.product((0, 3, 50, 90), (8, 41, 64), (33, 64, 100, 130), (1, 4, 7)):
+        if max(start, end) < window <= width + start + end:
+            check(limited, pool_desc(FLOAT32, (1, 2, 2, width), (1, window), (1, stride), (0, start), (0, end)))
+
+
+def test_long_windows_that_overlap(device):
+    x = np.random.default_rng(2).permutation(100_003).astype(np.float32).reshape(1, 1, 1, -1)
+    values, indices = max_pooling(x, (1, 100_000), output_indices=True, device=device)
+    assert indices.reshape(-1).tolist() == [start + x[0, 0, 0, start : start + 100_000].argmax() for start in range(4)]
+    assert values.reshape(-1).tolist() == x.reshape(-1)[indices.reshape(-1)].tolist()
+
+
+def test_more_windows_than_65535_groups_have_invocations(device):
+    x = np.random.default_rng(3).integers(0, 256, (1, 1, 2050, 2055)).astype(np.int32)
+    values = max_pooling(x, (2, 2), device=device)[0, 0]
+    plane = x[0, 0]
+    assert np.array_equal(values, np.maximum.reduce([plane[:-1, :-1], plane[:-1, 1:], plane[1:, :-1], plane[1:, 1:]]))
+
+
+# Four rows in a segment; a row in two segments; a row in four.
+@pytest.mark.parametrize("sizes", [(8, 1 << 18), (9, 300_000), (3, 3_333_328), (2, 2, 2, 1 << 18)], ids=str)
+@pytest.mark.parametrize("kernel", ["rows", "rows_lanes"])
+def test_fast_kernels_take_long_rows_in_several_segments(sizes, kernel):
+    limits = Limits(segment_bytes=1 << 20, group_size=64, group_count=8, cooperating=kernel == "rows_lanes")
+    dispatches = lower(arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [len(sizes) - 1]), limits).dispatches
+    firsts = [dispatch for dispatch in dispatches if not dispatch.shader.variant.startswith("combine")]
+    assert {dispatch.shader.variant for dispatch in firsts} == {kernel}
+    # No element is looked at in vain.
+    pushes = [dispatch.push for dispatch in firsts]
+    assert sum(push.output_count * (push.reduced_end - push.reduced_begin) for push in pushes) == math.prod(sizes)
+
+
+# Tensors of more than maxStorageBufferRange, 128 MiB on lavapipe
+
+only_lavapipe = pytest.mark.parametrize("driver", ["lavapipe"], indirect=True)
+
+
+@only_lavapipe
+def test_tensor_over_128_mib_along_its_last_axis(device):
+    x = np.zeros((3, 48_000_000), np.uint8)
+    where = [47_999_999, 0, 24_000_001]
+    x[range(3), where] = 1
+    assert x.nbytes > device.info.max_storage_buffer_range
+    assert argmax(x, 1, device=device).reshape(-1).tolist() == where
+
+
+@only_lavapipe
+def test_tensor_over_128_mib_along_its_first_axis_to_outputs_over_128_mib(device):
+    x = np.zeros((4, 33_600_000), np.uint8)
+    for row in range(4):
+        x[row, row::4] = 1
+    indices = argmax(x, 0, device=device)
+    assert min(x.nbytes, indices.nbytes) > device.info.max_storage_buffer_range
+    assert (indices.reshape(-1, 4) == np.arange(4)).all()
+
+
+@only_lavapipe
+def test_tensor_over_128_mib_over_all_axes(device):
+    x = np.zeros((12_000, 12_000), np.uint8)
+    x[[11_000, 11_999], [3, 11_999]] = 7
+    assert argmax(x, device=device).item() == 11_000 * 12_000 + 3
+    assert argmax(x, axis_direction=DECREASING, device=device).item() == x.size - 1
+
+
+@only_lavapipe
+def test_pooling_over_128_mib(device):
+    x = np.zeros((1, 1, 12_000, 12_000), np.uint8)
+    where = np.arange(144) * 7919_000 % 1_000_000
+    at = np.arange(144) // 12 * 1000 + where // 1000, np.arange(144) % 12 * 1000 + where % 1000
+    x[0, 0, at[0], at[1]] = np.arange(1, 145)
+    values, indices = max_pooling(x, (1000, 1000), strides=(1000, 1000), output_indices=True, device=device)
+    assert values.reshape(-1).tolist() == list(range(1, 145))
+    assert indices.reshape(-1).tolist() == (at[0] * 12_000 + at[1]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axis", "order"),
+    [
+        *((sizes, 1, (0, 1)) for sizes in ((3, 48_000_000), (5, 7_000_000), (1, 120_000_000), (70, 2_000_000))),
+        *(((3_000_000, 40), 0, (0, 1)), ((2, 700_000, 33), 1, (0, 1, 2)), ((100_000_000, 16), 0, (0, 1))),
+        # Outputs that follow each other lie in different segments.
+        *(((4, 4, 3_000_000), 2, (1, 0, 2)), ((4, 5, 2_500_000), 2, (1, 0, 2))),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("segment_bytes", [128 << 20, 8 << 20], ids=["few-segments", "many-segments"])
+@pytest.mark.parametrize("cooperating", [False, True], ids=["cpu", "gpu"])
+def test_long_axes_keep_to_the_loop_limit(sizes, axis, order, segment_bytes, cooperating):
+    # Few invocations, as with two cores: stretches are long, and an invocation may have several.
+    limits = Limits(segment_bytes, group_size=64, group_count=2, dispatch_count=1 << 14, cooperating=cooperating)
+    desc = arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [axis], strides=permuted_strides(sizes, order))
+    limits = lower(desc, limits).limits
+    for dispatch in lower(desc, limits).dispatches:
+        kernel = dispatch.shader.variant
+        if not kernel.startswith("combine"):
+            push, lanes = dispatch.push, getattr(dispatch.shader.constants, "lanes", 1)
+            outputs = -(-push.output_count // 16) if kernel.startswith("columns") else push.output_count
+            items = outputs * -(-(push.reduced_end - push.reduced_begin) // push.stretch_size)
+            rounds = -(-items // (limits.invocations // lanes))
+            at_once = {"reduce": 4, "rows": 16, "rows_lanes": 16 * lanes, "columns": 1, "columns_lanes": lanes}[kernel]
+            assert rounds * (push.stretch_size // at_once) <= limits.loop_iterations
+
+
+@pytest.mark.parametrize(
+    ("sizes", "window"),
+    [
+        ((2, 3, 22, 20), ((3, 3), (1, 1), (1, 1), (1, 1))),
+        ((2, 3, 29, 20), ((3, 2), (2, 1), (1, 0), (1, 2), (1, 2))),
+        ((3, 2, 27, 24), ((2, 3), (2, 2), (0, 2), (1, 2), (3, 2))),
+        ((1, 2, 5, 19, 20), ((2, 3, 3), (2, 1, 1), (1, 1, 1), (0, 1, 1))),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("data_type", [FLOAT32, INT8], ids=lambda data_type: data_type.name.lower())
+def test_strips_over_several_planes(driver, open_device, data_type, sizes, window):
+    device = open_device(driver.index, replace(device_limits(driver), group_size=8, group_count=1, unrolls=True))
+    desc = pool_desc(data_type, sizes, *window)
+    for dispatch in device.compile(desc).plan.dispatches:
+        height = desc.output_tensor.sizes[-2]
+        assert 1 < dispatch.push.strip < height
+        assert height % dispatch.push.strip
+    check(device, desc, any_bits)
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize("height", [20, 43, 46, 64])
+def test_strips_keep_to_the_loop_limit(height, strides):
+    for loop_iterations, planes in itertools.product(range(1000, 4000, 250), (2, 3)):
+        limits = Limits(segment_bytes=128 << 20, group_size=8, group_count=1, loop_iterations=loop_iterations)
+        for dispatch in lower(pool_desc(FLOAT32, (1, planes, height, 40), (3, 3), strides), limits).dispatches:
+            push, rows = dispatch.push, dispatch.shader.constants.ring_rows
+            slab_rows, runs = push.output_count // push.output_size[2], -(-push.output_size[2] // 4)
+            slabs, rest = divmod(slab_rows, push.output_size[1])
+            strips = slabs * -(-push.output_size[1] // push.strip) or -(-rest // push.strip)
+            # A ring of one row has three of input.
+            row, fresh = (1, strides[0]) if rows > 1 else (3, 1)
+            each = row * rows + push.strip * row * fresh
+            assert -(-strips * runs // 8) * each <= dispatch.iterations <= limits.loop_iterations
+
+
+@only_lavapipe
+@pytest.mark.parametrize("unrolls", [False, True], ids=["pool", "windows"])
+@pytest.mark.parametrize(
+    ("sizes", "window", "strides"),
+    [
+        ((1, 48, 128, 128), (2, 2), (2, 2)),
+        ((1, 40, 128, 128), (1, 1), (2, 1)),
+        ((1, 40, 128, 128), (3, 3), (2, 2)),
+        ((1, 36, 132, 128), (3, 3), (2, 2)),
+        ((1, 20, 128, 128), (1, 5), (1, 1)),
+        ((1, 40, 128, 128), (5, 1), (1, 2)),
+        ((1, 4, 40, 64, 64), (3, 3, 3), (1, 1, 1)),
+        ((1, 4, 40, 64, 64), (2, 1, 2), (1, 1, 2)),
+        ((8, 1, 300, 300), (9, 11), (1, 1)),
+    ],
+    ids=str,
+)
+def test_pooling_keeps_to_the_loop_limit(driver, open_device, sizes, window, strides, unrolls):
+    # With eight invocations each has so many outputs that llvmpipe would end its loops, were they in one dispatch.
+    device = open_device(driver.index, replace(device_limits(driver), group_size=8, group_count=1, unrolls=unrolls))
+    desc = pool_desc(FLOAT32, sizes, window, strides)
+    assert len(device.compile(desc).plan.dispatches) > 1
+    check(device, desc)

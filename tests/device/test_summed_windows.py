@@ -1,0 +1,208 @@
+"""Average and Lp pooling: what counts, of any window, and their functions."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    AveragePooling1OperatorDesc,
+    AveragePoolingOperatorDesc,
+    DescriptorError,
+    LpPooling1OperatorDesc,
+    TensorDesc,
+    average_pooling,
+    lp_pooling,
+    verify,
+)
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.runtime.tuning import device_limits
+from tests.support.cases import FLOAT16, FLOAT32, INT32, UINT8, WINDOW_SHAPES, pool_desc
+from tests.support.limits import LIMITS as MAPPED
+from tests.support.limits import gpu_of_eight
+
+IMAGE = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
+
+
+def test_padding_counts_only_where_it_is_included(any_device):
+    assert average_pooling(IMAGE, 2, device=any_device).tolist() == [[3, 4], [6, 7]]
+    without = average_pooling(IMAGE, 2, strides=2, padding=1, device=any_device)
+    assert without.tolist() == [[1, 2.5], [5.5, 7]]
+    included = average_pooling(IMAGE, 2, strides=2, padding=1, include_padding=True, device=any_device)
+    assert included.tolist() == [[0.25, 1.25], [2.75, 7]]
+
+
+def test_what_hangs_over_the_padding_never_counts(any_device):
+    """Decision 3: a window in ceiling mode."""
+    row = np.array([[1, 2, 4, 8, 16]], np.float32)
+    options = {"strides": (1, 2), "output_sizes": (1, 3), "device": any_device}
+    for include_padding in (False, True):
+        got = average_pooling(row, (1, 2), include_padding=include_padding, **options)
+        assert got.tolist() == [[1.5, 6, 16]]
+    options = {"strides": (1, 3), "start_padding": (0, 1), "end_padding": (0, 1), "output_sizes": (1, 3)}
+    got = average_pooling(row[:, :4], (1, 3), include_padding=True, device=any_device, **options | {"strides": (1, 2)})
+    assert got.reshape(-1) == pytest.approx([1, 14 / 3, 4])
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
+def test_norms_are_of_absolute_values(any_device, p):
+    """Decision 4."""
+    x = np.array([[[3, -4], [-1, 2]]], np.float32)
+    got = lp_pooling(x, 2, p=p, device=any_device)
+    assert got.reshape(-1)[0] == pytest.approx((3**p + 4**p + 1 + 2**p) ** (1 / p), rel=3e-7)
+
+
+def test_norms_of_large_powers(any_device):
+    x = np.array([[0.5, 1, 0.25, 1]], np.float32)
+    assert lp_pooling(x, (1, 2), p=1000, strides=(1, 2), device=any_device).tolist() == [[1, 1]]
+    for p in (2**31, 2**32 - 1):
+        got = lp_pooling(np.ones((2, 2), np.float32), 2, p=p, device=any_device)
+        assert got.tolist() == [[1]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+def test_windows_of_many_shapes(mapped, dtype):
+    rng = np.random.default_rng(3)
+    for sizes, window, strides, start, end, dilations in WINDOW_SHAPES:
+        x = rng.standard_normal(sizes).astype(dtype)
+        steps = {"strides": strides, "start_padding": start, "end_padding": end, "dilations": dilations}
+        for desc in (
+            *(AveragePooling1OperatorDesc.of(x, window, include_padding=each, **steps) for each in (False, True)),
+            *(LpPooling1OperatorDesc.of(x, window, p=p, **steps) for p in (2, 3)),
+        ):
+            verify(desc, x, device=mapped)
+
+
+@pytest.mark.parametrize("width", range(1, 8))
+@pytest.mark.parametrize(("cooperating", "run"), [(False, 4), (True, 8)])
+def test_every_element_of_a_row_counts(driver, open_device, cooperating, run, width):
+    """One special value on every diagonal of a plane, so that it is each element of some window."""
+    device = gpu_of_eight(driver, open_device, unrolls=True, cooperating=cooperating)
+    x = np.random.default_rng(width).standard_normal((1, 4, 12, 36)).astype(np.float32)
+    for plane, value in enumerate((np.inf, -np.inf, np.nan)):
+        x[0, plane, range(12), range(width, width + 24, 2)] = value
+    pad = 0, min(1, width - 1)
+    for desc in (
+        AveragePooling1OperatorDesc.of(x, (1, width), start_padding=pad, end_padding=pad),
+        LpPooling1OperatorDesc.of(x, (2, width), strides=(1, 2)),
+    ):
+        (dispatch,) = device.compile(desc).plan.dispatches
+        assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run), desc
+        verify(desc, x, device=device)
+
+
+def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
+    """The number of its elements is found again where its records are combined; powers take iterations, too."""
+    limits = Limits(1 << 27, 64, 8, loop_iterations=150)
+    device = open_device(driver.index, limits)
+    x = np.random.default_rng(0).random((1, 2, 21, 34)).astype(np.float32)
+    steps = {"strides": (2, 1), "start_padding": (3, 2), "end_padding": (1, 4), "dilations": (1, 1)}
+    for desc in (
+        AveragePooling1OperatorDesc.of(x, (19, 33), **steps),
+        AveragePooling1OperatorDesc.of(x, (19, 33), include_padding=True, **steps),
+        LpPooling1OperatorDesc.of(x, (19, 33), p=5, **steps),
+    ):
+        assert device.compile(desc).plan.records_bytes
+        verify(desc, x, device=device)
+    records = [lower(LpPooling1OperatorDesc.of(x, (19, 33), p=p), limits).records_bytes for p in (2, 1 << 20)]
+    assert records[0] < records[1]
+
+
+@pytest.mark.parametrize("p", [3, 1000])
+def test_powers_in_long_windows_keep_to_the_loop_limit(driver, open_device, p):
+    # One core: an invocation has several windows, each a row of elements.
+    device = open_device(driver.index, replace(device_limits(driver), group_count=1))
+    desc = LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 256, 64, 64)), (64, 64), p=p)
+    assert {dispatch.shader.variant for dispatch in device.compile(desc).plan.dispatches} <= {"rows", "combine"}
+    verify(desc, np.ones(desc.input_tensor.sizes, np.float32), device=device)
+
+
+def test_short_windows_are_no_rows():
+    for limits in (MAPPED["CPU"], MAPPED["GPU"]):
+        for data_type, window in ((FLOAT32, (1, 2)), (UINT8, (1, 7)), (FLOAT32, (1, 31))):
+            sizes = (1, 2, 4, 12 * window[1])
+            desc = pool_desc(data_type, sizes, window, window)
+            assert "combine" not in str(lower(desc, limits).mapping), (data_type, window)
+        assert lower(pool_desc(FLOAT32, (1, 2, 4, 8), (4, 8)), limits).dispatches[0].shader.variant.startswith("rows")
+
+
+def test_special_values(any_device):
+    x = np.array([[1, np.inf, -np.inf, np.nan, 2, 3]], np.float32)
+    got = average_pooling(x, (1, 2), device=any_device)
+    assert np.array_equal(got, [[np.inf, np.nan, np.nan, np.nan, 2.5]], equal_nan=True)
+    got = lp_pooling(x, (1, 2), device=any_device)
+    assert np.array_equal(got[:, :4], [[np.inf, np.inf, np.nan, np.nan]], equal_nan=True)
+    big = np.full((2, 2), 6e4, np.float16)
+    assert average_pooling(big, 2, device=any_device).tolist() == [[float(np.float16(6e4))]]
+
+
+@pytest.mark.parametrize("special", [np.inf, np.nan])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+def test_special_values_beside_the_padding(mapped, dtype, special):
+    """What lies in memory where windows have padding is no part of them: other rows, other planes."""
+    x = np.ones((2, 2, 8, 12), dtype)
+    x[0, 0, 3, 0] = x[0, 0, 5, -1] = special
+    x[0, 1, 0] = x[1, 0, -1] = special
+    for window, padding in (((1, 3), (0, 1)), ((3, 1), (1, 0)), ((3, 5), (1, 2))):
+        steps = {"start_padding": padding, "end_padding": padding}
+        for desc in AveragePooling1OperatorDesc.of(x, window, **steps), LpPooling1OperatorDesc.of(x, window, **steps):
+            verify(desc, x, device=mapped)
+
+
+def test_functions_take_what_max_pooling_takes(device):
+    x = np.random.default_rng(0).random((2, 3, 8, 9)).astype(np.float32)
+    t = device.tensor(x)
+    for function in (average_pooling, lp_pooling):
+        expected = function(x, (2, 3), strides=(2, 1), device=device)
+        assert np.array_equal(function(t, (2, 3), strides=(2, 1)).numpy(), expected)
+        assert np.array_equal(function(x[0], (2, 3), strides=(2, 1), device=device), expected[0])
+        assert np.array_equal(function(x[0, 0], (2, 3), strides=(2, 1), device=device), expected[0, 0])
+        assert function(np.zeros((0, 4, 4), np.float32), 2, device=device).shape == (0, 3, 3)
+
+
+def test_an_earlier_descriptor_is_the_later_one_without_dilation():
+    source = TensorDesc(FLOAT32, (1, 1, 4, 4))
+    earlier = AveragePoolingOperatorDesc.of(source, (2, 2), include_padding=True)
+    assert earlier.canonical() == AveragePooling1OperatorDesc.of(source, (2, 2), include_padding=True)
+    with pytest.raises(TypeError, match=r"AveragePoolingOperatorDesc\.of has no dilations; it has .*include_padding"):
+        AveragePoolingOperatorDesc.of(source, (2, 2), dilations=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lp_pooling(IMAGE, 2, p=0), "LpPooling1OperatorDesc.p: 0 is not allowed; it must be 1 to 4294967295"),
+        (lambda: lp_pooling(IMAGE, 2, p=2.5), "LpPooling1OperatorDesc.p: 2.5 is not an integer"),
+        (
+            lambda: average_pooling(IMAGE, 2, include_padding=1),
+            "AveragePooling1OperatorDesc.include_padding: 1 is not allowed; allowed are True and False",
+        ),
+        (
+            lambda: average_pooling(IMAGE.astype(np.int32), 2),
+            "AveragePooling1OperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16; "
+            "convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32), which rounds",
+        ),
+        (
+            lambda: LpPooling1OperatorDesc.of(TensorDesc(INT32, (1, 1, 4, 4)), (2, 2)),
+            "LpPooling1OperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16; "
+            "convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32), which rounds",
+        ),
+        (
+            lambda: average_pooling(IMAGE, 2, start_padding=2),
+            "AveragePooling1OperatorDesc.window_size[0]: window 0 along the height lies wholly in the padding; "
+            "every window must hold input",
+        ),
+    ],
+)
+def test_messages(call, message):
+    with pytest.raises(DescriptorError) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_an_integer_flag_of_numpy_is_a_bool():
+    desc = AveragePooling1OperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 2, 2)), (2, 2), include_padding=np.bool_(True))
+    assert desc.include_padding is True
+    assert eval(repr(desc), vars(dmlgpu)) == desc

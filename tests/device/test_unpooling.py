@@ -1,0 +1,182 @@
+"""Unpooling: which element stays, which indices are left out, and the function."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    DescriptorError,
+    MaxUnpoolingOperatorDesc,
+    TensorDesc,
+    max_pooling,
+    max_unpooling,
+    verify,
+)
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from tests.support.cases import ELEMENT_TYPES, FLOAT32, UINT8, UINT32, UINT64, any_bits, arranged
+from tests.support.limits import limits_of
+
+
+def test_elements_go_where_max_pooling_found_them(any_device):
+    x = np.random.default_rng(0).permutation(2 * 3 * 8 * 10).reshape(2, 3, 8, 10).astype(np.float32)
+    values, indices = max_pooling(x, 2, strides=2, output_indices=True, device=any_device)
+    back = max_unpooling(values, indices, x.shape, device=any_device)
+    assert np.array_equal(back, np.where(np.isin(x, values), x, 0))
+    assert np.array_equal(max_pooling(back, 2, strides=2, device=any_device), values)
+
+
+def test_the_last_of_several_elements_stays(any_device):
+    """Decision 11, in row-major order; also where several invocations write, and the later element is the smaller."""
+    x = np.array([[5, 9, 7, 1], [3, 8, 2, 6]], np.float32)
+    indices = np.array([[0, 1, 1, 0], [2, 2, 5, 1]])
+    assert max_unpooling(x, indices, (2, 3), device=any_device).tolist() == [[1, 6, 8], [0, 0, 2]]
+
+
+def test_the_last_of_elements_stays_whatever_is_written_first(driver, open_device):
+    """Two for each place, far from each other, and invocations that go through ranges side by side."""
+    device = open_device(driver.index, dataclasses.replace(limits_of(driver, "CPU"), bundle=1))
+    to = np.random.default_rng(0).permutation(np.arange(70_000) % 35_000)
+    many = np.arange(70_000, 0, -1, dtype=np.float32)
+    expected = np.zeros(35_000, np.float32)
+    expected[to] = many  # the last assignment counts
+    got = max_unpooling(many.reshape(1, 1, 100, 700), to.reshape(1, 1, 100, 700), (50, 700), device=device)
+    assert np.array_equal(got.reshape(-1), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.uint32, ">i8", ">u8"])
+def test_indices_out_of_range_are_left_out(any_device, dtype):
+    """All 64 bits count: 2^32 is not 0."""
+    beyond = [2**32 - 1, 12, 13] if dtype == np.uint32 else [2**32, 2**32 + 11, 2**63 - 1]
+    x = np.arange(1, 13, dtype=np.float32).reshape(1, 3, 2, 2)
+    indices = np.array([0, 11, 3, *beyond * 3], dtype).reshape(x.shape)
+    if np.dtype(dtype).kind == "i":
+        indices[0, 2] = [[-1, -(2**63)], [-12, -(2**32)]]
+    got = max_unpooling(x, indices, (1, 3, 2, 2), device=any_device).reshape(-1)
+    assert got.tolist() == [1, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2]
+
+
+@pytest.mark.parametrize("data_type", ELEMENT_TYPES, ids=lambda data_type: data_type.name.lower())
+def test_bits_of_any_type_and_layout(mapped, data_type):
+    rng = np.random.default_rng(1)
+    for sizes, output, source, target, places in (
+        ((2, 3, 5, 7), (6, 9), None, None, None),
+        ((1, 2, 4, 9), (9, 5), (100, 1, 20, 2), (1, 2, 4, 40), None),
+        ((2, 1, 6, 5), (4, 4), (0, 0, 5, 1), (70, 70, 9, 2), (1, 1, 2, 12)),
+        ((2, 2, 3, 3), (1, 1), None, (8, 4, 4, 1), (0, 0, 3, 1)),
+    ):
+        tensor, indices = TensorDesc(data_type, sizes, source), TensorDesc(UINT32, sizes, places)
+        sizes_out = (*sizes[:2], *output)
+        desc = MaxUnpoolingOperatorDesc(tensor, indices, TensorDesc(data_type, sizes_out, target))
+        most = int(np.prod(sizes_out)) + 5
+        where = arranged(indices, lambda dtype, count, most=most: rng.integers(0, most, count).astype(dtype))
+        verify(desc, arranged(tensor, any_bits), where, device=mapped)
+
+
+def test_more_than_a_dispatch_looks_at(driver, open_device):
+    limits = Limits(1 << 16, 64, 8, dispatch_elements=1000, loop_iterations=200)
+    x = np.random.default_rng(0).integers(0, 256, (1, 3, 40, 50)).astype(np.uint8)
+    desc = MaxUnpoolingOperatorDesc.of(x, (90, 70))
+    plan = lower(desc, limits)
+    assert {dispatch.shader.variant for dispatch in plan.dispatches} == {"place_clear", "place", "pick"}
+    assert len(plan.dispatches) > 20
+    device = open_device(driver.index, limits)
+    # The second call has fewer places: those of the first one are cleared.
+    for times in 1, 4:
+        indices = np.random.default_rng(1).integers(0, times * 3 * 90 * 70, x.shape).astype(np.uint64)
+        verify(desc, x, indices, device=device)
+
+
+def test_a_call_begins_with_no_places(device):
+    """Those of the call before it are cleared."""
+    t = device.tensor(np.ones((1, 1, 2, 2), np.float32))
+    for indices in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 8, 8, 99]):
+        got = max_unpooling(t, device.tensor(np.array(indices).reshape(1, 1, 2, 2)), (3, 3)).numpy().reshape(-1)
+        assert np.flatnonzero(got).tolist() == sorted({index for index in indices if index < 9})
+
+
+def test_dimensions_that_are_missing(device):
+    x, indices = np.array([[1, 2]], np.int8), np.array([[3, 0]])
+    assert max_unpooling(x, indices, 2, device=device).tolist() == [[2, 0], [0, 1]]
+    assert max_unpooling(x[None], indices[None], (1, 2, 2), device=device).shape == (1, 2, 2)
+    assert max_unpooling(x[:0, None], indices[:0, None], 4, device=device).shape == (0, 4, 4)
+    t = max_unpooling(device.tensor(x), device.tensor(indices), (2, 2))
+    assert isinstance(t, dmlgpu.DeviceTensor)
+    assert t.numpy().tolist() == [[2, 0], [0, 1]]
+
+
+X, INDICES = np.zeros((1, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: max_unpooling(X, INDICES.astype(np.int32), 4),
+            "MaxUnpoolingOperatorDesc.indices_tensor.data_type: INT32 is not supported; "
+            "allowed are INT64, UINT64, UINT32; convert the array, as by x.astype(np.int64)",
+        ),
+        (
+            lambda: max_unpooling(X, INDICES.astype(np.float64), 4),
+            "MaxUnpoolingOperatorDesc.indices_tensor.data_type: FLOAT64 is not supported; "
+            "allowed are INT64, UINT64, UINT32",
+        ),
+        (
+            lambda: max_unpooling(X, INDICES.astype(complex), 4),
+            "MaxUnpoolingOperatorDesc.indices_tensor.data_type: NumPy type complex128 has no DirectML data type; "
+            "allowed are int64, uint64, uint32",
+        ),
+        (
+            lambda: max_unpooling(X, INDICES.astype(bool), 4),
+            "MaxUnpoolingOperatorDesc.indices_tensor.data_type: NumPy type bool has no DirectML data type; "
+            "allowed are int64, uint64, uint32; convert the array, as by x.astype(np.uint32)",
+        ),
+        (
+            lambda: max_unpooling(X, INDICES[:, :1], 4),
+            "MaxUnpoolingOperatorDesc.indices_tensor.sizes: (1, 1, 2) is wrong; expected (1, 2, 2) of the input",
+        ),
+        (
+            lambda: max_unpooling(X, INDICES, (4, 4, 4, 4)),
+            "MaxUnpoolingOperatorDesc.output_sizes: (4, 4, 4, 4) has 4 entries; 2 are spatial",
+        ),
+        (
+            lambda: max_unpooling(X, INDICES, None),
+            "MaxUnpoolingOperatorDesc.output_sizes: None is not allowed; give the sizes of what was pooled",
+        ),
+        (
+            lambda: max_unpooling(X[:, :0], INDICES[:, :0], 4),
+            "MaxUnpoolingOperatorDesc.input_tensor.sizes: (1, 0, 2) is empty",
+        ),
+        (
+            lambda: max_unpooling(np.zeros(3, np.float32), np.zeros(3, int), 4),
+            "MaxUnpoolingOperatorDesc.input_tensor.sizes: (3,) has 1 dimensions; allowed are 2 to 4",
+        ),
+        (
+            lambda: MaxUnpoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2, 2, 2)), (1, 1, 4, 4)),
+            "MaxUnpoolingOperatorDesc.input_tensor.sizes: (1, 1, 2, 2, 2) has 5 dimensions; allowed are 4 (NCHW)",
+        ),
+        (
+            lambda: MaxUnpoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2, 2)), (1, 2, 4, 4)),
+            "MaxUnpoolingOperatorDesc.output_tensor.sizes[1]: 2 is wrong; expected 1 of (1, 1, 4, 4), the input",
+        ),
+        (
+            lambda: MaxUnpoolingOperatorDesc(
+                TensorDesc(FLOAT32, (1, 1, 2, 2)), TensorDesc(UINT64, (1, 1, 2, 2)), TensorDesc(UINT8, (1, 1, 4, 4))
+            ),
+            "MaxUnpoolingOperatorDesc.output_tensor.data_type: UINT8 differs from the input's FLOAT32",
+        ),
+        (
+            lambda: MaxUnpoolingOperatorDesc(
+                TensorDesc(FLOAT32, (1, 1, 2, 2)), TensorDesc(UINT64, (1, 1, 2, 3)), TensorDesc(FLOAT32, (1, 1, 4, 4))
+            ),
+            "MaxUnpoolingOperatorDesc.indices_tensor.sizes[3]: 3 is wrong; expected 2 of (1, 1, 2, 2), "
+            "the sizes of input_tensor",
+        ),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises(DescriptorError) as error:
+        call()
+    assert str(error.value).startswith(message)

@@ -1,0 +1,238 @@
+"""verify() and DMLGPU_VERIFY: a result that differs from the oracle is found and shown."""
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    DescriptorError,
+    LpPooling1OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+    TensorDesc,
+    VerificationError,
+    argmax,
+    max_pooling,
+    reference,
+    verify,
+)
+from dmlgpu.comparison import check_outputs, differences
+from dmlgpu.lowering.lower import lower
+from dmlgpu.reference.bounds import bounds
+from tests.support.cases import FLOAT32, UINT64, arg_desc, pool_desc
+from tests.support.limits import LOWERED
+
+X = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
+ARGMAX = arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 3), [1])
+POOL = pool_desc(FLOAT32, (1, 1, 3, 3), (2, 2), indices=UINT64)
+IMAGE = X.reshape(1, 1, 3, 3)
+
+
+@pytest.fixture
+def wrong_oracle(monkeypatch):
+    """An oracle that is wrong in one element, so that results are found to differ."""
+
+    def wrong(desc, *inputs):
+        outputs = reference(desc, *inputs)
+        outputs[-1].reshape(-1)[1] += 7
+        return outputs
+
+    monkeypatch.setattr("dmlgpu.comparison.reference", wrong)
+
+
+def test_verify_returns_what_the_operator_returns(device):
+    assert verify(ARGMAX, X, device=device).tolist() == [[2], [2], [1]]
+    values, indices = verify(POOL, IMAGE, device=device)
+    assert (values.tolist(), indices.tolist()) == ([[[[3, 4], [5, 5]]]], [[[[3, 5], [7, 7]]]])
+    assert verify(ARGMAX, device.tensor(X), device=device).numpy().tolist() == [[2], [2], [1]]
+
+
+def test_verify_takes_the_default_device(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    assert verify(ARGMAX, X).tolist() == [[2], [2], [1]]
+
+
+def test_verify_shows_coordinates_both_values_and_the_plan(any_device, wrong_oracle):
+    with pytest.raises(VerificationError) as caught:
+        verify(ARGMAX, X, device=any_device)
+    first, plan = str(caught.value).split("\n", 1)
+    assert first == (
+        "ArgmaxOperatorDesc.output_tensor: 1 of 3 elements differ, the first at (1, 0): "
+        f"the device gives {np.uint32(2)!r}, the reference {np.uint32(9)!r}"
+    )
+    assert plan == str(any_device.compile(ARGMAX).plan)
+
+
+def test_verify_names_the_output_that_differs(device, wrong_oracle):
+    message = r"^MaxPooling2OperatorDesc\.output_indices_tensor: 1 of 4 elements differ, the first at \(0, 0, 0, 1\): "
+    with pytest.raises(VerificationError, match=message):
+        verify(POOL, IMAGE, device=device)
+
+
+def test_verify_checks_its_input_as_an_operator_does(device):
+    with pytest.raises(DescriptorError, match=r"^ArgmaxOperatorDesc\.input_tensor\.sizes"):
+        verify(ARGMAX, X[0], device=device)
+    with pytest.raises(TypeError, match="takes 1 input, 2 were given"):
+        verify(ARGMAX, X, X, device=device)
+
+
+@pytest.mark.parametrize("value", ["1", "yes"])
+def test_environment_checks_every_call(device, wrong_oracle, monkeypatch, value):
+    monkeypatch.setenv("DMLGPU_VERIFY", value)
+    operator = device.compile(ARGMAX)
+    for call in (
+        lambda: argmax(X, 1, device=device),
+        lambda: operator(X),
+        lambda: operator(device.tensor(X)),
+        lambda: operator(X, out=device.tensor(np.zeros((3, 1), np.uint32))),
+        lambda: max_pooling(IMAGE, (2, 2), device=device),
+    ):
+        with pytest.raises(VerificationError):
+            call()
+
+
+@pytest.mark.parametrize("value", [None, "0", "false", ""])
+def test_calls_are_not_checked_otherwise(device, wrong_oracle, monkeypatch, value):
+    if value is not None:
+        monkeypatch.setenv("DMLGPU_VERIFY", value)
+    assert argmax(X, 1, device=device).tolist() == [2, 2, 1]
+
+
+def test_environment_finds_nothing_where_results_are_right(any_device, monkeypatch):
+    monkeypatch.setenv("DMLGPU_VERIFY", "1")
+    assert argmax(X, 1, device=any_device).tolist() == [2, 2, 1]
+
+
+# What counts as a difference
+
+PLAN = lower(pool_desc(FLOAT32, (1, 1, 1, 3), (1, 1), indices=None), LOWERED)
+
+
+def check(got, x=(1, 2, 3)):
+    check_outputs(
+        PLAN, (np.array(x, np.float32).reshape(1, 1, 1, 3),), (np.array(got, np.float32).reshape(1, 1, 1, 3),)
+    )
+
+
+def test_equal_bits_are_no_difference():
+    check([1, 2, 3])
+    check([np.nan, -0.0, np.inf], [np.nan, -0.0, np.inf])
+
+
+@pytest.mark.parametrize(("got", "x"), [([0, -0.0, 0], [0, 0, 0]), ([0, -np.nan, 0], [0, np.nan, 0])])
+def test_other_bits_of_an_equal_value_are_a_difference(got, x):
+    with pytest.raises(VerificationError, match=r"1 of 3 elements differ, the first at \(0, 0, 0, 1\): "):
+        check(got, x)
+
+
+def test_several_differences_are_counted():
+    with pytest.raises(VerificationError, match=r"2 of 3 elements differ, the first at \(0, 0, 0, 0\): "):
+        check([9, 2, 9])
+
+
+@pytest.mark.parametrize(
+    ("got", "message"),
+    [
+        (np.zeros((1, 1, 3, 1), np.float32), r"sizes are \(1, 1, 3, 1\), the reference has \(1, 1, 1, 3\)"),
+        (np.zeros((1, 1, 1, 3), np.int32), "type is int32, the reference has float32"),
+    ],
+)
+def test_other_sizes_or_types_are_a_difference(got, message):
+    with pytest.raises(VerificationError, match=rf"^MaxPooling2OperatorDesc\.output_tensor: {message}\n"):
+        check_outputs(PLAN, (np.zeros((1, 1, 1, 3), np.float32),), (got,))
+
+
+def test_every_output_that_differs_is_named():
+    expected = reference(POOL, IMAGE)
+    assert list(differences(POOL, (IMAGE,), expected, expected)) == []
+    (number, text), second = differences(POOL, (IMAGE,), [y + 1 for y in expected], expected)
+    assert (number, text.split(":")[0]) == (0, "MaxPooling2OperatorDesc.output_tensor")
+    assert second == (
+        1,
+        "MaxPooling2OperatorDesc.output_indices_tensor: 4 of 4 elements differ, the first at (0, 0, 0, 0): "
+        f"the device gives {np.uint64(4)!r}, the reference {np.uint64(3)!r}",
+    )
+    with pytest.raises(ValueError, match="shorter"):
+        list(differences(POOL, (IMAGE,), expected[:1], expected))
+
+
+def test_a_wrong_shader_is_found(device, monkeypatch):
+    """The device itself is made wrong: it looks for the minimum."""
+    from dmlgpu import ArgminOperatorDesc
+
+    minimum = arg_desc(ArgminOperatorDesc, FLOAT32, (3, 3), [1])
+    plan = lower(minimum, device.limits)
+    operator = dmlgpu.CompiledOperator(device, ARGMAX)
+    monkeypatch.setattr(
+        operator,
+        "plan",
+        dmlgpu.lowering.plan.Plan(
+            ARGMAX, device.limits, plan.dispatches, plan.work, (), (), plan.records_bytes, plan.mapping
+        ),
+    )
+    operator._steps.clear()
+    with pytest.raises(VerificationError, match=r"3 of 3 elements differ, the first at \(0, 0\)"):
+        operator._call((X,), None, verified=True)
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "bound", "differ"),
+    [
+        ([1.5, 2, 3], [1, 2, 3], [0.5, 0, 0], 0),
+        ([1.5, 2, 3], [1, 2, 3], [0.25, 9, 9], 1),
+        ([np.nan, np.inf, -0.0], [-np.nan, np.inf, 0.0], [0, 0, 0], 0),
+        ([np.nan, np.inf, 3], [1, 3e38, np.nan], [9, 9e38, 9], 3),
+        ([np.nan, -np.inf, 3], [1, 3e38, np.nan], [np.inf] * 3, 0),
+        ([np.inf, 0, 0], [-np.inf, 0, 0], [9, 0, 0], 1),
+    ],
+)
+def test_a_bound_is_the_greatest_difference(monkeypatch, got, expected, bound, differ):
+    monkeypatch.setattr("dmlgpu.comparison.bounds", lambda desc, x: (np.array(bound, np.float64),))
+    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (3,), [0])
+    got, expected = np.array(got, np.float32), np.array(expected, np.float32)
+    texts = [text for _, text in differences(desc, (X,), (got,), (expected,))]
+    assert len(texts) == (differ > 0)
+    for text in texts:
+        assert f"{differ} of 3 elements differ, the first at (0,): " in text
+        assert text.endswith(f", and at most {bound[0]:.3g} between them is allowed")
+
+
+# Operators over windows, and how far off they may be in units of 2^-23 of the value: what a sum's error makes of it, 2
+# for the rounding to the output's type, and 8 for a root.
+SOURCE = TensorDesc(FLOAT32, (1, 2, 20, 21))
+SUMMING = [
+    (AveragePooling1OperatorDesc.of(SOURCE, (7, 9), start_padding=(3, 2)), 4 + 2),
+    (AveragePooling1OperatorDesc.of(SOURCE, (7, 9), start_padding=(3, 2), include_padding=True), 4 + 2),
+    *((LpPooling1OperatorDesc.of(SOURCE, (7, 9), p=p), (4 + 2 * p) / p + 8 + 2) for p in (1, 2, 3, 10)),
+    (AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 2, 14, 13)), (20, 21), (7, 9)), 4 + 2 + 2),
+    (MaxPoolingGradOperatorDesc.of(SOURCE, (7, 9)), 4 + 2 + 2),
+]
+by_operator = pytest.mark.parametrize(
+    ("desc", "units"), [pytest.param(*each, id=f"{type(each[0]).__name__}-{i}") for i, each in enumerate(SUMMING)]
+)
+
+
+@by_operator
+def test_bounds_of_windows_are_a_few_units_in_the_last_place(desc, units):
+    """Of values of one sign; of others it is no more than of their absolute values."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.uniform(0.5, 2, tensor.sizes).astype(np.float32) for tensor in desc.inputs]
+    (value,), (bound,) = reference(desc, *inputs), bounds(desc, *inputs)
+    assert (bound[value == 0] == 2.0**-126).all()
+    assert bound[value > 0] == pytest.approx(units * 2.0**-23 * value[value > 0], rel=1e-5)
+    signs = rng.choice([-1, 1], inputs[-1].shape).astype(np.float32)
+    (mixed,) = bounds(desc, *inputs[:-1], inputs[-1] * signs)
+    assert (mixed <= bound).all()
+
+
+@by_operator
+@pytest.mark.parametrize("special", [np.inf, np.nan])
+def test_infinities_and_nan_have_no_room(desc, units, special):
+    inputs = [np.ones(tensor.sizes, np.float32) for tensor in desc.inputs]
+    inputs[-1][0, 0, 10, 10] = special
+    (value,), (bound,) = reference(desc, *inputs), bounds(desc, *inputs)
+    assert 0 < np.isfinite(value).sum() < value.size
+    assert (bound[~np.isfinite(value)] == 0).all()
+    assert (bound[np.isfinite(value)] < 1e-3).all()

@@ -1,0 +1,293 @@
+"""Max pooling: every combination of strides, padding and dilations, on odd shapes."""
+
+import dataclasses
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from dmlgpu import verify
+from dmlgpu.comparison import check_outputs
+from dmlgpu.lowering.kernels.pool import Pool
+from dmlgpu.lowering.problem import problems_of
+from dmlgpu.runtime.tensor import segments_of
+from dmlgpu.runtime.tuning import device_limits
+from tests.support.cases import (
+    FAR_WINDOWS,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT16,
+    INT32,
+    SMALL_WINDOWS,
+    SWEPT_STRIDED,
+    UINT8,
+    UINT32,
+    UINT64,
+    distinct,
+    least,
+    pool_desc,
+    ties,
+)
+from tests.support.limits import gpu_of_eight
+
+STRIDES, PADDINGS, DILATIONS = (1, 2, 3), (0, 1, 2), (1, 2, 3)
+# (stride, start padding, end padding, dilation) of one dimension, a third of all with each end padding.
+DIMENSIONS = [
+    (stride, start, (start + stride + dilation) % 3, dilation)
+    for stride, start, dilation in itertools.product(STRIDES, PADDINGS, DILATIONS)
+]
+
+
+def images(data_type, sizes, fill=distinct):
+    return fill(data_type.numpy, int(np.prod(sizes))).reshape(sizes)
+
+
+def pool_all(device, data_type, sizes, window, combinations, fill=distinct, **options):
+    """Pools one image in every way, with sizes rounded down and up; how many there were."""
+    x = images(data_type, sizes, fill)
+    count = 0
+    for combination in combinations:
+        strides, start, end, dilations = zip(*combination, strict=True)
+        window_fields = window, strides, start, end, dilations
+        floor = pool_desc(data_type, sizes, *window_fields, **options)
+        descs = {floor}
+        # Rounding up adds a window, unless that lies wholly in the padding.
+        added = zip(floor.output_tensor.sizes[2:], strides, start, sizes[2:], strict=True)
+        if all(n * stride - padding < size for n, stride, padding, size in added):
+            descs.add(pool_desc(data_type, sizes, *window_fields, ceil=True, **options))
+        for desc in descs:
+            verify(desc, x, device=device)
+        count += len(descs)
+    return count
+
+
+@pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
+@pytest.mark.parametrize("dilation", DILATIONS, ids="dilation-{}".format)
+def test_every_combination_in_two_dimensions(device, height, dilation):
+    rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, dilation)]
+    assert pool_all(device, FLOAT32, (1, 2, 11, 13), (3, 3), itertools.product(rows, DIMENSIONS)) >= 81
+
+
+@pytest.fixture
+def going_down(driver, open_device):
+    """A device whose only invocation goes down strips of many rows, which share what they load."""
+    limits = dataclasses.replace(device_limits(driver), group_size=1, group_count=1, bundle=1)
+    return open_device(driver.index, limits)
+
+
+@pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
+@pytest.mark.parametrize("dilation", DILATIONS, ids="dilation-{}".format)
+def test_every_combination_down_strips(going_down, height, dilation):
+    rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, dilation)]
+    assert pool_all(going_down, FLOAT32, (1, 2, 11, 13), (3, 3), itertools.product(rows, DIMENSIONS), ties) >= 81
+
+
+@pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)
+def test_small_windows_down_strips(going_down, case):
+    verify(case.desc, *case.inputs(), device=going_down)
+
+
+@pytest.mark.parametrize("case", SWEPT_STRIDED, ids=lambda case: case.id)
+@pytest.mark.parametrize("partials_bytes", [16 << 20, 12 << 10])
+def test_sweeps_of_planes_and_slabs_that_lie_apart(driver, open_device, partials_bytes, case):
+    """Of all planes together, and of two planes, or some slabs, at a time."""
+    device = open_device(driver.index, dataclasses.replace(device_limits(driver), partials_bytes=partials_bytes))
+    operator, inputs = device.compile(case.desc, kernel="sweep"), case.inputs()
+    check_outputs(operator.plan, inputs, operator(*inputs))
+
+
+@pytest.mark.parametrize("data_type", [FLOAT32, FLOAT16, UINT64], ids=lambda data_type: data_type.name.lower())
+def test_padding_in_front_of_a_buffer(staged, data_type):
+    """Blocks that a window has in the padding would lie before the buffer; elsewhere a guard stands before a tensor."""
+    x = images(data_type, (1, 1, 4, 24))
+    tensor = staged.tensor(x)
+    assert segments_of(tensor).slices[0].offset == 0
+    desc = pool_desc(data_type, x.shape, (1, 7), None, (0, 6), None, (1, 1))
+    operator = staged.compile(desc, kernel="windows")
+    check_outputs(operator.plan, (x,), tuple(output.numpy() for output in operator(tensor)))
+
+
+def test_windows_of_least_values_down_strips(going_down):
+    # Rows of the padding, before the input and behind it, have no element that wins; nor do those between others.
+    for dilation, volume in itertools.product((1, 2, 3), (False, True)):
+        extra = (2,) if volume else ()
+        desc = pool_desc(
+            INT16,
+            (1, 2, *(4 for _ in extra), 9, 10),
+            (*extra, 3, 3),
+            None,
+            (*(1 for _ in extra), 2, 2),
+            (*(1 for _ in extra), 2, 2),
+            (*(1 for _ in extra), dilation, 1),
+        )
+        x = images(INT16, desc.input_tensor.sizes, least)
+        verify(desc, x, device=going_down)
+
+
+def test_every_combination_of_one_dimension_with_lowered_limits(lowered):
+    combinations = [(row, (1, 0, 0, 1)) for row in DIMENSIONS] + [((1, 0, 0, 1), row) for row in DIMENSIONS]
+    pool_all(lowered, UINT8, (1, 2, 11, 13), (3, 3), combinations, ties)
+    pool_all(lowered, INT16, (2, 1, 11, 13), (3, 3), combinations, indices=UINT64)
+
+
+@pytest.mark.parametrize("window", [(1, 1), (1, 4), (4, 1), (2, 3), (5, 5), (7, 2)], ids=str)
+def test_windows_of_any_shape(any_device, window):
+    combinations = [
+        ((s, min(a, w0 - 1), min(b, w0 - 1), 1), (t, min(b, w1 - 1), min(a, w1 - 1), 1))
+        for w0, w1 in [window]
+        for s, t, a, b in [(1, 1, 0, 0), (2, 1, 1, 0), (1, 3, 0, 2), (2, 2, 1, 1), (4, 5, 2, 1)]
+    ]
+    pool_all(any_device, UINT8, (1, 3, 13, 9), window, combinations, ties)
+    pool_all(any_device, FLOAT32, (2, 1, 13, 9), window, combinations)
+
+
+def test_sampled_combinations_in_three_dimensions(any_device):
+    every = list(itertools.product(DIMENSIONS, repeat=3))
+    pool_all(any_device, INT16, (1, 2, 7, 9, 8), (3, 3, 3), random.Random(3).sample(every, 40), indices=UINT64)
+
+
+def test_equal_combination_in_all_three_dimensions(device):
+    pool_all(device, FLOAT32, (1, 1, 7, 8, 9), (3, 3, 3), [(row,) * 3 for row in DIMENSIONS])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_every_stride_padding_and_dilation_of_a_row(device, size):
+    """Rows from one element on, dilations larger than the row included, wherever every window holds input."""
+    count = 0
+    for window, stride, start, dilation in itertools.product((2, 3), STRIDES, (0, 1, 2, 5), (1, 2, 4, 7)):
+        extent = 1 + (window - 1) * dilation
+        for end in (0, extent - 1):
+            rest = size + start + end - extent
+            begins = [o * stride - start for o in range(rest // stride + 1)]
+            if rest >= 0 and all(any(0 <= b + k * dilation < size for k in range(window)) for b in begins):
+                desc = pool_desc(INT16, (1, 1, 1, size), (1, window), (1, stride), (0, start), (0, end), (1, dilation))
+                verify(desc, images(INT16, (1, 1, 1, size)), device=device)
+                count += 1
+    assert count >= 25
+
+
+@pytest.fixture
+def unrolling(driver, open_device):
+    """A device of each driver that takes the kernel for small windows, whatever is best there."""
+    return open_device(driver.index, dataclasses.replace(device_limits(driver), unrolls=True))
+
+
+@pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)
+def test_small_windows(unrolling, case):
+    # Where neighbouring outputs share words between rows the kernel is not used.
+    shared = case.desc.output_tensor.sizes[-1] * case.desc.output_tensor.data_type.bits % 32 != 0
+    operator = unrolling.compile(case.desc)
+    assert operator.plan.dispatches[0].shader.module.startswith(("pool", "sweep") if shared else "windows")
+    verify(case.desc, *case.inputs(), device=unrolling)
+
+
+# Runs where outputs share rows, and where they do not.
+@pytest.mark.parametrize(
+    ("data_type", "window", "dilation", "shared", "alone"),
+    [
+        (UINT8, (1, 2), 1, 16, 16),
+        (UINT8, (3, 3), 1, 8, 8),
+        (UINT8, (5, 5), 1, 4, 8),
+        (FLOAT16, (3, 3), 1, 8, 8),
+        (FLOAT16, (5, 5), 1, 4, 8),
+        (FLOAT16, (5, 5), 2, 2, 8),
+        (FLOAT32, (5, 5), 1, 4, 4),
+        (FLOAT32, (5, 5), 2, 2, 4),
+        (FLOAT64, (3, 3), 1, 4, 4),
+        (FLOAT64, (5, 5), 1, 2, 4),
+        (FLOAT64, (5, 5), 2, 1, 4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("indices", [UINT32, UINT64], ids=str)
+def test_runs_become_shorter_where_states_would_not_fit_the_registers(
+    driver, open_device, data_type, window, dilation, shared, alone, indices
+):
+    height, width = ((n - 1) * dilation for n in window)
+    # With eight invocations each goes down several rows of outputs, with all of them down one.
+    for group_count, run in (1, shared), (64, alone):
+        limits = dataclasses.replace(device_limits(driver), group_size=8, group_count=group_count, unrolls=True)
+        device = open_device(driver.index, limits)
+        # Rows of outputs of whole runs, and others.
+        for outputs in 16, 20:
+            sizes = (1, 16, height + 5, width + outputs)
+            desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
+            verify(desc, images(data_type, sizes), device=device)
+            for dispatch in device.compile(desc).plan.dispatches:
+                assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run)
+
+
+@pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
+def test_every_combination_of_rows_in_runs_of_eight(driver, open_device, height):
+    device = gpu_of_eight(driver, open_device)
+    rows = [row for row in DIMENSIONS if (row[0], row[3]) == (height, 4 - height)]
+    assert pool_all(device, FLOAT32, (2, 2, 11, 23), (3, 3), itertools.product(rows, DIMENSIONS), ties) >= 81
+
+
+@pytest.mark.parametrize(
+    ("data_type", "sizes", "window", "stride", "run"),
+    [
+        (FLOAT32, (1, 2, 9, 33), (2, 2), 1, 8),
+        (INT32, (1, 3, 9, 34), (3, 3), 2, 8),
+        (UINT32, (2, 1, 8, 39), (2, 4), 3, 8),
+        (FLOAT32, (1, 2, 5, 7, 18), (2, 3, 3), 1, 8),
+        # The windows of eight outputs reach too far; there are too few outputs; eight are no more than a block.
+        (FLOAT32, (3, 4, 9, 51), (1, 1), 5, 4),
+        (FLOAT32, (1, 1, 6, 6), (2, 2), 1, 4),
+        (FLOAT16, (1, 4, 9, 33), (2, 2), 1, 8),
+        (UINT64, (1, 2, 9, 33), (2, 2), 1, 4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("indices", [None, UINT32, UINT64], ids=str)
+def test_runs_on_a_gpu(driver, open_device, data_type, sizes, window, stride, run, indices):
+    device = gpu_of_eight(driver, open_device, unrolls=True)
+    pad = tuple(int(n > 1) for n in window)
+    strides = (1,) * (len(window) - 1) + (stride,)
+    desc = pool_desc(data_type, sizes, window, strides, pad, pad, indices=indices)
+    (dispatch,) = device.compile(desc).plan.dispatches
+    assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run)
+    verify(desc, images(data_type, sizes, ties), device=device)
+
+
+by_far_window = pytest.mark.parametrize("case", FAR_WINDOWS, ids=lambda case: case.id)
+
+
+@by_far_window
+def test_far_windows(unrolling, case):
+    verify(case.desc, *case.inputs(), device=unrolling)
+
+
+@by_far_window
+def test_far_windows_element_by_element(driver, open_device, case):
+    limits = dataclasses.replace(device_limits(driver), loop_iterations=60, unrolls=False)
+    device = open_device(driver.index, limits)
+    assert Pool(*problems_of(case.desc.canonical()), limits).part_elements < 8
+    verify(case.desc, *case.inputs(), device=device)
+
+
+@pytest.mark.parametrize("data_type", [UINT8, INT16, FLOAT32, UINT64], ids=lambda t: t.name)
+@pytest.mark.parametrize(("size", "window"), [(16, 4), (40, 32)], ids=["small", "long"])
+@pytest.mark.parametrize("pad", [1, 3])
+def test_batch_entries_at_any_stride(unrolling, data_type, size, window, pad):
+    # Rows begin with a block of 16 bytes in the first batch entry, and elsewhere in the next.
+    plane = 2 * size * size
+    strides = plane + pad, size * size, size, 1
+    desc = pool_desc(data_type, (3, 2, size, size), (1, window), (1, 4), input_strides=strides)
+    verify(desc, images(data_type, (3, 2, size, size)), device=unrolling)
+
+
+@pytest.mark.parametrize("data_type", [UINT8, FLOAT32], ids=lambda t: t.name)
+def test_windows_that_are_almost_all_padding(any_device, data_type):
+    # The oracle would look at every element of a window.
+    padded = 2**32 - 1
+    start, window = (2**31, 2**31 - 7), (padded - 1, padded - 2)
+    end = padded - 4 - start[0], padded - 5 - start[1]
+    desc = pool_desc(data_type, (1, 2, 4, 5), window, None, start, end)
+    x = images(data_type, (1, 2, 4, 5))
+    values, indices = any_device.compile(desc)(x)
+    for channel in range(2):
+        assert np.unique(values[0, channel]) == x[0, channel].max()
+        assert np.unique(indices[0, channel]) == 20 * channel + x[0, channel].argmax()

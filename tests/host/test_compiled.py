@@ -1,0 +1,313 @@
+"""`python -m benchmarks --compiled`: kernels compiled for GPUs that are not there."""
+
+import dataclasses
+import itertools
+import json
+import os
+import re
+
+import pytest
+
+import dmlgpu
+from benchmarks import cli, compiled, model
+from benchmarks.assembly import MainLoop, main_loop
+from benchmarks.cases import CASES
+from benchmarks.results import BenchmarkError
+from dmlgpu.lowering.lower import lower
+from tests.support import cases
+from tests.support.processes import output_of
+
+# Of GCN 4 and 5, RDNA 2 and 3.
+HELD = ("polaris10", "vega10", "navi21", "gfx1100")
+# What reads each element once, and waits for memory more than it computes: by the begins of names of modules.
+# windows_selection_32 is not among them: it computes, and has the three blocks of one input row in flight. Nor is
+# LOG_SUM_EXP of 16 bits, which has 200 instructions for each load.
+STREAMING = (
+    *(f"{kernel}_lanes_selection" for kernel in ("rows", "columns", "combine")),
+    *(f"{kernel}_lanes_sum" for kernel in ("rows", "columns", "combine")),
+    *(f"{kernel}_lanes_logsumexp_32" for kernel in ("rows", "columns")),
+    *("windows_selection_8", "windows_selection_16", "windows_sum_32"),
+)
+
+# A command line, and then whether the environment and the drivers are still the process's own.
+PROGRAM = """
+import os, sys
+from benchmarks import cli
+import dmlgpu
+before = dict(os.environ)
+code = cli.main(sys.argv[1:])
+print(code, os.environ == before, *(info.driver for info in dmlgpu.devices()))
+"""
+
+
+@pytest.fixture(scope="module")
+def all_kernels(tmp_path_factory):
+    """What is printed and written of all cases, by a process of its own."""
+    file = tmp_path_factory.mktemp("compiled") / "compiled.json"
+    environment = {**os.environ, "COLUMNS": "200"}
+    printed = output_of(PROGRAM, "--compiled", "--json", str(file), environment=environment)
+    return printed, json.loads(file.read_text())
+
+
+def planned():
+    """The cases of every kernel that plans have, by module."""
+    kernels = {}
+    for case in CASES:
+        for dispatch in lower(case.desc, compiled.limits()).dispatches:
+            kernels.setdefault(dispatch.shader, {})[case.id] = None
+    return sorted((kernel.module, list(cases)) for kernel, cases in kernels.items())
+
+
+def test_plans_are_those_of_a_gpu():
+    limits = compiled.limits()
+    assert limits.cooperating
+    assert limits.bundle == limits.invocations
+    assert limits.segment_bytes > 1 << 31
+
+
+def test_every_kernel_is_compiled(all_kernels):
+    printed, found = all_kernels
+    assert sorted((row["kernel"], row["cases"]) for row in found) == planned()
+    rows = [line.split() for line in printed.splitlines() if re.match(r" \w+_(8|16|32|64) ", line)]
+    numbers = "waves", "vgpr", "sgpr", "spilt", "scratch", "lds", "instructions", "clauses", "loads", "latency"
+    assert rows == [[row["kernel"], *(str(row[name]) for name in numbers), row["cases"][0]] for row in found]
+    more = "vector", "loop_vector", "loop_loads", "loop_bytes"
+    assert all(set(row) == {"kernel", "cases", *numbers, *more} for row in found)
+    assert all(row["loads"] <= row["loop_loads"] <= row["loop_bytes"] / 4 for row in found)
+    assert all(row["loop_loads"] < row["loop_vector"] <= row["vector"] < row["instructions"] for row in found)
+
+
+def test_numbers_are_those_of_the_family(all_kernels):
+    printed, found = all_kernels
+    assert "RADV NAVI21" in printed
+    for row in found:
+        # RDNA 2 has 1024 registers of 32 lanes for each SIMD, 16 waves at most, and no other number of SGPRs.
+        assert 1 <= row["waves"] <= min(16, 512 // row["vgpr"])
+        assert row["sgpr"] == 128
+        assert 0 < row["instructions"] < row["latency"]
+
+
+def test_the_process_keeps_its_environment_and_drivers(all_kernels):
+    printed, _ = all_kernels
+    own = " ".join(info.driver for info in dmlgpu.devices())
+    assert printed.splitlines()[-1] == f"0 True {own}"
+
+
+@pytest.fixture(scope="module")
+def all_sources():
+    """All shaders of all plans: what differs in module and constants is there once."""
+    return compiled.sources([*cases.CASES, *CASES], "", None)
+
+
+@pytest.mark.parametrize("family", HELD)
+def test_no_kernel_of_any_case_spills(family, all_sources):
+    _, found, _ = compiled.compile_for(family, all_sources)
+    assert len(found) == len(all_sources) > 600
+    assert [kernel for kernel in found if kernel.spilt or kernel.scratch] == []
+
+
+@pytest.mark.parametrize("invocations", [1 << 18, 64], ids=["alone", "down-strips"])
+def test_no_small_window_spills(monkeypatch, invocations):
+    """Bytes, which a run has most of, on the family with the fewest registers; with rows shared down strips, or not."""
+    limits = dataclasses.replace(compiled.limits(), group_count=invocations // 64, bundle=invocations)
+    monkeypatch.setattr(compiled, "limits", lambda: limits)
+    descs = []
+    for rank, window, stride in itertools.product((2, 3), (2, 3, 4), (1, 2)):
+        sizes = (2, 4, *(12,) * (rank - 2), 24, 63 * stride + window)
+        descs.append(cases.pool_desc(cases.UINT8, sizes, (window,) * rank, (stride,) * rank))
+    wanted = compiled.sources([cases.Case(str(desc), desc, ()) for desc in descs], "windows", None)
+    _, found, _ = compiled.compile_for("gfx1100", wanted)
+    assert len(found) == len(descs)
+    assert [kernel for kernel in found if kernel.spilt or kernel.scratch] == []
+
+
+@pytest.mark.parametrize("family", HELD)
+def test_streaming_kernels_have_four_loads_in_flight(family):
+    wanted = [source for source in compiled.sources(CASES, "", None) if source.module.startswith(STREAMING)]
+    assert all(any(source.module.startswith(name) for source in wanted) for name in STREAMING)
+    _, found, _ = compiled.compile_for(family, wanted)
+    assert [kernel for kernel in found if kernel.loads < 4] == []
+
+
+ONE = "\tbuffer_load_dwordx4 v[0:3], v9, s[20:23], 0 offen  ; e05c1000\n"
+SHARED = "\tds_read_b64 v[0:1], v2\n\ts_load_dwordx4 s[20:23], s[20:21], 0x0\n\ts_waitcnt lgkmcnt(0)\n"
+
+
+def wait(count):
+    return f"\ts_waitcnt vmcnt({count}) lgkmcnt(0)\n"
+
+
+def loop(label, body):
+    return f"{label}:\n\ts_cbranch_scc1 {label}0\n{body}\ts_branch {label}  ; bf82ffb4\n{label}0:\n"
+
+
+@pytest.mark.parametrize(
+    ("assembly", "loads"),
+    [
+        ("", 0),
+        (SHARED + wait(0), 0),
+        (ONE, 1),
+        (ONE * 3 + SHARED + ONE + wait(0) + ONE, 4),
+        ("\tglobal_load_b128 v[0:3], v4, s[0:1]\n" * 2 + wait(0) + ONE, 2),
+        # As many as are still allowed to be on their way are not waited for.
+        (ONE * 2 + wait(2) + ONE * 2 + wait(3) + ONE, 4),
+        # A loop comes before what is around it, however many loads that has; one without loads does not count.
+        (ONE * 5 + wait(0) + loop("BB1", ONE * 2 + wait(0)), 2),
+        (loop("BB1", ONE * 2 + loop("BB2", SHARED + wait(0)) + ONE + wait(0)), 3),
+        (loop("BB1", ONE * 5 + wait(0) + loop("BB2", ONE + wait(0)) + ONE), 1),
+        # What is waited for before the first load was issued elsewhere.
+        (loop("BB1", wait(0) + ONE * 3), 3),
+        # Of loops side by side the one with the most loads, then the first.
+        (loop("BB1", ONE * 2 + wait(0)) + loop("BB2", ONE * 3 + wait(0)), 3),
+        (loop("BB1", ONE * 2 + wait(0)) + loop("BB2", ONE + wait(0) + ONE), 2),
+    ],
+    ids=range(12),
+)
+def test_loads_in_flight(assembly, loads):
+    assert main_loop(assembly).in_flight == loads
+
+
+def test_the_main_loop():
+    older = "\tbuffer_load_dword v1, v2, s[4:7], 0 offen\n\tbuffer_load_dwordx3 v[1:3], v2, s[4:7], 0 offen\n"
+    newer = "\tbuffer_load_b32 v1, v2, s[4:7], 0 offen\n\tbuffer_load_b96 v[1:3], v2, s[4:7], 0 offen\n"
+    for body in older, newer:
+        # Branches and waits are a wave's; a label is no instruction.
+        assembly = ONE + loop("BB1", body + wait(1) + wait(0) + ONE)
+        assert main_loop(assembly) == MainLoop(vector=3, loads=3, bytes=32, in_flight=2)
+
+
+def estimated(name, dispatch, **given):
+    """Of a dispatch of a case's plan on an H200; the loop has 16 vector instructions, one of them loads 16 bytes."""
+    plan = lower(next(case for case in CASES if case.id == name).desc, compiled.limits())
+    numbers = {field.name: 0 for field in dataclasses.fields(compiled.Compiled)} | {
+        "vgpr": 32,
+        "vector": 100,
+        "loads": 1,
+        "loop_vector": 16,
+        "loop_loads": 1,
+        "loop_bytes": 16,
+    }
+    return model.estimate(plan.dispatches[dispatch], plan, compiled.Compiled(**numbers | given), model.GPUS[0])
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "dispatch", "loop", "busy", "waits", "latency", "moved", "instructions"),
+    [
+        # Each lane takes 16 of a row's 256 blocks, 16 apart: no line twice.
+        ("argmax-4096x1024-last", 0, {}, 65536, 16, 16 * 0.6e-6, 16 * MIB + 4 * 4096, 65536 * (100 + 15 * 16)),
+        # The same, four loads at once, and then all loads of a turn.
+        (
+            "argmax-4096x1024-last",
+            0,
+            {"loads": 4, "loop_loads": 4, "loop_bytes": 64},
+            65536,
+            4,
+            4 * 0.6e-6,
+            16 * MIB + 4 * 4096,
+            65536 * (100 + 3 * 16),
+        ),
+        # Four rows for an invocation, each of two blocks in a line of memory.
+        ("argmax-2^20x8", 0, {}, 262144, 8, 4 * 0.63e-6, 36 * MIB, MIB * (100 + 16)),
+        # 1024 records of one output, shared by 64 lanes.
+        ("argmax-4096x1024-all", 1, {"loop_bytes": 8}, 64, 16, 16 * 0.6e-6, 8192 + 4, None),
+        # 15 blocks for a run of eight outputs, in one turn.
+        ("pool-resnet", 0, {"loads": 3, "loop_loads": 15, "loop_bytes": 240}, 200704, 5, None, None, 200704 * 100),
+        # No loop at all.
+        ("unpool-2x2", 0, {"loads": 0, "loop_loads": 0, "loop_bytes": 0}, 262144, 0, 0, 4 * 6422528, 6422528 * 100),
+    ],
+    ids=["rows", "in-flight", "short-rows", "combine", "windows", "clear"],
+)
+def test_estimates(name, dispatch, loop, busy, waits, latency, moved, instructions):
+    found = estimated(name, dispatch, **loop)
+    assert (found.busy, found.waits) == (busy, waits)
+    assert latency is None or found.latency == pytest.approx(latency)
+    assert moved is None or found.bytes == pytest.approx(moved / 4.8e12)
+    assert instructions is None or found.instructions == pytest.approx(instructions / (132 * 64 * 1.9e9))
+    assert found.seconds == max(found.bytes, found.latency, found.instructions) == getattr(found, found.bound)
+
+
+def test_columns_wait_for_every_row():
+    # 16 stretches of 256 rows, of 256 blocks of columns, each shared by 16 lanes.
+    found = estimated("argmax-4096x1024-first", 0)
+    assert (found.busy, found.waits, found.bound) == (65536, 16, "latency")
+    assert found.seconds == pytest.approx(16 * 0.6e-6)
+
+
+def test_invocations_that_do_not_fit_run_later():
+    # 132 units with 256 invocations each.
+    few, many = (estimated("argmax-4096x1024-last", 0, vgpr=vgpr).latency for vgpr in (256, 32))
+    assert few == pytest.approx(many * -(-65536 // (132 * 256)))
+
+
+def test_the_model_knows_all_cases(tmp_path, capsys):
+    file = tmp_path / "model.md"
+    assert cli.main(["--compiled", "--model", "--markdown", str(file)]) == 0
+    _, table = file.read_text().split("**model, not measured**")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
+    assert [row[0] for row in rows[2:]] == [case.id for case in CASES]
+    for row in rows[2:]:
+        # No faster than the roof, nor as slow on the faster GPU.
+        assert 1 <= float(row[8]) <= float(row[5])
+        assert {row[6], row[9]} <= {"bytes", "latency", "instructions"}
+    assert "model, not measured" in capsys.readouterr().out
+
+
+def test_a_kernel_that_the_model_does_not_know():
+    case = next(case for case in cases.CASES if "reduce" in str(lower(case.desc, compiled.limits()).mapping[0]))
+    dispatch = lower(case.desc, compiled.limits()).dispatches[0]
+    with pytest.raises(BenchmarkError, match=f"the model does not know {dispatch.shader.variant}"):
+        model.work_of(dispatch, 1)
+
+
+def test_a_representation(capsys):
+    assert cli.main(["--compiled", "-k", "int64", "--only", "_64", "--show", "Assembly"]) == 0
+    heading, *assembly = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\w+_64 of argmax-4096x1024-int64", heading)
+    assert any("s_endpgm" in line for line in assembly)
+
+
+def test_no_radv(monkeypatch, tmp_path, capsys):
+    for variable in [name for name in os.environ if name.startswith("XDG_") or name == "VK_ADD_DRIVER_FILES"]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path))
+    assert cli.main(["--compiled"]) == 2
+    printed, error = capsys.readouterr()
+    assert (printed, error.count("\n")) == ("", 1)
+    assert error.startswith("benchmarks: there is no RADV, ")
+    assert f"{tmp_path}/vulkan/icd.d" in error
+    assert error.endswith(" Install it (Debian: mesa-vulkan-drivers)\n")
+
+
+def test_a_family_that_nobody_knows(capsys):
+    assert cli.main(["--compiled", "--family", "navi99"]) == 2
+    families = "polaris10, vega10, navi10, navi21, gfx1100"
+    assert capsys.readouterr() == ("", f"benchmarks: there is no family 'navi99'; families are {families}\n")
+
+
+def test_a_family_that_mesa_does_not_know(capfd, monkeypatch):
+    monkeypatch.setattr(compiled, "FAMILIES", ("navi21", "navi99"))
+    assert cli.main(["--compiled", "-k", "int64", "--family", "navi99"]) == 2
+    *_, error = capfd.readouterr().err.splitlines()
+    assert re.match("benchmarks: RADV .*navi99", error)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--family", "navi21"], "--family is an option of --compiled"),
+        (["--model"], "--model is an option of --compiled"),
+        (
+            ["--compiled", "--model", "--only", "lanes"],
+            "--model needs all kernels of its cases, and shows a table: no --only, no --show",
+        ),
+        (["--compiled", "--plot", "x.png"], "--plot draws times: --compiled has none"),
+        (["--compiled", "--only", "none"], "the plans of these cases have no kernel with 'none' in its name"),
+    ],
+)
+def test_options_that_do_not_fit(capsys, options, problem):
+    assert cli.main(options) == 2
+    assert capsys.readouterr() == ("", f"benchmarks: {problem}\n")

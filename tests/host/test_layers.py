@@ -1,0 +1,161 @@
+"""Layers: imports point down, and only one module speaks to Kompute."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import dmlgpu
+from tests.support.processes import output_of
+
+PACKAGE = Path(dmlgpu.__file__).parent
+# From the bottom: modules, and folders with all that is in them. A module may import what is in the layers below its
+# own, and the other modules of its folder as long as these do not need it.
+LAYERS = [
+    {"errors", "files"},
+    {"descriptors"},
+    {"reference", "lowering"},
+    {"comparison"},
+    {"runtime"},
+    {"functional", "dask_cluster"},
+    {"__init__"},
+    {"array_api", "chunked", "onnx_backend"},
+    {"dask_array", "streaming", "torch_ops"},
+    {"tools"},
+    {"__main__"},
+]
+LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
+
+
+def name_of(path: Path) -> str:
+    """As it is imported, without `dmlgpu.`: `runtime.device`, or `runtime` for its `__init__.py`."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def imports(module: str) -> set[str]:
+    """All that a module imports, anywhere in it; modules of dmlgpu by their names."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole.removeprefix("dmlgpu.") in MODULES else node.module)
+    return {"__init__" if name == "dmlgpu" else name.removeprefix("dmlgpu.") for name in found}
+
+
+def for_types(module: str) -> set[str]:
+    """What a module imports only for its annotations."""
+    blocks = [node for node in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(node, ast.If)]
+    blocks = [node for node in blocks if ast.unparse(node.test) == "TYPE_CHECKING"]
+    nodes = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {node.module.removeprefix("dmlgpu.") for node in nodes}
+
+
+def imports_deep(module: str) -> set[str]:
+    """The modules of dmlgpu that a module needs where it runs."""
+    found: set[str] = set()
+    waiting = {module}
+    while waiting:
+        taken = waiting.pop()
+        new = (imports(taken) - for_types(taken)) & set(MODULES) - found
+        found |= new
+        waiting |= new
+    return found
+
+
+def folder(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_every_module_has_a_layer():
+    assert set(LAYER) == set(map(folder, MODULES))
+
+
+def test_imports_point_down():
+    for module in MODULES:
+        others = [name for name in imports(module) & set(MODULES) if folder(name) != folder(module)]
+        assert [name for name in others if LAYER[folder(name)] >= LAYER[folder(module)]] == [], module
+
+
+def test_no_module_needs_itself():
+    assert [module for module in MODULES if module in imports_deep(module)] == []
+
+
+@pytest.mark.parametrize(
+    ("library", "module"),
+    [("kp", "runtime.binding"), ("dmlgpu_kp", "runtime.binding"), ("vulkan", "runtime.drivers")],
+)
+def test_only_one_module_imports(library, module):
+    assert [name for name in MODULES if library in {i.split(".")[0] for i in imports(name)}] == [module]
+
+
+def test_the_schedule_knows_nothing_else():
+    assert {name.split(".")[0] for name in imports("runtime.schedule")} <= set(sys.stdlib_module_names)
+
+
+def test_the_oracle_and_the_lowering_know_nothing_of_each_other():
+    assert {folder(name) for name in imports_deep("reference")} == {"reference", "descriptors", "errors"}
+    assert {folder(name) for name in imports_deep("lowering.lower")} == {"lowering", "descriptors", "errors"}
+
+
+def test_plans_are_made_without_kompute_and_vulkan():
+    program = """
+import sys
+sys.modules["kp"] = sys.modules["dmlgpu_kp"] = sys.modules["vulkan"] = None
+import dmlgpu
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.limits import Limits
+from tests.support.cases import DOCUMENTED
+for case in DOCUMENTED:
+    assert lower(case.desc, Limits(256, 32, 3)).dispatches
+    assert dmlgpu.reference(case.desc, *case.inputs())[0].tolist() == case.expected[0]
+print("done")
+"""
+    assert output_of(program) == "done\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [
+        ("onnx_backend", "onnx", "onnx"),
+        ("torch_ops", "torch", "torch"),
+        ("dask_array", "dask", "dask"),
+        ("dask_cluster", "dask", "dask"),
+        ("dask_cluster", "distributed", "dask"),
+    ],
+)
+def test_an_adapter_without_its_library_names_the_extra(module, library, extra):
+    # Where the rest of Dask is not installed, anything does for it.
+    program = f"""
+import sys, types
+if "{library}" == "distributed":
+    sys.modules["dask"] = types.ModuleType("dask")
+sys.modules["{library}"] = None
+try:
+    import dmlgpu.{module}
+except ModuleNotFoundError as error:
+    print(error.name, error)
+"""
+    assert output_of(program) == f"{library} {library} is not installed: pip install 'dmlgpu[{extra}]'\n"
+
+
+@pytest.mark.parametrize(("module", "library"), [("onnx_backend", "onnx"), ("torch_ops", "torch")])
+def test_a_library_that_is_broken_is_not_missing(module, library, tmp_path):
+    (tmp_path / f"{library}.py").write_text("import what_it_needs")
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+try:
+    import dmlgpu.{module}
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert output_of(program) == "No module named 'what_it_needs'\n"

@@ -1,0 +1,441 @@
+"""The operator descriptors: their names, types and sizes; which descriptions are valid."""
+
+import copy
+import dataclasses
+import itertools
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    AxisDirection,
+    DataType,
+    DescriptorError,
+    MaxPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingOperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+)
+from tests.support.cases import (
+    CASES,
+    ELEMENT_TYPES,
+    FLOAT32,
+    INDEX_TYPES,
+    INT64,
+    UINT8,
+    UINT32,
+    UINT64,
+    arg_desc,
+    pool_desc,
+)
+
+# Names
+
+STRUCTURES = {
+    "DML_BUFFER_TENSOR_DESC": "DataType Sizes Strides TotalTensorSizeInBytes",
+    "DML_ARGMAX_OPERATOR_DESC": "InputTensor OutputTensor AxisCount Axes AxisDirection",
+    "DML_ARGMIN_OPERATOR_DESC": "InputTensor OutputTensor AxisCount Axes AxisDirection",
+    "DML_REDUCE_OPERATOR_DESC": "Function InputTensor OutputTensor AxisCount Axes",
+    "DML_MAX_POOLING_OPERATOR_DESC": "InputTensor OutputTensor DimensionCount Strides WindowSize StartPadding "
+    "EndPadding",
+    "DML_MAX_POOLING1_OPERATOR_DESC": "InputTensor OutputTensor OutputIndicesTensor DimensionCount Strides WindowSize "
+    "StartPadding EndPadding",
+    "DML_MAX_POOLING2_OPERATOR_DESC": "InputTensor OutputTensor OutputIndicesTensor DimensionCount Strides WindowSize "
+    "StartPadding EndPadding Dilations",
+}
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_fields_are_those_of_the_structure_without_counts(structure):
+    name = structure.removeprefix("DML_").removeprefix("BUFFER_").title().replace("_", "")
+    fields = [field for field in STRUCTURES[structure].split() if not field.endswith("Count")]
+    expected = [re.sub("(?<!^)([A-Z])", r"_\1", field).lower() for field in fields]
+    assert [field.name for field in dataclasses.fields(getattr(dmlgpu, name))] == expected
+
+
+def test_every_name_that_is_promised_is_exported():
+    promised = (
+        "DataType AxisDirection ReduceFunction TensorDesc ArgmaxOperatorDesc ArgminOperatorDesc ReduceOperatorDesc "
+        "MaxPoolingOperatorDesc MaxPooling1OperatorDesc MaxPooling2OperatorDesc argmax argmin max_pooling devices "
+        "Device verify DescriptorError DeviceError OutOfMemoryError VerificationError"
+    )
+    assert set(promised.split()) <= set(dmlgpu.__all__)
+    assert all(hasattr(dmlgpu, name) for name in dmlgpu.__all__)
+
+
+@pytest.mark.parametrize(
+    ("error", "bases"),
+    [
+        (dmlgpu.DescriptorError, ValueError),
+        (dmlgpu.DeviceError, RuntimeError),
+        (dmlgpu.OutOfMemoryError, (dmlgpu.DeviceError, MemoryError)),
+        (dmlgpu.VerificationError, AssertionError),
+    ],
+)
+def test_exceptions_are_also_python_s_own(error, bases):
+    assert all(issubclass(error, base) for base in (bases if isinstance(bases, tuple) else (bases,)))
+
+
+# Values
+
+# One of every class.
+DESCS = list({type(case.desc): case.desc for case in CASES}.values())
+
+
+def test_repr_evaluates_to_an_equal_value():
+    for case in CASES:
+        again = eval(repr(case.desc), vars(dmlgpu))
+        assert again == case.desc
+        assert hash(again) == hash(case.desc)
+
+
+@pytest.mark.parametrize("desc", DESCS, ids=lambda desc: type(desc).__name__)
+def test_is_frozen(desc):
+    for field in dataclasses.fields(desc):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(desc, field.name, getattr(desc, field.name))
+
+
+@pytest.mark.parametrize("desc", DESCS, ids=lambda desc: type(desc).__name__)
+def test_pickles_and_copies(desc):
+    assert pickle.loads(pickle.dumps(desc)) == desc == copy.deepcopy(desc)
+
+
+def test_all_descriptors_have_cases():
+    public = {name for name in dmlgpu.__all__ if name.endswith("OperatorDesc")} - {"OperatorDesc"}
+    assert {type(desc).__name__ for desc in DESCS} == public
+
+
+def test_argmax_and_argmin_differ():
+    first, second = (arg_desc(kind, FLOAT32, (2, 3), [1]) for kind in (ArgmaxOperatorDesc, ArgminOperatorDesc))
+    assert first != second
+
+
+def test_prints_as_it_is_written():
+    assert repr(arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 3), [1])) == (
+        "ArgmaxOperatorDesc(input_tensor=TensorDesc(DataType.FLOAT32, (2, 3)), "
+        "output_tensor=TensorDesc(DataType.UINT32, (2, 1)), axes=(1,), axis_direction=AxisDirection.INCREASING)"
+    )
+
+
+def test_arguments_stand_in_the_order_of_the_fields():
+    source, target = TensorDesc(FLOAT32, (1, 1, 4, 4)), TensorDesc(FLOAT32, (1, 1, 3, 2))
+    indices = TensorDesc(UINT64, (1, 1, 3, 2))
+    desc = MaxPooling2OperatorDesc(source, target, indices, [2, 2], [2, 3], [1, 0], [0, 1], [1, 1])
+    assert desc == MaxPooling2OperatorDesc(
+        input_tensor=source,
+        output_tensor=target,
+        output_indices_tensor=indices,
+        strides=(2, 2),
+        window_size=(2, 3),
+        start_padding=(1, 0),
+        end_padding=(0, 1),
+        dilations=(1, 1),
+    )
+
+
+def test_axis_direction_may_be_left_out_or_be_a_number():
+    source, target = TensorDesc(FLOAT32, (3,)), TensorDesc(UINT32, (1,))
+    assert ArgmaxOperatorDesc(source, target, [0]).axis_direction is AxisDirection.INCREASING
+    assert ArgmaxOperatorDesc(source, target, [0], 1).axis_direction is AxisDirection.DECREASING
+    assert ReduceOperatorDesc(1, source, target, [0]).function is ReduceFunction.ARGMIN
+
+
+# Axes
+
+
+def test_axes_are_a_set():
+    descs = {arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 3, 4), axes) for axes in itertools.permutations((0, 1, 2))}
+    assert [desc.axes for desc in descs] == [(0, 1, 2)]
+
+
+# Types
+
+# Of every tensor of a descriptor.
+TYPES = {
+    (kind, field): set(types)
+    for kinds, tensors in (
+        ((ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc), {"input": ELEMENT_TYPES, "output": INDEX_TYPES}),
+        ((MaxPoolingOperatorDesc,), {"input": ELEMENT_TYPES, "output": ELEMENT_TYPES}),
+        (
+            (MaxPooling1OperatorDesc, MaxPooling2OperatorDesc),
+            {"input": ELEMENT_TYPES, "output": ELEMENT_TYPES, "output_indices": (UINT64, UINT32)},
+        ),
+    )
+    for kind in kinds
+    for field, types in ((f"{name}_tensor", types) for name, types in tensors.items())
+}
+VALID = {
+    type(desc): desc
+    for desc in (
+        arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 3), [1]),
+        arg_desc(ArgminOperatorDesc, FLOAT32, (2, 3), [1]),
+        ReduceOperatorDesc(ReduceFunction.ARGMAX, TensorDesc(FLOAT32, (2, 3)), TensorDesc(UINT32, (2, 1)), [1]),
+        next(case.desc for case in CASES if case.id == "max-pooling-4d-float32"),
+        next(case.desc for case in CASES if case.id == "max-pooling1-4d-float32"),
+        pool_desc(FLOAT32, (1, 2, 5, 5), (2, 2)),
+    )
+}
+by_tensor = pytest.mark.parametrize(("kind", "field"), TYPES, ids=lambda value: getattr(value, "__name__", value))
+
+
+def with_type(kind, field, data_type):
+    """A valid descriptor, but for the type of a tensor."""
+    desc = VALID[kind]
+    changes = {field: dataclasses.replace(getattr(desc, field), data_type=data_type)}
+    if "Pooling" in kind.__name__ and field != "output_indices_tensor":
+        # Input and output have one type; the field in question is found wrong first.
+        other = {"input_tensor": "output_tensor", "output_tensor": "input_tensor"}[field]
+        if data_type in ELEMENT_TYPES:
+            changes[other] = dataclasses.replace(getattr(desc, other), data_type=data_type)
+    return dataclasses.replace(desc, **changes)
+
+
+@by_tensor
+def test_types_that_are_accepted_and_no_others(kind, field):
+    for data_type in set(DataType) - {DataType.UNKNOWN}:
+        if data_type in TYPES[kind, field]:
+            assert getattr(with_type(kind, field, data_type), field).data_type is data_type
+        else:
+            named = f"^{kind.__name__}.{field}.data_type: {data_type.name} is not supported; allowed are "
+            with pytest.raises(DescriptorError, match=named) as caught:
+                with_type(kind, field, data_type)
+            told = re.findall(r"\b[A-Z]+\d+\b", str(caught.value).split("allowed are")[1])
+            assert sorted(told) == sorted(t.name for t in TYPES[kind, field])
+
+
+@pytest.mark.parametrize("rank", range(1, 9))
+def test_arg_ops_take_rank(rank):
+    assert arg_desc(ArgmaxOperatorDesc, FLOAT32, (2,) * rank, [rank - 1]).output_tensor.rank == rank
+
+
+@pytest.mark.parametrize(("rank", "valid"), [(n, n in (4, 5)) for n in range(3, 9)])
+def test_pooling_takes_rank_4_and_5(rank, valid):
+    def build():
+        return pool_desc(FLOAT32, (1, 1, *(3,) * (rank - 2)), (2,) * (rank - 2))
+
+    if valid:
+        assert build().output_tensor.sizes == (1, 1, *(2,) * (rank - 2))
+    else:
+        with pytest.raises(DescriptorError, match=r"dimensions; allowed are 4 \(NCHW\) and 5 \(NCDHW\)$"):
+            build()
+
+
+@pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc])
+def test_an_int32_index_of_the_most_elements(kind):
+    """The indices 0 to 2^31 - 1 fit; one element more does not."""
+
+    def desc(size):
+        tensors = TensorDesc(UINT8, (1, size)), TensorDesc(DataType.INT32, (1, 1))
+        return kind(*tensors, (1,)) if kind is not ReduceOperatorDesc else kind(ReduceFunction.ARGMAX, *tensors, (1,))
+
+    assert desc(2**31).inputs[0].element_count == 2**31
+    with pytest.raises(DescriptorError, match="INT32 cannot hold the index of 2147483649 reduced elements"):
+        desc(2**31 + 1)
+
+
+# Output sizes
+
+
+def naive_size(size, window, stride, padding):
+    """The documents' formula, which forgets the dilation."""
+    return (size + padding - window) // stride + 1
+
+
+def pool_row(size, output, window, stride=1, start=0, end=0, dilation=1):
+    """A descriptor that pools a row of `size` to `output` elements."""
+    return MaxPooling2OperatorDesc(
+        TensorDesc(FLOAT32, (1, 1, 1, size)),
+        TensorDesc(FLOAT32, (1, 1, 1, output)),
+        None,
+        (1, stride),
+        (1, window),
+        (0, start),
+        (0, end),
+        (1, dilation),
+    )
+
+
+def is_accepted(*args, **kwargs):
+    try:
+        pool_row(*args, **kwargs)
+    except DescriptorError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "sizes"),
+    [
+        (5, {"window": 2}, [4]),
+        (5, {"window": 5}, [1]),
+        (5, {"window": 2, "stride": 2}, [2, 3]),
+        (6, {"window": 2, "stride": 2}, [3]),
+        (5, {"window": 2, "dilation": 2}, [3]),
+        (4, {"window": 2, "dilation": 2}, [2]),
+        (4, {"window": 2, "dilation": 2, "stride": 2}, [1, 2]),
+        (12, {"window": 3, "dilation": 3}, [6]),
+        (12, {"window": 3, "dilation": 3, "start": 1, "end": 1}, [8]),
+        (9, {"window": 2, "dilation": 2, "start": 1, "end": 1}, [9]),
+        (5, {"window": 1, "stride": 3}, [2]),
+        (8, {"window": 2, "stride": 3}, [3]),
+        # The window that rounding up adds would begin behind the input.
+        (6, {"window": 2, "stride": 3}, [2]),
+        (7, {"window": 2, "stride": 3}, [2, 3]),
+        (4, {"window": 1, "stride": 9}, [1]),
+    ],
+)
+def test_output_size(size, window, sizes):
+    assert [output for output in range(1, size + 8) if is_accepted(size, output, **window)] == sizes
+
+
+def test_output_size_counts_the_extent_of_a_dilated_window():
+    # Window 2 x 2 with dilation 2 over 4 x 5: 2 x 3; the documents' formula would give 3 x 4.
+    assert pool_desc(FLOAT32, (1, 1, 4, 5), (2, 2), dilations=(2, 2)).output_tensor.sizes[2:] == (2, 3)
+    assert (naive_size(4, 2, 1, 0), naive_size(5, 2, 1, 0)) == (3, 4)
+    with pytest.raises(
+        DescriptorError, match=r"^MaxPooling2OperatorDesc\.output_tensor\.sizes\[2\]: 3 is wrong; expected 2"
+    ):
+        MaxPooling2OperatorDesc(
+            TensorDesc(FLOAT32, (1, 1, 4, 5)),
+            TensorDesc(FLOAT32, (1, 1, 3, 4)),
+            None,
+            (1, 1),
+            (2, 2),
+            (0, 0),
+            (0, 0),
+            (2, 2),
+        )
+
+
+def holds_input(size, output, window, stride, start, dilation):
+    """Whether each of the windows has an element in the input, by the definition."""
+    return all(
+        any(0 <= o * stride - start + k * dilation < size for k in range(window)) for o in range(output)
+    )  # fmt: skip
+
+
+def test_all_rows_of_a_few_elements_are_accepted_if_every_window_holds_input():
+    axes = (range(1, 5), range(1, 4), range(1, 4), range(4), range(4), range(1, 6))
+    for size, window, stride, start, end, dilation in itertools.product(*axes):
+        rest = size + start + end - 1 - (window - 1) * dilation
+        for output in {rest // stride + 1, -(-rest // stride) + 1} if rest >= 0 else {1}:
+            valid = rest >= 0 and holds_input(size, output, window, stride, start, dilation)
+            row = size, output, window, stride, start, end, dilation
+            assert is_accepted(*row) == valid, row
+
+
+@pytest.mark.parametrize(("output", "allowed"), [(1, "2 of "), (4, "2.* or .*3"), (5, "2.* or .*3")])
+def test_an_output_size_that_rounding_does_not_give(output, allowed):
+    with pytest.raises(DescriptorError, match=rf"sizes\[3\]: {output} is wrong; expected {allowed}"):
+        pool_row(5, output, window=2, stride=2)
+
+
+def test_window_wholly_in_padding_because_dilation_steps_over_the_input():
+    # Elements at -2 and 3 of a row of 3, with a dilation larger than the input.
+    with pytest.raises(DescriptorError, match="window 0 along the width lies wholly in the padding"):
+        pool_row(3, 4, window=2, start=2, end=4, dilation=5)
+
+
+# What descriptors hand on
+
+
+def test_canonical_descriptors():
+    source, target = TensorDesc(FLOAT32, (2, 3)), TensorDesc(UINT32, (2, 1))
+    assert ReduceOperatorDesc(0, source, target, [1]).canonical() == ArgmaxOperatorDesc(source, target, [1])
+    assert ReduceOperatorDesc(1, source, target, [1]).canonical() == ArgminOperatorDesc(source, target, [1])
+    new = pool_desc(FLOAT32, (1, 2, 5, 5), (2, 2), indices=None)
+    fields = {name: value for name, value in vars(new).items() if name != "dilations"}
+    assert MaxPooling1OperatorDesc(**fields).canonical() == new == new.canonical()
+    del fields["output_indices_tensor"]
+    assert MaxPoolingOperatorDesc(**fields).canonical() == new
+
+
+def test_tensors_in_the_order_of_the_fields():
+    desc = pool_desc(FLOAT32, (1, 2, 5, 5), (2, 2), indices=UINT64)
+    assert desc.inputs == (desc.input_tensor,)
+    assert desc.outputs == (desc.output_tensor, desc.output_indices_tensor)
+    assert pool_desc(INT64, (1, 2, 5, 5), (2, 2), indices=None).outputs == (TensorDesc(INT64, (1, 2, 4, 4)),)
+
+
+def test_pooling_takes_strided_outputs_and_indices():
+    desc = pool_desc(UINT8, (1, 2, 5, 5), (2, 2))
+    strided = dataclasses.replace(
+        desc,
+        output_tensor=TensorDesc(UINT8, (1, 2, 4, 4), (64, 1, 8, 2)),
+        output_indices_tensor=TensorDesc(UINT32, (1, 2, 4, 4), (0, 16, 1, 4)),
+    )
+    assert not strided.output_tensor.is_packed
+
+
+# Descriptors that are inferred
+
+
+@pytest.mark.parametrize("x", [TensorDesc(INT64, (2, 3, 4)), np.zeros((2, 3, 4), np.int64)], ids=["desc", "array"])
+def test_outputs_of_reductions_are_inferred(x):
+    source = TensorDesc(INT64, (2, 3, 4))
+    assert ArgmaxOperatorDesc.of(x, (2, 0)) == ArgmaxOperatorDesc(source, TensorDesc(UINT32, (1, 3, 1)), (0, 2))
+    assert ArgmaxOperatorDesc.of(x).axes == (0, 1, 2)
+    last = ArgminOperatorDesc.of(x, [1], AxisDirection.DECREASING, output_data_type=np.uint64)
+    assert last == ArgminOperatorDesc(source, TensorDesc(UINT64, (2, 1, 4)), (1,), AxisDirection.DECREASING)
+    reduced = ReduceOperatorDesc.of(ReduceFunction.ARGMIN, x, (0,), output_data_type=INT64)
+    assert reduced == ReduceOperatorDesc(ReduceFunction.ARGMIN, source, TensorDesc(INT64, (1, 3, 4)), (0,))
+
+
+def test_inputs_keep_their_layout():
+    x = np.zeros((4, 6), np.int64)[:, ::2]
+    assert ArgmaxOperatorDesc.of(x, (0,)).input_tensor == TensorDesc(INT64, (4, 3), (6, 2))
+    source = TensorDesc(FLOAT32, (1, 1, 5, 6), (0, 0, 8, 1), 1000)
+    assert MaxPooling2OperatorDesc.of(source, (2, 2)).input_tensor is source
+
+
+@pytest.mark.parametrize("kind", [MaxPooling2OperatorDesc, MaxPooling1OperatorDesc, MaxPoolingOperatorDesc])
+def test_outputs_of_pooling_are_inferred(kind):
+    source = TensorDesc(FLOAT32, (2, 3, 8, 9))
+    fields = {"strides": (1, 1), "window_size": (2, 3), "start_padding": (0, 0), "end_padding": (0, 0)}
+    options = {}
+    if kind is MaxPooling2OperatorDesc:
+        fields["dilations"] = (1, 1)
+    if kind is not MaxPoolingOperatorDesc:
+        fields["output_indices_tensor"] = None
+    assert kind.of(source, (2, 3)) == kind(source, TensorDesc(FLOAT32, (2, 3, 7, 7)), **fields)
+    fields |= {"strides": (3, 2), "start_padding": (1, 0), "end_padding": (0, 1)}
+    options |= {name: fields[name] for name in ("strides", "start_padding", "end_padding")}
+    sizes = (2, 3, 3, 4)
+    if kind is MaxPooling2OperatorDesc:
+        fields["dilations"] = options["dilations"] = (2, 1)
+    if kind is not MaxPoolingOperatorDesc:
+        fields["output_indices_tensor"], options["indices_data_type"] = TensorDesc(UINT64, sizes), "uint64"
+    expected = kind(source, TensorDesc(FLOAT32, sizes), **fields)
+    assert kind.of(source, (2, 3), **options) == expected
+    for given in (3, 4), sizes:
+        assert kind.of(source, (2, 3), output_sizes=given, **options) == expected
+
+
+def test_fields_that_a_descriptor_lacks():
+    source = TensorDesc(FLOAT32, (2, 3, 8, 9))
+    with pytest.raises(TypeError, match=r"^MaxPooling1OperatorDesc\.of has no dilations; it has window_size, "):
+        MaxPooling1OperatorDesc.of(source, (2, 3), dilations=(1, 1))
+    with pytest.raises(TypeError, match=r"^MaxPooling2OperatorDesc\.of has no padding; it has .*, dilations$"):
+        MaxPooling2OperatorDesc.of(source, (2, 3), padding=(1, 1))
+    with pytest.raises(TypeError, match=r"^MaxPoolingOperatorDesc\.of has no indices_data_type; it has window_size, "):
+        MaxPoolingOperatorDesc.of(source, (2, 3), indices_data_type=UINT32)
+
+
+def test_a_device_tensor_gives_its_layout(device):
+    tensor = device.tensor(np.zeros((4, 3), np.int64), TensorDesc(INT64, (4, 3), (8, 2)))
+    assert ArgmaxOperatorDesc.of(tensor, (0,)) == ArgmaxOperatorDesc.of(tensor.desc, (0,))
+
+
+@pytest.mark.parametrize("axes", [1, -1, (2,), (), True, (0, 0)], ids=str)
+def test_axes_that_are_wrong_are_so_in_an_inferred_descriptor_too(axes):
+    source = TensorDesc(FLOAT32, (2, 3))
+    with pytest.raises(DescriptorError, match=r"^ArgmaxOperatorDesc\.axes"):
+        ArgmaxOperatorDesc.of(source, axes)

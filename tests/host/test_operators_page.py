@@ -1,0 +1,55 @@
+"""docs/operators.md is what docstrings and tables say. `test_readme.py` runs its examples and follows its links."""
+
+import re
+
+import pytest
+
+from dmlgpu import DataType
+from dmlgpu.tools.registry import OPERATORS
+from tests import operators_page
+from tests.support.feature_levels import FEATURE_LEVELS
+
+
+def test_the_page_is_what_is_written():
+    text = operators_page.PAGE.read_text(encoding="utf-8")
+    assert text == operators_page.page(), "write it anew: python -m tests.operators_page"
+
+
+def test_every_descriptor_has_a_section_with_an_example():
+    found = re.findall(r"^## ([A-Z]\w+)\n(?:(?!## ).*\n)*?```python\n", operators_page.page(), re.MULTILINE)
+    assert found == list(dict.fromkeys(operator.name.partition(" ")[0] for operator in OPERATORS))
+
+
+def test_every_decision_is_cited():
+    cited = re.findall(r"\(semantics\.md#decision-(\d+)-", operators_page.page())
+    assert set(cited) == set(operators_page.DECISIONS)
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_docstrings_name_the_structure_and_the_operator_that_is_computed(operator):
+    said = operators_page.parts(operator.desc)[""]
+    name = operator.name.partition(" ")[0]
+    assert f" (DML_{name}_OPERATOR_DESC)." in said
+    if operator not in operators_page.CANONICAL and name != "REDUCE":
+        assert operators_page.named(said) == type(next(operator.descs()).canonical()).__name__
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_all_types_of_directml_are_taken(operator):
+    for brought in FEATURE_LEVELS[operator.name].values():
+        for field, types in brought.items():
+            assert set(types) <= set(operator.types[field])
+
+
+def test_only_float64_and_bool_are_extensions():
+    rows = [
+        row for operator in OPERATORS for row in operators_page.types(operator) if row[0] == operators_page.EXTENSION
+    ]
+    assert {types for row in rows for types in row[1:] if types} == {"FLOAT64, bool as UINT8"}
+
+
+def test_what_directml_lacks_is_marked(monkeypatch):
+    (operator,) = (each for each in OPERATORS if each.name == "AVERAGE_POOLING")
+    types = operator.types
+    monkeypatch.setattr(operator.desc, "types", types | {"input_tensor": (*types["input_tensor"], DataType.INT4)})
+    assert operators_page.types(operator)[-1] == (operators_page.EXTENSION, "INT4", "")

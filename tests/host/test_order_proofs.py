@@ -1,0 +1,141 @@
+"""The order of elements, proved by a solver for all their bits, of the modules as they are compiled.
+
+Each kernel is executed with symbols for elements (`symbolic.py`), with the constants that a plan gives it. Which
+element it takes is then a number, on each way that it may go. That it is the right one is proved for all values with
+which it goes this way, against what z3 knows of integers and of IEEE 754.
+
+`reduce` and `columns` compare two elements, and `combine` two records with any indices: so the keys of elements, and
+what compares keys, have the order of semantics.md for all pairs. `rows` has a block of elements, all equal but one, and
+looks twice (extremes.glsl). Of the four operators `rows` and `combine` have two, for time: ARGMAX that takes the first
+of equal elements, and ARGMIN that takes the last.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import product
+
+import pytest
+import z3
+
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection, DataType, TensorDesc
+from dmlgpu.descriptors.reduction import ARG_TYPES, ArgOperatorDesc
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Dispatch
+from tests.support.limits import LOWERED, PLANNED
+from tests.support.symbolic import ways
+
+Arg = type[ArgOperatorDesc]
+OPERATORS = [*product((ArgmaxOperatorDesc, ArgminOperatorDesc), AxisDirection)]
+
+
+def is_below(data_type: DataType, minimum: bool, a: z3.BitVecRef, b: z3.BitVecRef) -> z3.BoolRef:
+    """Whether b wins over a, wherever they stand."""
+    if data_type.is_float:
+        sort = {16: z3.Float16, 32: z3.Float32, 64: z3.Float64}[data_type.bits]()
+        a, b = z3.fpBVToFP(a, sort), z3.fpBVToFP(b, sort)
+        better = z3.fpGT(a, b) if minimum else z3.fpLT(a, b)
+        return z3.Or(better, z3.And(z3.fpIsNaN(b), z3.Not(z3.fpIsNaN(a))))
+    low, high = (b, a) if minimum else (a, b)
+    return z3.ULT(low, high) if data_type.name.startswith("U") else low < high
+
+
+def words_of(elements: Sequence[z3.BitVecRef]) -> list[z3.BitVecRef]:
+    """The words in which elements lie side by side."""
+    bits = reduce(lambda low, high: z3.Concat(high, low), elements)
+    words = -(-bits.size() // 32)
+    bits = z3.ZeroExt(32 * words - bits.size(), bits)
+    return [z3.Extract(32 * i + 31, 32 * i, bits) for i in range(words)]
+
+
+@dataclass
+class Choice:
+    """Elements between which every output chooses, and how they are given to a kernel."""
+
+    elements: Sequence[z3.BitVecRef]
+    indices: Sequence[z3.BitVecRef]
+    source: Sequence[z3.BitVecRef]
+    """Words: of the input, or of records."""
+    sizes: tuple[int, int] = (1, 2)
+    axis: int = 1
+
+    def dispatch(self, kernel: str, data_type: DataType, arg: Arg, direction: AxisDirection) -> Dispatch:
+        desc = arg.of(TensorDesc(data_type, self.sizes), (self.axis,), direction)
+        if kernel == "combine":
+            *_, dispatch = lower(desc, LOWERED).dispatches
+            return replace(dispatch, push=replace(dispatch.push, record_count=2, records_base=0))
+        (dispatch,) = lower(desc, PLANNED["cpu"], kernel).dispatches
+        if kernel == "rows":
+            shader = dispatch.shader
+            return replace(dispatch, shader=replace(shader, constants=replace(shader.constants, short=False)))
+        return dispatch
+
+    def right(self, data_type: DataType, arg: Arg, direction: AxisDirection, taken) -> z3.BoolRef:
+        """Whether this index is that of the element that wins over all others."""
+        count, minimum = range(len(self.elements)), arg is ArgminOperatorDesc
+
+        def wins(i: int, j: int) -> z3.BoolRef:
+            before, behind = (i, j) if direction is AxisDirection.INCREASING else (j, i)
+            return z3.Or(
+                is_below(data_type, minimum, self.elements[j], self.elements[i]),
+                z3.And(
+                    z3.Not(is_below(data_type, minimum, self.elements[i], self.elements[j])),
+                    z3.ULT(self.indices[before], self.indices[behind]),
+                ),
+            )
+
+        return z3.Or([z3.And(taken == self.indices[i], *(wins(i, j) for j in count if j != i)) for i in count])
+
+
+def choice(kernel: str, data_type: DataType, a: z3.BitVecRef, b: z3.BitVecRef) -> Choice:
+    block = 128 // data_type.bits
+    numbers = [z3.BitVecVal(i, 32) for i in range(block)]
+    if kernel == "reduce":
+        return Choice([a, b], numbers[:2], words_of([a, b]))
+    if kernel == "columns":
+        return Choice([a, b], numbers[:2], words_of([a] * block + [b] * block), (2, block), 0)
+    if kernel == "rows":
+        row = [b if i == block // 2 else a for i in range(block)]
+        return Choice(row, numbers, words_of(row), (1, block))
+    i, j = z3.BitVecs("i j", 32)
+    return Choice([a, b], [i, j], [i, *words_of([a]), j, *words_of([b])], (1, 1 << 12))
+
+
+@pytest.mark.parametrize("data_type", ARG_TYPES["input_tensor"], ids=lambda data_type: data_type.name)
+@pytest.mark.parametrize("kernel", ["reduce", "columns", "rows", "combine"])
+def test_the_right_element_is_taken(kernel, data_type):
+    a, b = z3.BitVecs("a b", data_type.bits)
+    given = choice(kernel, data_type, a, b)
+    outputs = [z3.BitVec(f"before{i}", 32) for i in range(given.sizes[1 - given.axis])]
+    for arg, direction in OPERATORS[:: 3 if kernel in ("rows", "combine") else 1]:
+        dispatch = given.dispatch(kernel, data_type, arg, direction)
+        for conditions, buffers in ways(dispatch, {0: given.source, 1: outputs}):
+            solver = z3.Solver()
+            solver.add(*conditions, z3.Distinct(*given.indices), *(index != 0xFFFFFFFF for index in given.indices))
+            right = z3.And([given.right(data_type, arg, direction, taken) for taken in buffers[1]])
+            if solver.check(z3.Not(right)) != z3.unsat:
+                x, y = (solver.model().eval(symbol, True).as_long() for symbol in (a, b))
+                taken = [solver.model().eval(taken, True) for taken in buffers[1]]
+                pytest.fail(
+                    f"{arg.__name__} {direction.name} of {data_type.name} by {dispatch.shader.module}: "
+                    f"of {x:#x} and {y:#x} it takes {taken[0]}"
+                )
+
+
+def test_a_wrong_order_is_refuted(monkeypatch):
+    monkeypatch.setattr("tests.test_order_proofs.is_below", lambda data_type, minimum, a, b: z3.ULT(a, b))
+    message = r"^ArgmaxOperatorDesc INCREASING of INT64 by reduce_selection_64: of 0x\w+ and 0x\w+ it takes [01]$"
+    with pytest.raises(pytest.fail.Exception, match=message):
+        test_the_right_element_is_taken("reduce", DataType.INT64)
+
+
+@pytest.mark.parametrize("short", [False, True], ids=["long", "short"])
+def test_positions_do_not_wrap_around_at_the_end_of_a_row(short):
+    # The last 255 of 2^32 - 1 elements, which begin the buffer; the greatest is the last.
+    given = Choice([], [], words_of([z3.BitVecVal(int(i == 254), 8) for i in range(256)]), (1, 255))
+    dispatch = given.dispatch("rows", DataType.UINT8, ArgmaxOperatorDesc, AxisDirection.INCREASING)
+    constants = replace(dispatch.shader.constants, short=short)
+    push = replace(dispatch.push, reduced_begin=2**32 - 256, reduced_end=2**32 - 1, stretch_size=256, source_base=256)
+    changed = replace(dispatch, shader=replace(dispatch.shader, constants=constants), push=push)
+    ((_, buffers),) = ways(changed, {0: given.source, 1: [z3.BitVec("before", 32)]})
+    assert str(z3.simplify(buffers[1][0])) == str(2**32 - 2)

@@ -1,0 +1,214 @@
+"""Plans as values, without a device: what any correct plan keeps to."""
+
+import copy
+import dataclasses
+
+import pytest
+
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    DescriptorError,
+    LpPooling1OperatorDesc,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+)
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from tests.support.cases import CASES, CASES_OF, FLOAT16, FLOAT32, UINT8, arg_desc, pool_desc
+from tests.support.limits import LOWERED, MIB, PLANNED
+from tests.support.plans import LARGE, check
+
+by_limits = pytest.mark.parametrize("limits", PLANNED.values(), ids=PLANNED)
+
+
+@by_limits
+@pytest.mark.parametrize("kind", CASES_OF, ids=lambda kind: kind.__name__)
+def test_plan_keeps_to_the_limits_and_covers_every_output_once(kind, limits):
+    for case in CASES_OF[kind]:
+        check(lower(case.desc, limits))
+
+
+def test_large_windows_take_few_dispatches():
+    """Each has some 10^9 elements, and there are four of them."""
+    for desc in (
+        AveragePooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 20000, 18000)), (19999, 17999)),
+        pool_desc(UINT8, (1, 1, 30000, 30000), (29999, 29999)),
+    ):
+        for limits in (PLANNED["cpu"], PLANNED["gpu"]):
+            plan = lower(desc, limits)
+            assert len(plan.dispatches) < 300
+            check(plan)
+
+
+def test_outputs_whose_neighbours_lie_in_another_segment_take_few_dispatches():
+    """Every seventh output along the last axis has elements in the second segment: no range is computed in place."""
+    source = TensorDesc(FLOAT32, (1000, 100, 1, 100, 7), (100, 100000, 1, 1, 10_000_000))
+    limits = dataclasses.replace(PLANNED["cpu"], segment_bytes=256 * MIB)
+    plan = lower(ReduceOperatorDesc.of(ReduceFunction.L2, source, (1, 2)), limits)
+    assert len(limits.segments(source)) == 2
+    assert len(plan.dispatches) < 100
+    check(plan)
+
+
+def test_work_without_end_is_refused():
+    """Every element of 8000 x 8000 is in up to 4000 x 4000 windows."""
+    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4001, 4001)), (8000, 8000), (4000, 4000))
+    message = r"AveragePoolingGradOperatorDesc: it looks at \d{16} elements, which takes more than 2048 dispatches; "
+    for limits in (PLANNED["cpu"], PLANNED["gpu"]):
+        with pytest.raises(DescriptorError, match=message):
+            lower(desc, limits)
+
+
+def test_a_cpu_takes_longer_dispatches_where_there_is_much_to_do():
+    """Of more workgroups, so that loops do not end them; a GPU, which a watchdog may reset, does not."""
+    few, many = pool_desc(FLOAT32, (1, 1, 300, 300), (15, 15)), pool_desc(UINT8, (2, 8, 9000, 9001), (29, 30), (1, 2))
+    cpu, gpu = (dataclasses.replace(limits, segment_bytes=1 << 30) for limits in (PLANNED["cpu"], PLANNED["gpu"]))
+    assert lower(few, cpu, "pool").limits == cpu
+    plan = lower(many, cpu, "pool")
+    assert plan.limits.dispatch_elements > cpu.dispatch_elements
+    assert plan.limits.group_count > cpu.group_count
+    assert len(plan.dispatches) < 2048
+    check(plan)
+    gpu = dataclasses.replace(gpu, dispatch_elements=1 << 30)
+    assert lower(many, gpu, "pool").limits == gpu
+
+
+@pytest.mark.parametrize("limits", [PLANNED["cpu"], PLANNED["gpu"]], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("desc", LARGE.values(), ids=LARGE)
+def test_plans_of_the_largest_tensors_are_short(desc, limits):
+    plan = lower(desc, limits)
+    assert len(plan.dispatches) < 2000
+    check(plan)
+
+
+def test_equal_descriptors_have_equal_plans():
+    for case in CASES[::7]:
+        plan, again = lower(case.desc, LOWERED), lower(copy.deepcopy(case.desc), copy.copy(LOWERED))
+        assert plan == again
+        assert hash(plan) == hash(again)
+        assert (plan.desc, plan.limits) == (case.desc, LOWERED)
+
+
+def test_work_goes_by_what_is_loaded():
+    cpu = PLANNED["cpu"]
+    assert lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 20), [0]), cpu).work == 600
+    assert lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 3)), cpu).work == 8 * 7 * 6
+    # Pipelines of sweeps do not tell windows apart: the pace that is learnt of one holds for all.
+    few, many = (lower(pool_desc(FLOAT32, (1, 4, 256, 256), (n, n)), cpu) for n in (16, 101))
+    assert {each.dispatches[0].shader.variant for each in (few, many)} == {"sweep_rows"}
+    assert few.work < many.work < 3 * few.work
+
+
+def test_plans_differ_where_limits_do():
+    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 30), [0])
+    assert len({lower(desc, limits) for limits in PLANNED.values()}) == len(PLANNED)
+
+
+def test_a_shorter_range_with_more_records_for_each_output_fits_its_memory():
+    limits = Limits(1024, 7, 3, records_bytes=1000, loop_iterations=200, dispatch_count=1 << 20)
+    check(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (58, 12), [1], strides=(1, 60)), limits))
+
+
+def test_a_column_has_no_more_elements_than_its_packed_state_counts():
+    limits = Limits(128 << 20, group_size=64, group_count=8, loop_iterations=1 << 20, dispatch_elements=1 << 30)
+    plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT16, (1_000_000, 4096), [0]), limits)
+    assert plan.dispatches[0].shader.variant == "columns_wide"
+    assert plan.dispatches[0].push.stretch_size == 1 << 16
+
+
+@pytest.mark.parametrize("cooperating", [False, True])
+@pytest.mark.parametrize(("sizes", "axis"), [((3, 5000), 1), ((5000, 9), 0), ((3, 40, 5), 1)], ids=str)
+def test_loops_keep_to_any_limit_or_are_refused(sizes, axis, cooperating):
+    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, sizes, [axis])
+    limits = Limits(1 << 20, 64, 8, dispatch_count=1 << 20, cooperating=cooperating)
+    for iterations in (60, 100, 300, 1000):
+        check(lower(desc, dataclasses.replace(limits, loop_iterations=iterations)))
+    with pytest.raises(
+        DescriptorError, match=r"ArgmaxOperatorDesc: the loops of \w+ turn \d+ times; allowed .* are 8$"
+    ):
+        lower(desc, dataclasses.replace(limits, loop_iterations=8))
+
+
+@pytest.mark.parametrize("count", [101, 399])
+def test_records_are_combined_in_levels_where_loops_are_short(count):
+    """One record of each of so many segments."""
+    limits = Limits(256, 32, 3, records_bytes=1 << 16, loop_iterations=400)
+    plan = lower(arg_desc(ArgmaxOperatorDesc, UINT8, (256 * count,), [0]), limits)
+    records = [dispatch.push.record_count for dispatch in plan.dispatches if dispatch.shader.variant == "combine"]
+    assert records[0] == count
+    assert 1 < records[-1] <= 100
+
+
+def test_a_cpu_has_no_more_workgroups_than_every_device_allows():
+    desc = LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 4096)), (64, 64))
+    assert lower(desc, Limits(1 << 27, 64, 1024)).limits.group_count == (1 << 16) - 1
+
+
+@pytest.mark.parametrize(("group_size", "lanes"), [(1, 1), (7, 1), (48, 16), (64, 64), (96, 32)])
+def test_lanes_are_a_power_of_2_that_divides_a_workgroup(group_size, lanes):
+    assert Limits(1 << 20, group_size, 8, cooperating=True).most_lanes == lanes
+    assert Limits(1 << 20, group_size, 8).most_lanes == 1
+
+
+def test_plans_are_frozen_all_the_way_down():
+    plan = lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 2)), LOWERED)
+    dispatch = plan.dispatches[0]
+    for value in (plan, plan.limits, dispatch, dispatch.shader, dispatch.shader.constants, dispatch.push):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, dataclasses.fields(value)[0].name, None)
+    assert isinstance(plan.dispatches, tuple)
+    assert isinstance(dispatch.bindings, tuple)
+
+
+def test_plans_print_what_they_do():
+    plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 30), [0]), LOWERED)
+    text = " ".join(str(plan).split())
+    begin = f"{plan.desc} {plan.limits} {' '.join(plan.mapping)} 1. reduce_selection_32: group_size=32, "
+    assert text.startswith(begin)
+    assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine", "not rows"]
+    assert "push constants: size=(30, 30, 1, 1, 1, 1, 1, 1), stride=(1, 30, 0, 0, 0, 0, 0, 0), kept_rank=1," in text
+    assert "bindings: INPUT 0 segment 0 (source_base), RECORDS 0 segment 0 (target_base) 2. reduce_selection_32" in text
+    assert text.endswith(f" ... and {len(plan.dispatches) - 8} more dispatches")
+    first = plan.dispatches[0].shader.constants
+    for field in dataclasses.fields(first):
+        shown = f"1. reduce_selection_32: {text.partition('1. reduce_selection_32: ')[2].partition(' push')[0]}"
+        assert (f" {field.name}=" in shown) == (getattr(first, field.name) != field.default)
+    assert plan.summary == (
+        "ArgmaxOperatorDesc of FLOAT32 (30, 30) to UINT32 (1, 30): 212 x reduce_selection_32, "
+        f"15 x combine_selection_32, {plan.records_bytes} bytes of records"
+    )
+
+
+@by_limits
+def test_plans_print_within_100_columns(limits):
+    for case in CASES[::7]:
+        assert max(map(len, str(lower(case.desc, limits)).splitlines())) <= 100
+
+
+def test_small_tensors_take_one_dispatch():
+    for desc in (
+        arg_desc(ArgmaxOperatorDesc, UINT8, (64, 64), [1]),
+        pool_desc(FLOAT32, (2, 3, 20, 20), (3, 3), (2, 2)),
+    ):
+        assert len(lower(desc, PLANNED["cpu"]).dispatches) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "segments"), [(1, (4,)), (4, (4,)), (5, (8,)), (256, (256,)), (257, (256, 4)), (640, (256, 256, 128))]
+)
+def test_segments_are_full_but_the_last(size, segments):
+    tensor = arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0]).input_tensor
+    assert LOWERED.segments(tensor) == segments
+
+
+def test_segments_are_whole_words_whatever_the_total():
+    assert LOWERED.segments(TensorDesc(UINT8, (5,), None, 257)) == (256, 4)
+
+
+def test_operator_without_a_lowering_says_so():
+    with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no lowering$"):
+        lower(OperatorDesc(), LOWERED)

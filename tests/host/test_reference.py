@@ -1,0 +1,294 @@
+"""The oracle, against a reading of the operators so literal that it needs no NumPy."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    AxisDirection,
+    LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+    MaxUnpoolingOperatorDesc,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+    reference,
+)
+from dmlgpu.descriptors.pooling import WINDOW_FIELDS
+from dmlgpu.reference.bounds import is_exact
+from tests.support.cases import (
+    CASES_OF,
+    DECREASING,
+    ELEMENT_TYPES,
+    INCREASING,
+    arg_desc,
+    distinct,
+    pool_desc,
+    small,
+    special,
+    ties,
+)
+
+
+def bits(array):
+    return array.view(f"u{array.itemsize}").tolist()
+
+
+def is_nan(value):
+    return value != value
+
+
+def wins(value, champion, minimum, on_ties):
+    """Whether a value that comes later takes the champion's place."""
+    if is_nan(value) or is_nan(champion):
+        return is_nan(value) and (on_ties or not is_nan(champion))
+    if value == champion:
+        return on_ties
+    return value < champion if minimum else value > champion
+
+
+def literal_arg(x, axes, minimum, direction):
+    """For every output coordinate the index of the element that wins, in the order of the outputs."""
+    kept = [range(1) if axis in axes else range(size) for axis, size in enumerate(x.shape)]
+    reduced = [range(size) if axis in axes else range(1) for axis, size in enumerate(x.shape)]
+    result = []
+    for output in itertools.product(*kept):
+        best = None
+        for index, offset in enumerate(itertools.product(*reduced)):
+            value = x[tuple(map(sum, zip(output, offset, strict=True)))].item()
+            if best is None or wins(value, best[0], minimum, direction is DECREASING):
+                best = value, index
+        result.append(best[1])
+    return result
+
+
+def literal_pool(desc, x):
+    """For every output coordinate the flat position of the element that wins, in the order of the outputs."""
+    result = []
+    for n, c, *output in np.ndindex(desc.output_tensor.sizes):
+        best = None
+        for offset in itertools.product(*map(range, desc.window_size)):
+            rows = zip(output, desc.strides, desc.start_padding, offset, desc.dilations, strict=True)
+            at = [o * stride - start + k * dilation for o, stride, start, k, dilation in rows]
+            if all(0 <= i < size for i, size in zip(at, x.shape[2:], strict=True)):
+                position = int(np.ravel_multi_index((n, c, *at), x.shape))
+                value = x.reshape(-1)[position].item()
+                if best is None or wins(value, best[0], False, False):
+                    best = value, position
+        result.append(best[1])
+    return result
+
+
+def literal_reduce(desc, x):
+    """For every output the value, as fractions where the elements are finite, in the order of the outputs."""
+    kept = [range(1) if axis in desc.axes else range(size) for axis, size in enumerate(x.shape)]
+    reduced = [range(size) if axis in desc.axes else range(1) for axis, size in enumerate(x.shape)]
+    for output in itertools.product(*kept):
+        at = [tuple(map(sum, zip(output, offset, strict=True))) for offset in itertools.product(*reduced)]
+        yield LITERAL[desc.function]([x[place].item() for place in at])
+
+
+def logarithm(value):
+    return math.log(value) if value > 0 else math.nan if value else -math.inf
+
+
+def logsumexp(values):
+    return max(values) + math.log(math.fsum(math.exp(value - max(values)) for value in values))
+
+
+LITERAL = {
+    ReduceFunction.AVERAGE: lambda values: math.fsum(values) / len(values),
+    ReduceFunction.L1: lambda values: sum(map(abs, values)),
+    ReduceFunction.L2: lambda values: math.hypot(*values),
+    ReduceFunction.LOG_SUM: lambda values: logarithm(math.fsum(values)),
+    ReduceFunction.LOG_SUM_EXP: logsumexp,
+    ReduceFunction.MULTIPLY: math.prod,
+    ReduceFunction.SUM: sum,
+    ReduceFunction.SUM_SQUARE: lambda values: sum(value * value for value in values),
+}
+
+
+def check_reduce(desc, x):
+    """Floats to the last bits of their type; integers as they wrap."""
+    (output,) = reference(desc, x)
+    for got, expected in zip(output.reshape(-1), literal_reduce(desc, x), strict=True):
+        if output.dtype.kind != "f":
+            assert (int(got) - expected) % (1 << 8 * output.itemsize) == 0
+        elif math.isnan(expected):
+            assert np.isnan(got)
+        else:
+            eps = float(np.finfo(output.dtype).eps)
+            assert got == output.dtype.type(expected) or got == pytest.approx(expected, rel=eps)
+
+
+def literal_windows(desc, x):
+    """For every output coordinate the elements of its window, and how many of the window are not beyond the padding."""
+    for n, c, *output in np.ndindex(desc.output_tensor.sizes):
+        elements, count = [], 0
+        for offset in itertools.product(*map(range, desc.window_size)):
+            rows = zip(output, desc.strides, desc.start_padding, offset, desc.dilations, strict=True)
+            at = [o * stride - start + k * dilation for o, stride, start, k, dilation in rows]
+            count += all(i < size + end for i, size, end in zip(at, x.shape[2:], desc.end_padding, strict=True))
+            if all(0 <= i < size for i, size in zip(at, x.shape[2:], strict=True)):
+                elements.append(x[(n, c, *at)].item())
+        yield elements, count
+
+
+def check_summed_windows(desc, x):
+    (output,) = reference(desc, x)
+    for got, (elements, count) in zip(output.reshape(-1), literal_windows(desc, x), strict=True):
+        if isinstance(desc, LpPooling1OperatorDesc):
+            expected = sum(abs(each) ** desc.p for each in elements) ** (1 / desc.p)
+        else:
+            expected = sum(elements) / (count if desc.include_padding else len(elements))
+        assert got == pytest.approx(expected, rel=float(np.finfo(output.dtype).eps))
+
+
+def literal_shares(desc, gradient):
+    """For every element of the output the sum of its shares, as fractions."""
+    target = TensorDesc(desc.input_gradient_tensor.data_type, gradient.shape)
+    pooled = AveragePooling1OperatorDesc(
+        desc.output_gradient_tensor, target, desc.strides, desc.window_size, desc.start_padding, desc.end_padding,
+        (1,) * len(desc.strides), desc.include_padding,
+    )  # fmt: skip
+    numbers = np.arange(math.prod(desc.output_gradient_tensor.sizes)).reshape(desc.output_gradient_tensor.sizes)
+    shares = [Fraction(0)] * numbers.size
+    for value, (elements, count) in zip(gradient.reshape(-1), literal_windows(pooled, numbers), strict=True):
+        for element in elements:
+            shares[element] += Fraction(value.item()) / (count if desc.include_padding else len(elements))
+    return shares
+
+
+def literal_maxima(desc, x, gradient):
+    """For every element of the output the sum of the gradients of windows whose maximum it is, as fractions."""
+    target = TensorDesc(desc.input_tensor.data_type, gradient.shape)
+    fields = {field: getattr(desc, field) for field in WINDOW_FIELDS}
+    pooled = MaxPooling2OperatorDesc(desc.input_tensor, target, None, **fields)
+    sums = [Fraction(0)] * x.size
+    for value, element in zip(gradient.reshape(-1), literal_pool(pooled, x), strict=True):
+        sums[element] += Fraction(value.item())
+    return sums
+
+
+def check_gradient(desc, *inputs):
+    literal = literal_maxima if len(inputs) == 2 else literal_shares
+    (output,) = reference(desc, *inputs)
+    for got, expected in zip(output.reshape(-1), literal(desc, *inputs), strict=True):
+        assert got == pytest.approx(float(expected), rel=float(np.finfo(output.dtype).eps), abs=1e-7)
+
+
+def literal_unpool(desc, indices):
+    """For every element of the output the number of the element that goes there; None: there is none."""
+    found = [None] * desc.output_tensor.element_count
+    for number, index in enumerate(indices.reshape(-1).tolist()):
+        if index < len(found):
+            found[index] = number
+    return found
+
+
+def check(desc: OperatorDesc, x, *others):
+    values = desc.canonical()
+    if isinstance(values, MaxUnpoolingOperatorDesc):
+        (output,) = reference(desc, x, *others)
+        elements = [0 if number is None else bits(x.reshape(-1))[number] for number in literal_unpool(desc, *others)]
+        assert bits(output.reshape(-1)) == elements
+        return
+    if isinstance(values, (AveragePoolingGradOperatorDesc, MaxPoolingGradOperatorDesc)):
+        check_gradient(values, x, *others)
+        return
+    if isinstance(values, (AveragePooling1OperatorDesc, LpPooling1OperatorDesc)):
+        check_summed_windows(values, x)
+        return
+    if isinstance(values, ReduceOperatorDesc) and values.function in LITERAL:
+        check_reduce(values, x)
+        return
+    if isinstance(values, MaxPooling2OperatorDesc):
+        positions = literal_pool(values, x)
+        output, *indices = reference(desc, x)
+        assert bits(output.reshape(-1)) == bits(x.reshape(-1)[positions])
+        assert all(array.reshape(-1).tolist() == positions for array in indices)
+    elif isinstance(values, ReduceOperatorDesc):
+        positions = literal_arg(x, values.axes, values.function is ReduceFunction.MIN, INCREASING)
+        kept = [axis for axis in range(x.ndim) if axis not in values.axes]
+        rows = x.transpose(*kept, *values.axes).reshape(len(positions), -1)
+        (output,) = reference(desc, x)
+        assert bits(output.reshape(-1)) == bits(rows[range(len(rows)), positions])
+    else:
+        minimum = isinstance(values, ArgminOperatorDesc)
+        (output,) = reference(desc, x)
+        assert output.reshape(-1).tolist() == literal_arg(x, values.axes, minimum, values.axis_direction)
+    for array, tensor in zip(reference(desc, x), desc.outputs, strict=True):
+        assert (array.shape, array.dtype) == (tensor.sizes, tensor.data_type.numpy)
+
+
+@pytest.mark.parametrize("kind", CASES_OF, ids=lambda kind: kind.__name__)
+def test_reference_is_the_literal_reading_of_the_cases(kind):
+    for case in CASES_OF[kind]:
+        # Of bits that are no numbers only selections are read literally.
+        numbers = is_exact(case.desc) or set(case.fills) == {small}
+        if numbers and case.desc.inputs[0].element_count < 700:
+            check(case.desc, *case.inputs())
+
+
+@given(st.data())
+@settings(derandomize=True, max_examples=150, deadline=None)
+def test_reference_is_the_literal_reading_of_arg_ops(data):
+    draw = data.draw
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    axes = draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, unique=True))
+    kind, data_type = (
+        draw(st.sampled_from((ArgmaxOperatorDesc, ArgminOperatorDesc))),
+        draw(st.sampled_from(ELEMENT_TYPES)),
+    )
+    desc = arg_desc(kind, data_type, sizes, axes, draw(st.sampled_from(AxisDirection)))
+    fill = draw(st.sampled_from((ties, special, distinct)))
+    check(desc, fill(data_type.numpy, math.prod(sizes)).reshape(sizes))
+
+
+@given(st.data())
+@settings(derandomize=True, max_examples=150, deadline=None)
+def test_reference_is_the_literal_reading_of_max_pooling(data):
+    draw = data.draw
+    spatial = draw(st.integers(2, 3))
+
+    def entries(low, high):
+        return draw(st.tuples(*[st.integers(low, high)] * spatial))
+
+    window, strides, dilations, start = entries(1, 3), entries(1, 3), entries(1, 3), entries(0, 2)
+    # Input under every element of the first window, and padding that the last one cannot leave.
+    sizes = (2, 2, *(1 + (w - 1) * d + n for w, d, n in zip(window, dilations, entries(0, 3), strict=True)))
+    end = tuple(min(e, (w - 1) * d) for e, w, d in zip(entries(0, 2), window, dilations, strict=True))
+    start = tuple(min(s, (w - 1) * d) for s, w, d in zip(start, window, dilations, strict=True))
+    data_type = draw(st.sampled_from(ELEMENT_TYPES))
+    desc = pool_desc(data_type, sizes, window, strides, start, end, dilations)
+    fill = draw(st.sampled_from((ties, special, distinct)))
+    check(desc, fill(data_type.numpy, math.prod(sizes)).reshape(sizes))
+
+
+def test_reduce_is_arg_op_with_increasing_direction():
+    x = np.array([[2, 5, 5, 2]], np.float32)
+    arg = arg_desc(ArgmaxOperatorDesc, ELEMENT_TYPES[0], (1, 4), [1], INCREASING)
+    reduce = ReduceOperatorDesc(ReduceFunction.ARGMAX, arg.input_tensor, arg.output_tensor, (1,))
+    assert reference(reduce, x)[0] == reference(arg, x)[0] == 1
+
+
+def test_reference_leaves_its_input_as_it_is():
+    x = np.array([3, 1, 2], np.int32)
+    x.setflags(write=False)
+    reference(arg_desc(ArgmaxOperatorDesc, ELEMENT_TYPES[3], (3,), [0]), x)
+
+
+def test_operator_without_a_reference_says_so():
+    with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no reference$"):
+        reference(OperatorDesc())

@@ -1,0 +1,96 @@
+"""The registry: every operator has a row, and a row is all that an operator needs to be run, checked and measured."""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+import dmlgpu
+from benchmarks.cases import describe
+from dmlgpu import ArgmaxOperatorDesc, DescriptorError, MaxPoolingOperatorDesc, TensorDesc
+from dmlgpu.tools import selfcheck
+from dmlgpu.tools.registry import CANONICAL, OPERATORS, Operator, with_outputs
+from tests import hashes
+from tests.fuzz import descriptors
+from tests.fuzz.descriptors import Choices
+from tests.support.cases import FLOAT16, FLOAT32, UINT8, UINT32
+
+ROWS = {operator.name: operator for operator in OPERATORS}
+
+
+@dataclass(frozen=True)
+class PeakOperatorDesc(ArgmaxOperatorDesc):
+    """An operator to come; its oracle and its lowering are those of ARGMAX."""
+
+
+PEAK = Operator("PEAK", PeakOperatorDesc, dmlgpu.argmax, ROWS["ARGMAX"].samples[:2], {"output_data_type": (UINT32,)})
+
+
+def test_every_descriptor_has_a_row_and_every_function_is_public():
+    public = {name for name in dmlgpu.__all__ if name.endswith("OperatorDesc")} - {"OperatorDesc"}
+    assert {operator.desc.__name__ for operator in OPERATORS} == public
+    assert len(ROWS) == len(OPERATORS)
+    for operator in OPERATORS:
+        assert operator.function is None or operator.function is getattr(dmlgpu, operator.function.__name__)
+
+
+def test_the_others_mean_the_same_as_one_that_is_computed():
+    assert set(ROWS) - {operator.name for operator in CANONICAL} == {
+        "REDUCE ARGMAX",
+        "REDUCE ARGMIN",
+        "AVERAGE_POOLING",
+        "LP_POOLING",
+        "MAX_POOLING",
+        "MAX_POOLING1",
+    }
+    for operator in OPERATORS:
+        for desc in operator.descs():
+            (same,) = (other for other in CANONICAL if other.describes(desc.canonical()))
+            assert (same is operator) == (operator in CANONICAL)
+
+
+def test_a_descriptor_is_of_one_operator():
+    for operator in OPERATORS:
+        assert [other for other in OPERATORS if other.describes(next(operator.descs()))] == [operator]
+
+
+def test_what_an_operator_lacks_is_left_out():
+    window = {"window_size": (2, 2), "dilations": (2, 2), "indices_data_type": UINT32}
+    desc = ROWS["MAX_POOLING"].of(TensorDesc(UINT8, (1, 1, 3, 3)), **window, output_sizes=(2, 2))
+    assert desc == MaxPoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 3, 3)), (2, 2))
+    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.axes\[0\]: 2 is out of range"):
+        ROWS["REDUCE ARGMAX"].of(TensorDesc(UINT8, (3, 3)), axes=(2,))
+
+
+def test_the_first_of_options_is_taken():
+    desc = ROWS["REDUCE ARGMIN"].of(TensorDesc(UINT8, (3, 3)), axes=(1,))
+    assert (desc.function, desc.output_tensor.data_type) == (dmlgpu.ReduceFunction.ARGMIN, dmlgpu.DataType.INT64)
+    assert ROWS["MAX_POOLING2"].of(TensorDesc(UINT8, (1, 1, 3, 3)), window_size=(2, 2)).output_indices_tensor is None
+
+
+def test_outputs_are_changed_where_they_are():
+    for indices in (None, UINT32):
+        desc = ROWS["MAX_POOLING2"].on(ROWS["MAX_POOLING2"].samples[0], UINT8, indices_data_type=indices)
+        changed = with_outputs(desc, lambda target: TensorDesc(target.data_type, target.sizes, None, 1 << 20))
+        assert [target.size_in_bytes for target in changed.outputs] == [1 << 20] * len(desc.outputs)
+
+
+def test_a_row_is_checked_drawn_hashed_and_described(device, monkeypatch):
+    monkeypatch.setattr(selfcheck, "OPERATORS", (PEAK,))
+    checks = selfcheck.checks()
+    assert {(check.operator, type(check.desc)) for check in checks} == {("PEAK", PeakOperatorDesc)}
+    assert len(checks) == 2 * (3 * 3 + 8 * 2)
+    assert [check.run(device) for check in checks[:3]] == [None] * 3
+
+    drawn = descriptors.operator(Choices(random.Random(1).randint), PEAK, (FLOAT16,))
+    assert (type(drawn), drawn.input_tensor.data_type) == (PeakOperatorDesc, FLOAT16)
+    monkeypatch.setattr(descriptors, "OPERATORS", (*OPERATORS, PEAK))
+    attempts = [descriptors.attempt(Choices(random.Random(seed).randint)) for seed in range(99)]
+    assert PeakOperatorDesc in {attempt.function for attempt in attempts}
+
+    hashed = [list(map(vars, hashes.descs(operator, FLOAT32))) for operator in (PEAK, ROWS["ARGMAX"])]
+    assert hashed[0] == hashed[1]
+    assert len(hashes.hash_of(hashes.results(device, PEAK, FLOAT32))) == 12
+
+    monkeypatch.setattr("benchmarks.cases.OPERATORS", (PEAK,))
+    assert describe(PEAK.of(TensorDesc(UINT8, (3, 4)), axes=(0, 1))) == "PEAK uint8 3x4 axes 0, 1"

@@ -1,0 +1,131 @@
+"""What Vulkan leaves to drivers does not take sums out of their bounds: drivers that round as they like, simulated.
+
+The modules that are shipped run here (`symbolic.py`) with additions, subtractions and multiplications that round to
+zero, up, down, or now so and now so; with denormals or without; with quotients that are 2.5 units in the last place
+off, and roots 4.5, which is as much as Vulkan allows.
+"""
+
+import math
+import operator
+import random
+import struct
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import z3
+
+from dmlgpu import ReduceFunction, ReduceOperatorDesc, reference
+from dmlgpu.comparison import differences
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Role
+from tests.support.symbolic import ways
+
+# One invocation, which does all; an input has several segments, and their records are combined.
+LIMITS = Limits(segment_bytes=512, group_size=1, group_count=1, bundle=1)
+COUNT = 300
+LEAST, LARGEST = 2.0**-126, float(np.finfo(np.float32).max)  # of those that are not denormal
+
+
+class Driver:
+    """Instructions with floats, on words: each as wrong as Vulkan allows."""
+
+    def __init__(self, rounding, flushes):
+        self.rounding, self.flushes, self.random = rounding, flushes, random.Random(0)
+        self.instructions = {
+            "FAdd": lambda a, b: self.rounded(a + b),
+            "FSub": lambda a, b: self.rounded(a - b),
+            "FMul": lambda a, b: self.rounded(a * b),
+            "FDiv": lambda a, b: self.off(a / b, 2.5),
+            "Sqrt": lambda a: self.off(Fraction(math.sqrt(a)), 4.5),
+            "Floor": math.floor,
+            "FMax": max,
+        }
+        comparisons = {"LessThan": "lt", "LessThanEqual": "le", "GreaterThan": "gt", "Equal": "eq"}
+        self.comparisons = {f"FOrd{name}": getattr(operator, short) for name, short in comparisons.items()}
+
+    @property
+    def floats(self):
+        """By their names, as `ways` takes them."""
+        return {
+            **{name: lambda *a, do=do: self.word(do(*map(self.number, a))) for name, do in self.instructions.items()},
+            **{name: lambda *a, do=do: z3.BoolVal(do(*map(self.number, a))) for name, do in self.comparisons.items()},
+            "ConvertUToF": lambda a: self.word(self.rounded(Fraction(a.as_long()))),
+            "ConvertSToF": lambda a: self.word(self.rounded(Fraction(a.as_signed_long()))),
+            "ConvertFToS": lambda a: z3.BitVecVal(int(self.number(a)), 32),
+        }
+
+    def number(self, word):
+        (value,) = struct.unpack("<f", word.as_long().to_bytes(4, "little"))
+        return value if math.isinf(value) else Fraction(0 if self.flushes and abs(value) < LEAST else value)
+
+    def word(self, value):
+        """Of a number that is a float, or that will be flushed."""
+        value = 0 if self.flushes and abs(value) < LEAST else value
+        return z3.BitVecVal(int.from_bytes(struct.pack("<f", value), "little"), 32)
+
+    def neighbours(self, exact):
+        """The greatest float that is not above a number, and the least that is not below."""
+        near = np.float32(exact)
+        with np.errstate(over="ignore"):
+            low, high = (np.nextafter(near, np.float32(to)) for to in (-np.inf, np.inf))
+        return (near if Fraction(float(near)) <= exact else low), (near if Fraction(float(near)) >= exact else high)
+
+    def rounded(self, exact):
+        if abs(exact) > LARGEST:
+            return math.copysign(LARGEST if self.rounding == "zero" else math.inf, exact)
+        low, high = (Fraction(float(value)) for value in self.neighbours(exact))
+        rounding = self.rounding if self.rounding != "any" else self.random.choice(("up", "down"))
+        return {"up": high, "down": low, "zero": low if exact > 0 else high}[rounding]
+
+    def off(self, exact, units):
+        """The float that is the farthest off, by so many units in the last place at most."""
+        most = Fraction(units) * Fraction(float(np.spacing(np.float32(abs(exact)))))
+        low, high = self.neighbours(exact - most)[1], self.neighbours(exact + most)[0]
+        return Fraction(float(self.random.choice((low, high))))
+
+
+def words_of(array):
+    content = array.tobytes() + bytes(-array.nbytes % 4)
+    return [z3.BitVecVal(word, 32) for word in np.frombuffer(content, np.uint32).tolist()]
+
+
+def computed(desc, x, driver):
+    """The output of a descriptor on a driver."""
+    plan = lower(desc, LIMITS)
+    words, segment = words_of(x), LIMITS.segment_bytes // 4
+    memory = {Role.OUTPUT: [z3.BitVecVal(0, 32)], Role.RECORDS: [z3.BitVecVal(0, 32)] * (plan.records_bytes // 4)}
+    for dispatch in plan.dispatches:
+        buffers = {
+            number: words[segment * b.segment :][:segment] if b.role is Role.INPUT else memory[b.role]
+            for number, b in enumerate(dispatch.bindings)
+        }
+        ((_, written),) = ways(dispatch, buffers, driver.floats)
+        memory |= {b.role: written[number] for number, b in enumerate(dispatch.bindings)}
+    word = memory[Role.OUTPUT][0].as_long().to_bytes(4, "little")
+    return np.frombuffer(word, desc.output_tensor.data_type.numpy)[:1].reshape(desc.output_tensor.sizes)
+
+
+def elements(kind, dtype):
+    rng = np.random.default_rng(0)
+    x = {
+        "positive": rng.uniform(0.5, 1.5, COUNT),
+        "signed": rng.standard_normal(COUNT),
+        "wide": rng.standard_normal(COUNT) * 2.0 ** rng.integers(-12, 12, COUNT),
+    }[kind]
+    return x.astype(dtype).reshape(1, COUNT)
+
+
+F = ReduceFunction
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize("function", [F.SUM, F.AVERAGE, F.L2, F.LOG_SUM_EXP], ids=lambda function: function.name)
+@pytest.mark.parametrize("rounding", ["zero", "up", "down", "any"])
+def test_any_rounding_keeps_to_the_bounds(rounding, function, dtype):
+    for kind, flushes in (("positive", True), ("signed", False), ("wide", True)):
+        x = elements(kind, dtype)
+        desc = ReduceOperatorDesc.of(function, x, (1,))
+        y = computed(desc, x, Driver(rounding, flushes))
+        assert list(differences(desc, (x,), (y,), reference(desc, x))) == [], kind

@@ -1,0 +1,319 @@
+"""The shaders' interface: GLSL declares what the Python dataclasses say, field by field."""
+
+import functools
+import re
+import shutil
+import struct
+import subprocess
+from dataclasses import fields
+
+import pytest
+
+from dmlgpu.errors import DeviceError
+from dmlgpu.lowering.accumulators import SumResult
+from dmlgpu.lowering.plan import Constants, Dispatch, NumberKind
+from dmlgpu.runtime import spirv
+from tests.support.cases import CASES
+from tests.support.limits import LOWERED, PLANNED
+from tests.support.plans import plan_of
+from tests.support.processes import ROOT, output_of
+from tests.support.shaders import KERNELS, MODULES, SHADERS, SOURCES, included
+
+
+def push_block(source: str) -> list[tuple[str, int]]:
+    """The name and length of every field of a shader's Push block; length 0 is no array."""
+    block = re.search(r"layout\(push_constant\) uniform Push \{(.*?)\} push;", source, re.DOTALL)[1]
+    declarations = re.sub(r"//.*", "", block).replace("\n", " ").split(";")
+    found = [re.fullmatch(r"\s*u?int (\w+)(?:\[(\d+)\])?\s*", text) for text in declarations[:-1]]
+    return [(match[1], int(match[2] or 0)) for match in found]
+
+
+def chosen(source: str, defined: list[str]) -> str:
+    """What is left of a push block where these names are defined."""
+    left, taken = [], [True]
+    for line in source.splitlines():
+        word, *rest = line.split()[:2] or [""]
+        if word in ("#ifdef", "#ifndef"):
+            taken.append((rest[0] in defined) == (word == "#ifdef"))
+        elif word == "#else":
+            taken[-1] = not taken[-1]
+        elif word == "#endif":
+            taken.pop()
+        elif all(taken):
+            left.append(line)
+    return "\n".join(left)
+
+
+@functools.cache
+def dispatches() -> list[Dispatch]:
+    """Those of all cases, small tensors split and not."""
+    limits = (LOWERED, PLANNED["cpu"], PLANNED["gpu"])
+    return [dispatch for case in CASES for each in limits for dispatch in plan_of(case, each).dispatches]
+
+
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+def test_push_blocks_are_the_dataclasses(kernel):
+    pushes = {dispatch.push for dispatch in dispatches() if dispatch.shader.variant == kernel}
+    assert pushes
+    entry_point, *defined = KERNELS[kernel]
+    (block,) = re.findall(r"layout\(push_constant\).*? push;", included(entry_point), re.DOTALL)
+    for push in pushes:
+        values = [(field.name, getattr(push, field.name)) for field in fields(push)]
+        given = [(name, len(value) if isinstance(value, tuple) else 0) for name, value in values]
+        assert given == push_block(chosen(block, defined))
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "accumulator"),
+    sorted({(entry_point, module.rsplit("_", 2)[1]) for module, entry_point in MODULES.items()}),
+)
+def test_specialization_constants_are_the_dataclasses(entry_point, accumulator):
+    shaders = [d.shader for d in dispatches() if MODULES[d.shader.module] == entry_point]
+    (kind,) = {type(shader.constants) for shader in shaders}
+    (of_accumulator,) = {type(shader.accumulator) for shader in shaders if shader.accumulator.name == accumulator}
+    source = included(entry_point, accumulator)
+    declared = re.findall(r"layout\(constant_id = (\d+)\) const (\w+) (\w+) =", source)
+    types = {"bool": "bool", "int": "uint", "NumberKind": "uint", "SumResult": "uint"}
+    numbered = [*enumerate(fields(Constants)), *enumerate(fields(of_accumulator), 8)]
+    numbered += enumerate(fields(kind)[len(fields(Constants)) :], 10)
+    expected = [(str(number), types[field.type], field.name.upper()) for number, field in numbered]
+    # The first is the size of a group, which is declared elsewhere, too.
+    assert sorted(declared, key=lambda constant: int(constant[0])) == expected
+
+
+def test_workgroup_size_is_the_first_constant():
+    (number,) = {n for source in SOURCES.values() for n in re.findall(r"local_size_x_id = (\d+)", source)}
+    assert fields(Constants)[int(number)].name == "group_size"
+
+
+def test_number_kinds_are_the_enumeration():
+    (line,) = [line for source in SOURCES.values() for line in re.findall(r"const uint (UINT = .*);", source)]
+    assert line == ", ".join(f"{kind.name} = {kind.value}" for kind in NumberKind)
+
+
+def test_results_of_sums_are_the_enumeration():
+    (line,) = re.findall(r"^const uint (SUM = .*);", SOURCES["accumulators/sum.glsl"], re.MULTILINE)
+    assert line == ", ".join(f"{result.name} = {result.value}" for result in SumResult)
+
+
+def test_every_entry_point_is_compiled():
+    assert set(MODULES.values()) == {name for name in SOURCES if name.endswith(".comp")}
+
+
+def test_plans_use_every_module_and_no_others():
+    assert {dispatch.shader.module for dispatch in dispatches()} == set(MODULES)
+
+
+def test_modules_are_installed():
+    for module in MODULES:
+        assert spirv.load(module)[:4] == (0x07230203).to_bytes(4, "little")
+
+
+def test_modules_ask_for_no_feature_of_the_device():
+    for module in MODULES:
+        words = struct.unpack(f"<{len(spirv.load(module)) // 4}I", spirv.load(module))
+        capabilities, at = [], 5
+        while at < len(words):
+            if words[at] & 0xFFFF == 17:  # OpCapability
+                capabilities.append(words[at + 1])
+            at += words[at] >> 16
+        assert capabilities == [1]  # Shader
+
+
+# What the build refuses
+
+# What stands in a module, what is put there in its place, and what the check says.
+REFUSED = {
+    **{
+        name: (
+            rf"OpDecorate (%\d+) NoContraction\n(?=(?s:.*)\1 = {name} )",
+            "",
+            "1 instructions have none, and 0 are Fma",
+        )
+        for name in ("OpFAdd", "OpFSub", "OpFMul", "OpFDiv")
+    },
+    "none precise": (r"(OpDecorate %\d+ NoContraction\n)+", "", r"\d{3} instructions have none, and 0 are Fma"),
+    "Fma": (
+        r"(%\d+ = )OpFMul (%\d+) (%\d+) (%\d+)",
+        r"\1OpExtInst \2 %1 Fma \3 \4 \4",
+        r"0 instructions have none, and \d+ are Fma",
+    ),
+    "capability": (
+        "OpCapability Shader\n",
+        r"\g<0>OpCapability Int64\n",
+        "declares: OpCapability Shader;OpCapability Int64$",
+    ),
+}
+
+
+def checked(module, folder):
+    """What the build's check of a module ends with: its exit code, and its message in one line."""
+    file = folder / "altered.spv"
+    subprocess.run(["spirv-as", "--preserve-numeric-ids", "-", "-o", file], input=module, check=True, text=True)
+    command = ["cmake", "-D", "SPIRV_DIS=spirv-dis", "-D", f"MODULE={file}", "-P", SHADERS / "check-module.cmake"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    return ended.returncode, " ".join(ended.stderr.split())
+
+
+@pytest.mark.parametrize(("pattern", "replacement", "message"), REFUSED.values(), ids=REFUSED)
+def test_the_build_refuses_modules_that_drivers_may_compute_differently(tmp_path, pattern, replacement, message):
+    command = ["spirv-dis", "--raw-id", "-"]
+    shipped = subprocess.run(
+        command, input=spirv.load("columns_sum_32"), check=True, capture_output=True
+    ).stdout.decode()
+    shipped = re.sub(" {2,}", "", shipped)
+    assert checked(shipped, tmp_path) == (0, "")
+    code, text = checked(re.sub(pattern, replacement, shipped, count=1), tmp_path)
+    assert code == 1
+    assert re.search(rf"altered\.spv must .*{message}", text), text
+
+
+# Damaged installations
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The folder of the modules, a copy that a test may damage."""
+    folder = tmp_path / "spirv"
+    shutil.copytree(spirv._FOLDER, folder)
+    monkeypatch.setattr(spirv, "_FOLDER", folder)
+    monkeypatch.setattr(spirv, "_CHECKSUMS", folder / "SHA256SUMS")
+    spirv.load.cache_clear()
+    spirv._checksums.cache_clear()
+    yield folder
+    spirv.load.cache_clear()
+    spirv._checksums.cache_clear()
+
+
+def flip(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+def test_checksums_are_of_the_modules_and_no_others(installed):
+    assert spirv.modules() == tuple(MODULES)
+    assert {path.name for path in installed.iterdir()} == {"SHA256SUMS", *(f"{name}.spv" for name in MODULES)}
+
+
+DAMAGE = {
+    "cut": lambda content: content[:-4],
+    "empty": lambda content: b"",
+    "first byte flipped": lambda content: flip(content, 0),
+    "byte in the middle flipped": lambda content: flip(content, len(content) // 2),
+    "last byte flipped": lambda content: flip(content, len(content) - 1),
+    "longer": lambda content: content + bytes(4),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_damaged_module_is_named(installed, damage):
+    file = installed / "pool_selection_8.spv"
+    content = damage(file.read_bytes())
+    file.write_bytes(content)
+    with pytest.raises(DeviceError) as caught:
+        spirv.load("pool_selection_8")
+    assert str(caught.value) == (
+        f"shader {file} is damaged: {len(content)} bytes that are not those of SHA256SUMS; reinstall dmlgpu"
+    )
+    assert spirv.load("pool_selection_16")
+
+
+def test_no_more_is_read_than_a_module_can_have(installed):
+    with (installed / "pool_selection_8.spv").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(
+        DeviceError, match=r"pool_selection_8\.spv is damaged: more than 1048576 bytes; reinstall dmlgpu$"
+    ):
+        spirv.load("pool_selection_8")
+
+
+def test_missing_module_is_named(installed):
+    (installed / "pool_selection_8.spv").unlink()
+    with pytest.raises(DeviceError, match=r"^shader .*pool_selection_8\.spv cannot be read \(.*\); reinstall dmlgpu$"):
+        spirv.load("pool_selection_8")
+
+
+def test_module_without_a_checksum_is_named(installed):
+    with pytest.raises(DeviceError, match=r"^.*SHA256SUMS has no shader absent\.spv; reinstall dmlgpu$"):
+        spirv.load("absent")
+
+
+def test_missing_checksums_are_named(installed):
+    (installed / "SHA256SUMS").unlink()
+    with pytest.raises(DeviceError, match=r"^shader .*SHA256SUMS cannot be read \(.*\); reinstall dmlgpu$"):
+        spirv.load("pool_selection_8")
+
+
+@pytest.mark.parametrize("at", [0, 64, 66, -5, -1])
+def test_damaged_checksums_are_named(installed, at):
+    file = installed / "SHA256SUMS"
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[0] = flip(lines[0], at % len(lines[0]))
+    file.write_bytes(b"".join(lines))
+    name = next(iter(MODULES))
+    with pytest.raises(DeviceError, match=r"SHA256SUMS.*; reinstall dmlgpu$"):
+        spirv.load(name)
+
+
+@pytest.mark.parametrize("keep", [0, 30, 64, 500])
+def test_cut_checksums_are_named(installed, keep):
+    file = installed / "SHA256SUMS"
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(DeviceError) as caught:
+        spirv.load("combine_selection_64")
+    assert str(caught.value) == f"the shaders' checksums {file} are damaged; reinstall dmlgpu"
+
+
+@pytest.mark.parametrize("line", [b"", b"a word\n", b"\n", b"0" * 64 + b"  pool_selection_8.spv"], ids=repr)
+def test_a_line_of_checksums_that_is_none(installed, line):
+    file = installed / "SHA256SUMS"
+    first, rest = file.read_bytes().split(b"\n", 1)
+    file.write_bytes(first + b"\n" + line + rest if line else first)
+    with pytest.raises(DeviceError, match=r"SHA256SUMS are damaged; reinstall dmlgpu$"):
+        spirv.load("pool_selection_8")
+
+
+def test_checksums_listed_twice_are_damaged(installed):
+    file = installed / "SHA256SUMS"
+    file.write_bytes(file.read_bytes() + file.read_bytes().splitlines(keepends=True)[0])
+    with pytest.raises(DeviceError, match=r"SHA256SUMS are damaged; reinstall dmlgpu$"):
+        spirv.load("pool_selection_8")
+
+
+def test_hash_is_computed_once(installed, monkeypatch):
+    spirv.load("pool_selection_8")
+    monkeypatch.setattr(spirv.hashlib, "sha256", lambda content: pytest.fail("hashed again"))
+    assert spirv.load("pool_selection_8") is spirv.load("pool_selection_8")
+
+
+DAMAGED = """
+import sys
+from pathlib import Path
+import numpy as np
+from dmlgpu import DeviceError, argmax
+from dmlgpu.runtime import spirv
+spirv._FOLDER = Path(sys.argv[1])
+spirv._CHECKSUMS = spirv._FOLDER / "SHA256SUMS"
+try:
+    argmax(np.zeros((3, 4), np.float32))
+except DeviceError as error:
+    print(error)
+"""
+
+
+def test_damage_is_a_device_error_of_the_first_call(installed, driver, environment):
+    for file in installed.glob("*.spv"):
+        file.write_bytes(flip(file.read_bytes(), 99))
+    environment["DMLGPU_DEVICE"] = str(driver.index)
+    printed = output_of(DAMAGED, str(installed), environment=environment)
+    assert re.fullmatch(rf"shader {installed}/\w+_32\.spv is damaged: .*; reinstall dmlgpu\n", printed)
+
+
+def test_wheels_have_the_modules_and_their_checksums(tmp_path):
+    build = tmp_path / "build"
+    command = ["cmake", "-S", ROOT, "-B", build, "-DSKBUILD=2", "-DSKBUILD_STATE=wheel"]
+    subprocess.run(command, check=True, capture_output=True)
+    shutil.copytree(spirv._FOLDER, build / "spirv", dirs_exist_ok=True)
+    command = ["cmake", "--install", build, "--prefix", tmp_path / "wheel"]
+    subprocess.run(command, check=True, capture_output=True)
+    there_are = {path.name for path in (tmp_path / "wheel/dmlgpu/spirv").iterdir()}
+    assert there_are == {"SHA256SUMS", *(f"{name}.spv" for name in MODULES)}

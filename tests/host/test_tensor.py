@@ -1,0 +1,247 @@
+"""TensorDesc: sizes, strides, bytes and overlap."""
+
+import copy
+import dataclasses
+import itertools
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmlgpu import DataType, DescriptorError, TensorDesc
+from dmlgpu.descriptors.tensor import packed_strides
+from tests.support.cases import FLOAT16, FLOAT32, INT8, INT64, NO_END, UINT8, UINT16, UINT32
+
+
+@pytest.mark.parametrize(
+    ("data_type", "sizes", "strides", "size_in_bytes"),
+    [
+        # The values that DMLCalcBufferTensorSize gives.
+        (FLOAT16, (1, 1, 1, 5), None, 12),
+        (FLOAT32, (1, 1, 1, 5), (5, 5, 5, 0), 4),
+        (UINT8, (3,), None, 4),
+        (FLOAT32, (1, 1, 2, 3), (0, 0, 8, 1), 44),
+        (INT64, (3, 1), (2, 2), 40),
+        # Others, by its definition.
+        (UINT8, (1,), None, 4),
+        (UINT8, (5,), None, 8),
+        (UINT16, (2, 3), (1, 2), 12),
+        (UINT16, (2, 3), (1, 3), 16),
+        (FLOAT32, (2, 2, 2, 2, 2, 2, 2, 2), None, 1024),
+        (DataType.UINT4, (3,), None, 4),
+        (DataType.INT4, (9,), None, 8),
+        (DataType.FLOAT64, (3,), None, 24),
+        (UINT8, (2**32 - 1,), None, 2**32),
+        (INT64, (2**32 - 1,), None, 8 * (2**32 - 1)),
+        (UINT8, (2, 2), (2**32 - 3, 1), 2**32),
+    ],
+)
+def test_minimum_size_in_bytes(data_type, sizes, strides, size_in_bytes):
+    assert TensorDesc(data_type, sizes, strides).minimum_size_in_bytes == size_in_bytes
+    assert TensorDesc(data_type, sizes, strides).size_in_bytes == size_in_bytes
+
+
+def test_total_tensor_size_in_bytes_is_the_size_where_given():
+    desc = TensorDesc(FLOAT32, (3,), None, 1000)
+    assert (desc.size_in_bytes, desc.minimum_size_in_bytes) == (1000, 12)
+
+
+@pytest.mark.parametrize(("sizes", "stride"), [((2,), 2**32 - 2), ((3,), 2**31 - 1), ((2, 2), 2**32 - 3)], ids=str)
+def test_the_last_element_that_a_number_of_32_bits_counts(sizes, stride):
+    """A tensor may reach 2^32 - 1 elements far, and no further."""
+    strides = (stride, *(1,) * (len(sizes) - 1))
+    assert TensorDesc(UINT8, sizes, strides).reach == 2**32 - 1
+    with pytest.raises(DescriptorError, match=r"reach 42949672.. elements far"):
+        TensorDesc(UINT8, sizes, (stride + 1, *strides[1:]))
+
+
+def test_overlap_of_many_dimensions():
+    # Steps beyond the last element of a dimension would meet another element; there are none.
+    for strides in ((3, 7, 13, 11), (7, 13, 3, 11), (13, 3, 7, 11)):
+        assert not TensorDesc(UINT8, (2, 2, 2, 3), strides).overlaps
+    assert TensorDesc(UINT8, (3, 3, 2), (5, 7, 12)).overlaps
+    assert not TensorDesc(UINT8, (3, 2, 2), (5, 7, 31)).overlaps
+    assert not TensorDesc(UINT8, (2, 3, 2), (9, 4, 3)).overlaps
+
+
+def test_total_may_be_exactly_what_is_needed():
+    assert TensorDesc(UINT8, (5,), None, 8).size_in_bytes == 8
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides"),
+    [((7,), (1,)), ((2, 3), (3, 1)), ((4, 1, 5), (5, 5, 1)), ((2,) * 8, (128, 64, 32, 16, 8, 4, 2, 1))],
+)
+def test_packed_strides(sizes, strides):
+    packed = TensorDesc(FLOAT32, sizes)
+    assert (packed.strides, packed.element_strides) == (None, strides)
+    assert packed.is_packed
+    assert TensorDesc(FLOAT32, sizes, strides).is_packed
+
+
+@pytest.mark.parametrize("strides", [(3, 1, 1), (0, 1, 0), (9999, 1, 12345)])
+def test_strides_of_dimensions_of_size_1_do_not_matter(strides):
+    desc = TensorDesc(FLOAT32, (1, 3, 1), strides)
+    assert desc.is_packed
+    assert not desc.overlaps
+    assert desc.minimum_size_in_bytes == 12
+    assert desc.layout == TensorDesc(FLOAT32, (1, 3, 1)).layout
+
+
+@pytest.mark.parametrize("strides", [(8, 1), (1, 2), (0, 1), (3, 2)])
+def test_gaps_permutations_and_broadcasts_are_not_packed(strides):
+    assert not TensorDesc(FLOAT32, (2, 3), strides).is_packed
+
+
+def test_counts():
+    desc = TensorDesc(INT8, (2, 3, 4), (0, 4, 1))
+    assert (desc.rank, desc.element_count, desc.reach) == (3, 24, 12)
+
+
+@pytest.mark.parametrize(
+    "desc",
+    [
+        TensorDesc(FLOAT32, (1,)),
+        TensorDesc(FLOAT16, (2, 3), (3, 1)),
+        TensorDesc(DataType.INT4, [2, 3], [0, 1], 100),
+        TensorDesc(INT64, np.array([2, 3]), None, np.int64(1024)),
+        TensorDesc(1, (5,)),
+    ],
+)
+def test_repr_evaluates_to_an_equal_value(desc):
+    again = eval(repr(desc))
+    assert again == desc
+    assert hash(again) == hash(desc)
+
+
+def test_prints_as_it_is_written():
+    assert repr(TensorDesc(FLOAT32, (2, 3))) == "TensorDesc(DataType.FLOAT32, (2, 3))"
+    assert (
+        str(TensorDesc(UINT8, [2, 3], [8, 1], 64))
+        == "TensorDesc(DataType.UINT8, (2, 3), strides=(8, 1), total_tensor_size_in_bytes=64)"
+    )
+
+
+def test_equal_for_equal_fields_only():
+    desc = TensorDesc(FLOAT32, (2, 3))
+    assert desc == TensorDesc(FLOAT32, [2, 3])
+    assert len({desc, TensorDesc(FLOAT32, [2, 3]), TensorDesc(1, range(2, 4))}) == 1
+    others = [
+        TensorDesc(FLOAT16, (2, 3)),
+        TensorDesc(FLOAT32, (3, 2)),
+        TensorDesc(FLOAT32, (2, 3), (3, 1)),
+        TensorDesc(FLOAT32, (2, 3), None, 24),
+    ]
+    assert len({desc, *others}) == 5
+
+
+@pytest.mark.parametrize("field", ["data_type", "sizes", "strides", "total_tensor_size_in_bytes"])
+def test_is_frozen(field):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(TensorDesc(FLOAT32, (2, 3)), field, None)
+
+
+def test_pickles_and_copies():
+    desc = TensorDesc(FLOAT16, (2, 3), (8, 1), 64)
+    assert pickle.loads(pickle.dumps(desc)) == desc == copy.deepcopy(desc)
+
+
+def test_fields_become_plain_integers():
+    desc = TensorDesc(np.int32(1), np.array([2, 3], np.uint8), np.array([3, 1]), np.int64(24))
+    assert desc.data_type is FLOAT32
+    assert {type(n) for n in (*desc.sizes, *desc.strides, desc.total_tensor_size_in_bytes)} == {int}
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.zeros((2, 3), np.float32), TensorDesc(FLOAT32, (2, 3))),
+        (np.zeros((2, 3), ">f2"), TensorDesc(FLOAT16, (2, 3))),
+        (np.zeros((3, 2), np.float32).T, TensorDesc(FLOAT32, (2, 3), (1, 2))),
+        (np.zeros((4, 6), np.int8)[::2, ::3], TensorDesc(INT8, (2, 2), (12, 3))),
+        (np.broadcast_to(np.float32(0), (2, 3)), TensorDesc(FLOAT32, (2, 3), (0, 0))),
+        (np.zeros((2, 3, 4), np.uint16)[:, :1], TensorDesc(UINT16, (2, 1, 4), (12, 4, 1))),
+        ([1.5, 2.5], TensorDesc(DataType.FLOAT64, (2,))),
+    ],
+)
+def test_of_an_array(array, expected):
+    assert TensorDesc.of(array) == expected
+
+
+def test_of_an_array_without_gaps_has_no_strides():
+    assert TensorDesc.of(np.zeros((1, 3, 1), np.float32)[:, :, ::-1]).strides is None
+
+
+def test_of_describes_where_the_elements_lie():
+    buffer = np.arange(48, dtype=np.uint16)
+    array = buffer.reshape(4, 6, 2)[::2, 1::2].transpose(2, 0, 1)
+    strides = TensorDesc.of(array).strides
+    for coordinates in np.ndindex(array.shape):
+        assert array[coordinates] == buffer[np.dot(coordinates, strides) + array[0, 0, 0]]
+
+
+def places(desc: TensorDesc) -> list[int]:
+    return [
+        sum(i * stride for i, stride in zip(at, desc.element_strides, strict=True))
+        for at in itertools.product(*map(range, desc.sizes))
+    ]
+
+
+def test_overlap_is_exact_for_all_small_tensors_of_rank_3():
+    for sizes in itertools.product((1, 2, 3), repeat=3):
+        for strides in itertools.product((0, 1, 2, 3, 4, 6), repeat=3):
+            desc = TensorDesc(UINT8, sizes, strides)
+            assert desc.overlaps == (len(set(places(desc))) < desc.element_count), desc
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 40)), min_size=1, max_size=5))
+@settings(derandomize=True, max_examples=1000, deadline=None)
+def test_overlap_and_reach_are_exact(dims):
+    desc = TensorDesc(UINT32, *zip(*dims, strict=True))
+    assert desc.overlaps == (len(set(places(desc))) < desc.element_count)
+    assert desc.reach == max(places(desc)) + 1
+
+
+def test_overlap_of_strides_that_interleave_is_none():
+    # Not nested, and yet every element has its place: 0 2 4 and 3 5 7.
+    assert not TensorDesc(FLOAT32, (2, 3), (3, 2)).overlaps
+    assert TensorDesc(FLOAT32, (3, 4), (3, 2)).overlaps
+
+
+@pytest.mark.parametrize(("stride", "overlaps"), [(999_999, True), (1_000_000, False), (1_000_001, False)])
+def test_overlap_of_large_tensors_is_exact_too(stride, overlaps):
+    # The two inner dimensions reach from 0 to 999,999.
+    assert TensorDesc(FLOAT32, (1000, 1000, 1000), (1, 1000, stride)).overlaps == overlaps
+
+
+@pytest.mark.parametrize("strides", [(46_340, 46_339), (46_339, 46_337)])
+def test_overlap_of_two_dimensions_is_known(strides):
+    """The longest that interleave, which share memory from a multiple of both strides on."""
+    for sizes in itertools.product((46_336, 46_340, 46_341), repeat=2):
+        assert TensorDesc(UINT8, sizes, strides).overlaps is (sizes[0] > strides[1] and sizes[1] > strides[0])
+
+
+def test_overlap_that_takes_too_long_to_tell_is_unknown():
+    """In work that is counted, not timed: lines of code that are executed."""
+    desc, lines = TensorDesc(UINT8, (1, 8, 8, 8, 8, 8, 8, 8), NO_END), itertools.count()
+
+    def trace(frame, event, arg):
+        assert next(lines) < 1 << 20
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        overlaps = desc.overlaps
+    finally:
+        sys.settrace(before)
+    assert overlaps is None
+
+
+def test_overlap_of_strides_that_each_exceed_the_smaller_ones_is_none():
+    for order in itertools.permutations((1, 8, 8**2, 8**3, 8**4)):
+        assert TensorDesc(UINT8, (8,) * 5, order).overlaps is False
+    assert TensorDesc(UINT8, (8,) * 8, packed_strides((9,) * 8)).overlaps is False

@@ -1,0 +1,184 @@
+"""Which build of Kompute is used, and what both do in one process."""
+
+import ast
+import json
+import logging
+import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import dmlgpu
+from dmlgpu import DeviceError
+from dmlgpu.runtime import binding
+from dmlgpu.tools import doctor
+from tests.support.processes import PLAIN, ROOT, output_of
+
+COMPLETE = "\n".join(
+    f"class {name}: {'; '.join(f'{part} = 1' for part in parts) or 'pass'}" for name, parts in binding.NAMES.items()
+)
+
+
+@pytest.fixture
+def install(monkeypatch, tmp_path):
+    """Puts a module named kp where it is found, as of a package of some version, in place of dmlgpu_kp."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "kp", raising=False)
+    monkeypatch.setitem(sys.modules, "dmlgpu_kp", None)
+
+    def installed(program, version):
+        (tmp_path / "kp.py").write_text(program)
+        if version:
+            folder = tmp_path / f"kp-{version}.dist-info"
+            folder.mkdir()
+            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: kp\nVersion: {version}\n")
+
+    yield installed
+    sys.modules.pop("kp", None)
+
+
+def refused() -> None:
+    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post2 as docs"):
+        binding.kompute()
+
+
+def test_kp_is_not_even_imported_beside_dmlgpu_kp(install, monkeypatch):
+    install("raise SystemExit('imported')", "0.9.0")
+    monkeypatch.delitem(sys.modules, "dmlgpu_kp")
+    assert binding.kompute().__name__ == binding.kompute().__name__ == "dmlgpu_kp"
+
+
+def test_the_right_kp(install):
+    install(COMPLETE, "0.9.0")
+    kp = binding.kompute()
+    assert (kp.__name__, binding.package_of(kp)) == ("kp", "kp")
+    assert binding.memory_left(kp.Manager()) == []
+
+
+@pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post2", None])
+def test_another_version_is_not_even_imported(install, version):
+    install("raise SystemExit('imported')", version)
+    refused()
+
+
+MISSING = [*binding.NAMES, *(f"{name}.{part}" for name, parts in binding.NAMES.items() for part in parts)]
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_kp_that_lacks_a_name(install, name):
+    install(f"{COMPLETE}\ndel {name}", "0.9.0")
+    refused()
+
+
+@pytest.mark.parametrize("error", ["ImportError('libvulkan.so.1')", "ModuleNotFoundError('gone', name='kp')"])
+def test_kp_that_does_not_load(install, error):
+    install(f"raise {error}", "0.9.0")
+    refused()
+
+
+@pytest.mark.parametrize("last", ["", "\ndel Manager"])
+def test_logging_stays_as_it_was(install, last):
+    install(f"import logging\nlogging.root.addHandler(logging.NullHandler())\n{COMPLETE}{last}", "0.9.0")
+    before = list(logging.root.handlers)
+    with suppress(DeviceError):
+        binding.kompute()
+    assert logging.root.handlers == before
+
+
+def test_the_names_are_those_that_are_called():
+    tree = ast.parse(Path(dmlgpu.__file__).parent.joinpath("runtime/kompute.py").read_text())
+    called = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names = {found[1] for text in called if (found := re.fullmatch(r"self\._kp\.(\w+)", text))}
+    assert names <= set(binding.NAMES)
+    assert {"Manager", "OpAlgoDispatch"} <= names
+    manager = {found[1] for text in called if (found := re.fullmatch(r"(?:self\._)?manager\.(\w+)", text))}
+    assert manager == set(binding.NAMES["Manager"])
+    sequence = {found[1] for text in called if (found := re.fullmatch(r"(?:sequence|submit)\.(\w+)", text))}
+    assert sequence == set(binding.NAMES["Sequence"])
+
+
+# kp as it is, beside ours
+
+
+@pytest.fixture
+def beside(environment):
+    """Variables of a process that finds kp as it is."""
+    assert PLAIN.is_dir(), "make pytest puts kp there"
+    return environment | {"PYTHONPATH": f"{PLAIN}{os.pathsep}{environment.get('PYTHONPATH', '')}"}
+
+
+BOTH = """
+import importlib, sys
+from numpy import arange, uint32
+modules = [importlib.import_module(name) for name in sys.argv[1:]]
+managers = [module.Manager(0) for module in modules]
+for module, manager in zip(modules, managers):
+    tensor = manager.tensor_t(arange(5, dtype=uint32), module.TensorTypes.device)
+    assert type(tensor) is module.Tensor and type(manager) is module.Manager, (tensor, manager)
+    sequence = manager.sequence()
+    sequence.record(module.OpTensorSyncDevice([tensor]))
+    assert type(sequence.eval()) is module.Sequence
+    tensor.data()[:] = 0
+    manager.sequence().eval(module.OpTensorSyncLocal([tensor]))
+    assert tensor.data().tolist() == [0, 1, 2, 3, 4]
+    try:
+        module.Manager(99)
+    except RuntimeError as error:
+        print(module.__name__, module.TensorTypes.device.name)
+a, b = ({value for name, value in vars(module).items() if isinstance(value, type)} for module in modules)
+assert len(a) == len(b) == 11 and not a & b, (a, b)
+for manager in managers:
+    manager.destroy()
+"""
+
+
+@pytest.mark.parametrize("order", [("kp", "dmlgpu_kp"), ("dmlgpu_kp", "kp")], ids=lambda order: order[0])
+def test_both_in_one_process(beside, order):
+    assert output_of(BOTH, *order, environment=beside).splitlines() == [f"{name} device" for name in order]
+
+
+def test_kp_as_it_is(beside, driver):
+    program = """
+import sys
+sys.modules["dmlgpu_kp"] = None
+from dmlgpu.runtime import binding
+from dmlgpu.tools import doctor
+print(binding.package_of(binding.kompute()), doctor._check(sys.argv[1]))
+"""
+    assert output_of(program, str(driver.index), environment=beside) == f"kp ({doctor._CASES}, '')\n"
+
+
+# The recipe
+
+
+def test_one_version():
+    text = (ROOT / ".ci/kp/setup.py").read_text()
+    assert 'KOMPUTE = "0.9.0"' in text
+    assert 'VERSION = f"{KOMPUTE}.post2"' in text
+    assert (binding.KP_VERSION, binding.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post2")
+
+
+def test_every_type_stays_in_the_module():
+    patch = (ROOT / ".ci/kp/patches/1-module.patch").read_text()
+    removed = [line for line in patch.splitlines() if re.match(r"-[^-]", line)]
+    assert patch.count("py::module_local()") == len(removed) - 1 == 11
+
+
+@pytest.mark.parametrize("config", ["include/x86_64-linux-gnu/python3.9/pyconfig.h", "include/python3.9/pyconfig.h"])
+def test_headers_of_debian_lie_apart(monkeypatch, tmp_path, config):
+    monkeypatch.syspath_prepend(ROOT / ".ci/kp")
+    import recipe
+
+    include = tmp_path / "include/python3.9"
+    # On Debian this file includes the other one.
+    for path in include / "Python.h", include / "pyconfig.h", tmp_path / config:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    answer = json.dumps(["3.9", str(include), "x86_64-linux-gnu"])
+    python = tmp_path / "python3.9"
+    python.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    python.chmod(0o755)
+    assert recipe.headers(str(python)) == recipe.Python("3.9", include, tmp_path / config)

@@ -1,0 +1,1039 @@
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import streaming
+from dmlgpu.descriptors.operator import ALL_TYPES
+from dmlgpu.lowering.kernels import DESCRIPTIONS
+from dmlgpu.lowering.lower import lower
+from dmlgpu.reference import reference
+from dmlgpu.runtime import drivers
+from dmlgpu.tools import cli, exhaustive, explain, registry, selfcheck
+from dmlgpu.tools.cli import main
+from tests.support.drivers import DRIVERS, set_drivers
+from tests.support.limits import LIMITS, LOWERED
+from tests.support.plans import chosen
+from tests.support.processes import ROOT, hide
+
+COMMANDS = ["devices", "demo", "verify", "explain", "profile", "stream", "doctor"]
+# What a command needs.
+ARGUMENTS = {
+    "explain": ["argmax", "float32", "30,50"],
+    "profile": ["--op", "argmax", "float32", "30,50", "--calls", "2"],
+    "stream": ["argmax", "FILE"],  # the fixture `file`
+}
+OPERATORS = {operator.name: operator for operator in registry.OPERATORS}
+
+
+@pytest.fixture(autouse=True)
+def _width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture
+def few_checks(monkeypatch):
+    """A check of each operator, for time."""
+    sample = tuple({check.operator: check for check in selfcheck.checks()}.values())
+    monkeypatch.setattr(selfcheck, "checks", lambda: sample)
+    return sample
+
+
+def rows(text):
+    """The words of every line of a table."""
+    return [line.split() for line in text.splitlines()]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(0).integers(0, 9, (6, 40, 50)).astype(np.float32))
+    return path
+
+
+def in_file(arguments, file):
+    return [str(file) if argument == "FILE" else argument for argument in arguments]
+
+
+# Help and errors
+
+
+def test_help_names_the_operators(monkeypatch, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    (names,) = re.findall(r" DirectML's (.*) on any Vulkan device\. ", " ".join(capsys.readouterr().out.split()))
+    assert re.findall(r"\w+", names.replace(" and ", " ")) == [*dict.fromkeys(name.split()[0] for name in OPERATORS)]
+    monkeypatch.setattr(cli, "DESCRIPTORS", ("MAX_POOLING1", "MAX_POOLING2"))
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "\nDirectML's MAX_POOLING1 and MAX_POOLING2 on any Vulkan device.\n" in capsys.readouterr().out
+
+
+def test_help_lists_the_commands(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    help_text = capsys.readouterr().out
+    assert all(f"    {command} " in help_text for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_has_examples(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    help_text = capsys.readouterr().out
+    assert re.search(rf"examples:\n  dmlgpu {command}\b", help_text)
+    assert ("--device" in help_text) == (command in ("demo", "verify", "explain", "profile", "stream"))
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "run"])
+def test_examples_of_help_are_accepted(command, any_cpu, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.zeros((4, 5, 6), np.float32))
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    for example in re.findall(r"^  dmlgpu (.*)$", capsys.readouterr().out, re.MULTILINE):
+        cli._arguments(example.split())
+        if command in ("explain", "stream"):
+            assert (main(example.split()), capsys.readouterr().err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("devices", ["buffer", "allocation", "group size", "groups"]),
+        ("demo", ["exact", "in bound"]),
+        ("explain", ["records", "partials", "intermediate", "segment", "word"]),
+        ("profile", ["kind", "ms", "own ms", "share", "median", "GB/s"]),
+        ("verify", ["right", "different"]),
+    ],
+)
+def test_help_says_what_words_mean(command, words, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    meanings = capsys.readouterr().out.partition("what it prints:\n")[2].partition("\n\n")[0]
+    assert {re.split(" {2,}", line)[1] for line in meanings.splitlines()} >= {*words}
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"dmlgpu {dmlgpu.__version__}\n"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", dmlgpu.__version__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "dmlgpu: error: a command is needed"),
+        (
+            "devics",
+            "dmlgpu: error: there is no command 'devics'; commands are devices, demo, verify, explain, profile, run,",
+        ),
+        ("devics", "stream, doctor; did you mean devices?"),
+        ("nonsense", "stream, doctor"),
+        ("--jsn", "dmlgpu: error: --jsn has no command before it; did you mean --json of devices, doctor?"),
+        ("--json devices", "dmlgpu: error: --json has no command before it; did you mean --json of devices, doctor?"),
+        ("--nonsense", "dmlgpu: error: --nonsense has no command before it"),
+        ("devices --jsn", "dmlgpu devices: error: there is no option --jsn; did you mean --json?"),
+        (
+            "verify --exhuastive=1",
+            "dmlgpu verify: error: there is no option --exhuastive=1; did you mean --exhaustive?",
+        ),
+        ("verify --nonsense", "dmlgpu verify: error: there is no option --nonsense"),
+        (
+            "verify x",
+            "dmlgpu verify: error: 'x' is one argument too many, or stands behind an option; options stand at",
+        ),
+        ("stream", "error: the following arguments are required: FUNCTION, FILE\n"),
+        ("explain argmax", "error: the following arguments are required: type\n"),
+        ("demo --image", "dmlgpu demo: error: argument --image: expected one argument"),
+        ("demo --image a\0b", r"dmlgpu: error: 'a\x00b' is not allowed; allowed is what a shell passes on"),
+    ],
+)
+def test_wrong_arguments_exit_with_2(arguments, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments.split(" ") if arguments else [])
+    output, error = capsys.readouterr()
+    assert (output, error.startswith("usage: dmlgpu")) == ("", True)
+    assert message in error
+
+
+def test_without_a_command_all_are_listed(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    error = capsys.readouterr().err
+    assert all(f"    {command} " in error for command in COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [["--vers"], ["-h"]])
+def test_what_argparse_takes_stays(arguments, capsys):
+    with contextlib.suppress(SystemExit):
+        assert main(arguments) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_runs_as_a_module():
+    run = subprocess.run([sys.executable, "-m", "dmlgpu", "devices", "--json"], capture_output=True, check=True)
+    assert json.loads(run.stdout) == [json.loads(json.dumps(info.as_dict())) for info in dmlgpu.devices()]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_rich_it_names_the_extra(command, file, monkeypatch, capsys):
+    hide(monkeypatch, "rich")
+    assert main(in_file([command, *ARGUMENTS.get(command, ())], file)) == 2
+    assert capsys.readouterr().err == "dmlgpu: rich is not installed: pip install dmlgpu[cli]\n"
+
+
+def test_json_needs_no_rich(monkeypatch, capsys):
+    hide(monkeypatch, "rich")
+    assert main(["devices", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_any_other_missing_module_is_a_bug(monkeypatch):
+    def fail():
+        raise ModuleNotFoundError("No module named 'nonsense'", name="nonsense")
+
+    monkeypatch.setattr(cli, "devices", fail)
+    with pytest.raises(ModuleNotFoundError, match="nonsense"):
+        main(["devices"])
+
+
+@pytest.mark.parametrize("command", ["demo", "verify"])
+@pytest.mark.parametrize("device", ["999", "no such device"])
+def test_no_such_device(command, device, tmp_path, capsys):
+    output = ["--output", str(tmp_path / "demo.png")] if command == "demo" else []
+    assert main([command, "--device", device, *output]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dmlgpu: there is no device ")
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_driver(monkeypatch, tmp_path, capsys):
+    for variable in "VK_DRIVER_FILES", "VK_ICD_FILENAMES":
+        monkeypatch.setenv(variable, str(tmp_path / "nothing.json"))
+    assert main(["devices"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dmlgpu: no Vulkan driver: there is none in VK_DRIVER_FILES=")
+    assert error.count("\n") == 1
+
+
+def test_interrupt(monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "devices", interrupt)
+    assert main(["devices"]) == 130
+
+
+# Readers that go away
+
+
+@pytest.fixture
+def unread(environment):
+    """Runs a command whose output nobody reads: its exit code and errors."""
+
+    def run(argv, **options):
+        reader, writer = os.pipe()
+        os.close(reader)
+        command = [sys.executable, "-m", "dmlgpu", *argv]
+        done = subprocess.run(command, **{"stdout": writer, "stderr": subprocess.PIPE, "env": environment} | options)
+        os.close(writer)
+        return done.returncode, done.stderr
+
+    # What is short is written at the end then.
+    environment.pop("PYTHONUNBUFFERED", None)
+    # One driver says as much as two.
+    set_drivers(environment.__setitem__, DRIVERS["lavapipe"])
+    return run
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        *([command, *ARGUMENTS.get(command, ())] for command in COMMANDS),
+        ["devices", "--json"],
+        ["doctor", "--json"],
+        ["--help"],
+        ["--version"],
+    ],
+    ids=" ".join,
+)
+def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, argv, file, tmp_path):
+    output = ["--output", str(tmp_path / "demo.png")] if argv == ["demo"] else []
+    assert unread([*in_file(argv, file), *output]) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stream", "argmax", "FILE", "--output", "\udcff.npy", "--device", "0"],
+        ["profile", "--op", "argmax", "float32", "3", "--trace", "\udcff.json"],
+        ["demo", "--output", "\udcff.png"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_names_that_are_no_text(arguments, file, environment, tmp_path):
+    set_drivers(environment.__setitem__, DRIVERS["lavapipe"])
+    command = [sys.executable, "-m", "dmlgpu", *in_file(arguments, file)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\udcff." in done.stdout
+
+
+def test_output_that_is_written_at_once(unread, environment):
+    assert unread(["devices", "--json"], env=environment | {"PYTHONUNBUFFERED": "1"}) == (141, b"")
+
+
+def test_errors_that_nobody_reads(unread):
+    assert unread(["verify", "--device", "999"], stderr=subprocess.STDOUT) == (141, None)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("command", [["explain", "argmax", "float31", "3"], ["--jsn"]], ids=["explain", "parser"])
+def test_errors_that_find_no_space_are_no_mismatch(environment, command):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "dmlgpu", *command], env=environment, stderr=full)
+    assert done.returncode == 2
+
+
+def test_a_reader_that_goes_away_in_between(environment, tmp_path):
+    command = [sys.executable, "-m", "dmlgpu", "demo", "--output", str(tmp_path / "demo.png")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout.readline().startswith(b"device ")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+    assert (tmp_path / "demo.png").exists()
+
+
+# devices
+
+
+def test_devices_json_has_everything(capsys):
+    assert main(["devices", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [dmlgpu.DeviceInfo(**info | {"heaps": tuple(info["heaps"])}) for info in listed] == list(dmlgpu.devices())
+
+
+def test_devices_table(capsys):
+    assert main(["devices"]) == 0
+    table = capsys.readouterr().out
+    for info in dmlgpu.devices():
+        assert all(text in table for text in (info.name, info.driver, info.uuid, info.type, info.api_version))
+
+
+def test_devices_table_in_human_units(monkeypatch, capsys):
+    gpu = dataclasses.replace(
+        dmlgpu.devices()[0],
+        index=7,
+        name="[red]A card[/]",
+        type="discrete",
+        max_storage_buffer_range=2**32 - 1,
+        max_memory_allocation_size=1536 << 20,
+        max_group_size=1024,
+        max_group_count=2**31 - 1,
+        heaps=(12 << 30, 256 << 20, 1000),
+        device_heap=0,
+        host_heap=1,
+    )
+    monkeypatch.setattr(cli, "devices", lambda: (gpu,))
+    assert main(["devices"]) == 0
+    table = capsys.readouterr().out
+    for text in "7", "[red]A card[/]", "discrete", "buffer 4 GiB", "allocation 1.5 GiB", "group size 1,024":
+        assert text in table
+    for text in "groups 2,147,483,647", "12 GiB device", "256 MiB host", "1000 bytes":
+        assert text in table
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1 KiB"),
+        (1 << 20, "1 MiB"),
+        (1 << 40, "1 TiB"),
+        (1 << 54, "1.638e+04 TiB"),
+    ],
+)
+def test_bytes(size, text):
+    assert cli._bytes(size) == text
+
+
+# verify
+
+
+def test_the_self_check_covers_every_operator_and_type():
+    checks = selfcheck.checks()
+    assert {check.operator for check in checks} == set(OPERATORS)
+    for name, operator in OPERATORS.items():
+        descs = [check.desc for check in checks if check.operator == name]
+        assert {type(desc) for desc in descs} == {operator.desc}
+        assert {desc.inputs[0].data_type for desc in descs} == set(operator.data_types)
+        assert any(not desc.inputs[0].is_packed for desc in descs)
+        assert any(not desc.outputs[0].is_packed for desc in descs)
+        fields = operator.fields
+        if "window_size" in fields:
+            assert {desc.inputs[0].rank for desc in descs} == {4, 5}
+            assert any(desc.start_padding != desc.end_padding for desc in descs)
+        elif "axes" in fields:
+            assert {desc.inputs[0].rank for desc in descs} >= {1, 2, 3, 4, 8}
+        for field in operator.desc.output_fields:
+            types = {desc.data_type if (desc := getattr(each, field)) else None for each in descs}
+            assert types - {None} == set(operator.types[field])
+            assert (None in types) == (field == "output_indices_tensor")
+        if "axis_direction" in fields:
+            assert {desc.axis_direction for desc in descs} == set(dmlgpu.AxisDirection)
+        if "dilations" in fields:
+            assert any(set(desc.dilations) != {1} for desc in descs)
+
+
+def test_the_self_check_covers_the_special_values():
+    tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
+    kinds = selfcheck._kinds(dmlgpu.ArgmaxOperatorDesc.of(tensor))
+    assert kinds == ("ties", "any bits", "few NaN")
+    ties, any_bits, few_nan = (selfcheck.values(tensor, kind) for kind in kinds)
+    assert {float(x) for x in ties.flat} >= {np.inf, -np.inf, 0.0, 2.0**-24, -(2.0**-24), 65504.0}
+    assert np.any(np.signbit(ties) & (ties == 0))
+    assert len(np.unique(any_bits.view(np.uint16))) > 5000
+    assert 0 < np.count_nonzero(np.isnan(few_nan)) < 500
+
+
+def test_the_self_check_gives_operators_with_a_bound_other_values(monkeypatch):
+    monkeypatch.setattr(selfcheck, "is_exact", lambda desc: False)
+    tensor = dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT16, (100, 100))
+    kinds = selfcheck._kinds(dmlgpu.ArgmaxOperatorDesc.of(tensor))
+    assert kinds == ("small integers", "normal", "few extremes")
+    integers, normal, extremes = (selfcheck.values(tensor, kind) for kind in kinds)
+    assert {x.dtype for x in (integers, normal, extremes)} == {np.dtype(np.float16)}
+    assert set(integers.flat) == set(range(-8, 9))
+    assert np.isfinite(normal).all()
+    assert len(np.unique(normal)) > 1000
+    assert 0 < np.count_nonzero(np.isinf(extremes)) < 100
+
+
+@pytest.mark.parametrize("data_type", ALL_TYPES, ids=lambda data_type: data_type.name)
+def test_the_self_check_covers_the_ends_of_each_type(data_type):
+    tensor = dmlgpu.TensorDesc(data_type, (1000,))
+    limits = np.finfo(data_type.numpy) if data_type.numpy.kind == "f" else np.iinfo(data_type.numpy)
+    assert {limits.min, limits.max} <= set(selfcheck.values(tensor, "ties"))
+
+
+def test_verify(driver, few_checks, capsys):
+    assert main(["verify", "--device", str(driver.index)]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(f"device {driver.index}: {driver.name} ({driver.type}), driver {driver.driver}\n")
+    for operator in OPERATORS:
+        assert [*operator.split(), "1", "1", "0"] in rows(output)
+    assert f"{len(OPERATORS)} cases in " in output
+
+
+def test_verify_takes_part_of_a_name(driver, few_checks, capsys):
+    assert main(["verify", "--device", driver.name.upper()]) == 0
+    assert f"device {driver.index}: " in capsys.readouterr().out
+
+
+def test_verify_takes_the_device_of_the_environment(driver, few_checks, monkeypatch, capsys):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    assert main(["verify"]) == 0
+    assert f"device {driver.index}: " in capsys.readouterr().out
+
+
+def test_verify_finds_a_mismatch(driver, few_checks, monkeypatch, capsys):
+    def wrong_minima(desc, *inputs):
+        outputs = reference(desc, *inputs)
+        return tuple(y + 1 for y in outputs) if isinstance(desc, dmlgpu.ArgminOperatorDesc) else outputs
+
+    monkeypatch.setattr("dmlgpu.comparison.reference", wrong_minima)
+    assert main(["verify", "--device", str(driver.index)]) == 1
+    output, error = capsys.readouterr()
+    assert ["ARGMIN", "1", "0", "1"] in rows(output)
+    assert ["ARGMAX", "1", "1", "0"] in rows(output)
+    assert error.startswith("dmlgpu: ArgminOperatorDesc.output_tensor: ")
+    assert "the device gives" in error
+
+
+# verify --exhaustive
+
+
+@pytest.fixture
+def few_sections(monkeypatch):
+    """Two types with a section each, for time."""
+    types = dmlgpu.DataType.INT32, dmlgpu.DataType.FLOAT32
+    monkeypatch.setattr(exhaustive, "TYPES", types)
+    monkeypatch.setattr(
+        exhaustive, "sections", lambda data_type: (exhaustive.Section(data_type, -2048 % (1 << 32), 4096, False),)
+    )
+
+
+def test_verify_exhaustive(driver, few_sections, capsys):
+    assert main(["verify", "--exhaustive", "--device", str(driver.index)]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(f"device {driver.index}: {driver.name} ({driver.type}), driver {driver.driver}\n")
+    assert [row[:2] for row in rows(output)[-4:-2]] == [["INT32", f"{2**32:,}"], ["FLOAT32", f"{2**32:,}"]]
+
+
+def test_verify_exhaustive_finds_a_mismatch(driver, few_sections, monkeypatch, capsys):
+    monkeypatch.setattr(exhaustive, "reference", lambda desc, x: (reference(desc, x)[0] ^ 1,))
+    assert main(["verify", "--exhaustive", "--device", str(driver.index)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"dmlgpu: ArgmaxOperatorDesc on device {driver.index}: {driver.name}, driver ")
+    assert "\nit takes 0x7FFFF801 (2147481601) at 1, and the reference 0x7FFFF800 (2147481600) at 0; " in error
+
+
+# explain
+
+
+@pytest.fixture
+def any_cpu(driver, monkeypatch):
+    """A device of each driver, which is taken for a CPU of 16 groups."""
+    monkeypatch.setattr(cli, "Device", lambda selector: dmlgpu.Device(driver.index, limits=LIMITS["CPU"]))
+
+
+def explained(capsys, *arguments):
+    """What the command prints, its white space as single blanks."""
+    assert main(["explain", *arguments]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_explain_says_what_runs_and_why(any_cpu, driver, capsys):
+    text = explained(capsys, "argmax", "float32", "4096,1024", "axes=0")
+    assert driver.name in text
+    assert "axes=(0,), axis_direction=AxisDirection.INCREASING)" in text
+    assert "columns_wide one invocation a cache line of neighbouring outputs" in text
+    assert "not rows the elements of an output do not follow each other" in text
+    assert "0 to 1,023 columns_wide_selection_32 input_tensor records 0 to 1,023 combine_selection_32 records" in text
+    assert text.endswith("Tensors of 16 MiB and 4 KiB, records of 128 KiB.")
+
+
+def test_explain_takes_all_of_a_descriptor(any_cpu, capsys):
+    text = explained(
+        capsys,
+        *("MAX_POOLING2", "FLOAT16", "1,2,9,8", "window_size=3,3", "strides=2,2", "indices_data_type=uint64"),
+        *("dilations=1,2", "start_padding=1,1", "input_strides=160,80,8,1"),
+    )
+    assert "strides=(160, 80, 8, 1)" in text
+    assert "TensorDesc(DataType.UINT64, (1, 2, 4, 3))" in text
+    assert "dilations=(1, 2)" in text
+    assert "pool_selection_16 input_tensor output_indices_tensor, output_tensor" in text
+    text = explained(capsys, "argmin", "uint8", "40,50", "axes=1", "axis_direction=decreasing", "--kernel", "reduce")
+    assert "AxisDirection.DECREASING" in text
+    assert "reduce_selection_8" in text
+    assert "─ 0 rows_selection_32 input_tensor output_tensor" in explained(capsys, "argmax", "float32", "4")
+    assert "not rows reduce is asked for" in text
+    assert "ReduceFunction.ARGMIN" in explained(capsys, "reduce argmin", "int64", "40", "axes=None")
+    assert "ReduceFunction.SUM" in explained(capsys, "reduce", "float32", "8,100", "function=SUM", "axes=1")
+    assert " p=3)" in explained(capsys, "lp_pooling", "float32", "1,1,4,4", "window_size=2,2", "p=3")
+
+
+def test_explain_shortens_long_plans(driver, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "Device", lambda selector: dmlgpu.Device(driver.index, limits=LOWERED))
+    text = explained(capsys, "argmax", "float32", "30,300", "axes=1")
+    assert "input_tensor segment 3" in text
+    assert re.search(r"and [1-9]\d+ more dispatches Tensors of 35.16 KiB and 120 bytes, records of 48 bytes", text)
+
+
+def test_explain_says_what_sweeps_leave(any_cpu, capsys):
+    text = explained(capsys, "max_pooling2", "float32", "1,4,256,256", "window_size=9,9")
+    assert "0 to 246,015 sweep_rows_selection_32 input_tensor partials 0 " in text
+    assert "0 to 246,015 sweep_columns_selection_32 partials 0 output_tensor " in text
+    assert text.endswith("Tensors of 1 MiB and 961 KiB, partials of 992 KiB.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["devices"],
+        ["explain", "max_pooling2", "float32", "1,4,256,256", "window_size=9,9", "indices_data_type=uint64"],
+        ["profile", "--op", "argmax", "float32", "64,8", "axes=1", "--calls", "1"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_terminals_of_80_columns_get_all_words(any_cpu, capsys, monkeypatch, arguments):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(arguments) == 0
+    assert "…" not in capsys.readouterr().out
+
+
+def test_every_dispatch_is_explained():
+    variants = set()
+    for mapping in "CPU", "GPU", "split":
+        for case in chosen(mapping):
+            plan = lower(case.desc, LIMITS[mapping])
+            shown = [*explain.rows(plan)]
+            variants |= {dispatch.shader.variant for dispatch in plan.dispatches}
+            assert [module for _, module, *_ in shown] == [dispatch.shader.module for dispatch in plan.dispatches]
+            assert all(reads or module.startswith("place_clear") for _, module, reads, _ in shown)
+            for field in (field for field in case.desc.output_fields if getattr(case.desc, field)):
+                written = [row for row in shown if field in row[3]]
+                assert outputs_of(written) == {*range(getattr(case.desc, field).element_count)}, (mapping, case.id)
+    assert variants == set(DESCRIPTIONS)
+
+
+def outputs_of(shown):
+    """The outputs that rows name."""
+    ends = ([int(end.replace(",", "")) for end in row[0].split(" to ")] for row in shown)
+    return {output for first, *_, last in (end * 2 for end in ends) for output in range(first, last + 1)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["sum", "float32", "3"],
+            "operator: 'sum' is not allowed; allowed are ARGMAX, ARGMIN, REDUCE, AVERAGE_POOLING",
+        ),
+        (["sum", "float32", "3"], f"MAX_UNPOOLING; {explain._HOW}"),
+        (["reduce", "sum", "float32", "3"], f"type: 'sum' is not allowed; {explain._HOW}"),
+        (["reduce", "sum"], f"type: 'sum' is not allowed; {explain._HOW}"),
+        (["argmax", "float32"], "sizes: they are required; allowed are integers between commas\n"),
+        (
+            ["argmax", "float32", "3", "output_data_type=float32"],
+            "argmax.output_data_type: 'float32' is not allowed; allowed are INT64, INT32, UINT64, UINT32\n",
+        ),
+        (
+            ["reduce", "float32", "3"],
+            "reduce.function: it is required; allowed are ARGMAX, ARGMIN, AVERAGE, L1, L2, LOG_S",
+        ),
+        (
+            ["reduce sum", "float32", "3", "function=MAX"],
+            "reduce sum.function: 'MAX' is not allowed, as function is give",
+        ),
+        (
+            ["reduce norm", "float32", "3"],
+            "reduce norm.function: 'NORM' is not allowed; allowed are ARGMAX, ARGMIN, AVER",
+        ),
+        (
+            ["argmax sum", "float32", "3"],
+            "argmax sum: 'function=SUM' is not allowed; arguments are axes, axis_direction",
+        ),
+        (
+            ["argmax", "float", "3"],
+            "type: 'float' is not allowed; allowed are float32, float16, int64, int32, int16, i",
+        ),
+        (["argmax", "float31", "3"], "type: 'float31' is not allowed; allowed are float32"),
+        (
+            ["reduce", "float64", "3", "function=SUM"],
+            "type: 'float64' is not allowed; allowed are float32, float16, int6",
+        ),
+        (["argmax", "float32", "3x3"], "sizes: '3x3' is not allowed; allowed are integers between commas\n"),
+        (["argmax", "float32", ""], "sizes: '' is not allowed; allowed are integers between commas\n"),
+        (["argmax", "float32", "9" * 5000], "9... is not allowed; allowed are integers between commas\n"),
+        (["argmax", "float32", "1," * 64 + "1"], "has more entries than the 8 of any tensor"),
+        (["argmax", "float32", "3", "axes"], "argmax: 'axes' is not allowed; arguments are written NAME=VALUE"),
+        (
+            ["argmax", "float32", "3", "axes="],
+            "argmax.axes: '' is not allowed; allowed are integers between commas, None",
+        ),
+        (["argmax", "float32", "3", "axes=0", "axes=0"], "argmax.axes: '0' is not allowed, as axes is given twice"),
+        (["argmax", "float32", "3", "axes=1"], "ArgmaxOperatorDesc.axes[0]: 1 is out of range"),
+        (
+            ["argmax", "float32", "3", "axis=1"],
+            "argmax: 'axis=1' is not allowed; arguments are axes, axis_direction, ou",
+        ),
+        (["argmax", "float32", "3", "axes=b'0'"], "argmax.axes: \"b'0'\" is not allowed; allowed are integers between"),
+        (
+            ["argmax", "float32", "3", "input_tensor=1"],
+            "argmax: 'input_tensor=1' is not allowed; arguments are axes, axi",
+        ),
+        (
+            ["argmax", "float32", "3", "axis_direction=up"],
+            "argmax.axis_direction: 'up' is not allowed; allowed are INCREASING, DECREASING\n",
+        ),
+        (
+            ["max_pooling2", "float32", "1,1,9,9", "window_size=2,2", "indices_data_type=int"],
+            "max_pooling2.indices_data_type: 'int' is not allowed; allowed are UINT32, UINT64, None\n",
+        ),
+        (
+            ["lp_pooling", "float32", "1,1,9,9", "window_size=2,2", "p=x"],
+            "lp_pooling.p: 'x' is not allowed; allowed are integers\n",
+        ),
+        (
+            ["average_pooling", "float32", "1,1,9,9", "window_size=2,2", "include_padding=1"],
+            "average_pooling.include_padding: '1' is not allowed; allowed are TRUE, FALSE\n",
+        ),
+        (
+            ["argmax", "float32", "3", "axis_direction=None"],
+            "axis_direction: 'None' is not allowed; allowed are INCREASING, DECREASING\n",
+        ),
+        (
+            ["max_pooling", "float32", "1,1,9,9", "window_size=2,2", "indices_data_type=uint32"],
+            "max_pooling: 'indices_data_type=uint32' is not allowed; arguments are window_size, strides, start_padding",
+        ),
+        (
+            ["max_pooling2", "float32", "1,1,9,9"],
+            "max_pooling2.window_size: it is required; allowed are integers betwee",
+        ),
+        (
+            ["argmax", "float32", "9,3", "axes=1", "--kernel", "rows"],
+            "kernel 'rows' cannot compute it, because an output has 3",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_explain_refuses(any_cpu, capsys, arguments, message):
+    assert main(["explain", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dmlgpu: ")
+    assert message in error
+
+
+# profile
+
+
+def profiled(capsys, *arguments):
+    """The lines of what the command prints, as words."""
+    assert main(["profile", *arguments]) == 0
+    return rows(capsys.readouterr().out)
+
+
+def counts_of(lines):
+    """The counts of a table's rows, by their first word."""
+    return {line[0]: int(line[1]) for line in lines if len(line) == 5 and line[1].isdecimal()}
+
+
+def test_profile_says_where_the_time_goes(driver, tmp_path, capsys):
+    trace = tmp_path / "trace.json"
+    device = ["--device", str(driver.index)]
+    lines = profiled(
+        capsys, "--op", "argmax", "float32", "30,50", "axes=1", "--calls", "3", "--trace", str(trace), *device
+    )
+    assert lines[0][:2] == ["device", f"{driver.index}:"]
+    title = ["3", "calls", "after", "it:"]
+    first, later = counts_of(lines[: lines.index(title)]), counts_of(lines[lines.index(title) :])
+    assert {kind: first[kind] for kind in ("call", "plan", "compile", "dispatch")} == dict.fromkeys(
+        ("call", "plan", "compile", "dispatch"), 1
+    )
+    assert {"upload", "download", "allocate", "record"} <= set(first)
+    assert {kind: later[kind] for kind in ("call", "upload", "dispatch", "download")} == dict.fromkeys(
+        ("call", "upload", "dispatch", "download"), 3
+    )
+    assert not {"plan", "compile", "batch"} & set(later)
+    (dispatch,) = (line for line in lines if line[:1] == ["dispatch"] and len(line) > 5)
+    assert dispatch[1:3] == [
+        dmlgpu.explain(dmlgpu.ArgmaxOperatorDesc.of(np.zeros((30, 50), np.float32), axes=(1,)), device=driver.index)
+        .dispatches[0]
+        .shader.module,
+        "3",
+    ]
+    text = " ".join(word for line in lines for word in line)
+    assert "ArgmaxOperatorDesc of FLOAT32" in text
+    assert re.search(r"memory: [\d,]+ bytes in buffers, at most [\d,]+; tensors take 0 of them, at most [\d,]+ ", text)
+    assert lines[-1] == ["The", "trace", "is", "in", f"{trace}."]
+    spans = [entry for entry in json.loads(trace.read_text())["traceEvents"] if entry["ph"] == "X"]
+    assert sum(entry["cat"] == "call" for entry in spans) == 4
+
+
+def test_profile_runs_the_dispatches_of_a_model(driver, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    document = json.loads(re.sub(r"//.*", "", (ROOT / "docs/models/max_unpooling.json").read_text()))
+    name = next(iter(document["resources"]))
+    document["commands"] += [
+        {"type": "print", "resource": name},
+        {"type": "writeFile", "resource": name, "targetPath": "a.npy"},
+    ]
+    model = tmp_path / "model.json"
+    model.write_text(json.dumps(document))
+    lines = profiled(capsys, str(model), "--calls", "2", "--device", str(driver.index))
+    later = counts_of(lines[lines.index(["2", "calls", "after", "it:"]) :])
+    assert (later["call"], later["batch"]) == (2, 2)
+    assert "Resource" not in str(lines)
+    assert list(tmp_path.iterdir()) == [model]
+    document["commands"] = document["commands"][-2:]
+    model.write_text(json.dumps(document))
+    assert main(["profile", str(model)]) == 2
+    assert capsys.readouterr().err == "dmlgpu: commands: there is no dispatch\n"
+
+
+@pytest.mark.parametrize("operator", registry.OPERATORS, ids=lambda operator: operator.name)
+def test_profile_takes_every_operator(operator, capsys):
+    sizes = "9,8" if "axes" in operator.fields else "1,2,9,8"
+    words = [operator.name, "float32", sizes, *(["window_size=2,2"] if "window_size" in operator.fields else ())]
+    words += {"AVERAGE_POOLING_GRAD": ["output_sizes=1,2,10,9"], "MAX_UNPOOLING": ["output_sizes=1,2,18,16"]}.get(
+        operator.name, []
+    )
+    call = cli._calls_of_operator(words)
+    with dmlgpu.Device() as device, device.profile() as profile:
+        call(device)
+        call(device)
+    assert sum(event.kind == "call" for event in profile.events) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "profile: either a model file or --op is needed; see dmlgpu profile --help"),
+        (["a.json", "--op", "argmax", "float32", "3"], "profile: either a model file or --op is needed; see dmlgpu"),
+        (
+            ["--op", "argmax", "float32"],
+            "--op: argmax float32 is not allowed; an operator, a type and sizes are needed",
+        ),
+        (["--op", "sum", "float32", "3"], "operator: 'sum' is not allowed; allowed are ARGMAX"),
+        (["no such file.json"], "no such file.json"),
+        (["--op", "argmax", "float32", "3", "--trace", "no folder/a.json"], "no folder/a.json"),
+        (["--op", "argmax", "float32", "3", "--device", "999"], "there is no device "),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_profile_refuses(arguments, message, capsys):
+    assert main(["profile", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dmlgpu: ")
+    assert message in error
+
+
+@pytest.mark.parametrize("command", [["explain"], ["profile", "--op"]], ids=["explain", "profile"])
+@pytest.mark.parametrize("data_type", ["float16", "float64", "int8"])
+def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, data_type, monkeypatch, capsys):
+    monkeypatch.setattr(selfcheck, "values", lambda *_: pytest.fail("arrays are made"))
+    # Of the newest drivers, heaps may hold the largest tensor.
+    small = tuple(dataclasses.replace(info, heaps=(1 << 30,) * len(info.heaps)) for info in dmlgpu.devices())
+    monkeypatch.setattr(drivers, "devices", lambda: small)
+    assert main([*command, "argmax", data_type, "65535,65535", "axes=1"]) == 2
+    assert re.match(r"dmlgpu: \d+ bytes do not fit device ", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("Unable to allocate 9 GiB", "Unable to allocate 9 GiB"), ("", "this machine's memory does not hold it")],
+)
+def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys, text, said):
+    def values(*_):
+        raise MemoryError(text)
+
+    monkeypatch.setattr(selfcheck, "values", values)
+    assert main(["profile", "--op", "argmax", "float32", "3"]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: {said}\n"
+
+
+def test_profile_needs_a_call(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["profile", "--op", "argmax", "float32", "3", "--calls", "0"])
+    assert "'0' is not allowed; allowed are integers from 1 on" in capsys.readouterr().err
+
+
+# stream
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["argmax", "axis=0,2", "axis_direction=decreasing"], lambda x: dmlgpu.argmax(x, (0, 2), axis_direction=1)),
+        (["reduce", "function=sum", "axis=1", "keepdims=True"], lambda x: x.sum(1, keepdims=True)),
+        (["lp_pooling", "window_size=2", "p=1"], lambda x: dmlgpu.lp_pooling(x, 2, p=1)),
+        (["max_pooling", "window_size=3,2", "strides=2"], lambda x: dmlgpu.max_pooling(x, (3, 2), strides=2)),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_stream_writes_and_prints_results(file, arguments, expected, any_cpu, tmp_path, capsys):
+    name, *others = arguments
+    output = tmp_path / "y.npy"
+    assert main(["stream", name, str(file), *others, "--output", str(output)]) == 0
+    result = expected(np.load(file))
+    np.testing.assert_array_equal(np.load(output), result)
+    written, time = capsys.readouterr().out.splitlines()
+    assert written == f"{output}: {result.dtype} {result.shape}"
+    assert re.fullmatch(r"read 46\.88 KiB in \d+\.\d s", time)
+    assert main(["stream", name, str(file), *others, "--chunk-mib", "1"]) == 0
+    assert capsys.readouterr().out.startswith(f"{result}\n")
+
+
+def test_stream_writes_two_results(file, any_cpu, tmp_path, capsys):
+    names = [str(tmp_path / name) for name in ("values.npy", "indices.npy")]
+    assert main(["stream", "max_pooling", str(file), "window_size=2", "output_indices=True", "--output", *names]) == 0
+    for name, expected in zip(names, dmlgpu.max_pooling(np.load(file), 2, output_indices=True), strict=True):
+        np.testing.assert_array_equal(np.load(name), expected)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeypatch, capsys):
+    given = {}
+
+    def argmax(x, axis=None, **options):
+        given.update(options, x=x, axis=axis)
+        options["progress"](1, 2)
+        return 3
+
+    monkeypatch.setattr(cli.streaming, "argmax", argmax)
+    assert main(["stream", "argmax", str(file), "axis=1", "--chunk-mib", "7", "--device", str(driver.index)]) == 0
+    assert isinstance(given["x"], np.memmap)
+    assert given["axis"] == 1
+    assert given["chunk_bytes"] == 7 << 20
+    assert given["device"].info == driver
+    assert capsys.readouterr().out.startswith("3\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["argmax", "FILE", "axis"], "argmax: 'axis' is not allowed; arguments are written NAME=VALUE"),
+        (["argmax", "FILE", "axis=7"], "ArgmaxOperatorDesc.axis: 7 is out of range"),
+        (["argmax", "FILE", "axis=0", "axis=1"], "argmax.axis: '1' is not allowed, as axis is given twice"),
+        (
+            ["argmax", "FILE", "output_data_type=float"],
+            "argmax.output_data_type: 'float' is not allowed; allowed are INT64, INT32, UINT64, UINT32\n",
+        ),
+        *(
+            (
+                ["argmax", "FILE", argument],
+                f"argmax: '{argument}' is not allowed; arguments are axis, axes, keepdims, axis",
+            )
+            for argument in ("p=7", "device=0", "x=1", "out=1", "chunk_bytes=1", "progress=1", "=1")
+        ),
+        (["reduce", "FILE"], "reduce.function: it is required; allowed are ARGMAX, ARGMIN"),
+        (["argmax", "/nowhere.npy"], "No such file or directory: '/nowhere.npy'"),
+        (["argmax", __file__], f"dmlgpu: {__file__}: "),
+        (["argmax", "FILE", "--output", "a.zarr"], "--output: 'a.zarr' is not allowed; allowed are .npy files\n"),
+        (["argmax", "FILE", "--output", ""], "--output: '' is not allowed; allowed are .npy files\n"),
+        (["argmax", "FILE", "--output", "a.npy", "b.npy"], "--output: 2 files are not allowed; argmax gives 1 here\n"),
+        (
+            ["max_pooling", "FILE", "window_size=2", "output_indices=True", "--output", "a.npy"],
+            "--output: 1 files are not allowed; max_pooling gives 2 here\n",
+        ),
+        (
+            ["max_pooling", "FILE", "window_size=2", "output_indices=True", "--output", "a.npy", "./a.npy"],
+            "--output: './a.npy' is given twice; each result needs a file of its own\n",
+        ),
+        (["argmax", "."], "Is a directory: '.'\n"),
+        (["argmax", "/dev/null"], "/dev/null: "),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else " ".join(value).replace(__file__, "PY"),
+)
+def test_stream_refuses(file, any_cpu, capsys, arguments, message):
+    assert main(["stream", *in_file(arguments, file)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def npy(header, version=1, content=bytes(64)):
+    """A .npy file with a header of one's own."""
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + content
+
+
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (npy(HEADER.replace("(4, 4)", "()")), "an array without dimensions is not allowed; allowed are 1 or more"),
+        (npy(HEADER.replace("(4, 4)", f"({'1, ' * 65})")), ""),
+        (npy(HEADER.replace("(4, 4)", "(4, 5)")), ""),
+        (npy(HEADER.replace("(4, 4)", "(-4, 4)")), ""),
+        (npy(HEADER.replace("(4, 4)", f"({'9' * 30},)")), ""),
+        (npy(HEADER.replace("(4, 4)", f"({1 << 62}, 4)")), ""),
+        (npy(HEADER.replace("(4, 4)", f"({'9' * 5000},)")), ""),
+        (npy(HEADER.replace("(4, 4)", f"{'-' * 5000}4")), ""),
+        (npy(HEADER.replace("(4, 4)", "{[]: 1}"), 3), ""),
+        (npy(HEADER.replace("'<f4'", "()")), ""),
+        (npy(HEADER.replace("<f4", "(1,f4")), ""),
+        (npy(HEADER.replace("'<f4'", "'|O'")), ""),
+        (npy(HEADER[:-3]), ""),
+        (npy(HEADER)[:-1], ""),
+        (npy(HEADER)[:40], ""),
+        (npy(HEADER, 9), ""),
+        (b"", ""),
+    ],
+)
+def test_files_that_are_no_arrays(any_cpu, file, capsys, content, message):
+    file.write_bytes(content)
+    assert main(["stream", "argmax", str(file)]) == 2
+    assert capsys.readouterr().err.startswith(f"dmlgpu: {file}: {message}")
+
+
+@pytest.mark.parametrize(
+    "x",
+    [np.zeros(3, [("a", "f4")]), np.array(["a"]), np.zeros(3, "m8[s]"), np.zeros((2,) * 9, "f4"), np.zeros(3, "V4")],
+)
+def test_arrays_that_no_operator_takes(any_cpu, file, capsys, x):
+    np.save(file, x)
+    assert main(["stream", "argmax", str(file)]) == 2
+    assert re.match(r"dmlgpu: (ArgmaxOperatorDesc|TensorDesc)\.", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_other_headers_and_orders(any_cpu, file, capsys, version):
+    header = HEADER.replace("False", "True").replace("<", ">")
+    file.write_bytes(npy(header, version, np.arange(16, dtype=">f4").tobytes()))
+    assert main(["stream", "argmax", str(file), "axis=0"]) == 0
+    assert capsys.readouterr().out.startswith("[3 3 3 3]\n")
+
+
+def test_stream_writes_over_files_where_it_is_told_to(file, any_cpu, tmp_path, capsys, monkeypatch):
+    output, other = tmp_path / "y.npy", tmp_path / "other.npy"
+    other.write_text("another file")
+    output.symlink_to(other)
+    arguments = ["stream", "argmax", str(file), "axis=0", "--output", str(output)]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"dmlgpu: --output: '{output}' is there; with --force it is written over\n"
+    with monkeypatch.context() as broken:
+        broken.setattr(streaming, "_elements", fail)
+        assert main([*arguments, "--force"]) == 2
+    assert (output.read_text(), sorted(tmp_path.iterdir())) == ("another file", sorted([file, other, output]))
+    assert main([*arguments, "--force"]) == 0
+    np.testing.assert_array_equal(np.load(output), np.load(file).argmax(0))
+    assert (other.read_text(), sorted(tmp_path.iterdir())) == ("another file", sorted([file, other, output]))
+
+
+def fail(*_):
+    raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize("name", ["x.npy", "./x.npy", "link.npy", "hard.npy", "folder/x.npy", "x.npy/../x.npy"])
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+def test_stream_never_writes_over_what_it_reads(file, any_cpu, tmp_path, monkeypatch, capsys, name, force):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.npy").symlink_to("x.npy")
+    (tmp_path / "hard.npy").hardlink_to(file)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    before = file.read_bytes()
+    for pair in ("x.npy", name), (name, "x.npy"):
+        assert main(["stream", "argmax", pair[0], "--output", pair[1], *force]) == 2
+        assert capsys.readouterr().err
+    assert file.read_bytes() == before
+    assert main(["stream", "argmax", "x.npy", "--output", name, *force]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: --output: '{name}' is the file that is read; give another one\n"
+
+
+def test_one_file_by_two_names_for_two_results(file, any_cpu, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    arguments = ["max_pooling", str(file), "window_size=2", "output_indices=True", "--output", "a.npy", "folder/a.npy"]
+    assert main(["stream", *arguments, "--force"]) == 2
+    assert "--output: 'folder/a.npy' is given twice; each result needs" in capsys.readouterr().err
+
+
+def test_no_result_takes_the_place_of_what_is_no_file(file, any_cpu, tmp_path, capsys):
+    (tmp_path / "y.npy").mkdir()
+    os.mkfifo(tmp_path / "w.npy")
+    (tmp_path / "z.npy").symlink_to("nowhere")
+    for name, words in (
+        ("y.npy --force", "y.npy' is there, and is no file; allowed"),
+        ("w.npy --force", "w.npy' is there, and is no file; allowed"),
+        ("z.npy", "z.npy' is there; with --force it is"),
+    ):
+        assert main(["stream", "argmax", str(file), "--output", *f"{tmp_path}/{name}".split()]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_stream_of_what_fits_no_memory_and_no_disk(any_cpu, tmp_path, monkeypatch, capsys):
+    x = np.broadcast_to(np.uint8(0), (1 << 30, 1 << 30))
+    monkeypatch.setattr(np.lib.format, "open_memmap", lambda *_: x)
+    monkeypatch.setattr(cli.streaming, "_elements", lambda *_: pytest.fail("it is read"))
+    arguments = ["stream", "max_pooling", "x.npy", "window_size=1", "--chunk-mib", str(1 << 30)]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith(
+        "dmlgpu: out: results do not fit this machine's memory, and may go to a fi"
+    )
+    assert main([*arguments, "--output", str(tmp_path / "y.npy")]) == 2
+    assert re.search(r"File too large|No space left", capsys.readouterr().err)
+    assert [*tmp_path.iterdir()] == []

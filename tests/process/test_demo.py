@@ -1,0 +1,390 @@
+import re
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFont
+
+from dmlgpu.reference import reference
+from dmlgpu.tools import demo
+from dmlgpu.tools.cli import main
+from tests.support.processes import hide
+
+# In the order of the table, with the first input on the sample photograph.
+OPERATORS = {
+    "ARGMAX": "uint8 1x3x600x512",
+    "ARGMIN": "float32 600x512x12",
+    "MAX_POOLING2": "float32 1x3x600x512",
+    "MAX_UNPOOLING": "float32 1x3x300x256",
+    "AVERAGE_POOLING1": "float32 1x3x600x512",
+    "MAX_POOLING2 dilated": "uint8 1x3x600x512",
+}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(demo, "RUNS", 1)
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Saves an image; its path."""
+
+    def saved(image, name="photo.png", **options):
+        image.save(tmp_path / name, **options)
+        return str(tmp_path / name)
+
+    return saved
+
+
+@pytest.fixture
+def run(driver, tmp_path, capsys):
+    """Runs `dmlgpu demo`: its exit code, the picture, what it printed and its errors."""
+
+    def ran(*argv):
+        output = tmp_path / "made.png"
+        code = main(["demo", "--device", str(driver.index), "--output", str(output), *argv])
+        if not output.exists():
+            return code, None, *capsys.readouterr()
+        with Image.open(output) as picture:
+            assert picture.format == "PNG"
+            return code, picture.convert("RGB"), *capsys.readouterr()
+
+    return ran
+
+
+def noise(height, width):
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+
+
+# Reading photographs
+
+
+def test_the_sample_is_a_colour_photograph():
+    photo = demo.load_photograph(None)
+    assert (photo.shape, photo.dtype) == ((600, 512, 3), np.uint8)
+    assert len(np.unique(photo.reshape(-1, 3), axis=0)) > 10_000
+
+
+def test_a_colour_image_is_read_as_it_is(save):
+    pixels = noise(7, 5)
+    assert np.array_equal(demo.load_photograph(save(Image.fromarray(pixels))), pixels)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK"])
+def test_other_modes_become_colour(mode, save):
+    photo = demo.load_photograph(save(Image.fromarray(noise(9, 8)).convert(mode), "photo.tiff"))
+    assert (photo.shape, photo.dtype) == ((9, 8, 3), np.uint8)
+
+
+def test_transparent_pixels_become_white(save):
+    pixels = np.zeros((1, 2, 4), np.uint8)
+    pixels[0, 1, 3] = 255
+    assert demo.load_photograph(save(Image.fromarray(pixels))).tolist() == [[[255] * 3, [0] * 3]]
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(np.uint16, "photo.png"), (np.float32, "photo.tiff")])
+def test_deep_grey_spreads_over_eight_bits(dtype, name, save):
+    grey = np.array([[1000, 1500, 2000]], dtype)
+    photo = demo.load_photograph(save(Image.fromarray(grey), name))
+    assert photo[0, :, 0].tolist() == [0, 127, 255]
+
+
+def test_large_images_are_scaled_down(save):
+    assert demo.load_photograph(save(Image.new("RGB", (3000, 1500)))).shape == (512, 1024, 3)
+    assert demo.load_photograph(save(Image.new("RGB", (1, 3000)))).shape == (1024, 1, 3)
+
+
+def test_the_camera_may_have_been_turned(save):
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    assert demo.load_photograph(save(Image.new("RGB", (30, 20)), "photo.jpg", exif=turned)).shape == (30, 20, 3)
+
+
+# The operators
+
+
+def test_results_are_what_numpy_makes_of_a_photograph(device):
+    photo = noise(41, 30)
+    results = demo.run(device, photo)
+    assert [m.operator for m in results.measurements] == [*OPERATORS]
+    assert all(m.agrees and min(m.device_time, m.end_to_end_time, m.numpy_time) > 0 for m in results.measurements)
+
+    assert len(results.palette) == 12
+    distances = ((photo[:, :, None].astype(int) - results.palette) ** 2).sum(3)
+    assert np.array_equal(results.posterised, results.palette[distances.argmin(2)])
+
+    def windows(dilation):
+        padded = np.pad(photo.astype(float), ((dilation,) * 2, (dilation,) * 2, (0, 0)), constant_values=np.nan)
+        covered = np.lib.stride_tricks.sliding_window_view(padded, (2 * dilation + 1,) * 2, (0, 1))
+        return covered[::2, ::2, :, ::dilation, ::dilation]
+
+    assert np.array_equal(results.max_pooled, np.nanmax(windows(1), (3, 4)))
+    assert np.array_equal(results.dilated, np.nanmax(windows(2), (3, 4)))
+    # Where the average lies between two, the device and NumPy may round it to either.
+    assert np.abs(results.average_pooled - np.nanmean(windows(1), (3, 4))).max() < 0.501
+
+    won = results.unpooled != 0
+    assert np.array_equal(results.unpooled[won], photo[won])
+    assert set(results.unpooled[won]) | {0} == set(results.max_pooled.flat) | {0}
+    assert np.count_nonzero(won.any(2)) <= results.winners < photo.shape[0] * photo.shape[1]
+
+    assert results.brightest == tuple(divmod(int(photo[..., c].argmax()), 30) for c in range(3))
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 2), (1, 300), (300, 1), (3, 4)])
+def test_any_size_can_be_run_and_drawn(height, width, device):
+    results = demo.run(device, noise(height, width))
+    assert all(m.agrees for m in results.measurements)
+    assert results.unpooled.shape == (height, width, 3)
+    assert demo.draw(results, device.info).width == 1296
+
+
+def test_one_colour_is_a_palette_of_one(device):
+    results = demo.run(device, np.full((5, 6, 3), 77, np.uint8))
+    assert results.palette.tolist() == [[77, 77, 77]]
+    assert np.all(results.posterised == 77)
+    assert results.brightest == ((0, 0),) * 3
+
+
+@pytest.mark.parametrize("wrong", [np.float32(3e38), np.float32(np.nan)])
+def test_wrong_results_are_drawn_too(wrong, device, monkeypatch):
+    measure = demo._measure
+
+    def spoilt(*arguments):
+        outputs, measurement = measure(*arguments)
+        return tuple(y + np.uint32(1 << 31) if y.dtype == np.uint32 else y * 0 + wrong for y in outputs), measurement
+
+    monkeypatch.setattr(demo, "_measure", spoilt)
+    assert demo.draw(demo.run(device, noise(20, 10)), device.info)
+
+
+def test_an_unpooling_that_differs_is_found(device, monkeypatch):
+    def wrong_places(desc, *inputs):
+        outputs = reference(desc, *inputs)
+        return tuple(y + 1 for y in outputs) if len(inputs) == 2 else outputs
+
+    monkeypatch.setattr(demo, "reference", wrong_places)
+    agree = {m.operator: m.agrees for m in demo.run(device, noise(9, 9)).measurements}
+    assert [operator for operator in OPERATORS if not agree[operator]] == ["MAX_UNPOOLING"]
+
+
+# The picture
+
+
+@pytest.fixture
+def results():
+    """Those with the longest texts, of a large black photograph."""
+    photo, pooled = np.zeros((1024, 1024, 3), np.uint8), np.zeros((512, 512, 3), np.uint8)
+    palette = np.zeros((12, 3), np.uint8)
+    return demo.Results(
+        photo, palette, photo, pooled, pooled, pooled, photo, 1_000_000, brightest=((1000, 1000),) * 3, measurements=()
+    )
+
+
+def test_no_text_reaches_the_next(results, driver, monkeypatch):
+    texts = []
+
+    def note(page, x, y, text, size=demo._SMALL, colour=None):
+        texts.append((x, y, x + ImageFont.load_default(size).getlength(text), text))
+
+    monkeypatch.setattr(demo._Page, "text", note)
+    picture = demo.draw(results, driver)
+    # Of the page two, of each panel two; and below them three places, four lines.
+    assert len(texts) == 2 + 6 * 2 + 3 + 4
+    for x, y, end, text in texts:
+        assert end + 12 < min((other for other, line, _, _ in texts if line == y and other > x), default=1270), text
+    assert picture.width == 1296
+
+
+def test_every_image_has_its_close_up(results, driver):
+    images = {}
+    for i, name in enumerate(["photo", "max_pooled", "average_pooled", "posterised", "unpooled", "dilated"]):
+        image = images[name] = np.full((1024, 1024, 3), 20 * i, np.uint8)
+        # What is enlarged is red, a quarter of it yellow.
+        image[286:379, 563:656] = 255, 0, 0
+        image[333:379, 610:656] = 255, 255, 0
+        if name in ("max_pooled", "average_pooled", "dilated"):
+            images[name] = image[::2, ::2]
+    picture = np.asarray(demo.draw(replace(results, **images, brightest=((0, 0),) * 3), driver))
+    for i, (row, column) in enumerate(np.ndindex(2, 3)):
+        left, top = 36 + 420 * column, 182 + 522 * row
+        panel = picture[top : top + 384, left : left + 384]
+        assert (panel[150:228, :200] == 20 * i).all()
+        close_up = panel[234:, 234:]
+        assert (close_up[..., 0] == 255).all()
+        assert (close_up[80:, 80:, 1] == 255).all()
+        assert not close_up[:64, :, 1:].any()
+        assert not close_up[:, :64, 1:].any()
+
+
+# The command
+
+
+def test_demo_on_the_sample_photograph(run, driver):
+    code, picture, output, error = run()
+    assert (code, error) == (0, "")
+    assert output.startswith(f"device {driver.index}: {driver.name} ({driver.type}), driver {driver.driver}\n")
+    for operator, tensor in OPERATORS.items():
+        result = "in bound" if operator.startswith("AVERAGE") else "exact"
+        name = operator.partition(" ")[0]
+        assert re.search(rf"^ *{name} +{tensor}( +\d+\.\d\d){{3}} +{result} *$", output, re.MULTILINE)
+    assert "-> uint32 1x3x300x256" in output
+    assert "Medians of 1 runs." in output
+    assert "NumPy oracle: dmlgpu.reference" in output
+    # Six panels in two rows, and something in each.
+    assert picture.size == (1296, 1284)
+    for row in range(2):
+        for column in range(3):
+            left, top = 36 + 420 * column, 182 + 588 * row
+            panel = np.asarray(picture.crop((left, top, left + 384, top + 450)))
+            assert len(np.unique(panel.reshape(-1, 3), axis=0)) >= 12
+
+
+@pytest.mark.parametrize("image", [Image.new("RGB", (1, 1)), Image.new("L", (33, 20), 9), Image.new("RGBA", (64, 48))])
+def test_demo_on_other_images(image, run, save):
+    code, picture, output, error = run("--image", save(image))
+    assert (code, error) == (0, "")
+    assert picture.width == 1296
+    assert (output.count(" exact"), output.count(" in bound")) == (5, 1)
+
+
+def test_demo_exits_with_1_where_a_result_differs(run, save, monkeypatch):
+    def wrong_maxima(desc, *inputs):
+        outputs = reference(desc, *inputs)
+        return tuple(y + 1 for y in outputs) if type(desc).__name__ == "ArgmaxOperatorDesc" else outputs
+
+    monkeypatch.setattr(demo, "reference", wrong_maxima)
+    code, picture, output, error = run("--image", save(Image.new("RGB", (16, 16))))
+    assert (code, error) == (1, "dmlgpu: a result differs from the oracle\n")
+    assert (output.count(" exact"), output.count(" in bound")) == (4, 1)
+    assert re.search("ARGMAX .* DIFFERENT", output)
+    assert picture is not None
+
+
+def test_another_type_of_output_differs_too(device, monkeypatch):
+    monkeypatch.setattr(demo, "reference", lambda *call: tuple(y.astype(np.float64) for y in reference(*call)))
+    assert not any(m.agrees for m in demo.run(device, noise(4, 4)).measurements)
+
+
+def test_results_agree_as_those_of_verify_do(device, monkeypatch):
+    monkeypatch.setattr("dmlgpu.comparison.bits", np.zeros_like)
+    monkeypatch.setattr(demo, "reference", lambda *call: tuple(y + 1 for y in reference(*call)))
+    # A bound does not look at bits.
+    agree = {m.operator: m.agrees for m in demo.run(device, noise(4, 4)).measurements}
+    assert [operator for operator in OPERATORS if not agree[operator]] == ["AVERAGE_POOLING1"]
+
+
+def test_demo_checks_itself_where_the_environment_says_so(run, save, monkeypatch):
+    monkeypatch.setenv("DMLGPU_VERIFY", "1")
+    monkeypatch.setattr("dmlgpu.comparison.reference", lambda *call: tuple(y + 1 for y in reference(*call)))
+    code, _, _, error = run("--image", save(Image.new("RGB", (16, 16))))
+    assert code == 1
+    assert error.startswith("dmlgpu: ArgminOperatorDesc.output_tensor: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("made.jpg", "JPEG"),
+        ("made.jpeg", "JPEG"),
+        ("made.webp", "WEBP"),
+        ("made.bmp", "BMP"),
+        ("made.tif", "TIFF"),
+        ("made.TIFF", "TIFF"),
+        ("made.jpg.Png", "PNG"),
+    ],
+)
+def test_demo_writes_what_the_suffix_says(save, tmp_path, name, written):
+    photo, output = save(Image.new("RGB", (16, 16))), tmp_path / name
+    assert main(["demo", "--image", photo, "--output", str(output)]) == 0
+    with Image.open(output) as picture:
+        assert (picture.format, picture.width) == (written, 1296)
+
+
+@pytest.mark.parametrize("name", ["made", "made.", "made.of-things", ".png", "made.pdf", "png"])
+def test_demo_refuses_other_suffixes_before_it_computes(save, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.setattr("dmlgpu.tools.cli.Device", lambda wanted: pytest.fail("it opens a device"))
+    assert main(["demo", "--image", save(Image.new("RGB", (16, 16))), "--output", str(tmp_path / name)]) == 2
+    assert capsys.readouterr() == (
+        "",
+        f"dmlgpu: {tmp_path / name}: give the picture the suffix of its format: "
+        ".png, .jpg, .jpeg, .webp, .bmp, .tif, .tiff\n",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(None, "No such file or directory"), (b"", "cannot identify image file"), (b"text", "cannot identify image file")],
+)
+def test_images_that_cannot_be_read(content, text, tmp_path, capsys):
+    path = tmp_path / "photo.png"
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["demo", "--image", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert re.fullmatch(rf"dmlgpu: cannot read image {re.escape(str(path))}: .*{text}.*\n", error)
+
+
+def test_an_image_that_ends_early(save, capsys):
+    path = save(Image.fromarray(noise(100, 100)))
+    with open(path, "r+b") as file:
+        file.truncate(10_000)
+    assert main(["demo", "--image", path]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: cannot read image {path}: image file is truncated\n"
+
+
+def test_an_image_too_large_to_trust(save, monkeypatch, capsys):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    path = save(Image.new("RGB", (100, 100)))
+    assert main(["demo", "--image", path]) == 2
+    assert capsys.readouterr().err.startswith(f"dmlgpu: cannot read image {path}: Image size (10000 pixels) exceeds")
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_image_that_pillow_only_warns_of(save, monkeypatch, capsys):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 9_000)
+    path = save(Image.new("RGB", (100, 100)))
+    assert main(["demo", "--image", path]) == 2
+    assert capsys.readouterr().err.startswith(f"dmlgpu: cannot read image {path}: Image size (10000 pixels) exceeds")
+
+
+def test_a_file_too_large_to_read(save, capsys):
+    path = save(Image.new("RGB", (4, 4)))
+    with open(path, "r+b") as file:
+        file.truncate((512 << 20) + 1)
+    assert main(["demo", "--image", path]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: cannot read image {path}: it has more than 512 MiB\n"
+
+
+def test_a_format_for_which_pillow_runs_another_program(tmp_path, capsys):
+    path = tmp_path / "photo.eps"
+    Image.new("RGB", (4, 4)).save(path, "EPS")
+    assert main(["demo", "--image", str(path)]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: cannot read image {path}: cannot identify image file '{path}'\n"
+
+
+def test_a_folder_that_does_not_exist(driver, save, tmp_path, capsys):
+    photo, output = save(Image.new("RGB", (4, 4))), tmp_path / "nowhere" / "made.png"
+    assert main(["demo", "--device", str(driver.index), "--image", photo, "--output", str(output)]) == 2
+    assert capsys.readouterr().err == f"dmlgpu: [Errno 2] No such file or directory: '{output}'\n"
+
+
+def test_without_pillow_it_names_the_extra(monkeypatch, capsys):
+    hide(monkeypatch, "PIL")
+    monkeypatch.delitem(sys.modules, "dmlgpu.tools.demo")
+    monkeypatch.delattr("dmlgpu.tools.demo")
+    assert main(["demo"]) == 2
+    assert capsys.readouterr().err == "dmlgpu: PIL is not installed: pip install dmlgpu[demo]\n"
+
+
+def test_without_matplotlib_there_is_no_sample(monkeypatch, capsys):
+    hide(monkeypatch, "matplotlib")
+    assert main(["demo"]) == 2
+    assert capsys.readouterr().err == "dmlgpu: matplotlib is not installed: pip install dmlgpu[demo]\n"

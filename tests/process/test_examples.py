@@ -1,0 +1,30 @@
+"""The programs of docs/examples print what its page shows."""
+
+import re
+
+import pytest
+
+from tests.support.processes import ROOT, output_of
+
+EXAMPLES = ROOT / "docs" / "examples"
+PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+
+def shown() -> list[tuple[str, str]]:
+    """The programs that the page has a heading for, and the output below each."""
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    section = r"^## \[(.+)\]\(\1\)\n(?:(?!##|```).*\n)*```text\n((?:(?!```).*\n)*)```$"
+    return re.findall(section, page, re.MULTILINE)
+
+
+def test_page_shows_every_program_once():
+    assert PROGRAMS
+    assert sorted(name for name, _ in shown()) == PROGRAMS
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_prints_what_the_page_shows(driver, environment, name):
+    """On each device, in a process of its own."""
+    environment["DMLGPU_DEVICE"] = str(driver.index)
+    program = (EXAMPLES / name).read_text(encoding="utf-8")
+    assert output_of(program, environment=environment) == dict(shown())[name]

@@ -1,0 +1,758 @@
+"""Faults of devices and processes, each provoked in a process of its own: an exception or nothing, never a crash."""
+
+import dataclasses
+import itertools
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks.kit import run
+from dmlgpu import ArgmaxOperatorDesc, DeviceTensor, OutOfMemoryError, TensorDesc
+from dmlgpu.lowering.lower import lower
+from dmlgpu.runtime.tuning import device_limits
+from dmlgpu.tools.selfcheck import checks
+from tests.support.cases import CASES, FLOAT32, UINT8, arg_desc
+from tests.support.drivers import opened_as
+from tests.support.plans import check_limits
+from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT
+
+# How long threads compute in test_threads; the suite takes a few seconds.
+THREAD_SECONDS = float(os.environ.get("DMLGPU_TEST_THREAD_SECONDS", "3"))
+
+
+def test_a_program_that_fails_is_seen(driver):
+    for program in ("raise SystemExit(1)", "import os; os.abort()", "import sys; print(1, file=sys.stderr)"):
+        with pytest.raises(AssertionError):
+            run(program, driver)
+
+
+# Which device
+
+
+UNKNOWN = """
+for wanted in (99, "99", -1, "no such device", "", f"{dmlgpu.devices()[0].name}x"):
+    print(says(Device, wanted))
+"""
+
+
+def test_an_unknown_device_is_an_error_that_lists_what_there_is(driver):
+    *errors, beyond = run(PRELUDE + UNKNOWN, driver)
+    listed = run(PRELUDE + 'print(", ".join(f"{info.index}: {info.name}" for info in devices()))', driver)[0]
+    for error, wanted in zip(errors, ("99", "99", "-1", "'no such device'", "''"), strict=True):
+        assert error == f"DeviceError: there is no device {wanted}; devices are {listed}"
+    assert beyond.endswith(f"x'; devices are {listed}")
+
+
+def test_the_device_that_runs_is_the_one_that_was_chosen(driver):
+    # What Kompute opens when it enumerates other drivers, or the same in another order, than dmlgpu just did.
+    program = """
+import dataclasses, dmlgpu.runtime.device
+chosen = devices()[index]
+changes = {"name": "another"}, {"uuid": "00" * 16}, {"max_group_size": 7}, {"index": 1 - index}, {"index": 99}
+for change in changes:
+    dmlgpu.runtime.device.select = lambda wanted: dataclasses.replace(chosen, **change)
+    print(says(Device))
+dmlgpu.runtime.device.select = lambda wanted: chosen
+with Device() as device:
+    print(device.compile(desc)(x).tolist())
+"""
+    name, uuid, size, index, beyond, result = run(PRELUDE + program, driver)
+    for error in (name, uuid, size, index):
+        assert error.startswith("DeviceError: asked Kompute for device ")
+        assert error.endswith(": the devices have changed meanwhile")
+    assert f"another with UUID {driver.uuid}; it opened {driver.name}, " in name
+    assert (
+        f"{driver.name} with UUID {'00' * 16}; it opened {driver.name}, and the device there has UUID {driver.uuid}"
+        in uuid
+    )
+    assert beyond.startswith(f"DeviceError: asked Kompute for device 99 ({driver.name}): ")
+    assert result == RESULT
+
+
+def test_drivers_that_change_while_a_device_is_opened(driver):
+    program = """
+import dmlgpu.runtime.binding
+opened = dmlgpu.runtime.binding.kompute()
+class Kp:
+    def __getattr__(self, name):
+        return getattr(opened, name)
+    def Manager(self, index):
+        # As if a driver before this one had come.
+        names = "VK_DRIVER_FILES", "VK_ICD_FILENAMES"
+        before = {name: os.environ[name] for name in names}
+        for name in names:
+            os.environ[name] = os.pathsep.join(f for f in before[name].split(os.pathsep) if other not in f)
+        try:
+            return opened.Manager(0)
+        finally:
+            os.environ.update(before)
+dmlgpu.runtime.binding.kompute = Kp
+other = "lvp" if "llvmpipe" in devices()[index].name else "swiftshader"
+print(says(Device, index))
+"""
+    (error,) = run(PRELUDE + program, driver)
+    assert error.startswith(f"DeviceError: asked Kompute for device {driver.index}, {driver.name} with UUID ")
+
+
+# Memory; more of it is in test_devices.py
+
+
+@pytest.mark.parametrize(
+    ("limits", "largest"),
+    [
+        ({"max_storage_buffer_range": 1 << 27}, 1 << 27),
+        ({"max_memory_allocation_size": 1000 << 20}, (1000 << 20) - 256),
+        ({"max_storage_buffer_range": (1 << 32) - 1}, (1 << 32) - 256),
+        ({"max_storage_buffer_range": 1 << 40}, (1 << 32) - 256),
+    ],
+    ids=["range", "allocation", "4-gib-range", "no-limit"],
+)
+def test_tensors_beyond_a_buffer_are_split(driver, kp, limits, largest):
+    roomy = {"heaps": (1 << 40,) * len(driver.heaps), "max_storage_buffer_range": 1 << 40}
+    roomy |= {"max_memory_allocation_size": 1 << 40}
+    desc = TensorDesc(UINT8, ((1 << 32) - 1,), None, 9 << 30)
+    kp.most_bytes = 256
+    with opened_as(driver, **roomy | limits) as device:
+        kp.asked_bytes.clear()
+        DeviceTensor(device, desc)
+        assert max(device.limits.segments(desc)) == max(kp.asked_bytes) == largest
+        assert sum(device.limits.segments(desc)) == 9 << 30 <= sum(kp.asked_bytes)
+
+
+def test_what_a_failed_call_took_is_released(driver, kp):
+    # Inputs in two segments of 64 KiB; the second one finds the heap full, or no allocation left.
+    limits = dataclasses.replace(device_limits(driver), segment_bytes=64 << 10)
+    for changes in ({"heaps": (400 << 10,) * len(driver.heaps)}, {"max_memory_allocation_count": 8}):
+        with opened_as(driver, unified=False, **changes) as device:
+            device.limits = limits
+            held = device.tensor(np.zeros(64 << 10, np.uint8))
+            before = kp.alive_bytes
+            for _ in range(3):
+                with pytest.raises(OutOfMemoryError):
+                    device.tensor(np.zeros(192 << 10, np.uint8))
+                device.clear_cache()
+                assert kp.alive_bytes == before
+            assert device.tensor(np.full(64 << 10, 7, np.uint8)).numpy().min() == 7
+            assert held.numpy().max() == 0
+
+
+# Limits as low as Vulkan allows
+
+MINIMUM = {
+    "max_storage_buffer_range": 1 << 27,
+    "max_memory_allocation_size": 1 << 30,
+    "max_group_size": 128,
+    "max_group_count": 65_535,
+}
+
+
+@pytest.mark.parametrize("kind", ["cpu", "integrated"])
+def test_plans_keep_to_the_least_that_vulkan_promises(driver, kind):
+    limits = device_limits(dataclasses.replace(driver, type=kind, **MINIMUM))
+    # columns.comp shares the states of a block of columns: at most 8 of 24 bytes an invocation (LOG_SUM_EXP).
+    assert limits.group_size * 8 * 24 <= 16 << 10
+    for case in CASES:
+        check_limits(lower(case.desc, limits), limits)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "integrated"])
+def test_results_with_the_least_that_vulkan_promises(driver, kind):
+    # Kompute sees the device as it is.
+    with opened_as(driver, **MINIMUM | {"max_group_size": driver.max_group_size}, type=kind) as device:
+        limits = device_limits(dataclasses.replace(driver, type=kind, **MINIMUM))
+        device.limits = dataclasses.replace(limits, group_count=min(limits.group_count, 64))
+        for check in itertools.islice(checks(), 0, None, 127):
+            assert check.run(device) is None
+
+
+# Long work
+
+
+@pytest.mark.parts_of_buffers
+def test_submissions_are_cut_by_the_measured_pace(driver, kp, monkeypatch):
+    lengths: list[int] = []
+    now = 0.0
+
+    def take_time():
+        nonlocal now
+        # As if compiling took 10 s, and then every step 90 ms.
+        now += 0.09 * kp.dispatches if lengths else 10.0
+        lengths.append(kp.dispatches)
+
+    monkeypatch.setattr("dmlgpu.runtime.kompute.time", SimpleNamespace(perf_counter=lambda: now))
+    x = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
+    with opened_as(driver) as device:
+        operator, tensor = device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])), device.tensor(x)
+        # The first compiles, the second is too long, and the rest knows.
+        expected = [[9], [9], [2, 2, 2, 2, 1], [2, 2, 2, 2, 1]]
+        kp.after = take_time
+        for submissions in expected:
+            with device.batch():
+                results = [operator(tensor) for _ in range(9)]
+            assert lengths[-len(submissions) :] == submissions
+            assert sum(lengths) % 9 == 0
+            taken, kp.after = kp.after, bool
+            assert all(result.numpy().reshape(-1).tolist() == x.argmax(1).tolist() for result in results)
+            kp.after = taken
+            del results
+
+
+# The seconds of each of so many dispatches; the dispatches of a plan, call by call; and how often it was planned.
+SLOW_DISPATCHES = {
+    # Compiling teaches nothing. The next call takes 0.8 s; four parts take 0.2 s each.
+    "evenly": (20_000, lambda count: 0.8 / count, [1, 4, 4, 4], 2),
+    # A quarter each time, as it may be something else that takes so long; and down to ranges of 64 rows.
+    "always": (1000, lambda count: 30.0, [1, 4, 16, 16, 16, 16, 16, 16], 4),
+}
+
+
+@pytest.mark.parametrize(("rows", "seconds", "expected", "planned"), SLOW_DISPATCHES.values(), ids=SLOW_DISPATCHES)
+def test_dispatches_of_a_gpu_are_split_by_the_measured_pace(driver, kp, monkeypatch, rows, seconds, expected, planned):
+    now, plans = 0.0, []
+
+    def take_time():
+        nonlocal now
+        # As if compiling took 10 s.
+        now += kp.dispatches * seconds(len(operator.plan.dispatches)) if now else 10.0
+
+    monkeypatch.setattr("dmlgpu.runtime.kompute.time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr("dmlgpu.runtime.compiled.lower", lambda *args: plans.append(args) or lower(*args))
+    x = np.random.default_rng(0).integers(0, 99, (rows, 30)).astype(np.float32)
+    with opened_as(driver, type="integrated", max_group_count=16) as device:
+        operator, tensor = device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, x.shape, [1])), device.tensor(x)
+        counts = []
+        for _ in expected:
+            kp.after = take_time
+            result = operator(tensor)
+            kp.after = bool
+            assert np.array_equal(result.numpy().reshape(-1), x.argmax(1))
+            counts.append(len(operator.plan.dispatches))
+    assert counts == expected
+    assert len(plans) == planned
+
+
+INTERRUPTED = """
+from dmlgpu.lowering.limits import Limits
+from tests.support.kompute_seam import Seam
+kp = Seam().install()
+# Hundreds of dispatches, and dozens of submissions.
+device = Device(index, limits=Limits(segment_bytes=256, group_size=32, group_count=3, records_bytes=512))
+y = np.random.default_rng(0).permutation(20_000).astype(np.float32)
+count = 0
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the shells of some CI have their children ignore it
+def interrupt():
+    global count
+    count += 1
+    if count == stop:
+        os.kill(os.getpid(), signal.SIGINT)
+kp.after = interrupt
+stop = 0
+assert argmax(y, device=device).item() == y.argmax()
+total, count, stop = count, 0, 5
+try:
+    argmax(y, device=device)
+except KeyboardInterrupt:
+    print("interrupted after", count, "of more than", min(total, 20))
+stop = 0
+print(argmax(y, device=device).item() == y.argmax())
+tensor = device.tensor(y)
+count, stop = 0, 1
+try:
+    with device.batch():
+        results = [argmax(y, device=device) for _ in range(3)]
+except KeyboardInterrupt:
+    print("interrupted in a batch")
+print(argmax(tensor.numpy(), device=device).item() == y.argmax())
+"""
+
+
+def test_ctrl_c_is_heard_between_submissions_and_leaves_the_device_usable(driver):
+    assert run(PRELUDE + INTERRUPTED, driver) == [
+        "interrupted after 5 of more than 20",
+        "True",
+        "interrupted in a batch",
+        "True",
+    ]
+
+
+# A KeyboardInterrupt at some lines of dmlgpu that a call runs: Ctrl-C in the middle of anything. Not in finalizers,
+# where Python raises none; nor in _take, which makes no call, when Python looks for signals, after it took a range.
+ANYWHERE = """
+from pathlib import Path
+from tests.support.kompute_seam import Seam
+kp = Seam().install()
+package = str(Path(dmlgpu.__file__).parent)
+y = np.random.default_rng(0).permutation(3000).astype(np.float32).reshape(1, -1)
+device = Device(index)
+desc = ArgmaxOperatorDesc(TensorDesc.of(y), TensorDesc(DataType.UINT32, (1, 1)), (1,))
+operator, tensor = device.compile(desc), device.tensor(y)
+
+spared = "__del__", "release", "_take"
+
+def interrupted(call, at):
+    left = at
+    def line(frame, event, arg):
+        nonlocal left
+        left -= event == "line"
+        if left == 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return line
+    def enter(frame, event, arg):
+        code = frame.f_code
+        return line if code.co_filename.startswith(package) and code.co_name not in spared else None
+    sys.settrace(enter)
+    try:
+        call()
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+
+def anew():
+    device.clear_cache()
+    device.compile(desc)(y)
+
+def batch():
+    with device.batch():
+        results = operator(tensor), operator(tensor)
+    results[0].numpy()
+
+def kept():
+    gc.collect()
+    taken, done = device.cache_info().tensor_bytes, kp.counts["submissions"]
+    # Nothing is put off any more.
+    operator(tensor)
+    return taken, kp.counts["submissions"] - done
+
+def buffers():
+    device.clear_cache()
+    return len(kp.alive_bytes)
+
+def right():
+    return device.compile(desc)(y).item() == operator(tensor).numpy().item() == y.argmax()
+
+assert right()
+before, alive = kept(), buffers()
+for call in (anew, lambda: operator(y), lambda: operator(tensor).numpy(), batch):
+    at = 1
+    while interrupted(call, at):
+        assert right(), at
+        assert kept() == before, (at, kept(), before)
+        at += 97 if call is anew else 29
+    assert buffers() == alive
+    print(at > 100)
+"""
+
+
+def test_an_interrupt_anywhere_in_a_call_leaves_nothing_behind(driver):
+    assert run(PRELUDE + ANYWHERE, driver) == ["True"] * 4
+
+
+# Lost devices. When vkQueueSubmit or vkWaitForFences fails, Kompute's eval() returns as if nothing were wrong, and the
+# outputs keep what was in them. It raises where it cannot make a fence.
+
+LOST = """
+from tests.support.kompute_seam import Seam
+def before():
+    if lost and how == "raises":
+        raise RuntimeError("vk::Device::createFence: ErrorDeviceLost")
+    return lost
+lost = False
+Seam().install().before = before
+how, where, staged = sys.argv[2:]
+if staged == "staged":
+    import dataclasses, dmlgpu.runtime.device
+    dmlgpu.runtime.device.select = lambda wanted: dataclasses.replace(devices()[index], unified=False)
+lost = False
+device = Device(index)
+operator, tensor = device.compile(desc), device.tensor(x)
+assert operator(tensor).numpy().tolist() == [[2], [2], [1]]
+computed = operator(tensor)
+lost = True
+def batch():
+    with device.batch():
+        operator(tensor), operator(tensor)
+def read_in_a_batch():
+    with device.batch():
+        operator(tensor).numpy()
+call = dict(call=lambda: operator(-x), chained=lambda: operator(tensor), upload=lambda: device.tensor(x),
+    download=computed.numpy, batch=batch, read_in_a_batch=read_in_a_batch)[where]
+print(says(call))
+lost = False
+print(device.is_open, len({says(use) for use in (call, tensor.numpy, lambda: operator(x), device.cache_info)}))
+print(says(tensor.numpy))
+device.close()
+with Device(index) as device:
+    print(device.compile(desc)(x).tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("memory", "where", "how"),
+    [
+        ("unified", "call", "raises"),
+        ("unified", "call", "returns"),
+        ("unified", "chained", "returns"),
+        ("unified", "batch", "raises"),
+        ("unified", "read_in_a_batch", "returns"),
+        ("staged", "call", "returns"),
+        ("staged", "upload", "raises"),
+        ("staged", "download", "returns"),
+        ("staged", "batch", "raises"),
+    ],
+)
+def test_a_lost_device_is_an_error_and_a_new_one_works(driver, how, memory, where):
+    program = PRELUDE + f"sys.argv += {[how, where, memory]}\n" + LOST
+    first, state, later, result = run(program, driver)
+    reason = (
+        "vk::Device::createFence: ErrorDeviceLost" if how == "raises" else "the driver did not run what was submitted"
+    )
+    assert first == later == f"DeviceLostError: device {driver.name} is lost and closed: {reason}; open a new Device"
+    assert (state, result) == ("False 1", RESULT)
+
+
+def test_functions_open_a_new_default_device_after_the_last_was_lost(driver, monkeypatch):
+    program = """
+from tests.support.kompute_seam import Seam
+kp = Seam().install()
+os.environ["DMLGPU_DEVICE"] = str(index)
+print(argmax(x, axes=1).tolist())
+first = dmlgpu.functional.open_device()
+kp.before = lambda: True
+print(says(argmax, x, 1))
+kp.before = bool
+print(argmax(x, axes=1).tolist(), dmlgpu.functional.open_device() is first)
+print(first)
+"""
+    first, error, again, lost = run(PRELUDE + program, driver)
+    assert (first, again) == (RESULT, f"{RESULT} False")
+    assert lost == f"<dmlgpu.Device {driver.index}: {driver.name}, lost>"
+    assert error.startswith("DeviceLostError: ")
+
+
+# Forks and new processes
+
+FORK = """
+child = os.fork()
+if child == 0:
+    uses = (
+        lambda: operator(x),
+        lambda: operator(tensor),
+        lambda: tensor.numpy(),
+        lambda: device.tensor(x),
+        lambda: device.compile(operator.desc),
+        lambda: argmax(x, device=device),
+    )
+    text = f"DeviceError: device {device.info.name} was opened in process {os.getppid()} and cannot be used in its fork"
+    print([str(says(use)).startswith(text) for use in uses], flush=True)
+    print(says(Device, index), flush=True)
+    print(says(devices), flush=True)
+    os.environ["DMLGPU_DEVICE"] = str(index)
+    print(says(argmax, x), flush=True)
+    del tensor, operator
+    device.close()
+else:
+    print(os.waitpid(child, 0)[1], operator(x).tolist())
+"""
+
+
+def test_forked_child_gets_a_device_error_and_the_parent_lives(driver):
+    opened, uses, new, listed, default, parent = run(OPENED + FORK, driver)
+    assert uses == str([True] * 6)
+    assert new == default
+    assert new.startswith("DeviceError: process ")
+    assert new.endswith(
+        "is the fork of one with open devices, or with a thread that looked for them, where drivers may hang; "
+        "open a device in a process that is started by spawn"
+    )
+    assert listed == new
+    assert (opened, parent) == (RESULT, f"0 {RESULT}")
+
+
+FORK_IN_A_CALL = """
+# Another thread is in the middle of a call, and holds the locks.
+inside, done = threading.Event(), threading.Event()
+class Slow:
+    def __array__(self, dtype=None, copy=None):
+        inside.set()
+        done.wait()
+        return x
+thread = threading.Thread(target=operator, args=(Slow(),))
+thread.start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    print(str(says(operator, x)).partition(" was opened")[0], flush=True)
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+done.set()
+thread.join()
+print(status, operator(x).tolist())
+"""
+
+
+def test_fork_while_another_thread_calls(driver):
+    opened, child, parent = run(OPENED + FORK_IN_A_CALL, driver)
+    assert child == f"DeviceError: device {driver.name}"
+    assert (opened, parent) == (RESULT, f"0 {RESULT}")
+
+
+# Another thread is in the middle of vkCreateInstance, or of opening a device, and drivers hold their locks.
+FORK_WHILE_LOOKING = """
+from dmlgpu.runtime import binding, drivers
+inside, done = threading.Event(), threading.Event()
+kp, vulkan = binding.kompute(), drivers._vulkan()
+class Slow:
+    def __getattr__(self, name):
+        return getattr(vulkan, name)
+    def vkCreateInstance(self, *args):
+        inside.set()
+        done.wait()
+        return vulkan.vkCreateInstance(*args)
+    def Manager(self, *args):
+        inside.set()
+        done.wait()
+        return kp.Manager(*args)
+slow = Slow()
+if what == "look":
+    drivers._vulkan = lambda: slow
+else:
+    slow.__dict__.update({name: getattr(kp, name) for name in binding.NAMES if name != "Manager"})
+    binding.kompute = lambda: slow
+thread = threading.Thread(target=lambda: Device(index).close())
+thread.start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    print(*(str(says(use)).partition("process")[0] for use in (devices, Device)), flush=True)
+    sys.exit()
+status = os.waitpid(child, 0)[1]
+done.set()
+thread.join()
+# Where nobody looks, a child may.
+child = os.fork()
+if child == 0:
+    with Device(index) as device:
+        print(device.compile(desc)(x).tolist(), flush=True)
+    os._exit(0)
+print(status, os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@pytest.mark.parametrize("what", ["look", "open"])
+def test_fork_while_another_thread_looks_for_devices(driver, what):
+    errors, result, statuses = run(f"{PRELUDE}\nwhat = {what!r}\n{FORK_WHILE_LOOKING}", driver)
+    assert (errors, result, statuses) == ("DeviceError:  DeviceError: ", RESULT, "0 0")
+
+
+# Spawned processes import the main module: it has to be a file.
+PROCESSES = """
+def with_parents_device(_):
+    return str(says(operator, x)).partition(" was opened")[0]
+
+def with_own_device(index):
+    with Device(index) as own:
+        return own.compile(desc)(x).tolist()
+
+if __name__ == "__main__":
+    fork, spawn = map(multiprocessing.get_context, ("fork", "spawn"))
+    device = Device(index)
+    operator = device.compile(desc)
+    print(operator(x).tolist())
+    with fork.Pool(2) as pool:
+        print(pool.map(with_parents_device, range(4)))
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=fork) as pool:
+        print(list(pool.map(with_parents_device, range(4))))
+        try:
+            list(pool.map(with_own_device, [index]))
+        except DeviceError as error:
+            print("DeviceError")
+    with spawn.Pool(2) as pool:
+        print(pool.map(with_own_device, [index] * 4))
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn) as pool:
+        print(list(pool.map(with_own_device, [index] * 4)))
+    print(operator(x).tolist())
+"""
+
+
+def test_multiprocessing_and_concurrent_futures(driver, tmp_path):
+    (tmp_path / "program.py").write_text(PRELUDE + PROCESSES)
+    start = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = {str(tmp_path / 'program.py')!r}"
+    lines = run(f"{start}; runpy.run_path(sys.argv[0], run_name='__main__')", driver)
+    assert lines[0] == lines[-1] == RESULT
+    assert lines[1] == lines[2] == str([f"DeviceError: device {driver.name}"] * 4)
+    assert lines[3] == "DeviceError"
+    assert lines[4] == lines[5] == str([[[2], [2], [1]]] * 4)
+
+
+# Threads
+
+THREADS = """
+os.environ["DMLGPU_DEVICE"] = str(index)
+device = Device(index)
+end = time.monotonic() + float(sys.argv[2])
+wrong, calls = [], 0
+
+def work(seed):
+    global calls
+    rng = np.random.default_rng(seed)
+    while time.monotonic() < end:
+        shape = tuple(rng.integers(2, 40, 2))
+        y = rng.permutation(shape[0] * shape[1]).astype(rng.choice([np.float32, np.int64, np.uint16])).reshape(shape)
+        kind = rng.integers(6)
+        if kind == 0:
+            right = (argmax(y, 1).reshape(-1) == y.argmax(1)).all()
+        elif kind == 1:
+            right = (argmin(y, 0, device=device).reshape(-1) == y.argmin(0)).all()
+        elif kind == 2:
+            values, indices = max_pooling(y[None, None], (2, 2), output_indices=True, device=device)
+            windows = np.lib.stride_tricks.sliding_window_view(y, (2, 2))
+            right = (values[0, 0] == windows.max((2, 3))).all() and (y.reshape(-1)[indices] == values).all()
+        elif kind == 3:
+            columns = TensorDesc(DataType.UINT32, (1, shape[1]))
+            compiled = device.compile(ArgmaxOperatorDesc(TensorDesc.of(y), columns, (0,)))
+            with device.batch():
+                results = [compiled(device.tensor(sign * y)) for sign in (1, 1)]
+            right = all((result.numpy().reshape(-1) == y.argmax(0)).all() for result in results)
+        elif kind == 4:
+            right = (device.tensor(y).numpy() == y).all()
+        else:
+            device.clear_cache()
+            gc.collect()
+            right = device.cache_info().operators >= 0
+        if not right:
+            wrong.append((seed, kind, shape))
+        calls += 1
+
+threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(float(sys.argv[2]) + 100)
+print(any(thread.is_alive() for thread in threads), wrong, calls > 8)
+"""
+
+
+def test_threads_with_mixed_operators(driver):
+    program = f"import sys; sys.argv.append('{THREAD_SECONDS}')\n" + PRELUDE + THREADS
+    assert run(program, driver, THREAD_SECONDS + 150) == ["False [] True"]
+
+
+# Ends
+
+KEEP = "import builtins; builtins.kept = device, operator, tensor"
+ENDINGS = {
+    "end of the program": "",
+    "exit": "raise SystemExit(0)",
+    "closed": "device.close()",
+    "closed twice": "device.close(); device.close()",
+    "kept in a module": KEEP,
+    "closed and kept in a module": f"{KEEP}; device.close()",
+    "cycle": "device.self = device; tensor.self = tensor; del device, operator, tensor",
+    "exit in a batch": "with device.batch(): result = operator(device.tensor(x)); raise SystemExit(0)",
+    "closed in a batch": "with device.batch(): result = operator(device.tensor(x)); device.close()",
+    "threads": """
+def work():
+    with contextlib.suppress(DeviceError):
+        while True:
+            operator(device.tensor(x)).numpy()
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.1)
+""",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_process_ends_well(driver, ending):
+    assert run(OPENED + ENDINGS[ending], driver) == [RESULT]
+
+
+ANY_ORDER = """
+import itertools
+def collected(order, closing):
+    device = Device(index)
+    things = {"device": device, "operator": device.compile(desc), "given": device.tensor(x)}
+    things["result"] = things["operator"](things["given"])
+    if closing:
+        device.close()
+    del device
+    for name in order:
+        del things[name]
+        gc.collect()
+for order in list(itertools.permutations(("device", "operator", "given", "result")))[::3]:
+    for closing in (False, True):
+        collected(order, closing)
+print("well")
+"""
+
+
+def test_garbage_collection_in_any_order(driver):
+    assert run(PRELUDE + ANY_ORDER, driver) == ["well"]
+
+
+CLOSED_IN_A_CALL = """
+import dmlgpu.runtime.tensor
+# A signal handler or a finalizer may run anywhere; here between looking at the device's memory and copying it.
+elements = dmlgpu.runtime.tensor.elements
+errors = []
+def closing(tensor_desc, memory):
+    errors.append(says(device.close))
+    return elements(tensor_desc, memory)
+dmlgpu.runtime.tensor.elements = closing
+print(tensor.numpy().tolist(), errors)
+class Closes:
+    def __array__(self, dtype=None, copy=None):
+        device.close()
+        return x
+dmlgpu.runtime.tensor.elements = elements
+print(says(operator, Closes()))
+print(operator(x).tolist())
+device.close()
+print(says(operator, x))
+"""
+
+
+def test_no_device_is_closed_in_the_middle_of_its_own_call(driver):
+    error = f"DeviceError: device {driver.name} cannot be closed in the middle of a call"
+    assert run(OPENED + CLOSED_IN_A_CALL, driver) == [
+        RESULT,
+        f"{RESULT} {[error]}",
+        error,
+        RESULT,
+        f"DeviceError: device {driver.name} is closed",
+    ]
+
+
+RAISING = """
+class Raises:
+    def __init__(self, error):
+        self.error = error
+    def __array__(self, dtype=None, copy=None):
+        raise self.error
+info = device.cache_info()
+before = info.tensor_bytes, info.buffer_bytes
+for error in (ValueError("mine"), MemoryError("mine"), KeyboardInterrupt("mine"), SystemExit("mine")):
+    for call in (operator, device.tensor, lambda x: argmax(x, device=device)):
+        try:
+            call(Raises(error))
+        except BaseException as caught:
+            assert caught is error, caught
+print(says(device.tensor, [[1, 2], [3]]).partition(":")[0], says(operator, object()).partition(":")[0])
+result, info = operator(x).tolist(), device.cache_info()
+print(result, (info.tensor_bytes, info.buffer_bytes) == before)
+with contextlib.suppress(ZeroDivisionError), device:
+    raise ZeroDivisionError
+print(says(operator, x))
+"""
+
+
+def test_exceptions_in_a_call(driver):
+    opened, inputs, after, closed = run(OPENED + RAISING, driver)
+    assert inputs == "DescriptorError DescriptorError"
+    assert (opened, after) == (RESULT, f"{RESULT} True")
+    assert closed == f"DeviceError: device {driver.name} is closed"

@@ -1,0 +1,244 @@
+"""What a driver refuses is an error of dmlgpu, frees all that was made, and the device works on."""
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import output_of
+
+SHIM = Path(sys.prefix) / "refusals.so"
+
+PRELUDE = """
+import ctypes, gc, os, sys
+from contextlib import contextmanager
+import numpy as np
+import dmlgpu
+from dmlgpu import Device, DeviceError
+from tests.support.drivers import discrete, opened_as
+
+driver = next(info for info in dmlgpu.devices() if info.index == int(sys.argv[1]))
+changes = {"unified": {}, "staged": discrete(driver)}[sys.argv[2]]
+alive = ctypes.c_long.in_dll(ctypes.CDLL(os.environ["LD_PRELOAD"]), "alive")
+
+@contextmanager
+def refused(function, result, after=0, once=False):
+    os.environ.update(REFUSE=f"{function}={result}", REFUSE_AFTER=str(after), **{"REFUSE_ONCE": "1"} if once else {})
+    yield
+    del os.environ["REFUSE"]
+    os.environ.pop("REFUSE_ONCE", None)
+
+# Two passes, with records between them.
+x = np.zeros((1, 1 << 18), np.float32)
+x[0, 70_000] = 1
+desc = dmlgpu.ArgmaxOperatorDesc(dmlgpu.TensorDesc.of(x), dmlgpu.TensorDesc(dmlgpu.DataType.UINT32, (1, 1)), (1,))
+
+def outcome(call):
+    try:
+        return str(call())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+"""
+
+
+def run(program: str, driver, memory: str = "unified", **variables: str) -> list[str]:
+    assert SHIM.exists(), "make pytest builds it"
+    environment = {**os.environ, "LD_PRELOAD": str(SHIM), **variables}
+    return output_of(PRELUDE + program, str(driver.index), memory, environment=environment, timeout=240).splitlines()
+
+
+# VkResult
+HOST_MEMORY, DEVICE_MEMORY, INITIALIZATION, LOST, MAP, OBJECTS = -1, -2, -3, -4, -5, -10
+# With what each may fail: what only the opening of a device calls, what any submission needs, and what pipelines do.
+OPENING = {"vkCreateInstance": INITIALIZATION, "vkCreateDevice": INITIALIZATION}
+SUBMITTING = {
+    "vkCreateBuffer": DEVICE_MEMORY,
+    "vkAllocateMemory": OBJECTS,
+    "vkBindBufferMemory": DEVICE_MEMORY,
+    "vkMapMemory": MAP,
+    "vkCreateCommandPool": DEVICE_MEMORY,
+    "vkAllocateCommandBuffers": DEVICE_MEMORY,
+    "vkBeginCommandBuffer": HOST_MEMORY,
+    "vkEndCommandBuffer": DEVICE_MEMORY,
+    "vkCreateFence": HOST_MEMORY,
+    "vkQueueSubmit": DEVICE_MEMORY,
+}
+PIPELINES = {
+    "vkCreateDescriptorPool": DEVICE_MEMORY,
+    "vkCreateDescriptorSetLayout": HOST_MEMORY,
+    "vkAllocateDescriptorSets": DEVICE_MEMORY,
+    "vkCreateShaderModule": HOST_MEMORY,
+    "vkCreatePipelineLayout": HOST_MEMORY,
+    "vkCreatePipelineCache": HOST_MEMORY,
+    "vkCreateComputePipelines": INITIALIZATION,
+}
+
+
+def error_for(result: int) -> str:
+    return "OutOfMemoryError" if result in (HOST_MEMORY, DEVICE_MEMORY, OBJECTS) else "DeviceError"
+
+
+def check(lines: list[str], functions: dict[str, int], result: str) -> Counter[str]:
+    """How often each function was refused: an error each time, all was freed, and afterwards the result was right."""
+    refusals = Counter()
+    for line in lines:
+        function, after, alive, again, said = line.split(maxsplit=4)
+        assert (alive, again) == ("0", result), line
+        assert said.startswith(f"{error_for(functions[function])}: ") or (after != "0" and said == result), line
+        refusals[function] += said != result
+    assert refusals.keys() == functions.keys()
+    return refusals
+
+
+def test_a_device_that_cannot_be_opened(driver):
+    functions = OPENING | SUBMITTING
+    program = f"""
+for function, result in {functions}.items():
+    for after in range(3):
+        with refused(function, result, after):
+            said = outcome(lambda: Device(driver.index).close())
+        gc.collect()
+        print(function, after, alive.value, outcome(lambda: Device(driver.index).close()), said)
+"""
+    check(run(program, driver), functions, "None")
+
+
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_every_nth_call_of_each_function_refused(driver, memory):
+    functions = SUBMITTING | PIPELINES
+    program = f"""
+for function, result in {functions}.items():
+    for after in range(100):
+        with opened_as(driver, **changes) as device:
+            with refused(function, result, after):
+                said = outcome(lambda: device.compile(desc)(x))
+            device.clear_cache()
+            again = outcome(lambda: device.compile(desc)(x))
+        gc.collect()
+        print(function, after, alive.value, again, said)
+        if said == again:
+            break
+"""
+    refusals = check(run(program, driver, memory), functions, "[[70000]]")
+    # One of each pass.
+    assert refusals["vkCreateComputePipelines"] == 2
+
+
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_memory_that_is_refused_once_is_had_when_empty_buffers_are_freed(driver, memory):
+    program = """
+with opened_as(driver, **changes) as device:
+    for after in range(4):
+        device.clear_cache()
+        with refused("vkAllocateMemory", -2, after, once=True):
+            print(outcome(lambda: device.compile(desc)(x)))
+"""
+    assert run(program, driver, memory) == ["[[70000]]"] * 4
+
+
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_a_batch_is_computed_when_what_was_refused_is_given(driver, memory):
+    program = f"""
+with opened_as(driver, **changes) as device:
+    operator, tensor = device.compile(desc), device.tensor(x)
+    for function, result in {SUBMITTING | PIPELINES}.items():
+        device.clear_cache()
+        with refused(function, result):
+            def batch():
+                with device.batch():
+                    batch.results = [operator(tensor) for _ in range(3)]
+            batch.results = []
+            said = outcome(batch)
+            again = [outcome(y.numpy) for y in batch.results]
+        print(said.partition(":")[0], again.count(said), *(outcome(y.numpy) for y in batch.results))
+"""
+    for (function, result), line in zip((SUBMITTING | PIPELINES).items(), run(program, driver, memory), strict=True):
+        error, refused, *results = line.split()
+        # Without memory for the results there is no call.
+        assert (error, results) == (error_for(result), ["[[70000]]"] * len(results)), (function, line)
+        assert int(refused) == len(results)
+
+
+def test_a_device_that_is_lost(driver):
+    program = f"""
+with opened_as(driver, **changes) as device:
+    operator = device.compile(desc)
+    with refused("vkQueueSubmit", {LOST}):
+        print(outcome(lambda: operator(x)))
+    print(outcome(lambda: operator(x)))
+gc.collect()
+print(alive.value)
+"""
+    first, second, alive = run(program, driver)
+    assert first == second
+    assert first.startswith("DeviceLostError: device ")
+    assert alive == "0"
+
+
+# What is recorded
+
+# VkPipelineStageFlagBits and VkAccessFlagBits
+SHADER, TRANSFER, HOST = 0x800, 0x1000, 0x4000
+SHADER_WRITE, TRANSFER_WRITE, HOST_READ = 0x40, 0x1000, 0x2000
+
+
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_what_the_host_reads_was_made_visible_to_it(driver, memory):
+    program = """
+with opened_as(driver, **changes) as device:
+    operator = device.compile(desc)
+    tensors = device.tensor(x), device.tensor(np.zeros((1, 1), np.uint32))
+    device.clear_cache()
+    os.environ["TRACE"] = "1"
+    operator(tensors[0], out=tensors[1])
+    print(tensors[1].numpy())
+"""
+    *lines, result = run(program, driver, memory)
+    assert result == "[[70000]]"
+    assert "dispatch" in lines
+    copied, visible = set(), {SHADER_WRITE: set(), TRANSFER_WRITE: set()}
+    for kind, *words in map(str.split, lines):
+        numbers = [int(word, 16) for word in words]
+        if kind == "copy":
+            copied.add(numbers[1])
+        if kind == "barrier" and (numbers[1], numbers[3]) == (HOST, HOST_READ):
+            stage, _, access, _, buffer = numbers
+            assert (stage, access) in ((SHADER, SHADER_WRITE), (TRANSFER, TRANSFER_WRITE))
+            visible[access].add(buffer)
+    # The receipt, the relay of the records, and in staged memory the output.
+    assert len(copied) == (2 if memory == "unified" else 3)
+    assert visible[TRANSFER_WRITE] == copied
+    assert len(visible[SHADER_WRITE]) == (memory == "unified")
+
+
+# Memory
+
+
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_what_the_host_sees_is_cached_where_it_can_be(driver, memory):
+    program = """
+os.environ["UNCACHED"] = "1"
+with opened_as(driver, **changes) as device:
+    device.tensor(x)
+"""
+    *receipt, last = run(program, driver, memory)
+    # The receipt is staged: memory of the device, and then what the host sees.
+    assert [*receipt[:2], last] == ["memory type 0", "memory type 1", "memory type 1"]
+
+
+def test_what_others_take_of_a_heap(driver):
+    program = """
+for left in "", "1000", str(8 << 20):
+    with opened_as(driver, **changes) as device:
+        os.environ["LEFT"] = left
+        print(outcome(lambda: device.tensor(np.ones(1 << 20, np.float32)).shape))
+        print(outcome(lambda: device.compile(desc)(x)))
+        del os.environ["LEFT"]
+"""
+    unknown, result, refused, also_refused, *enough = run(program, driver)
+    assert [unknown, result] == enough == ["(1048576,)", "[[70000]]"]
+    for error in refused, also_refused:
+        assert error.startswith("OutOfMemoryError: ")
+        assert ": 1000 of " in error

@@ -1,0 +1,967 @@
+"""What is run: cases of every operator, for the tests of the oracle, of plans and of devices alike.
+
+All tests that are not about one operator run CASES. Samples of every operator of the registry are among them; what else
+is special about an operator is in a list of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    AveragePooling1OperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    AxisDirection,
+    DataType,
+    LpPooling1OperatorDesc,
+    MaxPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+    MaxPoolingOperatorDesc,
+    MaxUnpoolingOperatorDesc,
+    OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+)
+from dmlgpu.descriptors.pooling import WINDOW_FIELDS
+from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES
+from dmlgpu.descriptors.tensor import packed_strides
+from dmlgpu.tools.registry import OPERATORS, inputs_of, with_outputs
+
+Array = npt.NDArray[Any]
+# Makes the elements of a buffer: so many, of this type.
+Fill = Callable[[np.dtype[Any], int], Array]
+
+FLOAT64, FLOAT32, FLOAT16 = DataType.FLOAT64, DataType.FLOAT32, DataType.FLOAT16
+INT64, INT32, INT16, INT8 = DataType.INT64, DataType.INT32, DataType.INT16, DataType.INT8
+UINT64, UINT32, UINT16, UINT8 = DataType.UINT64, DataType.UINT32, DataType.UINT16, DataType.UINT8
+ELEMENT_TYPES = (FLOAT32, FLOAT16, INT64, INT32, INT16, INT8, UINT64, UINT32, UINT16, UINT8, FLOAT64)
+# One of every width, each of another kind of number.
+WIDTHS = (UINT8, FLOAT16, INT32, UINT64)
+INDEX_TYPES = (INT64, INT32, UINT64, UINT32)
+INCREASING, DECREASING = AxisDirection.INCREASING, AxisDirection.DECREASING
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator, the inputs it is given, and what comes out where a document says it."""
+
+    id: str
+    desc: OperatorDesc
+    fills: tuple[Fill, ...]
+    """One for each input tensor."""
+    expected: tuple[Any, ...] | None = None
+    """One nested list for each output tensor."""
+
+    def inputs(self) -> tuple[Array, ...]:
+        """The same arrays every time, of the descriptor's sizes; elements that share memory are equal."""
+        fills = dict(zip(map(id, self.desc.inputs), self.fills, strict=True))
+        return inputs_of(self.desc, lambda tensor: arranged(tensor, fills[id(tensor)]))
+
+
+def arranged(tensor: TensorDesc, fill: Fill) -> Array:
+    """The elements of a tensor whose buffer is filled so."""
+    buffer = fill(tensor.data_type.numpy, tensor.reach)
+    strides = [stride * buffer.itemsize for stride in tensor.element_strides]
+    return np.lib.stride_tricks.as_strided(buffer, tensor.sizes, strides, writeable=False)
+
+
+# Strides of which no two are alike: what they add up to has no end in sight.
+NO_END = (1, 80508469, 74289224, 67866763, 84346775, 56023097, 82628941, 79342657)
+
+
+# Fills
+
+
+def given(values: Any) -> Fill:
+    """These values, in row-major order."""
+    return lambda dtype, count: np.array(values, dtype).reshape(count)
+
+
+def ties(dtype: np.dtype[Any], count: int) -> Array:
+    """Few different values, many of them equal."""
+    return np.random.default_rng(count).integers(0, 4, count).astype(dtype) - (dtype.kind != "u")
+
+
+def any_bits(dtype: np.dtype[Any], count: int) -> Array:
+    """Every bit pattern: of floats also NaN, infinities and denormals."""
+    return np.frombuffer(np.random.default_rng(count).bytes(count * dtype.itemsize), dtype)
+
+
+def distinct(dtype: np.dtype[Any], count: int) -> Array:
+    """Values that differ as far as the type allows, shuffled."""
+    with np.errstate(over="ignore"):  # float16 ends at 65504
+        return np.random.default_rng(count).permutation(count).astype(dtype)
+
+
+def small(dtype: np.dtype[Any], count: int) -> Array:
+    """Integers of which a few hundred have exact sums, and squares too."""
+    return np.random.default_rng(count).integers(-4 if dtype.kind != "u" else 0, 5, count).astype(dtype)
+
+
+def negative(dtype: np.dtype[Any], count: int) -> Array:
+    """Nothing above the least values of the type: whatever counts as 0 would win."""
+    values = np.random.default_rng(count).integers(1, 100, count)
+    return (-values if dtype.kind != "u" else values * 0).astype(dtype)
+
+
+def least(dtype: np.dtype[Any], count: int) -> Array:
+    """The least value of the type: nothing that is not an element may win over it."""
+    return np.full(count, -np.inf if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
+
+
+def special_values(dtype: np.dtype[Any]) -> Array:
+    """The values of a type that comparisons get wrong first."""
+    if dtype.kind != "f":
+        info = np.iinfo(dtype)
+        return np.unique(np.array([info.min, info.min + 1, 0, 1, info.max - 1, info.max], dtype))
+    # The bits of positive values; the same with the sign follow.
+    magnitudes = {
+        2: [0x0000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0x7BFF, 0x7C00, 0x7C01, 0x7E00, 0x7FFF],
+        4: [0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FFFFFFF],
+        # Zeros and ones in either word; NaN by the bits of either word.
+        8: [
+            0,
+            1,
+            0xFFFFFFFF,
+            1 << 32,
+            (1 << 52) - 1,
+            1 << 52,
+            0x3FF << 52,
+            (0x3FF << 52) + 0xFFFFFFFF,
+            (0x7FF << 52) - 1,
+            0x7FF << 52,
+            (0x7FF << 52) + 1,
+            (0x7FF << 52) + (1 << 32),
+            (1 << 63) - 1,
+        ],
+    }[dtype.itemsize]
+    words = np.array(magnitudes, f"u{dtype.itemsize}")
+    return np.concatenate([words, words | 1 << (8 * dtype.itemsize - 1)]).astype(words.dtype).view(dtype)
+
+
+def special(dtype: np.dtype[Any], count: int) -> Array:
+    """Extremes; of floats both zeros, denormals, infinities, and NaN of several payloads, quiet and signalling."""
+    return np.random.default_rng(count).choice(special_values(dtype).view(f"u{dtype.itemsize}"), count).view(dtype)
+
+
+def special_without_nan(dtype: np.dtype[Any], count: int) -> Array:
+    """As `special`, so that other values than NaN win."""
+    values = special_values(dtype)
+    words = values[values == values].view(f"u{dtype.itemsize}")
+    return np.random.default_rng(count).choice(words, count).view(dtype)
+
+
+# Descriptors
+
+
+def permuted_strides(sizes: Sequence[int], order: Sequence[int], gap: int = 0) -> tuple[int, ...]:
+    """Strides of a tensor whose dimensions lie in this order, outermost first, `gap` elements after each one's end."""
+    strides, step = [0] * len(sizes), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step = step * sizes[dim] + gap
+    return tuple(strides)
+
+
+def reduced_sizes(sizes: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
+
+
+def arg_desc(
+    kind: type[ArgmaxOperatorDesc | ArgminOperatorDesc],
+    data_type: DataType,
+    sizes: Sequence[int],
+    axes: Sequence[int],
+    direction: AxisDirection = INCREASING,
+    index_type: DataType = UINT32,
+    *,
+    strides: Sequence[int] | None = None,
+    output_strides: Sequence[int] | None = None,
+) -> ArgmaxOperatorDesc | ArgminOperatorDesc:
+    """ARGMAX or ARGMIN with the output sizes that follow."""
+    desc = kind.of(TensorDesc(data_type, sizes, strides), axes, direction, output_data_type=index_type)
+    return dataclasses.replace(desc, output_tensor=dataclasses.replace(desc.output_tensor, strides=output_strides))
+
+
+def pooled_sizes(
+    sizes: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    start: Sequence[int],
+    end: Sequence[int],
+    dilations: Sequence[int],
+    ceil: bool = False,
+) -> tuple[int, ...]:
+    """The output sizes that follow, each one larger with `ceil` where the division leaves a remainder."""
+    rests = [
+        size + a + b - (1 + (w - 1) * d)
+        for size, w, a, b, d in zip(sizes[2:], window, start, end, dilations, strict=True)
+    ]
+    return (*sizes[:2], *((rest + ceil * (s - 1)) // s + 1 for rest, s in zip(rests, strides, strict=True)))
+
+
+def pool_desc(
+    data_type: DataType,
+    sizes: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int] | None = None,
+    start: Sequence[int] | None = None,
+    end: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    indices: DataType | None = UINT32,
+    *,
+    ceil: bool = False,
+    input_strides: Sequence[int] | None = None,
+) -> MaxPooling2OperatorDesc:
+    """MAX_POOLING2 with the output sizes that follow."""
+    ones, zeros = (1,) * len(window), (0,) * len(window)
+    steps = strides or ones, start or zeros, end or zeros, dilations or ones
+    return MaxPooling2OperatorDesc.of(
+        TensorDesc(data_type, sizes, input_strides),
+        window,
+        strides=strides,
+        start_padding=start,
+        end_padding=end,
+        dilations=dilations,
+        output_sizes=pooled_sizes(sizes, window, *steps, ceil=True) if ceil else None,
+        indices_data_type=indices,
+    )
+
+
+# The documents' examples
+
+MATRIX = [[1, 2, 3], [3, 0, 4], [2, 5, 2]]
+PLANE = [[1, 3, 2, 4, -1], [5, 7, 6, 8, -2], [9, 11, 10, 12, -3], [13, 15, 14, 16, -4]]
+ROW = [1, 3, 2, 4, -1, -3, -2, -4, -6, -5, -4, -2]
+ZIGZAG = [1, 9, 2, 8, 3, 7, 4, 6, 5]
+
+
+def _arg_example(
+    id: str,
+    kind: type[ArgmaxOperatorDesc | ArgminOperatorDesc],
+    x: Any,
+    axes: Sequence[int],
+    expected: Any,
+    direction: AxisDirection = INCREASING,
+) -> Case:
+    return Case(id, arg_desc(kind, FLOAT32, np.shape(x), axes, direction), (given(x),), (expected,))
+
+
+def _pool_example(id: str, x: Any, values: Any, indices: Any, *args: Any, **kwargs: Any) -> Case:
+    """A plane (height, width), pooled with and given as 2-D windows."""
+    desc = pool_desc(FLOAT32, (1, 1, *np.shape(x)), *args, **kwargs)
+    return Case(id, desc, (given(x),), ([[values]], [[indices]]))
+
+
+DOCUMENTED = [
+    _arg_example("argmax-of-columns", ArgmaxOperatorDesc, MATRIX, [0], [[1, 2, 1]]),
+    _arg_example("argmax-of-rows", ArgmaxOperatorDesc, MATRIX, [1], [[2], [2], [1]]),
+    _arg_example("argmax-of-all", ArgmaxOperatorDesc, MATRIX, [0, 1], [[7]]),
+    _arg_example("argmin-of-columns", ArgminOperatorDesc, MATRIX, [0], [[0, 1, 2]]),
+    _arg_example("argmin-of-rows", ArgminOperatorDesc, MATRIX, [1], [[0], [1], [0]]),
+    _arg_example("argmin-of-rows-last", ArgminOperatorDesc, MATRIX, [1], [[0], [1], [2]], DECREASING),
+    _arg_example("argmin-of-all", ArgminOperatorDesc, MATRIX, [0, 1], [[4]]),
+    _arg_example("first-of-equal-maxima", ArgmaxOperatorDesc, [3, 2, 1, 2, 3], [0], [0]),
+    _arg_example("last-of-equal-maxima", ArgmaxOperatorDesc, [3, 2, 1, 2, 3], [0], [4], DECREASING),
+    _arg_example("first-of-equal-minima", ArgminOperatorDesc, [1, 2, 3, 2, 1], [0], [0]),
+    _arg_example("last-of-equal-minima", ArgminOperatorDesc, [1, 2, 3, 2, 1], [0], [4], DECREASING),
+    *(
+        Case(
+            f"reduce-{function.name.lower()}-of-all",
+            ReduceOperatorDesc(function, TensorDesc(FLOAT32, (3, 3)), TensorDesc(UINT32, (1, 1)), (0, 1)),
+            (given(MATRIX),),
+            ([[index]],),
+        )
+        for function, index in ((ReduceFunction.ARGMAX, 7), (ReduceFunction.ARGMIN, 4))
+    ),
+    _pool_example(
+        "dilated",
+        PLANE,
+        [[10, 12, 10], [14, 16, 14]],
+        [[12, 13, 12], [17, 18, 17]],
+        (2, 2),
+        dilations=(2, 2),
+    ),
+    _pool_example(
+        "dilated-and-padded",
+        PLANE,
+        [[7, 6, 8, 6, 8], [11, 10, 12, 10, 12], [15, 14, 16, 14, 16], [11, 10, 12, 10, 12]],
+        [[6, 7, 8, 7, 8], [11, 12, 13, 12, 13], [16, 17, 18, 17, 18], [11, 12, 13, 12, 13]],
+        (2, 2),
+        start=(1, 1),
+        end=(1, 1),
+        dilations=(2, 2),
+    ),
+    _pool_example(
+        "dilated-stride-2-floor",
+        PLANE,
+        [[10, 12, 10]],
+        [[12, 13, 12]],
+        (2, 2),
+        (2, 1),
+        dilations=(2, 2),
+    ),
+    _pool_example(
+        "dilated-stride-2-ceil",
+        PLANE,
+        [[10, 12, 10], [10, 12, 10]],
+        [[12, 13, 12], [12, 13, 12]],
+        (2, 2),
+        (2, 1),
+        dilations=(2, 2),
+        ceil=True,
+    ),
+    _pool_example("row-dilation-3", [ROW], [[4, 3, 2, 4, -1, -2]], [[3, 1, 2, 3, 4, 11]], (1, 3), dilations=(1, 3)),
+    _pool_example(
+        "column-dilation-3",
+        [[value] for value in ROW],
+        [[4], [3], [2], [4], [-1], [-2]],
+        [[3], [1], [2], [3], [4], [11]],
+        (3, 1),
+        dilations=(3, 1),
+    ),
+    _pool_example(
+        "row-dilation-3-padded",
+        [ROW],
+        [[2, 4, 3, 2, 4, -1, -2, -2]],
+        [[2, 3, 1, 2, 3, 4, 11, 6]],
+        (1, 3),
+        start=(0, 1),
+        end=(0, 1),
+        dilations=(1, 3),
+    ),
+    _pool_example(
+        "row-dilation-2-padded",
+        [ZIGZAG],
+        [[9, 2, 9, 3, 8, 4, 7, 5, 6]],
+        [[1, 2, 1, 4, 3, 6, 5, 8, 7]],
+        (1, 2),
+        start=(0, 1),
+        end=(0, 1),
+        dilations=(1, 2),
+    ),
+    Case(
+        "max-pooling1",
+        MaxPooling1OperatorDesc(
+            TensorDesc(FLOAT32, (1, 1, 2, 4)),
+            TensorDesc(FLOAT32, (1, 1, 2, 2)),
+            TensorDesc(UINT32, (1, 1, 2, 2)),
+            (1, 1),
+            (1, 3),
+            (0, 0),
+            (0, 0),
+        ),
+        (given([[3, 5, 7, 1], [9, 4, 2, 8]]),),
+        ([[[[7, 7], [9, 8]]]], [[[[2, 2], [4, 7]]]]),
+    ),
+    _pool_example(
+        "forward-of-the-gradient-example",
+        [[1, 2, 3], [2, 4, 2], [5, 6, 7]],
+        [[4, 4], [6, 7]],
+        [[4, 4], [7, 8]],
+        (2, 2),
+    ),
+    _pool_example(
+        "padding-does-not-win",
+        [[-5, -3], [-2, -9]],
+        [[-5, -3, -3], [-2, -2, -3], [-2, -2, -9]],
+        [[0, 1, 1], [2, 2, 1], [2, 2, 3]],
+        (2, 2),
+        start=(1, 1),
+        end=(1, 1),
+    ),
+]
+
+# ARGMAX, ARGMIN
+
+ARG_KINDS = (ArgmaxOperatorDesc, ArgminOperatorDesc)
+
+
+def _arg_case(id: str, fill: Fill, kind: Any, data_type: DataType, *args: Any, **kwargs: Any) -> Case:
+    return Case(id, arg_desc(kind, data_type, *args, **kwargs), (fill,))
+
+
+def _name(kind: type[OperatorDesc]) -> str:
+    return kind.__name__.removesuffix("OperatorDesc").lower()
+
+
+# Every type of element and of index; a type of each width with every type of index.
+TYPE_PAIRS = [
+    _arg_case(
+        f"{_name(kind)}-{data_type.name}-{index_type.name}-{direction.name}".lower(),
+        ties,
+        kind,
+        data_type,
+        (3, 7, 5),
+        (0, 2),
+        direction,
+        index_type,
+    )
+    for kind, shift in zip(ARG_KINDS, (0, 2), strict=True)
+    for i, data_type in enumerate(ELEMENT_TYPES)
+    for j, (index_type, direction) in enumerate(zip(INDEX_TYPES, (INCREASING, DECREASING) * 2, strict=True))
+    if (i + shift) % 4 == j or (data_type in WIDTHS and kind is ArgmaxOperatorDesc)
+]
+
+_SIZES = (3, 2, 4, 1, 3, 2, 5, 2)
+RANKS = [
+    _arg_case(f"rank-{rank}-{name}", any_bits, kind, INT16, _SIZES[:rank], axes)
+    for kind, rank in zip(itertools.cycle(ARG_KINDS), range(1, 9))
+    for name, axes in (("first", [0]), ("last", [rank - 1]), ("all", range(rank)), ("odd", range(0, rank, 2)))
+]
+
+
+def _subsets(rank: int) -> list[tuple[int, ...]]:
+    return [axes for n in range(1, rank + 1) for axes in itertools.combinations(range(rank), n)]
+
+
+AXES_OF_RANK_4 = [
+    _arg_case("axes-" + "".join(map(str, axes)), distinct, ArgmaxOperatorDesc, INT32, (3, 4, 5, 7), axes)
+    for axes in _subsets(4)
+]
+AXES_OF_RANK_8 = [
+    _arg_case("axes-" + "".join(map(str, axes)), distinct, ArgminOperatorDesc, FLOAT32, (2, 3, 1, 2, 3, 2, 2, 3), axes)
+    for axes in random.Random(8).sample(_subsets(8), 20)
+]
+
+# One element, one less and one more than what lies in a word, a workgroup and a segment of the lowered limits.
+BOUNDARIES = [
+    _arg_case(f"{data_type.name.lower()}-{outputs}-of-{axis}", ties, kind, data_type, (outputs, axis), [1])
+    for kind, data_type in zip(itertools.cycle(ARG_KINDS), WIDTHS)
+    for outputs, axis in ((1, 1), (1, 257), (3, 5), (31, 33), (32, 32), (33, 31), (63, 4), (65, 3), (97, 2), (257, 1))
+]
+
+# Elements that follow each other along the reduced axis, or along the one beside it; whole blocks of 16 bytes, and odd.
+ROWS_AND_COLUMNS = [
+    _arg_case(
+        f"{name}-{data_type.name.lower()}-{direction.name.lower()}", ties, kind, data_type, sizes, [axis], direction
+    )
+    for data_type in (INT8, FLOAT16, FLOAT32, INT64)
+    for name, sizes, axis in (
+        ("rows", (3, 320), 1),
+        ("odd-rows", (2, 267), 1),
+        ("short-rows", (7, 21), 1),
+        ("columns", (6, 32), 0),
+        ("odd-columns", (5, 37), 0),
+        ("planes", (2, 5, 4, 8), 1),
+    )
+    for kind, direction in zip(ARG_KINDS, AxisDirection, strict=True)
+]
+
+# Rows that begin with a block of 16 bytes and end within one: what follows a row must not be taken for it.
+ROWS_WITH_ENDS = [
+    _arg_case(
+        f"{name}-{data_type.name.lower()}", fill, ArgmaxOperatorDesc, data_type, sizes, [axis], DECREASING, **strides
+    )
+    for data_type in WIDTHS
+    for name, fill, sizes, axis, strides in (
+        ("rows-with-ends", ties, (3, 331), 1, {"strides": (336, 1)}),
+        ("columns-with-ends", ties, (5, 37), 0, {"strides": (48, 1)}),
+        ("planes-with-ends", ties, (2, 5, 37), 1, {"strides": (320, 48, 1)}),
+        ("planes-apart", ties, (3, 5, 32), 1, {"strides": (163, 32, 1)}),
+    )
+]
+
+SPECIAL_ARGS = [
+    _arg_case(
+        f"{_name(kind)}-{fill.__name__}-{data_type.name}-{direction.name}".lower().replace("_", "-"),
+        fill,
+        kind,
+        data_type,
+        (64, 9),
+        [1],
+        direction,
+    )
+    for kind in ARG_KINDS
+    for data_type in ELEMENT_TYPES
+    for fill in (special, special_without_nan, any_bits)
+    for direction in AxisDirection
+    # Of integers nothing is special but the extremes: one direction with each kind.
+    if data_type in (FLOAT16, FLOAT32) or (fill is not special_without_nan and direction == ARG_KINDS.index(kind))
+]
+
+REDUCTIONS = [
+    Case(
+        f"reduce-{function.name}-{data_type.name}-{index_type.name}".lower(),
+        ReduceOperatorDesc(function, TensorDesc(data_type, (4, 6, 3)), TensorDesc(index_type, (4, 1, 3)), (1,)),
+        (ties,),
+    )
+    for function, data_type, index_type in zip(
+        itertools.cycle((ReduceFunction.ARGMAX, ReduceFunction.ARGMIN)),
+        (FLOAT32, *ELEMENT_TYPES),
+        itertools.cycle(INDEX_TYPES),
+    )
+]
+
+# Every function of REDUCE that writes a value, with every type, along rows, columns and axes between others; those that
+# write an index are in REDUCTIONS.
+REDUCED = [
+    Case(
+        f"reduce-{function.name}-{data_type.name}-{name}".lower().replace("_", "-"),
+        ReduceOperatorDesc.of(function, TensorDesc(data_type, sizes), axes),
+        (fill,),
+    )
+    for function, types in REDUCE_TYPES.items()
+    for data_type in types["input_tensor"]
+    for name, sizes, axes, fill in (
+        ("rows", (5, 37), (1,), small),
+        ("columns", (37, 20), (0,), special_without_nan),
+        ("wide-columns", (37, 83), (0,), special_without_nan),
+        ("between", (4, 6, 5), (0, 2), any_bits),
+        ("long", (1, 17_000), (1,), small),
+    )
+    # Types of the same width and kind run the same modules.
+    if types is not ARG_TYPES and (data_type in (FLOAT32, FLOAT16, INT32, UINT64) or name == "rows")
+]
+
+
+def _gradient(
+    kind: type[AveragePoolingGradOperatorDesc | MaxPoolingGradOperatorDesc],
+    data_type: DataType,
+    sizes: Sequence[int],
+    window: dict[str, Any],
+    count: Sequence[int] | None,
+    gap: int,
+    arguments: dict[str, Any],
+) -> OperatorDesc:
+    """The gradient of a pooling over these sizes, with so many windows, None: as many as fit."""
+    pooled = MaxPooling2OperatorDesc.of(TensorDesc(data_type, sizes), **window, output_sizes=count)
+
+    def spread(tensor: TensorDesc) -> TensorDesc:
+        return TensorDesc(data_type, tensor.sizes, packed_strides([size + gap for size in tensor.sizes]))
+
+    fields = {"input_tensor": spread(pooled.input_tensor), **window, **arguments}
+    fields |= {"input_gradient_tensor": spread(pooled.output_tensor)}
+    fields |= {"output_gradient_tensor": spread(pooled.input_tensor)}
+    return kind(**{field: value for field, value in fields.items() if field in kind.__dataclass_fields__})
+
+
+# Sizes, windows, strides, paddings at the start and at the end, and dilations that take every kernel over windows.
+WINDOW_SHAPES = (
+    ((2, 3, 9, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    ((1, 1, 11, 13), (7, 5), (2, 3), (3, 4), (2, 0), (1, 1)),
+    ((1, 1, 9, 11), (9, 8), (1, 1), (4, 3), (2, 5), (1, 1)),
+    ((1, 1, 6, 50), (3, 41), (2, 3), (1, 3), (1, 0), (1, 1)),
+    ((2, 1, 9, 12), (2, 3), (2, 2), (1, 2), (0, 1), (3, 2)),
+    ((1, 2, 6, 7, 8), (2, 3, 2), (1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 2)),
+    # Few windows, fewer along width than could hold an element; those of a plane may lie in two segments.
+    ((1, 24, 20, 16), (12, 12), (4, 4), (0, 0), (0, 0), (1, 1)),
+)
+_SUMMING = {
+    "average": (AveragePooling1OperatorDesc, {"include_padding": False}),
+    "average-padding": (AveragePooling1OperatorDesc, {"include_padding": True}),
+    "lp-1": (LpPooling1OperatorDesc, {"p": 1}),
+    "lp-2": (LpPooling1OperatorDesc, {"p": 2}),
+    "lp-3": (LpPooling1OperatorDesc, {"p": 3}),
+}
+# Averages and norms: small windows and long ones, padded, dilated, hanging over the end, and written with gaps.
+SUMMED_WINDOWS = [
+    Case(
+        f"{name}-{tag}-{data_type.name}".lower(),
+        with_outputs(
+            kind.of(
+                TensorDesc(data_type, sizes),
+                window,
+                **dict(zip(("strides", "start_padding", "end_padding", "dilations"), steps, strict=True)),
+                output_sizes=output,
+                **arguments,
+            ),
+            lambda target, gap=gap: dataclasses.replace(
+                target, strides=packed_strides([size + gap for size in target.sizes])
+            ),
+        ),
+        (fill,),
+    )
+    for name, (kind, arguments) in _SUMMING.items()
+    for data_type in (FLOAT32, FLOAT16)
+    for tag, sizes, window, steps, output, gap, fill in (
+        ("small", (2, 3, 7, 9), (3, 3), ((2, 2), (1, 1), (1, 1), (1, 1)), None, 0, small),
+        ("bits", (1, 2, 9, 12), (2, 3), ((1, 1), (0, 2), (1, 1), (2, 1)), None, 0, any_bits),
+        ("ceil", (1, 2, 9, 10), (3, 3), ((2, 2), (1, 1), (0, 1), (1, 1)), (5, 6), 0, small),
+        ("gaps", (1, 2, 6, 9), (3, 2), ((2, 1), (1, 1), (1, 0), (1, 2)), None, 1, small),
+        ("long", (1, 2, 5, 48), (4, 37), ((1, 2), (2, 5), (1, 3), (1, 1)), None, 0, small),
+        ("3-d", (1, 2, 4, 5, 6), (2, 3, 2), ((1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 1)), None, 0, small),
+    )
+]
+
+# Gradients over the same kinds of windows; each tensor has gaps of `gap` elements behind its rows and planes.
+GRADIENTS = [
+    Case(
+        f"gradient-{name}-{tag}-{data_type.name}".lower(),
+        _gradient(kind, data_type, sizes, dict(zip(WINDOW_FIELDS, window, strict=True)), count, gap, arguments),
+        (fill,) * inputs,
+    )
+    for name, kind, inputs, arguments in (
+        ("maxima", MaxPoolingGradOperatorDesc, 2, {}),
+        ("shares", AveragePoolingGradOperatorDesc, 1, {"include_padding": False}),
+        ("padding", AveragePoolingGradOperatorDesc, 1, {"include_padding": True}),
+    )
+    for data_type in (FLOAT32, FLOAT16)
+    for tag, sizes, window, count, gap, fill in (
+        ("dense", (2, 3, 7, 9), ((3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), None, 0, small),
+        ("bits", (1, 2, 9, 12), ((2, 3), (1, 2), (0, 2), (1, 1), (1, 1)), None, 0, any_bits),
+        ("apart", (1, 2, 9, 12), ((2, 2), (4, 3), (0, 0), (0, 1), (1, 1)), None, 0, small),
+        ("ceil", (1, 2, 9, 10), ((3, 3), (2, 2), (1, 1), (0, 1), (1, 1)), (5, 6), 1, small),
+        ("dilated", (1, 2, 9, 11), ((3, 2), (1, 2), (2, 1), (1, 3), (2, 3)), None, 0, small),
+        ("global", (2, 2, 13, 17), ((13, 17), (1, 1), (0, 0), (0, 0), (1, 1)), None, 0, small),
+        ("3-d", (1, 2, 4, 5, 6), ((2, 3, 2), (1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 1)), None, 2, small),
+    )
+    if tag != "dilated" or kind is MaxPoolingGradOperatorDesc
+]
+
+# Elements of every width, put back to more places than there are elements, and to fewer, packed and with gaps.
+UNPOOLED = [
+    Case(
+        f"unpooled-{tag}-{data_type.name}-{index_type.name}".lower(),
+        MaxUnpoolingOperatorDesc(
+            TensorDesc(data_type, (2, 3, 5, 7), packed_strides([size + gap for size in (2, 3, 5, 7)])),
+            TensorDesc(index_type, (2, 3, 5, 7), packed_strides([size + gap for size in (2, 3, 5, 7)])),
+            TensorDesc(data_type, output, packed_strides([size + gap for size in output])),
+        ),
+        (any_bits, any_bits),
+    )
+    for data_type, index_type in zip(WIDTHS, itertools.cycle((UINT64, UINT32)), strict=False)
+    for tag, output, gap in (("more", (2, 3, 10, 14), 0), ("fewer", (2, 3, 2, 3), 0), ("gaps", (2, 3, 6, 5), 1))
+]
+
+# Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
+STRIDED_ARGS = [
+    _arg_case(f"{name}-{data_type.name.lower()}", ties, ArgmaxOperatorDesc, data_type, (4, 3, 5), axes, **strides)
+    for data_type in WIDTHS
+    for axes in ((0, 2),)
+    for name, strides in {
+        "padded-input": {"strides": (24, 8, 1)},
+        "column-major-input": {"strides": (1, 4, 12)},
+        "permuted-padded-input": {"strides": permuted_strides((4, 3, 5), (1, 0, 2), gap=3)},
+        "broadcast-kept": {"strides": (5, 0, 1)},
+        "broadcast-reduced": {"strides": (0, 5, 1)},
+        "broadcast-all": {"strides": (0, 0, 0)},
+        "overlapping-windows": {"strides": (1, 2, 1)},
+        "padded-output": {"output_strides": (9, 3, 1)},
+        "size-1-strides-are-free": {"output_strides": (1000, 1, 7777)},
+    }.items()
+] + [
+    _arg_case(f"permuted-output-{index_type.name.lower()}", any_bits, ArgminOperatorDesc, INT8, (4, 3, 5, 2), [3],
+              index_type=index_type, output_strides=permuted_strides((4, 3, 5, 1), (2, 0, 3, 1), gap=gap))
+    for gap, index_type in enumerate(INDEX_TYPES)
+]  # fmt: skip
+
+# MAX_POOLING
+
+
+def _pool_case(id: str, fill: Fill, *args: Any, **kwargs: Any) -> Case:
+    return Case(id, pool_desc(*args, **kwargs), (fill,))
+
+
+POOLED_TYPES = [
+    _pool_case(
+        f"pool-{data_type.name}-{indices.name if indices else 'none'}-{fill.__name__}".lower(),
+        fill,
+        data_type,
+        (2, 3, 5, 7),
+        (3, 2),
+        (1, 2),
+        (1, 0),
+        (0, 1),
+        (1, 2),
+        indices,
+    )
+    for i, data_type in enumerate(ELEMENT_TYPES)
+    for j, fill in enumerate((ties, any_bits, negative, special))
+    for k, indices in enumerate((None, UINT32, UINT64))
+    # Floats have special values in every way; a type of each width every kind of indices.
+    if (i + j) % 3 == k or data_type in (FLOAT16, FLOAT32) or (data_type in WIDTHS and fill is ties)
+]
+POOLED_TYPES_3D = [
+    _pool_case(
+        f"pool-3d-{data_type.name.lower()}",
+        any_bits,
+        data_type,
+        (1, 2, 3, 5, 7),
+        (2, 3, 2),
+        (1, 2, 1),
+        (1, 1, 0),
+        (0, 1, 1),
+        (1, 1, 3),
+        indices,
+    )
+    for data_type, indices in zip((*WIDTHS, FLOAT32), itertools.cycle((UINT32, UINT64, None)))
+]
+
+# Nothing but the least value, so that what lies in the padding or beside a row wins as soon as it counts for anything.
+POOLED_LEAST = [
+    _pool_case(
+        f"pool-least-{data_type.name.lower()}", least, data_type, (2, 2, 7, 9), (3, 2), (2, 1), (2, 1), (2, 1), (2, 2)
+    )
+    for data_type in (INT8, INT16, INT32, INT64, UINT8, FLOAT16, FLOAT32)
+]
+
+POOLED_EDGES = [
+    _pool_case("window-1", any_bits, INT8, (3, 2, 3, 5), (1, 1)),
+    _pool_case("window-1-stride-3", any_bits, INT8, (3, 2, 7, 5), (1, 1), (3, 3)),
+    _pool_case("window-is-input", any_bits, INT16, (2, 3, 4, 5), (4, 5)),
+    _pool_case("window-is-padded-input", any_bits, INT16, (2, 3, 4, 5), (6, 8), None, (1, 2), (1, 1)),
+    _pool_case("window-larger-than-input", any_bits, UINT8, (1, 2, 3, 3), (5, 5), None, (2, 2), (2, 2)),
+    _pool_case("one-element", any_bits, FLOAT32, (1, 1, 1, 1), (1, 1)),
+    _pool_case("padding-around-one-element", any_bits, FLOAT32, (1, 1, 1, 1), (3, 3), None, (2, 2), (2, 2)),
+    _pool_case("many-planes", any_bits, UINT8, (13, 17, 2, 3), (2, 2)),
+    _pool_case("one-row", distinct, INT32, (1, 1, 1, 200), (1, 7), (1, 3)),
+    _pool_case("one-column", distinct, INT32, (1, 1, 200, 1), (7, 1), (3, 1)),
+    _pool_case("stride-larger-than-window", distinct, INT32, (1, 2, 13, 17), (2, 2), (5, 4)),
+    _pool_case("dilation-larger-than-output", distinct, INT32, (1, 2, 13, 17), (3, 2), None, None, None, (5, 11)),
+    # Window 0 holds only its second element, at an offset that the dilation carries over the padding.
+    _pool_case("dilation-over-padding", distinct, INT32, (1, 1, 4, 4), (2, 2), None, (3, 3), (3, 3), (3, 3)),
+    _pool_case("ceil", distinct, INT32, (1, 2, 8, 9), (3, 2), (3, 4), ceil=True),
+    _pool_case("ceil-padded", distinct, UINT8, (2, 1, 8, 9), (3, 3), (2, 2), (1, 1), (1, 0), ceil=True),
+    _pool_case("ceil-3d", distinct, INT16, (1, 2, 7, 5, 8), (2, 2, 3), (3, 2, 2), ceil=True),
+    _pool_case("no-indices-ceil", distinct, INT16, (1, 3, 7, 7), (2, 2), (3, 2), indices=None, ceil=True),
+]
+
+# Small windows: rows of whole runs and blocks or not, shared by windows or not, borders on all sides. Not in CASES:
+# with lowered limits these have thousands of dispatches.
+SMALL_WINDOWS = [
+    _pool_case(
+        f"small-window-{'x'.join(map(str, sizes[2:]))}-{tag}-{data_type.name.lower()}",
+        fill,
+        data_type,
+        sizes,
+        *window,
+        indices=indices,
+    )
+    for data_type, fill, indices in (
+        (FLOAT32, special, UINT32),
+        (INT32, ties, None),
+        (FLOAT16, special, UINT64),
+        (UINT8, ties, UINT32),
+        (INT64, ties, UINT64),
+        (INT8, least, UINT32),
+        (INT64, least, UINT32),
+    )
+    for tag, sizes, window in (
+        ("aligned", (1, 2, 9, 32), ((3, 3), (1, 1), (1, 1), (1, 1))),
+        ("aligned-stride-2", (2, 1, 8, 64), ((3, 3), (2, 2), (1, 1), (1, 1))),
+        ("unaligned", (1, 2, 7, 37), ((2, 2), (1, 1), (0, 0), (0, 1))),
+        ("stride-2", (1, 2, 11, 35), ((3, 3), (2, 2), (1, 1), (1, 2))),
+        ("stride-3", (1, 1, 13, 49), ((2, 3), (3, 3), (0, 1), (0, 0))),
+        ("dilation", (1, 2, 12, 36), ((3, 3), (1, 1), (2, 2), (2, 2), (2, 2))),
+        ("stride-and-dilation", (1, 1, 17, 40), ((3, 2), (2, 2), (3, 1), (3, 1), (3, 3))),
+        ("far-rows", (1, 1, 40, 16), ((3, 1), (1, 1), (12, 0), (12, 0), (12, 1))),
+        ("5x5", (1, 1, 8, 24), ((5, 5), (1, 1), (2, 2), (2, 2))),
+        ("7x7", (1, 1, 12, 16), ((7, 7), (2, 2), (3, 3), (3, 3))),
+        ("1x4", (1, 2, 3, 50), ((1, 4), (1, 4), (0, 3), (0, 3))),
+        ("3-d", (1, 2, 5, 6, 20), ((3, 2, 3), (2, 1, 1), (1, 1, 1), (1, 0, 1), (1, 1, 1))),
+        ("3-d-dilation", (1, 1, 6, 7, 16), ((2, 3, 2), (1, 2, 1), (0, 2, 1), (1, 2, 1), (2, 2, 1))),
+    )
+]
+# Windows whose rows are read in blocks.
+LONG_WINDOWS = [
+    _pool_case(f"long-window-{tag}-{data_type.name.lower()}", ties, data_type, *args)
+    for data_type in (UINT8, FLOAT16, FLOAT32, UINT64)
+    for tag, args in {
+        "global": ((2, 3, 3, 64), (3, 64)),
+        "global-unaligned": ((2, 3, 3, 53), (3, 53)),
+        "padded": ((1, 2, 2, 70), (2, 41), (1, 3), (1, 5), (1, 17)),
+        "3-d": ((1, 2, 3, 2, 48), (2, 2, 48)),
+        # Rows and strides of whole blocks, but for the padding.
+        "strided": ((1, 2, 3, 128), (2, 48), (1, 16), (0, 3)),
+    }.items()
+]
+
+# Windows that are swept along one dimension after the other: with runs of all lengths, borders and overhanging ends,
+# rows that are whole blocks or share words, classes of a dilation, one dimension or three. The small ones fit a segment
+# of lowered limits.
+SWEPT = [
+    _pool_case(
+        f"swept-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),
+        fill,
+        data_type,
+        sizes,
+        *window,
+        indices=indices,
+        ceil=tag == "ceil",
+    )
+    for tag, types, sizes, *window in (
+        ("small", "abcdef", (1, 1, 2, 9), (2, 8), None, (0, 3), (1, 2)),
+        ("small-row", "bcde", (1, 2, 1, 14), (1, 9)),
+        ("blocks", "be", (1, 2, 20, 29), (9, 10), None, (4, 2), (3, 2)),
+        ("shared", "cd", (2, 1, 11, 21), (17, 15), None, (9, 8), (16, 8)),
+        ("ceil", "af", (1, 2, 30, 23), (12, 9), (2, 3), (5, 4), (5, 4)),
+        ("dilated", "bd", (1, 2, 26, 31), (8, 9), (1, 2), (7, 5), (8, 6), (3, 4)),
+        ("columns", "bc", (1, 2, 40, 7), (20, 1), None, (10, 0), (9, 0)),
+        ("3-d", "bf", (1, 2, 9, 10, 12), (4, 8, 5), (1, 1, 2), (2, 3, 0), (1, 4, 2), (2, 1, 1)),
+    )
+    for data_type, fill, indices in (
+        {
+            "a": (FLOAT32, special, None),
+            "b": (FLOAT32, special, UINT32),
+            "c": (FLOAT16, ties, UINT32),
+            "d": (INT8, least, UINT64),
+            "e": (FLOAT64, special, UINT64),
+            "f": (INT64, least, None),
+        }[letter]
+        for letter in types
+    )
+]
+
+# The same where planes, slabs or rows do not follow each other: with gaps, as views of larger tensors have them, or
+# with rows in common, so that those that windows need follow each other. Not in CASES, as SMALL_WINDOWS.
+SWEPT_STRIDED = [
+    _pool_case(f"swept-{tag}", distinct, INT32, sizes, window, steps, input_strides=strides)
+    for tag, sizes, window, steps, strides in (
+        ("planes-apart", (2, 3, 30, 29), (9, 9), None, (3480, 1160, 29, 1)),
+        ("batches-apart", (2, 3, 30, 29), (9, 9), None, (3480, 870, 29, 1)),
+        ("rows-apart", (2, 3, 30, 29), (9, 9), None, (2880, 960, 32, 1)),
+        ("one-channel", (3, 1, 30, 29), (9, 9), None, (1160, 7, 29, 1)),
+        ("slabs-apart", (1, 2, 4, 20, 29), (2, 9, 9), None, (4640, 2320, 580 + 29, 29, 1)),
+        ("slabs-left-out", (1, 2, 6, 20, 29), (2, 9, 9), (3, 1, 1), None),
+        ("planes-overlap", (1, 3, 30, 29), (9, 9), (2, 1), (841, 841, 29, 1)),
+        ("slabs-overlap", (1, 1, 3, 30, 29), (3, 9, 9), (1, 2, 1), (9999, 9999, 841, 29, 1)),
+    )
+]
+
+# Outputs with gaps between their rows.
+POOLED_GAPS = [
+    Case(
+        f"pool-gaps-{data_type.name.lower()}",
+        MaxPooling2OperatorDesc(
+            **vars(pool_desc(data_type, (1, 2, 5, 7), (2, 3), indices=None))
+            | {"output_tensor": TensorDesc(data_type, (1, 2, 4, 5), (64, 32, 8, 1))}
+        ),
+        (ties,),
+    )
+    for data_type in WIDTHS
+]
+
+# Windows that reach beyond 2^32, or nearly so far, with few elements in the input.
+FAR_WINDOWS = [
+    Case(
+        f"far-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),
+        pool_desc(data_type, sizes, *window, indices=indices, ceil=True),
+        (fill,),
+    )
+    for data_type, indices, fill in (
+        (FLOAT32, UINT32, distinct),
+        (UINT8, UINT64, distinct),
+        (INT64, None, distinct),
+        # What begins in the padding has no element that wins over an index there.
+        (INT16, UINT32, least),
+    )
+    for tag, sizes, *window in (
+        ("height", (1, 1, 12, 5), (2, 2), (7, 1), None, (2**32 - 13, 0), (2**32 - 4, 1)),
+        ("depth", (1, 1, 12, 3, 4), (2, 1, 1), (7, 1, 1), None, (2**32 - 13, 0, 0), (2**32 - 4, 1, 1)),
+        ("width", (1, 2, 3, 4), (2, 2), None, None, (0, 2**32 - 8), (1, 2**32 - 5)),
+        ("width-stride", (1, 2, 2, 12), (2, 2), (1, 7), None, (0, 2**32 - 13), (1, 2**32 - 4)),
+        ("start-padding", (1, 2, 8, 4), (2, 1), None, (2**32 - 11, 0), None, (2**32 - 9, 1)),
+        ("both-paddings", (1, 2, 4, 4), (3, 1), None, (2**31 - 3, 0), (2**31 - 6, 0), (2**31 - 3, 1)),
+        ("stride", (1, 2, 12, 4), (2, 1), (2**32 - 3, 1), (2**32 - 14, 0), (1, 0), (2**32 - 3, 1)),
+        ("half-stride", (1, 2, 4, 4), (2, 1), (2**31 - 6, 1), (2**31 - 7, 0), (2**31 - 7, 0), (2**31 - 5, 1)),
+        ("one-row", (1, 2, 1, 4), (1, 1), (2**32 - 1, 1), None, None, (2**32 - 1, 2**32 - 1)),
+    )
+]
+
+POOLED_STRIDED = [
+    _pool_case(
+        f"pool-{name}-{data_type.name.lower()}",
+        ties,
+        data_type,
+        (2, 3, 4, 5),
+        (2, 3),
+        (1, 1),
+        (1, 0),
+        (0, 1),
+        input_strides=strides,
+    )
+    for data_type in WIDTHS
+    for name, strides in {
+        "channels-last": permuted_strides((2, 3, 4, 5), (0, 2, 3, 1)),
+        "padded-rows": (96, 32, 8, 1),
+        "batch-innermost": permuted_strides((2, 3, 4, 5), (1, 2, 3, 0), gap=1),
+        "broadcast-batch": (0, 20, 5, 1),
+        "broadcast-channel": (20, 0, 5, 1),
+        "broadcast-rows": (15, 5, 0, 1),
+        "broadcast-all": (0, 0, 0, 0),
+    }.items()
+]
+
+
+def _earlier_descs() -> list[Case]:
+    cases = []
+    for rank, data_type in ((4, FLOAT32), (4, UINT8), (5, FLOAT16), (5, INT64)):
+        new = pool_desc(data_type, (2, 1, 4, 5, 6)[:rank], (2,) * (rank - 2), (2,) * (rank - 2), (1,) * (rank - 2))
+        fields = {name: value for name, value in vars(new).items() if name != "dilations"}
+        tag = f"{rank}d-{data_type.name.lower()}"
+        cases.append(Case(f"max-pooling1-{tag}", MaxPooling1OperatorDesc(**fields), (any_bits,)))
+        cases.append(
+            Case(
+                f"max-pooling1-{tag}-none",
+                MaxPooling1OperatorDesc(**{**fields, "output_indices_tensor": None}),
+                (any_bits,),
+            )
+        )
+        del fields["output_indices_tensor"]
+        cases.append(Case(f"max-pooling-{tag}", MaxPoolingOperatorDesc(**fields), (any_bits,)))
+    return cases
+
+
+EARLIER_POOLINGS = _earlier_descs()
+
+
+def _sample_cases() -> Iterator[Case]:
+    """What every operator of the registry is tried on, with a type and options after the other."""
+    for operator in OPERATORS:
+        tried = zip(
+            operator.samples,
+            itertools.cycle(operator.data_types),
+            itertools.cycle(itertools.product(*operator.options.values())),
+        )
+        for number, (sample, data_type, values) in enumerate(tried):
+            desc = operator.on(sample, data_type, **dict(zip(operator.options, values, strict=True)))
+            name = f"{operator.name}-sample-{number}".lower().replace(" ", "-")
+            yield Case(name, desc, (any_bits,) * len(desc.inputs))
+
+
+SAMPLES = list(_sample_cases())
+
+# Every list above, small enough that all of it runs on every device.
+CASES = [
+    *DOCUMENTED,
+    *TYPE_PAIRS,
+    *RANKS,
+    *AXES_OF_RANK_4,
+    *AXES_OF_RANK_8,
+    *BOUNDARIES,
+    *ROWS_AND_COLUMNS,
+    *ROWS_WITH_ENDS,
+    *SPECIAL_ARGS,
+    *REDUCTIONS,
+    *REDUCED,
+    *SUMMED_WINDOWS,
+    *GRADIENTS,
+    *UNPOOLED,
+    *STRIDED_ARGS,
+    *POOLED_TYPES,
+    *POOLED_TYPES_3D,
+    *POOLED_LEAST,
+    *POOLED_EDGES,
+    *LONG_WINDOWS,
+    *SWEPT,
+    *POOLED_GAPS,
+    *FAR_WINDOWS,
+    *POOLED_STRIDED,
+    *EARLIER_POOLINGS,
+    *SAMPLES,
+]
+# The same by operator.
+CASES_OF = {kind: [case for case in CASES if type(case.desc) is kind] for kind in map(type, (c.desc for c in CASES))}

@@ -1,0 +1,128 @@
+"""The drivers under test, and what their devices are taken for: other devices, or ones with lower limits.
+
+Drivers are lavapipe, SwiftShader and those of DMLGPU_TEST_DRIVERS, side by side in one process. DMLGPU_TEST_DRIVERS
+holds paths of driver manifests, or names: `nvidia` is every `*nvidia*.json` in the folders where the Vulkan loader
+looks. They are separated as in PATH. A driver that is not found fails its tests.
+
+DMLGPU_TEST_ONLY holds the same and leaves out all others, for a machine that has one driver and no more.
+DMLGPU_TEST_DEVICE chooses between the devices of a driver that has several, as DMLGPU_DEVICE does; without it the best
+is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dmlgpu
+from dmlgpu.runtime.drivers import select
+
+LOADER_FOLDERS = [
+    Path(root).expanduser() / "vulkan" / "icd.d"
+    for root in ("/etc", "/usr/local/etc", "/usr/local/share", "/usr/share", "/opt/homebrew/share", "~/.local/share")
+]
+BROWSER_FOLDERS = [
+    Path(folder)
+    for folder in (
+        "/usr/lib/chromium",
+        "/usr/lib64/chromium",
+        "/usr/lib/chromium-browser",
+        "/usr/lib64/chromium-browser",
+        "/opt/google/chrome",
+        "/opt/chromium.org/chromium",
+    )
+]
+
+
+def manifests(folders: list[Path], pattern: str) -> list[Path]:
+    """Driver manifests in these folders, those for this machine's architecture first."""
+    there_are = [manifest for folder in folders for manifest in sorted(folder.glob(pattern))]
+    return sorted(there_are, key=lambda manifest: platform.machine() not in manifest.name)
+
+
+def find_drivers() -> dict[str, Path | None]:
+    """The manifest of every driver under test, by its name; None where there is none."""
+    swiftshader = [
+        manifest
+        for manifest in manifests(BROWSER_FOLDERS + LOADER_FOLDERS, "vk_swiftshader_icd.json")
+        if manifest.with_name("libvk_swiftshader.so").exists() or manifest.parent in LOADER_FOLDERS
+    ]
+    drivers: dict[str, Path | None] = {}
+    wanted = os.environ.get("DMLGPU_TEST_ONLY")
+    if not wanted:
+        drivers["lavapipe"] = next(iter(manifests(LOADER_FOLDERS, "lvp_icd*.json")), None)
+        drivers["swiftshader"] = next(iter(swiftshader), None)
+        wanted = os.environ.get("DMLGPU_TEST_DRIVERS", "")
+    for added in filter(None, wanted.split(os.pathsep)):
+        named = Path(added).suffix == ".json"
+        matching = [Path(added).absolute()] if named else manifests(LOADER_FOLDERS, f"*{added}*.json")
+        for manifest in matching or [None]:
+            if manifest is None or not manifest.exists():
+                drivers[added] = None
+            elif manifest not in drivers.values():
+                drivers[str(manifest) if manifest.stem in drivers else manifest.stem] = manifest
+    return drivers
+
+
+def set_drivers(setenv: Callable[[str, str], object], *drivers: Path | None) -> None:
+    """Lets the Vulkan loader see these drivers only; it looks when an instance is created."""
+    for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        setenv(variable, os.pathsep.join(map(str, filter(None, drivers))))
+
+
+def device_of(manifest: Path) -> dmlgpu.DeviceInfo:
+    """A driver's device, the chosen or the best one, among those of all drivers."""
+    with pytest.MonkeyPatch.context() as environment:
+        set_drivers(environment.setenv, manifest)
+        alone = select(os.environ.get("DMLGPU_TEST_DEVICE"))
+    # Drivers that run on the CPU may have the same UUID.
+    return next(info for info in dmlgpu.devices() if dataclasses.replace(info, index=alone.index) == alone)
+
+
+DRIVERS = find_drivers()
+
+
+def use_drivers_under_test() -> None:
+    """Lets this process see them alone, and nothing of what its user set."""
+    set_drivers(os.environ.__setitem__, *DRIVERS.values())
+    for variable in ("DMLGPU_DEVICE", "DMLGPU_VERIFY", "DMLGPU_LOG"):
+        os.environ.pop(variable, None)
+
+
+@contextlib.contextmanager
+def opened_as(driver: dmlgpu.DeviceInfo, **changes: object) -> Iterator[dmlgpu.Device]:
+    """A device that is taken for another one, opened."""
+    info = dataclasses.replace(driver, **changes)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("dmlgpu.runtime.device.select", lambda wanted: info)
+        device = dmlgpu.Device()
+    with device:
+        yield device
+
+
+def discrete(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
+    """What makes a device's description that of a GPU with memory of its own, in a heap that the host does not see.
+
+    Every tensor then has a buffer, and a staging copy, and plans are those of a GPU, but for fewer workgroups: each
+    costs time on a CPU.
+    """
+    heap = driver.heaps[driver.device_heap]
+    return {
+        "type": "discrete",
+        "unified": False,
+        "heaps": (heap, heap),
+        "device_heap": 0,
+        "host_heap": 1,
+        "max_group_count": 16,
+    }
+
+
+def naming(library) -> dict[str, object]:
+    return {"file_format_version": "1.0.0", "ICD": {"library_path": str(library), "api_version": "1.3.0"}}

@@ -1,0 +1,82 @@
+"""The element types that DirectML documents for the tensors of its operators, by feature level.
+
+They are taken from DirectML's documentation; the tables of dmlgpu/descriptors say what dmlgpu takes. What stands there
+and in no level here is an extension.
+"""
+
+from __future__ import annotations
+
+from dmlgpu.descriptors.operator import TypeTable
+from tests.support.cases import FLOAT16, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
+
+# What each feature level brings for the tensors of an operator; it has all that the levels before it have, too.
+Levels = dict[str, TypeTable]
+
+FLOATS = (FLOAT32, FLOAT16)
+SMALL_INTEGERS = (INT32, INT16, INT8, UINT32, UINT16, UINT8)
+INDICES = (INT64, INT32, UINT64, UINT32)
+
+
+def same(levels: TypeTable) -> Levels:
+    """Input and output have the same type, of these by level."""
+    return {level: {"input_tensor": types, "output_tensor": types} for level, types in levels.items()}
+
+
+def max_pooling(introduced: str) -> Levels:
+    """Of one of three operators; the first has no indices."""
+    values = same({introduced: FLOATS, "3_0": (INT8, UINT8), "5_0": (INT64, INT32, INT16, UINT64, UINT32, UINT16)})
+    indices = {introduced: {"output_indices_tensor": (UINT32,)}, "5_0": {"output_indices_tensor": (UINT64,)}}
+    return {level: types | indices.get(level, {}) for level, types in values.items()}
+
+
+ARG: Levels = {
+    "3_0": {"input_tensor": (*FLOATS, *SMALL_INTEGERS), "output_tensor": INDICES},
+    "4_1": {"input_tensor": (INT64, UINT64)},
+}
+REDUCE_ARG: Levels = {
+    "1_0": {"input_tensor": FLOATS, "output_tensor": (UINT32,)},
+    "2_1": {"input_tensor": SMALL_INTEGERS},
+    "3_0": {"output_tensor": (INT64, INT32, UINT64)},
+    "4_1": {"input_tensor": (INT64, UINT64)},
+}
+EXTREME = same({"1_0": FLOATS, "2_1": (INT32, UINT32), "3_0": (INT16, INT8, UINT16, UINT8), "5_0": (INT64, UINT64)})
+ABSOLUTE = same({"1_0": FLOATS, "5_0": INDICES})
+TOTAL = same({"1_0": FLOATS, "2_1": (INT32, UINT32), "5_0": (INT64, UINT64)})
+OF_FLOATS = same({"1_0": FLOATS})
+
+# By the names of the registry.
+FEATURE_LEVELS: dict[str, Levels] = {
+    "ARGMAX": ARG,
+    "ARGMIN": ARG,
+    "REDUCE ARGMAX": REDUCE_ARG,
+    "REDUCE ARGMIN": REDUCE_ARG,
+    "REDUCE AVERAGE": OF_FLOATS,
+    "REDUCE L1": ABSOLUTE,
+    "REDUCE L2": OF_FLOATS,
+    "REDUCE LOG_SUM": OF_FLOATS,
+    "REDUCE LOG_SUM_EXP": OF_FLOATS,
+    "REDUCE MAX": EXTREME,
+    "REDUCE MIN": EXTREME,
+    "REDUCE MULTIPLY": TOTAL,
+    "REDUCE SUM": TOTAL,
+    "REDUCE SUM_SQUARE": ABSOLUTE,
+    "AVERAGE_POOLING": OF_FLOATS,
+    "AVERAGE_POOLING1": same({"6_2": FLOATS}),
+    "AVERAGE_POOLING_GRAD": {"3_0": {"input_gradient_tensor": FLOATS, "output_gradient_tensor": FLOATS}},
+    "LP_POOLING": OF_FLOATS,
+    "LP_POOLING1": same({"6_2": FLOATS}),
+    "MAX_POOLING": max_pooling("1_0"),
+    "MAX_POOLING1": max_pooling("2_0"),
+    "MAX_POOLING2": max_pooling("2_1"),
+    "MAX_POOLING_GRAD": {
+        "3_0": dict.fromkeys(("input_tensor", "input_gradient_tensor", "output_gradient_tensor"), FLOATS)
+    },
+    "MAX_UNPOOLING": {
+        "3_0": {"input_tensor": FLOATS, "indices_tensor": (UINT32,), "output_tensor": FLOATS},
+        "5_0": {
+            "input_tensor": (INT64, UINT64, *SMALL_INTEGERS),
+            "indices_tensor": (UINT64,),
+            "output_tensor": (INT64, UINT64, *SMALL_INTEGERS),
+        },
+    },
+}

@@ -1,0 +1,41 @@
+"""All bytes of an operator's tensors, between elements and around them too."""
+
+import numpy as np
+
+from dmlgpu import Device, OperatorDesc, TensorDesc, reference
+from dmlgpu.comparison import differences
+from dmlgpu.tools.registry import inputs_of
+from tests.support.cases import arranged, ties
+
+
+def laid_out(array, tensor: TensorDesc, buffer):
+    """The buffer after the elements of an array were written where a tensor has them."""
+    size = tensor.data_type.bits // 8
+    places = sum(
+        (np.arange(n) * stride).reshape(-1, *[1] * (tensor.rank - 1 - dim))
+        for dim, (n, stride) in enumerate(zip(tensor.sizes, tensor.element_strides, strict=True))
+    )
+    buffer = buffer.copy()
+    buffer[places.reshape(-1, 1) * size + np.arange(size)] = np.frombuffer(array.tobytes(), np.uint8).reshape(-1, size)
+    return buffer
+
+
+def guard(size: int):
+    """Bytes that no result has by chance."""
+    return np.random.default_rng(size).integers(0x80, 0x100, size).astype(np.uint8)
+
+
+def check_all_bytes(device: Device, desc: OperatorDesc, fill=ties) -> None:
+    """Runs an operator on device tensors: every byte of its outputs and inputs is as it must be."""
+    inputs = inputs_of(desc, lambda tensor: arranged(tensor, fill))
+    laid = [laid_out(x, each, guard(each.size_in_bytes)) for x, each in zip(inputs, desc.inputs, strict=True)]
+    sources = [device.tensor_from_bytes(before, tensor) for before, tensor in zip(laid, desc.inputs, strict=True)]
+    targets = [device.tensor_from_bytes(guard(tensor.size_in_bytes), tensor) for tensor in desc.outputs]
+    device._operator(desc)(*sources, out=targets)
+    outputs = [target.numpy() for target in targets]
+    for target, array in zip(targets, outputs, strict=True):
+        expected = laid_out(array, target.desc, guard(target.desc.size_in_bytes))
+        assert np.array_equal(target.bytes(), expected), np.flatnonzero(target.bytes() != expected)
+    assert not list(differences(desc, inputs, outputs, reference(desc, *inputs)))
+    for source, before in zip(sources, laid, strict=True):
+        assert np.array_equal(source.bytes(), before)

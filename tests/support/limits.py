@@ -1,0 +1,52 @@
+"""Limits that tests plan with: of CPUs with other numbers of cores, of a GPU, and ones that split small tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import dmlgpu
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.runtime.tuning import device_limits
+
+# Low enough that small tensors lie in many segments, and need several ranges, pieces and records.
+LOWERED = Limits(
+    segment_bytes=256, group_size=32, group_count=3, records_bytes=512, loop_iterations=400, dispatch_count=1 << 20
+)
+# The mapping of a CPU goes by the number of its cores: this machine's, and others.
+CORES = {f"CPU-{cores}": cores for cores in (1, 16, 64, 256)}
+MAPPINGS = ("CPU", *CORES, "GPU", "split")
+
+
+def limits_of(info: dmlgpu.DeviceInfo, mapping: str) -> Limits:
+    """Limits of a device with the mapping of a CPU or of a GPU, whatever it is, or so low that tensors are split."""
+    if mapping == "split":
+        return LOWERED
+    if mapping == "GPU":
+        return dataclasses.replace(device_limits(info), cooperating=True, unrolls=True, group_count=16, least_loads=16)
+    cpu = device_limits(dataclasses.replace(info, type="cpu"))
+    return dataclasses.replace(cpu, group_count=4 * CORES[mapping]) if mapping in CORES else cpu
+
+
+# Like those of any device.
+LIMITS = {
+    "CPU": Limits(segment_bytes=1 << 27, group_size=64, group_count=16, bundle=8),
+    **{name: Limits(1 << 27, group_size=64, group_count=4 * cores, bundle=8) for name, cores in CORES.items()},
+    "GPU": Limits(1 << 27, group_size=64, group_count=16, bundle=1024, cooperating=True, least_loads=16),
+    "split": LOWERED,
+}
+MIB = 1 << 20
+PLANNED = {
+    "cpu": Limits(segment_bytes=128 * MIB, group_size=64, group_count=64),
+    "gpu": Limits(4096 * MIB - 256, group_size=64, group_count=4096, least_loads=16, cooperating=True),
+    "lowered": LOWERED,
+    "short": Limits(segment_bytes=128 * MIB, group_size=64, group_count=8, dispatch_elements=2000),
+    "odd": Limits(
+        segment_bytes=768, group_size=7, group_count=5, records_bytes=1000, loop_iterations=400, dispatch_count=1 << 20
+    ),
+}
+
+
+def gpu_of_eight(driver, open_device, **changes):
+    """The mapping of a GPU that eight invocations keep busy, so that runs of 32 bits are of eight outputs."""
+    few = {"group_size": 8, "group_count": 4, "bundle": 32, "cooperating": True}
+    return open_device(driver.index, dataclasses.replace(device_limits(driver), **few | changes))

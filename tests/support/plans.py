@@ -1,0 +1,276 @@
+"""Plans of the cases, and what any correct plan keeps to."""
+
+import collections
+import functools
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc
+from dmlgpu.lowering.kernels.sweep import ColumnsPush, RowsPush
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Dispatch, Plan, Push
+from dmlgpu.lowering.problem import Role, problems_of
+from dmlgpu.tools.registry import OPERATORS
+from tests.support.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, Case, arg_desc, pool_desc
+from tests.support.limits import LIMITS
+
+# Modules that only a GPU, or only a CPU, takes.
+OF_A_GPU = re.compile(r"\w+_lanes_")
+OF_A_CPU = re.compile(r"(rows|columns|combine)_(?!\w*lanes)")
+
+
+@functools.cache
+def plan_of(case: Case, limits: Limits) -> Plan:
+    """Cases are many and split tensors have long plans: each is made once in a process."""
+    return lower(case.desc, limits)
+
+
+def operator_of(case: Case) -> str:
+    """The name of a case's operator in the registry."""
+    (name,) = (operator.name for operator in OPERATORS if operator.describes(case.desc))
+    return name
+
+
+def covered(case: Case, limits: Limits) -> set[tuple[Any, ...]]:
+    """What a case is a test of: kernels, each with the operator and the types of the input and the outputs."""
+    types = [tensor.data_type for tensor in (*case.desc.inputs, *case.desc.outputs)]
+    modules = {dispatch.shader.module for dispatch in plan_of(case, limits).dispatches}
+    return {(module, *types) for module in modules} | {(operator_of(case), types[0])}
+
+
+def first_of_each(covers: Callable[[Case], set[Any]]) -> list[Case]:
+    """The first case of everything that CASES cover."""
+    cases, done = [], set()
+    for case in CASES:
+        new = covers(case) - done
+        if new:
+            cases.append(case)
+            done |= new
+    return cases
+
+
+@functools.cache
+def chosen(mapping: str) -> list[Case]:
+    """Few cases, of which each mapping's plans have every kernel with every type."""
+    return first_of_each(lambda case: covered(case, LIMITS[mapping]))
+
+
+def of_operator(operator: str, cases: list[Case]) -> list[Case]:
+    """Those of an operator; there must be some."""
+    found = [case for case in cases if operator_of(case) == operator]
+    assert found
+    return found
+
+
+by_operator = pytest.mark.parametrize("operator", [operator.name for operator in OPERATORS])
+
+
+# As large as tensors may be, in every way.
+LARGE = {
+    "one-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1,), [0]),
+    "one-axis-64-bit": arg_desc(ArgminOperatorDesc, UINT64, (2**32 - 1,), [0]),
+    "first-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (65535, 65536), [0]),
+    "last-axis": arg_desc(ArgmaxOperatorDesc, INT64, (65535, 65536), [1]),
+    # Shared by 4,096 invocations these are whole blocks, and their shares are not.
+    "blocks-of-4": arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 4_202_500), [1]),
+    "blocks-of-2": arg_desc(ArgminOperatorDesc, INT64, (1, 4_202_498), [1]),
+    "axis-of-1": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1, 1), [1]),
+    "short-rows": arg_desc(ArgmaxOperatorDesc, UINT8, (2**27, 31), [1]),
+    "short-columns": arg_desc(ArgminOperatorDesc, FLOAT32, (2**22, 3, 64), [1]),
+    "long-first-axis": arg_desc(ArgmaxOperatorDesc, FLOAT16, (2**31 - 1, 2), [0]),
+    "windows": pool_desc(UINT8, (1, 1, 65536, 65535), (2, 2), (2, 2)),
+    "many-planes": pool_desc(FLOAT32, (1, 2**20, 64, 63), (3, 3), (2, 2), (1, 1)),
+    "many-global-windows": pool_desc(FLOAT32, (2**20, 1, 64, 63), (64, 63)),
+    "long-rows": pool_desc(UINT8, (1, 1, 1, 2**32 - 1), (1, 2**16), (1, 2**16)),
+}
+
+
+def check_limits(plan: Plan, limits: Limits) -> None:
+    """Nothing in a plan is beyond what Vulkan or the limits allow."""
+    sizes = {
+        Role.INPUT: [limits.segments(tensor) for tensor in plan.desc.inputs],
+        Role.OUTPUT: [limits.segments(tensor) for tensor in plan.desc.outputs],
+        Role.INTERMEDIATE: [limits.segments(tensor) for tensor in plan.intermediates],
+        Role.PARTIALS: [(size,) for size in plan.partials],
+        Role.RECORDS: [(plan.records_bytes,)],
+    }
+    assert plan.dispatches
+    assert sum(plan.partials) <= limits.partials_bytes
+    for dispatch in plan.dispatches:
+        words = dispatch.push.words()
+        assert 4 * len(words) <= 128  # maxPushConstantsSize is at least that
+        assert all(0 <= word < 1 << 32 for word in words)
+        assert 1 <= len(dispatch.bindings) <= 4  # maxPerStageDescriptorStorageBuffers is at least that
+        assert dispatch.shader.constants.group_size <= limits.group_size
+        for binding in dispatch.bindings:
+            size = sizes[binding.role][binding.tensor][binding.segment]
+            assert size % 4 == 0
+            assert 0 < size <= limits.segment_bytes or binding.role is Role.RECORDS
+            assert binding.base in vars(dispatch.push)
+
+
+def check_sweep(dispatch: Dispatch, limits: Limits) -> None:
+    """A sweep looks at no more elements than a dispatch should, and no invocation loops longer than it may."""
+    constants, push = dispatch.shader.constants, dispatch.push
+    lines = push.outer_count
+    if isinstance(push, ColumnsPush):
+        lines *= push.row_count * push.pitch * max(1, dispatch.shader.bits // 32) // 4
+    classes = min(push.spacing, push.output_size)
+    items = lines * classes * (1 + (push.output_size - 1) // push.spacing // constants.run)
+    loads = constants.run if constants.copies else push.window_size + (constants.run - 1) * constants.step
+    assert items * loads <= limits.dispatch_elements
+    turns = -(-items // (limits.group_size * limits.group_count))
+    assert turns * (1 + push.window_size) <= limits.loop_iterations
+    # All windows of a run have an element in common, but copies.
+    assert constants.copies == (push.window_size == 1)
+    assert constants.copies or (constants.run - 1) * constants.step < push.window_size
+
+
+def check_work(plan: Plan, limits: Limits) -> None:
+    """No dispatch looks at many more elements than a dispatch should, for a range of 64 outputs at least."""
+    for dispatch in plan.dispatches:
+        push, least = dispatch.push, 64
+        if isinstance(push, RowsPush | ColumnsPush):
+            check_sweep(dispatch, limits)
+            continue
+        if hasattr(push, "reduced_end"):
+            each = push.reduced_end - push.reduced_begin
+            least = min(64, push.output_count)  # the elements of so many outputs are cut, too
+            assert each * least <= limits.dispatch_elements or each <= push.stretch_size
+        elif hasattr(push, "strip"):
+            constants = dispatch.shader.constants
+            each = constants.window_depth * constants.window_height * constants.window_width
+            least = push.output_size[2]
+        elif hasattr(push, "part_count"):
+            within = list(map(min, push.window_size, push.size))[push.cut + 1 :]
+            each = push.part_count * push.part_size * math.prod(within)
+            assert each * push.output_count <= limits.dispatch_elements or push.part_count == 1
+        elif hasattr(push, "window_size"):
+            each = math.prod(map(min, push.window_size, getattr(push, "size", push.window_size)))
+        elif hasattr(push, "places_base"):
+            each = 1
+        elif hasattr(push, "part_end"):
+            each = push.part_end - push.part_begin
+        elif hasattr(push, "window_count"):
+            steps = zip(push.window_count, push.reach, push.window_stride, strict=True)
+            each = math.prod(min(count, 1 + reach // stride) for count, reach, stride in steps)
+        else:
+            each = push.record_count
+        assert push.output_count <= max(least, 2 * limits.dispatch_elements // each)
+
+
+def check_records(plan: Plan, limits: Limits) -> None:
+    """Records of several outputs keep to their limit and fit a buffer; those of one output may need more.
+
+    The dispatches of a range write records that follow each other from 0 on, and the second pass reads them all.
+    """
+    records = [d for d in plan.dispatches if any(binding.role is Role.RECORDS for binding in d.bindings)]
+    assert bool(records) == bool(plan.records_bytes)
+    problems = problems_of(plan.desc.canonical())
+    share = max(problem.source.size_in_bytes for problem in problems) // 16
+    limit = min(max(limits.records_bytes, share), limits.segment_bytes)
+    words_of = {problem.accumulator: problem.accumulator.state_words(problem.source.data_type) for problem in problems}
+    written, most, combined = 0, 0, True
+    for dispatch in records:
+        push = dispatch.push
+        words = push.output_count * words_of[dispatch.shader.accumulator]
+        if hasattr(push, "record_count"):
+            assert push.records_base + push.record_count * words == written
+            if dispatch.shader.constants.records:
+                assert push.target_base == written
+                written += math.ceil(push.record_count / push.stretch_size) * words
+                continue
+            most, combined = max(most, written), True
+            continue
+        written = 0 if combined else written
+        combined = False
+        assert getattr(push, dispatch.bindings[1].base) == written
+        written += records_of(push) * words
+        assert 4 * written <= limit or push.output_count == 1
+    assert plan.records_bytes == 4 * most
+
+
+def records_of(push: Push) -> int:
+    """The records that a dispatch of a first pass writes for each output."""
+    if hasattr(push, "part_count"):
+        return push.part_count
+    if hasattr(push, "part_end"):
+        return math.ceil((push.part_end - push.part_begin) / push.part_size)
+    return (
+        math.ceil((push.reduced_end - push.reduced_begin) / push.stretch_size) if hasattr(push, "stretch_size") else 1
+    )
+
+
+def outputs_of(dispatch: Dispatch) -> tuple[int, int]:
+    """The first output that a dispatch writes, and the end of them."""
+    push = dispatch.push
+    if not isinstance(push, RowsPush | ColumnsPush):
+        return push.first_output, push.first_output + push.output_count
+    width = push.width if isinstance(push, ColumnsPush) else 1
+    rows = getattr(push, "row_count", 1)
+    return push.values_base, push.values_base + push.outer_count * push.output_size * rows * width
+
+
+def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
+    """(begin, end, segment) of what each dispatch writes of an output tensor."""
+    return [
+        (*outputs_of(dispatch), binding.segment)
+        for dispatch in plan.dispatches
+        for binding in dispatch.bindings
+        if (binding.role, binding.tensor) == (Role.OUTPUT, output)
+    ]
+
+
+def check_coverage(plan: Plan) -> None:
+    """Ranges of outputs follow each other without gap or overlap; within a range every segment stands once."""
+    for output, tensor in enumerate(plan.desc.outputs):
+        written = written_ranges(plan, output)
+        # Without indices a kernel's indices binding holds the values too.
+        assert max(collections.Counter(written).values()) <= (2 if len(plan.desc.outputs) == 1 else 1)
+        ranges = sorted({(begin, end) for begin, end, _ in written})
+        assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+        assert ranges[-1][1] == tensor.element_count
+
+
+def steps_between_blocks(dispatch: Dispatch) -> list[int]:
+    """Where the blocks of 16 bytes that a kernel reads begin and end, and how far apart they are, in elements."""
+    shader, push = dispatch.shader, dispatch.push
+    if shader.variant in ("windows", "pool_blocks"):
+        rows = [push.plane_stride, *push.stride[:2]]
+        if shader.variant == "pool_blocks":
+            return [*rows, push.start_padding[2], push.window_stride[2]]
+        run = max(4, 128 // shader.bits)
+        return [*rows, push.start_padding[2] + shader.constants.phase, run * shader.constants.stride_width]
+    rank, kept = push.kept_rank, push.stride[: push.kept_rank]
+    if shader.variant.startswith("columns"):
+        row = push.size[rank - 1]
+        return [*kept[:-1], push.stride[rank], push.first_output % row, min(row, push.output_count)]
+    return [*kept, *range(push.reduced_begin, push.reduced_end, push.stretch_size), push.reduced_end]
+
+
+def check_alignment(plan: Plan) -> None:
+    """Where a kernel is told that blocks begin at multiples of 16 bytes, they do, and are whole."""
+    for dispatch in plan.dispatches:
+        if dispatch.shader.constants.aligned:
+            block = 128 // dispatch.shader.bits
+            assert all(step % block == 0 for step in steps_between_blocks(dispatch)), dispatch
+
+
+def check_loops(plan: Plan) -> None:
+    """No invocation loops longer than it may; test_loops.py holds the numbers of turns to llvmpipe's own."""
+    assert all(0 < dispatch.iterations <= plan.limits.loop_iterations for dispatch in plan.dispatches)
+
+
+def check(plan: Plan) -> None:
+    limits = plan.limits
+    check_loops(plan)
+    check_limits(plan, limits)
+    check_work(plan, limits)
+    check_records(plan, limits)
+    check_coverage(plan)
+    check_alignment(plan)

@@ -1,0 +1,76 @@
+"""Programs in processes of their own: what they break, they break there."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def output_of(
+    program: str,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    options: tuple[str, ...] = (),
+    timeout: float = 60,
+) -> str:
+    """What a Python program prints; it must end well, and say nothing on stderr.
+
+    Args:
+        program: its text.
+        arguments: those of the program.
+        environment: its variables; None: those of this process.
+        options: those of the interpreter.
+        timeout: seconds.
+    """
+    command = [sys.executable, *options, "-c", program, *arguments]
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    return finished.stdout
+
+
+# kp as it is, where the set-up put it.
+PLAIN = Path(sys.prefix) / "kp"
+PRELUDE = """
+import concurrent.futures, contextlib, gc, multiprocessing, os, signal, sys, threading, time
+import numpy as np
+import dmlgpu
+from dmlgpu import *
+
+x = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
+desc = ArgmaxOperatorDesc(TensorDesc.of(x), TensorDesc(DataType.UINT32, (3, 1)), (1,))
+index = int(sys.argv[1])
+
+def says(call, *args):
+    try:
+        return call(*args)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+"""
+# A device, an operator, and a tensor on it, all in use.
+OPENED = (
+    PRELUDE
+    + """
+device = Device(index)
+operator = device.compile(desc)
+tensor = operator(device.tensor(x))
+print(tensor.numpy().tolist(), flush=True)
+"""
+)
+RESULT = "[[2], [2], [1]]"
+
+
+def run(program: str, driver, timeout: float = 60) -> list[str]:
+    """The lines that a program prints in a process of its own; it must end well, and say nothing on stderr."""
+    # Python 3.12 warns of forks of processes with threads.
+    options = ("-W", "ignore::DeprecationWarning")
+    return output_of(program, str(driver.index), options=options, timeout=timeout).splitlines()
+
+
+def hide(monkeypatch, package):
+    """Makes importing a package fail as if it were not installed."""
+    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
