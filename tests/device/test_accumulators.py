@@ -25,6 +25,8 @@ from tests.support.limits import LOWERED
 from tests.support.processes import ROOT
 from tests.support.shaders import KERNELS, SHADERS
 
+pytestmark = pytest.mark.every_driver
+
 
 @dataclass(frozen=True)
 class Sum(Accumulator):

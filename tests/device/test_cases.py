@@ -7,18 +7,14 @@ import pytest
 
 import dmlgpu
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Plan
 from tests.support.cases import CASES, DOCUMENTED, GRADIENTS, REDUCED, SUMMED_WINDOWS, Case
+from tests.support.plans import modules_of, of_operator, operator_of
+
+pytestmark = pytest.mark.every_driver
 
 
 def by_id(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.id)
-
-
-def plan_of(case: Case) -> Plan:
-    """A case's plan for a GPU."""
-    return lower(case.desc, Limits(segment_bytes=1 << 30, group_size=64, group_count=16, cooperating=True))
 
 
 def test_device_gives_what_the_documents_say(any_device):
@@ -37,9 +33,15 @@ def test_device_equals_reference(any_device, case):
     dmlgpu.verify(case.desc, *case.inputs(), device=any_device)
 
 
-@by_id([case for case in OWN if any("_lanes_" in dispatch.shader.module for dispatch in plan_of(case).dispatches)])
-def test_mapping_of_a_gpu_equals_reference(cooperating, case):
-    dmlgpu.verify(case.desc, *case.inputs(), device=cooperating)
+@pytest.mark.parametrize("operator", sorted({operator_of(case) for case in OWN if hasattr(case.desc, "axes")}))
+def test_mapping_of_a_gpu_equals_reference(cooperating, operator):
+    """Those that invocations compute together."""
+    limits = Limits(segment_bytes=1 << 30, group_size=64, group_count=16, cooperating=True)
+    cases = of_operator(operator, OWN)
+    together = [case for case in cases if any("_lanes_" in module for module in modules_of(case, limits))]
+    assert together
+    for case in together:
+        dmlgpu.verify(case.desc, *case.inputs(), device=cooperating)
 
 
 def test_reference_gives_what_the_documents_say():

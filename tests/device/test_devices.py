@@ -40,6 +40,8 @@ from tests.support.drivers import discrete, opened_as
 from tests.support.layouts import check_all_bytes
 from tests.support.plans import OF_A_CPU, by_operator, chosen, of_operator
 
+pytestmark = pytest.mark.every_driver
+
 ROWS = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
 ARGMAX = arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 3), [1])
 POOL = pool_desc(FLOAT32, (1, 1, 3, 3), (2, 2))

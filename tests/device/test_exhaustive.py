@@ -10,6 +10,8 @@ from dmlgpu.tools import exhaustive
 from dmlgpu.tools.exhaustive import TYPES, Section, ascending, sections
 from tests.support.limits import PLANNED
 
+pytestmark = pytest.mark.every_driver
+
 # Of the sections of 32 bits one in so many is checked, besides those where bits change in kind.
 THINNED = 2048
 

@@ -28,6 +28,8 @@ from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime import spirv
 from dmlgpu.runtime.tuning import device_limits
 
+pytestmark = pytest.mark.every_driver
+
 CPU = Limits(1 << 27, group_size=64, group_count=8, bundle=8)
 GPU = Limits(1 << 27, group_size=64, group_count=64, bundle=4096, cooperating=True, least_loads=16)
 MAPPED = {

@@ -25,6 +25,8 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.support.cases import FLOAT16, FLOAT32, GRADIENTS, WINDOW_SHAPES
 
+pytestmark = pytest.mark.every_driver
+
 GRADIENT = np.array([[1, 2], [3, 4]], np.float32)
 
 

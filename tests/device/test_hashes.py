@@ -4,7 +4,10 @@ import pytest
 
 from dmlgpu.tools.registry import CANONICAL
 from tests import hashes
+from tests.support.limits import MAPPINGS, limits_of
 from tests.support.processes import ROOT
+
+pytestmark = pytest.mark.every_driver
 
 TABLE = ROOT / "docs" / "reliability.md"
 
@@ -17,7 +20,9 @@ def documented(name, data_type):
 
 
 @pytest.mark.parametrize("operator", CANONICAL, ids=lambda operator: operator.name)
-def test_bits_are_those_of_the_table(mapped, operator):
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_bits_are_those_of_the_table(driver, open_device, mapping, operator):
+    device = open_device(driver.index, limits_of(driver, mapping))
     for data_type in hashes.exact_types(operator):
-        results = hashes.results(mapped, operator, data_type)
+        results = hashes.results(device, operator, data_type)
         assert hashes.hash_of(results) == documented(operator.name, data_type)

@@ -20,7 +20,7 @@ from dmlgpu.runtime.tuning import device_limits
 from tests.support.cases import CASES, FLOAT32
 from tests.support.devices import DEVICES
 from tests.support.drivers import opened_as
-from tests.support.plans import LARGE, by_operator, check, first_of_each, operator_of, plan_of
+from tests.support.plans import LARGE, by_operator, check, first_of_each, modules_of, operator_of
 
 by_device = pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
 
@@ -186,7 +186,7 @@ def lowered_devices(driver):
 def chosen():
     """The first case of every kernel, with the accumulator and the width of elements that it is compiled for."""
     limits = {device_limits(device.info) for device in DEVICES}
-    return first_of_each(lambda case: {d.shader.module for each in limits for d in plan_of(case, each).dispatches})
+    return first_of_each(lambda case: {module for each in limits for module in modules_of(case, each)})
 
 
 @by_operator

@@ -15,6 +15,8 @@ from tests.support.cases import ELEMENT_TYPES, INDEX_TYPES
 from tests.support.limits import CORES, LIMITS, MAPPINGS, limits_of
 from tests.support.plans import OF_A_CPU, OF_A_GPU, by_operator, chosen, covered, of_operator
 
+pytestmark = pytest.mark.every_driver
+
 
 @by_operator
 @pytest.mark.parametrize("mapping", MAPPINGS)

@@ -16,6 +16,8 @@ from dmlgpu.reference.bounds import bounds
 from tests.support.cases import FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64, arranged, small
 from tests.support.limits import LIMITS, LOWERED
 
+pytestmark = pytest.mark.every_driver
+
 F = ReduceFunction
 VALUES = [function for function, types in REDUCE_TYPES.items() if types is not ARG_TYPES]
 ARITHMETIC = [function for function in VALUES if function not in (F.MAX, F.MIN)]

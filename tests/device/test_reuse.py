@@ -25,6 +25,8 @@ from dmlgpu import (
 from tests.support.cases import FLOAT32, UINT8, UINT32, UNPOOLED, Case, any_bits, arg_desc, pool_desc
 from tests.support.drivers import discrete, opened_as
 
+pytestmark = pytest.mark.every_driver
+
 X = np.random.default_rng(0).permutation(600).astype(np.float32).reshape(20, 30)
 ROWS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [1])
 COLUMNS = arg_desc(ArgmaxOperatorDesc, FLOAT32, (20, 30), [0])

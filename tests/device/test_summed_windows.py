@@ -23,6 +23,8 @@ from tests.support.cases import FLOAT16, FLOAT32, INT32, UINT8, WINDOW_SHAPES, p
 from tests.support.limits import LIMITS as MAPPED
 from tests.support.limits import gpu_of_eight
 
+pytestmark = pytest.mark.every_driver
+
 IMAGE = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], np.float32)
 
 

@@ -19,6 +19,8 @@ from dmlgpu.lowering.lower import lower
 from tests.support.cases import ELEMENT_TYPES, FLOAT32, UINT8, UINT32, UINT64, any_bits, arranged
 from tests.support.limits import limits_of
 
+pytestmark = pytest.mark.every_driver
+
 
 def test_elements_go_where_max_pooling_found_them(any_device):
     x = np.random.default_rng(0).permutation(2 * 3 * 8 * 10).reshape(2, 3, 8, 10).astype(np.float32)

@@ -32,6 +32,8 @@ from tests.support.cases import (
     special_values,
 )
 
+pytestmark = pytest.mark.every_driver
+
 FLOATS = (FLOAT64, FLOAT32, FLOAT16)
 # The bits of infinity, and of the least normal number.
 INFINITIES = {64: 0x7FF << 52, 32: 0xFF << 23, 16: 0x1F << 10}

@@ -32,6 +32,8 @@ from tests.support.cases import (
 )
 from tests.support.limits import gpu_of_eight
 
+pytestmark = pytest.mark.every_driver
+
 STRIDES, PADDINGS, DILATIONS = (1, 2, 3), (0, 1, 2), (1, 2, 3)
 # (stride, start padding, end padding, dilation) of one dimension, a third of all with each end padding.
 DIMENSIONS = [

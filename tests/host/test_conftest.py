@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from dmlgpu.runtime.drivers import select
 from tests import conftest
 from tests.support.drivers import DRIVERS, device_of, find_drivers
 
@@ -35,33 +36,49 @@ def test_drivers_beside_those_of_every_run(monkeypatch, tmp_path):
     assert set(find_drivers()) == {*both, "gpu"}
 
 
+def item(marked, fixtures=(), **params):
+    """A test with a driver, as pytest collects it."""
+    return SimpleNamespace(
+        callspec=SimpleNamespace(params=params), fixturenames=fixtures, get_closest_marker=lambda name: marked
+    )
+
+
 @pytest.mark.parametrize(
-    ("params", "left_out"),
+    ("marked", "fixtures", "params"),
     [
-        ({"driver": "swiftshader", "any_device": "lowered-limits"}, True),
-        ({"driver": "swiftshader", "mapped": "split", "kind": 1}, True),
-        ({"driver": "swiftshader", "any_device": "full-limits"}, False),
-        ({"driver": "swiftshader", "mapped": "GPU"}, False),
-        ({"driver": "swiftshader", "mapping": "split"}, False),  # test_mappings.py
-        ({"driver": "lavapipe", "any_device": "lowered-limits"}, False),
-        ({"driver": "nvidia", "mapped": "split"}, False),
+        (False, (), {}),
+        (True, (), {"any_device": "lowered-limits"}),
+        (True, (), {"mapped": "split", "kind": 1}),
+        (True, (), {"mapped": "CPU-64"}),
+        (True, (), {"mapping": "CPU-1"}),
+        (True, ("driver", "lowered_devices"), {"case": None}),
+        (True, ("driver", "cooperating"), {"case": None}),
+        (True, ("driver", "staged"), {"operator": None}),
     ],
     ids=str,
 )
-def test_what_planning_knows_is_left_out_on_swiftshader_alone(monkeypatch, params, left_out):
-    item = SimpleNamespace(nodeid="tests/device/test_layouts.py::test", callspec=SimpleNamespace(params=params))
-    assert conftest.is_planned_again(item) is left_out
-    hashed = SimpleNamespace(nodeid="tests/device/test_hashes.py::test", callspec=item.callspec)
-    assert not conftest.is_planned_again(hashed)
-    for fixture in "lowered_devices", "cooperating", "staged":
-        alone = SimpleNamespace(**vars(item), fixturenames=["driver", fixture])
-        assert conftest.is_planned_again(alone) is left_out
-        of_cases = SimpleNamespace(params={**params, "case": None})
-        with_cases = SimpleNamespace(nodeid=item.nodeid, callspec=of_cases, fixturenames=["driver", fixture])
-        assert conftest.is_planned_again(with_cases) is (params["driver"] == "swiftshader")
+def test_what_swiftshader_leaves_out(monkeypatch, marked, fixtures, params):
+    assert conftest.is_left_out(item(marked, fixtures, driver="swiftshader", **params))
+    assert not conftest.is_left_out(item(marked, fixtures, driver="lavapipe", **params))
+    assert not conftest.is_left_out(item(marked, fixtures, driver="nvidia", **params))
     monkeypatch.setattr(conftest, "DRIVERS", {"swiftshader": None})
-    assert not conftest.is_planned_again(item)
-    assert not conftest.is_planned_again(SimpleNamespace(nodeid=item.nodeid))
+    assert not conftest.is_left_out(item(marked, fixtures, driver="swiftshader", **params))
+
+
+@pytest.mark.parametrize(
+    ("fixtures", "params"),
+    [
+        ((), {"any_device": "full-limits"}),
+        ((), {"mapped": "GPU"}),
+        ((), {"mapping": "split"}),  # test_mappings.py, test_hashes.py
+        (("staged",), {}),
+        (("device",), {"case": None}),
+    ],
+    ids=str,
+)
+def test_what_swiftshader_runs(fixtures, params):
+    assert not conftest.is_left_out(item(True, fixtures, driver="swiftshader", **params))
+    assert not conftest.is_left_out(SimpleNamespace())
 
 
 def test_a_device_of_several(monkeypatch):
@@ -72,4 +89,4 @@ def test_a_device_of_several(monkeypatch):
         monkeypatch.setenv("DMLGPU_TEST_DEVICE", name)
         assert device_of(together).name == name
     monkeypatch.delenv("DMLGPU_TEST_DEVICE")
-    assert device_of(together) == conftest.select(None)
+    assert device_of(together) == select(None)

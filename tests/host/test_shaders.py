@@ -11,11 +11,11 @@ import pytest
 
 from dmlgpu.errors import DeviceError
 from dmlgpu.lowering.accumulators import SumResult
+from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Constants, Dispatch, NumberKind
 from dmlgpu.runtime import spirv
 from tests.support.cases import CASES
 from tests.support.limits import LOWERED, PLANNED
-from tests.support.plans import plan_of
 from tests.support.processes import ROOT, output_of
 from tests.support.shaders import KERNELS, MODULES, SHADERS, SOURCES, included
 
@@ -48,7 +48,7 @@ def chosen(source: str, defined: list[str]) -> str:
 def dispatches() -> list[Dispatch]:
     """Those of all cases, small tensors split and not."""
     limits = (LOWERED, PLANNED["cpu"], PLANNED["gpu"])
-    return [dispatch for case in CASES for each in limits for dispatch in plan_of(case, each).dispatches]
+    return [dispatch for case in CASES for each in limits for dispatch in lower(case.desc, each).dispatches]
 
 
 @pytest.mark.parametrize("kernel", sorted(KERNELS))

@@ -18,6 +18,8 @@ from tests.support.drivers import opened_as
 from tests.support.plans import check_limits
 from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT
 
+pytestmark = pytest.mark.every_driver
+
 # How long threads compute in test_threads; the suite takes a few seconds.
 THREAD_SECONDS = float(os.environ.get("DMLGPU_TEST_THREAD_SECONDS", "3"))
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.processes import output_of
 
+pytestmark = pytest.mark.every_driver
+
 SHIM = Path(sys.prefix) / "refusals.so"
 
 PRELUDE = """

@@ -53,7 +53,7 @@ INDEX_TYPES = (INT64, INT32, UINT64, UINT32)
 INCREASING, DECREASING = AxisDirection.INCREASING, AxisDirection.DECREASING
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """An operator, the inputs it is given, and what comes out where a document says it."""
 

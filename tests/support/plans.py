@@ -25,9 +25,9 @@ OF_A_CPU = re.compile(r"(rows|columns|combine)_(?!\w*lanes)")
 
 
 @functools.cache
-def plan_of(case: Case, limits: Limits) -> Plan:
-    """Cases are many and split tensors have long plans: each is made once in a process."""
-    return lower(case.desc, limits)
+def modules_of(case: Case, limits: Limits) -> frozenset[str]:
+    """What a case's plan runs; asked for often, and plans of split tensors are long."""
+    return frozenset(dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches)
 
 
 def operator_of(case: Case) -> str:
@@ -39,8 +39,7 @@ def operator_of(case: Case) -> str:
 def covered(case: Case, limits: Limits) -> set[tuple[Any, ...]]:
     """What a case is a test of: kernels, each with the operator and the types of the input and the outputs."""
     types = [tensor.data_type for tensor in (*case.desc.inputs, *case.desc.outputs)]
-    modules = {dispatch.shader.module for dispatch in plan_of(case, limits).dispatches}
-    return {(module, *types) for module in modules} | {(operator_of(case), types[0])}
+    return {(module, *types) for module in modules_of(case, limits)} | {(operator_of(case), types[0])}
 
 
 def first_of_each(covers: Callable[[Case], set[Any]]) -> list[Case]:

@@ -4,6 +4,8 @@ import pytest
 
 from tests.support.processes import OPENED, PLAIN, RESULT, run
 
+pytestmark = pytest.mark.every_driver
+
 BUSY = (
     OPENED
     + """
