@@ -95,7 +95,7 @@ LIKELY = {
     "dmlgpu/descriptors/operator.py": ("operators", "messages", "tensor", "properties"),
     "dmlgpu/descriptors/reduction.py": ("operators", "messages", "tensor", "properties"),
     "dmlgpu/descriptors/pooling.py": ("operators", "messages", "tensor", "properties"),
-    "dmlgpu/runtime/spirv.py": ("shaders", "parsers", "faults"),
+    "dmlgpu/runtime/spirv.py": ("shaders",),
     "dmlgpu/runtime/drivers.py": ("drivers", "selection", "faults"),
 }
 

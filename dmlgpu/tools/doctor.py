@@ -258,8 +258,8 @@ def _shaders() -> Finding:
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         mend = "pip install --force-reinstall --no-deps dmlgpu; in a checkout cmake --build build"
-        return Finding("shaders", BROKEN, problems[0].removesuffix("; reinstall dmlgpu") + more, mend)
-    return Finding("shaders", OK, f"{len(names)} modules, as they were built")
+        return Finding("shaders", BROKEN, problems[0].removesuffix(f"; {spirv.MEND}") + more, mend)
+    return Finding("shaders", OK, f"{len(names)} modules, all of them whole")
 
 
 # Loader, drivers and devices

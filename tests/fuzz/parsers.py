@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from dmlgpu import DescriptorError, DeviceError, files
-from dmlgpu.runtime import manifests, spirv
+from dmlgpu.runtime import manifests
 from dmlgpu.runtime.drivers import choose
 from dmlgpu.tools import cli, demo, doctor, explain
 from dmlgpu.tools.doctor import OK, Finding
@@ -63,15 +63,6 @@ def selector(data: bytes) -> None:
         assert chosen in DEVICES
         return
     assert message.endswith("devices are " + ", ".join(f"{info.index}: {info.name}" for info in DEVICES))
-
-
-def checksums(data: bytes) -> None:
-    """The checksums of the shaders: all of the file's, or an error that names it."""
-    try:
-        sums = spirv.parse_checksums(data, "SHA256SUMS")
-    except DeviceError:
-        return
-    assert "".join(f"{value}  {name}.spv\n" for name, value in sums.items()).encode() == data
 
 
 def driver_manifest(data: bytes) -> None:
@@ -176,10 +167,6 @@ def _arrays() -> list[bytes]:
     return saved
 
 
-def _sums() -> list[bytes]:
-    return [f"{'0123456789abcdef' * 4}  pool_selection_8.spv\n{'f' * 64}  reduce_selection_64.spv\n".encode()]
-
-
 # A target, and inputs to begin with.
 TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {
     "arguments": (
@@ -192,7 +179,6 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = 
         ],
     ),
     "selector": (selector, lambda: [b"0", b"2", b"llvm", b"9" * 5000, "Straße".encode(), "٢".encode(), b"\xff"]),
-    "checksums": (checksums, _sums),
     "driver_manifest": (
         driver_manifest,
         lambda: [b'{"ICD": {"library_path": "lib.so", "api_version": "1.3.0"}}', b"[" * 2000, b'"\\ud800"'],

@@ -7,7 +7,7 @@ from tokenize import TokenError
 import pytest
 
 from dmlgpu import files
-from dmlgpu.runtime import manifests, spirv
+from dmlgpu.runtime import manifests
 from dmlgpu.tools import dxdispatch, explain
 from tests.fuzz.parsers import TARGETS
 
@@ -41,7 +41,6 @@ def test_a_result_or_the_error_that_is_promised(target):
 @pytest.mark.parametrize(
     ("target", "place", "fault"),
     [
-        ("checksums", (spirv, "parse_checksums"), lambda content, name: content.decode().splitlines()),
         ("driver_manifest", (manifests, "driver_library"), lambda content: content["ICD"]),
         ("image", ("dmlgpu.tools.demo.load_photograph",), lambda path: None),
         ("operator", (explain, "_sequence"), lambda value: None + value),

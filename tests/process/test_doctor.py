@@ -68,7 +68,7 @@ def test_a_machine_that_works(here):
         fine["Kompute"] == f"dmlgpu-kp {binding.PACKAGE_VERSION}; other threads of Python run while a device computes"
     )
     assert fine["NumPy"] == np.__version__
-    assert fine["shaders"] == f"{len(spirv.modules())} modules, as they were built"
+    assert fine["shaders"] == f"{len(spirv.modules())} modules, all of them whole"
     assert re.fullmatch(r"Vulkan 1\.\d+\.\d+", fine["loader"])
     for each in dmlgpu.devices():
         assert fine[f"device {each.index}"].startswith(each.name)
@@ -313,11 +313,12 @@ def test_versions_are_those_of_the_package():
 
 
 def test_damaged_shaders(machine, monkeypatch, tmp_path):
-    monkeypatch.setattr(spirv, "_CHECKSUMS", tmp_path / "SHA256SUMS")
-    spirv._checksums.cache_clear()
+    monkeypatch.setattr(spirv, "_FOLDER", tmp_path)
+    spirv.modules.cache_clear()
     text = findings(machine(), BROKEN)["shaders"]
-    spirv._checksums.cache_clear()
-    assert text.startswith(f"shader {tmp_path}/SHA256SUMS cannot be read (")
+    spirv.modules.cache_clear()
+    assert text.startswith(f"shader {tmp_path}/modules.txt cannot be read (")
+    assert text.endswith(")")
 
 
 def test_which_kompute(machine):
