@@ -18,7 +18,6 @@ ARGS ?=
 
 export PYTHON NUMPY
 bin = $(VENV)/bin
-kit_wheels = .cache/kit
 shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
 
 .PHONY: help demo test large test-adapters test-numpy1 test-numpy2 pytest validation mutants fuzz soak bench docs wheels gpu-kit lint format clean
@@ -85,10 +84,7 @@ wheels: ## build into dist/ wheels that install without a compiler
 
 gpu-kit: ## set up and make dist/gpu-kit: what a bare machine with a GPU and Python KIT_PYTHON=3.12 needs
 	@sh .ci/setup $(VENV) test
-	@rm -rf $(kit_wheels) && mkdir -p $(kit_wheels)
-	@cp "$$(PYTHON=python$(KIT_PYTHON) sh .ci/kp-wheel)" $(kit_wheels)
-	@$(bin)/python -m pip wheel -q --no-deps --no-build-isolation -w $(kit_wheels) .
-	@$(bin)/python -m benchmarks.kit.build $(KIT_PYTHON) $(kit_wheels) dist/gpu-kit
+	@sh .ci/gpu-kit $(KIT_PYTHON) dist/gpu-kit
 
 lint: ## ruff, clang-format and mypy
 	@sh .ci/setup $(VENV) demo

@@ -66,7 +66,7 @@ def test_shell_commands_are_there(driver, monkeypatch, words):
     elif python and arguments[:2] == ["-m", "benchmarks"]:
         benchmarks_cli._parser().parse_args(arguments[2:])
     elif python:
-        assert (ROOT / arguments[0].replace("gpu-kit/", "benchmarks/kit/")).exists()
+        assert (ROOT / arguments[0].replace("gpu-kit/", ".ci/kit/")).exists()
     else:
         assert words[:2] == ["pip", "install"]
         extras = re.findall(r"\[(\w+)\]", " ".join(arguments))

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.kit import run
 from dmlgpu import ArgmaxOperatorDesc, DeviceTensor, OutOfMemoryError, TensorDesc
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
@@ -16,7 +15,7 @@ from dmlgpu.tools.selfcheck import checks
 from tests.support.cases import CASES, FLOAT32, UINT8, arg_desc
 from tests.support.drivers import opened_as
 from tests.support.plans import check_limits
-from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT
+from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT, run
 
 pytestmark = pytest.mark.every_driver
 
