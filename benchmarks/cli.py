@@ -17,7 +17,6 @@ from benchmarks.compare import compared, differences
 from benchmarks.compiled import FAMILIES, compile_for, compiled_table, save_compiled, sources
 from benchmarks.kompute import Kompute
 from benchmarks.machine import header
-from benchmarks.model import key_of, model_table
 from benchmarks.pages import write
 from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_numpy import NumpyPeer
@@ -145,7 +144,6 @@ def _parser() -> argparse.ArgumentParser:
     compiling.add_argument(
         "--show", metavar="NAME", help="no table, but this representation: Assembly, ACO IR, NIR Shader(s)"
     )
-    compiling.add_argument("--model", action="store_true", help="also show what GPUs are expected to take: a model")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     showing = commands.add_parser("show", help="show what --json wrote", description="Shows what --json wrote.")
     showing.add_argument("file", metavar="FILE")
@@ -229,10 +227,7 @@ def _compile(args: argparse.Namespace) -> None:
     if args.plot:
         raise BenchmarkError("--plot draws times: --compiled has none")
     _check_files(args)
-    if args.model and (args.only or args.show):
-        raise BenchmarkError("--model needs all kernels of its cases, and shows a table: no --only, no --show")
-    cases = _cases(args)
-    wanted = sources(cases, args.only or "", args.spirv)
+    wanted = sources(_cases(args), args.only or "", args.spirv)
     compiler, found, texts = compile_for(args.family or _FAMILY, wanted, args.show)
     if args.json:
         save_compiled(found, args.json)
@@ -241,16 +236,13 @@ def _compile(args: argparse.Namespace) -> None:
             print(f"{compiled.kernel} of {', '.join(compiled.cases)}\n{text}")
         return
     header, tables = {"compiler": compiler}, [compiled_table(found)]
-    if args.model:
-        by_key = {key_of(source.module, source.constants): each for source, each in zip(wanted, found, strict=True)}
-        tables.append(model_table(cases, by_key))
     show(console, header, tables, ())
     if args.markdown:
         Path(args.markdown).write_text(to_markdown(header, tables, ()), encoding="utf-8")
 
 
 def _measure(args: argparse.Namespace) -> None:
-    for name in ("family", "only", "spirv", "show", "model"):
+    for name in ("family", "only", "spirv", "show"):
         if getattr(args, name):
             raise BenchmarkError(f"--{name} is an option of --compiled")
     console = open_console(COLUMNS)

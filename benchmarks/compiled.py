@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.assembly import main_loop, vector_instructions
+from benchmarks.assembly import loads_in_flight
 from benchmarks.report import Table
 from benchmarks.results import BenchmarkError
 from dmlgpu.errors import DeviceError
@@ -82,14 +82,8 @@ class Compiled:
     scratch: int
     lds: int
     instructions: int
-    vector: int
-    """Instructions that each invocation has its own of, as `vector_instructions` counts them."""
     clauses: int
     loads: int
-    """As many as are issued before the first wait: `MainLoop.in_flight`. What follows is of that loop, too."""
-    loop_vector: int
-    loop_loads: int
-    loop_bytes: int
     latency: int
 
 
@@ -319,7 +313,6 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Sour
     (wave_size,) = [executable.subgroupSize for executable in ask(device, vk.VkPipelineInfoKHR(pipeline=pipeline))]
     ask = vk.vkGetDeviceProcAddr(device, "vkGetPipelineExecutableStatisticsKHR")
     executable = vk.VkPipelineExecutableInfoKHR(pipeline=pipeline, executableIndex=0)
-    loop = main_loop(assembly)
     by_name = {statistic.name: statistic.value.u64 for statistic in ask(device, executable)}
     sizes = vk.VkPhysicalDeviceSubgroupSizeControlProperties()
     vk.vkGetPhysicalDeviceProperties2(physical, vk.VkPhysicalDeviceProperties2(pNext=sizes))
@@ -335,12 +328,8 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Sour
             scratch=by_name["Scratch size"],
             lds=by_name["LDS size"],
             instructions=by_name["Instructions"],
-            vector=vector_instructions(assembly.splitlines()),
             clauses=by_name["VMEM Clause"],
-            loads=loop.in_flight,
-            loop_vector=loop.vector,
-            loop_loads=loop.loads,
-            loop_bytes=loop.bytes,
+            loads=loads_in_flight(assembly),
             latency=by_name["Latency"],
         )
     except KeyError as name:

@@ -9,10 +9,9 @@ import re
 import pytest
 
 import dmlgpu
-from benchmarks import cli, compiled, model
-from benchmarks.assembly import MainLoop, main_loop
+from benchmarks import cli, compiled
+from benchmarks.assembly import loads_in_flight
 from benchmarks.cases import CASES
-from benchmarks.results import BenchmarkError
 from dmlgpu.lowering.lower import lower
 from tests.support import cases
 from tests.support.processes import output_of
@@ -71,10 +70,7 @@ def test_every_kernel_is_compiled(all_kernels):
     rows = [line.split() for line in printed.splitlines() if re.match(r" \w+_(8|16|32|64) ", line)]
     numbers = "waves", "vgpr", "sgpr", "spilt", "scratch", "lds", "instructions", "clauses", "loads", "latency"
     assert rows == [[row["kernel"], *(str(row[name]) for name in numbers), row["cases"][0]] for row in found]
-    more = "vector", "loop_vector", "loop_loads", "loop_bytes"
-    assert all(set(row) == {"kernel", "cases", *numbers, *more} for row in found)
-    assert all(row["loads"] <= row["loop_loads"] <= row["loop_bytes"] / 4 for row in found)
-    assert all(row["loop_loads"] < row["loop_vector"] <= row["vector"] < row["instructions"] for row in found)
+    assert all(set(row) == {"kernel", "cases", *numbers} for row in found)
 
 
 def test_numbers_are_those_of_the_family(all_kernels):
@@ -164,102 +160,14 @@ def loop(label, body):
     ids=range(12),
 )
 def test_loads_in_flight(assembly, loads):
-    assert main_loop(assembly).in_flight == loads
+    assert loads_in_flight(assembly) == loads
 
 
-def test_the_main_loop():
+def test_loads_of_every_family():
     older = "\tbuffer_load_dword v1, v2, s[4:7], 0 offen\n\tbuffer_load_dwordx3 v[1:3], v2, s[4:7], 0 offen\n"
     newer = "\tbuffer_load_b32 v1, v2, s[4:7], 0 offen\n\tbuffer_load_b96 v[1:3], v2, s[4:7], 0 offen\n"
     for body in older, newer:
-        # Branches and waits are a wave's; a label is no instruction.
-        assembly = ONE + loop("BB1", body + wait(1) + wait(0) + ONE)
-        assert main_loop(assembly) == MainLoop(vector=3, loads=3, bytes=32, in_flight=2)
-
-
-def estimated(name, dispatch, **given):
-    """Of a dispatch of a case's plan on an H200; the loop has 16 vector instructions, one of them loads 16 bytes."""
-    plan = lower(next(case for case in CASES if case.id == name).desc, compiled.limits())
-    numbers = {field.name: 0 for field in dataclasses.fields(compiled.Compiled)} | {
-        "vgpr": 32,
-        "vector": 100,
-        "loads": 1,
-        "loop_vector": 16,
-        "loop_loads": 1,
-        "loop_bytes": 16,
-    }
-    return model.estimate(plan.dispatches[dispatch], plan, compiled.Compiled(**numbers | given), model.GPUS[0])
-
-
-MIB = 1 << 20
-
-
-@pytest.mark.parametrize(
-    ("name", "dispatch", "loop", "busy", "waits", "latency", "moved", "instructions"),
-    [
-        # Each lane takes 16 of a row's 256 blocks, 16 apart: no line twice.
-        ("argmax-4096x1024-last", 0, {}, 65536, 16, 16 * 0.6e-6, 16 * MIB + 4 * 4096, 65536 * (100 + 15 * 16)),
-        # The same, four loads at once, and then all loads of a turn.
-        (
-            "argmax-4096x1024-last",
-            0,
-            {"loads": 4, "loop_loads": 4, "loop_bytes": 64},
-            65536,
-            4,
-            4 * 0.6e-6,
-            16 * MIB + 4 * 4096,
-            65536 * (100 + 3 * 16),
-        ),
-        # Four rows for an invocation, each of two blocks in a line of memory.
-        ("argmax-2^20x8", 0, {}, 262144, 8, 4 * 0.63e-6, 36 * MIB, MIB * (100 + 16)),
-        # 1024 records of one output, shared by 64 lanes.
-        ("argmax-4096x1024-all", 1, {"loop_bytes": 8}, 64, 16, 16 * 0.6e-6, 8192 + 4, None),
-        # 15 blocks for a run of eight outputs, in one turn.
-        ("pool-resnet", 0, {"loads": 3, "loop_loads": 15, "loop_bytes": 240}, 200704, 5, None, None, 200704 * 100),
-        # No loop at all.
-        ("unpool-2x2", 0, {"loads": 0, "loop_loads": 0, "loop_bytes": 0}, 262144, 0, 0, 4 * 6422528, 6422528 * 100),
-    ],
-    ids=["rows", "in-flight", "short-rows", "combine", "windows", "clear"],
-)
-def test_estimates(name, dispatch, loop, busy, waits, latency, moved, instructions):
-    found = estimated(name, dispatch, **loop)
-    assert (found.busy, found.waits) == (busy, waits)
-    assert latency is None or found.latency == pytest.approx(latency)
-    assert moved is None or found.bytes == pytest.approx(moved / 4.8e12)
-    assert instructions is None or found.instructions == pytest.approx(instructions / (132 * 64 * 1.9e9))
-    assert found.seconds == max(found.bytes, found.latency, found.instructions) == getattr(found, found.bound)
-
-
-def test_columns_wait_for_every_row():
-    # 16 stretches of 256 rows, of 256 blocks of columns, each shared by 16 lanes.
-    found = estimated("argmax-4096x1024-first", 0)
-    assert (found.busy, found.waits, found.bound) == (65536, 16, "latency")
-    assert found.seconds == pytest.approx(16 * 0.6e-6)
-
-
-def test_invocations_that_do_not_fit_run_later():
-    # 132 units with 256 invocations each.
-    few, many = (estimated("argmax-4096x1024-last", 0, vgpr=vgpr).latency for vgpr in (256, 32))
-    assert few == pytest.approx(many * -(-65536 // (132 * 256)))
-
-
-def test_the_model_knows_all_cases(tmp_path, capsys):
-    file = tmp_path / "model.md"
-    assert cli.main(["--compiled", "--model", "--markdown", str(file)]) == 0
-    _, table = file.read_text().split("**model, not measured**")
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
-    assert [row[0] for row in rows[2:]] == [case.id for case in CASES]
-    for row in rows[2:]:
-        # No faster than the roof, nor as slow on the faster GPU.
-        assert 1 <= float(row[8]) <= float(row[5])
-        assert {row[6], row[9]} <= {"bytes", "latency", "instructions"}
-    assert "model, not measured" in capsys.readouterr().out
-
-
-def test_a_kernel_that_the_model_does_not_know():
-    case = next(case for case in cases.CASES if "reduce" in str(lower(case.desc, compiled.limits()).mapping[0]))
-    dispatch = lower(case.desc, compiled.limits()).dispatches[0]
-    with pytest.raises(BenchmarkError, match=f"the model does not know {dispatch.shader.variant}"):
-        model.work_of(dispatch, 1)
+        assert loads_in_flight(ONE + loop("BB1", body + wait(1) + wait(0) + ONE)) == 2
 
 
 def test_a_representation(capsys):
@@ -299,11 +207,6 @@ def test_a_family_that_mesa_does_not_know(capfd, monkeypatch):
     ("options", "problem"),
     [
         (["--family", "navi21"], "--family is an option of --compiled"),
-        (["--model"], "--model is an option of --compiled"),
-        (
-            ["--compiled", "--model", "--only", "lanes"],
-            "--model needs all kernels of its cases, and shows a table: no --only, no --show",
-        ),
         (["--compiled", "--plot", "x.png"], "--plot draws times: --compiled has none"),
         (["--compiled", "--only", "none"], "the plans of these cases have no kernel with 'none' in its name"),
     ],
