@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +28,13 @@ from benchmarks.cases import (
 )
 from benchmarks.kompute import Kompute
 from benchmarks.measure import Timing, interleave
+from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer
 from benchmarks.peer_scipy import ScipyPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
-from benchmarks.peers import Contender, UnavailableError
+from benchmarks.peers import Contender, UnavailableError, number_of
 from benchmarks.report import case_tables, digits, duration
 from benchmarks.results import Result, Run, load, save
 from benchmarks.run import run_case
@@ -271,6 +273,42 @@ def test_scipy_agrees_with_the_oracle(case):
 def test_torch_agrees_with_the_oracle(case):
     pytest.importorskip("torch")
     assert agreed(case, TorchPeer()) == (case.id not in ("average-pool-dilated", "lp-pool-dilated"))
+
+
+def test_torch_refuses_what_it_does_not_have():
+    pytest.importorskip("torch")
+    case = reduce_case(ReduceFunction.MULTIPLY, "a", (7, 300), [1])
+    with pytest.raises(UnavailableError, match=r"^no REDUCE MULTIPLY in PyTorch$"):
+        TorchPeer().contender(case.desc, *case.inputs())
+
+
+@pytest.mark.parametrize("peer", [partial(TorchPeer, "cuda"), CupyPeer], ids=["torch-cuda", "cupy"])
+def test_a_library_on_a_gpu_agrees_with_the_oracle(peer):
+    """Not run where the library is not installed or sees no GPU; drivers under test have nothing to do with it."""
+    try:
+        made = peer()
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+    assert {case.id for case in TINY if agreed(case, made)} >= {case.id for case in TINY if "argmax" in case.id}
+
+
+def test_gpus_of_libraries_are_told_by_their_uuids():
+    uuids = ["ff" * 16, "GPU-01234567-89AB-cdef-0123-456789abcdef"]
+    assert number_of("0123456789abcdef0123456789abcdef", uuids) == 1
+    assert number_of("", uuids) == number_of("00" * 16, uuids) == 0
+
+
+@pytest.mark.parametrize("name", ["torch", "cupy"])
+def test_a_library_that_cannot_be_imported_says_why(monkeypatch, name):
+    class Broken:
+        def find_spec(self, wanted, path=None, target=None):
+            if wanted == name:
+                raise ImportError(f"lib{name}.so: cannot open shared object file\nand more")
+
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.raises(UnavailableError, match=f"lib{name}.so: cannot open shared object file$"):
+        TorchPeer() if name == "torch" else CupyPeer()
 
 
 @pytest.mark.parametrize("case", TINY, ids=lambda case: case.id)
