@@ -1,6 +1,7 @@
 """Layers: imports point down, and only one module speaks to Kompute."""
 
 import ast
+import functools
 import sys
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def name_of(path: Path) -> str:
 MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
 
 
+@functools.cache
 def imports(module: str) -> set[str]:
     """All that a module imports, anywhere in it; modules of dmlgpu by their names."""
     found = set()
@@ -51,6 +53,7 @@ def imports(module: str) -> set[str]:
     return {"__init__" if name == "dmlgpu" else name.removeprefix("dmlgpu.") for name in found}
 
 
+@functools.cache
 def for_types(module: str) -> set[str]:
     """What a module imports only for its annotations."""
     blocks = [node for node in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(node, ast.If)]

@@ -11,9 +11,10 @@ from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.lower import lower
 from tests.fuzz import large
 from tests.fuzz.descriptors import Choices
-from tests.support.cases import CASES, FLOAT32, UINT8
+from tests.support.cases import FLOAT32, UINT8
 from tests.support.drivers import DRIVERS, device_of
-from tests.support.limits import CORES, LIMITS
+from tests.support.limits import LIMITS, MAPPINGS
+from tests.support.plans import chosen
 from tests.support.turns import MOST, Counter
 
 
@@ -92,8 +93,8 @@ def test_plans_of_any_size_count_no_less_than_llvmpipe(counter, seed):
 def test_plans_of_every_kernel_count_no_less_than_llvmpipe(counter):
     """One of each kernel, accumulator, width and mapping."""
     done = set()
-    for mapping in ("CPU", *CORES, "GPU", "split"):
-        for case in CASES:
+    for mapping in MAPPINGS:
+        for case in chosen(mapping):
             plan = lower(case.desc, LIMITS[mapping])
             for dispatch in longest(plan):
                 key = mapping in ("GPU", "split"), dispatch.shader.module

@@ -123,7 +123,7 @@ def test_the_right_element_is_taken(kernel, data_type):
 
 
 def test_a_wrong_order_is_refuted(monkeypatch):
-    monkeypatch.setattr("tests.test_order_proofs.is_below", lambda data_type, minimum, a, b: z3.ULT(a, b))
+    monkeypatch.setattr("tests.host.test_order_proofs.is_below", lambda data_type, minimum, a, b: z3.ULT(a, b))
     message = r"^ArgmaxOperatorDesc INCREASING of INT64 by reduce_selection_64: of 0x\w+ and 0x\w+ it takes [01]$"
     with pytest.raises(pytest.fail.Exception, match=message):
         test_the_right_element_is_taken("reduce", DataType.INT64)
