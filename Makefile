@@ -55,7 +55,7 @@ validation: ## set up and run the device tests under the validation layer three 
 	$(bin)/python -m tests.validation sync
 	$(bin)/python -m tests.validation gpu
 
-mutants: ## set up, break the code in one place at a time, and see that two tests notice
+mutants: ## set up, put 60 faults into the code, one at a time, and see that a test notices each
 	@sh .ci/setup $(VENV) test
 	$(bin)/python -m tests.mutants $(ARGS)
 

@@ -1,18 +1,24 @@
-"""Mutation testing: breaks the code in one place at a time, and sees that two tests notice.
+"""Mutation testing: puts one fault at a time into a copy of the code, and sees that a test fails.
 
-    python -m tests.mutants [--only SUBSTRING]
+    python -m tests.mutants [--seed N] [--count 60] [--only SUBSTRING]
 
-Every mutation of `mutations.py` is made in a copy of the checkout in a temporary folder, never in the checkout itself.
-The tests that are likely to see it run first, without SwiftShader. Where fewer than two fail, all files of LIKELY run
-on all drivers, after the other mutations.
+Faults are made by the rules below, and drawn: a seed and the text of a file alone say which faults the file has, and in
+which order. `--count` of all files are taken. Each runs first with the tests that are likely to see it, then with the
+rest of the suite, on lavapipe, until a test fails that passes without the fault. What none sees is printed as a diff:
+write a test, or, if no test can see it, an entry in `equivalent_mutants.txt`.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
+import difflib
+import filecmp
+import importlib.util
+import itertools
 import os
-import queue
+import random
 import re
 import shutil
 import signal
@@ -22,175 +28,396 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.mutations import MUTATIONS, Mutation
 from tests.support.processes import ROOT
 
-# Copies that are tested side by side. Without a pytest-xdist of its own each has a core to itself, and stops at once.
+EQUIVALENT = ROOT / "tests/equivalent_mutants.txt"
+
+# Copies that are tested side by side, each with one process.
 COPIES = 2
-NEEDED = 2
-TIME_LIMIT = 20 * 60
+# Seconds without a word after which a process hangs.
+SILENCE = 600
 
-# SwiftShader takes many times as long as lavapipe to compile.
-FIRST = ("-k", "not swiftshader")
-
-# The test files that are likely to see a mutation of a file, the likeliest first; without `test_` and `.py`.
+# Tests that are likely to see a fault, by the beginning of its path; those of a module go by name, too: test_NAME*.py.
 LIKELY = {
-    "shaders/accumulators/selection.glsl": ("mappings", "values", "order_proofs", "splitting", "layouts", "cases"),
-    "shaders/accumulators/extremes.glsl": ("mappings", "values", "exhaustive", "splitting", "cases"),
-    "shaders/accumulators/packed.glsl": ("mappings", "exhaustive", "splitting", "cases"),
-    "shaders/accumulators/sum.glsl": ("reduce", "summed_windows", "mappings", "cases"),
-    "shaders/accumulators/integer.glsl": ("reduce", "mappings", "cases"),
-    "shaders/accumulators/product.glsl": ("reduce", "mappings", "cases"),
-    "shaders/accumulators/logsumexp.glsl": ("reduce", "mappings", "cases"),
-    "shaders/core/floats.glsl": ("reduce", "mappings", "cases"),
-    "shaders/core/functions.glsl": ("reduce", "mappings", "cases"),
-    "dmlgpu/reference/bounds.py": ("reduce", "verification"),
-    "shaders/core/axes.glsl": ("splitting", "mappings", "cases"),
-    "shaders/core/blocks.glsl": ("mappings", "cases"),
-    "shaders/core/items.glsl": ("mappings", "cases", "splitting"),
-    "shaders/core/row.glsl": ("accumulators", "mappings", "values", "splitting", "cases"),
-    "shaders/core/stores.glsl": ("mappings", "layouts", "splitting", "cases"),
-    "shaders/core/values.glsl": ("values", "cases"),
-    "shaders/reduce.comp": ("mappings", "splitting", "properties", "cases"),
-    "shaders/rows.comp": ("mappings", "values", "splitting", "cases"),
-    "shaders/core/lanes.glsl": ("barriers", "mappings", "cases", "values"),
-    "shaders/columns.comp": ("barriers", "mappings", "splitting", "cases"),
-    "shaders/sweep.comp": ("mappings", "kernels", "cases"),
-    "shaders/windows.comp": ("windows", "summed_windows", "splitting", "mappings", "values", "cases"),
-    "shaders/pool.comp": ("mappings", "windows", "layouts", "cases"),
-    "shaders/gather.comp": ("gradients", "mappings", "cases"),
-    "shaders/core/address.glsl": ("unpooling", "mappings", "cases"),
-    "shaders/place.comp": ("unpooling", "mappings", "cases"),
-    "shaders/pick.comp": ("unpooling", "mappings", "cases"),
-    "shaders/accumulators/last.glsl": ("unpooling", "mappings", "cases"),
-    "shaders/combine.comp": ("splitting", "layouts", "cases"),
-    "dmlgpu/lowering/accumulators.py": ("reduce", "splitting", "layouts", "cases", "plans"),
-    "dmlgpu/lowering/geometry.py": ("splitting", "cases", "plans"),
-    "dmlgpu/lowering/loops.py": ("loops", "plans", "large"),
-    "dmlgpu/lowering/limits.py": ("loops", "plans", "large"),
-    "dmlgpu/lowering/lower.py": ("plans", "kernels", "splitting", "layouts", "cases"),
-    "dmlgpu/lowering/split.py": ("splitting", "layouts", "cases", "plans"),
-    "dmlgpu/lowering/kernels/columns.py": ("kernels", "splitting", "mappings", "cases", "plans", "loops"),
-    "dmlgpu/lowering/kernels/combine.py": ("splitting", "layouts", "cases", "plans", "loops"),
-    "dmlgpu/lowering/kernels/gather.py": ("gradients", "mappings", "cases", "plans", "loops"),
-    "dmlgpu/lowering/kernels/place.py": ("unpooling", "mappings", "cases", "plans"),
-    "dmlgpu/lowering/kernels/pick.py": ("unpooling", "mappings", "cases", "plans"),
-    "dmlgpu/lowering/kernels/kernel.py": ("splitting", "layouts", "cases", "plans", "loops"),
-    "dmlgpu/lowering/kernels/pool.py": ("windows", "splitting", "mappings", "cases", "plans", "loops"),
-    "dmlgpu/lowering/kernels/reduce.py": ("splitting", "mappings", "cases", "plans", "loops"),
-    "dmlgpu/lowering/kernels/rows.py": ("kernels", "splitting", "mappings", "cases", "plans", "loops"),
-    "dmlgpu/lowering/kernels/sweep.py": ("windows", "mappings", "kernels", "cases", "plans", "loops"),
-    "dmlgpu/lowering/kernels/windows.py": ("windows", "splitting", "mappings", "cases", "plans", "loops"),
-    "dmlgpu/runtime/schedule.py": ("schedule", "reuse", "faults"),
-    "dmlgpu/runtime/kompute.py": ("reuse", "devices", "faults"),
-    "dmlgpu/runtime/memory.py": ("memory", "limits", "devices", "reuse"),
-    "dmlgpu/runtime/tuning.py": ("limits", "devices", "faults", "splitting"),
-    "dmlgpu/runtime/engine.py": ("devices", "device_tensors", "reuse", "faults"),
-    "dmlgpu/runtime/compiled.py": ("reuse", "devices", "device_tensors", "layouts", "faults"),
-    "dmlgpu/runtime/tensor.py": ("reduce", "device_tensors"),
-    "dmlgpu/descriptors/tensor.py": ("tensor", "messages", "operators", "properties"),
-    "dmlgpu/descriptors/operator.py": ("operators", "messages", "tensor", "properties"),
-    "dmlgpu/descriptors/reduction.py": ("operators", "messages", "tensor", "properties"),
-    "dmlgpu/descriptors/pooling.py": ("operators", "messages", "tensor", "properties"),
-    "dmlgpu/runtime/spirv.py": ("shaders",),
-    "dmlgpu/runtime/drivers.py": ("drivers", "selection", "faults"),
+    "shaders/": ("mappings", "kernels", "cases"),
+    "shaders/accumulators/": ("mappings", "reduce", "values", "cases"),
+    "shaders/core/": ("mappings", "reduce", "values", "cases"),
+    "dmlgpu/comparison": ("verification", "chunked"),
+    "dmlgpu/errors": ("faults", "threads"),
+    "dmlgpu/files": ("streaming",),
+    "dmlgpu/functional": ("functions",),
+    "dmlgpu/descriptors/": ("messages", "operators", "functions"),
+    "dmlgpu/lowering/": ("plans", "kernels", "splitting", "cases"),
+    "dmlgpu/reference/": ("reduce", "verification"),
+    "dmlgpu/runtime/": ("devices", "reuse", "faults"),
 }
+
+# What stands for what in both languages; NEGATED in Python alone.
+SWAPPED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "*": "+", "/": "*"}
+SWAPPED |= {"%": "/", "<<": ">>", ">>": "<<", "&&": "||", "||": "&&", "&": "|", "|": "&", "^": "|"}
+NEGATED = {"is": "is not", "is not": "is", "in": "not in", "not in": "in", "and": "or", "or": "and"}
+EXTREMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
+
+# A part of a text, by its first character and the one behind its last, and what comes in its place.
+Edit = tuple[int, int, str]
+
+
+@dataclass(frozen=True)
+class Fault:
+    file: str
+    text: str = field(repr=False)
+    begin: int
+    end: int
+    replacement: str
+
+    @property
+    def broken(self) -> str:
+        """The text with the fault."""
+        return self.text[: self.begin] + self.replacement + self.text[self.end :]
+
+    @property
+    def change(self) -> str:
+        """The lines that change, before and after, as `equivalent_mutants.txt` has them."""
+        first = self.text.rfind("\n", 0, self.begin) + 1
+        last = self.text.find("\n", self.end)
+        old, new = self.text[first:last], self.broken[first : last + len(self.broken) - len(self.text)]
+        signed = [f"- {line.strip()}" for line in old.splitlines()] + [f"+ {line.strip()}" for line in new.splitlines()]
+        return "\n".join([self.file, *signed])
+
+    @property
+    def diff(self) -> str:
+        texts = (text.splitlines(keepends=True) for text in (self.text, self.broken))
+        return "".join(difflib.unified_diff(*texts, self.file, self.file))
+
+    def __str__(self) -> str:
+        return f"{self.file}:{1 + self.text.count(chr(10), 0, self.begin)}"
+
+    @property
+    def means_the_same(self) -> bool:
+        """Whether what is parsed of the text does not change."""
+        parsed = (lambda text: ast.dump(ast.parse(text))) if self.file.endswith(".py") else glsl_tokens
+        return parsed(self.broken) == parsed(self.text)
+
+
+def faults_of(file: str, text: str) -> list[Fault]:
+    """All that the rules make of a file."""
+    edits = python_edits(text) if file.endswith(".py") else glsl_edits(text)
+    return [Fault(file, text, *edit) for edit in dict.fromkeys(edits)]
+
+
+def sources() -> list[str]:
+    """What is broken: all but the oracle, with which tests compare, and the tools."""
+    modules = [module for pattern in ("*.comp", "*/*.glsl") for module in (ROOT / "shaders").glob(pattern)]
+    modules += [*(ROOT / "dmlgpu").glob("[!_]*.py"), ROOT / "dmlgpu/reference/bounds.py"]
+    modules += [
+        module for name in ("descriptors", "lowering", "runtime") for module in (ROOT / "dmlgpu" / name).rglob("*.py")
+    ]
+    return sorted(module.relative_to(ROOT).as_posix() for module in modules)
+
+
+# Python
+
+
+def python_edits(text: str) -> Iterator[Edit]:
+    lines = text.splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+
+    def at(line: int, column: int) -> int:
+        return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
+
+    def span(node: ast.AST) -> tuple[int, int]:
+        return at(node.lineno, node.col_offset), at(node.end_lineno, node.end_col_offset)
+
+    def source(node: ast.AST) -> str:
+        begin, end = span(node)
+        return text[begin:end]
+
+    def operator(left: ast.AST, right: ast.AST, table: dict[str, str]) -> Iterator[Edit]:
+        """The one between two operands, and maybe parentheses and comments."""
+        begin, end = span(left)[1], span(right)[0]
+        between = re.sub(r"#.*", lambda comment: " " * len(comment[0]), text[begin:end])
+        found = re.search(r"is not|not in|[a-z]+|[-+*/%<>=!&|^@]+", between)
+        if found and found[0] in table:
+            yield begin + found.start(), begin + found.end(), table[found[0]]
+
+    def negation(test: ast.expr) -> Iterator[Edit]:
+        """But of what other rules negate."""
+        match test:
+            case ast.UnaryOp(op=ast.Not()):
+                return
+            case ast.Compare(ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn() | ast.Is() | ast.IsNot()]):
+                return
+        yield *span(test), f"not ({source(test)})"
+
+    def rules(node: ast.AST) -> Iterator[Edit]:
+        match node:
+            case ast.Compare():
+                for left, right in zip([node.left, *node.comparators], node.comparators, strict=False):
+                    yield from operator(left, right, SWAPPED | NEGATED)
+            case ast.BoolOp():
+                for left, right in zip(node.values, node.values[1:], strict=False):
+                    yield from operator(left, right, NEGATED)
+            case ast.BinOp(op=ast.BitOr() | ast.BitAnd()):
+                pass  # mostly of types
+            case ast.BinOp():
+                yield from operator(node.left, node.right, SWAPPED | {"//": "%", "%": "//"})
+            case ast.AugAssign():
+                table = {f"{old}=": f"{new}=" for old, new in (SWAPPED | {"//": "%", "%": "//"}).items()}
+                yield from operator(node.target, node.value, table)
+            case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert()):
+                yield *span(node), re.sub(r"^(not|-|~)\s*", "", source(node))
+            case ast.Constant(value=0 | 1) if type(node.value) is int:
+                yield *span(node), str(1 - node.value)
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                end = span(node.func)[1]
+                if name in EXTREMES:
+                    yield end - len(name), end, EXTREMES[name]
+                elif name not in ("gcd", "lcm", "isinstance", "issubclass"):
+                    yield from swaps([span(argument) for argument in node.args], text)
+            case ast.If() | ast.IfExp():
+                yield from negation(node.test)
+            case ast.comprehension():
+                for test in node.ifs:
+                    yield from negation(test)
+        dropped = isinstance(
+            node, ast.Expr | ast.AugAssign | ast.Raise | ast.Continue | ast.Break | ast.Assert | ast.Delete
+        )
+        if isinstance(node, ast.Assign):
+            dropped = all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets)
+        if dropped or (isinstance(node, ast.Return) and node.value is None):
+            yield *span(node), "pass"
+
+    def walk(node: ast.AST) -> Iterator[Edit]:
+        children: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        match node:
+            case ast.JoinedStr() | ast.Call(func=ast.Name(id="warn")):
+                return
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name.endswith(("Error", "Warning")):
+                return
+            case ast.Raise():
+                children = []
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                return
+            case ast.Module():
+                children = [n for n in node.body if not is_tuning(n)]
+            case ast.FunctionDef():
+                arguments = node.args
+                children = [*arguments.defaults, *filter(None, arguments.kw_defaults), *node.body]
+            case ast.ClassDef():
+                # The defaults of Limits are numbers that were measured, too.
+                children = [n for n in node.body if node.name != "Limits" or isinstance(n, ast.FunctionDef)]
+            case ast.AnnAssign():
+                children = [node.target, *filter(None, [node.value])]
+        yield from rules(node)
+        for child in children:
+            if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):
+                yield from walk(child)
+
+    return walk(ast.parse(text))
+
+
+def is_tuning(node: ast.stmt) -> bool:
+    """Whether numbers get names in capitals: they were measured, and other ones are as right."""
+    number = ast.Constant | ast.BinOp | ast.Tuple | ast.operator | ast.expr_context
+    if not isinstance(node, ast.Assign) or not all(isinstance(part, number) for part in ast.walk(node.value)):
+        return False
+    return all(part.id.isupper() for part in ast.walk(node) if isinstance(part, ast.Name))
+
+
+def swaps(arguments: Sequence[tuple[int, int]], text: str) -> Iterator[Edit]:
+    """Every argument with the next one."""
+    for (begin, first), (second, end) in itertools.pairwise(arguments):
+        if text[begin:first] != text[second:end]:
+            yield begin, end, text[second:end] + text[first:second] + text[begin:first]
+
+
+# GLSL
+
+_TOKEN = re.compile(
+    r"""(?P<skipped>\s+|\\\n|//[^\n]*|/\*.*?\*/|\[\[.*?\]\])
+    | (?P<directive>^[ ]*\#(?:\\\n|[^\n])*)
+    | (?P<name>[A-Za-z_]\w*) | (?P<number>\.?\d(?:[eE][-+]|[\w.])*)
+    | (?P<operator><<=|>>=|\+\+|--|\|\||\^\^|<<|>>|&&|[-+*/%<>=!&|^]=|.)""",
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+_DEFINE = re.compile(r"[ ]*#[ ]*define[ ]+\w+(\([^)]*\))?")
+# Words before what is no operand: here a sign is none of two operands, and a parenthesis none of a call.
+_KEYWORDS = ("return", "else", "if", "for", "while", "do", "switch", "case")
+_ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^=")
+
+
+@dataclass(frozen=True)
+class Token:
+    kind: str
+    text: str
+    begin: int = field(compare=False)
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.text)
+
+    @property
+    def ends_operand(self) -> bool:
+        return self.text in (")", "]") or self.kind == "number" or self.is_name
+
+    @property
+    def is_name(self) -> bool:
+        return self.kind == "name" and self.text not in _KEYWORDS
+
+
+def glsl_tokens(text: str, begin: int = 0) -> list[Token]:
+    """What is compiled, the bodies of macros between two ends of lines, without layouts and other directives."""
+    tokens: list[Token] = []
+    while match := _TOKEN.match(text, begin):
+        begin = match.end()
+        kind = match.lastgroup or ""
+        if kind == "directive":
+            if define := _DEFINE.match(match[0]):
+                body = glsl_tokens(text[: match.end()], match.start() + define.end())
+                tokens += [Token("line", "\n", match.start()), *body, Token("line", "\n", match.end())]
+        elif match[0] == "layout":
+            begin = text.index(";", begin)
+            if "{" in text[match.end() : begin]:
+                begin = text.index(";", text.index("}", begin))
+        elif kind != "skipped":
+            tokens.append(Token(kind, match[0], match.start()))
+    return tokens
+
+
+def glsl_edits(text: str) -> Iterator[Edit]:
+    line = Token("line", "\n", 0)
+    tokens = [line, *glsl_tokens(text), line]
+    partner: dict[int, int] = {}
+    opened: list[int] = []
+    nested: list[bool] = []
+    for i, token in enumerate(tokens):
+        nested.append(bool(opened))
+        if token.text in ("(", "["):
+            opened.append(i)
+        elif token.text in (")", "]"):
+            partner[i] = opened.pop()
+            partner[partner[i]] = i
+
+    def until(i: int, ends: Iterable[str], step: int = 1) -> int:
+        """The next token that is one of these, or that closes what i stands in."""
+        while tokens[i].text not in (*ends, "\n", *("([" if step < 0 else ")]")):
+            i = partner.get(i, i) + step
+        return i
+
+    def negation(first: int, last: int) -> Iterator[Edit]:
+        """But of what other rules negate."""
+        inside = [token.text for token in tokens[first:last]]
+        if inside[0] != "!" and not {"==", "!="} & {*inside}:
+            begin, end = tokens[first].begin, tokens[last - 1].end
+            yield begin, end, f"!({text[begin:end]})"
+
+    def arguments(first: int) -> Iterator[tuple[int, int]]:
+        """Of the parenthesis that opens there."""
+        i = first
+        while i < partner[first] - 1:
+            end = until(i + 1, ",")
+            yield tokens[i + 1].begin, tokens[end - 1].end
+            i = end
+
+    def ends_head(i: int) -> bool:
+        return tokens[i].text == ")" and tokens[partner[i] - 1].text in ("if", "for", "while")
+
+    for i, token in enumerate(tokens[1:-1], 1):
+        before, after = tokens[i - 1], tokens[i + 1]
+        if token.text in ("0", "0u", "1", "1u"):
+            yield token.begin, token.begin + 1, str(1 - int(token.text[0]))
+        elif token.text in SWAPPED and before.ends_operand:
+            yield token.begin, token.end, SWAPPED[token.text]
+        elif token.text in _ASSIGNMENTS[1:]:
+            yield token.begin, token.end, SWAPPED[token.text[:-1]] + "="
+        elif token.text in ("-", "~", "!"):
+            yield token.begin, token.end, ""
+        elif token.text == "if":
+            yield from negation(i + 2, partner[i + 1])
+        elif token.text == "?":
+            first = until(i - 1, (*_ASSIGNMENTS, *_KEYWORDS, *",;{}?:"), -1) + 1
+            yield from negation(first, i)
+        elif after.text == "(" and token.text in EXTREMES:
+            yield token.begin, token.end, EXTREMES[token.text]
+        elif after.text == "(" and token.is_name and not before.is_name:
+            yield from swaps(list(arguments(i + 1)), text)
+        if not nested[i] and (before.text in (*";{}\n", "else") or ends_head(i - 1)):
+            end = until(i, ";{}")
+            is_declaration = token.is_name and after.kind == "name"
+            statement = {part.text for part in tokens[i:end]}
+            if i < end and tokens[end].text == ";" and not is_declaration and not statement & {*_KEYWORDS}:
+                yield token.begin, tokens[end].begin, ""
+
+
+# Runs
+
+
+def suite_of(file: str) -> tuple[list[str], list[str]]:
+    """The test files that are likely to see a fault of a file, by its name and LIKELY, and all others.
+
+    Those that need other libraries are among them where the file has such tests by name, and the libraries are there.
+    """
+    known = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
+    stem = Path(file).stem.strip("_")
+    named = [test for test in known if file.endswith(".py") and Path(test).stem.startswith(f"test_{stem}")]
+    adapters = {test for test in known if "/adapters/" in test}
+    if not adapters & {*named} or importlib.util.find_spec("torch") is None:
+        known = [test for test in known if test not in adapters]
+    _, names = max((beginning, names) for beginning, names in {"": (), **LIKELY}.items() if file.startswith(beginning))
+    listed = [test for name in names for test in known if Path(test).stem == f"test_{name}"]
+    likely = list(dict.fromkeys(test for test in [*named, *listed] if test in known))
+    return likely, [test for test in known if test not in likely]
+
+
+def drawn(files: Iterable[str], seed: int) -> list[Fault]:
+    """All faults, of each file in an order of its own: any first ones have about the same share of every file."""
+    ordered = []
+    for file in files:
+        faults, chance = faults_of(file, (ROOT / file).read_text()), random.Random(f"{seed} {file}")
+        chance.shuffle(faults)
+        begin = chance.random()
+        ordered += [((begin + i) / len(faults), fault) for i, fault in enumerate(faults)]
+    return [fault for _, fault in sorted(ordered, key=lambda placed: (placed[0], placed[1].file))]
+
+
+def equivalents() -> dict[str, str]:
+    """The reasons of `equivalent_mutants.txt`, by the lines that change."""
+    reasons = {}
+    for entry in EQUIVALENT.read_text().strip().split("\n\n")[1:]:
+        lines = entry.splitlines()
+        end = 1 + max(i for i, line in enumerate(lines) if line.startswith(("- ", "+ ")))
+        reasons["\n".join(lines[:end])] = " ".join(lines[end:])
+    return reasons
 
 
 @dataclass(frozen=True)
 class Result:
     number: int
-    mutation: Mutation
-    failed: tuple[str, ...]
-    """The tests that failed, NEEDED of them at most."""
-    fault: str
-    """Why it says nothing about the tests."""
+    fault: Fault
+    killed: str
+    """By which test, or how, or why none can; empty where no test saw it."""
     seconds: float
 
-    @property
-    def is_good(self) -> bool:
-        """Whether two tests notice the mutation, or none does if none can."""
-        wanted = 0 if self.mutation.unseen else NEEDED
-        return not self.fault and len(self.failed) == wanted
-
-    @property
-    def verdict(self) -> str:
-        if self.fault:
-            return f"FAULT: {self.fault}"
-        if self.failed:
-            return ("" if self.is_good else "NOT ENOUGH: ") + ", ".join(self.failed)
-        return f"none can: {self.mutation.unseen}" if self.mutation.unseen else "SURVIVES"
-
     def __str__(self) -> str:
-        what = f"{self.mutation.file}: {self.mutation.breaks}"
-        return f"{self.number:3}  {what}\n     {self.verdict} ({self.seconds:.0f} s)"
-
-    @property
-    def row(self) -> str:
-        """A row of a Markdown table."""
-        cells = (str(self.number), self.mutation.file, self.mutation.breaks, self.verdict, f"{self.seconds:.0f}")
-        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-class Processes:
-    """Commands in process groups of their own, which end when this program does."""
-
-    def __init__(self) -> None:
-        self.stopped = False
-        self._running: set[subprocess.Popen[str]] = set()
-        self._lock = threading.Lock()
-
-    def run(self, command: Sequence[str], folder: Path, environment: dict[str, str]) -> tuple[int | None, str]:
-        """The exit status, None at the time limit, and what was printed."""
-        with tempfile.TemporaryFile("w+", errors="replace") as output:
-            with self._lock:
-                if self.stopped:
-                    return None, ""
-                process = subprocess.Popen(
-                    command,
-                    cwd=folder,
-                    env=environment,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                    text=True,
-                )
-                self._running.add(process)
-            try:
-                status = process.wait(TIME_LIMIT)
-            except subprocess.TimeoutExpired:
-                status = None
-            finally:
-                kill(process)
-                with self._lock:
-                    self._running.discard(process)
-            output.seek(0)
-            return status, output.read()
-
-    def stop(self) -> None:
-        """Ends all that runs; nothing starts any more."""
-        with self._lock:
-            self.stopped = True
-            for process in self._running:
-                kill(process)
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """Ends a process and what it started and left behind."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        how = self.killed or f"SURVIVES\n{self.fault.diff}"
+        return f"{self.number:3}  {self.fault} {how} ({self.seconds:.0f} s)"
 
 
 class Copy:
     """A copy of the checkout that may be broken."""
 
-    def __init__(self, folder: Path, processes: Processes) -> None:
-        self.folder = folder / "checkout"
-        self._processes = processes
+    def __init__(self, folder: Path, stopped: threading.Event, unfit: set[str]) -> None:
+        self._checkout = folder / "checkout"
+        self._built = folder / "built"
+        self._stopped = stopped
+        self._unfit = unfit
+        """Tests that fail without a fault."""
+        self._fit: set[str] = set()
         # The editable installation of the checkout would be imported otherwise: it comes before every path.
         shadows = folder / "shadows"
         shadows.mkdir()
@@ -198,105 +425,139 @@ class Copy:
         self._environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": f"{shadows}{os.pathsep}{self.folder}",
-            # A mutation may leave a file as long and as old, to the second, as it was.
+            "PYTHONPATH": f"{shadows}{os.pathsep}{self._checkout}",
+            # A fault may leave a file as long and as old, to the second, as it was.
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
         }
-        command = ["git", "ls-files", "-z"]
-        listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
         for name in filter(None, listed.split("\0")):
-            target = self.folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, target)
-        self._checked("cmake", "-S", ".", "-B", "build")
-        self.build()
+            (self._checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, self._checkout / name)
+        shutil.copytree(ROOT / "dmlgpu/spirv", self._checkout / "dmlgpu/spirv")
         program = "import dmlgpu, dmlgpu.runtime.spirv as s; print(dmlgpu.__file__, s._FOLDER)"
-        where = self._checked(sys.executable, "-c", program)
-        package = self.folder / "dmlgpu"
+        where = self._run(sys.executable, "-c", program)[1]
+        package = self._checkout / "dmlgpu"
         if where != f"{package / '__init__.py'} {package / 'spirv'}\n":
-            raise RuntimeError(f"the copy in {self.folder} imports {where}")
+            raise RuntimeError(f"the copy in {self._checkout} imports {where}")
 
-    def _checked(self, *command: str) -> str:
-        status, printed = self._processes.run(command, self.folder, self._environment)
-        if status != 0:
-            raise RuntimeError(f"{' '.join(command)} ended with {status}:\n{printed}")
-        return printed
+    def _run(self, *command: str) -> tuple[int | None, str]:
+        """The exit status, None where it hangs, and what was printed."""
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            process = subprocess.Popen(
+                command, cwd=self._checkout, env=self._environment, stdout=output, stderr=output, start_new_session=True
+            )
+            size, heard = 0, time.monotonic()
+            while process.poll() is None and not self._stopped.is_set() and time.monotonic() < heard + SILENCE:
+                time.sleep(0.1)
+                if size != (size := os.fstat(output.fileno()).st_size):
+                    heard = time.monotonic()
+            status = process.poll()
+            # What it left behind, too.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            output.seek(0)
+            return status, output.read()
+
+    def _build(self) -> bool:
+        return self._run("cmake", "--build", "build")[0] == 0
 
     @contextlib.contextmanager
-    def mutated(self, mutation: Mutation) -> Iterator[None]:
-        file = self.folder / mutation.file
-        text = file.read_text()
-        if text.count(mutation.pattern) != 1:
-            raise RuntimeError(f"the pattern stands {text.count(mutation.pattern)} times in the file")
-        file.write_text(text.replace(mutation.pattern, mutation.replacement))
+    def _broken(self, fault: Fault) -> Iterator[bool]:
+        """Whether it is a fault: it compiles, and not to the same modules. Afterwards all is as it was."""
+        file, build, spirv = (self._checkout / name for name in (fault.file, "build", "dmlgpu/spirv"))
+        is_shader = not fault.file.endswith(".py")
+        if is_shader and not self._built.exists():
+            if self._run("cmake", "-S", ".", "-B", "build")[0] != 0 or not self._build():
+                raise RuntimeError("the shaders of the checkout do not compile")
+            for folder in (build, spirv):
+                shutil.copytree(folder, self._built / folder.name)
+        age = file.stat()
+        file.write_text(fault.broken)
         try:
-            yield
+            names = [module.name for module in spirv.glob("*.spv")]
+            yield not is_shader or (
+                self._build() and {*filecmp.cmpfiles(spirv, self._built / "spirv", names, shallow=False)[0]} != {*names}
+            )
         finally:
-            # It is newer than what was built of it: the next build builds it again.
-            file.write_text(text)
+            file.write_text(fault.text)
+            os.utime(file, ns=(age.st_atime_ns, age.st_mtime_ns))
+            # As old as they were: the next fault builds only what it changes.
+            if is_shader:
+                for folder in (build, spirv):
+                    shutil.rmtree(folder)
+                    shutil.copytree(self._built / folder.name, folder)
 
-    def build(self) -> None:
-        """Compiles the shaders that changed."""
-        self._checked("cmake", "--build", "build")
-
-    def failing(self, names: Iterable[str], chosen: Iterable[str] = ()) -> tuple[str, ...]:
-        """The first tests of some files that fail, NEEDED of them at most; `chosen` are pytest's arguments."""
-        files = [f"tests/test_{name}.py" for name in names]
-        options = ["-v", "--tb=no", "--no-header", "-p", "no:cacheprovider", f"--maxfail={NEEDED}"]
-        status, printed = self._processes.run(
-            [sys.executable, "-m", "pytest", *options, *chosen, *files], self.folder, self._environment
-        )
-        failed = tuple(re.findall(r"^tests/(\S+\.py::.+) FAILED\b", printed, re.MULTILINE))[:NEEDED]
-        if status in (0, 1) and not re.search(r"^ERROR ", printed, re.MULTILINE):
-            return failed
-        # Whatever ends a process or hangs is seen by everybody, but by no test.
-        how = "time limit" if status is None else "a signal ended pytest" if status < 0 else "pytest had errors"
+    def _failure(self, tests: Sequence[str]) -> str:
+        """The first of these tests that fails, or how else it ends; empty where all pass."""
+        options = ["-v", "-x", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-k", "not swiftshader"]
+        left_out = [f"--deselect={test}" for test in sorted(self._unfit)]
+        status, printed = self._run(sys.executable, "-m", "pytest", *options, *left_out, *tests)
+        failed = re.search(r"^(tests/\S+\.py::.+) (?:FAILED|ERROR)\b", printed, re.MULTILINE)
+        if status is not None and 0 <= status <= 1 and failed:
+            return failed[1]
+        # 5: all are left out.
+        if status in (0, 5):
+            return ""
         last = [line for line in printed.splitlines() if line.startswith(("tests/", "ERROR", "E  "))][-1:]
-        raise RuntimeError(f"{how} after {len(failed)} failed tests ({''.join(last) or printed[-200:]})")
+        how = "hangs" if status is None else "crashes" if status < 0 else "does not start"
+        return f"pytest {how}: {''.join(last) or printed[-200:]}"
+
+    def examine(self, fault: Fault) -> str | None:
+        """Which test sees it, or how else; empty where none does, and None where it is no fault."""
+        files = [tests for tests in suite_of(fault.file) if tests]
+        while files:
+            with self._broken(fault) as is_fault:
+                if not is_fault:
+                    return None
+                while files and not (failure := self._failure(files[0])):
+                    del files[0]
+            if not files or "::" not in failure or " " in failure.partition("[")[0] or failure in self._fit:
+                break
+            # A test that fails without the fault, too, says nothing.
+            if not self._failure([failure]):
+                self._fit.add(failure)
+                break
+            self._unfit.add(failure)
+            files[0] = files[0][files[0].index(failure.partition("::")[0]) :]
+        return failure
 
 
-def examine(copy: Copy, number: int, mutation: Mutation, thorough: bool) -> Result:
-    begin = time.monotonic()
-    failed: tuple[str, ...] = ()
-    fault = ""
-    try:
-        with copy.mutated(mutation):
-            copy.build()
-            if thorough:
-                failed = copy.failing(dict.fromkeys(name for names in LIKELY.values() for name in names))
-            else:
-                failed = copy.failing(LIKELY[mutation.file], FIRST)
-    except RuntimeError as error:
-        fault = str(error)
-    return Result(number, mutation, failed, fault, time.monotonic() - begin)
-
-
-def examine_all(mutations: Sequence[tuple[int, Mutation]]) -> list[Result]:
-    """The results of all, in order; each is printed as soon as it is there."""
-    waiting: queue.SimpleQueue[tuple[int, Mutation, bool]] = queue.SimpleQueue()
-    for number, mutation in mutations:
-        waiting.put((number, mutation, False))
+def examine_all(faults: Iterable[Fault], count: int) -> tuple[list[Result], set[str]]:
+    """The first faults that are some, each printed as soon as it is examined, and the tests that fail without one."""
+    waiting, known = iter(faults), equivalents()
     results: list[Result] = []
+    unfit: set[str] = set()
     errors: list[Exception] = []
-    processes = Processes()
+    stopped, lock = threading.Event(), threading.Lock()
+    # Those that are examined now and those that were faults.
+    taken = 0
 
     def work(folder: Path) -> None:
+        nonlocal taken
         try:
-            copy = Copy(folder, processes)
-            while not processes.stopped:
-                number, mutation, thorough = waiting.get_nowait()
-                result = examine(copy, number, mutation, thorough)
-                if processes.stopped:
+            copy = Copy(folder, stopped, unfit)
+            while True:
+                with lock:
+                    fault = next(waiting, None) if taken < count else None
+                    taken += fault is not None
+                if fault is None:
                     return
-                print(result, flush=True)
-                if result.is_good or result.fault or thorough or mutation.unseen:
-                    results.append(result)
-                else:
-                    waiting.put((number, mutation, True))
-        except queue.Empty:
-            return
+                begin = time.monotonic()
+                reason = known.get(fault.change)
+                killed = copy.examine(fault) if not reason else f"none can: {reason}"
+                if stopped.is_set():
+                    return
+                with lock:
+                    if killed is None:
+                        taken -= 1
+                        continue
+                    results.append(Result(len(results) + 1, fault, killed, time.monotonic() - begin))
+                    print(results[-1], flush=True)
         except Exception as error:
             errors.append(error)
+            stopped.set()
 
     with contextlib.ExitStack() as stack:
         folders = [stack.enter_context(tempfile.TemporaryDirectory(prefix="mutants-")) for _ in range(COPIES)]
@@ -307,37 +568,41 @@ def examine_all(mutations: Sequence[tuple[int, Mutation]]) -> list[Result]:
             for thread in threads:
                 thread.join()
         finally:
-            processes.stop()
+            stopped.set()
             for thread in threads:
                 thread.join()
     if errors:
         raise errors[0]
-    return sorted(results, key=lambda result: result.number)
+    return results, unfit
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.mutants", description="break the code in one place at a time"
+        prog="python -m tests.mutants", description="put one fault at a time into the code"
     )
-    parser.add_argument(
-        "--only", metavar="SUBSTRING", default="", help="of a file's name, or of what a mutation breaks"
-    )
-    only = parser.parse_args().only
-    chosen = [
-        (number, mutation)
-        for number, mutation in enumerate(MUTATIONS, 1)
-        if only in mutation.file or only in mutation.breaks
-    ]
+    parser.add_argument("--seed", type=int, default=0, help="which faults are drawn")
+    parser.add_argument("--count", type=int, default=60, help="how many")
+    parser.add_argument("--only", metavar="SUBSTRING", default="", help="of a file's name")
+    arguments = parser.parse_args()
     begin = time.monotonic()
-    results = examine_all(chosen)
-    print("\n| | file | what it breaks | noticed by | s |\n|---:|---|---|---|---:|")
-    for result in results:
-        print(result.row)
-    bad = [result for result in results if not result.is_good]
-    print(f"\n{len(results) - len(bad)} of {len(results)} as they should be, in {time.monotonic() - begin:.0f} s")
-    for result in bad:
-        print(result)
-    return bool(bad) or not results
+    files = [file for file in sources() if arguments.only in file]
+    for file in [file for file in files if not suite_of(file)[0]]:
+        print(f"left out: {file}, as there are no tests of its own here")
+        files.remove(file)
+    faults = drawn(files, arguments.seed)
+    made = {fault.change for fault in faults}
+    stale = [entry for entry in equivalents() if entry.splitlines()[0] in files and entry not in made]
+    results, unfit = examine_all((fault for fault in faults if not fault.means_the_same), arguments.count)
+    survivors = [result for result in results if not result.killed]
+    for test in sorted(unfit):
+        print(f"left out: {test}, as it fails without a fault")
+    for entry in stale:
+        print(f"in {EQUIVALENT.name}, but not among the faults any more:\n{entry}")
+    for result in survivors:
+        print(f"\n{result}")
+    seconds = time.monotonic() - begin
+    print(f"\n{len(results) - len(survivors)} of {len(results)} faults killed, in {seconds:.0f} s")
+    return bool(survivors or stale) or not results
 
 
 if __name__ == "__main__":
