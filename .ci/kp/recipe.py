@@ -2,11 +2,12 @@
 
     python .ci/kp/recipe.py OUT                  # OUT/source, and a wheel for each Python and machine
     python .ci/kp/recipe.py OUT --here           # the wheel for this Python on this machine
-    python .ci/kp/recipe.py OUT --here --plain   # that, and the same of kp as it is, for tests
+    python .ci/kp/recipe.py OUT --here --tests   # that, and what only tests need; of both what OUT lacks
 
 Everything comes from PyPI, pinned by hashes: Kompute, headers of Vulkan and fmt, pybind11, and as compiler Zig, which
 brings the C library of any Linux. Only the headers of Python are those of interpreters that are found here. The same
-sources give the same bytes, whatever the folder.
+sources give the same bytes, whatever the folder. All that this takes is in .cache/kp/toolchain, for the caller to
+delete.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from pathlib import Path
 import setup as settings
 
 HERE = Path(__file__).resolve().parent
-CACHE = HERE.parents[1] / ".cache/kp"
+ROOT = HERE.parents[1]
+TOOLCHAIN = ROOT / ".cache/kp/toolchain"
+ZIG = {f"ZIG_{kind}_CACHE_DIR": str(TOOLCHAIN / "zig") for kind in ("GLOBAL", "LOCAL")}
 MACHINES = ("x86_64", "aarch64")
 PYTHONS = ("python3.10", "python3.11", "python3.12", "python3.13", "python3.14")
 # manylinux2014. What it has beside libc.so.6 is part of the same C library.
@@ -74,13 +77,14 @@ def run(*command: object, cwd: Path | None = None, **variables: str) -> str:
 def tools() -> Path:
     """The Python of a virtual environment with what `tools.txt` pins."""
     wanted = HERE / "tools.txt"
-    state = f"{sys.version} {sys.base_prefix} {CACHE} {hashlib.sha256(wanted.read_bytes()).hexdigest()}"
-    folder = CACHE / "tools"
+    state = f"{sys.version} {sys.base_prefix} {TOOLCHAIN} {hashlib.sha256(wanted.read_bytes()).hexdigest()}"
+    folder = TOOLCHAIN / "tools"
     python, mark = folder / "bin/python", folder / "state"
     if not mark.exists() or mark.read_text() != state:
         shutil.rmtree(folder, ignore_errors=True)
         run(sys.executable, "-m", "venv", folder)
-        run(python, "-m", "pip", "install", "--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", wanted)
+        options = "--no-deps", "--no-cache-dir", "--only-binary", ":all:", "--require-hashes"
+        run(python, "-m", "pip", "install", *options, "-r", wanted)
         mark.write_text(state)
     return python
 
@@ -88,7 +92,7 @@ def tools() -> Path:
 def unpacked(requirement: str, python: Path) -> Path:
     """The folder of a source distribution, which is downloaded once."""
     wanted = HERE / requirement
-    folder = CACHE / f"{wanted.stem}-{hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]}"
+    folder = TOOLCHAIN / f"{wanted.stem}-{hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]}"
     if not folder.exists():
         new = folder.with_suffix(".new")
         shutil.rmtree(new, ignore_errors=True)
@@ -163,12 +167,8 @@ def lay_out(tree: Path, python: Path, *, plain: bool) -> None:
             shutil.copy(HERE / name, tree)
 
 
-def metadata(tree: Path, python: Path, *, plain: bool) -> str:
+def metadata(tree: Path, python: Path) -> str:
     """PKG-INFO of a tree, as setuptools writes it."""
-    if plain:
-        info = (unpacked("sources.txt", python) / "PKG-INFO").read_text()
-        assert "Requires-Dist: numpy<2.0.0\n" in info
-        return info.replace("numpy<2.0.0", "numpy<3,>=1.26").replace("License-File: LICENSE\n", "")
     out = tree.with_name("metadata")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
@@ -203,10 +203,9 @@ def build(tree: Path, python: Path, machine: str, pythons: list[Python], *, plai
     bindings = Path(run(python, "-c", "import pybind11; print(pybind11.get_include())").strip())
     if not (tree / "build/pybind11").exists():
         shutil.copytree(bindings, tree / "build/pybind11")
-    cache = {"ZIG_GLOBAL_CACHE_DIR": str(CACHE / "zig"), "ZIG_LOCAL_CACHE_DIR": str(CACHE / "zig")}
 
     def zig(tool: str, *arguments: object) -> None:
-        run(python, "-m", "ziglang", tool, "-target", f"{machine}-linux-gnu.2.17", *arguments, cwd=tree, **cache)
+        run(python, "-m", "ziglang", tool, "-target", f"{machine}-linux-gnu.2.17", *arguments, cwd=tree, **ZIG)
 
     # All paths are relative: none gets into what is compiled.
     flags = [*settings.FLAGS, "-fno-sanitize=all", *(f"-D{key}={value}" for key, value in settings.MACROS.items())]
@@ -269,14 +268,13 @@ def check(module: bytes) -> None:
             sys.exit(f"the module names {path}")
 
 
-def write_wheel(module: bytes, found: Python, machine: str, tree: Path, info: str, out: Path, *, plain: bool) -> None:
+def write_wheel(module: bytes, found: Python, machine: str, tree: Path, info: str, out: Path) -> None:
     """A wheel with one module."""
-    name, version = ("kp", settings.KOMPUTE) if plain else (settings.NAME, settings.VERSION)
     platforms = f"manylinux2014_{machine}", "manylinux_{}_{}_{}".format(*GLIBC, machine)
-    folder = f"{name}-{version}.dist-info"
+    folder = f"{settings.NAME}-{settings.VERSION}.dist-info"
     tags = "".join(f"Tag: {found.tag}-{found.tag}-{platform}\n" for platform in platforms)
     files = {
-        f"{name}.cpython-{found.tag[2:]}-{machine}-linux-gnu.so": module,
+        f"{settings.NAME}.cpython-{found.tag[2:]}-{machine}-linux-gnu.so": module,
         f"{folder}/METADATA": info.encode(),
         f"{folder}/WHEEL": f"Wheel-Version: 1.0\nGenerator: dmlgpu\nRoot-Is-Purelib: false\n{tags}".encode(),
         f"{folder}/licenses/LICENSE": (tree / "LICENSE").read_bytes(),
@@ -288,7 +286,7 @@ def write_wheel(module: bytes, found: Python, machine: str, tree: Path, info: st
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
         record += f"{path},sha256={digest},{len(content)}\n"
     files[f"{folder}/RECORD"] = f"{record}{folder}/RECORD,,\n".encode()
-    path = out / f"{name}-{version}-{found.tag}-{found.tag}-{'.'.join(platforms)}.whl"
+    path = out / f"{settings.NAME}-{settings.VERSION}-{found.tag}-{found.tag}-{'.'.join(platforms)}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for member, content in sorted(files.items()):
             entry = zipfile.ZipInfo(member)
@@ -297,12 +295,25 @@ def write_wheel(module: bytes, found: Python, machine: str, tree: Path, info: st
     print(path, f"{path.stat().st_size >> 10} KiB", flush=True)
 
 
+def write_for_tests(module: bytes, found: Python, machine: str, python: Path, out: Path) -> None:
+    """A folder with kp as it is, where `sys.path` may find it, and with tests/refusals.c compiled."""
+    new = out / "new"
+    shutil.rmtree(new, ignore_errors=True)
+    info = new / f"kp-{settings.KOMPUTE}.dist-info"
+    info.mkdir(parents=True)
+    shutil.copy(unpacked("sources.txt", python) / "PKG-INFO", info / "METADATA")
+    (new / f"kp.cpython-{found.tag[2:]}-{machine}-linux-gnu.so").write_bytes(module)
+    options = "-shared", "-fPIC", "-O1", "-fno-sanitize=all"
+    run(python, "-m", "ziglang", "cc", *options, ROOT / "tests/refusals.c", "-o", new / "refusals.so", **ZIG)
+    new.rename(out / f"tests-{found.tag}")
+
+
 def main() -> None:
     """Builds what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="the folder of what is built")
     parser.add_argument("--here", action="store_true", help="only the wheel for this Python and machine")
-    parser.add_argument("--plain", action="store_true", help="kp as it is, beside dmlgpu-kp")
+    parser.add_argument("--tests", action="store_true", help="and what only tests need, for the same")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
 
@@ -319,24 +330,29 @@ def main() -> None:
             flush=True,
         )
 
-    CACHE.mkdir(parents=True, exist_ok=True)
+    TOOLCHAIN.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
     python = tools()
 
     def make(plain: bool) -> None:
-        tree = CACHE / ("plain" if plain else "tree")
+        tree = TOOLCHAIN / ("plain" if plain else "tree")
         lay_out(tree, python, plain=plain)
-        info = metadata(tree, python, plain=plain)
+        info = "" if plain else metadata(tree, python)
         if not arguments.here:
             write_sdist(tree, info, out / "source")
         for machine in [platform.machine()] if arguments.here else MACHINES:
             for built, module in build(tree, python, machine, [*pythons.values()], plain=plain).items():
-                write_wheel(module, built, machine, tree, info, out, plain=plain)
+                if plain:
+                    write_for_tests(module, built, machine, python, out)
+                else:
+                    write_wheel(module, built, machine, tree, info, out)
         shutil.rmtree(tree)
 
     unpacked("sources.txt", python), unpacked("headers.txt", python)
+    tags = [found.tag for found in pythons.values()]
+    kept = arguments.here and any(out.glob(f"{settings.NAME}-*-{tags[0]}-*.whl"))
     with ThreadPoolExecutor() as pool:
-        list(pool.map(make, [False, True] if arguments.plain else [False]))
+        list(pool.map(make, [False] * (not kept) + [True] * arguments.tests))
 
 
 if __name__ == "__main__":

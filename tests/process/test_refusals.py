@@ -11,7 +11,8 @@ from tests.support.processes import output_of
 
 pytestmark = pytest.mark.every_driver
 
-SHIM = Path(sys.prefix) / "refusals.so"
+# Where the set-up put it.
+SHIM = Path(sys.prefix) / "tests/refusals.so"
 
 PRELUDE = """
 import ctypes, gc, os, sys

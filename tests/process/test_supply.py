@@ -13,6 +13,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import dmlgpu
 from dmlgpu.runtime import binding
@@ -149,6 +151,26 @@ def test_one_file_pins_everything():
     assert set(RANGES) - {"dmlgpu-kp", "dmlgpu"} <= set(PINNED)
 
 
+def test_all_that_these_need_is_pinned():
+    needed = ["dmlgpu"]
+    for name in needed:
+        extras = ("cli", "demo", "bench", "onnx", "dev") if name == "dmlgpu" else ("",)
+        for requirement in map(Requirement, importlib.metadata.requires(name) or ()):
+            marker, other = requirement.marker, canonicalize_name(requirement.name)
+            if other not in needed and (not marker or any(marker.evaluate({"extra": extra}) for extra in extras)):
+                needed.append(other)
+    assert set(needed) - {"dmlgpu", "dmlgpu-kp"} <= set(PINNED)
+    assert {"z3-solver", "pyparsing", "pycparser"} <= set(needed)
+
+
+def test_actions_are_pinned_by_hashes():
+    used = [line for path in (ROOT / ".github/workflows").iterdir() for line in path.read_text().splitlines()]
+    used = [line.partition("uses: ")[2] for line in used if "uses: " in line]
+    assert len(used) >= 5
+    for action in used:
+        assert action.startswith("./") or re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+
+
 @pytest.mark.parametrize("name", ["sources", "headers", "tools"])
 def test_what_builds_kompute_is_pinned_by_hashes(name):
     lines = re.sub(r"^#.*\n", "", (ROOT / f".ci/kp/{name}.txt").read_text(), flags=re.MULTILINE).splitlines()
@@ -189,7 +211,7 @@ def test_make_wheels_says_first_which_pythons_it_lacks(tmp_path, monkeypatch, ca
     recipe = importlib.import_module("recipe")
     monkeypatch.setattr(recipe, "PYTHONS", ("python3.98", f"python{VERSION}", "python3.99"))
     monkeypatch.setattr(recipe, "tools", lambda: sys.exit("builds"))
-    monkeypatch.setattr(recipe, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(recipe, "TOOLCHAIN", tmp_path / "toolchain")
     monkeypatch.setattr(sys, "argv", ["recipe.py", str(tmp_path)])
     with pytest.raises(SystemExit, match="builds"):
         recipe.main()

@@ -31,7 +31,7 @@ def output_of(
 
 
 # kp as it is, where the set-up put it.
-PLAIN = Path(sys.prefix) / "kp"
+PLAIN = Path(sys.prefix) / "tests"
 PRELUDE = """
 import concurrent.futures, contextlib, gc, multiprocessing, os, signal, sys, threading, time
 import numpy as np
