@@ -18,9 +18,10 @@ ARGS ?=
 
 export PYTHON NUMPY
 bin = $(VENV)/bin
+parallel = -n auto --maxprocesses 4 --dist worksteal
 shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
 
-.PHONY: help demo test large test-adapters test-numpy1 test-numpy2 pytest validation mutants fuzz soak bench docs wheels gpu-kit lint format clean
+.PHONY: help demo quick test large test-adapters test-numpy1 test-numpy2 pytest validation mutants fuzz soak bench docs wheels gpu-kit lint format clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -29,6 +30,10 @@ help: ## show this list
 demo: ## set up and run the main job on a photograph
 	@sh .ci/setup $(VENV) demo
 	$(bin)/dmlgpu demo $(ARGS)
+
+quick: lint ## `make lint`, and what needs only lavapipe and a minute: plans, and a case of every kernel
+	DMLGPU_TEST_ONLY=lvp $(bin)/python -m pytest -q $(parallel) tests/host/test_plans.py tests/host/test_operators.py \
+		tests/device/test_mappings.py -k 'not (CPU-1 or CPU-64 or CPU-256)'
 
 test: pytest ## set up and run the suite, then its tests of calls and batches under the validation layer
 	$(bin)/python -m tests.validation core,sync $(VALIDATED)
@@ -47,7 +52,7 @@ test-numpy2: ## set up .venv-numpy2 and run the tests of chunks on lavapipe with
 
 pytest: ## set up and run the suite once
 	@sh .ci/setup $(VENV) test
-	$(bin)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+	$(bin)/python -m pytest $(parallel) $(ARGS)
 
 validation: ## set up and run the device tests under the validation layer three times
 	@sh .ci/setup $(VENV) test
@@ -87,17 +92,17 @@ gpu-kit: ## set up and make dist/gpu-kit: what a bare machine with a GPU and Pyt
 	@sh .ci/gpu-kit $(KIT_PYTHON) dist/gpu-kit
 
 lint: ## ruff, clang-format and mypy
-	@sh .ci/setup $(VENV) demo
+	@sh .ci/setup $(VENV) dev
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/clang-format --dry-run -Werror $(shaders)
 	$(bin)/mypy --strict dmlgpu benchmarks
 
 format: ## let ruff and clang-format write Python and shaders as `make lint` wants them
-	@sh .ci/setup $(VENV) demo
+	@sh .ci/setup $(VENV) dev
 	$(bin)/ruff check --fix .
 	$(bin)/ruff format .
 	$(bin)/clang-format -i $(shaders)
 
-clean: ## remove all that was made but the kept wheels in .cache
+clean: ## remove all that was made but .cache: the wheels of Kompute, and what pip has downloaded
 	rm -rf .venv* build dist dmlgpu/spirv .hypothesis .mypy_cache .pytest_cache .ruff_cache
