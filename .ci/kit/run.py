@@ -95,6 +95,8 @@ def find_driver(python: str, found: list[Path], variables: dict[str, str], log: 
 def step(command: list[str], seconds: float, variables: dict[str, str], output: Path) -> str:
     """Runs a command for so long at most; how that went."""
     begin = time.monotonic()
+    # Shells have what they run in the background ignore Ctrl-C, and children inherit that, but no handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with output.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(command, cwd=KIT, env=variables, stdout=file, stderr=file, start_new_session=True)
         try:
