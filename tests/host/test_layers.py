@@ -2,13 +2,14 @@
 
 import ast
 import functools
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 import dmlgpu
-from tests.support.processes import output_of
+from tests.support.processes import ROOT, output_of
 
 PACKAGE = Path(dmlgpu.__file__).parent
 # From the bottom: modules, and folders with all that is in them. A module may import what is in the layers below its
@@ -90,6 +91,14 @@ def test_imports_point_down():
 
 def test_no_module_needs_itself():
     assert [module for module in MODULES if module in imports_deep(module)] == []
+
+
+def test_no_test_imports_another():
+    """What they share is in tests/support."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert not re.search(r"^ *(?:from|import) tests\.(?:host|device|process)\b", path.read_text(), re.MULTILINE), (
+            path
+        )
 
 
 @pytest.mark.parametrize(
