@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -9,9 +10,18 @@ from typing import Any
 
 from dmlgpu.descriptors.integers import index
 from dmlgpu.errors import DeviceError, import_problem
-from dmlgpu.runtime import forks, manifests
-from dmlgpu.runtime.packages import DRIVER, LOADER, named
+from dmlgpu.runtime import forks
 from dmlgpu.runtime.settings import setting
+
+# What pip cannot install, by the names that systems have for it.
+_LOADER = (
+    "Debian, Ubuntu: libvulkan1; Fedora: vulkan-loader; Arch: vulkan-icd-loader; macOS: Homebrew's vulkan-loader; "
+    "Windows: the driver of a GPU brings it"
+)
+_DRIVER = (
+    "Debian, Ubuntu, Fedora: mesa-vulkan-drivers; Arch: vulkan-radeon, vulkan-intel or vulkan-swrast; "
+    "macOS: Homebrew's molten-vk; NVIDIA, Windows: the driver of the GPU's maker"
+)
 
 # In the order of VkPhysicalDeviceType.
 _TYPES = ("other", "integrated", "discrete", "virtual", "cpu")
@@ -89,7 +99,37 @@ def devices() -> tuple[DeviceInfo, ...]:
         return _devices(vk)
 
 
-def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
+def loader_messages() -> list[tuple[str, str]]:
+    """What the loader says of drivers and layers when it makes an instance: error, warning or info, and a text.
+
+    Raises:
+        DeviceError: there is no Vulkan loader, or no package that speaks to it.
+    """
+    vk = _vulkan()
+    kinds = {
+        vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT: "error",
+        vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT: "warning",
+        vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_INFO_BIT_EXT: "info",
+    }
+    said = []
+
+    # Not handed to the package, which has one callback for all messengers of a process.
+    @vk.ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT")  # type: ignore[untyped-decorator]
+    def hear(severity: int, _types: int, data: Any, _user: Any) -> int:
+        said.append((kinds[severity], vk.ffi.string(data.pMessage).decode(errors="backslashreplace")))
+        return 0
+
+    messenger = vk.VkDebugUtilsMessengerCreateInfoEXT(
+        messageSeverity=sum(kinds), messageType=vk.VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT
+    )
+    messenger.pfnUserCallback = hear
+    with suppress(vk.VkError):
+        instance = _instance(vk, pNext=messenger, ppEnabledExtensionNames=["VK_EXT_debug_utils"])
+        vk.vkDestroyInstance(instance, None)
+    return list(dict.fromkeys(said))
+
+
+def _instance(vk: Any, **more: Any) -> Any:
     application = vk.VkApplicationInfo(
         pApplicationName="dmlgpu",
         applicationVersion=1,
@@ -97,8 +137,12 @@ def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
         engineVersion=1,
         apiVersion=vk.VK_MAKE_VERSION(1, 1, 0),
     )
+    return vk.vkCreateInstance(vk.VkInstanceCreateInfo(pApplicationInfo=application, **more), None)
+
+
+def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
     try:
-        instance = vk.vkCreateInstance(vk.VkInstanceCreateInfo(pApplicationInfo=application), None)
+        instance = _instance(vk)
     except vk.VkError as error:
         raise _no_device(type(error).__name__) from None
     try:
@@ -196,9 +240,7 @@ def _vulkan() -> Any:
             "vulkan alone: pip install vulkan"
         ) from None
     except OSError as error:
-        raise DeviceError(
-            f"no Vulkan loader: {error}. Install it ({named(LOADER)}) and a driver ({named(DRIVER)})"
-        ) from None
+        raise DeviceError(f"no Vulkan loader: {error}. Install it ({_LOADER}) and a driver ({_DRIVER})") from None
     return vulkan
 
 
@@ -207,24 +249,13 @@ def _version(number: int) -> str:
 
 
 def _no_device(reason: str) -> DeviceError:
-    """Says whether there is no driver, a driver fails to load, or drivers have no device."""
-    found = manifests.drivers()
-    there_are = [manifest for manifest in found if not manifest.missing]
-    if not there_are:
-        return DeviceError(
-            f"no Vulkan driver: there is none in {manifests.driver_source()}. Install one ({named(DRIVER)}), "
-            "and let VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, name its manifest"
-        )
-    failing = [manifest.problem for manifest in there_are if manifest.problem]
-    if failing:
-        return DeviceError(
-            f"a Vulkan driver fails to load: {'; '.join(failing)}. Install it again ({named(DRIVER)}), "
-            "or name only others in VK_DRIVER_FILES"
-        )
+    variable = next((name for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES") if name in os.environ), None)
+    source = f"{variable}={os.environ[variable]}" if variable else "the system, as in /usr/share/vulkan/icd.d"
+    said = [text for kind, text in loader_messages() if kind != "info" or "wrong ELF class" in text]
     return DeviceError(
-        f"no Vulkan device: there are drivers ({', '.join(str(manifest.path) for manifest in there_are)}), but they "
-        f"have none that dmlgpu can use ({reason}). Install the driver of your GPU, or one that needs none "
-        f"({named(DRIVER)})"
+        f"no Vulkan device that dmlgpu can use; drivers are those of {source} ({'; '.join([reason, *said])}). Install "
+        f"the driver of your GPU, or one that needs none ({_DRIVER}); VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, "
+        "must name its manifest"
     )
 
 

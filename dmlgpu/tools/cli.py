@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from difflib import get_close_matches
 from functools import cache
 from itertools import islice
@@ -716,7 +717,7 @@ def _doctor(args: argparse.Namespace) -> int:
 
     if args.json:
         report = examine()
-        print(json.dumps(report.as_dict(), indent=2))
+        print(json.dumps(asdict(report), indent=2))
         return 0 if report.healthy else 1
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape

@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 
 from dmlgpu import DescriptorError, DeviceError, files
-from dmlgpu.runtime import manifests
 from dmlgpu.runtime.drivers import choose
 from dmlgpu.tools import cli, demo, doctor, explain
 from dmlgpu.tools.doctor import OK, Finding
@@ -63,25 +62,6 @@ def selector(data: bytes) -> None:
         assert chosen in DEVICES
         return
     assert message.endswith("devices are " + ", ".join(f"{info.index}: {info.name}" for info in DEVICES))
-
-
-def driver_manifest(data: bytes) -> None:
-    """A driver's manifest: its library, or a ValueError."""
-    with contextlib.suppress(ValueError):
-        assert manifests.driver_library(data)
-
-
-def layer_manifest(data: bytes) -> None:
-    """A layer's manifest: named layers that are on or off, or a ValueError."""
-    with contextlib.suppress(ValueError):
-        for layer in manifests.layer_objects(data):
-            assert manifests._is_on(layer) in (True, False)
-            assert manifests._matches(layer["name"], ["VK_LAYER_*", layer["name"]]) in (True, False)
-
-
-def layer_patterns(data: bytes) -> None:
-    """VK_LOADER_LAYERS_ENABLE: patterns that fit a name or do not."""
-    assert manifests._matches("VK_LAYER_KHRONOS_validation", text(data).split(",")) in (True, False)
 
 
 def findings(data: bytes) -> None:
@@ -179,18 +159,6 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = 
         ],
     ),
     "selector": (selector, lambda: [b"0", b"2", b"llvm", b"9" * 5000, "Straße".encode(), "٢".encode(), b"\xff"]),
-    "driver_manifest": (
-        driver_manifest,
-        lambda: [b'{"ICD": {"library_path": "lib.so", "api_version": "1.3.0"}}', b"[" * 2000, b'"\\ud800"'],
-    ),
-    "layer_manifest": (
-        layer_manifest,
-        lambda: [
-            b'{"layer": {"name": "A", "enable_environment": {"B": "1"}, "disable_environment": {"C": "1"}}}',
-            b'{"layers": [{"name": "\\ud800", "disable_environment": {"\\ud800": ""}}, 5]}',
-        ],
-    ),
-    "layer_patterns": (layer_patterns, lambda: [b"VK_LAYER_*,*", b"[!a-z]?*", b"*a*a*a*a*a*a*b"]),
     "findings": (findings, lambda: [b"\xff\x1b[31m", b"no driver. Install one", b"a\n\nb"]),
     "operator": (
         operator,

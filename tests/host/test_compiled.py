@@ -12,8 +12,10 @@ import dmlgpu
 from benchmarks import cli, compiled
 from benchmarks.assembly import loads_in_flight
 from benchmarks.cases import CASES
+from benchmarks.results import BenchmarkError
 from dmlgpu.lowering.lower import lower
 from tests.support import cases
+from tests.support.drivers import set_drivers
 from tests.support.processes import output_of
 
 # Of GCN 4 and 5, RDNA 2 and 3.
@@ -177,17 +179,11 @@ def test_a_representation(capsys):
     assert any("s_endpgm" in line for line in assembly)
 
 
-def test_no_radv(monkeypatch, tmp_path, capsys):
-    for variable in [name for name in os.environ if name.startswith("XDG_") or name == "VK_ADD_DRIVER_FILES"]:
-        monkeypatch.delenv(variable)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path))
-    assert cli.main(["--compiled"]) == 2
-    printed, error = capsys.readouterr()
-    assert (printed, error.count("\n")) == ("", 1)
-    assert error.startswith("benchmarks: there is no RADV, ")
-    assert f"{tmp_path}/vulkan/icd.d" in error
-    assert error.endswith(" Install it (Debian: mesa-vulkan-drivers)\n")
+def test_no_radv(monkeypatch):
+    set_drivers(monkeypatch.setenv, None)
+    monkeypatch.setattr(compiled, "_FOLDERS", ())
+    with pytest.raises(BenchmarkError, match=r"^there is no RADV, .* Install it \(Debian: mesa-vulkan-drivers\)$"):
+        compiled._device("navi21")
 
 
 def test_a_family_that_nobody_knows(capsys):

@@ -7,7 +7,6 @@ from tokenize import TokenError
 import pytest
 
 from dmlgpu import files
-from dmlgpu.runtime import manifests
 from dmlgpu.tools import dxdispatch, explain
 from tests.fuzz.parsers import TARGETS
 
@@ -41,7 +40,6 @@ def test_a_result_or_the_error_that_is_promised(target):
 @pytest.mark.parametrize(
     ("target", "place", "fault"),
     [
-        ("driver_manifest", (manifests, "driver_library"), lambda content: content["ICD"]),
         ("image", ("dmlgpu.tools.demo.load_photograph",), lambda path: None),
         ("operator", (explain, "_sequence"), lambda value: None + value),
         ("document", (dxdispatch._Node, "_is"), lambda self, kind, name: self.value),
@@ -52,22 +50,3 @@ def test_a_fault_is_found(monkeypatch, target, place, fault):
     monkeypatch.setattr(*place, fault)
     with pytest.raises((TypeError, AttributeError, UnicodeDecodeError, AssertionError, TokenError)):
         partial(test_a_result_or_the_error_that_is_promised, target)()
-
-
-@pytest.mark.parametrize(
-    ("pattern", "fits"),
-    [
-        ("VK_LAYER_A", True),
-        ("vk_layer_a", True),
-        ("VK_*", True),
-        ("*_a", True),
-        ("*LAYER*", True),
-        ("*", True),
-        ("VK_LAYER", False),
-        ("VK*A", False),
-        ("LAYER*", False),
-        ("", False),
-    ],
-)
-def test_patterns_of_layers(pattern, fits):
-    assert manifests._matches("VK_LAYER_A", [pattern]) == fits

@@ -222,7 +222,7 @@ def test_no_driver(monkeypatch, tmp_path, capsys):
         monkeypatch.setenv(variable, str(tmp_path / "nothing.json"))
     assert main(["devices"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("dmlgpu: no Vulkan driver: there is none in VK_DRIVER_FILES=")
+    assert error.startswith("dmlgpu: no Vulkan device that dmlgpu can use; drivers are those of VK_DRIVER_FILES=")
     assert error.count("\n") == 1
 
 

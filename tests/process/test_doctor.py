@@ -14,79 +14,98 @@ import pytest
 import dmlgpu
 from dmlgpu.descriptors.operator import SELECTED_TYPES
 from dmlgpu.runtime import binding, spirv
-from dmlgpu.runtime.packages import DRIVER, LOADER, named
-from dmlgpu.tools import doctor, selfcheck
+from dmlgpu.tools import doctor
 from dmlgpu.tools.cli import main
 from dmlgpu.tools.doctor import BROKEN, ODD, OK, Finding, Report
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.devices import info
-from tests.support.drivers import DRIVERS, naming
+from tests.support.drivers import DRIVERS, naming, set_drivers
 from tests.support.processes import ROOT
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch):
     """A user's environment, without what this machine may have set."""
-    monkeypatch.setenv("COLUMNS", "120")
-    for name in [name for name in os.environ if name.startswith(("VK_", "MESA_", "DMLGPU_"))]:
+    for name in [name for name in os.environ if name.startswith(("VK_", "DMLGPU_"))]:
         if name not in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
             monkeypatch.delenv(name)
 
 
-def run(environment, *arguments) -> tuple[int, str]:
-    """`dmlgpu doctor` in a process of its own: its exit code and output; it writes no errors."""
-    command = [sys.executable, "-m", "dmlgpu", "doctor", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+@pytest.fixture
+def children(monkeypatch, tmp_path):
+    """Has the processes that doctor starts run a program first."""
+
+    def prepared(program):
+        (tmp_path / "sitecustomize.py").write_text(program)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    return prepared
+
+
+def run(*arguments, redirect="") -> tuple[int, str]:
+    """`dmlgpu doctor`, with what a shell redirects: its exit code and output; it writes no errors."""
+    command = ["sh", "-c", f'"$@" {redirect}', "sh", sys.executable, "-m", "dmlgpu", "doctor", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stderr == ""
     return done.returncode, done.stdout
 
 
-def report(environment) -> tuple[int, dict]:
-    code, output = run(environment, "--json")
-    return code, json.loads(output)
+def of(findings, state) -> dict[str, str]:
+    """The findings of a state: subjects, and the last text of each. What is not as it should be has a remedy."""
+    assert all(bool(finding.mend) == (finding.state != OK) for finding in findings)
+    return {finding.subject: finding.text for finding in findings if finding.state == state}
 
 
-def of(found: dict, state: str) -> dict[str, str]:
-    """The findings of a state: subjects and texts. What is not as it should be has a remedy."""
-    assert all(bool(finding["mend"]) == (finding["state"] != OK) for finding in found["findings"])
-    return {finding["subject"]: finding["text"] for finding in found["findings"] if finding["state"] == state}
+# The whole command
 
 
-# A machine that works
-
-
-@pytest.fixture(scope="module")
-def here():
-    return report(dict(os.environ))
-
-
-def test_a_machine_that_works(here):
-    code, found = here
-    assert (code, found["healthy"], of(found, BROKEN)) == (0, True, {})
-    fine = of(found, OK)
-    assert (
-        fine["Kompute"] == f"dmlgpu-kp {binding.PACKAGE_VERSION}; other threads of Python run while a device computes"
-    )
+def test_a_machine_that_works():
+    code, output = run("--json")
+    found = json.loads(output)
+    findings = [Finding(**finding) for finding in found["findings"]]
+    assert (code, found["healthy"], of(findings, BROKEN)) == (0, True, {})
+    fine = of(findings, OK)
+    version = f"dmlgpu-kp {binding.PACKAGE_VERSION}"
+    assert fine["Kompute"] == f"{version}; other threads of Python run while a device computes"
     assert fine["NumPy"] == np.__version__
     assert fine["shaders"] == f"{len(spirv.modules())} modules, all of them whole"
     assert re.fullmatch(r"Vulkan 1\.\d+\.\d+", fine["loader"])
     for each in dmlgpu.devices():
-        assert fine[f"device {each.index}"].startswith(each.name)
-        assert fine[f"device {each.index} results"] == f"{doctor._CASES} cases, exact"
-        assert "heap " in fine[f"device {each.index} limits"]
-
-
-def test_a_report_has_what_a_bug_report_needs(here):
-    _, found = here
+        assert re.match(rf"{re.escape(each.name)} .* heap [\d,]+ MiB, buffer ", fine[f"device {each.index}"])
+        assert fine[f"device {each.index} results"] == f"{len(doctor._cases())} cases, exact"
+    if all(each.type == "cpu" for each in dmlgpu.devices()):
+        assert of(findings, ODD)["devices"] == "software drivers only: results are the same, but slower"
     assert found["devices"] == [json.loads(json.dumps(each.as_dict())) for each in dmlgpu.devices()]
     assert set(found["versions"]) == {"dmlgpu", "kp", "dmlgpu-kp", "numpy", "vulkan", "python", "platform"}
     assert found["environment"]["VK_DRIVER_FILES"] == os.environ["VK_DRIVER_FILES"]
     assert "PATH" not in found["environment"]
 
 
+def test_a_machine_without_a_loader(monkeypatch, tmp_path):
+    for name in "libvulkan.so", "libvulkan.so.1":
+        (tmp_path / name).write_text("no library")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    report = doctor.examine()
+    broken = of(report.findings, BROKEN)
+    assert (report.healthy, report.devices, set(broken)) == (False, [], {"Kompute", "loader"})
+    assert broken["loader"].startswith("no Vulkan loader: ")
+    assert broken["Kompute"].startswith("the package dmlgpu-kp cannot be loaded: ")
+    assert next(each.mend for each in report.findings if each.subject == "loader").startswith("install it (Debian, ")
+
+
+def test_names_that_no_terminal_takes(monkeypatch):
+    set_drivers(monkeypatch.setenv, os.fsdecode(b"/nowhere\x1b[31m\xff.json"))
+    monkeypatch.setenv("COLUMNS", "1000")
+    code, output = run(redirect="<&- 2>&-")
+    assert code == 1
+    assert r"JSON file /nowhere\x1b[31m\xff.json" in output
+    assert r"VK_DRIVER_FILES=/nowhere\x1b[31m\udcff.json" in output
+    assert "\x1b" not in output
+
+
 def test_a_readable_table(monkeypatch, capsys):
-    findings = Finding("[red]device[/]", OK, "[b]fine"), Finding("kp", ODD, "slow", "unset [it]")
-    monkeypatch.setattr(doctor, "examine", lambda: Report(findings, {}, {}, ()))
+    findings = [Finding("[red]device[/]", OK, "[b]fine"), Finding("kp", ODD, "slow", "unset [it]")]
+    monkeypatch.setattr(doctor, "examine", lambda: Report(True, findings, {}, {}, []))
     assert main(["doctor"]) == 0
     table = capsys.readouterr().out
     for text in "[red]device[/]", "[b]fine", "To mend it: unset [it]", "0 broken, 1 odd, 1 ok":
@@ -94,216 +113,203 @@ def test_a_readable_table(monkeypatch, capsys):
 
 
 def test_exit_code_of_what_is_broken(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "examine", lambda: Report((Finding("kp", BROKEN, "gone", "get it"),), {}, {}, ()))
+    monkeypatch.setattr(doctor, "examine", lambda: Report(False, [Finding("kp", BROKEN, "", "get it")], {}, {}, []))
     assert main(["doctor"]) == main(["doctor", "--json"]) == 1
     assert "1 broken, 0 odd, 0 ok" in capsys.readouterr().out
 
 
-# Broken machines, in processes of their own
+# What the loader says
+
+# A manifest, or the library that it names; what is found.
+MACHINES = {
+    "no manifest": (None, BROKEN, r"Failed to open JSON file \S+/driver\.json"),
+    "damaged": ('{"ICD', BROKEN, r"JSON file \S+/driver\.json"),
+    "without fields": ("{}", ODD, r"ICD JSON \S+/driver\.json does not have a 'file_format_version' field"),
+    "no library": (naming("/nowhere/x.so"), BROKEN, r"/nowhere/x\.so: cannot open shared object file"),
+    "a text": (naming("./driver.json"), BROKEN, r"driver\.json: (file too short|invalid ELF header)"),
+    "32 bits": (naming("./elf32.so"), OK, r"elf32\.so: wrong ELF class"),
+    "another library": (naming("libm.so.6"), BROKEN, r"from ICD \S*libm\.so\.6 failed"),
+}
 
 
-def test_no_loader(environment, tmp_path):
-    for name in "libvulkan.so", "libvulkan.so.1":
-        (tmp_path / name).write_text("no library")
-    environment["LD_LIBRARY_PATH"] = str(tmp_path)
-    code, found = report(environment)
-    broken = of(found, BROKEN)
-    assert (code, found["healthy"], found["devices"], set(broken)) == (1, False, [], {"Kompute", "loader"})
-    assert broken["loader"].startswith("no Vulkan loader: ")
-    assert broken["Kompute"].startswith("the package dmlgpu-kp cannot be loaded: ")
-    (mend,) = [finding["mend"] for finding in found["findings"] if finding["subject"] == "loader"]
-    assert mend == f"install it ({named(LOADER)}) and a driver ({named(DRIVER)})"
+@pytest.mark.parametrize(("content", "state", "text"), MACHINES.values(), ids=MACHINES)
+def test_a_driver_that_does_not_load(monkeypatch, tmp_path, content, state, text):
+    if content:
+        (tmp_path / "driver.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    (tmp_path / "elf32.so").write_bytes(b"\x7fELF\x01\x01\x01".ljust(1000, b"\0"))
+    set_drivers(monkeypatch.setenv, tmp_path / "driver.json")
+    findings = [*doctor._loader()]
+    assert [each.state for each in findings if re.search(text, each.text)] == [state]
+    infos, (together,) = doctor._devices()
+    assert (infos, together.state) == ([], BROKEN)
+    assert re.match(rf"no Vulkan device .* VK_DRIVER_FILES=\S+/driver\.json \(VkError\w+; .*{text}", together.text)
+    assert together.mend.startswith("install the driver of your GPU, or one that needs none (Debian, ")
 
 
-@pytest.mark.parametrize(("package", "subject"), [("dmlgpu-kp", "Kompute"), ("vulkan", "loader")])
-def test_no_package(environment, tmp_path, package, subject):
-    module = package.replace("-", "_")
-    (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('gone', name={module!r})")
-    environment |= {"PYTHONPATH": str(tmp_path), "VK_DRIVER_FILES": str(DRIVERS["lavapipe"])}
-    code, found = report(environment)
-    assert (code, of(found, BROKEN)[subject]) == (1, f"the package {package} is not installed")
-    (mend,) = [finding["mend"] for finding in found["findings"] if finding["subject"] == subject]
-    assert "as docs/installing.md says" in mend
+def test_a_driver_that_does_not_load_beside_others(monkeypatch):
+    monkeypatch.setenv("VK_LOADER_DEBUG", "all")
+    set_drivers(monkeypatch.setenv, "/nowhere.json", DRIVERS["lavapipe"])
+    broken = of([*doctor._loader()], BROKEN)
+    infos, together = doctor._devices()
+    assert (len(broken), len(infos), of(together, BROKEN)) == (1, 1, {})
+    noise = together[0]
+    assert re.match(r"loader, layers or driver print \d\d+ lines, first '", noise.text)
+    assert "unset VK_LOADER_DEBUG" in noise.mend
 
 
-def test_no_driver(environment):
-    environment |= {"VK_DRIVER_FILES": "/nowhere"}
-    code, found = report(environment)
-    assert (code, of(found, BROKEN)) == (
-        1,
-        {
-            "driver": "/nowhere does not exist, but a variable names it",
-            "devices": "no Vulkan driver: there is none in VK_DRIVER_FILES=/nowhere",
-        },
-    )
-
-
-def test_a_driver_that_fails_to_load_beside_others(environment, tmp_path):
-    path = tmp_path / "broken.json"
-    path.write_text(json.dumps(naming("/nowhere/x.so")))
-    environment["VK_DRIVER_FILES"] = f"{path}:{DRIVERS['lavapipe']}"
-    code, found = report(environment)
-    (text,) = of(found, BROKEN).values()
-    assert (code, len(found["devices"])) == (1, 1)
-    assert text.startswith(f"{path}: /nowhere/x.so: cannot open shared object file")
-
-
-def test_odd_settings(environment):
-    environment |= {
-        "VK_DRIVER_FILES": str(DRIVERS["lavapipe"]),
-        "DMLGPU_VERIFY": "1",
-        "MESA_SHADER_CACHE_DISABLE": "true",
-        "VK_LOADER_DEBUG": "all",
-        "VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation:VK_LAYER_NOWHERE",
-    }
-    code, found = report(environment)
-    odd = of(found, ODD)
-    assert (code, of(found, BROKEN)) == (0, {})
-    assert odd["DMLGPU_VERIFY"] == "every call is computed by NumPy too, and compared: slow"
-    assert odd["MESA_SHADER_CACHE_DISABLE"].endswith("slow first calls")
-    assert odd["layer VK_LAYER_NOWHERE"] == "VK_INSTANCE_LAYERS names it, but it is not installed"
-    assert "by VK_INSTANCE_LAYERS: layers cost time" in odd["layer VK_LAYER_KHRONOS_validation"]
-    assert re.match(r"loader, layers or driver print \d+ lines, first ", odd["device 0 results"])
-    mend = {finding["mend"] for finding in found["findings"] if finding["text"].startswith("loader, layers or driver")}
-    assert mend == {"unset VK_LOADER_DEBUG"}
-
-
-# Machines that are not here
-
-
-@pytest.fixture
-def machine(monkeypatch):
-    """A machine where processes of their own give these answers."""
-
-    def become(**answers):
-        there = {
-            "kompute": doctor._Answer(["dmlgpu-kp", os.devnull], "", ""),
-            "loader": doctor._Answer("1.3.0", "", ""),
-            "drivers": doctor._Answer([], "", ""),
-            "devices": doctor._Answer([], "", ""),
-            "check": doctor._Answer([20, ""], "", ""),
-        }
-        there |= {task: doctor._Answer(*answer) for task, answer in answers.items()}
-        monkeypatch.setattr(doctor, "_ask", lambda task, *arguments: there[task])
-        return doctor.examine()
-
-    return become
-
-
-def findings(found: Report, state: str) -> dict[str, str]:
-    return of(json.loads(json.dumps(found.as_dict())), state)
-
-
-def devices(*infos):
-    return [dataclasses.asdict(each) for each in infos], "", ""
+# As if a driver did it when the loader has it make an instance.
+CRASH = """
+import os, time, vulkan
+create = vulkan.vkCreateInstance
+def crash(*arguments):
+    create(*arguments)
+    print("noise", flush=True)
+    {}
+vulkan.vkCreateInstance = crash
+"""
 
 
 @pytest.mark.parametrize(
-    ("kinds", "wanted", "odd"),
+    ("end", "text"),
     [
-        (["cpu"], None, {"devices": "software drivers only: results are the same, but slower"}),
-        (["discrete"], None, {}),
-        (["discrete", "cpu"], None, {}),
-        (["discrete", "cpu"], "0", {}),
-        (["discrete", "cpu"], "1", {"DMLGPU_DEVICE": "'1' chooses a software driver, but there is device 0"}),
-        (
-            ["cpu", "discrete", "discrete"],
-            None,
-            {"default device": "1: device 1, the first of 2 devices of type discrete"},
-        ),
-        (["cpu", "discrete", "discrete"], "2", {}),
-        (
-            ["cpu", "cpu"],
-            None,
-            {
-                "devices": "software drivers only: results are the same, but slower",
-                "default device": "0: device 0, the first of 2 devices of type cpu",
-            },
-        ),
+        ("os.abort()", "the process ended with signal 6 (Aborted): noise; "),
+        ("time.sleep(600)", "it did not end in 10 s; "),
     ],
 )
-def test_choice_of_the_device(machine, monkeypatch, kinds, wanted, odd):
-    if wanted is not None:
-        monkeypatch.setenv("DMLGPU_DEVICE", wanted)
-    found = machine(devices=devices(*(info(i, f"device {i}", kind) for i, kind in enumerate(kinds))))
-    assert findings(found, ODD) == odd
-    assert found.healthy
+def test_a_driver_that_ends_the_process_or_hangs(monkeypatch, children, end, text):
+    if "sleep" in end:
+        monkeypatch.setattr(doctor, "_TIMEOUT", 10.0)
+    set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
+    children(CRASH.format(end))
+    broken = of([*doctor._loader()], BROKEN)
+    assert broken["loader"].startswith(f"{text}Searching for ICD drivers named /")
 
 
-def test_the_faster_software_driver_is_the_default_and_not_odd(machine):
-    slow = dataclasses.replace(info(0, "slow"), driver="SwiftShader driver")
-    found = machine(devices=devices(slow, info(1, "fast")))
-    assert findings(found, OK)["default device"] == "1: fast"
-    assert "default device" not in findings(found, ODD)
+def test_layers(monkeypatch):
+    set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
+    monkeypatch.setenv("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation")
+    findings = [*doctor._loader()]
+    odd = of(findings, ODD)
+    assert set(odd) == {"loader", "layer VK_LAYER_KHRONOS_validation"}
+    # The loader says twice that there is this variable.
+    assert [each.state for each in findings] == [OK, ODD, ODD]
+    assert "'VK_INSTANCE_LAYERS'" in odd["loader"]
+    assert odd["layer VK_LAYER_KHRONOS_validation"].startswith('Insert instance layer "VK_LAYER_KHRONOS_validation" (')
 
 
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        ("no such device", "there is no device 'no such device'; devices are 0: A, 1: B"),
-        ("99", "there is no device 99; devices are 0: A, 1: B"),
-    ],
-)
-def test_default_device_that_does_not_exist(machine, monkeypatch, wanted, text):
-    monkeypatch.setenv("DMLGPU_DEVICE", wanted)
-    found = machine(devices=devices(info(0, "A", "discrete"), info(1, "B", "discrete")))
-    assert findings(found, BROKEN) == {"DMLGPU_DEVICE": text}
+# The checks of a device
+
+CHECKS = {
+    "dmlgpu.VerificationError('y differs') if calls == 3 else None": (
+        BROKEN,
+        "after 2 exact cases, ARGMAX: y differs",
+    ),
+    "os.abort()": (BROKEN, r"the process ended with signal 6 \(Aborted\)"),
+    "os.write(2, b'why') and os._exit(3)": (BROKEN, "the process ended with exit code 3: why"),
+    "os._exit(0)": (BROKEN, "it gave no answer"),
+    "1 / 0": (BROKEN, "ZeroDivisionError: division by zero"),
+    "atexit.register(os._exit, 5) and None": (BROKEN, "the process ended with exit code 5"),
+    "noise() if calls == 1 else None": (ODD, "loader, layers or driver print 1000000 lines, first 'noise'"),
+}
+PROGRAM = """
+import atexit, os, sys
+import dmlgpu
+from dmlgpu.tools import selfcheck
+calls = 0
+def noise():
+    print(1_000_000 * "noise\\n", flush=True)
+def run(self, device):
+    global calls
+    calls += 1
+    return {}
+selfcheck.Check.run = run
+"""
+
+
+@pytest.mark.parametrize("answer", CHECKS)
+def test_checks_that_go_wrong(monkeypatch, children, answer):
+    state, text = CHECKS[answer]
+    set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
+    children(PROGRAM.format(answer))
+    found = of([*doctor._device(info(0, "A"))], state)
+    assert re.fullmatch(text, found["device 0 results"])
+
+
+def test_a_process_that_ends_badly_after_its_answer(children):
+    children("import atexit, os; atexit.register(os.abort)")
+    infos, together = doctor._devices()
+    assert infos == list(dmlgpu.devices())
+    assert of(together, BROKEN) == {"devices": "the process ended with signal 6 (Aborted)"}
+
+
+def test_a_log_is_no_noise(monkeypatch):
+    monkeypatch.setenv("DMLGPU_LOG", "debug")
+    set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
+    assert doctor._ask("check", 0) == ([len(doctor._cases()), ""], "", "")
+
+
+def test_checks_have_every_operator_and_type():
+    cases = doctor._cases()
+    assert Counter(case.operator for case in cases) == dict.fromkeys(OPERATORS, doctor._CASES)
+    assert {case.desc.inputs[0].data_type for case in cases} == set(SELECTED_TYPES)
+    assert list(map(repr, cases)) == list(map(repr, doctor._cases()))
 
 
 @pytest.mark.parametrize(("version", "is_old"), [("22.3.6", True), ("24.3.1", True), ("25.0.7-2", False)])
-def test_old_llvmpipe(machine, version, is_old):
-    llvmpipe = dataclasses.replace(info(0, "llvmpipe", "discrete"), driver=f"llvmpipe Mesa {version} (LLVM 15.0.6)")
-    assert bool(findings(machine(devices=devices(llvmpipe)), ODD)) == is_old
+def test_old_llvmpipe(monkeypatch, version, is_old):
+    monkeypatch.setattr(doctor, "_ask", lambda *_: ([72, ""], "", ""))
+    llvmpipe = dataclasses.replace(info(0, "llvmpipe"), driver=f"llvmpipe Mesa {version} (LLVM 15.0.6)")
+    assert bool(of([*doctor._device(llvmpipe)], ODD)) == is_old
 
 
-def test_limits_below_those_of_vulkan(machine):
-    low = dataclasses.replace(info(0, "low", "discrete"), max_group_size=64, max_memory_allocation_count=16)
-    assert findings(machine(devices=devices(low)), BROKEN) == {
-        "device 0 limits": "max_memory_allocation_count is 16, Vulkan requires 4,096, "
-        "max_group_size is 64, Vulkan requires 128"
-    }
+SEVERAL = [info(0, "A", "cpu"), info(1, "B", "discrete"), info(2, "C", "discrete")]
 
 
-def test_wrong_results(machine):
-    found = machine(devices=devices(info(0, "gpu", "discrete")), check=([3, "ARGMAX: y[0] differs"], "", ""))
-    assert findings(found, BROKEN) == {"device 0 results": "after 3 exact cases, ARGMAX: y[0] differs"}
+@pytest.mark.parametrize(
+    ("infos", "wanted", "subject", "state", "text"),
+    [
+        (SEVERAL[:2], None, "default device", OK, "1: B"),
+        (SEVERAL, None, "default device", ODD, "1: B, the first of 2 devices of type discrete"),
+        (SEVERAL, "2", "default device", OK, "2: C, by DMLGPU_DEVICE"),
+        (SEVERAL[:2], "9", "DMLGPU_DEVICE", BROKEN, "there is no device 9; devices are 0: A, 1: B"),
+    ],
+)
+def test_default_device(monkeypatch, infos, wanted, subject, state, text):
+    if wanted:
+        monkeypatch.setenv("DMLGPU_DEVICE", wanted)
+    monkeypatch.setattr(doctor, "_ask", lambda _: ([each.as_dict() for each in infos], "", ""))
+    found, together = doctor._devices()
+    assert found == infos
+    assert [(each.subject, each.state, each.text) for each in together] == [(subject, state, text)]
 
 
-def test_a_driver_that_ends_the_process(machine):
-    found = machine(devices=devices(info(0, "gpu", "discrete")), check=(None, "the process ended with signal 11", ""))
-    assert findings(found, BROKEN) == {"device 0 results": "the process ended with signal 11"}
+# What the package needs
 
 
-def test_a_driver_that_prints(machine):
-    found = machine(devices=(*devices(info(0, "gpu", "discrete"))[:2], "\nWARNING: not conformant\nmore\n"))
-    assert findings(found, ODD) == {
-        "devices": "loader, layers or driver print 2 lines, first 'WARNING: not conformant'"
-    }
+@pytest.mark.parametrize(
+    ("program", "state", "text"),
+    [
+        ("import sys; sys.modules['dmlgpu_kp'] = sys.modules['kp'] = None", BROKEN, "the package dmlgpu-kp is not "),
+        ("import os; os.kill(os.getpid(), 11)", BROKEN, "the process ended with signal 11 "),
+        ("from dmlgpu.runtime import binding; binding.package_of = lambda _: 'kp'", ODD, "kp "),
+    ],
+)
+def test_kompute(children, program, state, text):
+    children(program)
+    found = doctor._kompute()
+    assert (found.state, found.text.startswith(text)) == (state, True)
+    assert "install dmlgpu-kp " in found.mend
 
 
-def test_drivers_of_another_architecture_are_no_fault(machine):
-    found = machine(drivers=([("/i686.json", "/i686.json: x.so: wrong ELF class: ELFCLASS32")], "", ""))
-    assert findings(found, OK)["driver"] == "/i686.json: for programs of another architecture"
-
-
-def test_names_that_no_terminal_takes(machine, capsys):
-    found = machine(drivers=([("/\ud800\x1b[31m.json", "")], "", ""))
-    assert findings(found, OK)["driver"] == "/\\ud800\\x1b[31m.json"
-
-
-@pytest.mark.parametrize(("package", "version"), [("numpy", "1.25.2"), ("numpy", None)])
-def test_wrong_versions(machine, monkeypatch, package, version):
-    def metadata_version(name):
-        if name != package:
-            return "1"
-        if version is None:
-            raise doctor.metadata.PackageNotFoundError(name)
-        return version
-
-    monkeypatch.setattr(doctor.metadata, "version", metadata_version)
-    ((subject, text),) = findings(machine(), BROKEN).items()
-    assert subject.lower() == package
-    assert text.startswith(f"{version or 'not installed'}; dmlgpu needs ")
+@pytest.mark.parametrize(
+    ("subject", "version", "needed"), [("numpy", "1.25.2", "1.26"), ("kompute", "0.9.0.post1", binding.PACKAGE_VERSION)]
+)
+def test_wrong_versions(monkeypatch, subject, version, needed):
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: version)
+    found = getattr(doctor, f"_{subject}")()
+    assert (found.state, found.subject.lower()) == (BROKEN, subject)
+    assert found.text.endswith(f"{version}; dmlgpu needs {needed}")
+    assert needed in found.mend
 
 
 def test_versions_are_those_of_the_package():
@@ -312,99 +318,18 @@ def test_versions_are_those_of_the_package():
     assert f'"numpy>={".".join(map(str, doctor._NUMPY))}"' in project
 
 
-def test_damaged_shaders(machine, monkeypatch, tmp_path):
+def test_damaged_shaders(monkeypatch, tmp_path):
     monkeypatch.setattr(spirv, "_FOLDER", tmp_path)
     spirv.modules.cache_clear()
-    text = findings(machine(), BROKEN)["shaders"]
+    found = doctor._shaders()
     spirv.modules.cache_clear()
-    assert text.startswith(f"shader {tmp_path}/modules.txt cannot be read (")
-    assert text.endswith(")")
-
-
-def test_which_kompute(machine):
-    text = findings(machine(kompute=(["dmlgpu-kp", os.devnull], "", "")), OK)["Kompute"]
-    assert text.startswith("dmlgpu-kp 0.9.0.post2; ")
-
-
-@pytest.mark.parametrize("layer", ["", "VK_LAYER_KHRONOS_validation"])
-def test_kp_as_it_is(machine, tmp_path, layer):
-    module = tmp_path / "kp.so"
-    module.write_text(layer)
-    text = findings(machine(kompute=(["kp", str(module)], "", "")), ODD)["Kompute"]
-    assert text.startswith("kp ")
-    assert "ends the process where a driver refuses something" in text
-    assert ("loads the Khronos validation layer" in text) == bool(layer)
-
-
-def test_a_kompute_that_crashes(machine):
-    text = findings(machine(kompute=(None, "the process ended with signal 11", "")), BROKEN)["Kompute"]
-    assert text == "the process ended with signal 11"
-
-
-# Processes of their own
-
-
-@pytest.fixture
-def task(monkeypatch, tmp_path):
-    """Asks a process for a program's result."""
-
-    def asked(program):
-        (tmp_path / "sitecustomize.py").write_text(
-            "from dmlgpu.runtime import binding\nfrom dmlgpu.tools import doctor\n"
-            f"def task():\n{program}\ndoctor._TASKS['task'] = task\n"
-        )
-        monkeypatch.syspath_prepend(str(tmp_path))
-        return doctor._ask("task")
-
-    return asked
-
-
-def test_answers_are_told_from_noise(task):
-    answer = task("    import os; os.write(1, b'noise 1\\n'); print('noise 2', flush=True); return [1, 'two']")
-    assert (answer.result, answer.problem, answer.noise.splitlines()) == ([1, "two"], "", ["noise 1", "noise 2"])
+    assert (found.state, found.mend) == (BROKEN, spirv.MEND)
+    assert found.text.startswith(f"shader {tmp_path}/modules.txt cannot be read (")
 
 
 @pytest.mark.parametrize(
-    ("program", "problem"),
-    [
-        ("    raise ValueError('no')", "ValueError: no"),
-        ("    raise doctor.DeviceError('no device')", "no device"),
-        ("    import os; os._exit(3)", "the process ended with exit code 3: "),
-        ("    import os; os.abort()", "the process ended with signal 6 (Aborted)"),
-        ("    import time; time.sleep(60)", "it did not end in 2 s"),
-    ],
-)
-def test_processes_that_end_badly(task, monkeypatch, program, problem):
-    monkeypatch.setattr(doctor, "_TIMEOUT", 2.0 if "sleep" in program else 60.0)
-    assert (task(program).result, task(program).problem) == (None, problem)
-
-
-def test_a_process_that_ends_badly_after_its_answer(task):
-    answer = task("    import atexit, os; atexit.register(os.abort); return 1")
-    assert (answer.result, answer.problem) == (1, "the process ended with signal 6 (Aborted)")
-
-
-# The check of a device
-
-
-def test_checks_begin_with_every_operator():
-    mixed = list(doctor._mixed(selfcheck.checks()))
-    begin = mixed[: doctor._CASES]
-    assert Counter(check.operator for check in begin) == dict.fromkeys(
-        (o.name for o in OPERATORS), doctor._CASES // len(OPERATORS)
-    )
-    assert {check.desc.inputs[0].data_type for check in begin} == set(SELECTED_TYPES)
-    assert sorted(map(repr, mixed)) == sorted(map(repr, selfcheck.checks()))
-
-
-def test_check_of_a_device(driver):
-    assert doctor._check(str(driver.index)) == (doctor._CASES, "")
-
-
-def test_check_finds_wrong_results(driver, monkeypatch):
-    def wrong_reductions(self, device):
-        return dmlgpu.VerificationError("y[0] differs") if self.operator.startswith("REDUCE") else None
-
-    monkeypatch.setattr(selfcheck.Check, "run", wrong_reductions)
-    # ARGMAX and ARGMIN come first.
-    assert doctor._check(str(driver.index)) == (2, "REDUCE ARGMAX: y[0] differs")
+    ("value", "states"), [("debug", [ODD]), ("loud", [BROKEN]), ("no", [])]
+)  # DMLGPU_VERIFY: test_settings.py
+def test_log(monkeypatch, value, states):
+    monkeypatch.setenv("DMLGPU_LOG", value)
+    assert [(each.subject, each.state) for each in doctor._settings()] == [("DMLGPU_LOG", state) for state in states]

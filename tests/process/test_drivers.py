@@ -10,14 +10,16 @@ import pytest
 import vulkan
 
 import dmlgpu
-from dmlgpu.runtime import manifests
+from dmlgpu.runtime import drivers
 from dmlgpu.runtime.binding import PACKAGE_VERSION
-from dmlgpu.runtime.packages import DRIVER, LOADER, named
-from tests.support.drivers import DRIVERS, LOADER_FOLDERS, naming, set_drivers
-from tests.support.drivers import manifests as manifests_in
+from tests.support.drivers import DRIVERS, LOADER_FOLDERS, manifests, naming, set_drivers
 from tests.support.processes import ROOT, output_of
 
-INSTALL = named(DRIVER)
+NONE = "no Vulkan device that dmlgpu can use; drivers are those of "
+MEND = (
+    f"Install the driver of your GPU, or one that needs none ({drivers._DRIVER}); VK_DRIVER_FILES and "
+    "VK_ICD_FILENAMES, where set, must name its manifest"
+)
 
 
 @pytest.fixture
@@ -73,7 +75,8 @@ def test_no_loader(environment, tmp_path):
     (tmp_path / "vulkan.py").write_text("raise OSError('Cannot find Vulkan SDK version')")
     environment["PYTHONPATH"] = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"
     assert errors(environment) == (
-        f"no Vulkan loader: Cannot find Vulkan SDK version. Install it ({named(LOADER)}) and a driver ({INSTALL})"
+        f"no Vulkan loader: Cannot find Vulkan SDK version. Install it ({drivers._LOADER}) "
+        f"and a driver ({drivers._DRIVER})"
     )
 
 
@@ -146,74 +149,38 @@ def test_no_driver(environment, tmp_path, variable, there_is):
     place = tmp_path / "drivers"
     if there_is == "empty folder":
         place.mkdir()
-    environment[variable] = str(place)
-    assert errors(environment) == (
-        f"no Vulkan driver: there is none in {variable}={place}. Install one ({INSTALL}), "
-        "and let VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, name its manifest"
+    # Of both the loader takes VK_DRIVER_FILES.
+    environment |= {"VK_ICD_FILENAMES": "/elsewhere", variable: str(place)}
+    reason = "VkErrorIncompatibleDriver; vkCreateInstance: Found no drivers!"
+    assert errors(environment) == f"{NONE}{variable}={place} ({reason}). {MEND}"
+
+
+def test_no_driver_is_installed(monkeypatch):
+    # A machine without drivers cannot be made here: what would be said on one.
+    for variable in "VK_DRIVER_FILES", "VK_ICD_FILENAMES":
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(drivers, "loader_messages", lambda: [("info", "Searching"), ("error", "Found no drivers!")])
+    assert str(drivers._no_device("VkError")) == (
+        f"{NONE}the system, as in /usr/share/vulkan/icd.d (VkError; Found no drivers!). {MEND}"
     )
 
 
-def test_no_driver_is_installed(environment, tmp_path, monkeypatch):
-    # A machine without drivers cannot be made here: what would be said on one.
-    monkeypatch.setattr(manifests, "_folders", lambda: [tmp_path / "etc", tmp_path / "share"])
-    for variable in "VK_DRIVER_FILES", "VK_ICD_FILENAMES":
-        monkeypatch.delenv(variable, raising=False)
-    assert manifests.drivers() == ()
-    assert manifests.driver_source() == f"{tmp_path}/etc/icd.d, {tmp_path}/share/icd.d"
-
-
-def failing(environment, path) -> str:
-    """The reason that is given for a driver that fails to load."""
-    environment["VK_DRIVER_FILES"] = str(path)
-    message = errors(environment)
-    begin, end = "a Vulkan driver fails to load: ", f". Install it again ({INSTALL}), or name only others in "
-    assert message.startswith(begin)
-    assert message.endswith(f"{end}VK_DRIVER_FILES")
-    return message.removeprefix(begin).removesuffix(f"{end}VK_DRIVER_FILES")
-
-
-def test_manifest_naming_a_missing_library(environment, manifest):
-    path = manifest(naming("/nowhere/libdriver.so"))
-    assert failing(environment, path).startswith(f"{path}: /nowhere/libdriver.so: cannot open shared object file")
-
-
-def test_manifest_naming_a_broken_library(environment, manifest, tmp_path):
-    (tmp_path / "libdriver.so").write_text("no library")
-    path = manifest(naming("./libdriver.so"))
-    assert failing(environment, path).startswith(f"{path}: {tmp_path}/libdriver.so: ")
-
-
-def test_manifest_naming_another_library(environment, manifest):
-    path = manifest(naming("libm.so.6"))
-    assert failing(environment, path) == f"{path}: libm.so.6 is no Vulkan driver"
-
-
+# More such manifests: test_doctor.py.
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [
-        ('{"ICD', "Unterminated string starting at: line 1 column 2 (char 1)"),
-        ("", "Expecting value: line 1 column 1 (char 0)"),
-        ("[]", "no JSON object"),
-        ("{}", "it has no ICD.library_path"),
-        ('{"ICD": {"library_path": 5}}', "it has no ICD.library_path"),
-        ("[" * 100_000, "nested too deep"),
-        (" " * (1 << 20) + "{}", "more than 1048576 bytes"),
-    ],
+    [(naming("/nowhere/x.so"), "/nowhere/x.so: cannot open shared object file"), ('{"ICD', "JSON file ")],
 )
-def test_damaged_manifest(manifest, monkeypatch, content, reason):
+def test_a_driver_that_fails_to_load_is_named(environment, manifest, content, reason):
     path = manifest(content)
-    monkeypatch.setenv("VK_DRIVER_FILES", str(path))
-    (found,) = manifests.drivers()
-    assert (found.path, found.missing, found.problem) == (path, False, f"{path} is damaged ({reason})")
-
-
-def test_damaged_manifest_in_a_process(environment, manifest):
-    path = manifest('{"ICD')
-    assert failing(environment, path).startswith(f"{path} is damaged (")
+    environment["VK_DRIVER_FILES"] = str(path)
+    message = errors(environment)
+    assert message.startswith(f"{NONE}VK_DRIVER_FILES={path} (VkError")
+    assert message.endswith(f"). {MEND}")
+    assert reason in message
 
 
 # Mesa's AMD driver has a device without memory where this variable names one.
-RADEON = next(iter(manifests_in(LOADER_FOLDERS, "radeon_icd*.json")), None)
+RADEON = next(iter(manifests(LOADER_FOLDERS, "radeon_icd*.json")), None)
 NULL = {"RADV_FORCE_FAMILY": "navi21"}
 
 
@@ -230,10 +197,8 @@ def test_driver_without_a_device(environment, radeon):
         pytest.skip("this machine may have a device of that driver")
     environment["VK_DRIVER_FILES"] = str(radeon)
     message = errors(environment)
-    assert message.startswith(
-        f"no Vulkan device: there are drivers ({radeon}), but they have none that dmlgpu can use ("
-    )
-    assert message.endswith(f"). Install the driver of your GPU, or one that needs none ({INSTALL})")
+    assert message.startswith(f"{NONE}VK_DRIVER_FILES={radeon} (")
+    assert message.endswith(f"). {MEND}")
 
 
 # Devices that lack what Kompute and plans need
@@ -242,9 +207,7 @@ def test_driver_without_a_device(environment, radeon):
 def test_a_device_without_memory(environment, radeon):
     environment |= {"VK_DRIVER_FILES": str(radeon), **NULL}
     message = errors(environment)
-    assert message.startswith(
-        f"no Vulkan device: there are drivers ({radeon}), but they have none that dmlgpu can use ("
-    )
+    assert message.startswith(f"{NONE}VK_DRIVER_FILES={radeon} (")
     assert " lacks memory that the host sees, device memory). Install the driver of your GPU, or " in message
 
 
@@ -257,7 +220,7 @@ def test_a_device_without_memory_is_left_out(environment, radeon):
 
 def test_drivers_that_list_no_device(monkeypatch):
     monkeypatch.setattr(vulkan, "vkEnumeratePhysicalDevices", lambda _: [])
-    with pytest.raises(dmlgpu.DeviceError, match=r"have none that dmlgpu can use \(they list no device\)\. Install "):
+    with pytest.raises(dmlgpu.DeviceError, match=r" \(they list no device\)\. Install "):
         dmlgpu.devices()
 
 
@@ -361,7 +324,7 @@ def test_what_the_only_device_lacks_is_said(lacking, monkeypatch, function, chan
     lacking(function, change)
     with pytest.raises(dmlgpu.DeviceError) as caught:
         dmlgpu.devices()
-    assert f"they have none that dmlgpu can use ({info.name} lacks {lack}). Install " in str(caught.value)
+    assert f" ({info.name} lacks {lack}). Install " in str(caught.value)
 
 
 @pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
@@ -384,70 +347,6 @@ def test_noise_on_stderr(environment, driver):
 @pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
 def test_validation_layer_of_the_user(environment, driver):
     environment |= {"VK_DRIVER_FILES": str(DRIVERS[driver]), "VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}
-    assert not any(layer.missing for layer in layers_of(environment))
     # The layer may print what it has to say on stdout.
     program = "import dmlgpu; print(dmlgpu.argmax([3, 5, 4]).tolist(), dmlgpu.max_pooling([[[[1, 2]]]], (1, 2)).shape)"
     assert output_of(program, environment=environment).splitlines()[-1] == "1 (1, 1, 1, 1)"
-
-
-def layers_of(environment) -> tuple[manifests.Layer, ...]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(os, "environ", environment)
-        return manifests.layers()
-
-
-# Layers
-
-
-@pytest.fixture
-def machine(tmp_path):
-    """The variables of a machine with these layers: explicit ones by name, implicit ones as they are in manifests."""
-
-    def made(explicit=(), implicit=(), **variables):
-        for kind, objects in ("explicit", [{"name": name} for name in explicit]), ("implicit", implicit):
-            folder = tmp_path / "vulkan" / f"{kind}_layer.d"
-            folder.mkdir(parents=True)
-            for i, layer in enumerate(objects):
-                (folder / f"{i}.json").write_text(json.dumps({"layer": layer}))
-        return {"XDG_DATA_DIRS": str(tmp_path), "XDG_CONFIG_HOME": "/nowhere", "HOME": "/nowhere", **variables}
-
-    return made
-
-
-def names(environment) -> list[tuple[str, bool]]:
-    return [(layer.name, layer.missing) for layer in layers_of(environment) if "/etc/" not in layer.reason]
-
-
-def test_explicit_layers_are_those_asked_for(machine):
-    assert names(machine(["A", "B"])) == []
-
-
-def test_layers_asked_for(machine):
-    assert names(machine(["A", "B"], VK_INSTANCE_LAYERS="B:C")) == [("B", False), ("C", True)]
-
-
-def test_layers_asked_for_by_pattern(machine):
-    assert names(machine(["A1", "A2", "B"], VK_LOADER_LAYERS_ENABLE="A*,C")) == [("A1", False), ("A2", False)]
-
-
-IMPLICIT = [
-    {"name": "always", "disable_environment": {"NO_ALWAYS": "1"}},
-    {"name": "sometimes", "enable_environment": {"SOMETIMES": "1"}, "disable_environment": {"NO": "1"}},
-    {"name": "\ud800", "disable_environment": {"\ud800": "1"}},
-]
-
-
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({}, ["always", "\ud800"]),
-        ({"SOMETIMES": "1"}, ["always", "sometimes", "\ud800"]),
-        ({"SOMETIMES": "2"}, ["always", "\ud800"]),
-        ({"SOMETIMES": "1", "NO": "1"}, ["always", "\ud800"]),
-        ({"NO_ALWAYS": "1"}, ["\ud800"]),
-        ({"VK_LOADER_LAYERS_DISABLE": "al*"}, ["\ud800"]),
-        ({"VK_LOADER_LAYERS_DISABLE": "~implicit~"}, []),
-    ],
-)
-def test_implicit_layers(machine, variables, expected):
-    assert names(machine([], IMPLICIT, **variables)) == [(name, False) for name in expected]
