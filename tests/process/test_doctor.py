@@ -250,7 +250,7 @@ def test_a_log_is_no_noise(monkeypatch):
 
 def test_checks_have_every_operator_and_type():
     cases = doctor._cases()
-    assert Counter(case.operator for case in cases) == dict.fromkeys(OPERATORS, doctor._CASES)
+    assert Counter(case.operator for case in cases) == {operator.name: doctor._CASES for operator in OPERATORS}
     assert {case.desc.inputs[0].data_type for case in cases} == set(SELECTED_TYPES)
     assert list(map(repr, cases)) == list(map(repr, doctor._cases()))
 
