@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import difflib
 import filecmp
 import importlib.util
 import itertools
@@ -28,6 +27,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,10 +55,13 @@ LIKELY = {
     "dmlgpu/runtime/": ("devices", "reuse", "faults"),
 }
 
-# What stands for what in both languages; NEGATED in Python alone.
+# What comes in the place of what, in both languages and in Python.
 SWAPPED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "*": "+", "/": "*"}
 SWAPPED |= {"%": "/", "<<": ">>", ">>": "<<", "&&": "||", "||": "&&", "&": "|", "|": "&", "^": "|"}
-NEGATED = {"is": "is not", "is not": "is", "in": "not in", "not in": "in", "and": "or", "or": "and"}
+PYTHON = SWAPPED | {"//": "%", "%": "//", "is": "is not", "is not": "is", "in": "not in", "not in": "in"}
+PYTHON |= {"and": "or", "or": "and"} | {
+    f"{old}=": f"{new}=" for old, new in PYTHON.items() if old in ("+", "-", "*", "//")
+}
 EXTREMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
 
 # A part of a text, by its first character and the one behind its last, and what comes in its place.
@@ -86,11 +89,6 @@ class Fault:
         old, new = self.text[first:last], self.broken[first : last + len(self.broken) - len(self.text)]
         signed = [f"- {line.strip()}" for line in old.splitlines()] + [f"+ {line.strip()}" for line in new.splitlines()]
         return "\n".join([self.file, *signed])
-
-    @property
-    def diff(self) -> str:
-        texts = (text.splitlines(keepends=True) for text in (self.text, self.broken))
-        return "".join(difflib.unified_diff(*texts, self.file, self.file))
 
     def __str__(self) -> str:
         return f"{self.file}:{1 + self.text.count(chr(10), 0, self.begin)}"
@@ -137,13 +135,13 @@ def python_edits(text: str) -> Iterator[Edit]:
         begin, end = span(node)
         return text[begin:end]
 
-    def operator(left: ast.AST, right: ast.AST, table: dict[str, str]) -> Iterator[Edit]:
-        """The one between two operands, and maybe parentheses and comments."""
+    def operator(left: ast.AST, right: ast.AST) -> Iterator[Edit]:
+        """The one between two operands, where parentheses and comments may stand, too."""
         begin, end = span(left)[1], span(right)[0]
         between = re.sub(r"#.*", lambda comment: " " * len(comment[0]), text[begin:end])
         found = re.search(r"is not|not in|[a-z]+|[-+*/%<>=!&|^@]+", between)
-        if found and found[0] in table:
-            yield begin + found.start(), begin + found.end(), table[found[0]]
+        if found and found[0] in PYTHON:
+            yield begin + found.start(), begin + found.end(), PYTHON[found[0]]
 
     def negation(test: ast.expr) -> Iterator[Edit]:
         """But of what other rules negate."""
@@ -157,18 +155,17 @@ def python_edits(text: str) -> Iterator[Edit]:
     def rules(node: ast.AST) -> Iterator[Edit]:
         match node:
             case ast.Compare():
-                for left, right in zip([node.left, *node.comparators], node.comparators, strict=False):
-                    yield from operator(left, right, SWAPPED | NEGATED)
+                for left, right in itertools.pairwise([node.left, *node.comparators]):
+                    yield from operator(left, right)
             case ast.BoolOp():
-                for left, right in zip(node.values, node.values[1:], strict=False):
-                    yield from operator(left, right, NEGATED)
+                for left, right in itertools.pairwise(node.values):
+                    yield from operator(left, right)
             case ast.BinOp(op=ast.BitOr() | ast.BitAnd()):
                 pass  # mostly of types
             case ast.BinOp():
-                yield from operator(node.left, node.right, SWAPPED | {"//": "%", "%": "//"})
+                yield from operator(node.left, node.right)
             case ast.AugAssign():
-                table = {f"{old}=": f"{new}=" for old, new in (SWAPPED | {"//": "%", "%": "//"}).items()}
-                yield from operator(node.target, node.value, table)
+                yield from operator(node.target, node.value)
             case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert()):
                 yield *span(node), re.sub(r"^(not|-|~)\s*", "", source(node))
             case ast.Constant(value=0 | 1) if type(node.value) is int:
@@ -184,13 +181,19 @@ def python_edits(text: str) -> Iterator[Edit]:
             case ast.comprehension():
                 for test in node.ifs:
                     yield from negation(test)
-        dropped = isinstance(
-            node, ast.Expr | ast.AugAssign | ast.Raise | ast.Continue | ast.Break | ast.Assert | ast.Delete
-        )
-        if isinstance(node, ast.Assign):
-            dropped = all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets)
-        if dropped or (isinstance(node, ast.Return) and node.value is None):
-            yield *span(node), "pass"
+        match node:
+            # Without a local name, whatever comes next would fail.
+            case (
+                ast.Expr()
+                | ast.AugAssign()
+                | ast.Raise()
+                | ast.Continue()
+                | ast.Break()
+                | ast.Delete()
+                | ast.Return(value=None)
+                | ast.Assign(targets=[ast.Attribute() | ast.Subscript()])
+            ):
+                yield *span(node), "pass"
 
     def walk(node: ast.AST) -> Iterator[Edit]:
         children: Iterable[ast.AST] = ast.iter_child_nodes(node)
@@ -395,19 +398,6 @@ def equivalents() -> dict[str, str]:
     return reasons
 
 
-@dataclass(frozen=True)
-class Result:
-    number: int
-    fault: Fault
-    killed: str
-    """By which test, or how, or why none can; empty where no test saw it."""
-    seconds: float
-
-    def __str__(self) -> str:
-        how = self.killed or f"SURVIVES\n{self.fault.diff}"
-        return f"{self.number:3}  {self.fault} {how} ({self.seconds:.0f} s)"
-
-
 class Copy:
     """A copy of the checkout that may be broken."""
 
@@ -440,6 +430,9 @@ class Copy:
         package = self._checkout / "dmlgpu"
         if where != f"{package / '__init__.py'} {package / 'spirv'}\n":
             raise RuntimeError(f"the copy in {self._checkout} imports {where}")
+        status, printed = self._run(sys.executable, "-m", "pytest", "--collect-only", "-q")
+        if status != 0:
+            raise RuntimeError(f"pytest finds no tests in the copy:\n{printed}")
 
     def _run(self, *command: str) -> tuple[int | None, str]:
         """The exit status, None where it hangs, and what was printed."""
@@ -524,56 +517,55 @@ class Copy:
         return failure
 
 
-def examine_all(faults: Iterable[Fault], count: int) -> tuple[list[Result], set[str]]:
-    """The first faults that are some, each printed as soon as it is examined, and the tests that fail without one."""
+def examine_all(faults: Iterable[Fault], count: int) -> tuple[int, list[Fault], set[str]]:
+    """How many faults there were, those that survive, and the tests that fail without one."""
     waiting, known = iter(faults), equivalents()
-    results: list[Result] = []
+    survivors: list[Fault] = []
     unfit: set[str] = set()
-    errors: list[Exception] = []
     stopped, lock = threading.Event(), threading.Lock()
-    # Those that are examined now and those that were faults.
-    taken = 0
+    # Begun, less those that are no faults; and over.
+    begun = done = 0
 
-    def work(folder: Path) -> None:
-        nonlocal taken
-        try:
-            copy = Copy(folder, stopped, unfit)
-            while True:
-                with lock:
-                    fault = next(waiting, None) if taken < count else None
-                    taken += fault is not None
+    def work(folder: str) -> None:
+        nonlocal begun, done
+        copy = Copy(Path(folder), stopped, unfit)
+        while True:
+            with lock:
+                fault = next(waiting, None) if begun < count else None
                 if fault is None:
                     return
-                begin = time.monotonic()
-                reason = known.get(fault.change)
-                killed = copy.examine(fault) if not reason else f"none can: {reason}"
+                begun += 1
+            begin = time.monotonic()
+            killed = f"none can: {known[fault.change]}" if fault.change in known else copy.examine(fault)
+            with lock:
                 if stopped.is_set():
                     return
-                with lock:
-                    if killed is None:
-                        taken -= 1
-                        continue
-                    results.append(Result(len(results) + 1, fault, killed, time.monotonic() - begin))
-                    print(results[-1], flush=True)
-        except Exception as error:
-            errors.append(error)
+                if killed is None:
+                    begun -= 1
+                    continue
+                done += 1
+                if not killed:
+                    survivors.append(fault)
+                seconds = time.monotonic() - begin
+                print(
+                    f"{done:3}  {fault} {killed or f'SURVIVES:{chr(10)}{fault.change}'} ({seconds:.0f} s)", flush=True
+                )
+
+    def work_or_stop(folder: str) -> None:
+        try:
+            work(folder)
+        except BaseException:
             stopped.set()
+            raise
 
     with contextlib.ExitStack() as stack:
         folders = [stack.enter_context(tempfile.TemporaryDirectory(prefix="mutants-")) for _ in range(COPIES)]
-        threads = [threading.Thread(target=work, args=(Path(folder),)) for folder in folders]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        finally:
-            stopped.set()
-            for thread in threads:
-                thread.join()
-    if errors:
-        raise errors[0]
-    return results, unfit
+        with ThreadPoolExecutor(COPIES) as pool:
+            try:
+                list(pool.map(work_or_stop, folders))
+            finally:
+                stopped.set()
+    return done, survivors, unfit
 
 
 def main() -> int:
@@ -585,24 +577,22 @@ def main() -> int:
     parser.add_argument("--only", metavar="SUBSTRING", default="", help="of a file's name")
     arguments = parser.parse_args()
     begin = time.monotonic()
-    files = [file for file in sources() if arguments.only in file]
-    for file in [file for file in files if not suite_of(file)[0]]:
-        print(f"left out: {file}, as there are no tests of its own here")
-        files.remove(file)
-    faults = drawn(files, arguments.seed)
+    faults = drawn([file for file in sources() if arguments.only in file], arguments.seed)
     made = {fault.change for fault in faults}
-    stale = [entry for entry in equivalents() if entry.splitlines()[0] in files and entry not in made]
-    results, unfit = examine_all((fault for fault in faults if not fault.means_the_same), arguments.count)
-    survivors = [result for result in results if not result.killed]
+    stale = [entry for entry in equivalents() if arguments.only in entry.splitlines()[0] and entry not in made]
+    untested = {file for file in {fault.file for fault in faults} if not suite_of(file)[0]}
+    faults_here = (fault for fault in faults if fault.file not in untested and not fault.means_the_same)
+    done, survivors, unfit = examine_all(faults_here, arguments.count)
+    for file in sorted(untested):
+        print(f"left out: {file}, as tests of its own need libraries that are not installed")
     for test in sorted(unfit):
         print(f"left out: {test}, as it fails without a fault")
     for entry in stale:
-        print(f"in {EQUIVALENT.name}, but not among the faults any more:\n{entry}")
-    for result in survivors:
-        print(f"\n{result}")
-    seconds = time.monotonic() - begin
-    print(f"\n{len(results) - len(survivors)} of {len(results)} faults killed, in {seconds:.0f} s")
-    return bool(survivors or stale) or not results
+        print(f"\nno fault any more, but in {EQUIVALENT.name}:\n{entry}")
+    for fault in survivors:
+        print(f"\n{fault} survives:\n{fault.change}")
+    print(f"\n{done - len(survivors)} of {done} faults killed, or none can, in {time.monotonic() - begin:.0f} s")
+    return bool(survivors or stale) or not done
 
 
 if __name__ == "__main__":
