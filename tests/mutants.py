@@ -198,9 +198,9 @@ def python_edits(text: str) -> Iterator[Edit]:
     def walk(node: ast.AST) -> Iterator[Edit]:
         children: Iterable[ast.AST] = ast.iter_child_nodes(node)
         match node:
-            case ast.JoinedStr() | ast.Call(func=ast.Name(id="warn")):
+            case ast.JoinedStr():
                 return
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name.endswith(("Error", "Warning")):
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name.endswith(("Error", "warn")):
                 return
             case ast.Raise():
                 children = []
