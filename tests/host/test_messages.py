@@ -377,8 +377,10 @@ MISTAKES = [*mistakes()]
 def test_message(call, wrong, says):
     # Words are whole ones: 1 is not found in 10, nor in -1.
     words = ".*".join(rf"(?<![\w-]){re.escape(part)}(?!\w)" for part in says.split(" ... "))
-    with pytest.raises(DescriptorError, match=f"^{words}"):
+    with pytest.raises(DescriptorError, match=f"^{words}") as caught:
         call(**{field: described(field, value) for field, value in (CALLS[call][1] | wrong).items()})
+    # That an array can be converted is said just where it can.
+    assert all((word in str(caught.value)) == (word in says) for word in ("astype", "rounds"))
 
 
 def test_an_array_of_too_many_dimensions_is_no_tensor():
