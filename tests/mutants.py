@@ -576,6 +576,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=60, help="how many")
     parser.add_argument("--only", metavar="SUBSTRING", default="", help="of a file's name")
     arguments = parser.parse_args()
+    # As Ctrl-C: no process of a copy is left behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     begin = time.monotonic()
     faults = drawn([file for file in sources() if arguments.only in file], arguments.seed)
     made = {fault.change for fault in faults}
