@@ -20,7 +20,7 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.support.cases import CASES, CASES_OF, FLOAT16, FLOAT32, UINT8, arg_desc, pool_desc
 from tests.support.limits import LOWERED, MIB, PLANNED
-from tests.support.plans import LARGE, check
+from tests.support.plans import LARGE, check, check_coverage, check_limits
 
 by_limits = pytest.mark.parametrize("limits", PLANNED.values(), ids=PLANNED)
 
@@ -52,6 +52,15 @@ def test_outputs_whose_neighbours_lie_in_another_segment_take_few_dispatches():
     assert len(limits.segments(source)) == 2
     assert len(plan.dispatches) < 100
     check(plan)
+
+
+@pytest.mark.parametrize("kind", CASES_OF, ids=lambda kind: kind.__name__)
+def test_a_dispatch_takes_outputs_however_few_elements_it_should_look_at(kind):
+    limits = dataclasses.replace(PLANNED["cpu"], dispatch_elements=1, dispatch_count=1 << 20)
+    small = min(CASES_OF[kind], key=lambda case: sum(tensor.element_count for tensor in case.desc.inputs))
+    plan = lower(small.desc, limits)
+    check_limits(plan, limits)
+    check_coverage(plan)
 
 
 def test_work_without_end_is_refused():
