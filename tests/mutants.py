@@ -432,7 +432,7 @@ class Copy:
             raise RuntimeError(f"the copy in {self._checkout} imports {where}")
         status, printed = self._run(sys.executable, "-m", "pytest", "--collect-only", "-q")
         if status != 0:
-            raise RuntimeError(f"pytest finds no tests in the copy:\n{printed}")
+            raise RuntimeError(f"pytest ended with {status} where it looked for the copy's tests:\n{printed}")
 
     def _run(self, *command: str) -> tuple[int | None, str]:
         """The exit status, None where it hangs, and what was printed."""
@@ -554,9 +554,11 @@ def examine_all(faults: Iterable[Fault], count: int) -> tuple[int, list[Fault], 
     def work_or_stop(folder: str) -> None:
         try:
             work(folder)
-        except BaseException:
-            stopped.set()
-            raise
+        except Exception:
+            # Of two errors the second follows from the stop.
+            if not stopped.is_set():
+                stopped.set()
+                raise
 
     with contextlib.ExitStack() as stack:
         folders = [stack.enter_context(tempfile.TemporaryDirectory(prefix="mutants-")) for _ in range(COPIES)]
