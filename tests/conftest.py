@@ -51,11 +51,14 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    run: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         if "driver" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.device)
-    config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
-    items[:] = [item for item in items if not is_left_out(item)]
+        (left_out if is_left_out(item) else run).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = run
 
 
 def is_left_out(item: pytest.Item) -> bool:
