@@ -20,7 +20,7 @@ from dmlgpu.runtime.tuning import device_limits
 from tests.support.cases import CASES, FLOAT32
 from tests.support.devices import DEVICES
 from tests.support.drivers import opened_as
-from tests.support.plans import LARGE, by_operator, check, first_of_each, modules_of, operator_of
+from tests.support.plans import LARGE, by_operator, check, first_of_each, modules_of, of_operator, operator_of
 
 by_device = pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
 
@@ -184,14 +184,14 @@ def lowered_devices(driver):
 
 @functools.cache
 def chosen():
-    """The first case of every kernel, with the accumulator and the width of elements that it is compiled for."""
+    """The first case of every operator, and of every kernel with the accumulator and the width it is compiled for."""
     limits = {device_limits(device.info) for device in DEVICES}
-    return first_of_each(lambda case: {module for each in limits for module in modules_of(case, each)})
+    return first_of_each(lambda case: {operator_of(case)}.union(*(modules_of(case, each) for each in limits)))
 
 
 @by_operator
 def test_kernels_run_within_the_limits_of_every_device(lowered_devices, operator):
-    for case in (case for case in chosen() if operator_of(case) == operator):
+    for case in of_operator(operator, chosen()):
         for device in lowered_devices:
             dmlgpu.verify(case.desc, *case.inputs(), device=device)
 
