@@ -1,0 +1,1 @@
+"""Tests that need other libraries: `make test-adapters`."""

@@ -1,0 +1,1 @@
+"""Tests of what runs on a device, or of what is called with one."""

@@ -1,0 +1,1 @@
+"""Tests that start processes: commands, set-up, drivers that fail."""

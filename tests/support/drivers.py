@@ -124,5 +124,6 @@ def discrete(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
     }
 
 
-def naming(library) -> dict[str, object]:
+def naming(library: object) -> dict[str, object]:
+    """The manifest of a driver in a library."""
     return {"file_format_version": "1.0.0", "ICD": {"library_path": str(library), "api_version": "1.3.0"}}

@@ -27,7 +27,7 @@ def limits_of(info: dmlgpu.DeviceInfo, mapping: str) -> Limits:
     return dataclasses.replace(cpu, group_count=4 * CORES[mapping]) if mapping in CORES else cpu
 
 
-# Like those of any device.
+# The same mappings without a device.
 LIMITS = {
     "CPU": Limits(segment_bytes=1 << 27, group_size=64, group_count=16, bundle=8),
     **{name: Limits(1 << 27, group_size=64, group_count=4 * cores, bundle=8) for name, cores in CORES.items()},
@@ -35,6 +35,7 @@ LIMITS = {
     "split": LOWERED,
 }
 MIB = 1 << 20
+# What tests of plans alone plan with: the limits of large devices, and ones that cut work in odd places.
 PLANNED = {
     "cpu": Limits(segment_bytes=128 * MIB, group_size=64, group_count=64),
     "gpu": Limits(4096 * MIB - 256, group_size=64, group_count=4096, least_loads=16, cooperating=True),
