@@ -232,6 +232,18 @@ def test_least_value_wins_over_padding(device, data_type):
     assert (values == x[0, 0, 0, 0]).all()
 
 
+@by_type
+def test_a_segment_of_nothing_but_least_values_has_an_index(lowered, data_type):
+    """An output's elements lie in all segments, in no order."""
+    least = -INF if data_type.numpy.kind == "f" else np.iinfo(data_type.numpy).min
+    x = np.full((5, 300), least, data_type.numpy, order="F")
+    for direction in AxisDirection:
+        desc = arg_desc(ArgmaxOperatorDesc, data_type, x.shape, [0, 1], direction, strides=(1, 5))
+        operator = lowered.compile(desc, kernel="reduce")
+        assert operator.plan.dispatches[0].shader.constants.segmented
+        assert operator(x).tolist() == [[x.size - 1 if direction is DECREASING else 0]]
+
+
 @pytest.mark.parametrize("data_type", [INT64, UINT64, FLOAT64], ids=["int64", "uint64", "float64"])
 @by_kind
 def test_64_bit_elements_differ_in_either_word(device, data_type, kind):
