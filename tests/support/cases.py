@@ -518,7 +518,7 @@ REDUCED = [
     for name, sizes, axes, fill in (
         ("rows", (5, 37), (1,), small),
         ("columns", (37, 20), (0,), special_without_nan),
-        ("wide-columns", (37, 83), (0,), special_without_nan),
+        ("wide-columns", (9, 67), (0,), special_without_nan),
         ("between", (4, 6, 5), (0, 2), any_bits),
         ("long", (1, 17_000), (1,), small),
     )
