@@ -3,6 +3,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -23,12 +24,15 @@ from tests.support.limits import LIMITS, LOWERED
 from tests.support.plans import chosen
 from tests.support.processes import ROOT, hide
 
-COMMANDS = ["devices", "demo", "verify", "explain", "profile", "stream", "doctor"]
-# What a command needs.
-ARGUMENTS = {
-    "explain": ["argmax", "float32", "30,50"],
-    "profile": ["--op", "argmax", "float32", "30,50", "--calls", "2"],
-    "stream": ["argmax", "FILE"],  # the fixture `file`
+# A call of each command, in a folder with `x.npy`.
+CALLS = {
+    "devices": "devices",
+    "demo": "demo",
+    "verify": "verify",
+    "explain": "explain argmax float32 30,50",
+    "profile": "profile --op argmax float32 30,50 --calls 2",
+    "stream": "stream argmax x.npy",
+    "doctor": "doctor",
 }
 OPERATORS = {operator.name: operator for operator in registry.OPERATORS}
 
@@ -43,7 +47,32 @@ def few_checks(monkeypatch):
     """A check of each operator, for time."""
     sample = tuple({check.operator: check for check in selfcheck.checks()}.values())
     monkeypatch.setattr(selfcheck, "checks", lambda: sample)
-    return sample
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """`x.npy`, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(0).integers(0, 9, (6, 40, 50)).astype(np.float32))
+    return path
+
+
+@pytest.fixture
+def environment(environment):
+    """That of a command in any folder. One driver says as much as two."""
+    set_drivers(environment.__setitem__, DRIVERS["lavapipe"])
+    return environment | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def help_of(capsys):
+    def shown(*command):
+        with pytest.raises(SystemExit, match="0"):
+            main([*command, "--help"])
+        return capsys.readouterr().out
+
+    return shown
 
 
 def rows(text):
@@ -51,54 +80,40 @@ def rows(text):
     return [line.split() for line in text.splitlines()]
 
 
-@pytest.fixture
-def file(tmp_path):
-    path = tmp_path / "x.npy"
-    np.save(path, np.random.default_rng(0).integers(0, 9, (6, 40, 50)).astype(np.float32))
-    return path
-
-
-def in_file(arguments, file):
-    return [str(file) if argument == "FILE" else argument for argument in arguments]
+def said(says, text):
+    """Whether a text has these parts, with anything between them for ` ... `. Words are whole ones."""
+    return re.search(".*".join(rf"(?!\B\w){re.escape(part)}(?<!\w\B)" for part in says.split(" ... ")), text)
 
 
 # Help and errors
 
 
-def test_help_names_the_operators(monkeypatch, capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    (names,) = re.findall(r" DirectML's (.*) on any Vulkan device\. ", " ".join(capsys.readouterr().out.split()))
+def test_help_names_the_operators(monkeypatch, help_of):
+    (names,) = re.findall(r" DirectML's (.*) on any Vulkan device\. ", " ".join(help_of().split()))
     assert re.findall(r"\w+", names.replace(" and ", " ")) == [*dict.fromkeys(name.split()[0] for name in OPERATORS)]
     monkeypatch.setattr(cli, "DESCRIPTORS", ("MAX_POOLING1", "MAX_POOLING2"))
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    assert "\nDirectML's MAX_POOLING1 and MAX_POOLING2 on any Vulkan device.\n" in capsys.readouterr().out
+    assert "\nDirectML's MAX_POOLING1 and MAX_POOLING2 on any Vulkan device.\n" in help_of()
 
 
-def test_help_lists_the_commands(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    help_text = capsys.readouterr().out
-    assert all(f"    {command} " in help_text for command in COMMANDS)
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], "0"), ([], "2")])
+def test_all_commands_are_listed(arguments, code, capsys):
+    with pytest.raises(SystemExit, match=code):
+        main(arguments)
+    text = capsys.readouterr()[code == "2"]
+    assert all(f"    {command} " in text for command in CALLS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_a_command_has_examples(command, capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main([command, "--help"])
-    help_text = capsys.readouterr().out
-    assert re.search(rf"examples:\n  dmlgpu {command}\b", help_text)
-    assert ("--device" in help_text) == (command in ("demo", "verify", "explain", "profile", "stream"))
+@pytest.mark.parametrize("command", CALLS)
+def test_help_of_a_command_has_examples(command, help_of):
+    text = help_of(command)
+    assert re.search(rf"examples:\n  dmlgpu {command}\b", text)
+    assert ("--device" in text) == (command in ("demo", "verify", "explain", "profile", "stream"))
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "run"])
-def test_examples_of_help_are_accepted(command, any_cpu, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    np.save("x.npy", np.zeros((4, 5, 6), np.float32))
-    with pytest.raises(SystemExit, match="0"):
-        main([command, "--help"])
-    for example in re.findall(r"^  dmlgpu (.*)$", capsys.readouterr().out, re.MULTILINE):
+@pytest.mark.parametrize("command", [*CALLS, "run"])
+def test_examples_of_help_are_accepted(command, any_cpu, file, help_of, capsys):
+    np.save(file, np.zeros((4, 5, 6), np.float32))
+    for example in re.findall(r"^  dmlgpu (.*)$", help_of(command), re.MULTILINE):
         cli._arguments(example.split())
         if command in ("explain", "stream"):
             assert (main(example.split()), capsys.readouterr().err) == (0, "")
@@ -107,18 +122,16 @@ def test_examples_of_help_are_accepted(command, any_cpu, tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("devices", ["buffer", "allocation", "group size", "groups"]),
-        ("demo", ["exact", "in bound"]),
-        ("explain", ["records", "partials", "intermediate", "segment", "word"]),
-        ("profile", ["kind", "ms", "own ms", "share", "median", "GB/s"]),
-        ("verify", ["right", "different"]),
+        ("devices", {"buffer", "allocation", "group size", "groups"}),
+        ("demo", {"exact", "in bound"}),
+        ("explain", {"records", "partials", "intermediate", "segment", "word"}),
+        ("profile", {"kind", "ms", "own ms", "share", "median", "GB/s"}),
+        ("verify", {"right", "different"}),
     ],
 )
-def test_help_says_what_words_mean(command, words, capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main([command, "--help"])
-    meanings = capsys.readouterr().out.partition("what it prints:\n")[2].partition("\n\n")[0]
-    assert {re.split(" {2,}", line)[1] for line in meanings.splitlines()} >= {*words}
+def test_help_says_what_words_mean(command, words, help_of):
+    meanings = help_of(command).partition("what it prints:\n")[2].partition("\n\n")[0]
+    assert {re.split(" {2,}", line)[1] for line in meanings.splitlines()} >= words
 
 
 def test_version(capsys):
@@ -128,48 +141,34 @@ def test_version(capsys):
     assert re.fullmatch(r"\d+\.\d+\.\d+", dmlgpu.__version__)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("", "dmlgpu: error: a command is needed"),
-        (
-            "devics",
-            "dmlgpu: error: there is no command 'devics'; commands are devices, demo, verify, explain, profile, run,",
-        ),
-        ("devics", "stream, doctor; did you mean devices?"),
-        ("nonsense", "stream, doctor"),
-        ("--jsn", "dmlgpu: error: --jsn has no command before it; did you mean --json of devices, doctor?"),
-        ("--json devices", "dmlgpu: error: --json has no command before it; did you mean --json of devices, doctor?"),
-        ("--nonsense", "dmlgpu: error: --nonsense has no command before it"),
-        ("devices --jsn", "dmlgpu devices: error: there is no option --jsn; did you mean --json?"),
-        (
-            "verify --exhuastive=1",
-            "dmlgpu verify: error: there is no option --exhuastive=1; did you mean --exhaustive?",
-        ),
-        ("verify --nonsense", "dmlgpu verify: error: there is no option --nonsense"),
-        (
-            "verify x",
-            "dmlgpu verify: error: 'x' is one argument too many, or stands behind an option; options stand at",
-        ),
-        ("stream", "error: the following arguments are required: FUNCTION, FILE\n"),
-        ("explain argmax", "error: the following arguments are required: type\n"),
-        ("demo --image", "dmlgpu demo: error: argument --image: expected one argument"),
-        ("demo --image a\0b", r"dmlgpu: error: 'a\x00b' is not allowed; allowed is what a shell passes on"),
-    ],
-)
-def test_wrong_arguments_exit_with_2(arguments, message, capsys):
+NO_COMMAND = "has no command before it"
+WRONG_ARGUMENTS = {
+    "": "dmlgpu: error: a command is needed",
+    "devics": "dmlgpu: error: ... 'devics' ... devices, demo, verify, explain, profile, run, stream, doctor; did you "
+    "mean devices?",
+    "nonsense": "dmlgpu: error: ... 'nonsense' ... stream, doctor\n",
+    "--jsn": f"dmlgpu: error: --jsn {NO_COMMAND}; did you mean --json of devices, doctor?",
+    "--json devices": f"dmlgpu: error: --json {NO_COMMAND}; did you mean --json of devices, doctor?",
+    "--nonsense": f"dmlgpu: error: --nonsense {NO_COMMAND}\n",
+    "devices --jsn": "dmlgpu devices: error: there is no option --jsn; did you mean --json?",
+    "verify --exhuastive=1": "dmlgpu verify: error: ... --exhuastive=1; did you mean --exhaustive?",
+    "verify --nonsense": "dmlgpu verify: error: there is no option --nonsense\n",
+    "verify x": "dmlgpu verify: error: 'x' is one argument too many ... options stand at",
+    "stream": "error: the following arguments are required: FUNCTION, FILE\n",
+    "explain argmax": "error: the following arguments are required: type\n",
+    "demo --image": "dmlgpu demo: error: argument --image: expected one argument",
+    "demo --image a\0b": r"dmlgpu: error: 'a\x00b' ... without a character 0",
+    "profile --op argmax float32 3 --calls 0": "'0' ... integers from 1 on",
+}
+
+
+@pytest.mark.parametrize(("line", "says"), WRONG_ARGUMENTS.items(), ids=map(repr, WRONG_ARGUMENTS))
+def test_wrong_arguments_exit_with_2(line, says, capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(arguments.split(" ") if arguments else [])
+        main(line.split())
     output, error = capsys.readouterr()
     assert (output, error.startswith("usage: dmlgpu")) == ("", True)
-    assert message in error
-
-
-def test_without_a_command_all_are_listed(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main([])
-    error = capsys.readouterr().err
-    assert all(f"    {command} " in error for command in COMMANDS)
+    assert said(says, error)
 
 
 @pytest.mark.parametrize("arguments", [["--vers"], ["-h"]])
@@ -184,10 +183,10 @@ def test_runs_as_a_module():
     assert json.loads(run.stdout) == [json.loads(json.dumps(info.as_dict())) for info in dmlgpu.devices()]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", CALLS)
 def test_without_rich_it_names_the_extra(command, file, monkeypatch, capsys):
     hide(monkeypatch, "rich")
-    assert main(in_file([command, *ARGUMENTS.get(command, ())], file)) == 2
+    assert main(CALLS[command].split()) == 2
     assert capsys.readouterr().err == "dmlgpu: rich is not installed: pip install dmlgpu[cli]\n"
 
 
@@ -204,17 +203,6 @@ def test_any_other_missing_module_is_a_bug(monkeypatch):
     monkeypatch.setattr(cli, "devices", fail)
     with pytest.raises(ModuleNotFoundError, match="nonsense"):
         main(["devices"])
-
-
-@pytest.mark.parametrize("command", ["demo", "verify"])
-@pytest.mark.parametrize("device", ["999", "no such device"])
-def test_no_such_device(command, device, tmp_path, capsys):
-    output = ["--output", str(tmp_path / "demo.png")] if command == "demo" else []
-    assert main([command, "--device", device, *output]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("dmlgpu: there is no device ")
-    assert error.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_driver(monkeypatch, tmp_path, capsys):
@@ -234,6 +222,120 @@ def test_interrupt(monkeypatch):
     assert main(["devices"]) == 130
 
 
+# What commands refuse. Lines are what stands behind `dmlgpu`.
+
+ARG_INDICES = "INT64, INT32, UINT64, UINT32\n"
+INTEGERS = "integers between commas"
+POOLED = "float32 1,1,9,9 window_size=2,2"
+TWO_RESULTS = "stream max_pooling x.npy window_size=2 output_indices=True --output"
+# Names of `x.npy` in the folder `crowded`.
+NAMES = "x.npy", "./x.npy", "link.npy", "hard.npy", "folder/x.npy"
+REFUSED = {
+    "demo --device 999": "dmlgpu: there is no device 999; devices are 0: ",
+    "demo --device nonsense": "dmlgpu: there is no device 'nonsense'; devices are 0: ",
+    "verify --device 999": "dmlgpu: there is no device 999; devices are 0: ",
+    "verify --device nonsense": "dmlgpu: there is no device 'nonsense'; devices are 0: ",
+    "explain sum float32 3": "operator: 'sum' ... ARGMAX, ARGMIN, REDUCE, AVERAGE_POOLING ... MAX_UNPOOLING; "
+    + explain._HOW,
+    "explain reduce sum float32 3": f"type: 'sum' ... {explain._HOW}",
+    "explain reduce sum": f"type: 'sum' ... {explain._HOW}",
+    "explain argmax float32": f"sizes: ... required ... {INTEGERS}\n",
+    "explain argmax float32 3 output_data_type=float32": f"argmax.output_data_type: 'float32' ... {ARG_INDICES}",
+    "explain reduce float32 3": "reduce.function: ... required ... ARGMAX, ARGMIN, AVERAGE, L1, L2, LOG_SUM",
+    "explain 'reduce sum' float32 3 function=MAX": "reduce sum.function: 'MAX' ... function is given twice",
+    "explain 'reduce norm' float32 3": "reduce norm.function: 'NORM' ... ARGMAX, ARGMIN, AVERAGE",
+    "explain 'argmax sum' float32 3": "argmax sum: 'function=SUM' ... axes, axis_direction",
+    "explain argmax float 3": "type: 'float' ... float32, float16, int64, int32, int16, int8",
+    "explain argmax float31 3": "type: 'float31' ... float32, float16, int64, int32, int16, int8",
+    "explain reduce float64 3 function=SUM": "type: 'float64' ... float32, float16, int64",
+    "explain argmax float32 3x3": f"sizes: '3x3' ... {INTEGERS}\n",
+    "explain argmax float32 ''": f"sizes: '' ... {INTEGERS}\n",
+    f"explain argmax float32 {'9' * 5000}": f"... is not allowed; ... {INTEGERS}\n",
+    f"explain argmax float32 {'1,' * 64}1": "more entries than the 8 of any tensor",
+    "explain argmax float32 3 axes": "argmax: 'axes' ... NAME=VALUE",
+    "explain argmax float32 3 axes=": f"argmax.axes: '' ... {INTEGERS}, None",
+    "explain argmax float32 3 axes=0 axes=0": "argmax.axes: '0' ... axes is given twice",
+    "explain argmax float32 3 axes=1": "ArgmaxOperatorDesc.axes[0]: 1 is out of range",
+    "explain argmax float32 3 axis=1": "argmax: 'axis=1' ... axes, axis_direction, output_data_type",
+    "explain argmax float32 3 \"axes=b'0'\"": f"argmax.axes: \"b'0'\" ... {INTEGERS}",
+    "explain argmax float32 3 input_tensor=1": "argmax: 'input_tensor=1' ... axes, axis_direction",
+    "explain argmax float32 3 axis_direction=up": "argmax.axis_direction: 'up' ... INCREASING, DECREASING\n",
+    "explain argmax float32 3 axis_direction=None": "argmax.axis_direction: 'None' ... INCREASING, DECREASING\n",
+    f"explain max_pooling2 {POOLED} indices_data_type=int": "max_pooling2.indices_data_type: 'int' ... "
+    "UINT32, UINT64, None\n",
+    f"explain lp_pooling {POOLED} p=x": "lp_pooling.p: 'x' ... allowed are integers\n",
+    f"explain average_pooling {POOLED} include_padding=1": "average_pooling.include_padding: '1' ... TRUE, FALSE\n",
+    f"explain max_pooling {POOLED} indices_data_type=uint32": "max_pooling: 'indices_data_type=uint32' ... "
+    "window_size, strides, start_padding",
+    "explain max_pooling2 float32 1,1,9,9": f"max_pooling2.window_size: ... required ... {INTEGERS}",
+    "explain argmax float32 9,3 axes=1 --kernel rows": "kernel 'rows' cannot compute it, because an output has 3",
+    "profile": "profile: either a model file or --op is needed",
+    "profile a.json --op argmax float32 3": "profile: either a model file or --op is needed",
+    "profile --op argmax float32": "--op: argmax float32 ... an operator, a type and sizes are needed",
+    "profile --op sum float32 3": "operator: 'sum' ... ARGMAX",
+    "profile 'no such file.json'": "no such file.json",
+    "profile --op argmax float32 3 --trace 'no folder/a.json'": "no folder/a.json",
+    "profile --op argmax float32 3 --device 999": "there is no device 999; devices are 0: ",
+    "stream argmax x.npy axis": "argmax: 'axis' ... NAME=VALUE",
+    "stream argmax x.npy axis=7": "ArgmaxOperatorDesc.axis: 7 is out of range",
+    "stream argmax x.npy axis=0 axis=1": "argmax.axis: '1' ... axis is given twice",
+    "stream argmax x.npy output_data_type=float": f"argmax.output_data_type: 'float' ... {ARG_INDICES}",
+    **{
+        f"stream argmax x.npy {argument}": f"argmax: '{argument}' ... axis, axes, keepdims, axis_direction"
+        for argument in ("p=7", "device=0", "x=1", "out=1", "chunk_bytes=1", "progress=1", "=1")
+    },
+    "stream reduce x.npy": "reduce.function: ... required ... ARGMAX, ARGMIN",
+    "stream argmax /nowhere.npy": "No such file or directory: '/nowhere.npy'",
+    "stream argmax other.npy": "dmlgpu: other.npy: ",
+    "stream argmax .": "Is a directory: '.'\n",
+    "stream argmax /dev/null": "/dev/null: ",
+    # Files of results
+    "stream argmax x.npy --output a.zarr": "--output: 'a.zarr' ... .npy files\n",
+    "stream argmax x.npy --output ''": "--output: '' ... .npy files\n",
+    "stream argmax x.npy --output a.npy b.npy": "--output: 2 files ... argmax gives 1 here\n",
+    f"{TWO_RESULTS} a.npy": "--output: 1 files ... max_pooling gives 2 here\n",
+    f"{TWO_RESULTS} a.npy ./a.npy": "--output: './a.npy' is given twice; ... a file of its own\n",
+    f"{TWO_RESULTS} a.npy folder/a.npy --force": "--output: 'folder/a.npy' is given twice; ... a file of its own\n",
+    "stream argmax x.npy --output none.npy --force": "--output: 'none.npy' is there, and is no file; ... .npy files\n",
+    "stream argmax x.npy --output pipe.npy --force": "--output: 'pipe.npy' is there, and is no file; ... .npy files\n",
+    "stream argmax x.npy --output lost.npy": "--output: 'lost.npy' is there; with --force it is written over\n",
+    "stream argmax x.npy/../x.npy --output x.npy": "Not a directory",
+    **{
+        f"stream argmax {read} --output {name}{force}": f"--output: '{name}' is the file that is read; "
+        "give another one\n"
+        for read, name in [
+            *(("x.npy", name) for name in (*NAMES, "x.npy/../x.npy")),
+            *((name, "x.npy") for name in NAMES),
+        ]
+        for force in ("", " --force")
+    },
+}
+
+
+@pytest.fixture
+def crowded(file, tmp_path):
+    """A folder with `x.npy`, also by other names, and with what is no array, and no file."""
+    (tmp_path / "link.npy").symlink_to("x.npy")
+    (tmp_path / "hard.npy").hardlink_to(file)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    (tmp_path / "other.npy").write_text("a text")
+    (tmp_path / "none.npy").mkdir()
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "lost.npy").symlink_to("nowhere")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("line", "says"), REFUSED.items(), ids=[line[:70] for line in REFUSED])
+def test_what_commands_refuse(crowded, file, capsys, line, says):
+    names, content = sorted(crowded.iterdir()), file.read_bytes()
+    assert main(shlex.split(line)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dmlgpu: ")
+    assert error.count("\n") == 1
+    assert said(says, error)
+    assert (sorted(crowded.iterdir()), file.read_bytes()) == (names, content)
+
+
 # Readers that go away
 
 
@@ -241,67 +343,52 @@ def test_interrupt(monkeypatch):
 def unread(environment):
     """Runs a command whose output nobody reads: its exit code and errors."""
 
-    def run(argv, **options):
+    def run(line, **options):
         reader, writer = os.pipe()
         os.close(reader)
-        command = [sys.executable, "-m", "dmlgpu", *argv]
+        command = [sys.executable, "-m", "dmlgpu", *line.split()]
         done = subprocess.run(command, **{"stdout": writer, "stderr": subprocess.PIPE, "env": environment} | options)
         os.close(writer)
         return done.returncode, done.stderr
 
     # What is short is written at the end then.
     environment.pop("PYTHONUNBUFFERED", None)
-    # One driver says as much as two.
-    set_drivers(environment.__setitem__, DRIVERS["lavapipe"])
     return run
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        *([command, *ARGUMENTS.get(command, ())] for command in COMMANDS),
-        ["devices", "--json"],
-        ["doctor", "--json"],
-        ["--help"],
-        ["--version"],
-    ],
-    ids=" ".join,
-)
-def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, argv, file, tmp_path):
-    output = ["--output", str(tmp_path / "demo.png")] if argv == ["demo"] else []
-    assert unread([*in_file(argv, file), *output]) == (141, b"")
+@pytest.mark.parametrize("line", [*CALLS.values(), "devices --json", "doctor --json", "--help", "--version"])
+def test_output_that_nobody_reads_is_no_mismatch_and_no_error(unread, line, file):
+    assert unread(line) == (141, b"")
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "line",
     [
-        ["stream", "argmax", "FILE", "--output", "\udcff.npy", "--device", "0"],
-        ["profile", "--op", "argmax", "float32", "3", "--trace", "\udcff.json"],
-        ["demo", "--output", "\udcff.png"],
+        "stream argmax x.npy --output \udcff.npy --device 0",
+        "profile --op argmax float32 3 --trace \udcff.json",
+        "demo --output \udcff.png",
     ],
-    ids=lambda arguments: arguments[0],
+    ids=["stream", "profile", "demo"],
 )
-def test_names_that_are_no_text(arguments, file, environment, tmp_path):
-    set_drivers(environment.__setitem__, DRIVERS["lavapipe"])
-    command = [sys.executable, "-m", "dmlgpu", *in_file(arguments, file)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True)
+def test_names_that_are_no_text(line, file, environment):
+    done = subprocess.run([sys.executable, "-m", "dmlgpu", *line.split()], env=environment, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\\udcff." in done.stdout
 
 
 def test_output_that_is_written_at_once(unread, environment):
-    assert unread(["devices", "--json"], env=environment | {"PYTHONUNBUFFERED": "1"}) == (141, b"")
+    assert unread("devices --json", env=environment | {"PYTHONUNBUFFERED": "1"}) == (141, b"")
 
 
 def test_errors_that_nobody_reads(unread):
-    assert unread(["verify", "--device", "999"], stderr=subprocess.STDOUT) == (141, None)
+    assert unread("verify --device 999", stderr=subprocess.STDOUT) == (141, None)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
-@pytest.mark.parametrize("command", [["explain", "argmax", "float31", "3"], ["--jsn"]], ids=["explain", "parser"])
-def test_errors_that_find_no_space_are_no_mismatch(environment, command):
+@pytest.mark.parametrize("line", ["explain argmax float31 3", "--jsn"])
+def test_errors_that_find_no_space_are_no_mismatch(environment, line):
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([sys.executable, "-m", "dmlgpu", *command], env=environment, stderr=full)
+        done = subprocess.run([sys.executable, "-m", "dmlgpu", *line.split()], env=environment, stderr=full)
     assert done.returncode == 2
 
 
@@ -324,16 +411,10 @@ def test_devices_json_has_everything(capsys):
     assert [dmlgpu.DeviceInfo(**info | {"heaps": tuple(info["heaps"])}) for info in listed] == list(dmlgpu.devices())
 
 
-def test_devices_table(capsys):
-    assert main(["devices"]) == 0
-    table = capsys.readouterr().out
-    for info in dmlgpu.devices():
-        assert all(text in table for text in (info.name, info.driver, info.uuid, info.type, info.api_version))
-
-
-def test_devices_table_in_human_units(monkeypatch, capsys):
+def test_devices_table(monkeypatch, capsys):
+    infos = dmlgpu.devices()
     gpu = dataclasses.replace(
-        dmlgpu.devices()[0],
+        infos[0],
         index=7,
         name="[red]A card[/]",
         type="discrete",
@@ -345,12 +426,14 @@ def test_devices_table_in_human_units(monkeypatch, capsys):
         device_heap=0,
         host_heap=1,
     )
-    monkeypatch.setattr(cli, "devices", lambda: (gpu,))
+    monkeypatch.setattr(cli, "devices", lambda: (*infos, gpu))
     assert main(["devices"]) == 0
     table = capsys.readouterr().out
-    for text in "7", "[red]A card[/]", "discrete", "buffer 4 GiB", "allocation 1.5 GiB", "group size 1,024":
+    for info in (*infos, gpu):
+        assert all(text in table for text in (info.name, info.driver, info.uuid, info.type, info.api_version))
+    for text in "7", "buffer 4 GiB", "allocation 1.5 GiB", "group size 1,024", "groups 2,147,483,647":
         assert text in table
-    for text in "groups 2,147,483,647", "12 GiB device", "256 MiB host", "1000 bytes":
+    for text in "12 GiB device", "256 MiB host", "1000 bytes":
         assert text in table
 
 
@@ -499,68 +582,69 @@ def any_cpu(driver, monkeypatch):
     monkeypatch.setattr(cli, "Device", lambda selector: dmlgpu.Device(driver.index, limits=LIMITS["CPU"]))
 
 
-def explained(capsys, *arguments):
-    """What the command prints, its white space as single blanks."""
-    assert main(["explain", *arguments]) == 0
-    return " ".join(capsys.readouterr().out.split())
+# What the command prints of a line, its white space as single blanks.
+EXPLAINED = {
+    "argmax float32 4096,1024 axes=0": (
+        "axes=(0,), axis_direction=AxisDirection.INCREASING)",
+        "columns_wide one invocation a cache line of neighbouring outputs",
+        "not rows the elements of an output do not follow each other",
+        "0 to 1,023 columns_wide_selection_32 input_tensor records 0 to 1,023 combine_selection_32 records",
+        "Tensors of 16 MiB and 4 KiB, records of 128 KiB. END",
+    ),
+    "MAX_POOLING2 FLOAT16 1,2,9,8 window_size=3,3 strides=2,2 indices_data_type=uint64 dilations=1,2 start_padding=1,1 "
+    "input_strides=160,80,8,1": (
+        "strides=(160, 80, 8, 1)",
+        "TensorDesc(DataType.UINT64, (1, 2, 4, 3))",
+        "dilations=(1, 2)",
+        "pool_selection_16 input_tensor output_indices_tensor, output_tensor",
+    ),
+    "argmin uint8 40,50 axes=1 axis_direction=decreasing --kernel reduce": (
+        "AxisDirection.DECREASING",
+        "reduce_selection_8",
+        "not rows reduce is asked for",
+    ),
+    "argmax float32 4": ("─ 0 rows_selection_32 input_tensor output_tensor",),
+    "'reduce argmin' int64 40 axes=None": ("ReduceFunction.ARGMIN",),
+    "reduce float32 8,100 function=SUM axes=1": ("ReduceFunction.SUM",),
+    "lp_pooling float32 1,1,4,4 window_size=2,2 p=3": (" p=3)",),
+    "max_pooling2 float32 1,4,256,256 window_size=9,9": (
+        "0 to 246,015 sweep_rows_selection_32 input_tensor partials 0 ",
+        "0 to 246,015 sweep_columns_selection_32 partials 0 output_tensor ",
+        "Tensors of 1 MiB and 961 KiB, partials of 992 KiB. END",
+    ),
+}
 
 
-def test_explain_says_what_runs_and_why(any_cpu, driver, capsys):
-    text = explained(capsys, "argmax", "float32", "4096,1024", "axes=0")
-    assert driver.name in text
-    assert "axes=(0,), axis_direction=AxisDirection.INCREASING)" in text
-    assert "columns_wide one invocation a cache line of neighbouring outputs" in text
-    assert "not rows the elements of an output do not follow each other" in text
-    assert "0 to 1,023 columns_wide_selection_32 input_tensor records 0 to 1,023 combine_selection_32 records" in text
-    assert text.endswith("Tensors of 16 MiB and 4 KiB, records of 128 KiB.")
+def explained(capsys, line):
+    assert main(["explain", *shlex.split(line)]) == 0
+    return " ".join([*capsys.readouterr().out.split(), "END"])
 
 
-def test_explain_takes_all_of_a_descriptor(any_cpu, capsys):
-    text = explained(
-        capsys,
-        *("MAX_POOLING2", "FLOAT16", "1,2,9,8", "window_size=3,3", "strides=2,2", "indices_data_type=uint64"),
-        *("dilations=1,2", "start_padding=1,1", "input_strides=160,80,8,1"),
-    )
-    assert "strides=(160, 80, 8, 1)" in text
-    assert "TensorDesc(DataType.UINT64, (1, 2, 4, 3))" in text
-    assert "dilations=(1, 2)" in text
-    assert "pool_selection_16 input_tensor output_indices_tensor, output_tensor" in text
-    text = explained(capsys, "argmin", "uint8", "40,50", "axes=1", "axis_direction=decreasing", "--kernel", "reduce")
-    assert "AxisDirection.DECREASING" in text
-    assert "reduce_selection_8" in text
-    assert "─ 0 rows_selection_32 input_tensor output_tensor" in explained(capsys, "argmax", "float32", "4")
-    assert "not rows reduce is asked for" in text
-    assert "ReduceFunction.ARGMIN" in explained(capsys, "reduce argmin", "int64", "40", "axes=None")
-    assert "ReduceFunction.SUM" in explained(capsys, "reduce", "float32", "8,100", "function=SUM", "axes=1")
-    assert " p=3)" in explained(capsys, "lp_pooling", "float32", "1,1,4,4", "window_size=2,2", "p=3")
+@pytest.mark.parametrize(("line", "texts"), EXPLAINED.items(), ids=EXPLAINED)
+def test_explain_says_what_runs_and_why(any_cpu, driver, capsys, line, texts):
+    shown = explained(capsys, line)
+    for text in (driver.name, *texts):
+        assert text in shown
 
 
 def test_explain_shortens_long_plans(driver, capsys, monkeypatch):
     monkeypatch.setattr(cli, "Device", lambda selector: dmlgpu.Device(driver.index, limits=LOWERED))
-    text = explained(capsys, "argmax", "float32", "30,300", "axes=1")
+    text = explained(capsys, "argmax float32 30,300 axes=1")
     assert "input_tensor segment 3" in text
     assert re.search(r"and [1-9]\d+ more dispatches Tensors of 35.16 KiB and 120 bytes, records of 48 bytes", text)
 
 
-def test_explain_says_what_sweeps_leave(any_cpu, capsys):
-    text = explained(capsys, "max_pooling2", "float32", "1,4,256,256", "window_size=9,9")
-    assert "0 to 246,015 sweep_rows_selection_32 input_tensor partials 0 " in text
-    assert "0 to 246,015 sweep_columns_selection_32 partials 0 output_tensor " in text
-    assert text.endswith("Tensors of 1 MiB and 961 KiB, partials of 992 KiB.")
-
-
 @pytest.mark.parametrize(
-    "arguments",
+    "line",
     [
-        ["devices"],
-        ["explain", "max_pooling2", "float32", "1,4,256,256", "window_size=9,9", "indices_data_type=uint64"],
-        ["profile", "--op", "argmax", "float32", "64,8", "axes=1", "--calls", "1"],
+        "devices",
+        "explain max_pooling2 float32 1,4,256,256 window_size=9,9 indices_data_type=uint64",
+        "profile --op argmax float32 64,8 axes=1 --calls 1",
     ],
-    ids=lambda arguments: arguments[0],
 )
-def test_terminals_of_80_columns_get_all_words(any_cpu, capsys, monkeypatch, arguments):
+def test_terminals_of_80_columns_get_all_words(any_cpu, capsys, monkeypatch, line):
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(arguments) == 0
+    assert main(line.split()) == 0
     assert "…" not in capsys.readouterr().out
 
 
@@ -585,114 +669,12 @@ def outputs_of(shown):
     return {output for first, *_, last in (end * 2 for end in ends) for output in range(first, last + 1)}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["sum", "float32", "3"],
-            "operator: 'sum' is not allowed; allowed are ARGMAX, ARGMIN, REDUCE, AVERAGE_POOLING",
-        ),
-        (["sum", "float32", "3"], f"MAX_UNPOOLING; {explain._HOW}"),
-        (["reduce", "sum", "float32", "3"], f"type: 'sum' is not allowed; {explain._HOW}"),
-        (["reduce", "sum"], f"type: 'sum' is not allowed; {explain._HOW}"),
-        (["argmax", "float32"], "sizes: they are required; allowed are integers between commas\n"),
-        (
-            ["argmax", "float32", "3", "output_data_type=float32"],
-            "argmax.output_data_type: 'float32' is not allowed; allowed are INT64, INT32, UINT64, UINT32\n",
-        ),
-        (
-            ["reduce", "float32", "3"],
-            "reduce.function: it is required; allowed are ARGMAX, ARGMIN, AVERAGE, L1, L2, LOG_S",
-        ),
-        (
-            ["reduce sum", "float32", "3", "function=MAX"],
-            "reduce sum.function: 'MAX' is not allowed, as function is give",
-        ),
-        (
-            ["reduce norm", "float32", "3"],
-            "reduce norm.function: 'NORM' is not allowed; allowed are ARGMAX, ARGMIN, AVER",
-        ),
-        (
-            ["argmax sum", "float32", "3"],
-            "argmax sum: 'function=SUM' is not allowed; arguments are axes, axis_direction",
-        ),
-        (
-            ["argmax", "float", "3"],
-            "type: 'float' is not allowed; allowed are float32, float16, int64, int32, int16, i",
-        ),
-        (["argmax", "float31", "3"], "type: 'float31' is not allowed; allowed are float32"),
-        (
-            ["reduce", "float64", "3", "function=SUM"],
-            "type: 'float64' is not allowed; allowed are float32, float16, int6",
-        ),
-        (["argmax", "float32", "3x3"], "sizes: '3x3' is not allowed; allowed are integers between commas\n"),
-        (["argmax", "float32", ""], "sizes: '' is not allowed; allowed are integers between commas\n"),
-        (["argmax", "float32", "9" * 5000], "9... is not allowed; allowed are integers between commas\n"),
-        (["argmax", "float32", "1," * 64 + "1"], "has more entries than the 8 of any tensor"),
-        (["argmax", "float32", "3", "axes"], "argmax: 'axes' is not allowed; arguments are written NAME=VALUE"),
-        (
-            ["argmax", "float32", "3", "axes="],
-            "argmax.axes: '' is not allowed; allowed are integers between commas, None",
-        ),
-        (["argmax", "float32", "3", "axes=0", "axes=0"], "argmax.axes: '0' is not allowed, as axes is given twice"),
-        (["argmax", "float32", "3", "axes=1"], "ArgmaxOperatorDesc.axes[0]: 1 is out of range"),
-        (
-            ["argmax", "float32", "3", "axis=1"],
-            "argmax: 'axis=1' is not allowed; arguments are axes, axis_direction, ou",
-        ),
-        (["argmax", "float32", "3", "axes=b'0'"], "argmax.axes: \"b'0'\" is not allowed; allowed are integers between"),
-        (
-            ["argmax", "float32", "3", "input_tensor=1"],
-            "argmax: 'input_tensor=1' is not allowed; arguments are axes, axi",
-        ),
-        (
-            ["argmax", "float32", "3", "axis_direction=up"],
-            "argmax.axis_direction: 'up' is not allowed; allowed are INCREASING, DECREASING\n",
-        ),
-        (
-            ["max_pooling2", "float32", "1,1,9,9", "window_size=2,2", "indices_data_type=int"],
-            "max_pooling2.indices_data_type: 'int' is not allowed; allowed are UINT32, UINT64, None\n",
-        ),
-        (
-            ["lp_pooling", "float32", "1,1,9,9", "window_size=2,2", "p=x"],
-            "lp_pooling.p: 'x' is not allowed; allowed are integers\n",
-        ),
-        (
-            ["average_pooling", "float32", "1,1,9,9", "window_size=2,2", "include_padding=1"],
-            "average_pooling.include_padding: '1' is not allowed; allowed are TRUE, FALSE\n",
-        ),
-        (
-            ["argmax", "float32", "3", "axis_direction=None"],
-            "axis_direction: 'None' is not allowed; allowed are INCREASING, DECREASING\n",
-        ),
-        (
-            ["max_pooling", "float32", "1,1,9,9", "window_size=2,2", "indices_data_type=uint32"],
-            "max_pooling: 'indices_data_type=uint32' is not allowed; arguments are window_size, strides, start_padding",
-        ),
-        (
-            ["max_pooling2", "float32", "1,1,9,9"],
-            "max_pooling2.window_size: it is required; allowed are integers betwee",
-        ),
-        (
-            ["argmax", "float32", "9,3", "axes=1", "--kernel", "rows"],
-            "kernel 'rows' cannot compute it, because an output has 3",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
-)
-def test_explain_refuses(any_cpu, capsys, arguments, message):
-    assert main(["explain", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("dmlgpu: ")
-    assert message in error
-
-
 # profile
 
 
-def profiled(capsys, *arguments):
+def profiled(capsys, line):
     """The lines of what the command prints, as words."""
-    assert main(["profile", *arguments]) == 0
+    assert main(["profile", *line.split()]) == 0
     return rows(capsys.readouterr().out)
 
 
@@ -703,28 +685,19 @@ def counts_of(lines):
 
 def test_profile_says_where_the_time_goes(driver, tmp_path, capsys):
     trace = tmp_path / "trace.json"
-    device = ["--device", str(driver.index)]
-    lines = profiled(
-        capsys, "--op", "argmax", "float32", "30,50", "axes=1", "--calls", "3", "--trace", str(trace), *device
-    )
+    line = f"--op argmax float32 30,50 axes=1 --calls 3 --trace {trace} --device {driver.index}"
+    lines = profiled(capsys, line)
     assert lines[0][:2] == ["device", f"{driver.index}:"]
     title = ["3", "calls", "after", "it:"]
     first, later = counts_of(lines[: lines.index(title)]), counts_of(lines[lines.index(title) :])
-    assert {kind: first[kind] for kind in ("call", "plan", "compile", "dispatch")} == dict.fromkeys(
-        ("call", "plan", "compile", "dispatch"), 1
-    )
+    assert [first[kind] for kind in ("call", "plan", "compile", "dispatch")] == [1] * 4
     assert {"upload", "download", "allocate", "record"} <= set(first)
-    assert {kind: later[kind] for kind in ("call", "upload", "dispatch", "download")} == dict.fromkeys(
-        ("call", "upload", "dispatch", "download"), 3
-    )
+    assert [later[kind] for kind in ("call", "upload", "dispatch", "download")] == [3] * 4
     assert not {"plan", "compile", "batch"} & set(later)
     (dispatch,) = (line for line in lines if line[:1] == ["dispatch"] and len(line) > 5)
-    assert dispatch[1:3] == [
-        dmlgpu.explain(dmlgpu.ArgmaxOperatorDesc.of(np.zeros((30, 50), np.float32), axes=(1,)), device=driver.index)
-        .dispatches[0]
-        .shader.module,
-        "3",
-    ]
+    desc = dmlgpu.ArgmaxOperatorDesc.of(np.zeros((30, 50), np.float32), axes=(1,))
+    (planned,) = dmlgpu.explain(desc, device=driver.index).dispatches
+    assert dispatch[1:3] == [planned.shader.module, "3"]
     text = " ".join(word for line in lines for word in line)
     assert "ArgmaxOperatorDesc of FLOAT32" in text
     assert re.search(r"memory: [\d,]+ bytes in buffers, at most [\d,]+; tensors take 0 of them, at most [\d,]+ ", text)
@@ -743,7 +716,7 @@ def test_profile_runs_the_dispatches_of_a_model(driver, capsys, monkeypatch, tmp
     ]
     model = tmp_path / "model.json"
     model.write_text(json.dumps(document))
-    lines = profiled(capsys, str(model), "--calls", "2", "--device", str(driver.index))
+    lines = profiled(capsys, f"{model} --calls 2 --device {driver.index}")
     later = counts_of(lines[lines.index(["2", "calls", "after", "it:"]) :])
     assert (later["call"], later["batch"]) == (2, 2)
     assert "Resource" not in str(lines)
@@ -754,41 +727,19 @@ def test_profile_runs_the_dispatches_of_a_model(driver, capsys, monkeypatch, tmp
     assert capsys.readouterr().err == "dmlgpu: commands: there is no dispatch\n"
 
 
+OUTPUT_SIZES = {"AVERAGE_POOLING_GRAD": ["output_sizes=1,2,10,9"], "MAX_UNPOOLING": ["output_sizes=1,2,18,16"]}
+
+
 @pytest.mark.parametrize("operator", registry.OPERATORS, ids=lambda operator: operator.name)
 def test_profile_takes_every_operator(operator, capsys):
     sizes = "9,8" if "axes" in operator.fields else "1,2,9,8"
-    words = [operator.name, "float32", sizes, *(["window_size=2,2"] if "window_size" in operator.fields else ())]
-    words += {"AVERAGE_POOLING_GRAD": ["output_sizes=1,2,10,9"], "MAX_UNPOOLING": ["output_sizes=1,2,18,16"]}.get(
-        operator.name, []
-    )
+    window = ["window_size=2,2"] if "window_size" in operator.fields else []
+    words = [operator.name, "float32", sizes, *window, *OUTPUT_SIZES.get(operator.name, [])]
     call = cli._calls_of_operator(words)
     with dmlgpu.Device() as device, device.profile() as profile:
         call(device)
         call(device)
     assert sum(event.kind == "call" for event in profile.events) == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "profile: either a model file or --op is needed; see dmlgpu profile --help"),
-        (["a.json", "--op", "argmax", "float32", "3"], "profile: either a model file or --op is needed; see dmlgpu"),
-        (
-            ["--op", "argmax", "float32"],
-            "--op: argmax float32 is not allowed; an operator, a type and sizes are needed",
-        ),
-        (["--op", "sum", "float32", "3"], "operator: 'sum' is not allowed; allowed are ARGMAX"),
-        (["no such file.json"], "no such file.json"),
-        (["--op", "argmax", "float32", "3", "--trace", "no folder/a.json"], "no folder/a.json"),
-        (["--op", "argmax", "float32", "3", "--device", "999"], "there is no device "),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
-)
-def test_profile_refuses(arguments, message, capsys):
-    assert main(["profile", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("dmlgpu: ")
-    assert message in error
 
 
 @pytest.mark.parametrize("command", [["explain"], ["profile", "--op"]], ids=["explain", "profile"])
@@ -815,43 +766,34 @@ def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys, text,
     assert capsys.readouterr().err == f"dmlgpu: {said}\n"
 
 
-def test_profile_needs_a_call(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["profile", "--op", "argmax", "float32", "3", "--calls", "0"])
-    assert "'0' is not allowed; allowed are integers from 1 on" in capsys.readouterr().err
-
-
 # stream
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("words", "expected"),
     [
-        (["argmax", "axis=0,2", "axis_direction=decreasing"], lambda x: dmlgpu.argmax(x, (0, 2), axis_direction=1)),
-        (["reduce", "function=sum", "axis=1", "keepdims=True"], lambda x: x.sum(1, keepdims=True)),
-        (["lp_pooling", "window_size=2", "p=1"], lambda x: dmlgpu.lp_pooling(x, 2, p=1)),
-        (["max_pooling", "window_size=3,2", "strides=2"], lambda x: dmlgpu.max_pooling(x, (3, 2), strides=2)),
+        ("argmax x.npy axis=0,2 axis_direction=decreasing", lambda x: dmlgpu.argmax(x, (0, 2), axis_direction=1)),
+        ("reduce x.npy function=sum axis=1 keepdims=True", lambda x: x.sum(1, keepdims=True)),
+        ("lp_pooling x.npy window_size=2 p=1", lambda x: dmlgpu.lp_pooling(x, 2, p=1)),
+        ("max_pooling x.npy window_size=3,2 strides=2", lambda x: dmlgpu.max_pooling(x, (3, 2), strides=2)),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_stream_writes_and_prints_results(file, arguments, expected, any_cpu, tmp_path, capsys):
-    name, *others = arguments
-    output = tmp_path / "y.npy"
-    assert main(["stream", name, str(file), *others, "--output", str(output)]) == 0
+def test_stream_writes_and_prints_results(file, words, expected, any_cpu, capsys):
     result = expected(np.load(file))
-    np.testing.assert_array_equal(np.load(output), result)
+    assert main(["stream", *words.split(), "--output", "y.npy"]) == 0
+    np.testing.assert_array_equal(np.load("y.npy"), result)
     written, time = capsys.readouterr().out.splitlines()
-    assert written == f"{output}: {result.dtype} {result.shape}"
+    assert written == f"y.npy: {result.dtype} {result.shape}"
     assert re.fullmatch(r"read 46\.88 KiB in \d+\.\d s", time)
-    assert main(["stream", name, str(file), *others, "--chunk-mib", "1"]) == 0
+    assert main(["stream", *words.split(), "--chunk-mib", "1"]) == 0
     assert capsys.readouterr().out.startswith(f"{result}\n")
 
 
-def test_stream_writes_two_results(file, any_cpu, tmp_path, capsys):
-    names = [str(tmp_path / name) for name in ("values.npy", "indices.npy")]
-    assert main(["stream", "max_pooling", str(file), "window_size=2", "output_indices=True", "--output", *names]) == 0
-    for name, expected in zip(names, dmlgpu.max_pooling(np.load(file), 2, output_indices=True), strict=True):
-        np.testing.assert_array_equal(np.load(name), expected)
+def test_stream_writes_two_results(file, any_cpu, capsys):
+    assert main(f"{TWO_RESULTS} values.npy indices.npy".split()) == 0
+    values, indices = dmlgpu.max_pooling(np.load(file), 2, output_indices=True)
+    np.testing.assert_array_equal(np.load("values.npy"), values)
+    np.testing.assert_array_equal(np.load("indices.npy"), indices)
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
@@ -864,53 +806,12 @@ def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeyp
         return 3
 
     monkeypatch.setattr(cli.streaming, "argmax", argmax)
-    assert main(["stream", "argmax", str(file), "axis=1", "--chunk-mib", "7", "--device", str(driver.index)]) == 0
+    assert main(f"stream argmax x.npy axis=1 --chunk-mib 7 --device {driver.index}".split()) == 0
     assert isinstance(given["x"], np.memmap)
     assert given["axis"] == 1
     assert given["chunk_bytes"] == 7 << 20
     assert given["device"].info == driver
     assert capsys.readouterr().out.startswith("3\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["argmax", "FILE", "axis"], "argmax: 'axis' is not allowed; arguments are written NAME=VALUE"),
-        (["argmax", "FILE", "axis=7"], "ArgmaxOperatorDesc.axis: 7 is out of range"),
-        (["argmax", "FILE", "axis=0", "axis=1"], "argmax.axis: '1' is not allowed, as axis is given twice"),
-        (
-            ["argmax", "FILE", "output_data_type=float"],
-            "argmax.output_data_type: 'float' is not allowed; allowed are INT64, INT32, UINT64, UINT32\n",
-        ),
-        *(
-            (
-                ["argmax", "FILE", argument],
-                f"argmax: '{argument}' is not allowed; arguments are axis, axes, keepdims, axis",
-            )
-            for argument in ("p=7", "device=0", "x=1", "out=1", "chunk_bytes=1", "progress=1", "=1")
-        ),
-        (["reduce", "FILE"], "reduce.function: it is required; allowed are ARGMAX, ARGMIN"),
-        (["argmax", "/nowhere.npy"], "No such file or directory: '/nowhere.npy'"),
-        (["argmax", __file__], f"dmlgpu: {__file__}: "),
-        (["argmax", "FILE", "--output", "a.zarr"], "--output: 'a.zarr' is not allowed; allowed are .npy files\n"),
-        (["argmax", "FILE", "--output", ""], "--output: '' is not allowed; allowed are .npy files\n"),
-        (["argmax", "FILE", "--output", "a.npy", "b.npy"], "--output: 2 files are not allowed; argmax gives 1 here\n"),
-        (
-            ["max_pooling", "FILE", "window_size=2", "output_indices=True", "--output", "a.npy"],
-            "--output: 1 files are not allowed; max_pooling gives 2 here\n",
-        ),
-        (
-            ["max_pooling", "FILE", "window_size=2", "output_indices=True", "--output", "a.npy", "./a.npy"],
-            "--output: './a.npy' is given twice; each result needs a file of its own\n",
-        ),
-        (["argmax", "."], "Is a directory: '.'\n"),
-        (["argmax", "/dev/null"], "/dev/null: "),
-    ],
-    ids=lambda value: "" if isinstance(value, str) else " ".join(value).replace(__file__, "PY"),
-)
-def test_stream_refuses(file, any_cpu, capsys, arguments, message):
-    assert main(["stream", *in_file(arguments, file)]) == 2
-    assert message in capsys.readouterr().err
 
 
 def npy(header, version=1, content=bytes(64)):
@@ -920,23 +821,24 @@ def npy(header, version=1, content=bytes(64)):
 
 
 HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }\n"
+NO_SHAPES = [
+    f"({'1, ' * 65})",
+    "(4, 5)",
+    "(-4, 4)",
+    f"({'9' * 30},)",
+    f"({1 << 62}, 4)",
+    f"({'9' * 5000},)",
+    f"{'-' * 5000}4",
+]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (npy(HEADER.replace("(4, 4)", "()")), "an array without dimensions is not allowed; allowed are 1 or more"),
-        (npy(HEADER.replace("(4, 4)", f"({'1, ' * 65})")), ""),
-        (npy(HEADER.replace("(4, 4)", "(4, 5)")), ""),
-        (npy(HEADER.replace("(4, 4)", "(-4, 4)")), ""),
-        (npy(HEADER.replace("(4, 4)", f"({'9' * 30},)")), ""),
-        (npy(HEADER.replace("(4, 4)", f"({1 << 62}, 4)")), ""),
-        (npy(HEADER.replace("(4, 4)", f"({'9' * 5000},)")), ""),
-        (npy(HEADER.replace("(4, 4)", f"{'-' * 5000}4")), ""),
+        *((npy(HEADER.replace("(4, 4)", shape)), "") for shape in NO_SHAPES),
+        *((npy(HEADER.replace("'<f4'", descr)), "") for descr in ("()", "'(1,f4'", "'|O'")),
         (npy(HEADER.replace("(4, 4)", "{[]: 1}"), 3), ""),
-        (npy(HEADER.replace("'<f4'", "()")), ""),
-        (npy(HEADER.replace("<f4", "(1,f4")), ""),
-        (npy(HEADER.replace("'<f4'", "'|O'")), ""),
         (npy(HEADER[:-3]), ""),
         (npy(HEADER)[:-1], ""),
         (npy(HEADER)[:40], ""),
@@ -986,43 +888,6 @@ def test_stream_writes_over_files_where_it_is_told_to(file, any_cpu, tmp_path, c
 
 def fail(*_):
     raise OSError("the disk is gone")
-
-
-@pytest.mark.parametrize("name", ["x.npy", "./x.npy", "link.npy", "hard.npy", "folder/x.npy", "x.npy/../x.npy"])
-@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
-def test_stream_never_writes_over_what_it_reads(file, any_cpu, tmp_path, monkeypatch, capsys, name, force):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "link.npy").symlink_to("x.npy")
-    (tmp_path / "hard.npy").hardlink_to(file)
-    (tmp_path / "folder").symlink_to(tmp_path)
-    before = file.read_bytes()
-    for pair in ("x.npy", name), (name, "x.npy"):
-        assert main(["stream", "argmax", pair[0], "--output", pair[1], *force]) == 2
-        assert capsys.readouterr().err
-    assert file.read_bytes() == before
-    assert main(["stream", "argmax", "x.npy", "--output", name, *force]) == 2
-    assert capsys.readouterr().err == f"dmlgpu: --output: '{name}' is the file that is read; give another one\n"
-
-
-def test_one_file_by_two_names_for_two_results(file, any_cpu, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").symlink_to(tmp_path)
-    arguments = ["max_pooling", str(file), "window_size=2", "output_indices=True", "--output", "a.npy", "folder/a.npy"]
-    assert main(["stream", *arguments, "--force"]) == 2
-    assert "--output: 'folder/a.npy' is given twice; each result needs" in capsys.readouterr().err
-
-
-def test_no_result_takes_the_place_of_what_is_no_file(file, any_cpu, tmp_path, capsys):
-    (tmp_path / "y.npy").mkdir()
-    os.mkfifo(tmp_path / "w.npy")
-    (tmp_path / "z.npy").symlink_to("nowhere")
-    for name, words in (
-        ("y.npy --force", "y.npy' is there, and is no file; allowed"),
-        ("w.npy --force", "w.npy' is there, and is no file; allowed"),
-        ("z.npy", "z.npy' is there; with --force it is"),
-    ):
-        assert main(["stream", "argmax", str(file), "--output", *f"{tmp_path}/{name}".split()]) == 2
-        assert words in capsys.readouterr().err
 
 
 def test_stream_of_what_fits_no_memory_and_no_disk(any_cpu, tmp_path, monkeypatch, capsys):
