@@ -91,6 +91,7 @@ TINY = [
     ),
     unpooling_case("2x2", (2, 3, 8, 6), 2),
 ]
+BY_NAME = {case.id: case for case in TINY}
 NOT_PACKED = {"argmax-transposed"}
 GRADIENTS = {case.id for case in TINY if "-grad-" in case.id}
 # What the usual kernels are for.
@@ -124,6 +125,18 @@ def run(driver, monkeypatch, capsys):
         return code, *capsys.readouterr()
 
     return ran
+
+
+@pytest.fixture
+def numpy_peer(monkeypatch):
+    """Puts another peer in place of NumPy."""
+    return lambda peer: monkeypatch.setitem(cli._PEERS, "numpy", lambda _: peer)
+
+
+def measured(case, kompute, peers, absent=(), rounds=1, fresh=True, advance=lambda: None):
+    """The result of a case."""
+    options = {"rounds": rounds, "seconds": 1, "fresh": fresh, "strict": True, "advance": advance}
+    return run_case(case, kompute, peers, dict(absent), **options)
 
 
 def agreed(case, peer):
@@ -185,26 +198,27 @@ def test_pooling_and_what_goes_back_have_cases_of_one_tensor():
 
 
 def test_what_is_unpooled_was_pooled():
-    case = next(case for case in TINY if case.id == "unpool-2x2")
+    case = BY_NAME["unpool-2x2"]
     values, indices = case.inputs()
     (back,) = reference(case.desc, values, indices)
     assert np.count_nonzero(back) == values.size == 4 * 3 * 2 * 3
     assert np.array_equal(back.reshape(2, 3, 4, 2, 3, 2).max((3, 5)) * (values > 0), values * (values > 0))
 
 
+DESCRIPTIONS = {
+    "argmax-rows": "ARGMAX float32 7x300 axes 1",
+    "argmax-transposed": "ARGMAX float32 5x40 strides 1x5 axes 1",
+    "pool-dilated-indices": "MAX_POOLING2 float32 2x3x9x7 window 3x3 strides 1x1 padding 1x1 dilations 2x2 with "
+    "indices",
+    "lp-pool-3d": "LP_POOLING1 float32 1x2x5x6x7 window 3x3x3 strides 2x2x2 padding 1x1x1 p 2",
+    "average-pool-grad-counted": "AVERAGE_POOLING_GRAD float32 2x3x5x4 window 3x3 strides 2x2 padding 1x1 with padding",
+    "unpool-2x2": "MAX_UNPOOLING float32 2x3x4x3 to 2x3x8x6",
+    "pool-global": "MAX_POOLING2 float32 2x3x5x5 window 5x5 strides 1x1 padding 0x0",
+}
+
+
 def test_descriptions_say_what_is_computed():
-    assert describe(TINY[0].desc) == "ARGMAX float32 7x300 axes 1"
-    by_name = {case.id: describe(case.desc) for case in TINY}
-    assert by_name["argmax-transposed"] == "ARGMAX float32 5x40 strides 1x5 axes 1"
-    assert by_name["pool-dilated-indices"] == (
-        "MAX_POOLING2 float32 2x3x9x7 window 3x3 strides 1x1 padding 1x1 dilations 2x2 with indices"
-    )
-    assert by_name["lp-pool-3d"] == "LP_POOLING1 float32 1x2x5x6x7 window 3x3x3 strides 2x2x2 padding 1x1x1 p 2"
-    assert by_name["average-pool-grad-counted"] == (
-        "AVERAGE_POOLING_GRAD float32 2x3x5x4 window 3x3 strides 2x2 padding 1x1 with padding"
-    )
-    assert by_name["unpool-2x2"] == "MAX_UNPOOLING float32 2x3x4x3 to 2x3x8x6"
-    assert by_name["pool-global"] == "MAX_POOLING2 float32 2x3x5x5 window 5x5 strides 1x1 padding 0x0"
+    assert {name: describe(BY_NAME[name].desc) for name in DESCRIPTIONS} == DESCRIPTIONS
     case = operator_case("REDUCE ARGMIN", "least", TensorDesc(UINT8, (3, 4)), axes=(0, 1))
     assert describe(case.desc) == "REDUCE ARGMIN uint8 3x4 axes 0, 1"
     assert [len(x.flat) for x in case.inputs()] == [12]
@@ -356,24 +370,15 @@ def test_a_copy_moves_its_bytes_in_pieces(kompute, monkeypatch, size):
 
 def test_a_case_is_checked_and_measured(kompute):
     rounds = []
-    measured = run_case(
-        TINY[0],
-        kompute,
-        {"numpy": NumpyPeer()},
-        {"torch": "not installed"},
-        rounds=2,
-        seconds=1,
-        fresh=True,
-        strict=True,
-        advance=lambda: rounds.append(1),
-    )
+    absent = {"torch": "not installed"}
+    made = measured(TINY[0], kompute, {"numpy": NumpyPeer()}, absent, rounds=2, advance=lambda: rounds.append(1))
     names = ["kernel", "call", "copy", "numpy", "batch", "copy batch", "compile", "first call"]
-    assert list(measured.timings) == names
-    assert all(timing.minimum > 0 for timing in measured.timings.values())
-    assert len(measured.timings["kernel"].samples) == len(rounds) == 2
-    assert (measured.elements, measured.bytes) == (2100, 4 * (2100 + 7))
-    assert measured.absent == {"torch": "not installed"}
-    assert 2 <= measured.batch <= 7
+    assert list(made.timings) == names
+    assert all(timing.minimum > 0 for timing in made.timings.values())
+    assert len(made.timings["kernel"].samples) == len(rounds) == 2
+    assert (made.elements, made.bytes) == (2100, 4 * (2100 + 7))
+    assert made.absent == absent
+    assert 2 <= made.batch <= 7
 
 
 def test_a_batch_is_one_submission_of_calls_that_write_to_tensors_of_their_own(kompute, monkeypatch):
@@ -394,10 +399,8 @@ def test_the_time_in_a_batch_is_that_of_a_call(kompute, monkeypatch):
             made = super().contender(desc, x)
             return replace(made, batch=lambda calls: lambda: measure.time.sleep(0.01 * calls))
 
-    measured = run_case(
-        TINY[0], kompute, {"cupy": Sleeper()}, {}, rounds=2, seconds=1, fresh=False, strict=True, advance=lambda: None
-    )
-    assert 0.01 <= measured.timings["cupy batch"].median < 0.02
+    made = measured(TINY[0], kompute, {"cupy": Sleeper()}, rounds=2, fresh=False)
+    assert 0.01 <= made.timings["cupy batch"].median < 0.02
 
 
 @pytest.mark.parametrize(("output_bytes", "calls"), [(256 << 20, 0), (100 << 20, 2), (28, 4)])
@@ -418,12 +421,9 @@ def test_calls_of_a_batch_fit_memory(kompute, monkeypatch, output_bytes, calls):
     ],
 )
 def test_all_inputs_are_given_and_counted(kompute, name, elements, size):
-    case = next(case for case in TINY if case.id == name)
-    measured = run_case(
-        case, kompute, {"numpy": NumpyPeer()}, {}, rounds=1, seconds=1, fresh=True, strict=True, advance=lambda: None
-    )
-    assert (measured.elements, measured.bytes) == (elements, size)
-    assert {"kernel", "call", "numpy", "batch", "first call"} <= set(measured.timings)
+    made = measured(BY_NAME[name], kompute, {"numpy": NumpyPeer()})
+    assert (made.elements, made.bytes) == (elements, size)
+    assert {"kernel", "call", "numpy", "batch", "first call"} <= set(made.timings)
 
 
 class WrongPeer(NumpyPeer):
@@ -434,7 +434,8 @@ class WrongPeer(NumpyPeer):
 class ShiftedPeer(NumpyPeer):
     """Its values are off by a relative error."""
 
-    error = 0.0
+    def __init__(self, error):
+        self.error = error
 
     def contender(self, desc, *inputs):
         made = super().contender(desc, *inputs)
@@ -443,35 +444,30 @@ class ShiftedPeer(NumpyPeer):
         )
 
 
-@pytest.mark.parametrize("name", ["average-rows", "lp-pool-padded", "pool-grad-3d"])
-def test_values_are_compared_within_the_bound_of_the_operator(run, monkeypatch, name):
-    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: ShiftedPeer())
+NOT_BITS = "output 0 of numpy differs from that of the oracle"
+NOT_BOUND = "output 0 of numpy is not within the bound around that of the oracle"
+
+
+@pytest.mark.parametrize(
+    ("peer", "name", "problem"),
+    [
+        *((ShiftedPeer(2.0**-23), name, None) for name in ("average-rows", "lp-pool-padded", "pool-grad-3d")),
+        *((ShiftedPeer(2.0**-10), name, NOT_BOUND) for name in ("average-rows", "lp-pool-padded", "pool-grad-3d")),
+        (ShiftedPeer(2.0**-23), "max-columns", NOT_BITS),
+        (WrongPeer(), "argmax-columns", NOT_BITS),
+    ],
+)
+def test_a_peer_that_is_wrong_stops_the_run_or_is_left_out(run, numpy_peer, peer, name, problem):
+    numpy_peer(peer)
     argv = ["-k", name, "--peers", "numpy"]
-    monkeypatch.setattr(ShiftedPeer, "error", 2.0**-23)
-    assert run(*argv)[::2] == (0, "")
-    monkeypatch.setattr(ShiftedPeer, "error", 2.0**-10)
-    problem = "output 0 of numpy is not within the bound around that of the oracle"
-    assert run(*argv)[::2] == (2, f"benchmarks: {name}: {problem}\n")
-    code, output, _ = run(*argv, "--keep-going")
-    assert code == 0
-    assert f"- numpy: {problem}" in output
+    assert run(*argv)[::2] == ((2, f"benchmarks: {name}: {problem}\n") if problem else (0, ""))
+    code, output, errors = run(*argv, "--keep-going")
+    assert (code, errors) == (0, "")
+    assert ("- numpy: " in output) == (f"- numpy: {problem}" in output) == bool(problem)
 
 
-def test_a_maximum_has_no_bound(run, monkeypatch):
-    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: ShiftedPeer())
-    monkeypatch.setattr(ShiftedPeer, "error", 2.0**-23)
-    errors = run("-k", "max-columns", "--peers", "numpy")[2]
-    assert errors.endswith(": output 0 of numpy differs from that of the oracle\n")
-
-
-def test_a_peer_that_is_wrong_stops_the_run(run, monkeypatch):
-    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
-    code, _, errors = run("-k", "argmax-columns", "--peers", "numpy")
-    assert (code, errors) == (2, "benchmarks: argmax-columns: output 0 of numpy differs from that of the oracle\n")
-
-
-def test_many_elements_of_windows_are_compared_with_our_kernel(run, monkeypatch):
-    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
+def test_many_elements_of_windows_are_compared_with_our_kernel(run, numpy_peer, monkeypatch):
+    numpy_peer(WrongPeer())
     looks = 2 * 3 * 5 * 5
     for most, by in (looks, "the oracle"), (looks - 1, "our kernel"):
         monkeypatch.setattr(running, "_ORACLE_LOOKS", most)
@@ -479,26 +475,19 @@ def test_many_elements_of_windows_are_compared_with_our_kernel(run, monkeypatch)
         assert errors == f"benchmarks: pool-global: output 0 of numpy differs from that of {by}\n"
 
 
-def test_peers_agree_as_devices_do(run, monkeypatch):
-    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
+def test_peers_agree_as_devices_do(run, numpy_peer, monkeypatch):
+    numpy_peer(WrongPeer())
     monkeypatch.setattr("dmlgpu.comparison.bits", np.zeros_like)
     assert run("-k", "argmax-columns", "--peers", "numpy")[0] == 0
 
 
-def test_a_peer_that_is_wrong_is_left_out(run, monkeypatch):
-    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: WrongPeer())
-    code, output, errors = run("-k", "argmax-columns", "--peers", "numpy", "--keep-going")
-    assert (code, errors) == (0, "")
-    assert "- numpy: output 0 of numpy differs from that of the oracle" in output
-
-
-def test_a_peer_that_is_slow_is_left_out(run, monkeypatch):
+def test_a_peer_that_is_slow_is_left_out(run, numpy_peer):
     class SlowPeer(NumpyPeer):
         def contender(self, desc, x):
             made = super().contender(desc, x)
             return replace(made, run=lambda: measure.time.sleep(0.3) or made.run())
 
-    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: SlowPeer())
+    numpy_peer(SlowPeer())
     argv = ["-k", "argmax-columns", "--peers", "numpy", "--seconds", "0.25"]
     assert "- numpy: a call takes 0.3 s" in run(*argv, "--keep-going")[1]
     assert "- numpy: " not in run(*argv)[1]
@@ -511,8 +500,8 @@ class FailingPeer(NumpyPeer):
         return super().contender(desc, x)
 
 
-def test_a_case_that_fails_is_left_out(run, monkeypatch, tmp_path):
-    monkeypatch.setitem(cli._PEERS, "numpy", lambda _: FailingPeer())
+def test_a_case_that_fails_is_left_out(run, numpy_peer, tmp_path):
+    numpy_peer(FailingPeer())
     argv = ["-k", "argmax-", "--peers", "numpy", "--json", tmp_path / "run.json"]
     code, _, errors = run(*argv, "--keep-going")
     assert (code, errors) == (2, "benchmarks: argmax-FLOAT16: MemoryError('no memory')\n")
@@ -581,28 +570,23 @@ def test_a_timing_has_median_and_interquartile_range():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("shown", "number", "text"),
     [
-        (12.345, "12.3 s"),
-        (1, "1.00 s"),
-        (0.99951, "1.00 s"),
-        (0.0123, "12.3 ms"),
-        (4.567e-6, "4.57 µs"),
-        (3e-9, "3.00 ns"),
+        (duration, 12.345, "12.3 s"),
+        (duration, 1, "1.00 s"),
+        (duration, 0.99951, "1.00 s"),
+        (duration, 0.0123, "12.3 ms"),
+        (duration, 4.567e-6, "4.57 µs"),
+        (duration, 3e-9, "3.00 ns"),
+        (digits, 1234.5, "1230"),
+        (digits, 99.96, "100"),
+        (digits, 9.996, "10.0"),
+        (digits, 0.12345, "0.123"),
+        (digits, 0.00123456, "0.00123"),
     ],
 )
-def test_a_duration_has_three_digits(seconds, text):
-    assert duration(seconds) == text
-
-
-def test_numbers_have_three_digits():
-    assert [digits(n) for n in (1234.5, 99.96, 9.996, 0.12345, 0.00123456)] == [
-        "1230",
-        "100",
-        "10.0",
-        "0.123",
-        "0.00123",
-    ]
+def test_durations_and_numbers_have_three_digits(shown, number, text):
+    assert shown(number) == text
 
 
 def test_tables_have_times_ratios_and_dashes():
@@ -847,67 +831,56 @@ def test_output_that_nobody_reads_is_silent(environment):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["-k", "nothing"], "no case has 'nothing' in its name; cases are argmax-rows, "),
-        (
-            ["--peers", "numpy,tensorflow"],
-            "there is no peer 'tensorflow'; peers are usual, numpy, scipy, torch, torch-cuda, cupy, onnxruntime",
-        ),
-        (["--device", "none such"], "there is no device 'none such'"),
-        (["--scale", "1-5"], "--scale 1-5: give exponents of 2 as LOW-HIGH, from 10 to 27"),
-        (["--windows", "-k", "nothing"], "no case has 'nothing' in its name; cases are pool-256x256, "),
-        (["--plot", "plot.gift"], "plot.gift: give a picture the suffix of its format: "),
-        (["--json", "no/such/folder.json"], "no/such/folder.json: there is no such folder"),
-        (["show", "{text}"], "{text} is no JSON file: "),
-        (["show", "{other}"], "{other} was not written by `python -m benchmarks --json`"),
-        (["show", "{none}"], "No such file or directory: '{none}'"),
-        (["compare", "{a}", "{b}"], "{a} and {b} have no case in common"),
-    ],
-)
-def test_errors_say_what_is_wrong(run, tmp_path, argv, message):
-    files = {name: str(tmp_path / name) for name in ("text", "other", "none", "a", "b")}
-    Path(files["text"]).write_text("text")
-    Path(files["other"]).write_text("[]")
+PEERS = "usual", "numpy", "scipy", "torch", "torch-cuda", "cupy", "onnxruntime"
+NO_CASE = "no case has 'nothing' in its name; cases are"
+OTHER = "was not written by `python -m benchmarks --json`\n"
+# After what names the format.
+OTHER_CONTENTS = [
+    {},
+    {"header": {}, "scale": False},
+    {"header": {}, "scale": False, "results": [1]},
+    {"header": {}, "scale": False, "results": [{}]},
+    {"header": [1], "scale": False, "results": []},
+    {"header": {}, "scale": False, "results": [{"case": "a", "timings": {"kernel": {"samples": ["x"]}}}]},
+]
+# In the folder of `test_errors_say_what_is_wrong`.
+FILES = {
+    "text": "text",
+    "deep": "[" * 100_000,
+    "large": "1" * 200_001,
+    "list": "[]",
+    **{f"other{i}": json.dumps({"format": "dmlgpu benchmarks 1"} | each) for i, each in enumerate(OTHER_CONTENTS)},
+}
+ERRORS = {
+    "-k nothing": f"{NO_CASE} argmax-rows, ",
+    "--peers numpy,tensorflow": f"there is no peer 'tensorflow'; peers are {', '.join(PEERS)}\n",
+    "--device nonsense": "there is no device 'nonsense'",
+    "--scale 1-5": "--scale 1-5: give exponents of 2 as LOW-HIGH, from 10 to 27",
+    "--windows -k nothing": f"{NO_CASE} pool-256x256, ",
+    "--plot plot.gift": "plot.gift: give a picture the suffix of its format: ",
+    "--json no/such/folder.json": "no/such/folder.json: there is no such folder",
+    "show no.json": "No such file or directory: 'no.json'",
+    "compare a.json b.json": "a.json and b.json have no case in common",
+    "show text": "text is no JSON file: ",
+    "show deep": "deep is no JSON file: ",
+    "show large": "large has more than 200000 bytes\n",
+    "show list": f"list {OTHER}",
+    **{f"show other{i}": f"other{i} {OTHER}" for i in range(len(OTHER_CONTENTS))},
+}
+
+
+@pytest.mark.parametrize(("line", "message"), ERRORS.items(), ids=ERRORS)
+def test_errors_say_what_is_wrong(run, tmp_path, monkeypatch, line, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("benchmarks.results._MOST_BYTES", 200_000)
+    for name, content in FILES.items():
+        Path(name).write_text(content)
     for name in "ab":
-        save(Run(HEADER, False, (result(name),)), files[name])
-    code, _, errors = run(*(arg.format(**files) for arg in argv))
+        save(Run(HEADER, False, (result(name),)), f"{name}.json")
+    code, _, errors = run(*line.split())
     assert code == 2
     assert errors.startswith("benchmarks: ")
-    assert message.format(**files) in errors
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        {"header": {}, "scale": False},
-        {"header": {}, "scale": False, "results": [1]},
-        {"header": {}, "scale": False, "results": [{}]},
-        {"header": [1], "scale": False, "results": []},
-        {"header": {}, "scale": False, "results": [{"case": "a", "timings": {"kernel": {"samples": ["x"]}}}]},
-    ],
-    ids=str,
-)
-def test_a_file_with_other_content_is_named(run, tmp_path, content):
-    file = tmp_path / "run.json"
-    file.write_text(json.dumps({"format": "dmlgpu benchmarks 1"} | content))
-    code, _, errors = run("show", str(file))
-    assert (code, errors) == (2, f"benchmarks: {file} was not written by `python -m benchmarks --json`\n")
-
-
-def test_a_file_nested_too_deep_is_named(run, tmp_path):
-    file = tmp_path / "deep.json"
-    file.write_text("[" * 100_000)
-    assert run("show", str(file))[2].startswith(f"benchmarks: {file} is no JSON file: ")
-
-
-def test_a_file_too_large_to_read_is_named(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.results._MOST_BYTES", 100)
-    file = tmp_path / "large.json"
-    file.write_text("1" * 101)
-    assert run("show", str(file))[2] == f"benchmarks: {file} has more than 100 bytes\n"
+    assert message in errors
 
 
 def test_calls_that_are_verified_are_not_measured(run, monkeypatch):
