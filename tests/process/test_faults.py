@@ -1,4 +1,7 @@
-"""Faults of devices and processes, each provoked in a process of its own: an exception or nothing, never a crash."""
+"""Faults of devices and processes, each provoked in a process of its own: an exception or nothing, never a crash.
+
+SwiftShader runs, too, where a driver has a part in it: which device is opened, and how processes end and fork.
+"""
 
 import dataclasses
 import itertools
@@ -16,8 +19,6 @@ from tests.support.cases import CASES, FLOAT32, UINT8, arg_desc
 from tests.support.drivers import opened_as
 from tests.support.plans import check_limits
 from tests.support.processes import OPENED, PRELUDE, RESULT, ROOT, run
-
-pytestmark = pytest.mark.every_driver
 
 # How long threads compute in test_threads; the suite takes a few seconds.
 THREAD_SECONDS = float(os.environ.get("DMLGPU_TEST_THREAD_SECONDS", "3"))
@@ -46,6 +47,7 @@ def test_an_unknown_device_is_an_error_that_lists_what_there_is(driver):
     assert beyond.endswith(f"x'; devices are {listed}")
 
 
+@pytest.mark.every_driver
 def test_the_device_that_runs_is_the_one_that_was_chosen(driver):
     # What Kompute opens when it enumerates other drivers, or the same in another order, than dmlgpu just did.
     program = """
@@ -72,6 +74,7 @@ with Device() as device:
     assert result == RESULT
 
 
+@pytest.mark.every_driver
 def test_drivers_that_change_while_a_device_is_opened(driver):
     program = """
 import dmlgpu.runtime.binding
@@ -149,6 +152,8 @@ MINIMUM = {
 }
 
 
+# Plans of SwiftShader unroll nothing.
+@pytest.mark.every_driver
 @pytest.mark.parametrize("kind", ["cpu", "integrated"])
 def test_plans_keep_to_the_least_that_vulkan_promises(driver, kind):
     limits = device_limits(dataclasses.replace(driver, type=kind, **MINIMUM))
@@ -416,7 +421,7 @@ def test_a_lost_device_is_an_error_and_a_new_one_works(driver, how, memory, wher
     assert (state, result) == ("False 1", RESULT)
 
 
-def test_functions_open_a_new_default_device_after_the_last_was_lost(driver, monkeypatch):
+def test_functions_open_a_new_default_device_after_the_last_was_lost(driver):
     program = """
 from tests.support.kompute_seam import Seam
 kp = Seam().install()
@@ -461,6 +466,7 @@ else:
 """
 
 
+@pytest.mark.every_driver
 def test_forked_child_gets_a_device_error_and_the_parent_lives(driver):
     opened, uses, new, listed, default, parent = run(OPENED + FORK, driver)
     assert uses == str([True] * 6)
@@ -496,6 +502,7 @@ print(status, operator(x).tolist())
 """
 
 
+@pytest.mark.every_driver
 def test_fork_while_another_thread_calls(driver):
     opened, child, parent = run(OPENED + FORK_IN_A_CALL, driver)
     assert child == f"DeviceError: device {driver.name}"
@@ -544,6 +551,7 @@ print(status, os.waitpid(child, 0)[1], flush=True)
 """
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("what", ["look", "open"])
 def test_fork_while_another_thread_looks_for_devices(driver, what):
     errors, result, statuses = run(f"{PRELUDE}\nwhat = {what!r}\n{FORK_WHILE_LOOKING}", driver)
@@ -580,6 +588,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.every_driver
 def test_multiprocessing_and_concurrent_futures(driver, tmp_path):
     (tmp_path / "program.py").write_text(PRELUDE + PROCESSES)
     start = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = {str(tmp_path / 'program.py')!r}"
@@ -638,6 +647,7 @@ print(any(thread.is_alive() for thread in threads), wrong, calls > 8)
 """
 
 
+@pytest.mark.every_driver
 def test_threads_with_mixed_operators(driver):
     program = f"import sys; sys.argv.append('{THREAD_SECONDS}')\n" + PRELUDE + THREADS
     assert run(program, driver, THREAD_SECONDS + 150) == ["False [] True"]
@@ -668,6 +678,7 @@ time.sleep(0.1)
 }
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_process_ends_well(driver, ending):
     assert run(OPENED + ENDINGS[ending], driver) == [RESULT]
@@ -692,6 +703,7 @@ print("well")
 """
 
 
+@pytest.mark.every_driver
 def test_garbage_collection_in_any_order(driver):
     assert run(PRELUDE + ANY_ORDER, driver) == ["well"]
 
