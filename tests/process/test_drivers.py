@@ -70,6 +70,15 @@ def errors(environment) -> str:
     return message.removeprefix("True ")
 
 
+def reason_of(environment, path, variable="VK_DRIVER_FILES") -> str:
+    """Why there is no device with the drivers of a variable; the message names it, and says how to mend it."""
+    message = errors(environment | {variable: str(path)})
+    before, after = f"{NONE}{variable}={path} (", f"). {MEND}"
+    assert message.startswith(before)
+    assert message.endswith(after)
+    return message[len(before) : -len(after)]
+
+
 def test_no_loader(environment, tmp_path):
     # What the vulkan package does where it finds no libvulkan.
     (tmp_path / "vulkan.py").write_text("raise OSError('Cannot find Vulkan SDK version')")
@@ -150,9 +159,9 @@ def test_no_driver(environment, tmp_path, variable, there_is):
     if there_is == "empty folder":
         place.mkdir()
     # Of both the loader takes VK_DRIVER_FILES.
-    environment |= {"VK_ICD_FILENAMES": "/elsewhere", variable: str(place)}
+    environment["VK_ICD_FILENAMES"] = "/elsewhere"
     reason = "VkErrorIncompatibleDriver; vkCreateInstance: Found no drivers!"
-    assert errors(environment) == f"{NONE}{variable}={place} ({reason}). {MEND}"
+    assert reason_of(environment, place, variable) == reason
 
 
 def test_no_driver_is_installed(monkeypatch):
@@ -171,12 +180,9 @@ def test_no_driver_is_installed(monkeypatch):
     [(naming("/nowhere/x.so"), "/nowhere/x.so: cannot open shared object file"), ('{"ICD', "JSON file ")],
 )
 def test_a_driver_that_fails_to_load_is_named(environment, manifest, content, reason):
-    path = manifest(content)
-    environment["VK_DRIVER_FILES"] = str(path)
-    message = errors(environment)
-    assert message.startswith(f"{NONE}VK_DRIVER_FILES={path} (VkError")
-    assert message.endswith(f"). {MEND}")
-    assert reason in message
+    found = reason_of(environment, manifest(content))
+    assert found.startswith("VkError")
+    assert reason in found
 
 
 # Mesa's AMD driver has a device without memory where this variable names one.
@@ -195,20 +201,14 @@ def test_driver_without_a_device(environment, radeon):
     # A driver of which there is no device here: what Mesa's AMD driver is on most machines.
     if os.path.exists("/dev/dri"):
         pytest.skip("this machine may have a device of that driver")
-    environment["VK_DRIVER_FILES"] = str(radeon)
-    message = errors(environment)
-    assert message.startswith(f"{NONE}VK_DRIVER_FILES={radeon} (")
-    assert message.endswith(f"). {MEND}")
+    assert reason_of(environment, radeon)
 
 
 # Devices that lack what Kompute and plans need
 
 
 def test_a_device_without_memory(environment, radeon):
-    environment |= {"VK_DRIVER_FILES": str(radeon), **NULL}
-    message = errors(environment)
-    assert message.startswith(f"{NONE}VK_DRIVER_FILES={radeon} (")
-    assert " lacks memory that the host sees, device memory). Install the driver of your GPU, or " in message
+    assert reason_of(environment | NULL, radeon).endswith(" lacks memory that the host sees, device memory")
 
 
 def test_a_device_without_memory_is_left_out(environment, radeon):
@@ -267,21 +267,19 @@ def memory_types(*flags):
     return SimpleNamespace(memoryTypes=types, memoryTypeCount=len(types))
 
 
+PROPERTIES, MEMORY = "vkGetPhysicalDeviceProperties", "vkGetPhysicalDeviceMemoryProperties"
 LACKING = [
-    ("vkGetPhysicalDeviceProperties", with_properties(apiVersion=vulkan.VK_MAKE_VERSION(1, 0, 300)), "Vulkan 1.1"),
+    (PROPERTIES, with_properties(apiVersion=vulkan.VK_MAKE_VERSION(1, 0, 300)), "Vulkan 1.1"),
     *(
-        (
-            "vkGetPhysicalDeviceProperties",
-            with_properties(**{name: value}),
-            f"a {name} of {value + 1} (it is {value})",
-        )
+        (PROPERTIES, with_properties(**{name: value}), f"a {name} of {value + 1} (it is {value})")
         for name, value in TOO_LOW.items()
     ),
     ("vkGetPhysicalDeviceQueueFamilyProperties", lambda _: [SimpleNamespace(queueFlags=1)], "a queue that computes"),
-    ("vkGetPhysicalDeviceMemoryProperties", lambda _: memory_types(1, 3, 5), "memory that the host sees"),
-    ("vkGetPhysicalDeviceMemoryProperties", lambda _: memory_types(6, 14), "device memory"),
-    ("vkGetPhysicalDeviceMemoryProperties", lambda _: memory_types(), "memory that the host sees, device memory"),
+    (MEMORY, lambda _: memory_types(1, 3, 5), "memory that the host sees"),
+    (MEMORY, lambda _: memory_types(6, 14), "device memory"),
+    (MEMORY, lambda _: memory_types(), "memory that the host sees, device memory"),
 ]
+of_what_lacks = pytest.mark.parametrize(("function", "change", "lack"), LACKING, ids=[lack for *_, lack in LACKING])
 
 
 # (property flags, heap) of every memory type, as GPUs list them; then whether no copy is needed, and the heaps.
@@ -304,20 +302,20 @@ def test_memory_that_needs_a_copy(lacking, types, expected):
         memoryHeaps=[SimpleNamespace(size=size) for size in sizes],
         memoryHeapCount=len(sizes),
     )
-    lacking("vkGetPhysicalDeviceMemoryProperties", lambda _: memory)
+    lacking(MEMORY, lambda _: memory)
     first = dmlgpu.devices()[0]
     assert (first.unified, first.device_heap, first.host_heap) == expected
     assert first.heaps == sizes
 
 
-@pytest.mark.parametrize(("function", "change", "lack"), LACKING, ids=[lack for *_, lack in LACKING])
+@of_what_lacks
 def test_a_device_that_lacks_something_is_left_out(lacking, function, change, lack):
     there_are = dmlgpu.devices()
     lacking(function, change)
     assert dmlgpu.devices() == there_are[1:]
 
 
-@pytest.mark.parametrize(("function", "change", "lack"), LACKING, ids=[lack for *_, lack in LACKING])
+@of_what_lacks
 def test_what_the_only_device_lacks_is_said(lacking, monkeypatch, function, change, lack):
     set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
     (info,) = dmlgpu.devices()
@@ -327,7 +325,10 @@ def test_what_the_only_device_lacks_is_said(lacking, monkeypatch, function, chan
     assert f" ({info.name} lacks {lack}). Install " in str(caught.value)
 
 
-@pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
+of_every_driver = pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
+
+
+@of_every_driver
 def test_a_driver_that_fails_to_load_leaves_the_others(environment, manifest, driver):
     environment["VK_DRIVER_FILES"] = os.pathsep.join(
         [str(manifest(naming("/nowhere/libdriver.so"))), "/nowhere", str(DRIVERS[driver])]
@@ -335,7 +336,7 @@ def test_a_driver_that_fails_to_load_leaves_the_others(environment, manifest, dr
     assert output_of("import dmlgpu; print(dmlgpu.argmax([3, 5, 4]).tolist())", environment=environment) == "1\n"
 
 
-@pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
+@of_every_driver
 def test_noise_on_stderr(environment, driver):
     environment |= {"VK_DRIVER_FILES": str(DRIVERS[driver]), "VK_LOADER_DEBUG": "all"}
     command = [sys.executable, "-c", "import dmlgpu; print(dmlgpu.argmax([3, 5, 4]).tolist())"]
@@ -344,7 +345,7 @@ def test_noise_on_stderr(environment, driver):
     assert finished.stderr.count("\n") > 20
 
 
-@pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])
+@of_every_driver
 def test_validation_layer_of_the_user(environment, driver):
     environment |= {"VK_DRIVER_FILES": str(DRIVERS[driver]), "VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}
     # The layer may print what it has to say on stdout.
