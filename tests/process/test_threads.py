@@ -4,8 +4,6 @@ import pytest
 
 from tests.support.processes import OPENED, PLAIN, RESULT, run
 
-pytestmark = pytest.mark.every_driver
-
 BUSY = (
     OPENED
     + """
@@ -113,6 +111,7 @@ raise SystemExit(0)
 }
 
 
+@pytest.mark.every_driver
 @pytest.mark.parametrize("what", WHILE_ANOTHER_CALLS)
 def test_while_another_thread_calls(driver, what):
     program = f"{BUSY}\nthread.start()\ninside.wait()\n{WHILE_ANOTHER_CALLS[what]}"
