@@ -3,6 +3,7 @@
 import math
 import pickle
 import random
+import re
 
 import numpy as np
 import pytest
@@ -27,7 +28,11 @@ from dmlgpu.reference.bounds import U, bounds
 
 SPECIAL = [np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0]
 SELECTIONS = [ReduceFunction.ARGMAX, ReduceFunction.ARGMIN, ReduceFunction.MAX, ReduceFunction.MIN]
-DIRECTIONS = [AxisDirection.INCREASING, AxisDirection.DECREASING]
+
+
+def index_type(function):
+    """The type of the results where they are indices."""
+    return np.int64 if "ARG" in function.name else None
 
 
 def few_values(rng, dtype, shape):
@@ -53,6 +58,10 @@ def sizes_of(shape, choose):
     return tuple(choose.randint(1, size) for size in shape)
 
 
+def axes_of(shape, choose):
+    return tuple(choose.sample(range(len(shape)), choose.randint(1, len(shape))))
+
+
 def reduced(reduction, x, sizes, choose, device):
     """Every chunk alone, merged in a random order and in random groups."""
     result = np.full(reduction.reduced(reduction.sizes), 77, reduction.dtype)
@@ -61,15 +70,12 @@ def reduced(reduction, x, sizes, choose, device):
         records = []
         for part in Regions(along, sizes):
             chunk = tuple((part if axis in reduction.axes else outputs)[axis] for axis in range(x.ndim))
-            found = reduction.record(x[chunk], tuple(each.start for each in chunk), device)
-            records.append(found)
+            records.append(reduction.record(x[chunk], tuple(each.start for each in chunk), device))
         choose.shuffle(records)
         while len(records) > 1:
             count = choose.randint(2, len(records))
-            records = [
-                *records[count:],
-                reduction.merged(np.concatenate(records[:count], choose.choice(reduction.axes))),
-            ]
+            merged = reduction.merged(np.concatenate(records[:count], choose.choice(reduction.axes)))
+            records = [*records[count:], merged]
         assert records[0].dtype == reduction.record_type
         result[reduction.reduced(outputs)] = reduction.result(records[0])
     return result
@@ -86,16 +92,13 @@ def test_values_of_any_chunks(function, device):
     rng, choose = np.random.default_rng(function.value), random.Random(function.value)
     for data_type in REDUCE_TYPES[function]["input_tensor"]:
         for _ in range(3):
-            shape = tuple(choose.choice([(37,), (9, 10), (4, 5, 6), (2, 3, 4, 5), (3, 2, 2, 3, 4)]))
-            axes = tuple(choose.sample(range(len(shape)), choose.randint(1, len(shape))))
+            shape = choose.choice([(37,), (9, 10), (4, 5, 6), (2, 3, 4, 5), (3, 2, 2, 3, 4)])
+            axes = axes_of(shape, choose)
             x = numbers(rng, data_type.numpy, shape, function)
-            desc = ReduceOperatorDesc.of(
-                function, x, axes, output_data_type=np.int64 if "ARG" in function.name else None
-            )
+            desc = ReduceOperatorDesc.of(function, x, axes, output_data_type=index_type(function))
             reduction = Reduction.of_reduce(shape, x.dtype, function, axes=axes)
             got = reduced(reduction, x, sizes_of(shape, choose), choose, device)
-            (expected,) = reference(desc, x)
-            (bound,) = bounds(desc, x)
+            (expected,), (bound,) = reference(desc, x), bounds(desc, x)
             assert got.dtype == expected.dtype
             if bound is None:
                 np.testing.assert_array_equal(bits(got), bits(expected))
@@ -114,33 +117,30 @@ def test_values_of_any_chunks(function, device):
             assert ((off <= bound + more) | (got == expected) | np.isinf(bound)).all()
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS, ids=lambda direction: direction.name)
+@pytest.mark.parametrize("direction", AxisDirection, ids=lambda direction: direction.name)
 @pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc])
 def test_ties_of_any_chunks(kind, direction, device):
     rng, choose = np.random.default_rng(3), random.Random(direction.value)
-    for dtype in ("float32", "float16", "float64", "uint8", "int64", "bool"):
-        for _ in range(5):
-            shape = choose.choice([(12, 13), (5, 4, 6), (3, 4, 3, 4)])
-            axes = tuple(choose.sample(range(len(shape)), choose.randint(1, len(shape))))
-            x = few_values(rng, dtype, shape)
-            reduction = Reduction.of_arg(kind, shape, x.dtype, axes=axes, axis_direction=direction)
-            got = reduced(reduction, x, sizes_of(shape, choose), choose, device)
-            taken = x.view(np.uint8) if dtype == "bool" else x
-            (expected,) = reference(kind.of(taken, axes, direction, output_data_type=np.int64), taken)
-            np.testing.assert_array_equal(got, expected)
+    for dtype in ("float32", "float16", "float64", "uint8", "int64", "bool") * 5:
+        shape = choose.choice([(12, 13), (5, 4, 6), (3, 4, 3, 4)])
+        axes, x = axes_of(shape, choose), few_values(rng, dtype, shape)
+        reduction = Reduction.of_arg(kind, shape, x.dtype, axes=axes, axis_direction=direction)
+        got = reduced(reduction, x, sizes_of(shape, choose), choose, device)
+        taken = x.view(np.uint8) if dtype == "bool" else x
+        (expected,) = reference(kind.of(taken, axes, direction, output_data_type=np.int64), taken)
+        np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("function", [ReduceFunction.MAX, ReduceFunction.MIN], ids=lambda function: function.name)
 def test_bits_of_the_first_of_equal_elements(function, device):
     rng, choose = np.random.default_rng(4), random.Random(4)
-    for dtype in ("float32", "float16", "float64"):
-        for _ in range(5):
-            x = few_values(rng, dtype, (5, 4, 6))
-            axes = tuple(choose.sample(range(3), choose.randint(1, 3)))
-            reduction = Reduction.of_reduce(x.shape, x.dtype, function, axes=axes)
-            got = reduced(reduction, x, sizes_of(x.shape, choose), choose, device)
-            (expected,) = reference(ReduceOperatorDesc.of(function, x, axes), x)
-            np.testing.assert_array_equal(bits(got), bits(expected))
+    for dtype in ("float32", "float16", "float64") * 5:
+        x = few_values(rng, dtype, (5, 4, 6))
+        axes = axes_of(x.shape, choose)
+        reduction = Reduction.of_reduce(x.shape, x.dtype, function, axes=axes)
+        got = reduced(reduction, x, sizes_of(x.shape, choose), choose, device)
+        (expected,) = reference(ReduceOperatorDesc.of(function, x, axes), x)
+        np.testing.assert_array_equal(bits(got), bits(expected))
 
 
 @pytest.mark.parametrize("function", SELECTIONS, ids=lambda function: function.name)
@@ -159,8 +159,7 @@ def test_bits_of_the_first_of_equal_elements(function, device):
 def test_more_outputs_of_a_chunk_than_numpy_buffers(function, shape, axes, sizes, device):
     """NumPy takes 8,192 elements at a time."""
     x = np.random.default_rng(function.value).integers(0, 256, shape, np.uint8)
-    data_type = np.int64 if "ARG" in function.name else None
-    (expected,) = reference(ReduceOperatorDesc.of(function, x, axes, output_data_type=data_type), x)
+    (expected,) = reference(ReduceOperatorDesc.of(function, x, axes, output_data_type=index_type(function)), x)
     for keepdims in (False, True):
         reduction = Reduction.of_reduce(shape, x.dtype, function, axes, keepdims=keepdims)
         got = reduced(reduction, x, sizes, random.Random(0), device)
@@ -244,8 +243,7 @@ def windows(choose, spatial):
 
 def pooled(pooling, x, sizes, device):
     results = [np.full(pooling.output_shape, 77, dtype) for dtype in pooling.dtypes]
-    blocks = [*Regions(pooling.output_shape, sizes)]
-    for block in blocks:
+    for block in Regions(pooling.output_shape, sizes):
         part = x[pooling.source(block)]
         for result, found in zip(results, pooling.outputs(part, block, device), strict=True):
             assert found.dtype == result.dtype
@@ -324,26 +322,17 @@ def test_types_of_indices_hold_them(dtype, most):
 
 
 def test_types_of_indices_of_pooling_hold_them():
-    def of(rows):
-        return Pooling.of(
-            MaxPooling2OperatorDesc,
-            (rows, 1 << 16),
-            np.dtype("uint8"),
-            2,
-            output_indices=True,
-            indices_data_type=np.uint32,
-        )
-
-    assert of(1 << 16).dtypes == (np.dtype("uint8"), np.dtype("uint32"))
-    with pytest.raises(
-        DescriptorError, match=r"^MaxPooling2OperatorDesc.output_indices_tensor.data_type: UINT32 cannot"
-    ):
-        of((1 << 16) + 1)
+    uint8, indices = np.dtype("uint8"), {"output_indices": True, "indices_data_type": np.uint32}
+    most = Pooling.of(MaxPooling2OperatorDesc, (1 << 16, 1 << 16), uint8, 2, **indices)
+    assert most.dtypes == (uint8, np.dtype("uint32"))
+    words = r"^MaxPooling2OperatorDesc.output_indices_tensor.data_type: UINT32 cannot"
+    with pytest.raises(DescriptorError, match=words):
+        Pooling.of(MaxPooling2OperatorDesc, ((1 << 16) + 1, 1 << 16), uint8, 2, **indices)
 
 
-def test_arguments_are_checked_as_those_of_the_functions():
-    x = np.ones((3, 4), np.float32)
-    wrong = [
+@pytest.mark.parametrize(
+    "arguments",
+    [
         {"axis": 2},
         {"axis": (0, 0)},
         {"axes": ()},
@@ -351,20 +340,29 @@ def test_arguments_are_checked_as_those_of_the_functions():
         {"axes": (0,), "keepdims": False},
         {"axis": 0, "axis_direction": 7},
         {"axis": 0, "output_data_type": "int8"},
-    ]
-    for arguments in wrong:
-        with pytest.raises(DescriptorError) as expected:
-            dmlgpu.argmax(x, **arguments)
-        with pytest.raises(DescriptorError) as got:
-            Reduction.of_arg(ArgmaxOperatorDesc, x.shape, x.dtype, **arguments)
-        # Sizes are not those of the array there.
-        assert str(got.value).partition(";")[0] == str(expected.value).partition(";")[0]
-    with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc.input_tensor.data_type"):
-        Reduction.of_reduce(x.shape, np.dtype("uint8"), ReduceFunction.SUM)
-    with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc.function"):
-        Reduction.of_reduce(x.shape, x.dtype, "SUM")
-    with pytest.raises(DescriptorError, match=r"axes \(1,\) of \(3, 0\) are empty"):
-        Reduction.of_arg(ArgmaxOperatorDesc, (3, 0), x.dtype, axis=1)
+    ],
+    ids=str,
+)
+def test_arguments_are_checked_as_those_of_the_functions(arguments):
+    x = np.ones((3, 4), np.float32)
+    with pytest.raises(DescriptorError) as expected:
+        dmlgpu.argmax(x, **arguments)
+    # Sizes are not those of the array there.
+    with pytest.raises(DescriptorError, match=f"^{re.escape(str(expected.value).partition(';')[0])}(;|$)"):
+        Reduction.of_arg(ArgmaxOperatorDesc, x.shape, x.dtype, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "function", "words"),
+    [
+        ((3, 4), "uint8", ReduceFunction.SUM, r"ReduceOperatorDesc\.input_tensor\.data_type"),
+        ((3, 4), "float32", "SUM", r"ReduceOperatorDesc\.function"),
+        ((3, 0), "float32", ReduceFunction.ARGMAX, r"axes \(1,\) of \(3, 0\) are empty"),
+    ],
+)
+def test_reductions_that_are_refused(shape, dtype, function, words):
+    with pytest.raises(DescriptorError, match=words):
+        Reduction.of_reduce(shape, np.dtype(dtype), function, axis=1)
 
 
 @pytest.mark.parametrize(
