@@ -4,6 +4,7 @@ import copy
 import itertools
 import operator
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -38,14 +39,16 @@ def test_bytes_between_elements_are_not_counted(any_device):
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_numpy_s_functions_run_ours(t, monkeypatch, name, axis):
-    expected = getattr(np, name)(X, axis)
+    numpy = getattr(np, name)
     monkeypatch.setattr(dmlgpu.DeviceTensor, "__array__", None)
-    for got in getattr(np, name)(t, axis), getattr(t, name)(axis):
+    for got, expected in (
+        (numpy(t, axis), numpy(X, axis)),
+        (getattr(t, name)(axis), numpy(X, axis)),
+        (numpy(t, axis, keepdims=True), numpy(X, axis, keepdims=True)),
+    ):
         assert type(got) is dmlgpu.DeviceTensor
         assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
         assert np.array_equal(got.numpy(), expected)
-    kept = getattr(np, name)(t, axis, keepdims=True)
-    assert kept.shape == getattr(np, name)(X, axis, keepdims=True).shape
 
 
 def test_out_is_numpy_s(t):
@@ -75,6 +78,7 @@ def test_other_functions_download(t):
 
 def test_array_protocol(t):
     assert np.asarray(t, np.int32).dtype == np.int32
+    assert t.__array__(np.float64).dtype == np.float64
     assert t.__array__(np.float64).tolist() == X.tolist()
     with pytest.raises(ValueError, match="an array of it is always a copy"):
         t.__array__(copy=False)
@@ -118,12 +122,13 @@ def test_what_else_names_numpy(t):
             use(t)
 
 
-def test_what_only_arrays_have_names_numpy(t):
-    for name in ("std", "T", "astype", "tolist", "flatten", "cpu", "detach", "to", "unsqueeze", "clone", "get"):
-        with pytest.raises(
-            AttributeError, match=rf"^a device tensor has no {name}; \.numpy\(\) gives an array, which may have it$"
-        ):
-            getattr(t, name)
+@pytest.mark.parametrize(
+    "name", ["std", "T", "astype", "tolist", "flatten", "cpu", "detach", "to", "unsqueeze", "clone", "get"]
+)
+def test_what_only_arrays_have_names_numpy(t, name):
+    words = rf"^a device tensor has no {name}; \.numpy\(\) gives an array, which may have it$"
+    with pytest.raises(AttributeError, match=words):
+        getattr(t, name)
 
 
 def test_protocols_are_looked_for_in_vain(t):
@@ -185,8 +190,9 @@ def test_reshape_shares_memory(t):
         assert int(argmax(reshaped)) == X.argmax()
 
 
-def test_wrong_shapes(t):
-    for shape, text in (
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
         ((7,), "(7,) is not allowed"),
         ((-1, -1), "(-1, -1) is not allowed"),
         ((0,), "(0,) is not allowed"),
@@ -196,11 +202,12 @@ def test_wrong_shapes(t):
         ((1.5,), "1.5 is not an integer"),
         ((True, 60), "True is not an integer"),
         ((10**5000,), "tuple too long to print is not allowed"),
-    ):
-        with pytest.raises(DescriptorError) as caught:
-            t.reshape(*shape)
-        assert str(caught.value).startswith("DeviceTensor.shape")
-        assert text in str(caught.value)
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_wrong_shapes(t, shape, says):
+    with pytest.raises(DescriptorError, match=rf"^DeviceTensor\.shape.*{re.escape(says)}"):
+        t.reshape(*shape)
 
 
 def test_more_than_8_dimensions(t):
@@ -233,9 +240,8 @@ def test_functions_give_device_tensors_for_device_tensors(any_device, layout):
         (max_pooling(t, 2), max_pooling(X, 2, device=any_device)),
         (max_pooling(t, 2, output_indices=True)[1], max_pooling(X, 2, output_indices=True, device=any_device)[1]),
     ):
-        assert (type(got), got.device, got.shape, got.dtype) == (
-            dmlgpu.DeviceTensor, any_device, expected.shape, expected.dtype
-        )  # fmt: skip
+        assert type(got) is dmlgpu.DeviceTensor
+        assert (got.device, got.shape, got.dtype) == (any_device, expected.shape, expected.dtype)
         assert np.array_equal(got.numpy(), expected)
 
 
@@ -261,19 +267,14 @@ def test_a_selector_of_the_tensor_s_device_is_that_device(any_device):
 
 
 def test_output_that_is_an_input(any_device):
-    desc = MaxPooling2OperatorDesc.of(
-        TensorDesc(FLOAT32, (1, 1, 64, 64)), (3, 3), start_padding=(1, 1), end_padding=(1, 1)
-    )
-    op = any_device.compile(desc)
+    source = TensorDesc(FLOAT32, (1, 1, 64, 64))
+    op = any_device.compile(MaxPooling2OperatorDesc.of(source, (3, 3), start_padding=(1, 1), end_padding=(1, 1)))
     x = np.random.default_rng(0).random((1, 1, 64, 64), np.float32)
     q = any_device.tensor(x)
+    says = f"MaxPooling2OperatorDesc.output_tensor: out has {q!r}, which shares memory with input_tensor; "
     for out in q, q.reshape(4096).reshape(1, 1, 64, 64), [q]:
-        with pytest.raises(DescriptorError) as caught:
+        with pytest.raises(DescriptorError, match=f"^{re.escape(says)}an output needs memory of its own$"):
             op(q, out=out)
-        assert str(caught.value) == (
-            f"MaxPooling2OperatorDesc.output_tensor: out has {q!r}, which shares memory with input_tensor; "
-            "an output needs memory of its own"
-        )
     assert np.array_equal(q.numpy(), x)
     # The same object may be the output of the next call.
     y = op(q)
@@ -284,10 +285,9 @@ def test_one_memory_for_two_outputs(any_device):
     desc = MaxPooling2OperatorDesc.of(TensorDesc(UINT32, (1, 1, 4, 4)), (2, 2), indices_data_type=UINT32)
     op = any_device.compile(desc)
     out = any_device.tensor(np.zeros((1, 1, 3, 3), np.uint32))
+    words = r"^MaxPooling2OperatorDesc\.output_indices_tensor: out has .* output_"
     for second in out, out.reshape(9).reshape(1, 1, 3, 3):
-        with pytest.raises(
-            DescriptorError, match=r"^MaxPooling2OperatorDesc\.output_indices_tensor: out has .* output_"
-        ):
+        with pytest.raises(DescriptorError, match=words):
             op(np.zeros((1, 1, 4, 4), np.uint32), out=[out, second])
 
 
@@ -301,10 +301,9 @@ def test_what_is_on_a_device_cannot_be_copied(device, duplicate):
         (device.tensor(X), ".numpy() gives an array"),
         (device.compile(ArgmaxOperatorDesc.of(X)), "Device.compile(desc) makes another"),
     ):
-        with pytest.raises(TypeError) as caught:
+        says = re.escape(f"{thing!r} cannot be copied or pickled; ")
+        with pytest.raises(TypeError, match=f"^{says}.*{re.escape(instead)}"):
             duplicate(thing)
-        assert str(caught.value).startswith(f"{thing!r} cannot be copied or pickled; ")
-        assert instead in str(caught.value)
 
 
 def test_descriptors_can(device):
@@ -339,7 +338,6 @@ def test_reshape_of_strides_that_are_packed(any_device):
 def test_no_index_of_a_float(any_device):
     with pytest.raises(TypeError):
         [1, 2][any_device.tensor(np.float32(1))]
-    assert any_device.tensor(X).__array__(np.float64).dtype == np.float64
 
 
 def test_what_is_no_descriptor(any_device):
