@@ -14,11 +14,17 @@ F = torch.nn.functional
 ops = torch.ops.dmlgpu
 POOLS = ["max_pool2d", "max_pool3d", "avg_pool2d", "avg_pool3d"]
 REDUCTIONS = ["argmax", "argmin", "amax", "amin", "sum", "mean"]
+SIZES = {name: (1, 2, 4, 4, 4)[: 5 if "3d" in name else 4] for name in POOLS + REDUCTIONS}
 
 
 @pytest.fixture(autouse=True)
 def _on_the_driver(driver, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+
+
+def called(name, x, **options):
+    """A function of an input, and of windows of 2 where it has windows."""
+    return getattr(torch_ops, name)(x, **({"kernel_size": 2} if name in POOLS else {}) | options)
 
 
 def values(*sizes, dtype=torch.float32, seed=0):
@@ -274,9 +280,9 @@ def test_dimensions_of_one_that_are_kept():
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which PyTorch calls itself
 @pytest.mark.parametrize("name", POOLS + REDUCTIONS)
 def test_a_tangent_is_not_dropped(name):
-    x = values(*(1, 2, 4, 4, 4)[: 5 if "3d" in name else 4])
+    x = values(*SIZES[name])
     with pytest.raises(ValueError, match=rf"^{name}: input has a tangent; gradients in forward mode are not supported"):
-        torch.func.jvp(lambda y: getattr(torch_ops, name)(y, *((2,) if name in POOLS else ())), (x,), (x,))
+        torch.func.jvp(lambda y: called(name, y), (x,), (x,))
 
 
 def test_without_and_beside_autograd():
@@ -388,63 +394,57 @@ def test_module_in_a_training_step():
 
 
 @pytest.mark.parametrize("name", POOLS + REDUCTIONS)
-def test_what_is_refused(name):
-    function = getattr(torch_ops, name)
-    sizes = (1, 2, 4, 4, 4)[: 5 if "3d" in name else 4]
-    arguments = (2,) if name in POOLS else ()
-    with pytest.raises(
-        ValueError, match=rf"^{name}: input is torch\.strided on meta; allowed is torch\.strided on cpu"
+def test_inputs_that_are_refused(name):
+    x = torch.ones(SIZES[name])
+    for wrong, error, says in (
+        (x.to("meta"), ValueError, r"input is torch\.strided on meta; allowed is torch\.strided on cpu"),
+        (x.to_sparse(), ValueError, r"input is torch\.sparse_coo on cpu; allowed"),
+        (x.bfloat16(), TypeError, r"torch\.bfloat16 is not supported; allowed are torch\.float32"),
+        (x.numpy(), TypeError, "input is a ndarray, not a tensor"),
     ):
-        function(torch.empty(sizes, device="meta"), *arguments)
-    with pytest.raises(ValueError, match=rf"^{name}: input is torch\.sparse_coo on cpu; allowed"):
-        function(torch.ones(sizes).to_sparse(), *arguments)
-    with pytest.raises(TypeError, match=rf"^{name}: torch\.bfloat16 is not supported; allowed are torch\.float32"):
-        function(torch.ones(sizes, dtype=torch.bfloat16), *arguments)
-    with pytest.raises(TypeError, match=rf"^{name}: input is a ndarray, not a tensor"):
-        function(np.ones(sizes, np.float32), *arguments)
+        with pytest.raises(error, match=f"^{name}: {says}"):
+            called(name, wrong)
+
+
+X = torch.ones(1, 2, 4, 4)
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("name", "x", "options", "error", "message"),
     [
-        (lambda x: torch_ops.max_pool2d(x, 0), ValueError, r"^max_pool2d: kernel_size=0 is not allowed; .* from 1 on"),
+        ("max_pool2d", X, {"kernel_size": 0}, ValueError, ": kernel_size=0 is not allowed; .* from 1 on"),
+        ("max_pool2d", X, {"kernel_size": (2, 2, 2)}, ValueError, r": kernel_size=\(2, 2, 2\) .* are 1 or 2 integers"),
+        ("max_pool2d", X, {"kernel_size": (2, 0)}, ValueError, r": kernel_size=\(2, 0\) is not allowed"),
+        ("max_pool2d", X, {"stride": 0}, ValueError, ": stride=0 is not allowed"),
+        ("max_pool2d", X, {"stride": 1, "padding": -1}, ValueError, ": padding=-1 is not allowed; .* from 0"),
+        ("max_pool2d", X, {"dilation": 0}, ValueError, ": dilation=0 is not allowed"),
+        ("avg_pool2d", X, {"stride": 1, "padding": 2}, ValueError, ": padding=2 is not allowed; .* half"),
+        ("avg_pool2d", X, {"kernel_size": 9}, ValueError, r": kernel_size=9 does not fit an input of \(1, 2"),
+        ("avg_pool2d", X[0, 0], {}, ValueError, ": input has 2 dimensions; .* 3 and 4"),
+        ("max_pool3d", X[0], {}, ValueError, ": input has 3 dimensions; .* 4 and 5"),
+        ("avg_pool2d", X, {"divisor_override": 0}, ValueError, ": divisor_override=0 is"),
+        ("amax", X, {"dim": 4}, IndexError, ": dim=4 is not allowed; allowed are integers from -4 to 3"),
+        ("sum", X.double(), {}, TypeError, r": torch\.float64 is not supported; allowed are torch\.fl"),
+        ("sum", X, {"dtype": torch.bool}, TypeError, r": torch\.bool is not supported"),
+        ("mean", X.int(), {}, TypeError, r": torch\.int32 is not supported; .*32, torch\.float16$"),
         (
-            lambda x: torch_ops.max_pool2d(x, (2, 2, 2)),
-            ValueError,
-            r"kernel_size=\(2, 2, 2\) .* allowed are 1 or 2 int",
-        ),
-        (lambda x: torch_ops.max_pool2d(x, (2, 0)), ValueError, r"^max_pool2d: kernel_size=\(2, 0\) is not allowed"),
-        (lambda x: torch_ops.max_pool2d(x, 2, 0), ValueError, r"^max_pool2d: stride=0 is not allowed"),
-        (lambda x: torch_ops.max_pool2d(x, 2, 1, -1), ValueError, r"^max_pool2d: padding=-1 is not allowed; .* from 0"),
-        (lambda x: torch_ops.max_pool2d(x, 2, dilation=0), ValueError, r"^max_pool2d: dilation=0 is not allowed"),
-        (lambda x: torch_ops.avg_pool2d(x, 2, 1, 2), ValueError, r"^avg_pool2d: padding=2 is not allowed; .* half"),
-        (
-            lambda x: torch_ops.avg_pool2d(x, 9),
-            ValueError,
-            r"^avg_pool2d: kernel_size=9 does not fit an input of \(1, 2",
-        ),
-        (lambda x: torch_ops.avg_pool2d(x[0, 0], 2), ValueError, r"^avg_pool2d: input has 2 dimensions; .* 3 and 4"),
-        (lambda x: torch_ops.max_pool3d(x[0], 2), ValueError, r"^max_pool3d: input has 3 dimensions; .* 4 and 5"),
-        (lambda x: torch_ops.avg_pool2d(x, 2, divisor_override=0), ValueError, r"^avg_pool2d: divisor_override=0 is"),
-        (lambda x: torch_ops.amax(x, 4), IndexError, r"^amax: dim=4 is not allowed; allowed are integers from -4 to 3"),
-        (lambda x: torch_ops.amin(x, (0, -4)), DescriptorError, r"0 of \(0, 0\) is given twice"),
-        (
-            lambda x: torch_ops.sum(x.double()),
+            "max_pool2d",
+            X.double().requires_grad_(),
+            {},
             TypeError,
-            r"^sum: torch\.float64 is not supported; allowed are torch\.fl",
-        ),
-        (lambda x: torch_ops.sum(x, dtype=torch.bool), TypeError, r"^sum: torch\.bool is not supported"),
-        (lambda x: torch_ops.mean(x.int()), TypeError, r"^mean: torch\.int32 is not supported; .*32, torch\.float16$"),
-        (
-            lambda x: torch_ops.max_pool2d(x.double().requires_grad_(), 2),
-            TypeError,
-            r"^max_pool2d with a gradient: torch\.float64 is not supported; allowed are torch\.float32, torch\.float1",
+            r" with a gradient: torch\.float64 is not supported; allowed are torch\.float32, torch\.float1",
         ),
     ],
+    ids=lambda value: "" if isinstance(value, torch.Tensor) else None,
 )
-def test_arguments_that_are_refused(call, error, message):
-    with pytest.raises(error, match=message):
-        call(torch.ones(1, 2, 4, 4))
+def test_arguments_that_are_refused(name, x, options, error, message):
+    with pytest.raises(error, match=f"^{name}{message}"):
+        called(name, x, **options)
+
+
+def test_dimensions_that_are_given_twice_are_refused():
+    with pytest.raises(DescriptorError, match=r"0 of \(0, 0\) is given twice"):
+        torch_ops.amin(X, (0, -4))
 
 
 @pytest.mark.parametrize("wrong", [1, None, "yes", np.True_])
@@ -460,25 +460,22 @@ def test_arguments_that_are_refused(call, error, message):
     ],
 )
 def test_flags_are_true_or_false(name, flag, wrong):
-    x = torch.ones((1, 2, 4, 4, 4)[: 5 if "3d" in name else 4])
     with pytest.raises(TypeError, match=rf"^{name}: {flag}=.* is not allowed; allowed are True and False$"):
-        getattr(torch_ops, name)(x, *((2,) if name in POOLS else ()), **{flag: wrong})
+        called(name, torch.ones(SIZES[name]), **{flag: wrong})
 
 
 @pytest.mark.parametrize("wrong", [True, 2.0, "2", b"\2", [2, True], (2.0,), range(1, 3)])
 def test_integers_are_integers(wrong):
-    x = torch.ones(1, 2, 4, 4)
     for field in ("kernel_size", "stride", "padding", "dilation"):
         with pytest.raises(ValueError, match=rf"^max_pool2d: {field}=.* is not allowed; allowed are 1 or 2 integers"):
-            torch_ops.max_pool2d(x, **{"kernel_size": 2, field: wrong})
+            called("max_pool2d", X, **{field: wrong})
     if not isinstance(wrong, (range, bytes)):
-        with pytest.raises(
-            ValueError, match=r"^avg_pool2d: divisor_override=.* is not allowed; allowed are integers but"
-        ):
-            torch_ops.avg_pool2d(x, 2, divisor_override=wrong)
+        words = r"^avg_pool2d: divisor_override=.* is not allowed; allowed are integers but"
+        with pytest.raises(ValueError, match=words):
+            called("avg_pool2d", X, divisor_override=wrong)
     with pytest.raises(IndexError, match=r"^amax: dim=.* is not allowed; allowed are integers from -4 to 3"):
-        torch_ops.amax(x, wrong)
-    assert torch_ops.max_pool2d(x, np.int64(2), stride=torch.Size([1, 2])).shape == (1, 2, 3, 2)
+        called("amax", X, dim=wrong)
+    assert torch_ops.max_pool2d(X, np.int64(2), stride=torch.Size([1, 2])).shape == (1, 2, 3, 2)
 
 
 def test_without_gradients_all_types_are_pooled():
