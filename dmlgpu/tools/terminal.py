@@ -52,8 +52,17 @@ def exit_code(command: Callable[[], int]) -> int:
     try:
         return command()
     except BrokenPipeError:
-        # The interpreter writes what is left of both at its end: to nowhere.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
+        _to_nowhere(1, 2)
         return _UNREAD
+    finally:
+        try:
+            print(end="", file=sys.stderr, flush=True)
+        except OSError:  # as of a full disk
+            _to_nowhere(2)
+
+
+def _to_nowhere(*descriptors: int) -> None:
+    """The interpreter writes what is left of its output at its end, and ends with 120 where that fails."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in descriptors:
+        os.dup2(nowhere, descriptor)

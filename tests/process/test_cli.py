@@ -385,8 +385,10 @@ def test_errors_that_nobody_reads(unread):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("line", ["explain argmax float31 3", "--jsn"])
-def test_errors_that_find_no_space_are_no_mismatch(environment, line):
+def test_errors_that_find_no_space_are_no_mismatch(environment, line, unbuffered):
+    environment["PYTHONUNBUFFERED"] = unbuffered
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-m", "dmlgpu", *line.split()], env=environment, stderr=full)
     assert done.returncode == 2
