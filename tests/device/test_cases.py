@@ -10,13 +10,12 @@ from dmlgpu.lowering.limits import Limits
 from tests.support.cases import CASES, DOCUMENTED, GRADIENTS, REDUCED, SUMMED_WINDOWS, Case
 from tests.support.plans import modules_of, of_operator, operator_of
 
-pytestmark = pytest.mark.every_driver
-
 
 def by_id(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.id)
 
 
+@pytest.mark.every_driver
 def test_device_gives_what_the_documents_say(any_device):
     for case in DOCUMENTED:
         outputs = any_device.compile(case.desc)(*case.inputs())
