@@ -115,8 +115,8 @@ def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source
                 found[kernel] = Source(
                     kernel.module,
                     Path(folder, f"{kernel.module}.spv").read_bytes() if folder else spirv.load(kernel.module),
-                    kernel.constant_words(),
-                    len(dispatch.push.words()),
+                    spirv.constant_words(kernel),
+                    len(spirv.push_words(kernel.module, dispatch.push)),
                     len(dispatch.bindings),
                     [],
                 )

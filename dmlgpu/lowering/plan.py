@@ -10,17 +10,15 @@ from __future__ import annotations
 import enum
 import textwrap
 from collections import Counter
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
-from dmlgpu.lowering.accumulators import Accumulator
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.problem import Role
-
-# Numbers that accumulators have for their constants, behind the shared ones.
-_ACCUMULATOR_CONSTANTS = 2
 
 
 class NumberKind(enum.IntEnum):
@@ -31,21 +29,35 @@ class NumberKind(enum.IntEnum):
     FLOAT = 2
 
 
-@dataclass(frozen=True)
-class Constants:
-    """The specialization constants that all kernels have, by their numbers from 0 on; constants.glsl explains them.
+class Values(Mapping[str, int | tuple[int, ...]]):
+    """Constants, or push constants, by the names that the shader gives them; frozen, and hashed by what they are."""
 
-    Kernels with constants of their own have a subclass: these have the numbers from 10 on.
-    """
+    __slots__ = ("_values",)
 
-    group_size: int
-    number_kind: NumberKind
-    bundle: int
-    segmented: bool = False
-    records: bool = False
-    index_words: int = 0
-    values: bool = False
-    aligned: bool = False
+    def __init__(self, **values: int | tuple[int, ...]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"Values({', '.join(f'{name}={value}' for name, value in self._values.items())})"
+
+    def __str__(self) -> str:
+        """All but what is 0."""
+        named = {
+            name: value.name if isinstance(value, enum.Enum) else value for name, value in self._values.items() if value
+        }
+        return ", ".join(f"{name}={value}" for name, value in named.items())
 
 
 @dataclass(frozen=True)
@@ -54,32 +66,15 @@ class Shader:
 
     variant: str
     """Of a kernel."""
-    accumulator: Accumulator
-    """Its fields are the constants from number 8 on."""
+    accumulator: str
     bits: int
     """Of an element of the input."""
-    constants: Constants
+    constants: Values
 
     @property
     def module(self) -> str:
         """The name of the module, in CMakeLists.txt."""
-        return f"{self.variant}_{self.accumulator.name}_{self.bits}"
-
-    def constant_words(self) -> list[int]:
-        """All constants as 32-bit words, in the order of their numbers."""
-        shared, accumulators = len(fields(Constants)), astuple(self.accumulator)
-        words = [int(value) for value in astuple(self.constants)]
-        unused = (0,) * (_ACCUMULATOR_CONSTANTS - len(accumulators))
-        return [*words[:shared], *map(int, accumulators), *unused, *words[shared:]]
-
-
-@dataclass(frozen=True)
-class Push:
-    """Push constants: the fields of a shader's Push block, in its order."""
-
-    def words(self) -> list[int]:
-        """The block as 32-bit words."""
-        return [word for value in astuple(self) for word in (value if isinstance(value, tuple) else (value,))]
+        return f"{self.variant}_{self.accumulator}_{self.bits}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +100,7 @@ class Dispatch:
     """One dispatch of a kernel; it must be finished before the next one starts."""
 
     shader: Shader
-    push: Push
+    push: Values
     bindings: tuple[Binding, ...]
     iterations: int
     """Turns of all loops of an invocation together, at most (loops.py)."""
@@ -161,13 +156,12 @@ class Plan:
         return self.limits.segments(tensors[binding.role][binding.tensor])[binding.segment]
 
     def __str__(self) -> str:
-        """The whole plan within 100 columns, constants at their defaults and all but a few dispatches left out."""
+        """The whole plan within 100 columns, what is 0 and all but a few dispatches left out."""
         paragraphs = [("", f"{self.desc}"), ("", f"{self.limits}"), *(("", text) for text in self.mapping)]
         for number, dispatch in enumerate(self.dispatches[:_SHOWN], 1):
             shader = dispatch.shader
-            constants = ", ".join(text for text in (_named(shader.constants), _named(shader.accumulator)) if text)
-            paragraphs.append((f"{number}. ", f"{shader.module}: {constants}"))
-            paragraphs.append(("   ", f"push constants: {_named(dispatch.push)}"))
+            paragraphs.append((f"{number}. ", f"{shader.module}: {shader.constants}"))
+            paragraphs.append(("   ", f"push constants: {dispatch.push}"))
             paragraphs.append(("   ", f"bindings: {', '.join(map(str, dispatch.bindings))}"))
         if len(self.dispatches) > _SHOWN:
             paragraphs.append(("", f"... and {len(self.dispatches) - _SHOWN} more dispatches"))
@@ -187,13 +181,3 @@ def _seen(binding: Binding) -> Seen:
 
 # Dispatches that a printed plan shows; that of a tensor in many segments may have thousands.
 _SHOWN = 8
-
-
-def _named(values: Constants | Accumulator | Push) -> str:
-    """The fields that are not at their defaults."""
-    fields_ = ((field.name, getattr(values, field.name), field.default) for field in fields(values))
-    return ", ".join(
-        f"{name}={value.name if isinstance(value, enum.Enum) else value}"
-        for name, value, default in fields_
-        if value != default
-    )

@@ -18,8 +18,9 @@ from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, OutOfMemoryError
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Dispatch, Plan
+from dmlgpu.lowering.plan import Dispatch, Plan, Values
 from dmlgpu.lowering.problem import Role
+from dmlgpu.runtime import spirv
 from dmlgpu.runtime.engine import Segments
 from dmlgpu.runtime.kompute import KpBuffer, KpStep
 from dmlgpu.runtime.log import logger
@@ -240,7 +241,7 @@ class CompiledOperator:
     def _step(self, dispatch: Dispatch, slices_by_role: SlicesByRole) -> KpStep:
         slices = [slices_by_role[b.role][b.tensor][b.segment] for b in dispatch.bindings]
         bases = {
-            b.base: (getattr(dispatch.push, b.base) + s.offset * 8 // b.unit_bits) % (1 << 32)
+            b.base: (dispatch.push[b.base] + s.offset * 8 // b.unit_bits) % (1 << 32)
             for b, s in zip(dispatch.bindings, slices, strict=True)
         }
         at = [(b.written, (s.buffer.handle, s.offset)) for b, s in zip(dispatch.bindings, slices, strict=True)]
@@ -248,7 +249,7 @@ class CompiledOperator:
             self.plan,
             dispatch,
             tuple(s.buffer.handle for s in slices),
-            replace(dispatch.push, **bases).words(),
+            spirv.push_words(dispatch.shader.module, Values(**{**dispatch.push, **bases})),
             reads=(place for written, place in at if not written),
             writes=(place for written, place in at if written),
             elements=-(-self.plan.work // len(self.plan.dispatches)),

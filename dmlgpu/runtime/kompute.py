@@ -429,7 +429,7 @@ class Kompute:
         if pipeline.algorithm is None:
             if len(self._kept_pipelines) >= _PIPELINES:
                 self._drop({min(self._kept_pipelines, key=lambda kept: kept.used)})
-            constants = np.array(pipeline.shader.constant_words(), np.uint32)
+            constants = np.array(spirv.constant_words(pipeline.shader), np.uint32)
             module = pipeline.shader.module
             with timed(self.profile, "compile", module), self._asking(f"a pipeline of {module}"):
                 pipeline.algorithm = self._manager.algorithm(

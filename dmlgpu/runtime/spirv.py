@@ -1,10 +1,16 @@
-"""The SPIR-V modules that the build installs into dmlgpu/spirv, and the list of them."""
+"""The SPIR-V modules that the build installs into dmlgpu/spirv, and layouts.json: where each has which constant."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from dmlgpu.errors import DeviceError
 from dmlgpu.files import read_at_most
+from dmlgpu.lowering.plan import Shader, Values
 
 # Ten times the largest module: what is longer is none of the build's.
 _MOST_BYTES = 1 << 20
@@ -13,6 +19,7 @@ _MAGIC = 0x07230203.to_bytes(4, "little")
 # The last instruction of a module: OpFunctionEnd, of one word.
 _END = (1 << 16 | 56).to_bytes(4, "little")
 _FOLDER = Path(__file__).parents[1] / "spirv"
+_LAYOUTS = "layouts.json"
 
 MEND = "reinstall dmlgpu (in a checkout: cmake --build build)"
 
@@ -22,10 +29,9 @@ def load(module: str) -> bytes:
     """The SPIR-V of a module, by its name in CMakeLists.txt. It is checked when it is first loaded.
 
     Raises:
-        DeviceError: the module or the list of modules is missing, or not whole; the message names the file.
+        DeviceError: the module or layouts.json is missing, or not whole; the message names the file.
     """
-    if module not in modules():
-        raise DeviceError(f"{_FOLDER / 'modules.txt'} has no shader {module}; {MEND}")
+    layout_of(module)
     file = _FOLDER / f"{module}.spv"
     content = _read(file)
     whole = len(content) % 4 == 0 and len(content) > _HEADER_BYTES
@@ -34,10 +40,64 @@ def load(module: str) -> bytes:
     return content
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where the constants of a module lie, by their names: what shaders/layout.cmake found in it."""
+
+    constants: Mapping[str, int]
+    """The numbers of the specialization constants."""
+    push: Mapping[str, tuple[int, int]]
+    """The first word of each push constant, and how many it has."""
+
+
 @cache
-def modules() -> tuple[str, ...]:
-    """The names of all modules; errors as `load`."""
-    return tuple(_read(_FOLDER / "modules.txt").decode(errors="replace").split())
+def layouts() -> dict[str, Layout]:
+    """Those of all modules; errors as `load`."""
+    file = _FOLDER / _LAYOUTS
+    try:
+        return {module: Layout(**layout) for module, layout in json.loads(_read(file)).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DeviceError(f"{file} is damaged: {error}; {MEND}") from None
+
+
+def layout_of(module: str) -> Layout:
+    """That of one module; errors as `load`."""
+    if module not in layouts():
+        raise DeviceError(f"{_FOLDER / _LAYOUTS} has no shader {module}; {MEND}")
+    return layouts()[module]
+
+
+def constant_words(shader: Shader) -> list[int]:
+    """The specialization constants of a shader as words, in the order of their numbers; 0 for a number without one.
+
+    Raises:
+        DeviceError: as `load`, or the module has other names.
+    """
+    numbers = layout_of(shader.module).constants
+    _check_names(shader.module, "constants", shader.constants, numbers.keys())
+    words = [0] * (max(numbers.values()) + 1)
+    for name, number in numbers.items():
+        words[number] = int(shader.constants[name])
+    return words
+
+
+def push_words(module: str, push: Values) -> list[int]:
+    """The push constants of a module as words; errors as `constant_words`."""
+    places = layout_of(module).push
+    _check_names(module, "push constants", push, places.keys())
+    words = [0] * max(first + count for first, count in places.values())
+    for name, (first, count) in places.items():
+        value = push[name] if isinstance(push[name], tuple) else (int(push[name]),)
+        if len(value) != count:
+            raise DeviceError(f"shader {module}: push constant {name} has {count} words, not {len(value)}; {MEND}")
+        words[first : first + count] = value
+    return words
+
+
+def _check_names(module: str, what: str, given: Values, declared: Set[str]) -> None:
+    if given.keys() != declared:
+        missing, unknown = sorted(declared - given.keys()), sorted(given.keys() - declared)
+        raise DeviceError(f"shader {module}: of its {what} the plan lacks {missing}, and has {unknown} besides; {MEND}")
 
 
 def _read(file: Path) -> bytes:

@@ -194,7 +194,7 @@ def _kompute() -> Finding:
 
 def _shaders() -> Finding:
     try:
-        modules = [spirv.load(name) for name in spirv.modules()]
+        modules = [spirv.load(name) for name in spirv.layouts()]
     except DeviceError as error:
         return Finding("shaders", BROKEN, str(error), spirv.MEND)
     return Finding("shaders", OK, f"{len(modules)} modules, all of them whole")

@@ -1,5 +1,4 @@
-// Specialization constants that all kernels have: `Constants` in plan.py, field by field. Numbers 8 and 9 are the
-// accumulator's fields, those from 10 on the kernel's own.
+// Specialization constants that all kernels have. Numbers 8 and 9 are the accumulator's, those from 10 on the kernel's own.
 // clang-format off: a table
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint GROUP_SIZE = 64;

@@ -7,6 +7,7 @@ it is in the package: an operator, its problem and an accumulator are all that i
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -82,8 +83,8 @@ def _over_windows(desc: OverWindows) -> tuple[Problem, ...]:
 def modules(tmp_path_factory):
     """The modules of the sum: every kernel, with another accumulator."""
     folder = tmp_path_factory.mktemp("sum")
-    load = spirv.load
-    compiled = {}
+    load, layout_of = spirv.load, spirv.layout_of
+    compiled, layouts = {}, {}
     for kernel, (entry_point, *defines) in KERNELS.items():
         module = folder / f"{kernel}.spv"
         options = ["--target-env", "vulkan1.1", f"-I{SHADERS}", f"-I{ROOT / 'tests/accumulators/sum'}", "-DBITS=32"]
@@ -91,9 +92,14 @@ def modules(tmp_path_factory):
         subprocess.run(
             ["glslangValidator", *options, "-o", module, SHADERS / entry_point], check=True, capture_output=True
         )
+        layout = module.with_suffix(".json")
+        names = ["-DSPIRV_DIS=spirv-dis", f"-DMODULE={module}", f"-DLAYOUT={layout}"]
+        subprocess.run(["cmake", *names, "-P", SHADERS / "layout.cmake"], check=True)
         compiled[f"{kernel}_sum_32"] = module.read_bytes()
+        layouts[f"{kernel}_sum_32"] = spirv.Layout(**json.loads(layout.read_text()))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(spirv, "load", lambda module: compiled.get(module) or load(module))
+        patched.setattr(spirv, "layout_of", lambda module: layouts.get(module) or layout_of(module))
         yield
 
 

@@ -441,7 +441,7 @@ def test_staged_results_are_those_of_every_kernel_of_a_gpu(staged):
     taken = {dispatch.shader.module for plan in plans for dispatch in plan.dispatches}
     # SwiftShader, even in disguise, takes no windows.comp.
     others = () if staged.limits.unrolls else ("windows",)
-    assert taken == {name for name in spirv.modules() if not (OF_A_CPU.match(name) or name.startswith(others))}
+    assert taken == {name for name in spirv.layouts() if not (OF_A_CPU.match(name) or name.startswith(others))}
 
 
 @pytest.mark.parametrize(("heaps", "full"), [((8 << 20, 64 << 20), 0), ((64 << 20, 8 << 20), 1)])

@@ -73,7 +73,7 @@ def test_rows_are_long_enough_for_two_looks(data_type):
     rows = exhaustive._decided_by_one(ascending(data_type, 0, 9))
     (dispatch,) = lower(ArgmaxOperatorDesc.of(rows, (1,)), PLANNED["cpu"]).dispatches
     assert dispatch.shader.variant == "rows"
-    assert not dispatch.shader.constants.short
+    assert not dispatch.shader.constants["short"]
 
 
 @pytest.mark.parametrize("count", [68, 69, 200, 1 << 12])

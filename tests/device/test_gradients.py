@@ -118,7 +118,7 @@ def test_runs_of_many_outputs(device, cooperating, dtype):
         desc = MaxPoolingGradOperatorDesc.of(x, window, **steps)
         gradient = rng.standard_normal(desc.input_gradient_tensor.sizes).astype(dtype)
         for each, run in (device, 8), (cooperating, 4):
-            assert 1 < each.compile(desc).plan.dispatches[-1].push.run <= run
+            assert 1 < each.compile(desc).plan.dispatches[-1].push["run"] <= run
             verify(desc, x, gradient, device=each)
             verify(AveragePoolingGradOperatorDesc.of(gradient, sizes, window, **steps), gradient, device=each)
 

@@ -62,9 +62,9 @@ def test_dispatches_keep_to_the_limits_of_a_device(device):
         assert plan.records_bytes <= device.storage_range
         for dispatch in plan.dispatches:
             constants = dispatch.shader.constants
-            assert constants.group_size == limits.group_size
-            assert shared_bytes(dispatch.shader.module, constants.group_size) <= device.shared_bytes
-            assert 4 * len(dispatch.push.words()) <= device.push_bytes
+            assert constants["group_size"] == limits.group_size
+            assert shared_bytes(dispatch.shader.module, constants["group_size"]) <= device.shared_bytes
+            assert 4 * len(spirv.push_words(dispatch.shader.module, dispatch.push)) <= device.push_bytes
             assert len(dispatch.bindings) <= device.storage_buffers
 
 
@@ -105,8 +105,8 @@ def test_shared_memory_is_that_of_lanes():
     assert shared_bytes("rows_lanes_selection_32", 128) == 128 * (4 + 4 + 4)
     assert shared_bytes("columns_lanes_selection_32", 64) == 64 * 4 * (4 + 4 + 4)
     assert shared_bytes("columns_lanes_selection_8", 64) == 64 * 16 * 4
-    assert {name for name in spirv.modules() if shared_bytes(name, 1)} == {
-        name for name in spirv.modules() if "_lanes_" in name
+    assert {name for name in spirv.layouts() if shared_bytes(name, 1)} == {
+        name for name in spirv.layouts() if "_lanes_" in name
     }
 
 

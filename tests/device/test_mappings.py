@@ -46,8 +46,8 @@ def test_chosen_cases_cover_every_kernel_and_type():
         "split": re.compile(f"{OF_A_GPU.pattern}|{short}"),
     }
     for mapping, others in others_of.items():
-        kernels = {name for name, *_ in found[mapping]} & set(spirv.modules())
-        assert kernels == {name for name in spirv.modules() if not others.match(name)}
+        kernels = {name for name, *_ in found[mapping]} & set(spirv.layouts())
+        assert kernels == {name for name in spirv.layouts() if not others.match(name)}
     for keys in found.values():
         assert {operator.name for operator in OPERATORS} <= {name for name, *_ in keys}
         assert {source for _, source, *_ in keys} == set(ELEMENT_TYPES)

@@ -338,7 +338,9 @@ def test_fast_kernels_take_long_rows_in_several_segments(sizes, kernel):
     assert {dispatch.shader.variant for dispatch in firsts} == {kernel}
     # No element is looked at in vain.
     pushes = [dispatch.push for dispatch in firsts]
-    assert sum(push.output_count * (push.reduced_end - push.reduced_begin) for push in pushes) == math.prod(sizes)
+    assert sum(push["output_count"] * (push["reduced_end"] - push["reduced_begin"]) for push in pushes) == math.prod(
+        sizes
+    )
 
 
 # Tensors of more than maxStorageBufferRange, 128 MiB on lavapipe
@@ -405,11 +407,11 @@ def test_long_axes_keep_to_the_loop_limit(sizes, axis, order, segment_bytes, coo
         kernel = dispatch.shader.variant
         if not kernel.startswith("combine"):
             push, lanes = dispatch.push, getattr(dispatch.shader.constants, "lanes", 1)
-            outputs = -(-push.output_count // 16) if kernel.startswith("columns") else push.output_count
-            items = outputs * -(-(push.reduced_end - push.reduced_begin) // push.stretch_size)
+            outputs = -(-push["output_count"] // 16) if kernel.startswith("columns") else push["output_count"]
+            items = outputs * -(-(push["reduced_end"] - push["reduced_begin"]) // push["stretch_size"])
             rounds = -(-items // (limits.invocations // lanes))
             at_once = {"reduce": 4, "rows": 16, "rows_lanes": 16 * lanes, "columns": 1, "columns_lanes": lanes}[kernel]
-            assert rounds * (push.stretch_size // at_once) <= limits.loop_iterations
+            assert rounds * (push["stretch_size"] // at_once) <= limits.loop_iterations
 
 
 @pytest.mark.parametrize(
@@ -428,8 +430,8 @@ def test_strips_over_several_planes(driver, open_device, data_type, sizes, windo
     desc = pool_desc(data_type, sizes, *window)
     for dispatch in device.compile(desc).plan.dispatches:
         height = desc.output_tensor.sizes[-2]
-        assert 1 < dispatch.push.strip < height
-        assert height % dispatch.push.strip
+        assert 1 < dispatch.push["strip"] < height
+        assert height % dispatch.push["strip"]
     check(device, desc, any_bits)
 
 
@@ -439,13 +441,13 @@ def test_strips_keep_to_the_loop_limit(height, strides):
     for loop_iterations, planes in itertools.product(range(1000, 4000, 250), (2, 3)):
         limits = Limits(segment_bytes=128 << 20, group_size=8, group_count=1, loop_iterations=loop_iterations)
         for dispatch in lower(pool_desc(FLOAT32, (1, planes, height, 40), (3, 3), strides), limits).dispatches:
-            push, rows = dispatch.push, dispatch.shader.constants.ring_rows
-            slab_rows, runs = push.output_count // push.output_size[2], -(-push.output_size[2] // 4)
-            slabs, rest = divmod(slab_rows, push.output_size[1])
-            strips = slabs * -(-push.output_size[1] // push.strip) or -(-rest // push.strip)
+            push, rows = dispatch.push, dispatch.shader.constants["ring_rows"]
+            slab_rows, runs = push["output_count"] // push["output_size"][2], -(-push["output_size"][2] // 4)
+            slabs, rest = divmod(slab_rows, push["output_size"][1])
+            strips = slabs * -(-push["output_size"][1] // push["strip"]) or -(-rest // push["strip"])
             # A ring of one row has three of input.
             row, fresh = (1, strides[0]) if rows > 1 else (3, 1)
-            each = row * rows + push.strip * row * fresh
+            each = row * rows + push["strip"] * row * fresh
             assert -(-strips * runs // 8) * each <= dispatch.iterations <= limits.loop_iterations
 
 

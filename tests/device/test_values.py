@@ -240,7 +240,7 @@ def test_a_segment_of_nothing_but_least_values_has_an_index(lowered, data_type):
     for direction in AxisDirection:
         desc = arg_desc(ArgmaxOperatorDesc, data_type, x.shape, [0, 1], direction, strides=(1, 5))
         operator = lowered.compile(desc, kernel="reduce")
-        assert operator.plan.dispatches[0].shader.constants.segmented
+        assert operator.plan.dispatches[0].shader.constants["segmented"]
         assert operator(x).tolist() == [[x.size - 1 if direction is DECREASING else 0]]
 
 

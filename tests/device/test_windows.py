@@ -218,7 +218,7 @@ def test_runs_become_shorter_where_states_would_not_fit_the_registers(
             desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
             verify(desc, images(data_type, sizes), device=device)
             for dispatch in device.compile(desc).plan.dispatches:
-                assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run)
+                assert (dispatch.shader.variant, dispatch.shader.constants["run"]) == ("windows", run)
 
 
 @pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
@@ -250,7 +250,7 @@ def test_runs_on_a_gpu(driver, open_device, data_type, sizes, window, stride, ru
     strides = (1,) * (len(window) - 1) + (stride,)
     desc = pool_desc(data_type, sizes, window, strides, pad, pad, indices=indices)
     (dispatch,) = device.compile(desc).plan.dispatches
-    assert (dispatch.shader.variant, dispatch.shader.constants.run) == ("windows", run)
+    assert (dispatch.shader.variant, dispatch.shader.constants["run"]) == ("windows", run)
     verify(desc, images(data_type, sizes, ties), device=device)
 
 

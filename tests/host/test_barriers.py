@@ -19,7 +19,7 @@ import pytest
 from dmlgpu.runtime import spirv
 from tests.support.symbolic import Instruction, instructions
 
-MODULES = [module for module in spirv.modules() if "_lanes_" in module]
+MODULES = [module for module in spirv.layouts() if "_lanes_" in module]
 
 
 @dataclasses.dataclass(eq=False)
@@ -107,5 +107,5 @@ def test_barriers_stand_between_writes_and_reads(module):
 
 
 def test_other_modules_have_no_shared_memory():
-    for module in set(spirv.modules()) - set(MODULES):
+    for module in set(spirv.layouts()) - set(MODULES):
         assert not Flow(module).of("load", "store", "barrier"), module

@@ -21,7 +21,7 @@ import z3
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection, DataType, TensorDesc
 from dmlgpu.descriptors.reduction import ARG_TYPES, ArgOperatorDesc
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Dispatch
+from dmlgpu.lowering.plan import Dispatch, Values
 from tests.support.limits import LOWERED, PLANNED
 from tests.support.symbolic import ways
 
@@ -48,6 +48,10 @@ def words_of(elements: Sequence[z3.BitVecRef]) -> list[z3.BitVecRef]:
     return [z3.Extract(32 * i + 31, 32 * i, bits) for i in range(words)]
 
 
+def changed(values: Values, **others: int) -> Values:
+    return Values(**{**values, **others})
+
+
 @dataclass
 class Choice:
     """Elements between which every output chooses, and how they are given to a kernel."""
@@ -63,11 +67,11 @@ class Choice:
         desc = arg.of(TensorDesc(data_type, self.sizes), (self.axis,), direction)
         if kernel == "combine":
             *_, dispatch = lower(desc, LOWERED).dispatches
-            return replace(dispatch, push=replace(dispatch.push, record_count=2, records_base=0))
+            return replace(dispatch, push=changed(dispatch.push, record_count=2, records_base=0))
         (dispatch,) = lower(desc, PLANNED["cpu"], kernel).dispatches
         if kernel == "rows":
             shader = dispatch.shader
-            return replace(dispatch, shader=replace(shader, constants=replace(shader.constants, short=False)))
+            return replace(dispatch, shader=replace(shader, constants=changed(shader.constants, short=False)))
         return dispatch
 
     def right(self, data_type: DataType, arg: Arg, direction: AxisDirection, taken) -> z3.BoolRef:
@@ -134,8 +138,8 @@ def test_positions_do_not_wrap_around_at_the_end_of_a_row(short):
     # The last 255 of 2^32 - 1 elements, which begin the buffer; the greatest is the last.
     given = Choice([], [], words_of([z3.BitVecVal(int(i == 254), 8) for i in range(256)]), (1, 255))
     dispatch = given.dispatch("rows", DataType.UINT8, ArgmaxOperatorDesc, AxisDirection.INCREASING)
-    constants = replace(dispatch.shader.constants, short=short)
-    push = replace(dispatch.push, reduced_begin=2**32 - 256, reduced_end=2**32 - 1, stretch_size=256, source_base=256)
-    changed = replace(dispatch, shader=replace(dispatch.shader, constants=constants), push=push)
-    ((_, buffers),) = ways(changed, {0: given.source, 1: [z3.BitVec("before", 32)]})
+    constants = changed(dispatch.shader.constants, short=short)
+    push = changed(dispatch.push, reduced_begin=2**32 - 256, reduced_end=2**32 - 1, stretch_size=256, source_base=256)
+    at_the_end = replace(dispatch, shader=replace(dispatch.shader, constants=constants), push=push)
+    ((_, buffers),) = ways(at_the_end, {0: given.source, 1: [z3.BitVec("before", 32)]})
     assert str(z3.simplify(buffers[1][0])) == str(2**32 - 2)

@@ -18,6 +18,7 @@ from dmlgpu import (
 )
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Values
 from tests.support.cases import CASES, CASES_OF, FLOAT16, FLOAT32, UINT8, arg_desc, pool_desc
 from tests.support.limits import LOWERED, MIB, PLANNED
 from tests.support.plans import LARGE, check, check_coverage, check_limits
@@ -126,7 +127,7 @@ def test_a_column_has_no_more_elements_than_its_packed_state_counts():
     limits = Limits(128 << 20, group_size=64, group_count=8, loop_iterations=1 << 20, dispatch_elements=1 << 30)
     plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT16, (1_000_000, 4096), [0]), limits)
     assert plan.dispatches[0].shader.variant == "columns_wide"
-    assert plan.dispatches[0].push.stretch_size == 1 << 16
+    assert plan.dispatches[0].push["stretch_size"] == 1 << 16
 
 
 @pytest.mark.parametrize("cooperating", [False, True])
@@ -147,7 +148,7 @@ def test_records_are_combined_in_levels_where_loops_are_short(count):
     """One record of each of so many segments."""
     limits = Limits(256, 32, 3, records_bytes=1 << 16, loop_iterations=400)
     plan = lower(arg_desc(ArgmaxOperatorDesc, UINT8, (256 * count,), [0]), limits)
-    records = [dispatch.push.record_count for dispatch in plan.dispatches if dispatch.shader.variant == "combine"]
+    records = [dispatch.push["record_count"] for dispatch in plan.dispatches if dispatch.shader.variant == "combine"]
     assert records[0] == count
     assert 1 < records[-1] <= 100
 
@@ -166,11 +167,15 @@ def test_lanes_are_a_power_of_2_that_divides_a_workgroup(group_size, lanes):
 def test_plans_are_frozen_all_the_way_down():
     plan = lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 2)), LOWERED)
     dispatch = plan.dispatches[0]
-    for value in (plan, plan.limits, dispatch, dispatch.shader, dispatch.shader.constants, dispatch.push):
+    for value in (plan, plan.limits, dispatch, dispatch.shader):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, dataclasses.fields(value)[0].name, None)
     assert isinstance(plan.dispatches, tuple)
     assert isinstance(dispatch.bindings, tuple)
+    for values in (dispatch.shader.constants, dispatch.push):
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            values["output_count"] = 0
+        assert hash(values) == hash(Values(**values))
 
 
 def test_plans_print_what_they_do():
@@ -182,10 +187,9 @@ def test_plans_print_what_they_do():
     assert "push constants: size=(30, 30, 1, 1, 1, 1, 1, 1), stride=(1, 30, 0, 0, 0, 0, 0, 0), kept_rank=1," in text
     assert "bindings: INPUT 0 segment 0 (source_base), RECORDS 0 segment 0 (target_base) 2. reduce_selection_32" in text
     assert text.endswith(f" ... and {len(plan.dispatches) - 8} more dispatches")
-    first = plan.dispatches[0].shader.constants
-    for field in dataclasses.fields(first):
-        shown = f"1. reduce_selection_32: {text.partition('1. reduce_selection_32: ')[2].partition(' push')[0]}"
-        assert (f" {field.name}=" in shown) == (getattr(first, field.name) != field.default)
+    shown = f" {text.partition('1. reduce_selection_32: ')[2].partition(' push')[0]}"
+    for name, value in plan.dispatches[0].shader.constants.items():
+        assert (f" {name}=" in shown) == (value != 0)
     assert plan.summary == (
         "ArgmaxOperatorDesc of FLOAT32 (30, 30) to UINT32 (1, 30): 212 x reduce_selection_32, "
         f"15 x combine_selection_32, {plan.records_bytes} bytes of records"

@@ -1,47 +1,22 @@
-"""The shaders' interface: GLSL declares what the Python dataclasses say, field by field."""
+"""The shaders and the modules that the build makes of them: constants, checks, and damaged installations."""
 
 import functools
 import re
 import shutil
 import struct
 import subprocess
-from dataclasses import fields
 
 import pytest
 
 from dmlgpu.errors import DeviceError
 from dmlgpu.lowering.accumulators import SumResult
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Constants, Dispatch, NumberKind
+from dmlgpu.lowering.plan import Dispatch, NumberKind, Shader, Values
 from dmlgpu.runtime import spirv
 from tests.support.cases import CASES
 from tests.support.limits import LOWERED, PLANNED
 from tests.support.processes import ROOT, output_of
-from tests.support.shaders import KERNELS, MODULES, SHADERS, SOURCES, included
-
-
-def push_block(source: str) -> list[tuple[str, int]]:
-    """The name and length of every field of a shader's Push block; length 0 is no array."""
-    block = re.search(r"layout\(push_constant\) uniform Push \{(.*?)\} push;", source, re.DOTALL)[1]
-    declarations = re.sub(r"//.*", "", block).replace("\n", " ").split(";")
-    found = [re.fullmatch(r"\s*u?int (\w+)(?:\[(\d+)\])?\s*", text) for text in declarations[:-1]]
-    return [(match[1], int(match[2] or 0)) for match in found]
-
-
-def chosen(source: str, defined: list[str]) -> str:
-    """What is left of a push block where these names are defined."""
-    left, taken = [], [True]
-    for line in source.splitlines():
-        word, *rest = line.split()[:2] or [""]
-        if word in ("#ifdef", "#ifndef"):
-            taken.append((rest[0] in defined) == (word == "#ifdef"))
-        elif word == "#else":
-            taken[-1] = not taken[-1]
-        elif word == "#endif":
-            taken.pop()
-        elif all(taken):
-            left.append(line)
-    return "\n".join(left)
+from tests.support.shaders import MODULES, SHADERS, SOURCES, included
 
 
 @functools.cache
@@ -51,39 +26,44 @@ def dispatches() -> list[Dispatch]:
     return [dispatch for case in CASES for each in limits for dispatch in lower(case.desc, each).dispatches]
 
 
-@pytest.mark.parametrize("kernel", sorted(KERNELS))
-def test_push_blocks_are_the_dataclasses(kernel):
-    pushes = {dispatch.push for dispatch in dispatches() if dispatch.shader.variant == kernel}
-    assert pushes
-    entry_point, *defined = KERNELS[kernel]
-    (block,) = re.findall(r"layout\(push_constant\).*? push;", included(entry_point), re.DOTALL)
-    for push in pushes:
-        values = [(field.name, getattr(push, field.name)) for field in fields(push)]
-        given = [(name, len(value) if isinstance(value, tuple) else 0) for name, value in values]
-        assert given == push_block(chosen(block, defined))
+def test_workgroup_size_is_the_first_constant():
+    numbers = {int(n) for source in SOURCES.values() for n in re.findall(r"local_size_x_id = (\d+)", source)}
+    assert numbers == {layout.constants["group_size"] for layout in spirv.layouts().values()} == {0}
+
+
+def test_layouts_are_what_the_shaders_declare():
+    layout = spirv.layout_of("place_last_32")
+    assert list(layout.push)[:4] == ["size", "stride", "first_element", "element_count"]
+    assert [layout.push[name] for name in ("size", "stride", "places_base")] == [[0, 4], [4, 4], [15, 1]]
+    assert {name: layout.constants[name] for name in ("bundle", "packed")} == {"bundle": 2, "packed": 10}
+    source = included("rows.comp")
+    declared = {(name.lower(), int(n)) for n, name in re.findall(r"constant_id = (\d+)\) const \w+ (\w+) =", source)}
+    assert {*spirv.layout_of("rows_lanes_selection_32").constants.items()} == declared
+
+
+PUSH = {"first_output": 0, "output_count": 1, "places_base": 0}
 
 
 @pytest.mark.parametrize(
-    ("entry_point", "accumulator"),
-    sorted({(entry_point, module.rsplit("_", 2)[1]) for module, entry_point in MODULES.items()}),
+    ("push", "message"),
+    [
+        ({**PUSH, "bundle": 1}, "of its push constants the plan lacks [], and has ['bundle'] besides; "),
+        ({"first_output": 0}, "of its push constants the plan lacks ['output_count', 'places_base'], and has [] "),
+        ({**PUSH, "places_base": (0, 0)}, "push constant places_base has 1 words, not 2; "),
+    ],
 )
-def test_specialization_constants_are_the_dataclasses(entry_point, accumulator):
-    shaders = [d.shader for d in dispatches() if MODULES[d.shader.module] == entry_point]
-    (kind,) = {type(shader.constants) for shader in shaders}
-    (of_accumulator,) = {type(shader.accumulator) for shader in shaders if shader.accumulator.name == accumulator}
-    source = included(entry_point, accumulator)
-    declared = re.findall(r"layout\(constant_id = (\d+)\) const (\w+) (\w+) =", source)
-    types = {"bool": "bool", "int": "uint", "NumberKind": "uint", "SumResult": "uint"}
-    numbered = [*enumerate(fields(Constants)), *enumerate(fields(of_accumulator), 8)]
-    numbered += enumerate(fields(kind)[len(fields(Constants)) :], 10)
-    expected = [(str(number), types[field.type], field.name.upper()) for number, field in numbered]
-    # The first is the size of a group, which is declared elsewhere, too.
-    assert sorted(declared, key=lambda constant: int(constant[0])) == expected
+def test_names_that_a_module_has_not_are_refused(push, message):
+    assert spirv.push_words("place_clear_last_32", Values(**PUSH)) == [0, 1, 0]
+    with pytest.raises(DeviceError, match=re.escape(f"shader place_clear_last_32: {message}")):
+        spirv.push_words("place_clear_last_32", Values(**push))
 
 
-def test_workgroup_size_is_the_first_constant():
-    (number,) = {n for source in SOURCES.values() for n in re.findall(r"local_size_x_id = (\d+)", source)}
-    assert fields(Constants)[int(number)].name == "group_size"
+def test_constants_that_a_module_has_not_are_refused():
+    shader = Shader("rows", "sum", 32, Values(group_size=64, lanes=1))
+    with pytest.raises(
+        DeviceError, match=r"^shader rows_sum_32: of its constants the plan lacks .*'short'.*\['lanes'\]"
+    ):
+        spirv.constant_words(shader)
 
 
 def test_number_kinds_are_the_enumeration():
@@ -178,14 +158,14 @@ def installed(tmp_path, monkeypatch):
     shutil.copytree(spirv._FOLDER, folder)
     monkeypatch.setattr(spirv, "_FOLDER", folder)
     spirv.load.cache_clear()
-    spirv.modules.cache_clear()
+    spirv.layouts.cache_clear()
     yield folder
     spirv.load.cache_clear()
-    spirv.modules.cache_clear()
+    spirv.layouts.cache_clear()
 
 
 def test_the_list_is_of_the_modules_and_no_others(installed):
-    assert {path.name for path in installed.iterdir()} == {"modules.txt", *(f"{name}.spv" for name in MODULES)}
+    assert {path.name for path in installed.iterdir()} == {"layouts.json", *(f"{name}.spv" for name in MODULES)}
 
 
 DAMAGE = {
@@ -220,17 +200,24 @@ def test_no_more_is_read_than_a_module_can_have(installed):
         spirv.load("pool_selection_8")
 
 
-@pytest.mark.parametrize("name", ["pool_selection_8.spv", "modules.txt"])
+@pytest.mark.parametrize("name", ["pool_selection_8.spv", "layouts.json"])
 def test_missing_file_is_named(installed, name):
     (installed / name).unlink()
     with pytest.raises(DeviceError, match=rf"^shader .*/{name} cannot be read \(.*\); reinstall dmlgpu"):
         spirv.load("pool_selection_8")
 
 
+@pytest.mark.parametrize("content", ["", '{"pool_selection_8":', "[]", '{"pool_selection_8": 1}'])
+def test_damaged_layouts_are_named(installed, content):
+    (installed / "layouts.json").write_text(content)
+    with pytest.raises(DeviceError, match=r"^.*/layouts\.json is damaged: .*; reinstall dmlgpu"):
+        spirv.load("pool_selection_8")
+
+
 def test_module_that_is_not_listed_is_named(installed):
-    (installed / "modules.txt").write_text("pool_selection_8\n")
+    (installed / "layouts.json").write_text('{"pool_selection_8": {"constants": {}, "push": {}}}')
     assert spirv.load("pool_selection_8")
-    with pytest.raises(DeviceError, match=r"^.*/modules\.txt has no shader pool_selection_16; reinstall dmlgpu"):
+    with pytest.raises(DeviceError, match=r"^.*/layouts\.json has no shader pool_selection_16; reinstall dmlgpu"):
         spirv.load("pool_selection_16")
 
 
@@ -240,9 +227,9 @@ def test_an_interrupted_build_leaves_no_list(tmp_path):
     shutil.copy(ROOT / "CMakeLists.txt", tmp_path)
     (tmp_path / "shaders/reduce.comp").write_text("no GLSL")
     subprocess.run(["cmake", "-S", ".", "-B", "build"], cwd=tmp_path, check=True, capture_output=True)
-    (tmp_path / "dmlgpu/spirv/modules.txt").write_text("of the build before")
+    (tmp_path / "dmlgpu/spirv/layouts.json").write_text("of the build before")
     assert subprocess.run(["cmake", "--build", "build"], cwd=tmp_path, capture_output=True).returncode
-    assert not (tmp_path / "dmlgpu/spirv/modules.txt").exists()
+    assert not (tmp_path / "dmlgpu/spirv/layouts.json").exists()
 
 
 DAMAGED = """
@@ -275,4 +262,4 @@ def test_wheels_have_the_modules_and_their_list(tmp_path):
     command = ["cmake", "--install", build, "--prefix", tmp_path / "wheel"]
     subprocess.run(command, check=True, capture_output=True)
     there_are = {path.name for path in (tmp_path / "wheel/dmlgpu/spirv").iterdir()}
-    assert there_are == {"modules.txt", *(f"{name}.spv" for name in MODULES)}
+    assert there_are == {"layouts.json", *(f"{name}.spv" for name in MODULES)}

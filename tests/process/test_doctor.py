@@ -68,7 +68,7 @@ def test_a_machine_that_works():
     version = f"dmlgpu-kp {binding.PACKAGE_VERSION}"
     assert fine["Kompute"] == f"{version}; other threads of Python run while a device computes"
     assert fine["NumPy"] == np.__version__
-    assert fine["shaders"] == f"{len(spirv.modules())} modules, all of them whole"
+    assert fine["shaders"] == f"{len(spirv.layouts())} modules, all of them whole"
     assert re.fullmatch(r"Vulkan 1\.\d+\.\d+", fine["loader"])
     for each in dmlgpu.devices():
         assert re.match(rf"{re.escape(each.name)} .* heap [\d,]+ MiB, buffer ", fine[f"device {each.index}"])
@@ -320,11 +320,11 @@ def test_versions_are_those_of_the_package():
 
 def test_damaged_shaders(monkeypatch, tmp_path):
     monkeypatch.setattr(spirv, "_FOLDER", tmp_path)
-    spirv.modules.cache_clear()
+    spirv.layouts.cache_clear()
     found = doctor._shaders()
-    spirv.modules.cache_clear()
+    spirv.layouts.cache_clear()
     assert (found.state, found.mend) == (BROKEN, spirv.MEND)
-    assert found.text.startswith(f"shader {tmp_path}/modules.txt cannot be read (")
+    assert found.text.startswith(f"shader {tmp_path}/layouts.json cannot be read (")
 
 
 @pytest.mark.parametrize(

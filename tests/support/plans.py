@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc
-from dmlgpu.lowering.kernels.sweep import ColumnsPush, RowsPush
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Dispatch, Plan, Push
+from dmlgpu.lowering.plan import Dispatch, Plan, Values
 from dmlgpu.lowering.problem import Role, problems_of
+from dmlgpu.runtime import spirv
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, Case, arg_desc, pool_desc
 from tests.support.limits import LIMITS
@@ -101,66 +101,69 @@ def check_limits(plan: Plan, limits: Limits) -> None:
     assert plan.dispatches
     assert sum(plan.partials) <= limits.partials_bytes
     for dispatch in plan.dispatches:
-        words = dispatch.push.words()
+        assert spirv.constant_words(dispatch.shader)
+        words = spirv.push_words(dispatch.shader.module, dispatch.push)
         assert 4 * len(words) <= 128  # maxPushConstantsSize is at least that
         assert all(0 <= word < 1 << 32 for word in words)
         assert 1 <= len(dispatch.bindings) <= 4  # maxPerStageDescriptorStorageBuffers is at least that
-        assert dispatch.shader.constants.group_size <= limits.group_size
+        assert dispatch.shader.constants["group_size"] <= limits.group_size
         for binding in dispatch.bindings:
             size = sizes[binding.role][binding.tensor][binding.segment]
             assert size % 4 == 0
             assert 0 < size <= limits.segment_bytes or binding.role is Role.RECORDS
-            assert binding.base in vars(dispatch.push)
+            assert binding.base in dispatch.push
 
 
 def check_sweep(dispatch: Dispatch, limits: Limits) -> None:
     """A sweep looks at no more elements than a dispatch should, and no invocation loops longer than it may."""
     constants, push = dispatch.shader.constants, dispatch.push
-    lines = push.outer_count
-    if isinstance(push, ColumnsPush):
-        lines *= push.row_count * push.pitch * max(1, dispatch.shader.bits // 32) // 4
-    classes = min(push.spacing, push.output_size)
-    items = lines * classes * (1 + (push.output_size - 1) // push.spacing // constants.run)
-    loads = constants.run if constants.copies else push.window_size + (constants.run - 1) * constants.step
+    lines = push["outer_count"]
+    if "row_count" in push:
+        lines *= push["row_count"] * push["pitch"] * max(1, dispatch.shader.bits // 32) // 4
+    classes = min(push["spacing"], push["output_size"])
+    items = lines * classes * (1 + (push["output_size"] - 1) // push["spacing"] // constants["run"])
+    loads = (
+        constants["run"] if constants["copies"] else push["window_size"] + (constants["run"] - 1) * constants["step"]
+    )
     assert items * loads <= limits.dispatch_elements
     turns = -(-items // (limits.group_size * limits.group_count))
-    assert turns * (1 + push.window_size) <= limits.loop_iterations
+    assert turns * (1 + push["window_size"]) <= limits.loop_iterations
     # All windows of a run have an element in common, but copies.
-    assert constants.copies == (push.window_size == 1)
-    assert constants.copies or (constants.run - 1) * constants.step < push.window_size
+    assert constants["copies"] == (push["window_size"] == 1)
+    assert constants["copies"] or (constants["run"] - 1) * constants["step"] < push["window_size"]
 
 
 def check_work(plan: Plan, limits: Limits) -> None:
     """No dispatch looks at many more elements than a dispatch should, for a range of 64 outputs at least."""
     for dispatch in plan.dispatches:
         push, least = dispatch.push, 64
-        if isinstance(push, RowsPush | ColumnsPush):
+        if "spacing" in push:
             check_sweep(dispatch, limits)
             continue
-        if hasattr(push, "reduced_end"):
-            each = push.reduced_end - push.reduced_begin
-            least = min(64, push.output_count)  # the elements of so many outputs are cut, too
-            assert each * least <= limits.dispatch_elements or each <= push.stretch_size
-        elif hasattr(push, "strip"):
+        if "reduced_end" in push:
+            each = push["reduced_end"] - push["reduced_begin"]
+            least = min(64, push["output_count"])  # the elements of so many outputs are cut, too
+            assert each * least <= limits.dispatch_elements or each <= push["stretch_size"]
+        elif "strip" in push:
             constants = dispatch.shader.constants
-            each = constants.window_depth * constants.window_height * constants.window_width
-            least = push.output_size[2]
-        elif hasattr(push, "part_count"):
-            within = list(map(min, push.window_size, push.size))[push.cut + 1 :]
-            each = push.part_count * push.part_size * math.prod(within)
-            assert each * push.output_count <= limits.dispatch_elements or push.part_count == 1
-        elif hasattr(push, "window_size"):
-            each = math.prod(map(min, push.window_size, getattr(push, "size", push.window_size)))
-        elif hasattr(push, "places_base"):
+            each = constants["window_depth"] * constants["window_height"] * constants["window_width"]
+            least = push["output_size"][2]
+        elif "part_count" in push:
+            within = list(map(min, push["window_size"], push["size"]))[push["cut"] + 1 :]
+            each = push["part_count"] * push["part_size"] * math.prod(within)
+            assert each * push["output_count"] <= limits.dispatch_elements or push["part_count"] == 1
+        elif "window_size" in push:
+            each = math.prod(map(min, push["window_size"], push.get("size", push["window_size"])))
+        elif "places_base" in push:
             each = 1
-        elif hasattr(push, "part_end"):
-            each = push.part_end - push.part_begin
-        elif hasattr(push, "window_count"):
-            steps = zip(push.window_count, push.reach, push.window_stride, strict=True)
+        elif "part_end" in push:
+            each = push["part_end"] - push["part_begin"]
+        elif "window_count" in push:
+            steps = zip(push["window_count"], push["reach"], push["window_stride"], strict=True)
             each = math.prod(min(count, 1 + reach // stride) for count, reach, stride in steps)
         else:
-            each = push.record_count
-        assert push.output_count <= max(least, 2 * limits.dispatch_elements // each)
+            each = push["record_count"]
+        assert push["output_count"] <= max(least, 2 * limits.dispatch_elements // each)
 
 
 def check_records(plan: Plan, limits: Limits) -> None:
@@ -173,46 +176,48 @@ def check_records(plan: Plan, limits: Limits) -> None:
     problems = problems_of(plan.desc.canonical())
     share = max(problem.source.size_in_bytes for problem in problems) // 16
     limit = min(max(limits.records_bytes, share), limits.segment_bytes)
-    words_of = {problem.accumulator: problem.accumulator.state_words(problem.source.data_type) for problem in problems}
+    words_of = {
+        problem.accumulator.name: problem.accumulator.state_words(problem.source.data_type) for problem in problems
+    }
     written, most, combined = 0, 0, True
     for dispatch in records:
         push = dispatch.push
-        words = push.output_count * words_of[dispatch.shader.accumulator]
-        if hasattr(push, "record_count"):
-            assert push.records_base + push.record_count * words == written
-            if dispatch.shader.constants.records:
-                assert push.target_base == written
-                written += math.ceil(push.record_count / push.stretch_size) * words
+        words = push["output_count"] * words_of[dispatch.shader.accumulator]
+        if "record_count" in push:
+            assert push["records_base"] + push["record_count"] * words == written
+            if dispatch.shader.constants.get("records"):
+                assert push["target_base"] == written
+                written += math.ceil(push["record_count"] / push["stretch_size"]) * words
                 continue
             most, combined = max(most, written), True
             continue
         written = 0 if combined else written
         combined = False
-        assert getattr(push, dispatch.bindings[1].base) == written
+        assert push[dispatch.bindings[1].base] == written
         written += records_of(push) * words
-        assert 4 * written <= limit or push.output_count == 1
+        assert 4 * written <= limit or push["output_count"] == 1
     assert plan.records_bytes == 4 * most
 
 
-def records_of(push: Push) -> int:
+def records_of(push: Values) -> int:
     """The records that a dispatch of a first pass writes for each output."""
-    if hasattr(push, "part_count"):
-        return push.part_count
-    if hasattr(push, "part_end"):
-        return math.ceil((push.part_end - push.part_begin) / push.part_size)
+    if "part_count" in push:
+        return push["part_count"]
+    if "part_end" in push:
+        return math.ceil((push["part_end"] - push["part_begin"]) / push["part_size"])
     return (
-        math.ceil((push.reduced_end - push.reduced_begin) / push.stretch_size) if hasattr(push, "stretch_size") else 1
+        math.ceil((push["reduced_end"] - push["reduced_begin"]) / push["stretch_size"]) if "stretch_size" in push else 1
     )
 
 
 def outputs_of(dispatch: Dispatch) -> tuple[int, int]:
     """The first output that a dispatch writes, and the end of them."""
     push = dispatch.push
-    if not isinstance(push, RowsPush | ColumnsPush):
-        return push.first_output, push.first_output + push.output_count
-    width = push.width if isinstance(push, ColumnsPush) else 1
-    rows = getattr(push, "row_count", 1)
-    return push.values_base, push.values_base + push.outer_count * push.output_size * rows * width
+    if "spacing" not in push:
+        return push["first_output"], push["first_output"] + push["output_count"]
+    width = push["width"] if "row_count" in push else 1
+    rows = push.get("row_count", 1)
+    return push["values_base"], push["values_base"] + push["outer_count"] * push["output_size"] * rows * width
 
 
 def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
@@ -240,22 +245,22 @@ def steps_between_blocks(dispatch: Dispatch) -> list[int]:
     """Where the blocks of 16 bytes that a kernel reads begin and end, and how far apart they are, in elements."""
     shader, push = dispatch.shader, dispatch.push
     if shader.variant in ("windows", "pool_blocks"):
-        rows = [push.plane_stride, *push.stride[:2]]
+        rows = [push["plane_stride"], *push["stride"][:2]]
         if shader.variant == "pool_blocks":
-            return [*rows, push.start_padding[2], push.window_stride[2]]
+            return [*rows, push["start_padding"][2], push["window_stride"][2]]
         run = max(4, 128 // shader.bits)
-        return [*rows, push.start_padding[2] + shader.constants.phase, run * shader.constants.stride_width]
-    rank, kept = push.kept_rank, push.stride[: push.kept_rank]
+        return [*rows, push["start_padding"][2] + shader.constants["phase"], run * shader.constants["stride_width"]]
+    rank, kept = push["kept_rank"], push["stride"][: push["kept_rank"]]
     if shader.variant.startswith("columns"):
-        row = push.size[rank - 1]
-        return [*kept[:-1], push.stride[rank], push.first_output % row, min(row, push.output_count)]
-    return [*kept, *range(push.reduced_begin, push.reduced_end, push.stretch_size), push.reduced_end]
+        row = push["size"][rank - 1]
+        return [*kept[:-1], push["stride"][rank], push["first_output"] % row, min(row, push["output_count"])]
+    return [*kept, *range(push["reduced_begin"], push["reduced_end"], push["stretch_size"]), push["reduced_end"]]
 
 
 def check_alignment(plan: Plan) -> None:
     """Where a kernel is told that blocks begin at multiples of 16 bytes, they do, and are whole."""
     for dispatch in plan.dispatches:
-        if dispatch.shader.constants.aligned:
+        if dispatch.shader.constants["aligned"]:
             block = 128 // dispatch.shader.bits
             assert all(step % block == 0 for step in steps_between_blocks(dispatch)), dispatch
 

@@ -21,4 +21,4 @@ KERNELS = {
     for name, words in re.findall(r"^set\(kernel_(\w+) (.*)\)$", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
 }
 # The entry point of every module.
-MODULES = {module: KERNELS[module.rsplit("_", 2)[0]][0] for module in spirv.modules()}
+MODULES = {module: KERNELS[module.rsplit("_", 2)[0]][0] for module in spirv.layouts()}

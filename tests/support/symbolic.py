@@ -126,7 +126,8 @@ class _Run:
         self.conditions: list[Any] = []
         self.others: list[list[bool]] = []
         self.decisions: dict[int, bool] = {}  # in order, by the ids of their conditions
-        self.constants, self.push = dispatch.shader.constant_words(), iter(dispatch.push.words())
+        self.constants = spirv.constant_words(dispatch.shader)
+        self.push = iter(spirv.push_words(dispatch.shader.module, dispatch.push))
         self.decorations: dict[tuple[str, str], str] = {}
         self.types: dict[str, tuple[str, list[str]]] = {}
         self.values: dict[str, Any] = {}

@@ -102,14 +102,15 @@ class Counter:
         """Of the vector that turned most often."""
         tensors = [*self._buffers[: len(dispatch.bindings)], self._found]
         self._found.data()[:] = 2 * MOST, 0xFFFFFFFF
+        push = np.array(spirv.push_words(dispatch.shader.module, dispatch.push), np.uint32)
         algorithm = self._manager.algorithm(
             tensors,
             _counting(dispatch.shader.module, len(dispatch.bindings)),
             (group_count, 1, 1),
-            np.array(dispatch.shader.constant_words(), np.uint32),
-            np.array(dispatch.push.words(), np.uint32),
+            np.array(spirv.constant_words(dispatch.shader), np.uint32),
+            push,
         )
         sequence = self._manager.sequence()
-        sequence.record(self._kp.OpAlgoDispatch(algorithm, np.array(dispatch.push.words(), np.uint32)))
+        sequence.record(self._kp.OpAlgoDispatch(algorithm, push))
         sequence.eval()
         return MOST - int(self._found.data()[1])

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.kernel import GRANULE, Target, shader_of
-from dmlgpu.lowering.kernels.reduce import AxesPiece, LanesConstants, Reduce
+from dmlgpu.lowering.kernels.reduce import AxesPiece, Reduce
 from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Shader
@@ -119,11 +119,10 @@ class Columns(Reduce):
     def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
         width, rows = min(self.row, end - begin), (dim.stride for dim in self.kept[:-1])
         constants = self.constants(
-            LanesConstants,
             target,
-            lanes=self.lanes,
             aligned=self.is_aligned(begin % self.row, width, self.reduced[0].stride, *rows),
             flat=len(self.kept) <= 2,
         )
-        variant = "columns_lanes" if self.limits.cooperating else "columns_wide" if self.is_wide(width) else "columns"
-        return shader_of(variant, self.problem, constants)
+        if self.limits.cooperating:
+            return shader_of("columns_lanes", self.problem, {**constants, "lanes": self.lanes})
+        return shader_of("columns_wide" if self.is_wide(width) else "columns", self.problem, constants)

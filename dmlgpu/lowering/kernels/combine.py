@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dmlgpu.lowering.geometry import Dim, address_span, power_of_2
 from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
 from dmlgpu.lowering.limits import LOADS, Limits
 from dmlgpu.lowering.loops import Loop
-from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
-from dmlgpu.lowering.problem import Axes, Problem, Role, Windows
+from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
+from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Role, Windows
 
 COMBINE = {
     "combine": "second pass: what the first left of every output, combined, wherever the output lies",
@@ -20,49 +19,6 @@ COMBINE = {
     "combine_windows": "as combine, for averages over windows, which have different numbers of elements",
     "combine_windows_lanes": "as combine_windows, with several invocations an output, as suits a GPU",
 }
-
-
-@dataclass(frozen=True)
-class CombineConstants(Constants):
-    """Those of lanes.glsl."""
-
-    lanes: int = 1
-
-
-@dataclass(frozen=True)
-class _AnyCombinePush(Push):
-    """What both variants of combine.comp have."""
-
-    record_count: int
-    first_output: int
-    output_count: int
-    records_base: int
-    target_first: int
-    target_count: int
-    target_base: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class CombinePush(_AnyCombinePush):
-    """Those of combine.comp."""
-
-    rank: int
-    element_count: int
-    index_step: int
-    stretch_size: int
-
-
-@dataclass(frozen=True)
-class CombineWindowsPush(_AnyCombinePush):
-    """Those of combine.comp for averages over windows."""
-
-    window_size: tuple[int, ...]
-    window_stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    counted_begin: tuple[int, ...]
-    counted_end: tuple[int, ...]
 
 
 # Records of an output that an invocation combines, at most: more are combined in stretches first.
@@ -107,8 +63,7 @@ def _level(
     """Combines stretches of the records at `base` into those `behind` them."""
     items = (end - begin) * -(-records // stretch_size)
     lanes = _lanes(limits, items, stretch_size)
-    constants = constants_of(CombineConstants, problem, limits, (), records=True, lanes=lanes)
-    push = CombinePush(
+    push = Values(
         **dimensions(()),
         **_given(begin, end, records, base),
         target_first=0,
@@ -121,8 +76,8 @@ def _level(
     )
     bindings = _RECORDS, Binding(Role.RECORDS, base="target_base", written=True)
     loop = limits.loop(items, _loops(problem, stretch_size, lanes), lanes)
-    variant = "combine_lanes" if limits.cooperating else "combine"
-    return Dispatch(shader_of(variant, problem, constants), push, bindings, loop.iterations, range(begin, end))
+    shader = _shader("combine", problem, limits, (), lanes, segmented=False, records=True)
+    return Dispatch(shader, push, bindings, loop.iterations, range(begin, end))
 
 
 def _outputs(problem: Problem, limits: Limits, begin: int, end: int, records: int, base: int) -> Iterator[Dispatch]:
@@ -133,7 +88,10 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, records: in
         size = limits.segment_elements(tensor)
         low, high = address_span(dims, begin, end)
         lanes = _lanes(limits, end - begin, records)
-        constants = constants_of(CombineConstants, problem, limits, (output,), lanes=lanes)
+        if _counts(problem):
+            shader = _shader("combine_windows", problem, limits, (output,), lanes)
+        else:
+            shader = _shader("combine", problem, limits, (output,), lanes, segmented=False, records=False)
         loop = limits.loop(end - begin, _loops(problem, records, lanes), lanes)
         for segment in range(low // size, high // size + 1):
             given = _given(begin, end, records, base) | {
@@ -141,17 +99,26 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, records: in
                 "target_count": size,
                 "target_base": wrapped(-segment * size),
             }
-            variant, push = "combine", _push(problem, dims, given)
-            if isinstance(push, CombineWindowsPush):
-                variant = "combine_windows"
-            if limits.cooperating:
-                variant += "_lanes"
             target = Binding(output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True)
-            shader = shader_of(variant, problem, constants)
+            push = _push(problem, dims, given)
             yield Dispatch(shader, push, (_RECORDS, target), loop.iterations, range(begin, end))
 
 
 _RECORDS = Binding(Role.RECORDS, base="records_base")
+
+
+def _shader(
+    variant: str, problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], lanes: int, **own: bool
+) -> Shader:
+    constants = constants_of(problem, limits, outputs, **own)
+    if limits.cooperating:
+        return shader_of(f"{variant}_lanes", problem, {**constants, "lanes": lanes})
+    return shader_of(variant, problem, constants)
+
+
+def _counts(problem: Problem) -> bool:
+    """Whether windows have different numbers of elements, on which a result depends."""
+    return isinstance(problem.domain, Windows) and problem.accumulator.counts
 
 
 def _given(begin: int, end: int, records: int, base: int) -> dict[str, Any]:
@@ -170,23 +137,15 @@ def _loops(problem: Problem, records: int, lanes: int) -> tuple[Loop, ...]:
     return address, Loop(-(-records // lanes)), Loop(lanes.bit_length())
 
 
-def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> CombinePush | CombineWindowsPush:
+def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> Values:
     """The push constants of a problem whose output has these dimensions."""
     domain = problem.domain
-    if isinstance(domain, Axes):
-        return CombinePush(
-            **dimensions(dims),
-            rank=len(dims),
-            element_count=domain.element_count,
-            index_step=domain.index_step,
-            stretch_size=0,
-            **given,
-        )
-    if not (isinstance(domain, Windows) and problem.accumulator.counts):
-        return CombinePush(**dimensions(dims), rank=len(dims), element_count=0, index_step=0, stretch_size=0, **given)
+    if not (isinstance(domain, Windows) and _counts(problem)):
+        count, step = (domain.element_count, domain.index_step) if isinstance(domain, Axes) else (0, 0)
+        return Values(**dimensions(dims), rank=len(dims), element_count=count, index_step=step, stretch_size=0, **given)
     # Always with a depth, as windows have.
     filled = [*dims[:2], *(Dim(1, 0),) * (5 - len(dims)), *dims[2:]]
-    return CombineWindowsPush(
+    return Values(
         size=tuple(dim.size for dim in filled),
         stride=tuple(dim.stride for dim in filled),
         window_size=domain.window_size,

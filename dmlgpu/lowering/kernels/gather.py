@@ -20,86 +20,17 @@ from dmlgpu.lowering.kernels.kernel import (
     PlanesKernel,
     Records,
     Target,
+    constants_of,
     segment_push,
     shader_of,
 )
 from dmlgpu.lowering.loops import Loop
-from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
+from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
 # Words of outputs of an invocation in a turn, at most: they share the divisions that find where a run begins. On a GPU
 # neighbours write neighbouring words, and runs are the shorter.
 _RUN, _COOPERATING_RUN = 8, 4
-
-
-@dataclass(frozen=True)
-class _GatherPush(Push):
-    """What all variants of gather.comp have."""
-
-    plane_stride: int
-    size: tuple[int, ...]
-    window_count: tuple[int, ...]
-    stride: tuple[int, ...]
-    reach: tuple[int, ...]
-    window_stride: tuple[int, ...]
-    start_padding: tuple[int, ...]
-    first_output: int
-    output_count: int
-    source_base: int
-    values_base: int
-
-
-@dataclass(frozen=True)
-class _SharesPush(_GatherPush):
-    """What those have where windows share out their gradients."""
-
-    counts_padding: bool
-    counted_end: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class SharesPush(_SharesPush):
-    """Those in place."""
-
-    run: int
-
-
-@dataclass(frozen=True)
-class SharesPartsPush(_SharesPush):
-    """Those with records."""
-
-    part_begin: int
-    part_end: int
-    part_size: int
-    source_first: int
-    source_count: int
-
-
-@dataclass(frozen=True)
-class _MaximaPush(_GatherPush):
-    """What those have where gradients go to the maxima."""
-
-    maxima_base: int
-
-
-@dataclass(frozen=True)
-class MaximaPush(_MaximaPush):
-    """Those in place."""
-
-    run: int
-
-
-@dataclass(frozen=True)
-class MaximaPartsPush(_MaximaPush):
-    """Those with records."""
-
-    part_begin: int
-    part_end: int
-    part_size: int
-    source_first: int
-    source_count: int
-    maxima_first: int
-    maxima_count: int
 
 
 @dataclass(frozen=True)
@@ -258,24 +189,22 @@ class Gather(PlanesKernel):
         }
         given |= self.source_place(begin, piece.segment, target)
         bindings = [self.source_binding(piece.segment), self.target_binding(begin, 0, "values_base", target)]
-        constants = self.constants(Constants, target, segmented=True)
         if len(self.problem.sources) == 1:
             given |= {"counts_padding": windows.counts_padding, "counted_end": windows.counted_end}
-            kind: tuple[str, Any, Any] = "gather_shares", SharesPush, SharesPartsPush
+            variant = "gather_shares"
         else:
             maxima = self.problem.sources[1]
             bound = segment_push("maxima", self.limits.segment_elements(maxima.tensor), piece.maxima_segment)
             given |= bound if isinstance(target, Records) else {"maxima_base": bound["maxima_base"]}
             bindings.append(Binding(maxima.role, maxima.number, piece.maxima_segment, "maxima_base"))
-            kind = "gather_maxima", MaximaPush, MaximaPartsPush
-        variant, in_place, parts = kind
+            variant = "gather_maxima"
         words = -(-(end - begin) * self.source.data_type.bits // 32)
         if isinstance(target, Records):
-            push: Push = parts(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.part_size)
-            variant, loop = f"{variant}_parts", self.limits.loop(words * piece.records, self._of_parts)
+            push = Values(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.part_size)
+            shader = shader_of(f"{variant}_parts", self.problem, self.constants(target, segmented=True))
+            loop = self.limits.loop(words * piece.records, self._of_parts)
         else:
-            push = in_place(**given, run=self.run)
+            push = Values(**given, run=self.run)
+            shader = shader_of(variant, self.problem, constants_of(self.problem, self.limits, self.problem.outputs))
             loop = self.limits.loop(-(-words // self.run), self._in_place)
-        return Dispatch(
-            shader_of(variant, self.problem, constants), push, tuple(bindings), loop.iterations, range(begin, end)
-        )
+        return Dispatch(shader, push, tuple(bindings), loop.iterations, range(begin, end))

@@ -8,15 +8,15 @@ piece writes records, and combine.comp makes outputs of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_RANK, TensorDesc
 from dmlgpu.lowering.geometry import Dim, merged
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.lowering.plan import Binding, Constants, Dispatch, NumberKind, Shader
+from dmlgpu.lowering.plan import Binding, Dispatch, NumberKind, Shader, Values
 from dmlgpu.lowering.problem import OutputTensor, Problem, Result, Role
 
 # Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
@@ -26,8 +26,6 @@ GRANULE = 64
 SCRATCH_SHARE = 16
 # What an output takes beside its elements.
 _TURNS_OF_OUTPUT = 16
-
-AnyConstants = TypeVar("AnyConstants", bound=Constants)
 
 
 @dataclass(frozen=True)
@@ -170,13 +168,10 @@ class RangedKernel(Kernel):
         most = max(limits.records_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
         return min(most, limits.segment_bytes) // (4 * self.record_words)
 
-    def constants(
-        self, kind: type[AnyConstants], target: Target, *, segmented: bool = False, **own: Any
-    ) -> AnyConstants:
-        """The specialization constants of a kernel; in place no elements are left out."""
+    def constants(self, target: Target, *, segmented: bool = False, **own: int) -> dict[str, int]:
+        """The specialization constants of a shader for any target; in place no elements are left out."""
         in_place = isinstance(target, InPlace)
         return constants_of(
-            kind,
             self.problem,
             self.limits,
             self.problem.outputs if in_place else (),
@@ -247,24 +242,28 @@ def planes_of(source: TensorDesc) -> Dim:
     return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
 
 
-def constants_of(
-    kind: type[AnyConstants], problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **more: Any
-) -> AnyConstants:
-    """The specialization constants of a shader that writes these outputs."""
+def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **own: int) -> dict[str, int]:
+    """The specialization constants of a shader that writes these outputs: those of constants.glsl, and its own."""
     index_bits = [output.tensor.data_type.bits for output in outputs if output.result is Result.INDEX]
-    return kind(
-        group_size=limits.group_size,
-        number_kind=NumberKind[problem.source.data_type.name.rstrip("0123456789")],
-        bundle=limits.bundle_size,
-        index_words=max(index_bits, default=0) // 32,
-        values=any(output.result is Result.VALUE for output in outputs),
-        **more,
-    )
+    return {
+        "group_size": limits.group_size,
+        "number_kind": NumberKind[problem.source.data_type.name.rstrip("0123456789")],
+        "bundle": limits.bundle_size,
+        "index_words": max(index_bits, default=0) // 32,
+        "values": any(output.result is Result.VALUE for output in outputs),
+        "aligned": False,
+        **own,
+    }
 
 
-def shader_of(variant: str, problem: Problem, constants: Constants) -> Shader:
-    """The shader of a variant for a problem's accumulator and the width of its elements."""
-    return Shader(variant, problem.accumulator, problem.source.data_type.bits, constants)
+def shader_of(variant: str, problem: Problem, constants: Mapping[str, int], *, built_in: bool = False) -> Shader:
+    """The shader of a variant for a problem's accumulator and the width of its elements.
+
+    Where the accumulator is built in, it has no constants: of windows the first maximum (selection.glsl).
+    """
+    accumulator = problem.accumulator
+    own = {} if built_in else asdict(accumulator)
+    return Shader(variant, accumulator.name, problem.source.data_type.bits, Values(**constants, **own))
 
 
 def segment_push(name: str, size: int, segment: int, shift: int = 0) -> dict[str, Any]:

@@ -16,26 +16,8 @@ from dmlgpu.lowering.kernels.kernel import (
     segment_push,
     shader_of,
 )
-from dmlgpu.lowering.kernels.place import NumberedConstants
 from dmlgpu.lowering.loops import Loop
-from dmlgpu.lowering.plan import Binding, Dispatch, Push
-
-
-@dataclass(frozen=True)
-class PickPush(Push):
-    """Those of pick.comp."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    source_first: int
-    source_count: int
-    places_first: int
-    places_count: int
-    first_output: int
-    output_count: int
-    source_base: int
-    values_base: int
-    places_base: int
+from dmlgpu.lowering.plan import Binding, Dispatch, Values
 
 
 @dataclass(frozen=True)
@@ -81,7 +63,7 @@ class Pick(RangedKernel):
 
     def dispatch(self, begin: int, end: int, piece: PickPiece, target: Target) -> Dispatch:
         places = self.problem.sources[1]
-        push = PickPush(
+        push = Values(
             size=self.source.sizes,
             stride=self.source.element_strides,
             **self.source_push(piece.segment),
@@ -95,6 +77,6 @@ class Pick(RangedKernel):
             self.target_binding(begin, 0, "values_base", target),
             Binding(places.role, places.number, piece.places_segment, "places_base"),
         )
-        constants = self.constants(NumberedConstants, target, segmented=True, packed=self.source.is_packed)
+        constants = self.constants(target, segmented=True, packed=self.source.is_packed)
         loop = self.limits.loop(-(-(end - begin) // self._loops[0].turns), self._loops)
         return Dispatch(shader_of("pick", self.problem, constants), push, bindings, loop.iterations, range(begin, end))

@@ -3,44 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import Dim, address_span
 from dmlgpu.lowering.kernels.kernel import PlanningKernel, constants_of, segment_push, shader_of, wrapped
-from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
-
-
-@dataclass(frozen=True)
-class NumberedConstants(Constants):
-    """Those of place.comp and pick.comp, which have the numbers of elements."""
-
-    packed: bool = False
-
-
-@dataclass(frozen=True)
-class ClearPush(Push):
-    """Those of place.comp that writes zeros."""
-
-    first_output: int
-    output_count: int
-    places_base: int
-
-
-@dataclass(frozen=True)
-class PlacePush(Push):
-    """Those of place.comp."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    first_element: int
-    element_count: int
-    source_first: int
-    source_count: int
-    source_base: int
-    first_output: int
-    output_count: int
-    places_base: int
+from dmlgpu.lowering.plan import Binding, Dispatch, Values
 
 
 @dataclass(frozen=True)
@@ -62,26 +30,26 @@ class Place(PlanningKernel):
         # Every segment of the outputs' places, by all segments of the indices.
         (places,) = self.problem.outputs
         size, count = self.limits.segment_elements(places.tensor), self.problem.output_count
-        clearing = constants_of(NumberedConstants, self.problem, self.limits, ())
-        constants = replace(clearing, packed=self.source.is_packed)
+        constants = constants_of(self.problem, self.limits, (), segmented=False, records=False)
+        clearing, placing = (
+            shader_of(variant, self.problem, {**constants, "packed": packed})
+            for variant, packed in (("place_clear", False), ("place", self.source.is_packed))
+        )
         for segment, first in enumerate(range(0, count, size)):
             end, base = min(first + size, count), wrapped(-first)
             target = Binding(places.role, places.number, segment, "places_base", written=True)
             for begin in range(first, end, self.most):
                 outputs = range(begin, min(begin + self.most, end))
-                clear = ClearPush(begin, len(outputs), base)
-                shader, loop = (
-                    shader_of("place_clear", self.problem, clearing),
-                    self.limits.loop(clear.output_count, ()),
-                )
-                yield Dispatch(shader, clear, (target,), loop.iterations, outputs)
+                clear = Values(first_output=begin, output_count=len(outputs), places_base=base)
+                loop = self.limits.loop(len(outputs), ())
+                yield Dispatch(clearing, clear, (target,), loop.iterations, outputs)
             for begin, of, push in self._elements():
-                place = PlacePush(
+                place = Values(
                     **push, first_element=begin, first_output=first, output_count=end - first, places_base=base
                 )
                 bindings = self.source_binding(of), target
-                shader, loop = shader_of("place", self.problem, constants), self.limits.loop(place.element_count, ())
-                yield Dispatch(shader, place, bindings, loop.iterations, range(first, end))
+                loop = self.limits.loop(place["element_count"], ())
+                yield Dispatch(placing, place, bindings, loop.iterations, range(first, end))
 
     def _elements(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """The elements in shares: where each begins, a segment that it has elements in, and its push constants."""

@@ -9,56 +9,26 @@ invocation; `pool` does the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
-from dmlgpu.lowering.kernels.kernel import GRANULE, InPlace, Piece, PlanesKernel, Records, Target, shader_of
+from dmlgpu.lowering.kernels.kernel import (
+    GRANULE,
+    InPlace,
+    Piece,
+    PlanesKernel,
+    Records,
+    Target,
+    constants_of,
+    shader_of,
+)
 from dmlgpu.lowering.loops import Loop, unrolled
-from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push, Shader
+from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
-
-
-@dataclass(frozen=True)
-class _AnyPoolPush(Push):
-    """What all variants of pool.comp have."""
-
-    plane_stride: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    output_size: tuple[int, ...]
-    window_size: tuple[int, ...]
-    window_stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    start_padding: tuple[int, ...]
-    first_output: int
-    output_count: int
-    source_base: int
-
-
-@dataclass(frozen=True)
-class PoolPush(_AnyPoolPush):
-    """Those of pool.comp in place."""
-
-    indices_base: int
-    values_base: int
-    counts_padding: bool
-    counted_end: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class PartsPush(_AnyPoolPush):
-    """Those of pool.comp with records."""
-
-    records_base: int
-    cut: int
-    part_size: int
-    part_begin: int
-    part_count: int
-    source_first: int
-    source_count: int
 
 
 @dataclass(frozen=True)
@@ -292,9 +262,9 @@ class Pool(PlanesKernel):
         bindings, shader = self.bindings(begin, piece, target), self.pool_shader(target)
         if isinstance(target, InPlace):
             loop = self.limits.loop(words, self._in_place)
-            return Dispatch(shader, PoolPush(**given, **self.counted), bindings, loop.iterations, range(begin, end))
+            return Dispatch(shader, Values(**given, **self.counted), bindings, loop.iterations, range(begin, end))
         given |= {"cut": self.part.cut, "part_size": self.part.size}
-        push = PartsPush(**given, part_begin=piece.begin, part_count=piece.records)
+        push = Values(**given, part_begin=piece.begin, part_count=piece.records)
         loop = self.limits.loop(words * piece.records, self._of_parts)
         return Dispatch(shader, push, bindings, loop.iterations, range(begin, end))
 
@@ -303,10 +273,16 @@ class Pool(PlanesKernel):
         windows = self.windows
         if isinstance(target, Records):
             # A part of a window may have no element in the input.
-            return shader_of("pool_parts", self.problem, self.constants(Constants, target, segmented=True))
+            return self.shader_of("pool_parts", self.constants(target, segmented=True))
+        constants = constants_of(self.problem, self.limits, self.problem.outputs)
         if not self.blocks:
-            return shader_of("pool", self.problem, self.constants(Constants, InPlace()))
+            return self.shader_of("pool", constants)
         # A part of a window that is all of it, as what comes before is padding, begins where the input does.
         steps = [windows.window_stride[2], windows.start_padding[2], *self.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
-        return shader_of("pool_blocks", self.problem, self.constants(Constants, InPlace(), aligned=aligned))
+        return self.shader_of("pool_blocks", {**constants, "aligned": aligned})
+
+    def shader_of(self, variant: str, constants: Mapping[str, int]) -> Shader:
+        """The shader of a variant."""
+        built_in = isinstance(self.problem.accumulator, Selection)
+        return shader_of(variant, self.problem, constants, built_in=built_in)

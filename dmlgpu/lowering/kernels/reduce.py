@@ -15,42 +15,8 @@ from typing import ClassVar
 from dmlgpu.lowering.geometry import Dim, address_span, segments_touched
 from dmlgpu.lowering.kernels.kernel import GRANULE, Piece, RangedKernel, Records, Target, dimensions, shader_of
 from dmlgpu.lowering.loops import Loop
-from dmlgpu.lowering.plan import Constants, Dispatch, Push, Shader
+from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
-
-
-@dataclass(frozen=True)
-class AxesConstants(Constants):
-    """Those of axes.glsl."""
-
-    flat: bool = False
-
-
-@dataclass(frozen=True)
-class LanesConstants(AxesConstants):
-    """Those of kernels whose invocations may share outputs (lanes.glsl)."""
-
-    lanes: int = 1
-
-
-@dataclass(frozen=True)
-class AxesPush(Push):
-    """Those of axes.glsl."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    kept_rank: int
-    reduced_rank: int
-    reduced_begin: int
-    reduced_end: int
-    stretch_size: int
-    first_output: int
-    output_count: int
-    element_count: int
-    source_first: int
-    source_count: int
-    source_base: int
-    target_base: int
 
 
 @dataclass(frozen=True)
@@ -272,7 +238,7 @@ class Reduce(RangedKernel):
 
     def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
         """What computes a piece that it covers."""
-        constants = self.constants(AxesConstants, target, segmented=not piece.whole, flat=len(self.kept) <= 1)
+        constants = self.constants(target, segmented=not piece.whole, flat=len(self.kept) <= 1)
         return shader_of("reduce", self.problem, constants)
 
     def item_count(self, outputs: int) -> int:
@@ -282,7 +248,7 @@ class Reduce(RangedKernel):
     def dispatch(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Dispatch:
         if not self.covers(begin, end, piece):
             return self.general.dispatch(begin, end, piece, target)
-        push = AxesPush(
+        push = Values(
             **dimensions(self.kept + self.reduced),
             kept_rank=len(self.kept),
             reduced_rank=len(self.reduced),

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.kernel import Target, shader_of
-from dmlgpu.lowering.kernels.reduce import AxesPiece, LanesConstants, Reduce
+from dmlgpu.lowering.kernels.reduce import AxesPiece, Reduce
 from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Shader
@@ -22,13 +22,6 @@ from dmlgpu.lowering.plan import Shader
 _SHORT, _SHORT_OF_LANES = 16, LOADS
 # Lanes that read enough of a row together, 128 bytes, where there are rows enough for all invocations.
 _LANES = 8
-
-
-@dataclass(frozen=True)
-class RowsConstants(LanesConstants):
-    """Those of rows.comp."""
-
-    short: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,11 +69,11 @@ class Rows(Reduce):
     def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
         short = _SHORT_OF_LANES if self.limits.cooperating else _SHORT
         constants = self.constants(
-            RowsConstants,
             target,
-            lanes=self.lanes,
             aligned=self.is_aligned(piece.begin, piece.end, *(dim.stride for dim in self.kept)),
             flat=len(self.kept) <= 1,
             short=self.stretch_size <= short * self.block * self.lanes,
         )
-        return shader_of("rows_lanes" if self.limits.cooperating else "rows", self.problem, constants)
+        if not self.limits.cooperating:
+            return shader_of("rows", self.problem, constants)
+        return shader_of("rows_lanes", self.problem, {**constants, "lanes": self.lanes})

@@ -23,70 +23,13 @@ from typing import Any, ClassVar
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, PlanningKernel, constants_of, planes_of, shader_of
 from dmlgpu.lowering.loops import Loop
-from dmlgpu.lowering.plan import Binding, Constants, Dispatch, Push
+from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows
 
 # Windows of a run, at most: lavapipe compiles 32 for seconds.
 _MOST_RUN = 16
 # Elements of a run that are no elements of its first window, at most: loading them is unrolled.
 _LOADS = 32
-
-
-@dataclass(frozen=True)
-class SweepConstants(Constants):
-    """Those of sweep.comp."""
-
-    run: int = 1
-    step: int = 1
-    copies: bool = False
-    dilated: bool = False
-    flat: bool = False
-    to_outputs: bool = True
-    indexed: bool = False
-    side_by_side: bool = False
-    whole: bool = False
-    shared_words: bool = False
-
-
-@dataclass(frozen=True)
-class _AnySweepPush(Push):
-    """What both variants of sweep.comp have."""
-
-    size: int
-    output_size: int
-    window_size: int
-    window_stride: int
-    dilation: int
-    start_padding: int
-    spacing: int
-    width: int
-    pitch: int
-    outer_count: int
-
-
-@dataclass(frozen=True)
-class RowsPush(_AnySweepPush):
-    """Those of sweep.comp along width."""
-
-    rows: tuple[int, ...]
-    input_rows: tuple[int, ...]
-    plane_stride: int
-    stride: tuple[int, ...]
-    first_index: int
-    source_base: int
-    values_base: int
-    indices_base: int
-
-
-@dataclass(frozen=True)
-class ColumnsPush(_AnySweepPush):
-    """Those of sweep.comp along height and depth."""
-
-    row_count: int
-    source_indices_base: int
-    source_base: int
-    values_base: int
-    indices_base: int
 
 
 @dataclass(frozen=True)
@@ -377,7 +320,6 @@ class Sweeps(PlanningKernel):
         group = (4 if side_by_side else 1) if sweep.axis == 2 else 4 // self.words
         per_word = max(1, 32 // bits)
         constants = constants_of(
-            SweepConstants,
             self.problem,
             self.limits,
             self.problem.outputs if to_outputs else (),
@@ -407,15 +349,17 @@ class Sweeps(PlanningKernel):
         written = self._written(number, to_outputs=to_outputs)
         iterations = self.limits.loop(sweep.items, sweep.loops).iterations
         if sweep.axis == 2:
-            push = RowsPush(**given, **self._input_rows(share))
+            push = Values(**given, **self._input_rows(share))
             bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
-            shader = shader_of("sweep_rows", self.problem, constants)
-            return Dispatch(shader, push, bindings, iterations, outputs)
+            return Dispatch(
+                shader_of("sweep_rows", self.problem, constants, built_in=True), push, bindings, iterations, outputs
+            )
         before = self._partials(number - 1, ("source_base", "source_indices_base"))
-        columns_push = ColumnsPush(**given, row_count=sweep.row_count, source_base=0, source_indices_base=0)
+        push = Values(**given, row_count=sweep.row_count, source_base=0, source_indices_base=0)
         bindings = before[0], *written, before[1]
-        shader = shader_of("sweep_columns", self.problem, constants)
-        return Dispatch(shader, columns_push, bindings, iterations, outputs)
+        return Dispatch(
+            shader_of("sweep_columns", self.problem, constants, built_in=True), push, bindings, iterations, outputs
+        )
 
     def _input_rows(self, share: Share) -> dict[str, Any]:
         """The push constants that say which rows of the input a share needs."""

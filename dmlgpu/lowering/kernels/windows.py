@@ -19,10 +19,10 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.kernels.kernel import InPlace, Target, shader_of
+from dmlgpu.lowering.kernels.kernel import InPlace, Target
 from dmlgpu.lowering.kernels.pool import Pool, WindowsPiece
 from dmlgpu.lowering.loops import Loop, unrolled
-from dmlgpu.lowering.plan import Constants, Dispatch, Push, Shader
+from dmlgpu.lowering.plan import Dispatch, Shader, Values
 
 # The largest window along each dimension: its loops are unrolled.
 _SMALL_WINDOW = 7
@@ -32,43 +32,6 @@ _RING = 9
 _SPAN = 4
 # Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest.
 _REGISTERS = 110
-
-
-@dataclass(frozen=True)
-class WindowsConstants(Constants):
-    """Those of windows.comp."""
-
-    window_depth: int = 1
-    window_height: int = 1
-    window_width: int = 1
-    stride_width: int = 1
-    dilation_depth: int = 1
-    dilation_height: int = 1
-    dilation_width: int = 1
-    ring_rows: int = 1
-    phase: int = 0
-    run: int = 4
-    whole_runs: bool = False
-
-
-@dataclass(frozen=True)
-class WindowsPush(Push):
-    """Those of windows.comp."""
-
-    plane_stride: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    output_size: tuple[int, ...]
-    window_stride: tuple[int, ...]
-    start_padding: tuple[int, ...]
-    counts_padding: bool
-    counted_end: tuple[int, ...]
-    strip: int
-    first_output: int
-    output_count: int
-    source_base: int
-    indices_base: int
-    values_base: int
 
 
 @dataclass(frozen=True)
@@ -249,7 +212,7 @@ class SmallWindows(Pool):
     def dispatch(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> Dispatch:
         if not (isinstance(target, InPlace) and begin % self.unit == end % self.unit == 0):
             return super().dispatch(begin, end, piece, target)
-        windows_push = WindowsPush(
+        push = Values(
             **self.push(begin, end, piece, target),
             stride=self.windows.stride[:2],
             strip=self.strip,
@@ -259,9 +222,8 @@ class SmallWindows(Pool):
         height = min(self.windows.output_size[1], rows)
         items = rows // height * -(-height // self.strip) * self.runs
         loop = self.limits.loop(items, self._loops)
-        return Dispatch(
-            self.shader(), windows_push, self.bindings(begin, piece, target), loop.iterations, range(begin, end)
-        )
+        bindings = self.bindings(begin, piece, target)
+        return Dispatch(self.shader(), push, bindings, loop.iterations, range(begin, end))
 
     def shader(self) -> Shader:
         """What computes whole rows in place."""
@@ -269,7 +231,6 @@ class SmallWindows(Pool):
         steps = [self.run * windows.window_stride[2], *self.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
         constants = self.constants(
-            WindowsConstants,
             InPlace(),
             aligned=aligned,
             window_depth=windows.window_size[0],
@@ -284,4 +245,4 @@ class SmallWindows(Pool):
             run=self.run,
             whole_runs=windows.output_size[2] % self.run == 0 and self.run % max(4, self.block) == 0,
         )
-        return shader_of("windows", self.problem, constants)
+        return self.shader_of("windows", constants)
