@@ -29,13 +29,13 @@ const uint COLUMNS = BLOCK;
 #else
 // The state of the elements of a column, in order of their offset behind the first one.
 #define Column State
-Column first_of_column() { return before(0); }
+Column first_of_column() { return empty_from(0); }
 void take_in_column(inout Column column, Bits bits, uint offset, bool taken)
 {
     Operand operand = operand_of(bits);
     if (!REPEATABLE)
-        operand = masked(operand, taken);
-    take(column, operand, offset);
+        operand = or_neutral(operand, taken);
+    accumulate(column, operand, offset);
 }
 Column combine_columns(Column a, Column b) { return combine(a, b); }
 State state_of_column(Column column) { return column; }
@@ -49,7 +49,7 @@ shared Column shared_columns[COLUMNS * GROUP_SIZE];
 void write_column(Column column, uint i, uint stretch, uint begin, uint address, uint step_size)
 {
     State state = state_of_column(column);
-    RECALL(state, RECALLED ? LOAD(source, address + index_of(state) * step_size) : Bits(0))
+    RELOAD_BITS(state, RELOADED ? LOAD(source, address + index_of(state) * step_size) : Bits(0))
     write(i, stretch, shifted(state, begin));
 }
 

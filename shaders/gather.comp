@@ -76,14 +76,14 @@ void look(inout State state, uint window, uint address, uint number, uint count)
         return;
 #endif
 #ifdef SHARES
-    take(state, divided(operand_of(LOAD(source, address + source_base)), count), window);
+    accumulate(state, divided(operand_of(LOAD(source, address + source_base)), count), window);
 #else
 #ifndef IN_PLACE
     if (window - push.maxima_first >= push.maxima_count)
         return;
 #endif
     if (maxima[window + push.maxima_base] == number)
-        take(state, operand_of(LOAD(source, address + source_base)), window);
+        accumulate(state, operand_of(LOAD(source, address + source_base)), window);
 #endif
 }
 

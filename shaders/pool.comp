@@ -124,7 +124,7 @@ void main()
 
             State state = identity();
             if (!SEGMENTED)
-                state = before(base + (begin.x * size.y + begin.y) * size.z);
+                state = empty_from(base + (begin.x * size.y + begin.y) * size.z);
             // A step goes to the end at most: with a large dilation the sum would pass 2^32 and begin again at 0.
             for (uint z = begin.x; z < end.x; z += min(dilation.x, end.x - z))
                 for (uint y = begin.y; y < end.y; y += min(dilation.y, end.y - y)) {
@@ -134,12 +134,12 @@ void main()
                     for (; index < row_end && row_end - index >= BLOCK; index += BLOCK, address += BLOCK) {
                         uvec4 block = load_block(address);
                         [[unroll]] for (uint w = 0; w < BLOCK; ++w)
-                            take(state, operand_of(element_of(block, w)), index + w);
+                            accumulate(state, operand_of(element_of(block, w)), index + w);
                     }
 #endif
                     for (; index < row_end; index += min(dilation.z, row_end - index), address += dilation.z * stride.z)
                         if (!SEGMENTED)
-                            take(state, operand_of(LOAD(source, address)), index);
+                            accumulate(state, operand_of(LOAD(source, address)), index);
                         else if (address - source_base - source_first < source_count)
                             state = combine(state, state_of(operand_of(LOAD(source, address)), index));
                 }

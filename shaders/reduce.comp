@@ -10,7 +10,7 @@
 void look(inout State state, uint address, uint index)
 {
     if (!SEGMENTED)
-        take(state, operand_of(LOAD(source, address + source_base)), index);
+        accumulate(state, operand_of(LOAD(source, address + source_base)), index);
     else if (address - source_first < source_count)
         state = combine(state, state_of(operand_of(LOAD(source, address + source_base)), index));
 }
@@ -20,7 +20,7 @@ State reduce(uint origin, uint begin, uint end, uint rank, uint line, uint step,
 {
     State state = identity();
     if (!SEGMENTED)
-        state = before(begin);
+        state = empty_from(begin);
     for (uint index = begin; index < end;) {
         uint address = origin + address_of(index, kept_rank, rank, outermost_stride);
         uint line_end = min(end, index - index % line + line);

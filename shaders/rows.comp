@@ -34,10 +34,10 @@ void main()
         stretch_range(stretch, begin, end);
         uint address = address_of_kept(first_output + i, kept_rank) + source_base;
         State state = SHORT ? state_of_blocks(address, begin, end) : state_of_row(address, begin, end);
-        RECALL(state, Bits(0))  // not needed before the end
+        RELOAD_BITS(state, Bits(0))  // not needed before the end
         state = of_all_lanes(state);
         if (lane() == 0 && next < count) {
-            RECALL(state, RECALLED ? LOAD(source, address + index_of(state)) : Bits(0))
+            RELOAD_BITS(state, RELOADED ? LOAD(source, address + index_of(state)) : Bits(0))
             write(i, stretch, state);
         }
     }

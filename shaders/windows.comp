@@ -167,7 +167,7 @@ void main()
                 [[unroll]] for (uint k = 0; k < RUN; ++k) {
                     ring[LAST_ROW + k] = identity();
                     if (first_y < size.y)
-                        ring[LAST_ROW + k] = before(first_index + first_x[k]);
+                        ring[LAST_ROW + k] = empty_from(first_index + first_x[k]);
                 }
                 for (uint d = 0; d < WINDOW_DEPTH; ++d) {
                     for (uint h = 0; h < HELD_ROWS; ++h) {
@@ -182,10 +182,10 @@ void main()
                         Operand operands[SPAN];
                         [[unroll]] for (uint c = 0; c < SPAN; ++c) {
                             bool taken = KEPT ? all(bvec3(inside[c], in_row)) : left + c < width;
-                            operands[c] = masked(operand_of(element_at(blocks, c)), taken);
+                            operands[c] = or_neutral(operand_of(element_at(blocks, c)), taken);
                         }
                         [[unroll]] for (uint k = 0; k < RUN; ++k) {
-#ifdef JOINS
+#ifdef HAS_PAIRWISE_ADD
                             // Four sums, and the sum of these: no element goes through more than 3 additions before
                             // `take`.
                             Operand parts[4];
@@ -199,11 +199,11 @@ void main()
                                 parts[2] = joined(parts[2], parts[3]);
                             if (WINDOW_WIDTH > 2)
                                 parts[0] = joined(parts[0], parts[2]);
-                            take(ring[LAST_ROW + k], parts[0], index);
+                            accumulate(ring[LAST_ROW + k], parts[0], index);
 #else
                             [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
                                 uint c = k * STRIDE_WIDTH + w * DILATION_WIDTH;
-                                take(ring[LAST_ROW + k], operands[c], index + c);
+                                accumulate(ring[LAST_ROW + k], operands[c], index + c);
                             }
 #endif
                         }

@@ -55,7 +55,7 @@ class Selection(Accumulator):
         return 1 + _words_of(data_type)
 
     def state_registers(self, data_type: DataType) -> int:
-        """Words of a state while elements are taken: those of a record and the order key."""
+        """Words of a state while elements are taken: those of a record and the radix key."""
         return 1 + 2 * _words_of(data_type)
 
 

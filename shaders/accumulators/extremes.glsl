@@ -26,7 +26,7 @@ const uint CHUNK = 4;
 Extremes no_extremes() { return Bits(0); }
 void include(inout Extremes highest, uvec4 block)
 {
-    Bits a = order_key(block.xy), b = order_key(block.zw);
+    Bits a = radix_key(block.xy), b = radix_key(block.zw);
     Bits higher = is_above(b, a) ? b : a;
     highest = is_above(higher, highest) ? higher : highest;
 }
@@ -64,9 +64,9 @@ Bits highest_key(Extremes extremes)
     uint most = uint(extremes.most) >> low, least = uint(extremes.least) >> low;
     uint top = extremes.top >> low, bottom = extremes.bottom >> low;
     if (NUMBER_KIND == UINT)
-        return order_key(MINIMUM ? bottom : top);
+        return radix_key(MINIMUM ? bottom : top);
     if (NUMBER_KIND == INT)
-        return order_key(MINIMUM ? least : most);
+        return radix_key(MINIMUM ? least : most);
     // The bits of floats as unsigned numbers. As signed numbers the right half comes before the left one:
     //
     //   bottom                  most   |                        top
@@ -76,13 +76,13 @@ Bits highest_key(Extremes extremes)
     // least float is the last one of the right half, or if none is there the first one of the left half.
     bool nan = (extremes.most >= 0 && most > INFINITY) || top > (SIGN | INFINITY);
     uint winner = MINIMUM ? (top >= SIGN ? top : bottom) : (extremes.most >= 0 ? most : bottom);
-    return nan ? NAN_KEY : order_key(winner);
+    return nan ? NAN_KEY : radix_key(winner);
 }
 
 #endif
 
 // As state_of_blocks(). Where begin to end is less than a block, elements before `begin` are read again: they are of the
-// same output. Bits are left to RECALL.
+// same output. Bits are left to RELOAD_BITS.
 State state_of_row(uint address, uint begin, uint end)
 {
     begin = min(begin, end - BLOCK);
@@ -105,7 +105,7 @@ State state_of_row(uint address, uint begin, uint end)
         uint at = begin + min(best_chunk + i * LANES * BLOCK, last);
         uvec4 block = load_block(address + at);
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-            if (order_key(element_of(block, k)) == best_key)
+            if (radix_key(element_of(block, k)) == best_key)
                 index = LAST ? max(index, at + k) : min(index, at + k);
     }
     return State(best_key, Bits(0), index);

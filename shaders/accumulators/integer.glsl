@@ -33,10 +33,10 @@ Operand operand_of(Bits bits)
     Bits magnitude = reverses ? opposite : bits;
     return POWER == 2 ? product_of(bits, bits) : magnitude;
 }
-Operand masked(Operand operand, bool taken)
+Operand or_neutral(Operand operand, bool is_element)
 {
     Bits neutral = MULTIPLIES ? ONE : Bits(0);
-    return taken ? operand : neutral;
+    return is_element ? operand : neutral;
 }
 
 struct State {
@@ -44,17 +44,17 @@ struct State {
 };
 
 State identity() { return State(MULTIPLIES ? ONE : Bits(0)); }
-State before(uint index) { return identity(); }
+State empty_from(uint index) { return identity(); }
 State state_of(Operand operand, uint index) { return State(operand); }
 
 const bool REPEATABLE = false;
 State combine(State a, State b) { return State(MULTIPLIES ? product_of(a.value, b.value) : sum_of(a.value, b.value)); }
-void take(inout State state, Operand operand, uint index) { state = combine(state, State(operand)); }
+void accumulate(inout State state, Operand operand, uint index) { state = combine(state, State(operand)); }
 State shifted(State state, uint by) { return state; }
 
 Bits value_of(State state, uint count) { return state.value; }
 uint index_of(State state) { return 0; }
-#define RECALL(state, element)
+#define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = WORDS_PER_ELEMENT;
 #if BITS == 64

@@ -21,9 +21,9 @@ Operand finite_or_least(float number, uint pattern)
     return Operand(finite ? number : -LARGEST, pattern);
 }
 Operand operand_of(Bits bits) { return finite_or_least(number_of(bits), pattern_of(bits)); }
-Operand masked(Operand operand, bool taken)
+Operand or_neutral(Operand operand, bool is_element)
 {
-    return Operand(taken ? operand.exponent : -LARGEST, taken ? operand.pattern : SIGN_BIT | INFINITE);
+    return Operand(is_element ? operand.exponent : -LARGEST, is_element ? operand.pattern : SIGN_BIT | INFINITE);
 }
 
 struct State {
@@ -34,7 +34,7 @@ struct State {
 };
 
 State identity() { return State(-LARGEST, Pair(0.0, 0.0), no_specials(), SIGN_BIT | INFINITE); }
-State before(uint index) { return identity(); }
+State empty_from(uint index) { return identity(); }
 
 // The same state with another shift.
 void move(inout State state, float shift)
@@ -93,7 +93,7 @@ Operand greatest_of(uvec4 block)
 }
 #endif
 
-void take(inout State state, Operand operand, uint index)
+void accumulate(inout State state, Operand operand, uint index)
 {
     include(state, operand.pattern);
 #ifndef HAS_SHIFT
@@ -109,7 +109,7 @@ void take_block(inout State state, uvec4 block, uint skipped, uint index)
 {
     Operand operands[BLOCK];
     [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
-        operands[k] = masked(operand_of(element_of(block, k)), k >= skipped);
+        operands[k] = or_neutral(operand_of(element_of(block, k)), k >= skipped);
         include(state, operands[k].pattern);
     }
 #ifndef HAS_SHIFT
@@ -133,7 +133,7 @@ Bits value_of(State state, uint count)
     return has_nan(state.specials) ? NAN_BITS : bits;
 }
 uint index_of(State state) { return 0; }
-#define RECALL(state, element)
+#define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = 6;
 #define STORE_STATE(words, at, state) \

@@ -7,10 +7,10 @@ Column first_of_column() { return 0; }
 void take_in_column(inout Column column, Bits bits, uint offset, bool taken)
 {
     uint reversed = ~offset & OFFSETS;
-    column = max(column, order_key(bits) << (32 - BITS) | (LAST ? offset : reversed));
+    column = max(column, radix_key(bits) << (32 - BITS) | (LAST ? offset : reversed));
 }
 Column combine_columns(Column a, Column b) { return max(a, b); }
-// RECALL gives it its bits.
+// RELOAD_BITS gives it its bits.
 State state_of_column(Column column)
 {
     uint key = column >> (32 - BITS);

@@ -12,7 +12,7 @@ Operand operand_of(Bits bits) { return floatBitsToUint(number_of(bits & 0x7FFFu)
 Operand operand_of(Bits bits) { return bits; }
 #endif
 const uint INFINITE_FACTOR = BITS == 16 ? 0x47800000u : 0x7F800000u;
-Operand masked(Operand operand, bool taken) { return taken ? operand : 0x3F800000u; }
+Operand or_neutral(Operand operand, bool is_element) { return is_element ? operand : 0x3F800000u; }
 
 struct State {
     float mantissa;   // from 1 to 2
@@ -23,7 +23,7 @@ struct State {
 };
 
 State identity() { return State(1.0, 0, 0u, 0u, ~SIGN_BIT); }
-State before(uint index) { return identity(); }
+State empty_from(uint index) { return identity(); }
 
 void normalize(inout State state)
 {
@@ -34,7 +34,7 @@ void normalize(inout State state)
 }
 
 const bool REPEATABLE = false;
-void take(inout State state, Operand operand, uint index)
+void accumulate(inout State state, Operand operand, uint index)
 {
     uint magnitude = operand & ~SIGN_BIT, mantissa = magnitude & 0x7FFFFFu;
     int power = int(magnitude >> 23) - 127;
@@ -55,7 +55,7 @@ void take(inout State state, Operand operand, uint index)
 State state_of(Operand operand, uint index)
 {
     State state = identity();
-    take(state, operand, index);
+    accumulate(state, operand, index);
     return state;
 }
 State shifted(State state, uint by) { return state; }
@@ -83,7 +83,7 @@ Bits value_of(State state, uint count)
     return nan ? NAN_BITS : bits;
 }
 uint index_of(State state) { return 0; }
-#define RECALL(state, element)
+#define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = 5;
 #define STORE_STATE(words, at, state) \

@@ -1,28 +1,31 @@
-// The accumulator of ARGMAX, ARGMIN and MAX_POOLING: one of the elements wins, the one with the highest order key; of
+// The accumulator of ARGMAX, ARGMIN and MAX_POOLING: one of the elements wins, the one with the highest radix key; of
 // elements with equal keys the first, or the last.
 //
 // What every accumulator has, and all that kernels use of one:
 //
-//   State                        what is known of a set of elements
-//   identity()                   of no elements: combining with it changes nothing
-//   before(index)                of no elements, where those to be taken begin with this index or one above it
-//   Operand, operand_of(bits)    an element as it is taken, prepared once for all outputs that it belongs to
-//   masked(operand, taken)       an operand that changes no state unless it is taken (padding)
-//   divided(operand, by)         a share of an operand; sums alone have it, for gather.comp
-//   joined(a, b)                 an operand that adds what both add; sums alone have it (JOINS), for windows.comp
-//   greater(a, b), greatest_of(block), prepare(state, greatest)         of LOG_SUM_EXP alone, where HAS_SHIFT:
-//                                before elements of several loads are taken
-//   take(state, operand, index)  adds an element to a state that began with before(); indices ascend, ...
-//   REPEATABLE                   ... or else an element is taken again, where that changes nothing
-//   state_of(operand, index)     of one element
-//   combine(a, b)                of the elements of both, whichever these are
-//   appended(a, b)               as combine, where the elements of b are behind those of a; for sweep.comp
-//   shifted(state, by)           of the same elements, where all have indices larger by so much
-//   value_of(state, count), index_of(state)      results; `count` is how many elements of an output count. Where
-//                                records of windows are combined, accumulators that do not ask for it are told 0
-//   RECALL(state, bits)          the bits of element index_of(state): kernels that can read it again carry none along
-//   HAS_EXTREMES, HAS_PACKED_STATES              of the selection alone: extremes.glsl and packed.glsl go with it
-//   STATE_WORDS, STORE_STATE, LOAD_STATE         a state as words: the records between two passes
+//   State                      what is known of a set of elements
+//   identity()                 of no elements: combining with it changes nothing
+//   empty_from(index)          of no elements, where those to be accumulated begin with this index or one above it
+//   Operand, operand_of(bits)  an element as it is accumulated, prepared once for all outputs that it belongs to
+//   or_neutral(operand, is_element)   the operand, or one that changes no state (padding)
+//   accumulate(state, operand, index)   adds an element to a state that began with empty_from(); indices ascend, ...
+//   REPEATABLE                 ... or else an element is added again, where that changes nothing
+//   state_of(operand, index)   of one element
+//   combine(a, b)              of the elements of both, whichever these are
+//   appended(a, b)             as combine, where the elements of b are behind those of a; for sweep.comp
+//   shifted(state, by)         of the same elements, where all have indices larger by so much
+//   value_of(state, count), index_of(state)   results; `count` is how many elements of an output count. Where records of
+//                              windows are combined, accumulators that do not ask for it are told 0
+//   RELOAD_BITS(state, bits)   the bits of element index_of(state): kernels that can read it again carry none along
+//   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words: the records between two passes
+//
+// What some have:
+//
+//   HAS_EXTREMES, HAS_PACKED_STATES        the selection: extremes.glsl and packed.glsl go with it
+//   HAS_PAIRWISE_ADD, joined(a, b)         sums, for windows.comp: an operand that adds what both add
+//   divided(operand, by)                   sums, for gather.comp: a share of an operand
+//   HAS_SHIFT, greater(a, b), greatest_of(block), prepare(state, greatest)   LOG_SUM_EXP: before elements of several
+//                              loads are accumulated
 
 // clang-format off: a table
 #ifdef POOLING  // has neither
@@ -35,7 +38,7 @@ layout(constant_id = 9) const bool LAST = false;     // of equal elements take t
 
 const uint SIGN = 1u << (min(BITS, 32) - 1);  // of 64 bits in the high word
 
-// An order key is an unsigned number whose order is the order of the elements: floats are not compared, because
+// A radix key is an unsigned number whose order is the order of the elements: floats are not compared, because
 // drivers may flush denormals and promise nothing about NaN. Equal elements (-0 and +0) have equal keys, every NaN has
 // the highest one, and for a minimum the keys run the other way. Radix sorts of floats have such keys, but tell zeros and
 // NaN apart.
@@ -44,7 +47,7 @@ const uint SIGN = 1u << (min(BITS, 32) - 1);  // of 64 bits in the high word
 const uint INFINITY = 0x7FF00000u;  // the high word
 
 // As the one for fewer bits, below.
-Bits order_key(Bits bits)
+Bits radix_key(Bits bits)
 {
     uint low = bits.x, high = bits.y & ~SIGN, positive = bits.y >> 31, negative = 0 - positive;
     positive -= 1;
@@ -73,7 +76,7 @@ const uint NAN_KEY = 2 * INFINITY + 1;
 
 // Choices are between variables, so that glslang makes selects of them: SwiftShader keeps every branch, even one on a
 // constant, and compiles a shader with hundreds of them for minutes.
-Bits order_key(Bits bits)
+Bits radix_key(Bits bits)
 {
     // Sign and magnitude of a float, as a signed number around INFINITY: -0 and +0 meet there. That of an infinity is 0
     // or 2 * INFINITY, and that of NaN above it, or below 0 and so wrapped around to above it.
@@ -97,13 +100,14 @@ struct Operand {
     Bits bits;
 };
 
-Operand operand_of(Bits bits) { return Operand(order_key(bits), bits); }
+Operand operand_of(Bits bits) { return Operand(radix_key(bits), bits); }
 
-// No operand with the lowest key wins over a state that began with before(), as long as the first of equal ones does.
-Operand masked(Operand operand, bool taken)
+// No operand with the lowest key wins over a state that began with empty_from(), as long as the first of equal ones
+// does.
+Operand or_neutral(Operand operand, bool is_element)
 {
     Bits lowest = Bits(0);
-    return Operand(taken ? operand.key : lowest, operand.bits);
+    return Operand(is_element ? operand.key : lowest, operand.bits);
 }
 
 struct State {
@@ -115,7 +119,7 @@ struct State {
 const uint NONE = 0xFFFFFFFFu;  // no element has this index: a tensor has at most 2^32 - 1 elements
 
 // Its key is the lowest, and as bits it has those of a least element, so that a record of it changes nothing, too.
-State before(uint index)
+State empty_from(uint index)
 {
 #if BITS == 64
     uvec2 least = uvec2(0, NUMBER_KIND == INT ? SIGN : 0), greatest = ~least;
@@ -131,14 +135,14 @@ State before(uint index)
 }
 
 // Every element has an index that wins over this one, or is the same.
-State identity() { return before(LAST ? 0 : NONE); }
+State identity() { return empty_from(LAST ? 0 : NONE); }
 
 State state_of(Operand operand, uint index) { return State(operand.key, operand.bits, index); }
 
 const bool REPEATABLE = true;
 
-// All by selects, as in order_key.
-void take(inout State state, Operand operand, uint index)
+// All by selects, as in radix_key.
+void accumulate(inout State state, Operand operand, uint index)
 {
     bool above = is_above(operand.key, state.key), later = index >= state.index;
     bool not_below = operand.key == state.key ? later : above;
@@ -160,7 +164,7 @@ State combine(State a, State b)
 
 State appended(State a, State b)
 {
-    take(a, Operand(b.key, b.bits), b.index);
+    accumulate(a, Operand(b.key, b.bits), b.index);
     return a;
 }
 
@@ -168,7 +172,7 @@ State shifted(State state, uint by) { return State(state.key, state.bits, state.
 
 Bits value_of(State state, uint count) { return state.bits; }
 uint index_of(State state) { return state.index; }
-#define RECALL(state, element) (state).bits = element;
+#define RELOAD_BITS(state, element) (state).bits = element;
 
 // Index, then the bits of the element, low word first.
 const uint STATE_WORDS = 1 + WORDS_PER_ELEMENT;

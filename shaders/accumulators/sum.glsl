@@ -32,16 +32,16 @@ Operand operand_of(Bits bits)
     uint pattern = pattern_of(bits);
     return Operand(term, specials_of(POWER == 0 ? pattern : pattern & ~SIGN_BIT));
 }
-Operand masked(Operand operand, bool taken)
+Operand or_neutral(Operand operand, bool is_element)
 {
-    return Operand(taken ? operand.term : 0.0, specials_of(taken ? operand.specials.top : 0u));
+    return Operand(is_element ? operand.term : 0.0, specials_of(is_element ? operand.specials.top : 0u));
 }
 Operand divided(Operand operand, uint by)
 {
     return Operand(quotient(Pair(operand.term, 0.0), pair_of(by)), operand.specials);
 }
 // Both, added with one rounding: for few additions, one behind the other.
-#define JOINS
+#define HAS_PAIRWISE_ADD
 Operand joined(Operand a, Operand b)
 {
     precise float sum = a.term + b.term;
@@ -54,10 +54,10 @@ struct State {
 };
 
 State identity() { return State(Pair(0.0, 0.0), no_specials()); }
-State before(uint index) { return identity(); }
+State empty_from(uint index) { return identity(); }
 
 const bool REPEATABLE = false;
-void take(inout State state, Operand operand, uint index)
+void accumulate(inout State state, Operand operand, uint index)
 {
     state.sum = added(state.sum, operand.term);
     state.specials = joined(state.specials, operand.specials);
@@ -65,7 +65,7 @@ void take(inout State state, Operand operand, uint index)
 State state_of(Operand operand, uint index)
 {
     State state = identity();
-    take(state, operand, index);
+    accumulate(state, operand, index);
     return state;
 }
 State shifted(State state, uint by) { return state; }
@@ -93,7 +93,7 @@ Bits value_of(State state, uint count)
     return nan ? NAN_BITS : bits;
 }
 uint index_of(State state) { return 0; }
-#define RECALL(state, element)
+#define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = 4;
 #define STORE_STATE(words, at, state) \
@@ -113,7 +113,7 @@ void take_block(inout State state, uvec4 block, uint skipped, uint index)
 {
     precise vec4 sums = vec4(0.0);
     [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
-        Operand operand = masked(operand_of(element_of(block, k)), k >= skipped);
+        Operand operand = or_neutral(operand_of(element_of(block, k)), k >= skipped);
         sums[k * 4 / BLOCK] += operand.term;
         state.specials = joined(state.specials, operand.specials);
     }

@@ -76,7 +76,7 @@ void stretch_range(uint stretch, out uint begin, out uint end)
 }
 
 // Whether the bits of a winner are written.
-const bool RECALLED = RECORDS || VALUES;
+const bool RELOADED = RECORDS || VALUES;
 
 // Writes an output, or the record of a stretch of its elements; `i` counts the dispatch's outputs.
 void write(uint i, uint stretch, State state)

@@ -6,7 +6,7 @@ void take_block(inout State state, uvec4 block, uint skipped, uint index)
 {
     [[unroll]] for (uint k = 0; k < BLOCK; ++k)
         if (REPEATABLE || k >= skipped)
-            take(state, operand_of(element_of(block, k)), index + k);
+            accumulate(state, operand_of(element_of(block, k)), index + k);
 }
 #endif
 
@@ -16,7 +16,7 @@ void take_block(inout State state, uvec4 block, uint skipped, uint index)
 State state_of_blocks(uint address, uint begin, uint end)
 {
     uint first = min(begin, end - BLOCK), last = end - BLOCK - first, next = lane() * BLOCK;
-    State state = before(first + min(next, last));
+    State state = empty_from(first + min(next, last));
 #ifdef COOPERATING
     // Of what would lie behind the last block no element is taken, as none is left.
     for (; next < end - begin; next += LOADS * LANES * BLOCK) {

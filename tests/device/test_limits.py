@@ -100,7 +100,7 @@ def shared_bytes(module, group_size):
 
 
 def test_shared_memory_is_that_of_lanes():
-    """A state of each invocation, or of each of its columns: order key, bits and index; a word where it is packed."""
+    """A state of each invocation, or of each of its columns: radix key, bits and index; a word where it is packed."""
     assert shared_bytes("rows_lanes_selection_64", 64) == 64 * (8 + 8 + 4)
     assert shared_bytes("rows_lanes_selection_32", 128) == 128 * (4 + 4 + 4)
     assert shared_bytes("columns_lanes_selection_32", 64) == 64 * 4 * (4 + 4 + 4)

@@ -7,22 +7,22 @@ struct State {
 
 #define Operand uint
 Operand operand_of(Bits bits) { return bits; }
-Operand masked(Operand operand, bool taken) { return taken ? operand : 0; }
+Operand or_neutral(Operand operand, bool is_element) { return is_element ? operand : 0; }
 Operand divided(Operand operand, uint by) { return operand / by; }
 
 State identity() { return State(0); }
-State before(uint index) { return identity(); }
+State empty_from(uint index) { return identity(); }
 State state_of(Operand operand, uint index) { return State(operand); }
 
 const bool REPEATABLE = false;
-void take(inout State state, Operand operand, uint index) { state.sum += operand; }
+void accumulate(inout State state, Operand operand, uint index) { state.sum += operand; }
 State shifted(State state, uint by) { return state; }
 State combine(State a, State b) { return State(a.sum + b.sum); }
 State appended(State a, State b) { return combine(a, b); }
 
 Bits value_of(State state, uint count) { return state.sum + count; }  // so that a wrong count shows, too
 uint index_of(State state) { return 0; }
-#define RECALL(state, element)
+#define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = 1;
 #define STORE_STATE(words, at, state) (words)[at] = (state).sum;
