@@ -11,11 +11,11 @@ from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
 from dmlgpu.lowering.kernels.combine import combine, record_count
-from dmlgpu.lowering.kernels.kernel import InPlace, PlanningKernel, RangedKernel, Records
+from dmlgpu.lowering.kernels.kernel import InPlace, Piece, PlanningKernel, RangedKernel, Records, Target
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Problem, Role, problems_of
-from dmlgpu.lowering.split import ranges, records_of
+from dmlgpu.lowering.split import Range, ranges, records_of
 
 
 def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan:
@@ -94,17 +94,24 @@ def _steps(kernel: RangedKernel | PlanningKernel) -> Iterator[tuple[Dispatch, in
     if isinstance(kernel, PlanningKernel):
         yield from ((dispatch, 0) for dispatch in kernel.dispatches())
         return
+    general = KERNELS[type(kernel.problem.domain)][-1](kernel.problem, kernel.limits)
+    assert isinstance(general, RangedKernel)
+
+    def dispatch_of(outputs: Range, piece: Piece, target: Target) -> Dispatch:
+        covered = kernel.covers(outputs.begin, outputs.end, piece, target)
+        return (kernel if covered else general).dispatch(outputs.begin, outputs.end, piece, target)
+
     for outputs in ranges(kernel):
         pieces = kernel.pieces(outputs.begin, outputs.end)
         if outputs.in_place:
-            yield kernel.dispatch(outputs.begin, outputs.end, pieces[0], InPlace()), 0
+            yield dispatch_of(outputs, pieces[0], InPlace()), 0
             continue
         count, records = outputs.end - outputs.begin, records_of(pieces)
         size = 4 * kernel.record_words * record_count(kernel.limits, records) * count
         first = 0
         for piece in pieces:
             for part in kernel.cut(count, piece):
-                yield kernel.dispatch(outputs.begin, outputs.end, part, Records(first)), size
+                yield dispatch_of(outputs, part, Records(first)), size
                 first += part.records
         for dispatch in combine(kernel.problem, kernel.limits, outputs.begin, outputs.end, records):
             yield dispatch, size

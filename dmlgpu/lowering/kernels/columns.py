@@ -98,7 +98,7 @@ class Columns(Reduce):
             Loop(-(-columns // self.lanes), (Loop(self.lanes),)),
         )
 
-    def covers(self, begin: int, end: int, piece: AxesPiece) -> bool:
+    def covers(self, begin: int, end: int, piece: AxesPiece, target: Target) -> bool:
         whole_rows = begin % self.row == end % self.row == 0
         part_of_a_row = begin // self.row == (end - 1) // self.row and end - begin >= self.block
         return piece.whole and (whole_rows or part_of_a_row)

@@ -147,9 +147,13 @@ class RangedKernel(Kernel):
         """Whether it can write outputs in place, where one piece has all of their elements."""
         return all(output.tensor.is_packed for output in self.problem.outputs)
 
+    def covers(self, begin: int, end: int, piece: Any, target: Target) -> bool:
+        """Whether it can compute a piece of the work on outputs begin to end - 1; the last of the list covers all."""
+        return True
+
     @abstractmethod
     def dispatch(self, begin: int, end: int, piece: Any, target: Target) -> Dispatch:
-        """The dispatch of a piece of the work on outputs begin to end - 1."""
+        """The dispatch of a piece that it covers."""
 
     @property
     def block(self) -> int:

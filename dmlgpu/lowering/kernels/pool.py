@@ -1,6 +1,6 @@
 """pool.comp: one invocation a word of outputs, element by element, windows of any size over any layout.
 
-The other kernels over windows plan as it does, and leave to it what they do not cover. It is compiled three times:
+It computes what the other kernels over windows do not cover. It is compiled three times:
 `pool_blocks` reads long rows of a window in blocks of 16 bytes (lavapipe with Mesa 22.3 and 2 cores, 1 x 512 x 28 x 28,
 global: 0.8 ms); `pool_parts` writes records of windows in parts, which lie in several segments or are too long for one
 invocation; `pool` does the rest.

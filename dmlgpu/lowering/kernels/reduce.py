@@ -1,6 +1,6 @@
 """reduce.comp: one invocation an output, element by element, over axes in any layout.
 
-The other kernels over axes are subclasses: they plan in the same way, and leave to it what they do not cover.
+The other kernels over axes are subclasses: they plan in the same way, and it computes what they do not cover.
 """
 
 from __future__ import annotations
@@ -114,15 +114,6 @@ class Reduce(RangedKernel):
         """The one that computes where an output begins."""
         return Loop(max(0, len(self.kept) - 1))
 
-    @cached_property
-    def general(self) -> Reduce:
-        """What computes pieces that this kernel does not cover."""
-        return Reduce(self.problem, self.limits)
-
-    def covers(self, begin: int, end: int, piece: AxesPiece) -> bool:
-        """Whether it can compute a piece of the work on outputs begin to end - 1."""
-        return True
-
     @property
     def covers_all(self) -> bool:
         """Whether it covers every piece."""
@@ -131,7 +122,7 @@ class Reduce(RangedKernel):
     def _most_items(self, stretch_size: int) -> int:
         """Items of a dispatch, at most, each with so many elements of an output; 0 where the loops are too long."""
         most = self.limits.most_items(self.loops(stretch_size), self.lanes)
-        return most if self.covers_all else min(most, self.general._most_items(stretch_size))
+        return most if self.covers_all else min(most, Reduce(self.problem, self.limits)._most_items(stretch_size))
 
     # How the work is cut
 
@@ -237,7 +228,7 @@ class Reduce(RangedKernel):
     # What runs
 
     def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
-        """What computes a piece that it covers."""
+        """What computes a piece."""
         constants = self.constants(target, segmented=not piece.whole, flat=len(self.kept) <= 1)
         return shader_of("reduce", self.problem, constants)
 
@@ -246,8 +237,6 @@ class Reduce(RangedKernel):
         return outputs
 
     def dispatch(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Dispatch:
-        if not self.covers(begin, end, piece):
-            return self.general.dispatch(begin, end, piece, target)
         push = Values(
             **dimensions(self.kept + self.reduced),
             kept_rank=len(self.kept),

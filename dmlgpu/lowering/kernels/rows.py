@@ -59,7 +59,7 @@ class Rows(Reduce):
         turns = -(-stretch_size // (blocks * self.block * self.lanes))
         return self.kept_loop, Loop(turns, inner), Loop(self.lanes.bit_length())
 
-    def covers(self, begin: int, end: int, piece: AxesPiece) -> bool:
+    def covers(self, begin: int, end: int, piece: AxesPiece, target: Target) -> bool:
         return piece.whole
 
     @property

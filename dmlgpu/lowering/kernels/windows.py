@@ -209,9 +209,10 @@ class SmallWindows(Pool):
             together = self.planes.size * self.plane_outputs
         return min(begin + most, (begin // together + 1) * together)
 
+    def covers(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> bool:
+        return isinstance(target, InPlace) and begin % self.unit == end % self.unit == 0
+
     def dispatch(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> Dispatch:
-        if not (isinstance(target, InPlace) and begin % self.unit == end % self.unit == 0):
-            return super().dispatch(begin, end, piece, target)
         push = Values(
             **self.push(begin, end, piece, target),
             stride=self.windows.stride[:2],
