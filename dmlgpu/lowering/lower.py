@@ -125,11 +125,11 @@ def _choose(
     kernels = KERNELS[type(problem.domain)]
     for kind in kernels:
         kernel = kind(problem, limits)
-        why_not = kernel.obstacle or (kernel.drawback if wanted is None else "")
+        why_not = kernel.why_impossible or (kernel.why_slow if wanted is None else "")
         if not why_not and wanted in (None, kernel.name):
             return kernel, passed_over
         passed_over[kernel.name] = why_not or f"{wanted} is asked for"
-    allowed = [kind.name for kind in kernels if not kind(problem, limits).obstacle]
+    allowed = [kind.name for kind in kernels if not kind(problem, limits).why_impossible]
     why = f", because {passed_over[wanted]}" if wanted in passed_over else ""
     raise DescriptorError(
         f"{type(desc).__name__}: kernel {shown(wanted)} cannot compute it{why}; allowed are {', '.join(allowed)}"

@@ -25,7 +25,7 @@ def kernels_of(desc, limits=LIMITS["CPU"]):
     """The kernels that can compute an operator, with why the others cannot."""
     problem = problems_of(desc.canonical())[0]
     kinds = [kind(problem, limits) for kind in KERNELS[type(problem.domain)]]
-    return {kernel.name: kernel.obstacle for kernel in kinds}
+    return {kernel.name: kernel.why_impossible for kernel in kinds}
 
 
 @functools.cache
@@ -44,9 +44,9 @@ def test_a_kernel_that_is_asked_for_computes_exactly(any_device, name):
     cases = chosen(name)
     assert cases
     for case in cases:
-        if obstacle := kernels_of(case.desc, any_device.limits)[name]:
+        if why := kernels_of(case.desc, any_device.limits)[name]:
             # Tensors in several segments leave little choice.
-            with pytest.raises(DescriptorError, match=obstacle):
+            with pytest.raises(DescriptorError, match=why):
                 any_device.compile(case.desc, kernel=name)
             continue
         operator = any_device.compile(case.desc, kernel=name)

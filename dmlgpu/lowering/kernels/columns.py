@@ -38,7 +38,7 @@ class Columns(Reduce):
     }
 
     @property
-    def obstacle(self) -> str:
+    def why_impossible(self) -> str:
         if len(self.reduced) > 1:
             return "the elements of an output stand at several strides"
         if self.count == 1:

@@ -68,12 +68,12 @@ class Kernel(ABC):
     """What of it is compiled, and what each does: where there is one variant, it has the kernel's name."""
 
     @property
-    def obstacle(self) -> str:
+    def why_impossible(self) -> str:
         """Why it cannot compute the problem; empty where it can."""
         return ""
 
     @property
-    def drawback(self) -> str:
+    def why_slow(self) -> str:
         """Why another kernel does better on this device; empty where none does that comes after it in the list."""
         return ""
 

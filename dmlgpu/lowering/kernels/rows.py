@@ -35,7 +35,7 @@ class Rows(Reduce):
     }
 
     @property
-    def obstacle(self) -> str:
+    def why_impossible(self) -> str:
         if len(self.reduced) > 1 or self.reduced[0].stride != 1:
             return "the elements of an output do not follow each other"
         if self.count < self.block:

@@ -151,7 +151,7 @@ class Sweeps(PlanningKernel):
         return self.problem.domain
 
     @property
-    def obstacle(self) -> str:
+    def why_impossible(self) -> str:
         if not isinstance(self.problem.accumulator, Selection):
             return "only a selection may take an element again"
         # Positions are signed, and those of a run go on behind the last output.
@@ -167,7 +167,7 @@ class Sweeps(PlanningKernel):
         return ""
 
     @property
-    def drawback(self) -> str:
+    def why_slow(self) -> str:
         windows = self.windows
         outputs = windows.output_size[self.split] if self.most_planes else self.most_outputs
         loads = sum(sweep.loads for sweep in self._sweeps(1, self._widest(outputs)))

@@ -44,7 +44,7 @@ class SmallWindows(Pool):
     }
 
     @property
-    def obstacle(self) -> str:
+    def why_impossible(self) -> str:
         windows, per_word = self.windows, 32 // self.source.data_type.bits or 1
         if max(windows.window_size) > _SMALL_WINDOW:
             return f"the window is larger than {_SMALL_WINDOW} along a dimension"
@@ -67,7 +67,7 @@ class SmallWindows(Pool):
         return ""
 
     @property
-    def drawback(self) -> str:
+    def why_slow(self) -> str:
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
         registers = self._registers(self.run)
