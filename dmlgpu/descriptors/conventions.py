@@ -66,17 +66,17 @@ def _with_leading(source: TensorDesc, count: int) -> TensorDesc:
     return replace(source, sizes=(1,) * count + source.sizes, strides=strides)
 
 
-# What is equal to something else of its type for ever.
+# Types whose values never change what they are equal to.
 _LASTING = frozenset({int, bool, type(None), type, DataType, AxisDirection, ReduceFunction, TensorDesc})
 
 
-def _remembered(function: Callable[P, Call]) -> Callable[P, Call]:
-    """The same function, which remembers its last calls: to check a descriptor takes longer than to look one up.
+def _cached(function: Callable[P, Call]) -> Callable[P, Call]:
+    """The same function with a cache of its last calls: checking a descriptor takes longer than a look-up.
 
-    Arguments are compared with their types, as True equals 1 and is refused. What holds other things than ints, or may
-    change, is checked every time.
+    Arguments are compared with their types: True equals 1, and is refused. Calls with arguments that may change, or
+    that hold other things than ints, are not cached.
     """
-    remembered: Any = lru_cache(256, typed=True)(function)
+    cached: Any = lru_cache(256, typed=True)(function)
 
     @wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> Call:
@@ -85,13 +85,13 @@ def _remembered(function: Callable[P, Call]) -> Callable[P, Call]:
             kind = type(value)
             if kind not in _LASTING and not (kind is tuple and all(type(each) is int for each in value)):
                 return function(*arguments, **options)
-        known: Call = remembered(*arguments, **options)
+        known: Call = cached(*arguments, **options)
         return known
 
     return call
 
 
-@_remembered
+@_cached
 def arg(
     kind: type[ArgOperatorDesc],
     shape: Shape,
@@ -107,7 +107,7 @@ def arg(
     return _reduction(kind, shape, source, axis, axes, keepdims, fields)
 
 
-@_remembered
+@_cached
 def reduce(
     shape: Shape,
     source: TensorDesc,
@@ -209,7 +209,7 @@ def _index_type(field: str, data_type: DataType, *, of_input: bool) -> DataType:
     return DataType.UINT64 if data_type is DataType.INT64 else data_type
 
 
-@_remembered
+@_cached
 def max_pooling(
     shape: Shape,
     source: TensorDesc,
@@ -230,7 +230,7 @@ def max_pooling(
     return replace(call, data_types=(*call.data_types, index_type))
 
 
-@_remembered
+@_cached
 def pooling(
     kind: type[PoolingOperatorDesc],
     shape: Shape,
@@ -286,7 +286,7 @@ def pooled_dimensions(
     ]
 
 
-@_remembered
+@_cached
 def average_pooling_grad(shape: Shape, source: TensorDesc, input_sizes: Any, window_size: Any, **others: Any) -> Call:
     """A call of average_pooling_grad on a gradient of this shape that lies as `source` says; arguments as there."""
     name, field = AveragePoolingGradOperatorDesc.__name__, "input_sizes"
@@ -303,7 +303,7 @@ def average_pooling_grad(shape: Shape, source: TensorDesc, input_sizes: Any, win
     return Call(desc, sizes, (source.data_type,), 0 in shape)
 
 
-@_remembered
+@_cached
 def max_pooling_grad(
     shape: Shape, source: TensorDesc, gradient_shape: Shape, gradient: TensorDesc, window_size: Any, **others: Any
 ) -> Call:
@@ -323,7 +323,7 @@ def max_pooling_grad(
     return Call(desc, shape, (source.data_type,), 0 in shape)
 
 
-@_remembered
+@_cached
 def max_unpooling(
     shape: Shape, source: TensorDesc, indices_shape: Shape, indices: TensorDesc, output_sizes: Any
 ) -> Call:

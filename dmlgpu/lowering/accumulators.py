@@ -18,7 +18,7 @@ class Accumulator(ABC):
     name: ClassVar[str]
 
     @property
-    def counts(self) -> bool:
+    def needs_count(self) -> bool:
         """Whether a result depends on the number of elements."""
         return False
 
@@ -79,7 +79,7 @@ class Sum(Accumulator):
     name: ClassVar = "sum"
 
     @property
-    def counts(self) -> bool:
+    def needs_count(self) -> bool:
         """Whether a result depends on the number of elements."""
         return self.result is SumResult.AVERAGE
 

@@ -28,7 +28,7 @@ from dmlgpu.runtime.memory import Buffer, Slice
 from dmlgpu.runtime.profile import timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
-from dmlgpu.runtime.tensor import DeviceTensor, check_owns, filled, of_bytes, segments_of
+from dmlgpu.runtime.tensor import DeviceTensor, check_owns, staged_copy, of_bytes, segments_of
 
 if TYPE_CHECKING:  # whose module needs this one
     from dmlgpu.runtime.device import Device
@@ -109,7 +109,7 @@ class CompiledOperator:
         verified: bool = False,
     ) -> Any:
         with timed(self._engine.kompute.profile, "call", type(self.desc).__name__, self.desc):
-            return returned(self._compute(inputs, out, verified), inputs)
+            return to_caller(self._compute(inputs, out, verified), inputs)
 
     def _compute(
         self,
@@ -144,7 +144,7 @@ class CompiledOperator:
             self._check_tensor(x, field)
             return x
         name = f"{type(self.desc).__name__}.{field}"
-        return filled(self.device, getattr(self.desc, field), as_array(x, name), name)
+        return staged_copy(self.device, getattr(self.desc, field), as_array(x, name), name)
 
     def _new_target(self, desc: TensorDesc) -> DeviceTensor:
         """A tensor for an output, with zeros between its elements."""
@@ -262,7 +262,7 @@ class CompiledOperator:
         return f"<dmlgpu.CompiledOperator {self.desc} on device {self._engine.kompute.label}>"
 
 
-def returned(targets: list[DeviceTensor], inputs: Sequence[Any]) -> Any:
+def to_caller(targets: list[DeviceTensor], inputs: Sequence[Any]) -> Any:
     """What a call gives for its inputs: device tensors for device tensors, else arrays; one, or a tuple."""
     on_device = all(isinstance(x, DeviceTensor) for x in inputs)
     results = tuple(targets if on_device else (target.numpy() for target in targets))

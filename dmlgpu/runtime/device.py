@@ -20,7 +20,7 @@ from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.runtime.compiled import CompiledOperator, returned
+from dmlgpu.runtime.compiled import CompiledOperator, to_caller
 from dmlgpu.runtime.drivers import DeviceInfo, select
 from dmlgpu.runtime.engine import Engine
 from dmlgpu.runtime.kompute import KpBuffer
@@ -28,7 +28,7 @@ from dmlgpu.runtime.log import follow_the_environment, logger
 from dmlgpu.runtime.memory import Buffer
 from dmlgpu.runtime.profile import Profile, timed
 from dmlgpu.runtime.settings import setting
-from dmlgpu.runtime.tensor import DeviceTensor, check_owns, of_array, of_bytes, sharing
+from dmlgpu.runtime.tensor import DeviceTensor, check_owns, of_array, of_bytes, view_of
 from dmlgpu.runtime.tuning import device_limits
 
 # Compiled operators that a device remembers.
@@ -117,14 +117,14 @@ class Device:
         for x, source in zip(arguments, call.desc.inputs, strict=True):
             if isinstance(x, DeviceTensor):
                 check_owns(self, x)
-                inputs.append(sharing(x, source, source.sizes))
+                inputs.append(view_of(x, source, source.sizes))
             else:
                 inputs.append(x.reshape(source.sizes))
         targets = [
-            sharing(target, desc, call.shape)
+            view_of(target, desc, call.shape)
             for target, desc in zip(self._operator(call.desc)._compute(inputs), call.tensors, strict=True)
         ]
-        results = returned(targets, inputs)
+        results = to_caller(targets, inputs)
         # As NumPy: a number, not an array without dimensions.
         return results[()] if isinstance(results, np.ndarray) and call.shape == () else results
 

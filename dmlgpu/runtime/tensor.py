@@ -110,7 +110,7 @@ class DeviceTensor:
             )
         if not self.desc.is_packed:
             raise DescriptorError(f"DeviceTensor.shape: {self!r} is not packed; copy it with .numpy() and reshape that")
-        return sharing(self, replace(self.desc, sizes=sizes or (1,), strides=None), sizes)
+        return view_of(self, replace(self.desc, sizes=sizes or (1,), strides=None), sizes)
 
     def numpy(self) -> Array:
         """The elements, as a packed array of its own.
@@ -293,13 +293,13 @@ def of_array(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTe
         OutOfMemoryError: it does not fit.
     """
     with device._engine.lock:
-        tensor = filled(device, desc, x, field)
+        tensor = staged_copy(device, desc, x, field)
         device._engine.upload(tensor._segments)
     return tensor
 
 
-def filled(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
-    """The same, but not uploaded yet: only the host sees the elements."""
+def staged_copy(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
+    """As `of_array`, but not uploaded yet: the elements are where the host sees them."""
     tensor = DeviceTensor(device, desc)
     tensor._write(x, field)
     return tensor
@@ -315,8 +315,8 @@ def of_bytes(device: Device, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
     return tensor
 
 
-def sharing(tensor: DeviceTensor, desc: TensorDesc, shape: tuple[int, ...]) -> DeviceTensor:
-    """Another tensor in the same memory, of which `desc` needs no more than there is."""
+def view_of(tensor: DeviceTensor, desc: TensorDesc, shape: tuple[int, ...]) -> DeviceTensor:
+    """Another tensor over the same memory; `desc` must need no more than there is."""
     other = object.__new__(DeviceTensor)
     other._device, other._desc, other._shape = tensor._device, desc, shape
     other._engine, other._segments = tensor._engine, tensor._segments

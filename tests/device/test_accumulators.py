@@ -36,7 +36,7 @@ class Sum(Accumulator):
     name: ClassVar = "sum"
 
     @property
-    def counts(self):
+    def needs_count(self):
         return True
 
     def state_words(self, data_type):

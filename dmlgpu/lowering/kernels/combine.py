@@ -88,7 +88,7 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, records: in
         size = limits.segment_elements(tensor)
         low, high = address_span(dims, begin, end)
         lanes = _lanes(limits, end - begin, records)
-        if _counts(problem):
+        if _needs_count(problem):
             shader = _shader("combine_windows", problem, limits, (output,), lanes)
         else:
             shader = _shader("combine", problem, limits, (output,), lanes, segmented=False, records=False)
@@ -116,9 +116,9 @@ def _shader(
     return shader_of(variant, problem, constants)
 
 
-def _counts(problem: Problem) -> bool:
+def _needs_count(problem: Problem) -> bool:
     """Whether windows have different numbers of elements, on which a result depends."""
-    return isinstance(problem.domain, Windows) and problem.accumulator.counts
+    return isinstance(problem.domain, Windows) and problem.accumulator.needs_count
 
 
 def _given(begin: int, end: int, records: int, base: int) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _loops(problem: Problem, records: int, lanes: int) -> tuple[Loop, ...]:
 def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> Values:
     """The push constants of a problem whose output has these dimensions."""
     domain = problem.domain
-    if not (isinstance(domain, Windows) and _counts(problem)):
+    if not (isinstance(domain, Windows) and _needs_count(problem)):
         count, step = (domain.element_count, domain.index_step) if isinstance(domain, Axes) else (0, 0)
         return Values(**dimensions(dims), rank=len(dims), element_count=count, index_step=step, stretch_size=0, **given)
     # Always with a depth, as windows have.
