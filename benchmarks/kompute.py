@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import Device
-from dmlgpu.runtime import binding
+from dmlgpu.runtime import kompute_module
 from tests.support.cases import Array
 
 
@@ -20,7 +20,7 @@ class Kompute:
     """
 
     def __init__(self, device: Device) -> None:
-        kp = binding.kompute()
+        kp = kompute_module.kompute()
         self.device = device
         self._kp: Any = kp
         self._manager: Any = kp.Manager(device.info.index)

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.measure import SAMPLE
 from benchmarks.peers import Peer, cores
 from dmlgpu import Device
-from dmlgpu.runtime import binding
+from dmlgpu.runtime import kompute_module
 
 # Set before any driver is loaded, in __main__.py.
 _CACHE_VARIABLES = {"MESA_SHADER_CACHE_DISABLE": "true", "__GL_SHADER_DISK_CACHE": "0"}
@@ -32,7 +32,7 @@ def header(device: Device, peers: Mapping[str, Peer], rounds: int, seconds: floa
 def place(device: Device, *further: str) -> dict[str, str]:
     """The device, the machine, and the versions of dmlgpu's and of further packages."""
     info = device.info
-    packages = "dmlgpu", binding.package_of(binding.kompute()), "numpy", *further
+    packages = "dmlgpu", kompute_module.package_of(kompute_module.kompute()), "numpy", *further
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{info.name} ({info.type}), Vulkan {info.api_version}",

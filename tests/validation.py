@@ -42,9 +42,9 @@ void main() { words[gl_GlobalInvocationID.x + first] += 1; }
 """
 CONTROL = """
 import sys
-from dmlgpu.runtime import binding
+from dmlgpu.runtime import kompute_module
 from numpy import array, uint32, zeros
-kp = binding.kompute()
+kp = kompute_module.kompute()
 manager = kp.Manager(0)
 tensor = manager.tensor_t(zeros(64, uint32))
 sequence = manager.sequence(0, {timestamps})

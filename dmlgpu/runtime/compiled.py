@@ -28,7 +28,7 @@ from dmlgpu.runtime.memory import Buffer, Slice
 from dmlgpu.runtime.profile import timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
-from dmlgpu.runtime.tensor import DeviceTensor, check_owns, staged_copy, of_bytes, segments_of
+from dmlgpu.runtime.tensor import DeviceTensor, check_owns, of_bytes, segments_of, staged_copy
 
 if TYPE_CHECKING:  # whose module needs this one
     from dmlgpu.runtime.device import Device

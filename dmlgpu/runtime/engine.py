@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from dmlgpu.descriptors.words import Bytes
+from dmlgpu.descriptors.layout import Bytes
 from dmlgpu.errors import DeviceError, OutOfMemoryError
 from dmlgpu.runtime.drivers import DeviceInfo
 from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.words import Bytes
+from dmlgpu.descriptors.layout import Bytes
 from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dmlgpu.lowering.plan import Dispatch, Plan, Shader
-from dmlgpu.runtime import binding, forks, spirv
+from dmlgpu.runtime import forks, kompute_module, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.runtime.profile import Profile, timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES, Barrier, Pace, Place, Step, learn, submissions
@@ -86,7 +86,7 @@ class Kompute:
         """What times are given to, while a profile goes on."""
         self.lock = threading.RLock()
         self._process = os.getpid()
-        self._kp = binding.kompute()
+        self._kp = kompute_module.kompute()
         with forks.looking:
             self._start()
 
@@ -203,7 +203,7 @@ class Kompute:
         for buffer in self._buffers:
             for heap, taken in self._needs(buffer.view.size, buffer.staged):
                 left[heap] -= taken
-        return list(map(min, left, binding.memory_left(self._manager) or left))
+        return list(map(min, left, kompute_module.memory_left(self._manager) or left))
 
     def _check(self, size: int, staged: bool, left_of: Sequence[int]) -> None:
         for heap, needed in self._needs(size, staged):

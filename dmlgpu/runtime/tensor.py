@@ -13,9 +13,9 @@ import numpy as np
 from dmlgpu.descriptors import conventions
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import ReduceFunction
+from dmlgpu.descriptors.layout import Bytes, check, elements, write
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc, integers
-from dmlgpu.descriptors.words import Bytes, check, elements, write
 from dmlgpu.errors import DescriptorError, DeviceError, shown
 from dmlgpu.runtime.engine import Segments
 from dmlgpu.runtime.profile import timed

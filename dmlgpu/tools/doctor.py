@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from dmlgpu.errors import DeviceError, SettingError
-from dmlgpu.runtime import binding, spirv
+from dmlgpu.runtime import kompute_module, spirv
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo, choose, devices, loader_messages, loader_version, preference
 from dmlgpu.runtime.settings import level, setting, switch
@@ -75,7 +75,7 @@ def examine() -> Report:
     for info in infos:
         found += _device(info)
     findings = [_printable(finding) for finding in found]
-    versions = {name: _version(name) for name in ("dmlgpu", "kp", binding.PACKAGE, "numpy", "vulkan")}
+    versions = {name: _version(name) for name in ("dmlgpu", "kp", kompute_module.PACKAGE, "numpy", "vulkan")}
     versions |= {"python": platform.python_version(), "platform": platform.platform()}
     environment = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES)}
     return Report(all(each.state != BROKEN for each in findings), findings, versions, environment, infos)
@@ -154,7 +154,7 @@ def _cases() -> list[Check]:
 
 
 _TASKS: dict[str, Callable[..., Any]] = {
-    "kompute": lambda: binding.package_of(binding.kompute()),
+    "kompute": lambda: kompute_module.package_of(kompute_module.kompute()),
     "loader": lambda: (loader_version(), loader_messages()),
     "devices": lambda: [info.as_dict() for info in devices()],
     "check": _check,
@@ -179,16 +179,16 @@ def _numpy() -> Finding:
 
 
 def _kompute() -> Finding:
-    mend = f"install {binding.PACKAGE} {binding.PACKAGE_VERSION} as docs/installing.md says"
+    mend = f"install {kompute_module.PACKAGE} {kompute_module.PACKAGE_VERSION} as docs/installing.md says"
     package, problem, _ = _ask("kompute")
     if problem:
         return _problem("Kompute", problem, mend)
     version = _version(package)
-    if package != binding.PACKAGE:
+    if package != kompute_module.PACKAGE:
         text = "ends the process where a driver refuses something; other threads wait while a device computes"
         return Finding("Kompute", ODD, f"{package} {version} {text}", f"{mend}; it is used then")
-    if version != binding.PACKAGE_VERSION:
-        return Finding("Kompute", BROKEN, f"{package} {version}; dmlgpu needs {binding.PACKAGE_VERSION}", mend)
+    if version != kompute_module.PACKAGE_VERSION:
+        return Finding("Kompute", BROKEN, f"{package} {version}; dmlgpu needs {kompute_module.PACKAGE_VERSION}", mend)
     return Finding("Kompute", OK, f"{package} {version}; other threads of Python run while a device computes")
 
 

@@ -14,7 +14,7 @@ import dmlgpu
 from dmlgpu import AxisDirection, DataType, ReduceFunction, dask_array
 from dmlgpu.chunked import Reduction
 from dmlgpu.comparison import differences
-from dmlgpu.descriptors.words import bits
+from dmlgpu.descriptors.layout import bits
 from dmlgpu.reference.bounds import bounds
 
 ARGS = {"argmax": dmlgpu.ArgmaxOperatorDesc, "argmin": dmlgpu.ArgminOperatorDesc}

@@ -21,8 +21,8 @@ from dmlgpu import (
     ReduceOperatorDesc,
 )
 from dmlgpu.chunked import Pooling, Reduction, Regions
+from dmlgpu.descriptors.layout import bits
 from dmlgpu.descriptors.reduction import REDUCE_TYPES
-from dmlgpu.descriptors.words import bits
 from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import U, bounds
 

@@ -103,7 +103,7 @@ def test_no_test_imports_another():
 
 @pytest.mark.parametrize(
     ("library", "module"),
-    [("kp", "runtime.binding"), ("dmlgpu_kp", "runtime.binding"), ("vulkan", "runtime.drivers")],
+    [("kp", "runtime.kompute_module"), ("dmlgpu_kp", "runtime.kompute_module"), ("vulkan", "runtime.drivers")],
 )
 def test_only_one_module_imports(library, module):
     assert [name for name in MODULES if library in {i.split(".")[0] for i in imports(name)}] == [module]

@@ -13,7 +13,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu.descriptors.operator import SELECTED_TYPES
-from dmlgpu.runtime import binding, spirv
+from dmlgpu.runtime import kompute_module, spirv
 from dmlgpu.tools import doctor
 from dmlgpu.tools.cli import main
 from dmlgpu.tools.doctor import BROKEN, ODD, OK, Finding, Report
@@ -65,7 +65,7 @@ def test_a_machine_that_works():
     findings = [Finding(**finding) for finding in found["findings"]]
     assert (code, found["healthy"], of(findings, BROKEN)) == (0, True, {})
     fine = of(findings, OK)
-    version = f"dmlgpu-kp {binding.PACKAGE_VERSION}"
+    version = f"dmlgpu-kp {kompute_module.PACKAGE_VERSION}"
     assert fine["Kompute"] == f"{version}; other threads of Python run while a device computes"
     assert fine["NumPy"] == np.__version__
     assert fine["shaders"] == f"{len(spirv.layouts())} modules, all of them whole"
@@ -291,7 +291,7 @@ def test_default_device(monkeypatch, infos, wanted, subject, state, text):
     [
         ("import sys; sys.modules['dmlgpu_kp'] = sys.modules['kp'] = None", BROKEN, "the package dmlgpu-kp is not "),
         ("import os; os.kill(os.getpid(), 11)", BROKEN, "the process ended with signal 11 "),
-        ("from dmlgpu.runtime import binding; binding.package_of = lambda _: 'kp'", ODD, "kp "),
+        ("from dmlgpu.runtime import kompute_module; kompute_module.package_of = lambda _: 'kp'", ODD, "kp "),
     ],
 )
 def test_kompute(children, program, state, text):
@@ -302,7 +302,8 @@ def test_kompute(children, program, state, text):
 
 
 @pytest.mark.parametrize(
-    ("subject", "version", "needed"), [("numpy", "1.25.2", "1.26"), ("kompute", "0.9.0.post1", binding.PACKAGE_VERSION)]
+    ("subject", "version", "needed"),
+    [("numpy", "1.25.2", "1.26"), ("kompute", "0.9.0.post1", kompute_module.PACKAGE_VERSION)],
 )
 def test_wrong_versions(monkeypatch, subject, version, needed):
     monkeypatch.setattr(doctor.metadata, "version", lambda name: version)
@@ -314,7 +315,7 @@ def test_wrong_versions(monkeypatch, subject, version, needed):
 
 def test_versions_are_those_of_the_package():
     project = (ROOT / "pyproject.toml").read_text()
-    assert f'"{binding.PACKAGE}=={binding.PACKAGE_VERSION}"' in project
+    assert f'"{kompute_module.PACKAGE}=={kompute_module.PACKAGE_VERSION}"' in project
     assert f'"numpy>={".".join(map(str, doctor._NUMPY))}"' in project
 
 

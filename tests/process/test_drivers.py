@@ -11,7 +11,7 @@ import vulkan
 
 import dmlgpu
 from dmlgpu.runtime import drivers
-from dmlgpu.runtime.binding import PACKAGE_VERSION
+from dmlgpu.runtime.kompute_module import PACKAGE_VERSION
 from tests.support.drivers import DRIVERS, LOADER_FOLDERS, manifests, naming, set_drivers
 from tests.support.processes import ROOT, output_of
 

@@ -77,8 +77,8 @@ with Device() as device:
 @pytest.mark.every_driver
 def test_drivers_that_change_while_a_device_is_opened(driver):
     program = """
-import dmlgpu.runtime.binding
-opened = dmlgpu.runtime.binding.kompute()
+import dmlgpu.runtime.kompute_module
+opened = dmlgpu.runtime.kompute_module.kompute()
 class Kp:
     def __getattr__(self, name):
         return getattr(opened, name)
@@ -92,7 +92,7 @@ class Kp:
             return opened.Manager(0)
         finally:
             os.environ.update(before)
-dmlgpu.runtime.binding.kompute = Kp
+dmlgpu.runtime.kompute_module.kompute = Kp
 other = "lvp" if "llvmpipe" in devices()[index].name else "swiftshader"
 print(says(Device, index))
 """
@@ -511,9 +511,9 @@ def test_fork_while_another_thread_calls(driver):
 
 # Another thread is in the middle of vkCreateInstance, or of opening a device, and drivers hold their locks.
 FORK_WHILE_LOOKING = """
-from dmlgpu.runtime import binding, drivers
+from dmlgpu.runtime import kompute_module, drivers
 inside, done = threading.Event(), threading.Event()
-kp, vulkan = binding.kompute(), drivers._vulkan()
+kp, vulkan = kompute_module.kompute(), drivers._vulkan()
 class Slow:
     def __getattr__(self, name):
         return getattr(vulkan, name)
@@ -529,8 +529,8 @@ slow = Slow()
 if what == "look":
     drivers._vulkan = lambda: slow
 else:
-    slow.__dict__.update({name: getattr(kp, name) for name in binding.NAMES if name != "Manager"})
-    binding.kompute = lambda: slow
+    slow.__dict__.update({name: getattr(kp, name) for name in kompute_module.NAMES if name != "Manager"})
+    kompute_module.kompute = lambda: slow
 thread = threading.Thread(target=lambda: Device(index).close())
 thread.start()
 inside.wait()

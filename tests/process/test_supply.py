@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import dmlgpu
-from dmlgpu.runtime import binding
+from dmlgpu.runtime import kompute_module
 from tests.support.processes import ROOT
 
 SOURCES = sorted(path for folder in ("dmlgpu", "benchmarks", ".ci") for path in (ROOT / folder).rglob("*.py"))
@@ -141,7 +141,7 @@ RANGES = requirements("\n".join(text for part in LISTS for text in re.findall(r'
 def test_the_project_has_ranges():
     assert set(RANGES) >= {"dmlgpu-kp", "numpy", "vulkan", "rich", "pytest", "scikit-build-core", "dmlgpu"}
     assert {name: version for name, version in RANGES.items() if not version.startswith(">=")} == {
-        "dmlgpu-kp": f"=={binding.PACKAGE_VERSION}",
+        "dmlgpu-kp": f"=={kompute_module.PACKAGE_VERSION}",
         "dmlgpu": "",
     }
 

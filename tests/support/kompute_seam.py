@@ -1,6 +1,6 @@
 """Between dmlgpu and Kompute: counts what is asked of Kompute, and has it fail where a test wants that.
 
-It stands for the module that `binding.kompute()` gives, so tests need nothing of how dmlgpu uses it.
+It stands for the module that `kompute_module.kompute()` gives, so tests need nothing of how dmlgpu uses it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dmlgpu.runtime import binding
+from dmlgpu.runtime import kompute_module
 
 
 class Seam:
     """Kompute's module. What is not changed here goes to the real one."""
 
     def __init__(self) -> None:
-        self._kp = binding.kompute()
+        self._kp = kompute_module.kompute()
         self._buffers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.counts: Counter[str] = Counter()
         """Buffers made; sequences made; submissions, which run shaders, recorded and evaluated; transfers evaluated; of
@@ -37,7 +37,7 @@ class Seam:
 
     def install(self, setattr: Callable[[Any, str, Any], object] = setattr) -> Seam:
         """Has every device that is opened from now on use it."""
-        setattr(binding, "kompute", lambda: self)
+        setattr(kompute_module, "kompute", lambda: self)
         return self
 
     def __getattr__(self, name: str) -> Any:

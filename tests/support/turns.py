@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.lowering.plan import Dispatch
-from dmlgpu.runtime import binding, spirv
+from dmlgpu.runtime import kompute_module, spirv
 
 MOST = 65_535
 # Bytes of a buffer, whatever the plan says: llvmpipe reads 0 behind its end, and writes nothing there.
@@ -90,7 +90,7 @@ class Counter:
     """Counts on a device of llvmpipe."""
 
     def __init__(self, index: int) -> None:
-        self._kp: Any = binding.kompute()
+        self._kp: Any = kompute_module.kompute()
         self._manager = self._kp.Manager(index)
         self._buffers = [self._buffer(_BYTES // 4) for _ in range(4)]
         self._found = self._buffer(2)

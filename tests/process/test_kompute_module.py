@@ -13,12 +13,13 @@ import pytest
 
 import dmlgpu
 from dmlgpu import DeviceError
-from dmlgpu.runtime import binding
+from dmlgpu.runtime import kompute_module
 from dmlgpu.tools import doctor
 from tests.support.processes import PLAIN, ROOT, output_of
 
 COMPLETE = "\n".join(
-    f"class {name}: {'; '.join(f'{part} = 1' for part in parts) or 'pass'}" for name, parts in binding.NAMES.items()
+    f"class {name}: {'; '.join(f'{part} = 1' for part in parts) or 'pass'}"
+    for name, parts in kompute_module.NAMES.items()
 )
 
 
@@ -42,20 +43,20 @@ def install(monkeypatch, tmp_path):
 
 def refused() -> None:
     with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post2 as docs"):
-        binding.kompute()
+        kompute_module.kompute()
 
 
 def test_kp_is_not_even_imported_beside_dmlgpu_kp(install, monkeypatch):
     install("raise SystemExit('imported')", "0.9.0")
     monkeypatch.delitem(sys.modules, "dmlgpu_kp")
-    assert binding.kompute().__name__ == binding.kompute().__name__ == "dmlgpu_kp"
+    assert kompute_module.kompute().__name__ == kompute_module.kompute().__name__ == "dmlgpu_kp"
 
 
 def test_the_right_kp(install):
     install(COMPLETE, "0.9.0")
-    kp = binding.kompute()
-    assert (kp.__name__, binding.package_of(kp)) == ("kp", "kp")
-    assert binding.memory_left(kp.Manager()) == []
+    kp = kompute_module.kompute()
+    assert (kp.__name__, kompute_module.package_of(kp)) == ("kp", "kp")
+    assert kompute_module.memory_left(kp.Manager()) == []
 
 
 @pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post2", None])
@@ -64,7 +65,7 @@ def test_another_version_is_not_even_imported(install, version):
     refused()
 
 
-MISSING = [*binding.NAMES, *(f"{name}.{part}" for name, parts in binding.NAMES.items() for part in parts)]
+MISSING = [*kompute_module.NAMES, *(f"{name}.{part}" for name, parts in kompute_module.NAMES.items() for part in parts)]
 
 
 @pytest.mark.parametrize("name", MISSING)
@@ -84,7 +85,7 @@ def test_logging_stays_as_it_was(install, last):
     install(f"import logging\nlogging.root.addHandler(logging.NullHandler())\n{COMPLETE}{last}", "0.9.0")
     before = list(logging.root.handlers)
     with suppress(DeviceError):
-        binding.kompute()
+        kompute_module.kompute()
     assert logging.root.handlers == before
 
 
@@ -92,12 +93,12 @@ def test_the_names_are_those_that_are_called():
     tree = ast.parse(Path(dmlgpu.__file__).parent.joinpath("runtime/kompute.py").read_text())
     called = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     names = {found[1] for text in called if (found := re.fullmatch(r"self\._kp\.(\w+)", text))}
-    assert names <= set(binding.NAMES)
+    assert names <= set(kompute_module.NAMES)
     assert {"Manager", "OpAlgoDispatch"} <= names
     manager = {found[1] for text in called if (found := re.fullmatch(r"(?:self\._)?manager\.(\w+)", text))}
-    assert manager == set(binding.NAMES["Manager"])
+    assert manager == set(kompute_module.NAMES["Manager"])
     sequence = {found[1] for text in called if (found := re.fullmatch(r"(?:sequence|submit)\.(\w+)", text))}
-    assert sequence == set(binding.NAMES["Sequence"])
+    assert sequence == set(kompute_module.NAMES["Sequence"])
 
 
 # kp as it is, beside ours
@@ -144,9 +145,9 @@ def test_kp_as_it_is(beside, driver):
     program = """
 import sys
 sys.modules["dmlgpu_kp"] = None
-from dmlgpu.runtime import binding
+from dmlgpu.runtime import kompute_module
 from dmlgpu.tools import doctor
-print(binding.package_of(binding.kompute()), doctor._check(sys.argv[1]))
+print(kompute_module.package_of(kompute_module.kompute()), doctor._check(sys.argv[1]))
 """
     assert output_of(program, str(driver.index), environment=beside) == f"kp ({len(doctor._cases())}, '')\n"
 
@@ -158,7 +159,7 @@ def test_one_version():
     text = (ROOT / ".ci/kp/setup.py").read_text()
     assert 'KOMPUTE = "0.9.0"' in text
     assert 'VERSION = f"{KOMPUTE}.post2"' in text
-    assert (binding.KP_VERSION, binding.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post2")
+    assert (kompute_module.KP_VERSION, kompute_module.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post2")
 
 
 def test_every_type_stays_in_the_module():
