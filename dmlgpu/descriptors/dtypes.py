@@ -1,16 +1,27 @@
-"""DirectML's enumerations, with DirectML's numbers (DirectML.h)."""
+"""DirectML's enumerations, with DirectML's numbers (DirectML.h), and what counts as an integer."""
 
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors.integers import index
 from dmlgpu.errors import DescriptorError, shown
+
+
+def index(value: Any) -> int:
+    """A value as an int: all that Python takes for one, but True and False.
+
+    Raises:
+        TypeError: it is none. Nor are True and False, of Python or NumPy, which Python takes for 1 and 0.
+    """
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{value!r} is not an integer")
+    return operator.index(value)
 
 
 class _Enum(enum.IntEnum):

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.descriptors.arrays import as_array
-from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.integers import index
+from dmlgpu.descriptors.dtypes import DataType, index
 from dmlgpu.errors import DescriptorError, shown
 
 MAX_RANK = 8  # DML_TENSOR_DIMENSION_COUNT_MAX1

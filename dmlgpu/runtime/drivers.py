@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dmlgpu.descriptors.integers import index
+from dmlgpu.descriptors.dtypes import index
 from dmlgpu.errors import DeviceError, import_problem
 from dmlgpu.runtime import forks
 from dmlgpu.runtime.settings import setting
