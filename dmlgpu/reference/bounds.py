@@ -6,7 +6,7 @@ whatever Vulkan 1.1 leaves to drivers: they may round in any direction, and take
 Floats are computed in float32, also those of 16 bits. U is the relative error of one addition or multiplication there,
 whatever the direction. What is derived here follows the shaders line by line:
 
-- sum.glsl adds the terms of a block two by two (2 additions for each term of 32 bits, 3 for one of 16), windows.comp
+- sum.glsl adds the terms of a block two by two (2 additions for each term of 32 bits, 3 for one of 16), pool_small.comp
   those of a row of a window (at most 3 for each), and such sums with what rounding lost. So the error of a sum does
   not grow with the number of its terms: it is at most 3 U times the sum of their absolute values, and U times that for
   the error of what was lost, over at most 2^20 blocks. A power adds U for each multiplication.

@@ -41,7 +41,7 @@ _GPU_GROUPS = 4096
 _CPU_LOADS, _GPU_LOADS = 1024, 16
 # Seconds for an element on a slow device, for a watchdog resets a GPU that is busy for seconds. LOG_SUM_EXP has 200
 # instructions for each element: the VideoCore VII of a Raspberry Pi 5 needs 5 ns for them (38 billion in a second), and
-# a GeForce GTX 660 0.2 ns. The two cores of lavapipe or SwiftShader need 10 ns for pool.comp.
+# a GeForce GTX 660 0.2 ns. The two cores of lavapipe or SwiftShader need 10 ns for pool_direct.comp.
 _PACE = 10e-9
 _DISCRETE_PACE = 0.5e-9
 # Dispatches of a plan: where they begin as if the device were slow, large operators take many.

@@ -12,7 +12,7 @@
 //   REPEATABLE                 ... or else an element is added again, where that changes nothing
 //   state_of(operand, index)   of one element
 //   combine(a, b)              of the elements of both, whichever these are
-//   appended(a, b)             as combine, where the elements of b are behind those of a; for sweep.comp
+//   appended(a, b)             as combine, where the elements of b are behind those of a; for pool_separable.comp
 //   shifted(state, by)         of the same elements, where all have indices larger by so much
 //   value_of(state, count), index_of(state)   results; `count` is how many elements of an output count. Where records of
 //                              windows are combined, accumulators that do not ask for it are told 0
@@ -22,8 +22,8 @@
 // What some have:
 //
 //   HAS_EXTREMES, HAS_PACKED_STATES        the selection: extremes.glsl and packed.glsl go with it
-//   HAS_PAIRWISE_ADD, joined(a, b)         sums, for windows.comp: an operand that adds what both add
-//   divided(operand, by)                   sums, for gather.comp: a share of an operand
+//   HAS_PAIRWISE_ADD, joined(a, b)         sums, for pool_small.comp: an operand that adds what both add
+//   divided(operand, by)                   sums, for pool_backward.comp: a share of an operand
 //   HAS_SHIFT, greater(a, b), greatest_of(block), prepare(state, greatest)   LOG_SUM_EXP: before elements of several
 //                              loads are accumulated
 

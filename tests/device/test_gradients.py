@@ -100,7 +100,7 @@ def test_maxima_of_many_small_windows(device, cooperating, dtype):
         desc = MaxPoolingGradOperatorDesc.of(x, window, strides=strides)
         gradient = np.random.default_rng(1).standard_normal(desc.input_gradient_tensor.sizes).astype(dtype)
         for each in (device, cooperating):
-            assert lower(desc, each.limits).dispatches[0].shader.variant in ("windows", "pool")
+            assert lower(desc, each.limits).dispatches[0].shader.variant in ("pool_small", "pool_direct")
             verify(desc, x, gradient, device=each)
 
 
@@ -203,8 +203,8 @@ def test_plans_take_every_variant():
     for limits in (Limits(1 << 27, 64, 8), Limits(256, 32, 3, records_bytes=512, loop_iterations=200)):
         for case in GRADIENTS:
             taken |= {dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches}
-    variants = "gather_shares", "gather_shares_parts", "gather_maxima", "gather_maxima_parts"
-    assert {module for module in taken if "gather" in module} == {
+    variants = [f"pool_backward_{kind}" for kind in ("shares", "shares_parts", "maxima", "maxima_parts")]
+    assert {module for module in taken if "pool_backward" in module} == {
         f"{v}_sum_{bits}" for v in variants for bits in (16, 32)
     }
 

@@ -39,7 +39,7 @@ def chosen(name):
     return [*found.values()]
 
 
-@pytest.mark.parametrize("name", ["reduce", "sweep", "pool"])
+@pytest.mark.parametrize("name", ["reduce", "pool_separable", "pool_direct"])
 def test_a_kernel_that_is_asked_for_computes_exactly(any_device, name):
     cases = chosen(name)
     assert cases
@@ -57,7 +57,7 @@ def test_a_kernel_that_is_asked_for_computes_exactly(any_device, name):
 
 def test_kernels_that_are_not_the_first_choice_are_asked_for():
     names = {kind.name for kinds in KERNELS.values() for kind in kinds}
-    assert {name for name in names if chosen(name)} == {"reduce", "sweep", "pool"}
+    assert {name for name in names if chosen(name)} == {"reduce", "pool_separable", "pool_direct"}
 
 
 @pytest.mark.parametrize("limits", [LIMITS["CPU"], LOWERED], ids=["full", "lowered"])
@@ -82,7 +82,7 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
     ("desc", "name", "why"),
     [
         (ROWS, "columns", "because the elements of neighbouring outputs do not stand side by side; allowed are"),
-        (ROWS, "windows", "it; allowed are rows, reduce"),
+        (ROWS, "pool_small", "it; allowed are rows, reduce"),
         (ROWS, "", "it; allowed are rows, reduce"),
         (ROWS, 3, "it; allowed are rows, reduce"),
         (
@@ -104,11 +104,19 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]), "columns", "stand at several strides; allowed are"),
         (
             pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2)),
-            "windows",
-            "larger than 7 along a dimension; allowed are sweep, pool",
+            "pool_small",
+            "larger than 7 along a dimension; allowed are pool_separable, pool_direct",
         ),
-        (pool_desc(UINT8, (1, 1, 20, 20), (2, 2)), "windows", "rows of outputs share words; allowed are sweep, pool"),
-        (pool_desc(FLOAT32, (1, 1, 40, 40), (2, 2), (2, 5)), "windows", "touches 17 elements of a row, more than 16"),
+        (
+            pool_desc(UINT8, (1, 1, 20, 20), (2, 2)),
+            "pool_small",
+            "rows of outputs share words; allowed are pool_separable, pool_direct",
+        ),
+        (
+            pool_desc(FLOAT32, (1, 1, 40, 40), (2, 2), (2, 5)),
+            "pool_small",
+            "touches 17 elements of a row, more than 16",
+        ),
     ],
     ids=str,
 )
@@ -122,6 +130,6 @@ def test_the_usual_plan_says_why_others_were_passed_over():
         "not rows: the elements of an output do not follow each other"
     ]
     pooled = pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2))
-    assert "not windows: the window is larger than 7 along a dimension" in lower(pooled, LIMITS["CPU"]).mapping
+    assert "not pool_small: the window is larger than 7 along a dimension" in lower(pooled, LIMITS["CPU"]).mapping
     spread = pool_desc(UINT8, (1, 1, 40, 86), (2, 7), None, None, None, (1, 9))
-    assert "not windows: an invocation would need more than 110 registers" in lower(spread, LIMITS["GPU"]).mapping
+    assert "not pool_small: an invocation would need more than 110 registers" in lower(spread, LIMITS["GPU"]).mapping

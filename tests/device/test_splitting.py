@@ -452,7 +452,7 @@ def test_strips_keep_to_the_loop_limit(height, strides):
 
 
 @only_lavapipe
-@pytest.mark.parametrize("unrolls", [False, True], ids=["pool", "windows"])
+@pytest.mark.parametrize("unrolls", [False, True], ids=["pool_direct", "pool_small"])
 @pytest.mark.parametrize(
     ("sizes", "window", "strides"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from dmlgpu import verify
 from dmlgpu.comparison import check_outputs
-from dmlgpu.lowering.kernels.pool import Pool
+from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.problem import problems_of
 from dmlgpu.runtime.tensor import segments_of
 from dmlgpu.runtime.tuning import device_limits
@@ -96,7 +96,7 @@ def test_small_windows_down_strips(going_down, case):
 def test_sweeps_of_planes_and_slabs_that_lie_apart(driver, open_device, partials_bytes, case):
     """Of all planes together, and of two planes, or some slabs, at a time."""
     device = open_device(driver.index, dataclasses.replace(device_limits(driver), partials_bytes=partials_bytes))
-    operator, inputs = device.compile(case.desc, kernel="sweep"), case.inputs()
+    operator, inputs = device.compile(case.desc, kernel="pool_separable"), case.inputs()
     check_outputs(operator.plan, inputs, operator(*inputs))
 
 
@@ -107,7 +107,7 @@ def test_padding_in_front_of_a_buffer(staged, data_type):
     tensor = staged.tensor(x)
     assert segments_of(tensor).slices[0].offset == 0
     desc = pool_desc(data_type, x.shape, (1, 7), None, (0, 6), None, (1, 1))
-    operator = staged.compile(desc, kernel="windows")
+    operator = staged.compile(desc, kernel="pool_small")
     check_outputs(operator.plan, (x,), tuple(output.numpy() for output in operator(tensor)))
 
 
@@ -181,7 +181,7 @@ def test_small_windows(unrolling, case):
     # Where neighbouring outputs share words between rows the kernel is not used.
     shared = case.desc.output_tensor.sizes[-1] * case.desc.output_tensor.data_type.bits % 32 != 0
     operator = unrolling.compile(case.desc)
-    assert operator.plan.dispatches[0].shader.module.startswith(("pool", "sweep") if shared else "windows")
+    assert operator.plan.dispatches[0].shader.module.startswith("pool_small") == (not shared)
     verify(case.desc, *case.inputs(), device=unrolling)
 
 
@@ -218,7 +218,7 @@ def test_runs_become_shorter_where_states_would_not_fit_the_registers(
             desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
             verify(desc, images(data_type, sizes), device=device)
             for dispatch in device.compile(desc).plan.dispatches:
-                assert (dispatch.shader.variant, dispatch.shader.constants["run"]) == ("windows", run)
+                assert (dispatch.shader.variant, dispatch.shader.constants["run"]) == ("pool_small", run)
 
 
 @pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
@@ -250,7 +250,7 @@ def test_runs_on_a_gpu(driver, open_device, data_type, sizes, window, stride, ru
     strides = (1,) * (len(window) - 1) + (stride,)
     desc = pool_desc(data_type, sizes, window, strides, pad, pad, indices=indices)
     (dispatch,) = device.compile(desc).plan.dispatches
-    assert (dispatch.shader.variant, dispatch.shader.constants["run"]) == ("windows", run)
+    assert (dispatch.shader.variant, dispatch.shader.constants["run"]) == ("pool_small", run)
     verify(desc, images(data_type, sizes, ties), device=device)
 
 
@@ -266,7 +266,7 @@ def test_far_windows(unrolling, case):
 def test_far_windows_element_by_element(driver, open_device, case):
     limits = dataclasses.replace(device_limits(driver), loop_iterations=60, unrolls=False)
     device = open_device(driver.index, limits)
-    assert Pool(*problems_of(case.desc.canonical()), limits).part_elements < 8
+    assert PoolDirect(*problems_of(case.desc.canonical()), limits).part_elements < 8
     verify(case.desc, *case.inputs(), device=device)
 
 

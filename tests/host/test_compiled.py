@@ -21,13 +21,13 @@ from tests.support.processes import output_of
 # Of GCN 4 and 5, RDNA 2 and 3.
 HELD = ("polaris10", "vega10", "navi21", "gfx1100")
 # What reads each element once, and waits for memory more than it computes: by the begins of names of modules.
-# windows_selection_32 is not among them: it computes, and has the three blocks of one input row in flight. Nor is
+# pool_small_selection_32 is not among them: it computes, and has the three blocks of one input row in flight. Nor is
 # LOG_SUM_EXP of 16 bits, which has 200 instructions for each load.
 STREAMING = (
     *(f"{kernel}_lanes_selection" for kernel in ("rows", "columns", "combine")),
     *(f"{kernel}_lanes_sum" for kernel in ("rows", "columns", "combine")),
     *(f"{kernel}_lanes_logsumexp_32" for kernel in ("rows", "columns")),
-    *("windows_selection_8", "windows_selection_16", "windows_sum_32"),
+    *("pool_small_selection_8", "pool_small_selection_16", "pool_small_sum_32"),
 )
 
 # A command line, and then whether the environment and the drivers are still the process's own.
@@ -113,7 +113,7 @@ def test_no_small_window_spills(monkeypatch, invocations):
     for rank, window, stride in itertools.product((2, 3), (2, 3, 4), (1, 2)):
         sizes = (2, 4, *(12,) * (rank - 2), 24, 63 * stride + window)
         descs.append(cases.pool_desc(cases.UINT8, sizes, (window,) * rank, (stride,) * rank))
-    wanted = compiled.sources([cases.Case(str(desc), desc, ()) for desc in descs], "windows", None)
+    wanted = compiled.sources([cases.Case(str(desc), desc, ()) for desc in descs], "pool_small", None)
     _, found, _ = compiled.compile_for("gfx1100", wanted)
     assert len(found) == len(descs)
     assert [kernel for kernel in found if kernel.spilt or kernel.scratch] == []

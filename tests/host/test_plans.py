@@ -77,14 +77,14 @@ def test_a_cpu_takes_longer_dispatches_where_there_is_much_to_do():
     """Of more workgroups, so that loops do not end them; a GPU, which a watchdog may reset, does not."""
     few, many = pool_desc(FLOAT32, (1, 1, 300, 300), (15, 15)), pool_desc(UINT8, (2, 8, 9000, 9001), (29, 30), (1, 2))
     cpu, gpu = (dataclasses.replace(limits, segment_bytes=1 << 30) for limits in (PLANNED["cpu"], PLANNED["gpu"]))
-    assert lower(few, cpu, "pool").limits == cpu
-    plan = lower(many, cpu, "pool")
+    assert lower(few, cpu, "pool_direct").limits == cpu
+    plan = lower(many, cpu, "pool_direct")
     assert plan.limits.dispatch_elements > cpu.dispatch_elements
     assert plan.limits.group_count > cpu.group_count
     assert len(plan.dispatches) < 2048
     check(plan)
     gpu = dataclasses.replace(gpu, dispatch_elements=1 << 30)
-    assert lower(many, gpu, "pool").limits == gpu
+    assert lower(many, gpu, "pool_direct").limits == gpu
 
 
 @pytest.mark.parametrize("limits", [PLANNED["cpu"], PLANNED["gpu"]], ids=["cpu", "gpu"])
@@ -109,7 +109,7 @@ def test_work_goes_by_what_is_loaded():
     assert lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 3)), cpu).work == 8 * 7 * 6
     # Pipelines of sweeps do not tell windows apart: the pace that is learnt of one holds for all.
     few, many = (lower(pool_desc(FLOAT32, (1, 4, 256, 256), (n, n)), cpu) for n in (16, 101))
-    assert {each.dispatches[0].shader.variant for each in (few, many)} == {"sweep_rows"}
+    assert {each.dispatches[0].shader.variant for each in (few, many)} == {"pool_separable_rows"}
     assert few.work < many.work < 3 * few.work
 
 

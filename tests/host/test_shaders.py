@@ -181,44 +181,44 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_module_is_named(installed, damage):
-    file = installed / "pool_selection_8.spv"
+    file = installed / "rows_selection_8.spv"
     content = damage(file.read_bytes())
     file.write_bytes(content)
     with pytest.raises(DeviceError) as caught:
-        spirv.load("pool_selection_8")
+        spirv.load("rows_selection_8")
     assert str(caught.value) == (
         f"shader {file} is damaged: {len(content)} bytes, no whole SPIR-V module; reinstall dmlgpu "
         "(in a checkout: cmake --build build)"
     )
-    assert spirv.load("pool_selection_16")
+    assert spirv.load("rows_selection_16")
 
 
 def test_no_more_is_read_than_a_module_can_have(installed):
-    with (installed / "pool_selection_8.spv").open("wb") as file:
+    with (installed / "rows_selection_8.spv").open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(DeviceError, match=r"pool_selection_8\.spv is damaged: more than 1048576 bytes; reinstall"):
-        spirv.load("pool_selection_8")
+    with pytest.raises(DeviceError, match=r"rows_selection_8\.spv is damaged: more than 1048576 bytes; reinstall"):
+        spirv.load("rows_selection_8")
 
 
-@pytest.mark.parametrize("name", ["pool_selection_8.spv", "layouts.json"])
+@pytest.mark.parametrize("name", ["rows_selection_8.spv", "layouts.json"])
 def test_missing_file_is_named(installed, name):
     (installed / name).unlink()
     with pytest.raises(DeviceError, match=rf"^shader .*/{name} cannot be read \(.*\); reinstall dmlgpu"):
-        spirv.load("pool_selection_8")
+        spirv.load("rows_selection_8")
 
 
-@pytest.mark.parametrize("content", ["", '{"pool_selection_8":', "[]", '{"pool_selection_8": 1}'])
+@pytest.mark.parametrize("content", ["", '{"rows_selection_8":', "[]", '{"rows_selection_8": 1}'])
 def test_damaged_layouts_are_named(installed, content):
     (installed / "layouts.json").write_text(content)
     with pytest.raises(DeviceError, match=r"^.*/layouts\.json is damaged: .*; reinstall dmlgpu"):
-        spirv.load("pool_selection_8")
+        spirv.load("rows_selection_8")
 
 
 def test_module_that_is_not_listed_is_named(installed):
-    (installed / "layouts.json").write_text('{"pool_selection_8": {"constants": {}, "push": {}}}')
-    assert spirv.load("pool_selection_8")
-    with pytest.raises(DeviceError, match=r"^.*/layouts\.json has no shader pool_selection_16; reinstall dmlgpu"):
-        spirv.load("pool_selection_16")
+    (installed / "layouts.json").write_text('{"rows_selection_8": {"constants": {}, "push": {}}}')
+    assert spirv.load("rows_selection_8")
+    with pytest.raises(DeviceError, match=r"^.*/layouts\.json has no shader rows_selection_16; reinstall dmlgpu"):
+        spirv.load("rows_selection_16")
 
 
 def test_an_interrupted_build_leaves_no_list(tmp_path):

@@ -598,7 +598,7 @@ EXPLAINED = {
         "strides=(160, 80, 8, 1)",
         "TensorDesc(DataType.UINT64, (1, 2, 4, 3))",
         "dilations=(1, 2)",
-        "pool_selection_16 input_tensor output_indices_tensor, output_tensor",
+        "pool_direct_selection_16 input_tensor output_indices_tensor, output_tensor",
     ),
     "argmin uint8 40,50 axes=1 axis_direction=decreasing --kernel reduce": (
         "AxisDirection.DECREASING",
@@ -610,8 +610,8 @@ EXPLAINED = {
     "reduce float32 8,100 function=SUM axes=1": ("ReduceFunction.SUM",),
     "lp_pooling float32 1,1,4,4 window_size=2,2 p=3": (" p=3)",),
     "max_pooling2 float32 1,4,256,256 window_size=9,9": (
-        "0 to 246,015 sweep_rows_selection_32 input_tensor partials 0 ",
-        "0 to 246,015 sweep_columns_selection_32 partials 0 output_tensor ",
+        "0 to 246,015 pool_separable_rows_selection_32 input_tensor partials 0 ",
+        "0 to 246,015 pool_separable_columns_selection_32 partials 0 output_tensor ",
         "Tensors of 1 MiB and 961 KiB, partials of 992 KiB. END",
     ),
 }

@@ -244,9 +244,9 @@ def check_coverage(plan: Plan) -> None:
 def steps_between_blocks(dispatch: Dispatch) -> list[int]:
     """Where the blocks of 16 bytes that a kernel reads begin and end, and how far apart they are, in elements."""
     shader, push = dispatch.shader, dispatch.push
-    if shader.variant in ("windows", "pool_blocks"):
+    if shader.variant in ("pool_small", "pool_direct_blocks"):
         rows = [push["plane_stride"], *push["stride"][:2]]
-        if shader.variant == "pool_blocks":
+        if shader.variant == "pool_direct_blocks":
             return [*rows, push["start_padding"][2], push["window_stride"][2]]
         run = max(4, 128 // shader.bits)
         return [*rows, push["start_padding"][2] + shader.constants["phase"], run * shader.constants["stride_width"]]

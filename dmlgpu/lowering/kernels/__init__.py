@@ -2,22 +2,22 @@
 
 from dmlgpu.lowering.kernels.columns import Columns
 from dmlgpu.lowering.kernels.combine import COMBINE
-from dmlgpu.lowering.kernels.gather import Gather
 from dmlgpu.lowering.kernels.kernel import PlanningKernel, RangedKernel
 from dmlgpu.lowering.kernels.pick import Pick
 from dmlgpu.lowering.kernels.place import Place
-from dmlgpu.lowering.kernels.pool import Pool
+from dmlgpu.lowering.kernels.pool_backward import PoolBackward
+from dmlgpu.lowering.kernels.pool_direct import PoolDirect
+from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
+from dmlgpu.lowering.kernels.pool_small import PoolSmall
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.kernels.rows import Rows
-from dmlgpu.lowering.kernels.sweep import Sweeps
-from dmlgpu.lowering.kernels.windows import SmallWindows
 from dmlgpu.lowering.problem import Axes, CoveringWindows, Named, Numbered, Windows
 
 # By domain, in the order in which they are tried; the last one fits every problem.
 KERNELS: dict[type, tuple[type[RangedKernel] | type[PlanningKernel], ...]] = {
     Axes: (Rows, Columns, Reduce),
-    Windows: (SmallWindows, Sweeps, Pool),
-    CoveringWindows: (Gather,),
+    Windows: (PoolSmall, PoolSeparable, PoolDirect),
+    CoveringWindows: (PoolBackward,),
     Named: (Place,),
     Numbered: (Pick,),
 }

@@ -1,6 +1,6 @@
-"""windows.comp, for small windows: one invocation computes a run of outputs, row by row down a strip.
+"""pool_small.comp, for small windows: one invocation computes a run of outputs, row by row down a strip.
 
-Neighbouring windows share what is loaded; the picture is at the top of windows.comp.
+Neighbouring windows share what is loaded; the picture is at the top of pool_small.comp.
 
     outputs of one depth, a slab:      |  run  |  run  |  run  |      an invocation computes one run of every row
                                        |       |       |       |      of a strip, here of 2 rows
@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.kernels.kernel import InPlace, Target
-from dmlgpu.lowering.kernels.pool import Pool, WindowsPiece
+from dmlgpu.lowering.kernels.pool_direct import PoolDirect, WindowsPiece
 from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 
@@ -35,12 +35,12 @@ _REGISTERS = 110
 
 
 @dataclass(frozen=True)
-class SmallWindows(Pool):
+class PoolSmall(PoolDirect):
     """Over windows that are small enough to be unrolled."""
 
-    name: ClassVar = "windows"
+    name: ClassVar = "pool_small"
     variants: ClassVar = {
-        "windows": "one invocation some neighbouring outputs, down a strip of rows: small windows share what they load",
+        "pool_small": "one invocation neighbouring outputs, down a strip of rows: small windows share what they load",
     }
 
     @property
@@ -77,7 +77,7 @@ class SmallWindows(Pool):
     def window_end(self) -> tuple[int, ...]:
         """Where the last window ends, counted from the start of the padding; it may hang over the end.
 
-        A position beyond 2^32 would wrap around in windows.comp, and could be one in the input again.
+        A position beyond 2^32 would wrap around in pool_small.comp, and could be one in the input again.
         """
         windows = self.windows
         steps = zip(windows.output_size, windows.window_stride, windows.window_size, windows.dilation, strict=True)
@@ -198,7 +198,7 @@ class SmallWindows(Pool):
 
     @property
     def unit(self) -> int:
-        # Whole slabs, or whole rows of one. pool.comp computes what is not whole, as around the end of a segment.
+        # Whole slabs, or whole rows of one. pool_direct.comp computes what is not whole, as at the end of a segment.
         width = self.windows.output_size[2]
         return self.slab if self.slab <= min(self.most_in_place, self.most_recorded) else width
 
@@ -246,4 +246,4 @@ class SmallWindows(Pool):
             run=self.run,
             whole_runs=windows.output_size[2] % self.run == 0 and self.run % max(4, self.block) == 0,
         )
-        return self.shader_of("windows", constants)
+        return self.shader_of("pool_small", constants)

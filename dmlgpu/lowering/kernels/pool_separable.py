@@ -1,7 +1,7 @@
-"""sweep.comp: windows of any size, along one dimension after the other.
+"""pool_separable.comp: windows of any size, along one dimension after the other.
 
-What a window has along width, along height and along depth is one sweep each; the picture is at the top of sweep.comp.
-So an output takes some loads for each dimension, where pool.comp takes one for each element of the window:
+What a window has along width, along height and along depth is one sweep each; pool_separable.comp has the picture. So
+an output takes some loads for each dimension, where pool_direct.comp takes one for each element of the window:
 
     input       --- along width --->   partials    --- along height --->   partials    --- along depth --->   outputs
     D x H x W                          D x H x w                           D x h x w                          d x h x w
@@ -136,13 +136,13 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Sweeps(PlanningKernel):
+class PoolSeparable(PlanningKernel):
     """Over windows of any size: along one dimension after the other."""
 
-    name: ClassVar = "sweep"
+    name: ClassVar = "pool_separable"
     variants: ClassVar = {
-        "sweep_rows": "one invocation some windows of a row, along width: what they have in common is loaded once",
-        "sweep_columns": "as sweep_rows, for a block of columns, along height or depth, of what was swept before",
+        "pool_separable_rows": "one invocation some windows of a row: what they have in common is loaded once",
+        "pool_separable_columns": "the same along height or depth, for a block of columns of what was computed before",
     }
 
     @property
@@ -171,7 +171,8 @@ class Sweeps(PlanningKernel):
         windows = self.windows
         outputs = windows.output_size[self.split] if self.most_planes else self.most_outputs
         loads = sum(sweep.loads for sweep in self._sweeps(1, self._widest(outputs)))
-        # An output of pool.comp takes as long as 4 of its loads; a load of a sweep as long as 5, on SwiftShader 12.
+        # An output of pool_direct.comp takes as long as 4 of its loads; a load of a sweep as long as 5, on SwiftShader
+        # 12.
         count = math.prod(windows.output_size) // windows.output_size[self.split] * outputs
         by_pool = count * (4 + math.prod(windows.window_size))
         each = 5 if self.limits.unrolls else 12
@@ -352,13 +353,21 @@ class Sweeps(PlanningKernel):
             push = Values(**given, **self._input_rows(share))
             bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
             return Dispatch(
-                shader_of("sweep_rows", self.problem, constants, built_in=True), push, bindings, iterations, outputs
+                shader_of("pool_separable_rows", self.problem, constants, built_in=True),
+                push,
+                bindings,
+                iterations,
+                outputs,
             )
         before = self._partials(number - 1, ("source_base", "source_indices_base"))
         push = Values(**given, row_count=sweep.row_count, source_base=0, source_indices_base=0)
         bindings = before[0], *written, before[1]
         return Dispatch(
-            shader_of("sweep_columns", self.problem, constants, built_in=True), push, bindings, iterations, outputs
+            shader_of("pool_separable_columns", self.problem, constants, built_in=True),
+            push,
+            bindings,
+            iterations,
+            outputs,
         )
 
     def _input_rows(self, share: Share) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""gather.comp: gradients of pooling; one invocation a run of outputs, which takes the windows that hold each of them.
+"""pool_backward.comp: gradients of pooling. An invocation computes a run of outputs, from the windows that hold each.
 
 lavapipe (Mesa 22.3) with 2 cores, float32, 8 x 64 x 112 x 112, window 3, stride 2: shares take 88 ms, maxima 110 ms.
 With one output at a time, each of which is divided by sizes and strides, they took 200 and 240 ms.
@@ -34,7 +34,7 @@ _RUN, _COOPERATING_RUN = 8, 4
 
 
 @dataclass(frozen=True)
-class GatherPiece(Piece):
+class PoolBackwardPiece(Piece):
     """Windows begin to end - 1 of those that can hold an element, and segments of the gradient and of the maxima."""
 
     maxima_segment: int
@@ -49,15 +49,15 @@ class GatherPiece(Piece):
 
 
 @dataclass(frozen=True)
-class Gather(PlanesKernel):
+class PoolBackward(PlanesKernel):
     """Over the windows that hold an element."""
 
-    name: ClassVar = "gather"
+    name: ClassVar = "pool_backward"
     variants: ClassVar = {
-        "gather_shares": "one invocation a run of outputs: their shares of the windows that hold them",
-        "gather_shares_parts": "the same, for windows in several segments, or too many for one invocation",
-        "gather_maxima": "one invocation a run of outputs: what windows have whose maxima they are",
-        "gather_maxima_parts": "the same, for windows in several segments, or too many for one invocation",
+        "pool_backward_shares": "one invocation a run of outputs: their shares of the windows that hold them",
+        "pool_backward_shares_parts": "the same, for windows in several segments, or too many for one invocation",
+        "pool_backward_maxima": "one invocation a run of outputs: what windows have whose maxima they are",
+        "pool_backward_maxima_parts": "the same, for windows in several segments, or too many for one invocation",
     }
 
     @property
@@ -140,11 +140,11 @@ class Gather(PlanesKernel):
     def most_in_place(self) -> int:
         return self._most_outputs(self.limits.most_items(self._in_place) * self.run, math.prod(self.most))
 
-    def pieces(self, begin: int, end: int) -> Sequence[GatherPiece]:
+    def pieces(self, begin: int, end: int) -> Sequence[PoolBackwardPiece]:
         total = math.prod(self.most)
-        return [GatherPiece(*segments, 0, total, self.part) for segments in self.segments(begin, end)]
+        return [PoolBackwardPiece(*segments, 0, total, self.part) for segments in self.segments(begin, end)]
 
-    def cut(self, outputs: int, piece: GatherPiece) -> Iterator[GatherPiece]:
+    def cut(self, outputs: int, piece: PoolBackwardPiece) -> Iterator[PoolBackwardPiece]:
         words = -(-outputs * self.source.data_type.bits // 32)
         short = self.limits.dispatch_elements // (outputs * self.part)
         most = max(min(short, self.limits.most_items(self._of_parts) // words), 1) * self.part
@@ -173,7 +173,7 @@ class Gather(PlanesKernel):
         size = self.limits.segment_elements(self.problem.sources[1].tensor)
         return list(itertools.product(found, segments_touched(low, high, (), size)))
 
-    def dispatch(self, begin: int, end: int, piece: GatherPiece, target: Target) -> Dispatch:
+    def dispatch(self, begin: int, end: int, piece: PoolBackwardPiece, target: Target) -> Dispatch:
         windows = self.windows
         given: dict[str, Any] = {
             "plane_stride": self.planes.stride,
@@ -191,13 +191,13 @@ class Gather(PlanesKernel):
         bindings = [self.source_binding(piece.segment), self.target_binding(begin, 0, "values_base", target)]
         if len(self.problem.sources) == 1:
             given |= {"counts_padding": windows.counts_padding, "counted_end": windows.counted_end}
-            variant = "gather_shares"
+            variant = "pool_backward_shares"
         else:
             maxima = self.problem.sources[1]
             bound = segment_push("maxima", self.limits.segment_elements(maxima.tensor), piece.maxima_segment)
             given |= bound if isinstance(target, Records) else {"maxima_base": bound["maxima_base"]}
             bindings.append(Binding(maxima.role, maxima.number, piece.maxima_segment, "maxima_base"))
-            variant = "gather_maxima"
+            variant = "pool_backward_maxima"
         words = -(-(end - begin) * self.source.data_type.bits // 32)
         if isinstance(target, Records):
             push = Values(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.part_size)

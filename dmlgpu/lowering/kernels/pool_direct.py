@@ -1,9 +1,12 @@
-"""pool.comp: one invocation a word of outputs, element by element, windows of any size over any layout.
+"""pool_direct.comp: one invocation a word of outputs, element by element, windows of any size over any layout.
 
 It computes what the other kernels over windows do not cover. It is compiled three times:
-`pool_blocks` reads long rows of a window in blocks of 16 bytes (lavapipe with Mesa 22.3 and 2 cores, 1 x 512 x 28 x 28,
-global: 0.8 ms); `pool_parts` writes records of windows in parts, which lie in several segments or are too long for one
-invocation; `pool` does the rest.
+
+- `pool_direct_blocks` reads long rows of a window in blocks of 16 bytes (lavapipe with Mesa 22.3 and 2 cores,
+  1 x 512 x 28 x 28, global: 0.8 ms);
+- `pool_direct_parts` writes records of windows in parts, which lie in several segments or are too long for one
+  invocation;
+- `pool_direct` does the rest.
 """
 
 from __future__ import annotations
@@ -59,14 +62,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Pool(PlanesKernel):
+class PoolDirect(PlanesKernel):
     """Over windows: any layout and any window."""
 
-    name: ClassVar = "pool"
+    name: ClassVar = "pool_direct"
     variants: ClassVar = {
-        "pool": "one invocation a word of outputs, element by element: any layout, window or driver",
-        "pool_blocks": "one invocation a word of outputs: long rows of a window are read in blocks of 16 bytes",
-        "pool_parts": "as pool, for windows in parts: in several segments, or too long for one invocation",
+        "pool_direct": "one invocation a word of outputs, element by element: any layout, window or driver",
+        "pool_direct_blocks": "one invocation a word of outputs: long rows of a window are read in blocks of 16 bytes",
+        "pool_direct_parts": "as pool_direct, for windows in several segments, or too long for one invocation",
     }
 
     @property
@@ -269,18 +272,18 @@ class Pool(PlanesKernel):
         return Dispatch(shader, push, bindings, loop.iterations, range(begin, end))
 
     def pool_shader(self, target: Target) -> Shader:
-        """What of pool.comp computes a piece."""
+        """What of pool_direct.comp computes a piece."""
         windows = self.windows
         if isinstance(target, Records):
             # A part of a window may have no element in the input.
-            return self.shader_of("pool_parts", self.constants(target, segmented=True))
+            return self.shader_of("pool_direct_parts", self.constants(target, segmented=True))
         constants = constants_of(self.problem, self.limits, self.problem.outputs)
         if not self.blocks:
-            return self.shader_of("pool", constants)
+            return self.shader_of("pool_direct", constants)
         # A part of a window that is all of it, as what comes before is padding, begins where the input does.
         steps = [windows.window_stride[2], windows.start_padding[2], *self.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
-        return self.shader_of("pool_blocks", {**constants, "aligned": aligned})
+        return self.shader_of("pool_direct_blocks", {**constants, "aligned": aligned})
 
     def shader_of(self, variant: str, constants: Mapping[str, int]) -> Shader:
         """The shader of a variant."""
