@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Over axes, where neighbouring outputs read neighbouring elements: along the last kept dimension, which has COLUMNS
-// of them at least. An item is so many outputs, or a stretch of their elements. LANES invocations share it:
+// of them at least. An item is so many outputs, or a split of their elements. LANES invocations share it:
 //
 //                outputs of an item
 //   elements   [block][block][block][block]   lane 0      With WIDE four blocks, so that neighbouring invocations read
@@ -45,12 +45,12 @@ State state_of_column(Column column) { return column; }
 shared Column shared_columns[COLUMNS * GROUP_SIZE];
 #endif
 
-// Writes output i of the dispatch, or the record of a stretch of its elements, which begin at `address`.
-void write_column(Column column, uint i, uint stretch, uint begin, uint address, uint step_size)
+// Writes output i of the dispatch, or the record of a split of its elements, which begin at `address`.
+void write_column(Column column, uint i, uint split, uint begin, uint address, uint step_size)
 {
     State state = state_of_column(column);
     RELOAD_BITS(state, RELOADED ? LOAD(source, address + index_of(state) * step_size) : Bits(0))
-    write(i, stretch, shifted(state, begin));
+    write(i, split, shifted(state, begin));
 }
 
 void main()
@@ -62,15 +62,15 @@ void main()
     // Whole rows of outputs, or a part of one.
     uint width = min(row_size, output_count);
     uint items_of_row = (width - 1) / COLUMNS + 1;
-    uint item_count = items_of_row * (output_count / width), count = item_count * stretch_count;
+    uint item_count = items_of_row * (output_count / width), count = item_count * split_count;
     Items mine = shared_items_of(count);
     for (uint next = mine.next; next < mine.end; next += turn()) {
         uint item = min(next, count - 1);
-        uint stretch = RECORDS ? item / item_count : 0;
-        uint number = item - stretch * item_count, row = number / items_of_row;
+        uint split = RECORDS ? item / item_count : 0;
+        uint number = item - split * item_count, row = number / items_of_row;
         uint owned = (number - row * items_of_row) * COLUMNS, column = min(owned, width - COLUMNS);
         uint begin, end;
-        stretch_range(stretch, begin, end);
+        split_range(split, begin, end);
         uint address = address_of_kept(first_row + row, kept_rank - 1) + first_column + column + begin * step_size
             + source_base;
         Column columns[COLUMNS];
@@ -129,13 +129,13 @@ void main()
             for (uint other = 1; other < LANES; ++other)
                 column_of_all = combine_columns(column_of_all, shared_columns[here + other * AT_ONCE]);
             if (k >= others && next < count)
-                write_column(column_of_all, i + k, stretch, begin, address + k, step_size);
+                write_column(column_of_all, i + k, split, begin, address + k, step_size);
         }
         barrier();  // the next turn writes where this one reads
 #else
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
             if (k >= others)
-                write_column(columns[k], i + k, stretch, begin, address + k, step_size);
+                write_column(columns[k], i + k, split, begin, address + k, step_size);
 #endif
     }
 }

@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // The second pass: combines every output's records and writes one output tensor of any layout. With RECORDS it combines
-// stretches of them, and writes a record for each, as too many are left for one invocation. LANES invocations share an
-// output, or a stretch of its records. These stand `output_count` records apart, one from each part of the input.
+// splits of them, and writes a record for each, as too many are left for one invocation. LANES invocations share an
+// output, or a split of its records. These stand `output_count` records apart, one from each part of the input.
 
 #define LANES_APART AT_ONCE
 #include "core/constants.glsl"
@@ -42,7 +42,7 @@ layout(push_constant) uniform Push {
     uint rank;
     uint element_count;     // of an output, along axes
     uint index_step;        // what indices are above those of the output before
-    uint stretch_size;      // with RECORDS: how many an invocation, or its lanes, combine
+    uint split_size;        // with RECORDS: how many an invocation, or its lanes, combine
 #endif
 } push;
 
@@ -68,15 +68,15 @@ State combined(uint i, uint begin, uint end)
 
 void main()
 {
-    uint output_count = push.output_count, record_count = push.record_count, stretch_size = record_count;
+    uint output_count = push.output_count, record_count = push.record_count, split_size = record_count;
 #ifndef WINDOWS
-    stretch_size = RECORDS ? push.stretch_size : record_count;
+    split_size = RECORDS ? push.split_size : record_count;
 #endif
-    uint item_count = output_count * (RECORDS ? (record_count - 1) / stretch_size + 1 : 1);
+    uint item_count = output_count * (RECORDS ? (record_count - 1) / split_size + 1 : 1);
     Items mine = shared_items_of(item_count);
     for (uint next = mine.next; next < mine.end; next += turn()) {
         uint item = min(next, item_count - 1);
-        uint stretch = RECORDS ? item / output_count : 0, i = item - stretch * output_count;
+        uint split = RECORDS ? item / output_count : 0, i = item - split * output_count;
         uint number = push.first_output + i, address = 0;
 #ifdef WINDOWS
         uint count = 1, first_index = 0;
@@ -96,8 +96,8 @@ void main()
         }
 #endif
         bool here = RECORDS || address - push.target_first < push.target_count;
-        uint at = address + push.target_base, begin = stretch * stretch_size;
-        uint end = here ? begin + min(record_count - begin, stretch_size) : begin;
+        uint at = address + push.target_base, begin = split * split_size;
+        uint end = here ? begin + min(record_count - begin, split_size) : begin;
         State state = of_all_lanes(combined(i, begin, end));
         if (here && lane() == 0 && next < item_count) {
             if (RECORDS)

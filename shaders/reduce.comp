@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Reductions over any layout.
-// One invocation owns one output: it takes the output's elements, or a stretch of them, in order of their index and
+// One invocation owns one output: it takes the output's elements, or a split of them, in order of their index and
 // writes the output, or a record for combine.comp.
 
 #include "core/axes.glsl"
@@ -41,13 +41,13 @@ void main()
     read_push();
     uint rank = kept_rank + push.reduced_rank, line = push.size[rank - 1], step = push.stride[rank - 1];
     uint outermost_stride = push.stride[kept_rank];
-    Items mine = items_of(output_count * stretch_count);
+    Items mine = items_of(output_count * split_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint stretch = RECORDS ? item / output_count : 0;
-        uint i = item - stretch * output_count;
+        uint split = RECORDS ? item / output_count : 0;
+        uint i = item - split * output_count;
         uint begin, end;
-        stretch_range(stretch, begin, end);
+        split_range(split, begin, end);
         uint origin = address_of_kept(first_output + i, kept_rank);
-        write(i, stretch, reduce(origin, begin, end, rank, line, step, outermost_stride));
+        write(i, split, reduce(origin, begin, end, rank, line, step, outermost_stride));
     }
 }

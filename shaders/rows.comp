@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Over axes, where the elements of an output follow each other in memory, and are a block at least. They are read in
-// blocks. LANES invocations share an output, or one stretch of its elements; neighbouring lanes read neighbouring blocks.
+// blocks. LANES invocations share an output, or one split of its elements; neighbouring lanes read neighbouring blocks.
 
 #define LANES_APART 1
 #include "core/axes.glsl"
@@ -23,22 +23,22 @@ layout(constant_id = 12) const bool SHORT = false;  // few elements: one look at
 void main()
 {
     read_push();
-    uint count = output_count * stretch_count;
+    uint count = output_count * split_count;
     Items mine = shared_items_of(count);
-    // Items are numbered stretch by stretch: item = stretch * output_count + i.
+    // Items are numbered split by split: item = split * output_count + i.
     for (uint next = mine.next; next < mine.end; next += turn()) {
         uint item = min(next, count - 1);
-        uint stretch = RECORDS ? item / output_count : 0;
-        uint i = item - stretch * output_count;
+        uint split = RECORDS ? item / output_count : 0;
+        uint i = item - split * output_count;
         uint begin, end;
-        stretch_range(stretch, begin, end);
+        split_range(split, begin, end);
         uint address = address_of_kept(first_output + i, kept_rank) + source_base;
         State state = SHORT ? state_of_blocks(address, begin, end) : state_of_row(address, begin, end);
         RELOAD_BITS(state, Bits(0))  // not needed before the end
         state = of_all_lanes(state);
         if (lane() == 0 && next < count) {
             RELOAD_BITS(state, RELOADED ? LOAD(source, address + index_of(state)) : Bits(0))
-            write(i, stretch, state);
+            write(i, split, state);
         }
     }
 }

@@ -11,7 +11,7 @@ their elements lie in one segment of the input. It ends where one of the two end
 Where it is not possible, a range is computed with records. It ends where the memory for records is full
 (`Limits.records_bytes`), and where the next outputs can be computed in place.
 
-Both kinds begin at multiples of `kernel.unit` where they can.
+Both kinds begin at multiples of `kernel.range_alignment` where they can.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def ranges(kernel: RangedKernel) -> Iterator[Range]:
     begin = 0
     while begin < count:
         last = min(count, begin + _MAX_OUTPUTS, kernel.furthest(begin))
-        end = _reach_in_place(kernel, begin, last) if packed and begin % kernel.unit == 0 else begin
+        end = _reach_in_place(kernel, begin, last) if packed and begin % kernel.range_alignment == 0 else begin
         # Where the elements of neighbouring outputs lie in many segments, all outputs have records.
         in_place = end - begin > (last - begin) // _FEWEST
         if not in_place:
@@ -56,22 +56,22 @@ def ranges(kernel: RangedKernel) -> Iterator[Range]:
 
 def _reach_in_place(kernel: RangedKernel, begin: int, last: int) -> int:
     """The end of the range from `begin` that one piece computes in place, at most `last`; `begin` if there is none."""
-    unit, outputs = kernel.unit, kernel.problem.outputs
+    alignment, outputs = kernel.range_alignment, kernel.problem.outputs
     segments = (kernel.limits.segment_elements(output.tensor) for output in outputs)
     here = min(last, *((begin // n + 1) * n for n in segments))
-    ends = range(begin + unit, here + unit, unit)
-    # The more outputs, the more pieces. So many units have one.
+    ends = range(begin + alignment, here + alignment, alignment)
+    # The more outputs, the more pieces: a binary search finds the last end that leaves one piece.
     fits = _count(ends, lambda end: len(kernel.pieces(begin, min(end, here))) == 1)
-    end = min(begin + fits * unit, here)
-    # `here` may be within a unit.
-    if unit < end - begin and end < kernel.problem.output_count:
-        end -= end % unit
+    end = min(begin + fits * alignment, here)
+    # `here` may be no multiple of it.
+    if alignment < end - begin and end < kernel.problem.output_count:
+        end -= end % alignment
     return end
 
 
 def _reach_with_records(kernel: RangedKernel, begin: int, last: int, packed: bool) -> int:
     """The end of the range from `begin` on whose records fit their memory, at most `last`."""
-    unit = kernel.unit
+    alignment = kernel.range_alignment
 
     def fitting(end: int) -> int:
         """Outputs whose records fit, and are combined in one dispatch, if the range went on to `end`."""
@@ -79,15 +79,15 @@ def _reach_with_records(kernel: RangedKernel, begin: int, last: int, packed: boo
         return max(1, min(kernel.most_records // records, most_combined(kernel.problem, kernel.limits, records)))
 
     most = min(fitting(last), kernel.most_recorded)
-    # To the next multiple of the unit at most, as the next range may then be in place; or else to some multiple of it.
-    if packed and begin % unit != 0:
-        most = min(most, unit - begin % unit)
-    elif most > unit:
-        most -= (begin + most) % unit
-    if packed and begin % unit == 0 and begin + unit < last:
-        after = kernel.pieces(begin + unit, min(begin + 2 * unit, last))
-        # Often the outputs of one unit have elements in two segments, and those behind them can be computed in place.
-        most = min(most, unit) if records_of(after) < 2 else most
+    # To the next multiple of the alignment at most, as the next range may then be in place; else to any multiple.
+    if packed and begin % alignment != 0:
+        most = min(most, alignment - begin % alignment)
+    elif most > alignment:
+        most -= (begin + most) % alignment
+    if packed and begin % alignment == 0 and begin + alignment < last:
+        after = kernel.pieces(begin + alignment, min(begin + 2 * alignment, last))
+        # Often one step of outputs has elements in two segments, and those behind it can be computed in place.
+        most = min(most, alignment) if records_of(after) < 2 else most
     end = min(last, begin + most)
     # A shorter range may have more records for each output, as more of their elements lie in a segment for all of them.
     while end - begin > fitting(end):

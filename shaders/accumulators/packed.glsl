@@ -1,5 +1,5 @@
 // The selection in a column of 8- or 16-bit elements: an element's key above its offset in the column, in one word, so that
-// the maximum of these words is the winner. `Columns.stretch_size` keeps offsets below 2^16, so that they fit below a key.
+// the maximum of these words is the winner. `Columns.split_size` keeps offsets below 2^16, so that they fit below a key.
 
 #define Column uint
 const uint OFFSETS = 0xFFFFFFFFu >> BITS;

@@ -18,7 +18,7 @@ layout(push_constant) uniform Push {
     uint reduced_rank;
     uint reduced_begin;     // the reduced elements that this dispatch looks at, ...
     uint reduced_end;
-    uint stretch_size;      // ... and how many of them an invocation
+    uint split_size;        // ... and how many of them an invocation
     uint first_output;      // the outputs that it computes
     uint output_count;
     uint element_count;     // of an output, in all dispatches
@@ -30,7 +30,7 @@ layout(push_constant) uniform Push {
 
 // Those that are needed for every output. read_push() reads them once: wherever a push constant is read, llvmpipe loads
 // it for one invocation after the other.
-uint kept_rank, outer_stride, reduced_begin, reduced_end, stretch_size, stretch_count, first_output, output_count;
+uint kept_rank, outer_stride, reduced_begin, reduced_end, split_size, split_count, first_output, output_count;
 uint source_first, source_count, source_base, target_base;
 
 void read_push()
@@ -39,8 +39,8 @@ void read_push()
     outer_stride = kept_rank == 0 ? 0 : push.stride[0];
     reduced_begin = push.reduced_begin;
     reduced_end = push.reduced_end;
-    stretch_size = push.stretch_size;
-    stretch_count = RECORDS ? (reduced_end - reduced_begin - 1) / stretch_size + 1 : 1;
+    split_size = push.split_size;
+    split_count = RECORDS ? (reduced_end - reduced_begin - 1) / split_size + 1 : 1;
     first_output = push.first_output;
     output_count = push.output_count;
     source_first = push.source_first;
@@ -68,22 +68,22 @@ uint address_of_kept(uint number, uint rank)
     return FLAT ? number * outer_stride : address_of(number, 0, rank, outer_stride);
 }
 
-// The reduced elements of stretch number `stretch`.
-void stretch_range(uint stretch, out uint begin, out uint end)
+// The reduced elements of split number `split`.
+void split_range(uint split, out uint begin, out uint end)
 {
-    begin = reduced_begin + stretch * stretch_size;
-    end = begin + min(reduced_end - begin, stretch_size);
+    begin = reduced_begin + split * split_size;
+    end = begin + min(reduced_end - begin, split_size);
 }
 
 // Whether the bits of a winner are written.
 const bool RELOADED = RECORDS || VALUES;
 
-// Writes an output, or the record of a stretch of its elements; `i` counts the dispatch's outputs.
-void write(uint i, uint stretch, State state)
+// Writes an output, or the record of a split of its elements; `i` counts the dispatch's outputs.
+void write(uint i, uint split, State state)
 {
     uint at = first_output + i + target_base;
     if (RECORDS)
-        STORE_STATE(target, (stretch * output_count + i) * STATE_WORDS + target_base, state)
+        STORE_STATE(target, (split * output_count + i) * STATE_WORDS + target_base, state)
     else if (VALUES)
         STORE_ELEMENT(target, at, value_of(state, push.element_count))
     else

@@ -143,7 +143,7 @@ def test_sum_over_axes(mapped, sizes, axes, order, fill):
     check(mapped, OverAxes(Sum(), source, target, axes), x, total + np.uint32(x.size // total.size))
 
 
-def test_sum_of_rows_in_many_stretches(device):
+def test_sum_of_rows_in_many_splits(device):
     source, target = TensorDesc(UINT32, (2, 3, 70001)), TensorDesc(UINT32, (2, 3, 1))
     x = elements(source, FILLS["any"])
     desc = OverAxes(Sum(), source, target, (2,))

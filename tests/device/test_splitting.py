@@ -399,7 +399,7 @@ def test_pooling_over_128_mib(device):
 @pytest.mark.parametrize("segment_bytes", [128 << 20, 8 << 20], ids=["few-segments", "many-segments"])
 @pytest.mark.parametrize("cooperating", [False, True], ids=["cpu", "gpu"])
 def test_long_axes_keep_to_the_loop_limit(sizes, axis, order, segment_bytes, cooperating):
-    # Few invocations, as with two cores: stretches are long, and an invocation may have several.
+    # Few invocations, as with two cores: splits are long, and an invocation may have several.
     limits = Limits(segment_bytes, group_size=64, group_count=2, dispatch_count=1 << 14, cooperating=cooperating)
     desc = arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [axis], strides=permuted_strides(sizes, order))
     limits = lower(desc, limits).limits
@@ -408,10 +408,10 @@ def test_long_axes_keep_to_the_loop_limit(sizes, axis, order, segment_bytes, coo
         if not kernel.startswith("combine"):
             push, lanes = dispatch.push, getattr(dispatch.shader.constants, "lanes", 1)
             outputs = -(-push["output_count"] // 16) if kernel.startswith("columns") else push["output_count"]
-            items = outputs * -(-(push["reduced_end"] - push["reduced_begin"]) // push["stretch_size"])
+            items = outputs * -(-(push["reduced_end"] - push["reduced_begin"]) // push["split_size"])
             rounds = -(-items // (limits.invocations // lanes))
             at_once = {"reduce": 4, "rows": 16, "rows_lanes": 16 * lanes, "columns": 1, "columns_lanes": lanes}[kernel]
-            assert rounds * (push["stretch_size"] // at_once) <= limits.loop_iterations
+            assert rounds * (push["split_size"] // at_once) <= limits.loop_iterations
 
 
 @pytest.mark.parametrize(

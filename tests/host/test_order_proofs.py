@@ -139,7 +139,7 @@ def test_positions_do_not_wrap_around_at_the_end_of_a_row(short):
     given = Choice([], [], words_of([z3.BitVecVal(int(i == 254), 8) for i in range(256)]), (1, 255))
     dispatch = given.dispatch("rows", DataType.UINT8, ArgmaxOperatorDesc, AxisDirection.INCREASING)
     constants = changed(dispatch.shader.constants, short=short)
-    push = changed(dispatch.push, reduced_begin=2**32 - 256, reduced_end=2**32 - 1, stretch_size=256, source_base=256)
+    push = changed(dispatch.push, reduced_begin=2**32 - 256, reduced_end=2**32 - 1, split_size=256, source_base=256)
     at_the_end = replace(dispatch, shader=replace(dispatch.shader, constants=constants), push=push)
     ((_, buffers),) = ways(at_the_end, {0: given.source, 1: [z3.BitVec("before", 32)]})
     assert str(z3.simplify(buffers[1][0])) == str(2**32 - 2)

@@ -127,7 +127,7 @@ def test_a_column_has_no_more_elements_than_its_packed_state_counts():
     limits = Limits(128 << 20, group_size=64, group_count=8, loop_iterations=1 << 20, dispatch_elements=1 << 30)
     plan = lower(arg_desc(ArgmaxOperatorDesc, FLOAT16, (1_000_000, 4096), [0]), limits)
     assert plan.dispatches[0].shader.variant == "columns_wide"
-    assert plan.dispatches[0].push["stretch_size"] == 1 << 16
+    assert plan.dispatches[0].push["split_size"] == 1 << 16
 
 
 @pytest.mark.parametrize("cooperating", [False, True])

@@ -143,7 +143,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
         if "reduced_end" in push:
             each = push["reduced_end"] - push["reduced_begin"]
             least = min(64, push["output_count"])  # the elements of so many outputs are cut, too
-            assert each * least <= limits.dispatch_elements or each <= push["stretch_size"]
+            assert each * least <= limits.dispatch_elements or each <= push["split_size"]
         elif "strip" in push:
             constants = dispatch.shader.constants
             each = constants["window_depth"] * constants["window_height"] * constants["window_width"]
@@ -187,7 +187,7 @@ def check_records(plan: Plan, limits: Limits) -> None:
             assert push["records_base"] + push["record_count"] * words == written
             if dispatch.shader.constants.get("records"):
                 assert push["target_base"] == written
-                written += math.ceil(push["record_count"] / push["stretch_size"]) * words
+                written += math.ceil(push["record_count"] / push["split_size"]) * words
                 continue
             most, combined = max(most, written), True
             continue
@@ -205,9 +205,7 @@ def records_of(push: Values) -> int:
         return push["part_count"]
     if "part_end" in push:
         return math.ceil((push["part_end"] - push["part_begin"]) / push["part_size"])
-    return (
-        math.ceil((push["reduced_end"] - push["reduced_begin"]) / push["stretch_size"]) if "stretch_size" in push else 1
-    )
+    return math.ceil((push["reduced_end"] - push["reduced_begin"]) / push["split_size"]) if "split_size" in push else 1
 
 
 def outputs_of(dispatch: Dispatch) -> tuple[int, int]:
@@ -254,7 +252,7 @@ def steps_between_blocks(dispatch: Dispatch) -> list[int]:
     if shader.variant.startswith("columns"):
         row = push["size"][rank - 1]
         return [*kept[:-1], push["stride"][rank], push["first_output"] % row, min(row, push["output_count"])]
-    return [*kept, *range(push["reduced_begin"], push["reduced_end"], push["stretch_size"]), push["reduced_end"]]
+    return [*kept, *range(push["reduced_begin"], push["reduced_end"], push["split_size"]), push["reduced_end"]]
 
 
 def check_alignment(plan: Plan) -> None:

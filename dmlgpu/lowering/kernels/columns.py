@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
-from dmlgpu.lowering.kernels.kernel import GRANULE, Target, shader_of
+from dmlgpu.lowering.kernels.kernel import RANGE_ALIGNMENT, Target, shader_of
 from dmlgpu.lowering.kernels.reduce import AxesPiece, Reduce
 from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.loops import Loop, unrolled
@@ -72,26 +72,26 @@ class Columns(Reduce):
         return self.wide if self.is_wide(self.row) else self.block
 
     @property
-    def unit(self) -> int:
+    def range_alignment(self) -> int:
         # Whole rows of outputs, or a part of one.
-        return self.row if self.row <= self.most_recorded else GRANULE
+        return self.row if self.row <= self.most_recorded else RANGE_ALIGNMENT
 
     @property
-    def least_stretch(self) -> int:
+    def least_split(self) -> int:
         return self.limits.least_loads * self.block // self.outputs_per_item * self.lanes
 
     @cached_property
-    def stretch_size(self) -> int:
-        return min(super().stretch_size, _PACKED)
+    def split_size(self) -> int:
+        return min(super().split_size, _PACKED)
 
-    def loops(self, stretch_size: int) -> tuple[Loop, ...]:
+    def loops(self, split_size: int) -> tuple[Loop, ...]:
         columns = self.outputs_per_item
         taken = unrolled(columns, self.problem.accumulator.loops)
         if not self.limits.cooperating:
-            return Loop(max(0, len(self.kept) - 2)), Loop(stretch_size, taken)
+            return Loop(max(0, len(self.kept) - 2)), Loop(split_size, taken)
         # What a GPU's compiler unrolls is a loop elsewhere.
         looks = Loop(columns, (Loop(LOADS),)), Loop(LOADS, taken)
-        turns = -(-stretch_size // (LOADS * self.lanes))
+        turns = -(-split_size // (LOADS * self.lanes))
         return (
             Loop(max(0, len(self.kept) - 2)),
             Loop(turns, looks),
@@ -114,7 +114,7 @@ class Columns(Reduce):
 
     def dispatch_end(self, begin: int) -> int:
         end = super().dispatch_end(begin)
-        return end if self.unit == self.row else min(end, (begin // self.row + 1) * self.row)
+        return end if self.range_alignment == self.row else min(end, (begin // self.row + 1) * self.row)
 
     def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
         width, rows = min(self.row, end - begin), (dim.stride for dim in self.kept[:-1])

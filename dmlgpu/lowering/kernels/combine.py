@@ -21,14 +21,14 @@ COMBINE = {
 }
 
 
-# Records of an output that an invocation combines, at most: more are combined in stretches first.
+# Records of an output that an invocation combines, at most: more are combined in splits first.
 _MOST_RECORDS = 2048
 
 
 def levels(limits: Limits, records: int) -> tuple[int, ...]:
     """The records of an output that the first pass leaves, and what is left of them until they are few enough.
 
-    Each level takes stretches of as many as it leaves, about.
+    Each level takes splits of as many as it leaves, about.
     """
     most = min(_MOST_RECORDS, limits.loop_iterations // 4)
     if records <= most * limits.most_lanes:
@@ -58,11 +58,11 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int
 
 
 def _level(
-    problem: Problem, limits: Limits, begin: int, end: int, records: int, stretch_size: int, base: int, behind: int
+    problem: Problem, limits: Limits, begin: int, end: int, records: int, split_size: int, base: int, behind: int
 ) -> Dispatch:
-    """Combines stretches of the records at `base` into those `behind` them."""
-    items = (end - begin) * -(-records // stretch_size)
-    lanes = _lanes(limits, items, stretch_size)
+    """Combines splits of the records at `base` into those `behind` them."""
+    items = (end - begin) * -(-records // split_size)
+    lanes = _lanes(limits, items, split_size)
     push = Values(
         **dimensions(()),
         **_given(begin, end, records, base),
@@ -72,10 +72,10 @@ def _level(
         rank=0,
         element_count=0,
         index_step=0,
-        stretch_size=stretch_size,
+        split_size=split_size,
     )
     bindings = _RECORDS, Binding(Role.RECORDS, base="target_base", written=True)
-    loop = limits.loop(items, _loops(problem, stretch_size, lanes), lanes)
+    loop = limits.loop(items, _loops(problem, split_size, lanes), lanes)
     shader = _shader("combine", problem, limits, (), lanes, segmented=False, records=True)
     return Dispatch(shader, push, bindings, loop.iterations, range(begin, end))
 
@@ -142,7 +142,7 @@ def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> Values:
     domain = problem.domain
     if not (isinstance(domain, Windows) and _needs_count(problem)):
         count, step = (domain.element_count, domain.index_step) if isinstance(domain, Axes) else (0, 0)
-        return Values(**dimensions(dims), rank=len(dims), element_count=count, index_step=step, stretch_size=0, **given)
+        return Values(**dimensions(dims), rank=len(dims), element_count=count, index_step=step, split_size=0, **given)
     # Always with a depth, as windows have.
     filled = [*dims[:2], *(Dim(1, 0),) * (5 - len(dims)), *dims[2:]]
     return Values(

@@ -21,7 +21,7 @@ from dmlgpu.lowering.problem import OutputTensor, Problem, Result, Role
 
 # Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
 # to begin with a word.
-GRANULE = 64
+RANGE_ALIGNMENT = 64
 # Records, or partials, may take that part of the bytes of a large source: so it has few ranges.
 SCRATCH_SHARE = 16
 # What an output takes beside its elements.
@@ -139,7 +139,7 @@ class RangedKernel(Kernel):
 
     @property
     @abstractmethod
-    def unit(self) -> int:
+    def range_alignment(self) -> int:
         """Ranges of outputs begin at multiples of this where they can."""
 
     @property
@@ -219,8 +219,8 @@ class PlanesKernel(RangedKernel):
         return planes_of(self.source)
 
     @property
-    def unit(self) -> int:
-        return GRANULE
+    def range_alignment(self) -> int:
+        return RANGE_ALIGNMENT
 
     def furthest(self, begin: int) -> int:
         together = self.planes.size * self.plane_outputs

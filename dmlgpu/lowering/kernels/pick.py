@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.lowering.kernels.kernel import (
-    GRANULE,
+    RANGE_ALIGNMENT,
     Piece,
     RangedKernel,
     Target,
@@ -43,11 +43,11 @@ class Pick(RangedKernel):
     def most_recorded(self) -> int:
         words = self.limits.most_items(self._loops)
         most = min(words * 32 // self.source.data_type.bits, self.limits.dispatch_elements)
-        return max(most // GRANULE, 1) * GRANULE
+        return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
     @property
-    def unit(self) -> int:
-        return GRANULE
+    def range_alignment(self) -> int:
+        return RANGE_ALIGNMENT
 
     def furthest(self, begin: int) -> int:
         return begin + self.most_recorded

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
 from dmlgpu.lowering.kernels.kernel import (
-    GRANULE,
+    RANGE_ALIGNMENT,
     Piece,
     PlanesKernel,
     Records,
@@ -130,7 +130,7 @@ class PoolBackward(PlanesKernel):
     def _most_outputs(self, words: int, windows: int) -> int:
         """Outputs of a dispatch, at most: of so many words, and each with so many windows."""
         most = min(words * 32 // self.source.data_type.bits, self.limits.dispatch_elements // windows)
-        return max(most // GRANULE, 1) * GRANULE
+        return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
     @cached_property
     def most_recorded(self) -> int:

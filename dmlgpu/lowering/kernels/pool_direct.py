@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
 from dmlgpu.lowering.kernels.kernel import (
-    GRANULE,
+    RANGE_ALIGNMENT,
     InPlace,
     Piece,
     PlanesKernel,
@@ -162,7 +162,7 @@ class PoolDirect(PlanesKernel):
     def _most_outputs(self, loops: Sequence[Loop], elements: int) -> int:
         """Outputs of a dispatch, at most, if a word of them has these loops, and each so many elements."""
         outputs = self.limits.most_items(loops) * 32 // self.source.data_type.bits
-        return max(min(outputs, self.limits.dispatch_elements // elements) // GRANULE, 1) * GRANULE
+        return max(min(outputs, self.limits.dispatch_elements // elements) // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
     @cached_property
     def most_recorded(self) -> int:

@@ -197,20 +197,20 @@ class PoolSmall(PoolDirect):
         return slabs * self.slab if slabs else max(rows, 1) * width
 
     @property
-    def unit(self) -> int:
+    def range_alignment(self) -> int:
         # Whole slabs, or whole rows of one. pool_direct.comp computes what is not whole, as at the end of a segment.
         width = self.windows.output_size[2]
         return self.slab if self.slab <= min(self.most_in_place, self.most_recorded) else width
 
     def furthest(self, begin: int) -> int:
-        most = self.most_recorded if begin % self.unit else self.most_in_place
+        most = self.most_recorded if begin % self.range_alignment else self.most_in_place
         together = self.slab
-        if self.unit == self.slab:
+        if self.range_alignment == self.slab:
             together = self.planes.size * self.plane_outputs
         return min(begin + most, (begin // together + 1) * together)
 
     def covers(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> bool:
-        return isinstance(target, InPlace) and begin % self.unit == end % self.unit == 0
+        return isinstance(target, InPlace) and begin % self.range_alignment == end % self.range_alignment == 0
 
     def dispatch(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> Dispatch:
         push = Values(

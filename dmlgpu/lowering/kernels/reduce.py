@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import Dim, address_span, segments_touched
-from dmlgpu.lowering.kernels.kernel import GRANULE, Piece, RangedKernel, Records, Target, dimensions, shader_of
+from dmlgpu.lowering.kernels.kernel import RANGE_ALIGNMENT, Piece, RangedKernel, Records, Target, dimensions, shader_of
 from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
@@ -21,17 +21,17 @@ from dmlgpu.lowering.problem import Axes, Result
 
 @dataclass(frozen=True)
 class AxesPiece(Piece):
-    """Elements begin to end - 1 of each output, in stretches of `stretch_size` elements, each for one invocation."""
+    """Elements begin to end - 1 of each output, in splits of `split_size` elements, each for one invocation."""
 
     begin: int
     end: int
-    stretch_size: int
+    split_size: int
     whole: bool
     """Whether all of them lie in the segment, for every output."""
 
     @property
     def records(self) -> int:
-        return -(-(self.end - self.begin) // self.stretch_size)
+        return -(-(self.end - self.begin) // self.split_size)
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ class Reduce(RangedKernel):
         return 1
 
     @property
-    def least_stretch(self) -> int:
-        """Elements of the shortest stretch, where an output is shared among invocations that would be idle."""
+    def least_split(self) -> int:
+        """Elements of the shortest split, where an output is shared among invocations that would be idle."""
         return self.limits.least_loads
 
     @property
-    def unit(self) -> int:
+    def range_alignment(self) -> int:
         return 1
 
     @property
@@ -85,7 +85,7 @@ class Reduce(RangedKernel):
         # One tensor, with indices that count from 0, of whole outputs; combine.comp does what else there is.
         indices = any(output.result is Result.INDEX for output in self.problem.outputs)
         one = len(self.problem.outputs) == 1 and not (indices and self.axes.index_step)
-        return super().writes_outputs and one and self.stretch_size == self.count
+        return super().writes_outputs and one and self.split_size == self.count
 
     @property
     def row(self) -> int:
@@ -100,11 +100,11 @@ class Reduce(RangedKernel):
 
     # Loops
 
-    def loops(self, stretch_size: int) -> tuple[Loop, ...]:
+    def loops(self, split_size: int) -> tuple[Loop, ...]:
         """Those of an item: of one output, or of a block of columns."""
-        # A stretch may begin anywhere in a line of elements along the last dimension, elsewhere in each invocation.
-        line = min(self.reduced[-1].size, stretch_size)
-        lines = (stretch_size + line - 2) // line + 1 if len(self.reduced) > 1 else 1
+        # A split may begin anywhere in a line of elements along the last dimension, elsewhere in each invocation.
+        line = min(self.reduced[-1].size, split_size)
+        lines = (split_size + line - 2) // line + 1 if len(self.reduced) > 1 else 1
         four = Loop(line // 4, 4 * self.problem.accumulator.loops)
         rest = Loop(min(line, 3), self.problem.accumulator.loops)
         return self.kept_loop, Loop(lines, (Loop(len(self.reduced) - 1), four, rest))
@@ -119,60 +119,60 @@ class Reduce(RangedKernel):
         """Whether it covers every piece."""
         return True
 
-    def _most_items(self, stretch_size: int) -> int:
+    def _most_items(self, split_size: int) -> int:
         """Items of a dispatch, at most, each with so many elements of an output; 0 where the loops are too long."""
-        most = self.limits.most_items(self.loops(stretch_size), self.lanes)
-        return most if self.covers_all else min(most, Reduce(self.problem, self.limits)._most_items(stretch_size))
+        most = self.limits.most_items(self.loops(split_size), self.lanes)
+        return most if self.covers_all else min(most, Reduce(self.problem, self.limits)._most_items(split_size))
 
     # How the work is cut
 
     @cached_property
     def most_recorded(self) -> int:
-        splits = -(-self.count // self.stretch_size)  # stretches of an output
-        return max(min(self._most_items(self.stretch_size) // splits, self.short_outputs), 1)
+        splits = -(-self.count // self.split_size)  # of an output
+        return max(min(self._most_items(self.split_size) // splits, self.short_outputs), 1)
 
     @property
     def short_outputs(self) -> int:
-        """Outputs whose elements in one segment are no more than `Limits.dispatch_elements`; GRANULE at least.
+        """Outputs whose elements in one segment are no more than `Limits.dispatch_elements`.
 
-        Where GRANULE outputs have more elements than that, `cut` cuts their elements.
+        At least RANGE_ALIGNMENT: where these have more elements than that, `cut` cuts their elements.
         """
         outer, together = self.reduced[0], self.count
         if outer.stride > 0:
             groups = self.limits.segment_elements(self.source) // outer.stride + 1
             together = min(together, groups * (self.count // outer.size))
-        return max(self.limits.dispatch_elements // together, GRANULE)
+        return max(self.limits.dispatch_elements // together, RANGE_ALIGNMENT)
 
     @cached_property
-    def stretch_size(self) -> int:
-        """Elements of a stretch: all of an output, or fewer where outputs are too few to keep all invocations busy."""
+    def split_size(self) -> int:
+        """Elements of a split: all of an output, or fewer where outputs are too few to keep all invocations busy."""
         outputs = min(self.problem.output_count, self.short_outputs)  # in a dispatch
         count = min(self.count, self.limits.dispatch_elements // outputs)  # elements of each of them, in a dispatch
         items = outputs * self.lanes // self.outputs_per_item
-        stretch = self.count
-        if self.count > 2 * self.least_stretch:
-            # Every segment may have a record for each stretch.
+        split = self.count
+        if self.count > 2 * self.least_split:
+            # Every segment may have a record for each split.
             records = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_records, 1))
-            stretch = max(self.least_stretch, -(-count * items // self.limits.busy_invocations), records)
-        while stretch > 1 and self._most_items(stretch) == 0:
-            stretch = -(-stretch // 2)
-        # Whole blocks: if the first stretch begins with a block, all do.
-        return min(self.count, -(-stretch // self.block) * self.block)
+            split = max(self.least_split, -(-count * items // self.limits.busy_invocations), records)
+        while split > 1 and self._most_items(split) == 0:
+            split = -(-split // 2)
+        # Whole blocks: if the first split begins with a block, all do.
+        return min(self.count, -(-split // self.block) * self.block)
 
     def dispatch_end(self, begin: int) -> int:
         """The end of the outputs from `begin` on that one dispatch can compute, wherever their elements lie."""
         most = self.most_recorded
-        return min(begin + (most // self.unit * self.unit or most), self.problem.output_count)
+        return min(begin + (most // self.range_alignment * self.range_alignment or most), self.problem.output_count)
 
     def furthest(self, begin: int) -> int:
         end = self.dispatch_end(begin)
         if len(self.limits.segments(self.source)) == 1 or not self.ascending:
             return end
-        # The elements of all outputs of a range begin in the same segment, and end in the same one. So few ranges
-        # have elements in several segments, and a fast kernel, which needs one, takes the others. `alike` counts units.
-        ends = range(begin + self.unit, end + self.unit, self.unit)
+        # The elements of all outputs of a range begin in the same segment, and end in the same one. So few ranges have
+        # elements in several segments, and a fast kernel, which needs one, takes the others.
+        ends = range(begin + self.range_alignment, end + self.range_alignment, self.range_alignment)
         alike = bisect_left(ends, True, key=lambda last: not self.are_alike(begin, min(last, end)))
-        return min(begin + max(alike, 1) * self.unit, end)
+        return min(begin + max(alike, 1) * self.range_alignment, end)
 
     @cached_property
     def ascending(self) -> bool:
@@ -190,9 +190,9 @@ class Reduce(RangedKernel):
         low, high = address_span(self.kept, begin, end)
         segments = segments_touched(low, high, self.reduced, size)
         if len(segments) == 1:
-            return [AxesPiece(segments[0], 0, self.count, self.stretch_size, True)]
+            return [AxesPiece(segments[0], 0, self.count, self.split_size, True)]
         if outer.stride == 0:
-            return [AxesPiece(segment, 0, self.count, self.stretch_size, False) for segment in segments]
+            return [AxesPiece(segment, 0, self.count, self.split_size, False) for segment in segments]
         # The elements of the outputs come in groups, one for each place along the outermost reduced dimension. Group 0
         # of the outputs is between addresses `low` and `high`, group g is g * stride further on. So the higher an
         # output begins, the lower are the numbers of those of its groups that lie in the segment:
@@ -216,12 +216,12 @@ class Reduce(RangedKernel):
             if every[1] - every[0] < self.block:
                 every = some[1], some[1]
             shares = (some[0], every[0], False), (*every, True), (every[1], some[1], False)
-            pieces += [AxesPiece(segment, a, b, self.stretch_size, whole) for a, b, whole in shares if a < b]
+            pieces += [AxesPiece(segment, a, b, self.split_size, whole) for a, b, whole in shares if a < b]
         return pieces
 
     def cut(self, outputs: int, piece: AxesPiece) -> Iterator[AxesPiece]:
-        most = min(self.limits.dispatch_elements // self.stretch_size, self._most_items(self.stretch_size)) // outputs
-        most = max(most, 1) * self.stretch_size
+        most = min(self.limits.dispatch_elements // self.split_size, self._most_items(self.split_size)) // outputs
+        most = max(most, 1) * self.split_size
         for at in range(piece.begin, piece.end, most):
             yield replace(piece, begin=at, end=min(at + most, piece.end))
 
@@ -233,7 +233,7 @@ class Reduce(RangedKernel):
         return shader_of("reduce", self.problem, constants)
 
     def item_count(self, outputs: int) -> int:
-        """Items of so many outputs, of one stretch."""
+        """Items of so many outputs, of one split."""
         return outputs
 
     def dispatch(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Dispatch:
@@ -243,7 +243,7 @@ class Reduce(RangedKernel):
             reduced_rank=len(self.reduced),
             reduced_begin=piece.begin,
             reduced_end=piece.end,
-            stretch_size=piece.stretch_size,
+            split_size=piece.split_size,
             first_output=begin,
             output_count=end - begin,
             element_count=self.count,
@@ -252,7 +252,7 @@ class Reduce(RangedKernel):
         )
         bindings = self.source_binding(piece.segment), self.target_binding(begin, 0, "target_base", target)
         items = self.item_count(end - begin) * (piece.records if isinstance(target, Records) else 1)
-        loop = self.limits.loop(items, self.loops(min(piece.stretch_size, piece.end - piece.begin)), self.lanes)
+        loop = self.limits.loop(items, self.loops(min(piece.split_size, piece.end - piece.begin)), self.lanes)
         return Dispatch(self.shader(begin, end, piece, target), push, bindings, loop.iterations, range(begin, end))
 
     def is_aligned(self, *steps: int) -> bool:

@@ -49,14 +49,14 @@ class Rows(Reduce):
         return min(most, max(_LANES, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
 
     @property
-    def least_stretch(self) -> int:
+    def least_split(self) -> int:
         return self.limits.least_loads * self.block * self.lanes
 
-    def loops(self, stretch_size: int) -> tuple[Loop, ...]:
+    def loops(self, split_size: int) -> tuple[Loop, ...]:
         blocks, of_block = LOADS if self.limits.cooperating else 1, unrolled(self.block, self.problem.accumulator.loops)
         # What a GPU's compiler unrolls is a loop elsewhere.
         inner = (Loop(LOADS), Loop(LOADS, of_block)) if self.limits.cooperating else of_block
-        turns = -(-stretch_size // (blocks * self.block * self.lanes))
+        turns = -(-split_size // (blocks * self.block * self.lanes))
         return self.kept_loop, Loop(turns, inner), Loop(self.lanes.bit_length())
 
     def covers(self, begin: int, end: int, piece: AxesPiece, target: Target) -> bool:
@@ -72,7 +72,7 @@ class Rows(Reduce):
             target,
             aligned=self.is_aligned(piece.begin, piece.end, *(dim.stride for dim in self.kept)),
             flat=len(self.kept) <= 1,
-            short=self.stretch_size <= short * self.block * self.lanes,
+            short=self.split_size <= short * self.block * self.lanes,
         )
         if not self.limits.cooperating:
             return shader_of("rows", self.problem, constants)
