@@ -30,8 +30,8 @@ class Limits:
 
     records_bytes: int = 1 << 20
     """Bytes of the records between two passes, at most; more only where the records of one output are."""
-    partials_bytes: int = 16 << 20
-    """Bytes of the partials between sweeps along dimensions, at most."""
+    intermediate_bytes: int = 16 << 20
+    """Bytes of the intermediates that a kernel's own dispatches hand on, at most."""
     dispatch_elements: int = 1 << 24
     """Elements that a dispatch looks at, about: so many that it is over in 200 ms on a slow device of its kind."""
     dispatch_count: int = 2048

@@ -60,12 +60,12 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     taken = (f"{name}: {DESCRIPTIONS[name]}" for name in names)
     not_taken = (f"not {name}: {why}" for name, why in passed_over.items() if name not in names)
     between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
-    intermediates = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
-    partials = next(
-        (kernel.partials for kernel in kernels if isinstance(kernel, PlanningKernel) and kernel.partials), ()
-    )
+    of_problems = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
+    of_kernels = [kernel.intermediates for kernel in kernels if isinstance(kernel, PlanningKernel)]
+    if sum(map(bool, of_kernels)) > 1:
+        raise NotImplementedError("intermediates of two kernels would have the same numbers")
     records_bytes = max(size for _, size in planned)
-    return Plan(desc, limits, dispatches, work, intermediates, partials, records_bytes, (*taken, *not_taken))
+    return Plan(desc, limits, dispatches, work, of_problems + sum(of_kernels, ()), records_bytes, (*taken, *not_taken))
 
 
 # A CPU takes longer dispatches, as no watchdog resets it, where more than this part of what a plan may have are needed;

@@ -118,9 +118,7 @@ class Plan:
     work: int
     """Elements that they load together, about."""
     intermediates: tuple[TensorDesc, ...]
-    """What the problems of the operator hand on."""
-    partials: tuple[int, ...]
-    """The bytes of each buffer that sweeps hand on to one another."""
+    """What dispatches hand on to later ones."""
     records_bytes: int
     """What the records between a first and a second pass take."""
     mapping: tuple[str, ...]
@@ -132,8 +130,8 @@ class Plan:
         kernels = Counter(dispatch.shader.module for dispatch in self.dispatches)
         runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
         records = f", {self.records_bytes} bytes of records" if self.records_bytes else ""
-        records += "".join(f", {tensor.size_in_bytes} bytes in between" for tensor in self.intermediates)
-        records += f", {sum(self.partials)} bytes of partials" if self.partials else ""
+        between = sum(tensor.size_in_bytes for tensor in self.intermediates)
+        records += f", {between} bytes in between" if between else ""
         return f"{self.desc.summary}: {runs}{records}"
 
     def bytes_of(self, dispatch: Dispatch) -> int:
@@ -150,8 +148,6 @@ class Plan:
     def _segment_bytes(self, binding: Binding) -> int:
         if binding.role is Role.RECORDS:
             return self.records_bytes
-        if binding.role is Role.PARTIALS:
-            return self.partials[binding.tensor]
         tensors = {Role.INPUT: self.desc.inputs, Role.OUTPUT: self.desc.outputs, Role.INTERMEDIATE: self.intermediates}
         return self.limits.segments(tensors[binding.role][binding.tensor])[binding.segment]
 

@@ -188,9 +188,7 @@ class Role(enum.Enum):
     INPUT = enum.auto()
     OUTPUT = enum.auto()
     INTERMEDIATE = enum.auto()
-    """A tensor that one problem of the operator writes and a later one reads."""
-    PARTIALS = enum.auto()
-    """What a sweep along one dimension writes for the next."""
+    """A tensor that one dispatch writes and a later one reads, of another problem or of the same."""
     RECORDS = enum.auto()
     """What a first pass writes for a second one."""
 

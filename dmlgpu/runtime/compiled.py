@@ -66,7 +66,7 @@ class CompiledOperator:
         """A plan whose tensors and scratch memory fit the device."""
         plan = lower(self.desc, limits, self._kernel)
         tensors = (*self.desc.inputs, *self.desc.outputs, *plan.intermediates)
-        needed = sum(tensor.size_in_bytes for tensor in tensors) + sum(plan.partials) + plan.records_bytes
+        needed = sum(tensor.size_in_bytes for tensor in tensors) + plan.records_bytes
         self._engine.kompute.check_fits(needed)
         return plan
 
@@ -211,23 +211,20 @@ class CompiledOperator:
             self._steps.clear()
 
     def _scratch(self) -> list[Segments]:
-        """Memory of a call alone: for its records, for each buffer of partials, and for every intermediate tensor."""
+        """Memory of a call alone: for its records, and for every intermediate tensor."""
         records = (self.plan.records_bytes,) if self.plan.records_bytes else ()
         tensors = (self.device.limits.segments(tensor) for tensor in self.plan.intermediates)
-        partials = ((size,) for size in self.plan.partials)
-        return [self._engine.allocate_scratch(sizes) for sizes in (records, *partials, *tensors)]
+        return [self._engine.allocate_scratch(sizes) for sizes in (records, *tensors)]
 
     def _recall(
         self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], scratch: Sequence[Segments]
     ) -> tuple[KpStep, ...]:
         """The steps for tensors and scratch memory at these places: those that are kept, or new ones."""
-        records, *rest = (segments.slices for segments in scratch)
-        partials, intermediates = rest[: len(self.plan.partials)], rest[len(self.plan.partials) :]
+        records, *intermediates = (segments.slices for segments in scratch)
         slices_by_role = {
             Role.INPUT: [segments_of(tensor).slices for tensor in sources],
             Role.OUTPUT: [segments_of(tensor).slices for tensor in targets],
             Role.INTERMEDIATE: intermediates,
-            Role.PARTIALS: partials,
             Role.RECORDS: [records],
         }
         key = tuple((s.buffer, s.offset) for tensors in slices_by_role.values() for slices in tensors for s in slices)

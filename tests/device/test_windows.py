@@ -92,10 +92,10 @@ def test_small_windows_down_strips(going_down, case):
 
 
 @pytest.mark.parametrize("case", SWEPT_STRIDED, ids=lambda case: case.id)
-@pytest.mark.parametrize("partials_bytes", [16 << 20, 12 << 10])
-def test_sweeps_of_planes_and_slabs_that_lie_apart(driver, open_device, partials_bytes, case):
+@pytest.mark.parametrize("most_bytes", [16 << 20, 12 << 10])
+def test_sweeps_of_planes_and_slabs_that_lie_apart(driver, open_device, most_bytes, case):
     """Of all planes together, and of two planes, or some slabs, at a time."""
-    device = open_device(driver.index, dataclasses.replace(device_limits(driver), partials_bytes=partials_bytes))
+    device = open_device(driver.index, dataclasses.replace(device_limits(driver), intermediate_bytes=most_bytes))
     operator, inputs = device.compile(case.desc, kernel="pool_separable"), case.inputs()
     check_outputs(operator.plan, inputs, operator(*inputs))
 

@@ -124,7 +124,7 @@ def test_examples_of_help_are_accepted(command, any_cpu, file, help_of, capsys):
     [
         ("devices", {"buffer", "allocation", "group size", "groups"}),
         ("demo", {"exact", "in bound"}),
-        ("explain", {"records", "partials", "intermediate", "segment", "word"}),
+        ("explain", {"records", "intermediate", "segment", "word"}),
         ("profile", {"kind", "ms", "own ms", "share", "median", "GB/s"}),
         ("verify", {"right", "different"}),
     ],
@@ -610,9 +610,9 @@ EXPLAINED = {
     "reduce float32 8,100 function=SUM axes=1": ("ReduceFunction.SUM",),
     "lp_pooling float32 1,1,4,4 window_size=2,2 p=3": (" p=3)",),
     "max_pooling2 float32 1,4,256,256 window_size=9,9": (
-        "0 to 246,015 pool_separable_rows_selection_32 input_tensor partials 0 ",
-        "0 to 246,015 pool_separable_columns_selection_32 partials 0 output_tensor ",
-        "Tensors of 1 MiB and 961 KiB, partials of 992 KiB. END",
+        "0 to 246,015 pool_separable_rows_selection_32 input_tensor intermediate 0 ",
+        "0 to 246,015 pool_separable_columns_selection_32 intermediate 0 output_tensor ",
+        "Tensors of 1 MiB and 961 KiB, intermediates of 992 KiB. END",
     ),
 }
 

@@ -95,11 +95,9 @@ def check_limits(plan: Plan, limits: Limits) -> None:
         Role.INPUT: [limits.segments(tensor) for tensor in plan.desc.inputs],
         Role.OUTPUT: [limits.segments(tensor) for tensor in plan.desc.outputs],
         Role.INTERMEDIATE: [limits.segments(tensor) for tensor in plan.intermediates],
-        Role.PARTIALS: [(size,) for size in plan.partials],
         Role.RECORDS: [(plan.records_bytes,)],
     }
     assert plan.dispatches
-    assert sum(plan.partials) <= limits.partials_bytes
     for dispatch in plan.dispatches:
         assert spirv.constant_words(dispatch.shader)
         words = spirv.push_words(dispatch.shader.module, dispatch.push)

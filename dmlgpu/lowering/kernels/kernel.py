@@ -22,7 +22,7 @@ from dmlgpu.lowering.problem import OutputTensor, Problem, Result, Role
 # Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
 # to begin with a word.
 RANGE_ALIGNMENT = 64
-# Records, or partials, may take that part of the bytes of a large source: so it has few ranges.
+# Records, or intermediates, may take that part of the bytes of a large source: so it has few ranges.
 SCRATCH_SHARE = 16
 # What an output takes beside its elements.
 _TURNS_OF_OUTPUT = 16
@@ -106,8 +106,8 @@ class PlanningKernel(Kernel):
         """All that is to be done, in order."""
 
     @property
-    def partials(self) -> tuple[int, ...]:
-        """The bytes of each buffer that its dispatches hand on to one another."""
+    def intermediates(self) -> tuple[TensorDesc, ...]:
+        """What its dispatches hand on to one another; numbers of the operator's other intermediates come before."""
         return ()
 
 

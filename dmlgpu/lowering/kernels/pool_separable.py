@@ -3,11 +3,12 @@
 What a window has along width, along height and along depth is one sweep each; pool_separable.comp has the picture. So
 an output takes some loads for each dimension, where pool_direct.comp takes one for each element of the window:
 
-    input       --- along width --->   partials    --- along height --->   partials    --- along depth --->   outputs
-    D x H x W                          D x H x w                           D x h x w                          d x h x w
+    input      --- along width --->  intermediate  --- along height ---> intermediate --- along depth --->  outputs
+    D x H x W                        D x H x w                           D x h x w                          d x h x w
 
 Of equal elements the first along width wins, then that of the first row, then that of the first depth: the first in
-row-major order. Rows of partials have a multiple of 4 places, so that sweeps load and store blocks.
+row-major order. Rows of intermediates have a multiple of 4 places, so that sweeps load and store
+blocks.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, PlanningKernel, constants_of, planes_of, shader_of
 from dmlgpu.lowering.loops import Loop
@@ -103,12 +106,12 @@ class Sweep:
     outer_count: int
     """Of what stands at the same place of a line: rows of the input, slabs, or planes."""
     row_count: int
-    """Rows of partials that stand at one place of a line."""
+    """Rows of the intermediate that stand at one place of a line."""
     run: int
     blocks: int
     """Of columns that stand at one place of a line."""
     written: int
-    """Partials, or outputs."""
+    """Elements of an intermediate, or outputs."""
 
     @property
     def items(self) -> int:
@@ -206,7 +209,7 @@ class PoolSeparable(PlanningKernel):
 
     @cached_property
     def words(self) -> int:
-        """Words of a partial without its index."""
+        """Words of an intermediate's element, without its index."""
         return max(1, self.source.data_type.bits // 32)
 
     @cached_property
@@ -216,7 +219,7 @@ class PoolSeparable(PlanningKernel):
 
     @cached_property
     def pitch(self) -> int:
-        """Partials of a row: whole blocks, of values and of indices."""
+        """Elements of a row of an intermediate: whole blocks, of values and of indices."""
         return -(-self.windows.output_size[2] // 4) * 4
 
     def _most_run(self, axis: int) -> int:
@@ -256,16 +259,16 @@ class PoolSeparable(PlanningKernel):
         sweeps, limits = self._sweeps(planes, self._widest(outputs)), self.limits
         between = [4 * sweep.written for sweep in sweeps[:-1]]
         return (
-            sum(between) * (self.words + self.indexed) <= self.most_partials
+            sum(between) * (self.words + self.indexed) <= self.most_bytes
             and max(between, default=0) * self.words <= limits.segment_bytes
             and all(sweep.loads <= limits.dispatch_elements for sweep in sweeps)
             and all(sweep.items <= limits.most_items(sweep.loops) for sweep in sweeps)
         )
 
     @property
-    def most_partials(self) -> int:
-        """Bytes of partials, at most."""
-        return max(self.limits.partials_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+    def most_bytes(self) -> int:
+        """Bytes of intermediates, at most."""
+        return max(self.limits.intermediate_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
 
     @cached_property
     def most_planes(self) -> int:
@@ -306,12 +309,12 @@ class PoolSeparable(PlanningKernel):
                 yield self._dispatch(share, sweep, number, to_outputs=number == len(sweeps) - 1)
 
     @cached_property
-    def partials(self) -> tuple[int, ...]:
-        """Values and indices of the partials that a first sweep leaves, then those of a second one."""
+    def intermediates(self) -> tuple[TensorDesc, ...]:
+        """Values and indices that a first sweep leaves, then those of a second one."""
         outputs = self.windows.output_size[self.split] if self.most_planes else self.most_outputs
         sweeps = self._sweeps(self.most_planes or 1, self._widest(outputs))
         kinds = (self.words, 1) if self.indexed else (self.words,)
-        return tuple(4 * sweep.written * words for sweep in sweeps[:-1] for words in kinds)
+        return tuple(TensorDesc(DataType.UINT32, (sweep.written * words,)) for sweep in sweeps[:-1] for words in kinds)
 
     def _dispatch(self, share: Share, sweep: Sweep, number: int, *, to_outputs: bool) -> Dispatch:
         """That of a sweep, `number` of those of a share."""
@@ -359,7 +362,7 @@ class PoolSeparable(PlanningKernel):
                 iterations,
                 outputs,
             )
-        before = self._partials(number - 1, ("source_base", "source_indices_base"))
+        before = self._intermediates(number - 1, ("source_base", "source_indices_base"))
         push = Values(**given, row_count=sweep.row_count, source_base=0, source_indices_base=0)
         bindings = before[0], *written, before[1]
         return Dispatch(
@@ -399,7 +402,7 @@ class PoolSeparable(PlanningKernel):
         """Where a sweep writes values and indices; without either its binding is the other, unused."""
         bases = "values_base", "indices_base"
         if not to_outputs:
-            values, indices = self._partials(number, bases)
+            values, indices = self._intermediates(number, bases)
             return replace(values, written=True), replace(indices, written=True)
         values, indices = (
             Binding(output.role, output.number, 0, base, output.tensor.data_type.bits, written=True)
@@ -407,10 +410,11 @@ class PoolSeparable(PlanningKernel):
         )
         return values, indices
 
-    def _partials(self, number: int, bases: tuple[str, str]) -> tuple[Binding, Binding]:
+    def _intermediates(self, number: int, bases: tuple[str, str]) -> tuple[Binding, Binding]:
         """What sweep `number` leaves: values and indices; without these the values."""
-        first = number * (1 + self.indexed)
-        return Binding(Role.PARTIALS, first, base=bases[0]), Binding(Role.PARTIALS, first + self.indexed, base=bases[1])
+        first = number * (1 + self.indexed) + sum(output.role is Role.INTERMEDIATE for output in self.problem.outputs)
+        values, indices = (Binding(Role.INTERMEDIATE, first + i, base=base) for i, base in enumerate(bases))
+        return values, indices if self.indexed else replace(indices, tensor=first)
 
 
 def _greatest(count: int, fits: Callable[[int], bool]) -> int:
