@@ -1,4 +1,4 @@
-"""Accumulators: what becomes of the elements of an output. Each has a file of its name in shaders/accumulators."""
+"""Accumulators: how the elements of an output are combined. Each has a file of its name in shaders/accumulators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Accumulator(ABC):
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """Its own, for an element."""
+        """Loops of the accumulator itself, for each element."""
         return ()
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Sum(Accumulator):
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """Its own, for an element: one over the bits of a power above 2."""
+        """For each element, the loop over the bits of a power above 2."""
         return (Loop(self.power.bit_length()),) if self.power > 2 else ()
 
     def state_words(self, data_type: DataType) -> int:

@@ -21,7 +21,7 @@ def power_of_2(number: int) -> int:
 
 
 def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
-    """The same addresses in the same row-major order, in as few dimensions as it takes."""
+    """The fewest dimensions with the same addresses in the same row-major order."""
     result: list[Dim] = []
     for dim in dims:
         if dim.size == 1:
@@ -34,10 +34,10 @@ def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
 
 
 def coordinate_ranges(sizes: Sequence[int], begin: int, end: int) -> tuple[tuple[int, int], ...]:
-    """For each dimension the lowest and highest coordinate of the flat row-major numbers begin to end - 1."""
+    """The lowest and highest coordinate along each dimension, of the row-major flat indices begin to end - 1."""
     ranges: list[tuple[int, int]] = []
     low, high = begin, end - 1
-    together = True  # so far both ends have the same coordinates
+    together = True  # both ends have had the same coordinates so far
     for i, size in enumerate(sizes):
         weight = math.prod(sizes[i + 1 :])
         first, low = divmod(low, weight)
@@ -48,20 +48,20 @@ def coordinate_ranges(sizes: Sequence[int], begin: int, end: int) -> tuple[tuple
 
 
 def segments_touched(low: int, high: int, dims: Sequence[Dim], size: int) -> tuple[int, ...]:
-    """The segments of `size` elements that hold an address from low to high, or one that these dims lead on to."""
+    """The segments of `size` elements that contain an address from low to high, plus any offset of these dims."""
     far = max(dims, key=lambda dim: dim.stride, default=Dim(1, 0))
     if far.stride > size:
         near = [dim for dim in dims if dim is not far]
         offsets = range(0, far.size * far.stride, far.stride)
         found = {s for offset in offsets for s in segments_touched(low + offset, high + offset, near, size)}
         return tuple(sorted(found))
-    # Steps within a segment leave none out.
+    # No stride is longer than a segment: between the first and the last one none is left out.
     high += sum((dim.size - 1) * dim.stride for dim in dims)
     return tuple(range(low // size, high // size + 1))
 
 
 def address_span(dims: Sequence[Dim], begin: int, end: int) -> tuple[int, int]:
-    """The lowest and highest address of the flat numbers begin to end - 1."""
+    """The lowest and highest address of the flat indices begin to end - 1."""
     ranges = coordinate_ranges([dim.size for dim in dims], begin, end)
     return (
         sum(first * dim.stride for (first, _), dim in zip(ranges, dims, strict=True)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.loops import Loop
 
-# Loads that an invocation waits for together, on a GPU.
+# Loads that an invocation on a GPU issues before it waits for them.
 LOADS = 4
 
 
@@ -33,17 +33,17 @@ class Limits:
     intermediate_bytes: int = 16 << 20
     """Bytes of the intermediates that a kernel's own dispatches hand on, at most."""
     dispatch_elements: int = 1 << 24
-    """Elements that a dispatch looks at, about: so many that it is over in 200 ms on a slow device of its kind."""
+    """Elements that a dispatch loads, about: a slow device of its kind is done within 200 ms."""
     dispatch_count: int = 2048
-    """Dispatches of a plan, at most: planning one takes some 50 us."""
+    """Dispatches of a plan, at most: planning takes some 50 us for each."""
     bundle: int = 8
-    """Invocations that work on neighbouring items at a time, while other bundles are at other ranges of them. On a CPU
-    driver the lanes of a vector, so that a core reads on where it has read; on a GPU all invocations."""
+    """Invocations that work on neighbouring items; other bundles have other ranges of items. On a CPU driver the lanes
+    of a vector, so that a core goes on reading where it has read; on a GPU all invocations (items.glsl)."""
     least_loads: int = 1024
-    """Loads of an invocation, at least, where invocations share an output and leave records of it to a second pass."""
+    """Loads of an invocation, at least, where several share an output and leave records for a second pass."""
     cooperating: bool = False
-    """Whether neighbouring invocations do best to read neighbouring memory, as on a GPU. On a CPU driver they are the
-    lanes of a vector, each reading for itself, and a barrier costs more than a row."""
+    """Whether neighbouring invocations should read neighbouring memory, as on a GPU. On a CPU driver they are the lanes
+    of a vector, which read one after the other, and a barrier costs more than a row."""
 
     # What a driver does badly.
 
@@ -59,24 +59,24 @@ class Limits:
 
     @property
     def bundle_size(self) -> int:
-        """Invocations of a bundle: a number that divides all of them, and leaves 2^16 bundles at most (items.glsl)."""
+        """Invocations of a bundle: a divisor of all invocations that leaves at most 2^16 bundles (items.glsl)."""
         return max(math.gcd(self.bundle, self.invocations), -(-self.invocations >> 16))
 
     def at_once(self, lanes: int = 1) -> int:
-        """Items that are worked on at a time, each by so many invocations."""
+        """Items in work at a time, with this number of invocations for each."""
         return self.invocations // self.bundle_size * self.bundle_size if lanes == 1 else self.invocations // lanes
 
     def loop(self, items: int, loops: Sequence[Loop], lanes: int = 1) -> Loop:
-        """The loop of an invocation over its items of a dispatch, which have these loops (items.glsl, lanes.glsl)."""
+        """The loop of an invocation over its items, each with these loops (items.glsl, lanes.glsl)."""
         return Loop(-(-items // self.at_once(lanes)), loops)
 
     def most_items(self, loops: Sequence[Loop], lanes: int = 1) -> int:
-        """Items of a dispatch, at most, if each has these loops; 0 where the loops of one are too long."""
+        """Items of a dispatch, at most, each with these loops; 0 where the loops of one item are too long."""
         return Loop(0, loops).most_turns(self.loop_iterations) * self.at_once(lanes)
 
     @property
     def busy_invocations(self) -> int:
-        """Invocations that keep the device busy. On a GPU each waits for LOADS loads at a time."""
+        """Invocations that keep the device busy. On a GPU each has LOADS loads under way."""
         return max(1, self.invocations // LOADS) if self.cooperating else self.invocations
 
     @property

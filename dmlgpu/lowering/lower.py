@@ -68,15 +68,15 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     return Plan(desc, limits, dispatches, work, of_problems + sum(of_kernels, ()), records_bytes, (*taken, *not_taken))
 
 
-# A CPU takes longer dispatches, as no watchdog resets it, where more than this part of what a plan may have are needed;
-# and wider ones, so that loops do not end them, where more than so many are needed.
+# No watchdog resets a CPU: where a plan would need more than 1/_MANY of the dispatches that it may have, they become up
+# to _LONGER times longer; where it would need _FEW or more, they have up to _WIDER times as many workgroups, so that
+# loops stay short. Every device allows _GROUPS workgroups.
 _MANY, _FEW = 8, 16
-# How much longer, at most; how many times the workgroups; and how many of them every device allows.
 _LONGER, _WIDER, _GROUPS = 64, 8, (1 << 16) - 1
 
 
 def _widened(limits: Limits, turns: int) -> Limits:
-    """Limits for so many turns of loops."""
+    """The limits for a plan whose loops turn this often in all."""
     dispatches = turns // limits.dispatch_elements
     if limits.cooperating or dispatches < _FEW:
         return limits
@@ -90,7 +90,7 @@ def _widened(limits: Limits, turns: int) -> Limits:
 
 
 def _steps(kernel: RangedKernel | PlanningKernel) -> Iterator[tuple[Dispatch, int]]:
-    """What a kernel has a device do, and the bytes that the records of each dispatch's range take."""
+    """The dispatches of a kernel, each with the bytes of the records of its range."""
     if isinstance(kernel, PlanningKernel):
         yield from ((dispatch, 0) for dispatch in kernel.dispatches())
         return
@@ -120,7 +120,7 @@ def _steps(kernel: RangedKernel | PlanningKernel) -> Iterator[tuple[Dispatch, in
 def _choose(
     desc: OperatorDesc, problem: Problem, limits: Limits, wanted: str | None
 ) -> tuple[RangedKernel | PlanningKernel, dict[str, str]]:
-    """The kernel that computes a problem, and those before it in the list, with why they do not."""
+    """The kernel that computes a problem, and why those before it in the list do not."""
     passed_over: dict[str, str] = {}
     kernels = KERNELS[type(problem.domain)]
     for kind in kernels:

@@ -1,4 +1,4 @@
-"""Plans: what a device has to do for an operator, as frozen values that can be compared, hashed and printed.
+"""Plans: the dispatches of an operator, as frozen values that can be compared, hashed and printed.
 
 A tensor lies in memory as segments of at most `Limits.segment_bytes`, as a shader can see no more at once. Most tensors
 are one segment. A dispatch reads one segment of the input. Where the elements of an output lie in several, each segment
@@ -79,16 +79,15 @@ class Shader:
 
 @dataclass(frozen=True)
 class Binding:
-    """What stands at a binding of a shader: segment `segment` of tensor `tensor` of a role, or the records."""
+    """The memory at a binding of a shader: segment `segment` of tensor `tensor` of a role, or the records."""
 
     role: Role
     tensor: int = 0
     segment: int = 0
     base: str = ""
-    """The name of the push constant to which the place of the segment in its buffer is added. The sum may wrap around:
-    shaders add modulo 2^32."""
+    """The push constant to which the offset of the segment in its buffer is added, modulo 2^32, as shaders add."""
     unit_bits: int = 32
-    """The place is counted in units of so many bits: elements of the tensor, or words of records."""
+    """The bits of what the offset counts: elements of the tensor, or words."""
     written: bool = False
 
     def __str__(self) -> str:
@@ -105,7 +104,7 @@ class Dispatch:
     iterations: int
     """Turns of all loops of an invocation together, at most (loops.py)."""
     outputs: range
-    """Of its problem: those that it writes, or writes something for."""
+    """Of its problem: those that it writes, or writes records or intermediates for."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +115,13 @@ class Plan:
     limits: Limits
     dispatches: tuple[Dispatch, ...]
     work: int
-    """Elements that they load together, about."""
+    """Elements that all dispatches load, about."""
     intermediates: tuple[TensorDesc, ...]
     """What dispatches hand on to later ones."""
     records_bytes: int
-    """What the records between a first and a second pass take."""
+    """Of the records between a first and a second pass."""
     mapping: tuple[str, ...]
-    """Which kernels it takes, and what each does; then those that were passed over, and why."""
+    """The kernels that run and what each does; then those that were passed over, and why."""
 
     @property
     def summary(self) -> str:
@@ -175,5 +174,5 @@ def _seen(binding: Binding) -> Seen:
     return binding.role, binding.tensor, binding.segment, binding.written
 
 
-# Dispatches that a printed plan shows; that of a tensor in many segments may have thousands.
+# Dispatches that a printed plan shows: one for a tensor in many segments may have thousands.
 _SHOWN = 8

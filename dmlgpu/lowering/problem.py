@@ -1,8 +1,8 @@
-"""Problems: what is computed, whichever operator asks for it.
+"""Problems: what is computed, in terms that operators share.
 
-problem  =  domain       which elements of the input an output has
-          x accumulator  what becomes of them
-          x outputs      what of that is written: values, indices
+problem  =  domain       which elements of the source belong to an output
+          x accumulator  how they are combined
+          x outputs      what is written of the result: values, indices
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from dmlgpu.lowering.geometry import Dim, merged
 
 @dataclass(frozen=True)
 class Axes:
-    """An output has the elements along some axes. Both in as few dimensions as it takes, outermost first."""
+    """An output has the elements along some axes. Dimensions are merged where they can be; the outermost is first."""
 
     kept: tuple[Dim, ...]
     reduced: tuple[Dim, ...]
     index_step: int = 0
-    """By how much the indices of an output's elements are above those of the output before. 0: each counts its own."""
+    """From the first index of an output to that of the next one. 0: the indices of every output count from 0."""
 
     @property
     def element_count(self) -> int:
@@ -46,19 +46,19 @@ class Axes:
 
     @classmethod
     def of(cls, source: TensorDesc, axes: Sequence[int]) -> Axes:
-        """Those of a tensor; at least one dimension is reduced."""
+        """The axes of a tensor as merged dimensions; at least one is reduced, if only of size 1."""
         dims = [Dim(*pair) for pair in zip(source.sizes, source.element_strides, strict=True)]
         kept = merged(dim for axis, dim in enumerate(dims) if axis not in axes)
         return cls(kept, merged(dims[axis] for axis in axes) or (Dim(1, 0),))
 
 
-# Of a window that is looked at as a row: 8 blocks of 16 bytes.
+# A window of at least 8 blocks of 16 bytes is computed as a row, by the kernels over axes.
 _LONG_BITS = 8 * 128
 
 
 @dataclass(frozen=True)
 class Windows:
-    """An output has the elements of a window. All is (depth, height, width); a 4-D tensor has depth 1."""
+    """An output has the elements of a window. Tuples are (depth, height, width); a 4-D tensor has depth 1."""
 
     size: tuple[int, ...]
     """Of the input; its strides are `stride`."""
@@ -69,8 +69,8 @@ class Windows:
     dilation: tuple[int, ...]
     start_padding: tuple[int, ...]
     counted_begin: tuple[int, ...]
-    """Elements of a window from here to counted_end - 1, both counted from the begin of the padding, count for an
-    average: those of the input, or those of the padding, too."""
+    """The first position that counts for an average, and counted_end behind the last one, counted from the start of the
+    padding: the input, or the input and its padding."""
     counted_end: tuple[int, ...]
 
     @classmethod
@@ -84,9 +84,9 @@ class Windows:
         start_padding: Sequence[int],
         end_padding: Sequence[int] | None = None,
     ) -> Windows:
-        """Those of a tensor (N, C, H, W) or (N, C, D, H, W); window_size and the rest are of D, H and W.
+        """The windows over a tensor (N, C, H, W) or (N, C, D, H, W); window_size and the rest are for D, H and W.
 
-        The padding counts for an average only where end_padding is given.
+        With end_padding the padding counts for an average, without it only the input does.
         """
 
         def spatial(values: Sequence[int], flat: int) -> tuple[int, ...]:
@@ -108,9 +108,9 @@ class Windows:
         )
 
     def along_axes(self, source: TensorDesc) -> Axes | None:
-        """The same as elements along axes, where those of a window follow each other and are in no other window.
+        """These windows as axes; None where that is impossible, or where windows are so small that it is slower.
 
-        None also where they are few: kernels over windows do better then.
+        It is possible where the elements of each window follow each other in memory and belong to no other window.
         """
         if math.prod(self.window_size) * source.data_type.bits < _LONG_BITS:
             return None
@@ -125,7 +125,7 @@ class Windows:
             return merged([*map(Dim, source.sizes[:2], strides[:2]), *outputs]), merged(elements)
 
         sizes = (*source.sizes[:2], *self.size)
-        # Elements have addresses, and indices as if the tensor were packed.
+        # The same test for addresses and for indices, which count as if the tensor were packed.
         kept, reduced = dims((*source.element_strides[:2], *self.stride))
         numbers, numbered = dims([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
         together = (Dim(math.prod(self.window_size), 1),)
@@ -137,28 +137,28 @@ class Windows:
 
 @dataclass(frozen=True)
 class CoveringWindows:
-    """An output is an element that windows lie over, and has the windows that hold it.
+    """An output is an element of the pooled input, and has the windows that cover it.
 
-    The source has an element for each window. All is (depth, height, width); a 4-D tensor has depth 1.
+    The source has one element per window. Tuples are (depth, height, width); a 4-D tensor has depth 1.
     """
 
     size: tuple[int, ...]
-    """Of what the windows lie over, as that of the outputs."""
+    """Of the pooled input, which is that of the outputs."""
     window_count: tuple[int, ...]
     stride: tuple[int, ...]
     """Of the source."""
     reach: tuple[int, ...]
-    """From the first element of a window to its last. With a dilation a window does not hold all between them."""
+    """From the first element of a window to its last. With a dilation a window does not cover all between them."""
     window_stride: tuple[int, ...]
     start_padding: tuple[int, ...]
     counts_padding: bool = False
-    """Whether windows share out what they have among elements of the padding, too."""
+    """Whether a window divides its gradient by the elements of the padding, too."""
     counted_end: tuple[int, ...] = (1, 1, 1)
     """As of `Windows`."""
 
     @classmethod
     def of(cls, windows: Windows, gradient: TensorDesc) -> CoveringWindows:
-        """Those of the windows of a pooling, of which a tensor has an element for each."""
+        """The windows of a pooling, seen from the elements; `gradient` has one element per window."""
         rows = zip(windows.window_size, windows.dilation, strict=True)
         return cls(
             size=windows.size,
@@ -174,28 +174,28 @@ class CoveringWindows:
 
 @dataclass(frozen=True)
 class Named:
-    """An output has the elements of a tensor of four dimensions that hold its number: the source holds indices."""
+    """The source holds indices, in four dimensions: an output has the elements with source[i] == output (scatter)."""
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """An output has the element of the source whose number, and 1, a second tensor holds for it; with 0 it has none."""
+    """A second source holds, per output, 1 + the index of its element in the first one; 0: none (gather)."""
 
 
 class Role(enum.Enum):
-    """What memory is to an operator."""
+    """What a tensor, or memory, is to an operator."""
 
     INPUT = enum.auto()
     OUTPUT = enum.auto()
     INTERMEDIATE = enum.auto()
     """A tensor that one dispatch writes and a later one reads, of another problem or of the same."""
     RECORDS = enum.auto()
-    """What a first pass writes for a second one."""
+    """The states that a first pass leaves for combine.comp."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A tensor that is read: `number` counts those of its role."""
+    """A tensor that is read: the one with this number among those of its role."""
 
     tensor: TensorDesc
     role: Role = Role.INPUT
@@ -211,7 +211,7 @@ class Result(enum.Enum):
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """A tensor that is written, and what it holds; `number` counts those of its role."""
+    """A tensor that is written, and what it holds; the one with this number among those of its role."""
 
     tensor: TensorDesc
     result: Result
@@ -221,7 +221,7 @@ class OutputTensor:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is computed of the first of the sources. All outputs have the same sizes."""
+    """A computation on the first source, helped by the others. All outputs have the same sizes."""
 
     sources: tuple[Source, ...]
     domain: Axes | Windows | CoveringWindows | Named | Numbered
@@ -229,7 +229,7 @@ class Problem:
     outputs: tuple[OutputTensor, ...]
 
     def __post_init__(self) -> None:
-        # What no kernel can do must not be done half.
+        # Refused here, as no kernel checks for it.
         other_selection = isinstance(self.accumulator, Selection) and self.accumulator != Selection()
         if isinstance(self.domain, Windows) and other_selection:
             raise NotImplementedError("kernels over windows look for the first maximum")

@@ -1,15 +1,15 @@
 """Splitting: the outputs of a problem as ranges, each computed in place, or in two passes with records between them.
 
-A range is computed in place where that is possible: the outputs lie in one segment of each output tensor, and all of
-their elements lie in one segment of the input. It ends where one of the two ends:
+A range is computed in place where all its outputs lie in one segment of each output tensor, and all their elements in
+one segment of the input. It ends where either of the two ends:
 
     input     [ segment 0          ][ segment 1          ...
     elements   000 111 222 333 444 555 666 777 888              of outputs 0, 1, 2, ...
     ranges    |---- in place -----|---|---- in place ---- ...
                                   records
 
-Where it is not possible, a range is computed with records. It ends where the memory for records is full
-(`Limits.records_bytes`), and where the next outputs can be computed in place.
+Other ranges are computed with records. They end where the memory for records is full (`Limits.records_bytes`), or
+where the next outputs can be computed in place.
 
 Both kinds begin at multiples of `kernel.range_alignment` where they can.
 """
@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from dmlgpu.lowering.kernels.combine import most_combined
 from dmlgpu.lowering.kernels.kernel import Piece, RangedKernel
 
-# With more outputs in a dispatch a shader's counter could pass 2^32.
+# With more outputs in a dispatch a counter of a shader could wrap around at 2^32.
 _MAX_OUTPUTS = 1 << 31
-# Which part of the outputs that a dispatch could compute a range in place has at least.
+# A range in place has at least this part of the outputs that a dispatch could compute.
 _FEWEST = 64
 
 
@@ -46,7 +46,7 @@ def ranges(kernel: RangedKernel) -> Iterator[Range]:
     while begin < count:
         last = min(count, begin + _MAX_OUTPUTS, kernel.furthest(begin))
         end = _reach_in_place(kernel, begin, last) if packed and begin % kernel.range_alignment == 0 else begin
-        # Where the elements of neighbouring outputs lie in many segments, all outputs have records.
+        # Where neighbouring outputs have elements in many segments, all of them are computed with records.
         in_place = end - begin > (last - begin) // _FEWEST
         if not in_place:
             end = _reach_with_records(kernel, begin, last, packed and end == begin)
@@ -89,14 +89,14 @@ def _reach_with_records(kernel: RangedKernel, begin: int, last: int, packed: boo
         # Often one step of outputs has elements in two segments, and those behind it can be computed in place.
         most = min(most, alignment) if records_of(after) < 2 else most
     end = min(last, begin + most)
-    # A shorter range may have more records for each output, as more of their elements lie in a segment for all of them.
+    # A shorter range may need more records per output, as the pieces that it is cut into are others.
     while end - begin > fitting(end):
         end = begin + fitting(end)
     return end
 
 
 def _count(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """How many of these fit, where all before one that fits do. Often all do, or none."""
+    """How many of these numbers fit, if all before one that fits do. Often all fit, or none."""
     if fits(numbers[-1]):
         return len(numbers)
     return bisect_left(numbers, True, key=lambda number: not fits(number)) if fits(numbers[0]) else 0
