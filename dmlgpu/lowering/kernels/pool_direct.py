@@ -280,7 +280,7 @@ class PoolDirect(PlanesKernel):
         constants = constants_of(self.problem, self.limits, self.problem.outputs)
         if not self.blocks:
             return self.shader_of("pool_direct", constants)
-        # A part of a window that is all of it, as what comes before is padding, begins where the input does.
+        # Where padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
         steps = [windows.window_stride[2], windows.start_padding[2], *self.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
         return self.shader_of("pool_direct_blocks", {**constants, "aligned": aligned})

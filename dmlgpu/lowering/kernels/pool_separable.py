@@ -104,12 +104,12 @@ class Sweep:
     """0 to 2: depth, height, width."""
     line: Line
     outer_count: int
-    """Of what stands at the same place of a line: rows of the input, slabs, or planes."""
+    """Lines one after the other in memory: rows of the input along width, slabs along height, planes along depth."""
     row_count: int
-    """Rows of the intermediate that stand at one place of a line."""
+    """Rows of the intermediate at one position of a line: 1 along height, those of a slab along depth."""
     run: int
     blocks: int
-    """Of columns that stand at one place of a line."""
+    """Blocks of columns at one position of a line."""
     written: int
     """Elements of an intermediate, or outputs."""
 

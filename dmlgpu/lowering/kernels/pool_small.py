@@ -128,8 +128,8 @@ class PoolSmall(PoolDirect):
     def shares_rows(self) -> bool:
         """Whether an output takes rows of the ring over from the output above it.
 
-        The ring then has all rows that a window spans; with a dilation also those between the window's own rows, which
-        are loaded for other windows or in vain. It pays where no more rows are fresh than a window has rows.
+        The ring then has all rows that a window spans, with a dilation also those between the window's own rows. It
+        pays where an output loads no more new rows than its window has.
         """
         windows = self.windows
         reach = (windows.window_size[1] - 1) * windows.dilation[1] + 1
