@@ -1,6 +1,5 @@
 """The shaders and the modules that the build makes of them: constants, checks, and damaged installations."""
 
-import functools
 import re
 import shutil
 import struct
@@ -10,20 +9,10 @@ import pytest
 
 from dmlgpu.errors import DeviceError
 from dmlgpu.lowering.accumulators import SumResult
-from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Dispatch, NumberKind, Shader, Values
+from dmlgpu.lowering.plan import NumberKind, Shader, Values
 from dmlgpu.runtime import spirv
-from tests.support.cases import CASES
-from tests.support.limits import LOWERED, PLANNED
 from tests.support.processes import ROOT, output_of
 from tests.support.shaders import MODULES, SHADERS, SOURCES, included
-
-
-@functools.cache
-def dispatches() -> list[Dispatch]:
-    """Those of all cases, small tensors split and not."""
-    limits = (LOWERED, PLANNED["cpu"], PLANNED["gpu"])
-    return [dispatch for case in CASES for each in limits for dispatch in lower(case.desc, each).dispatches]
 
 
 def test_workgroup_size_is_the_first_constant():
@@ -78,10 +67,6 @@ def test_results_of_sums_are_the_enumeration():
 
 def test_every_entry_point_is_compiled():
     assert set(MODULES.values()) == {name for name in SOURCES if name.endswith(".comp")}
-
-
-def test_plans_use_every_module_and_no_others():
-    assert {dispatch.shader.module for dispatch in dispatches()} == set(MODULES)
 
 
 def test_modules_are_installed():
