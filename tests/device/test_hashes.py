@@ -7,8 +7,6 @@ from tests import hashes
 from tests.support.limits import MAPPINGS, limits_of
 from tests.support.processes import ROOT
 
-pytestmark = pytest.mark.every_driver
-
 TABLE = ROOT / "docs" / "reliability.md"
 
 
@@ -20,7 +18,8 @@ def documented(name, data_type):
 
 
 @pytest.mark.parametrize("operator", CANONICAL, ids=lambda operator: operator.name)
-@pytest.mark.parametrize("mapping", MAPPINGS)
+# SwiftShader has one mapping here, and all against the oracle in test_mappings.py.
+@pytest.mark.parametrize("mapping", [pytest.param("CPU", marks=pytest.mark.every_driver), *MAPPINGS[1:]])
 def test_bits_are_those_of_the_table(driver, open_device, mapping, operator):
     device = open_device(driver.index, limits_of(driver, mapping))
     for data_type in hashes.exact_types(operator):
