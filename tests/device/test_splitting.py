@@ -406,7 +406,7 @@ def test_long_axes_keep_to_the_loop_limit(sizes, axis, order, segment_bytes, coo
     for dispatch in lower(desc, limits).dispatches:
         kernel = dispatch.shader.variant
         if not kernel.startswith("combine"):
-            push, lanes = dispatch.push, getattr(dispatch.shader.constants, "lanes", 1)
+            push, lanes = dispatch.push, dispatch.shader.constants.get("lanes", 1)
             outputs = -(-push["output_count"] // 16) if kernel.startswith("columns") else push["output_count"]
             items = outputs * -(-(push["reduced_end"] - push["reduced_begin"]) // push["split_size"])
             rounds = -(-items // (limits.invocations // lanes))
