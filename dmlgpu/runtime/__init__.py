@@ -1,1 +1,1 @@
-"""Devices: what Vulkan and Kompute are asked, memory, and operators compiled for a device."""
+"""Runs plans on devices: Vulkan drivers, Kompute, memory, tensors, and operators compiled for a device."""

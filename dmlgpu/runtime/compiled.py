@@ -30,13 +30,13 @@ from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tensor import DeviceTensor, check_owns, of_bytes, segments_of, staged_copy
 
-if TYPE_CHECKING:  # whose module needs this one
+if TYPE_CHECKING:  # device.py imports this module
     from dmlgpu.runtime.device import Device
 
-# Sets of places of tensors for which an operator keeps its steps.
+# Cached tuples of steps of an operator: one for each set of places where a call's tensors lay.
 _KEPT_STEPS = 8
 
-# Where the segments of every tensor lie, by the tensor's role.
+# For each role, its tensors; for each tensor, the slices where its segments lie.
 SlicesByRole = dict[Role, list[list[Slice[KpBuffer]]]]
 
 
@@ -46,7 +46,8 @@ class CompiledOperator:
     Attributes:
         desc: the descriptor that it was compiled from.
         device: the device.
-        plan: what a call does; print it to read it. Another one, where a call took a GPU too long.
+        plan: what a call does; print it to read it. After a call took too long on a GPU, it is a new plan with shorter
+            dispatches.
     """
 
     def __init__(self, device: Device, desc: OperatorDesc, kernel: str | None = None) -> None:
@@ -55,7 +56,7 @@ class CompiledOperator:
         self._engine = device._engine
         self._input_fields = desc.input_fields
         needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
-        # A plan has a number for every segment: none is made of tensors that have too many.
+        # Before planning: a plan numbers every segment, and tensors too large for the device may have too many.
         self._engine.kompute.check_fits(needed)
         self._kernel = kernel
         self._can_be_shorter = device.limits.cooperating
@@ -71,7 +72,7 @@ class CompiledOperator:
         return plan
 
     def _prepare(self) -> set[Buffer[KpBuffer]]:
-        """Makes the buffers that a first call with arrays is given, and the pipelines, which are bound to them."""
+        """Makes, and gives, the buffers of a first call with arrays; and builds the pipelines bound to them."""
         tensors = [DeviceTensor(self.device, desc) for desc in (*self.desc.inputs, *self.desc.outputs)]
         count = len(self.desc.inputs)
         scratch = self._scratch()
@@ -117,7 +118,7 @@ class CompiledOperator:
         out: DeviceTensor | Sequence[DeviceTensor] | None = None,
         verified: bool = False,
     ) -> list[DeviceTensor]:
-        """The outputs, compared with the oracle's where `verified` or the environment asks for it."""
+        """The outputs, compared with the oracle's if `verified` or DMLGPU_VERIFY asks for it."""
         fields = self._input_fields
         if len(inputs) != len(fields):
             takes = "1 input" if len(fields) == 1 else f"{len(fields)} inputs"
@@ -129,7 +130,7 @@ class CompiledOperator:
             self._engine.kompute.check_usable()
             sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
             targets = [*map(self._new_target, self.desc.outputs)] if out is None else self._given_targets(out, sources)
-            plan = self.plan  # what computes this call; the next one may have another
+            plan = self.plan  # `_run` may replace it for later calls
             self._run(inputs, sources, targets)
             if verified:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
@@ -139,7 +140,7 @@ class CompiledOperator:
         return targets
 
     def _source(self, x: Any, field: str) -> DeviceTensor:
-        """The tensor of an input; that of an array was not uploaded yet."""
+        """An input as a device tensor. An array is copied to a new one, which is not uploaded yet."""
         if isinstance(x, DeviceTensor):
             self._check_tensor(x, field)
             return x
@@ -187,17 +188,17 @@ class CompiledOperator:
         written = [*map(segments_of, targets)]
         uploads = [segments_of(source) for x, source in zip(inputs, sources, strict=True) if source is not x]
         held = (*map(segments_of, sources), *written, *scratch)
-        # A call with an array gives arrays.
+        # A call with an array returns arrays, so its outputs are downloaded.
         self._engine.submit(steps, held, uploads, written if uploads else ())
         if self._can_be_shorter and any(step.pace.is_too_slow for step in steps):
             self._shorten(steps)
 
     def _shorten(self, steps: Sequence[KpStep]) -> None:
-        """Plans shorter dispatches for the calls to come: one of these is a case for a GPU's watchdog."""
+        """Plans shorter dispatches for later calls: a step took so long that a watchdog may reset the GPU."""
         for step in steps:
             step.pace.is_too_slow = False
         limits, plan = self.plan.limits, self.plan
-        # A quarter at most: one time may be that of something else.
+        # Not below a quarter of the old length: what was measured may include other work.
         elements = max(
             int(SUBMISSION_SECONDS / max(step.pace.seconds for step in steps)),
             1 + steps[0].elements // 4,
@@ -211,7 +212,7 @@ class CompiledOperator:
             self._steps.clear()
 
     def _scratch(self) -> list[Segments]:
-        """Memory of a call alone: for its records, and for every intermediate tensor."""
+        """Scratch memory of one call: for its records, and for each intermediate tensor."""
         records = (self.plan.records_bytes,) if self.plan.records_bytes else ()
         tensors = (self.device.limits.segments(tensor) for tensor in self.plan.intermediates)
         return [self._engine.allocate_scratch(sizes) for sizes in (records, *tensors)]
@@ -219,7 +220,7 @@ class CompiledOperator:
     def _recall(
         self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], scratch: Sequence[Segments]
     ) -> tuple[KpStep, ...]:
-        """The steps for tensors and scratch memory at these places: those that are kept, or new ones."""
+        """The steps for tensors and scratch memory at these places, cached or new."""
         records, *intermediates = (segments.slices for segments in scratch)
         slices_by_role = {
             Role.INPUT: [segments_of(tensor).slices for tensor in sources],
@@ -260,7 +261,7 @@ class CompiledOperator:
 
 
 def to_caller(targets: list[DeviceTensor], inputs: Sequence[Any]) -> Any:
-    """What a call gives for its inputs: device tensors for device tensors, else arrays; one, or a tuple."""
+    """The results that a caller gets: device tensors if all inputs are, else arrays; one, or a tuple of several."""
     on_device = all(isinstance(x, DeviceTensor) for x in inputs)
     results = tuple(targets if on_device else (target.numpy() for target in targets))
     return results[0] if len(results) == 1 else results

@@ -1,4 +1,4 @@
-"""Devices, and the operators that they remember."""
+"""Devices, and the compiled operators that they cache."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dmlgpu.runtime.settings import setting
 from dmlgpu.runtime.tensor import DeviceTensor, check_owns, of_array, of_bytes, view_of
 from dmlgpu.runtime.tuning import device_limits
 
-# Compiled operators that a device remembers.
+# Compiled operators that a device caches, at most.
 _OPERATORS = 256
 
 
@@ -39,9 +39,9 @@ class Device:
     """A Vulkan device, open until `close()` or the end of a `with` block.
 
     Args:
-        selector: an index, part of a name or a UUID of `devices()`, in upper or lower case; part of a driver's name
-            where no device has it, lavapipe as llvmpipe. None: the environment variable DMLGPU_DEVICE; without it the
-            best device: discrete, integrated, virtual, llvmpipe, SwiftShader.
+        selector: the index, the UUID or part of the name of one of `devices()`, in upper or lower case. If no device's
+            name matches: part of its driver's name; lavapipe means llvmpipe. None: what the environment variable
+            DMLGPU_DEVICE says; if it is not set, the best device: discrete, integrated, virtual, llvmpipe, SwiftShader.
         limits: limits lower than the device's own, for tests.
 
     Raises:
@@ -60,19 +60,19 @@ class Device:
         self.limits: Limits = device_limits(info) if limits is None else limits
         self._engine = Engine(info)
         self._operators: OrderedDict[tuple[OperatorDesc, str | None], CompiledOperator] = OrderedDict()
-        # Of what `compile` gave and is alive: the buffers that calls with arrays need.
+        # For each operator that `compile` returned and that is alive: the buffers of its calls with arrays.
         self._compiled: weakref.WeakKeyDictionary[CompiledOperator, set[Buffer[KpBuffer]]] = weakref.WeakKeyDictionary()
 
     def compile(self, desc: OperatorDesc, *, kernel: str | None = None) -> CompiledOperator:
-        """An operator for this device: planned and its pipelines built now, called many times.
+        """Plans an operator for this device and builds its pipelines now, so that it can be called many times.
 
-        Operators are remembered: compiling an equal descriptor again returns the same one. The buffers that their
-        calls with arrays need are kept as long as they live; operators share them.
+        Operators are cached: compiling an equal descriptor again returns the same one. The buffers for calls with
+        arrays are kept as long as the operators live; operators share them.
 
         Args:
             desc: any operator descriptor.
-            kernel: to find a fault, the name of another kernel than the one that is chosen; what it does not cover
-                takes the usual one.
+            kernel: the name of a kernel to use instead of the chosen one, to find a fault. Problems of other domains
+                keep their usual kernels.
 
         Raises:
             DescriptorError: the kernel cannot compute the operator, as the message says; or it takes more
@@ -90,7 +90,7 @@ class Device:
         self._engine.keep(set().union(*self._compiled.values()))
 
     def _operator(self, desc: OperatorDesc, kernel: str | None = None) -> CompiledOperator:
-        """A remembered operator, or one that was only planned."""
+        """A cached operator, or a new one: planned, but without pipelines."""
         if not isinstance(desc, OperatorDesc):
             raise TypeError(f"{desc!r} is not an operator descriptor")
         with self._engine.lock:
@@ -108,7 +108,7 @@ class Device:
             return compiled
 
     def _call(self, call: conventions.Call, *arguments: DeviceTensor | Array) -> Any:
-        """The results of a function's call: device tensors where all arguments are, else arrays; one, or a tuple."""
+        """Computes the call of a function; device tensors if all arguments are, else arrays; one, or a tuple."""
         with timed(self._engine.kompute.profile, "call", type(call.desc).__name__, call.desc):
             return self._results(call, arguments)
 
@@ -125,22 +125,22 @@ class Device:
             for target, desc in zip(self._operator(call.desc)._compute(inputs), call.tensors, strict=True)
         ]
         results = to_caller(targets, inputs)
-        # As NumPy: a number, not an array without dimensions.
+        # As in NumPy: a scalar, not an array without dimensions.
         return results[()] if isinstance(results, np.ndarray) and call.shape == () else results
 
     @contextmanager
     def batch(self) -> Iterator[None]:
         """A block whose calls with device tensors are submitted together.
 
-        They are computed at the end of the block, also where an exception ends it, or before that where memory or the
-        count of them makes it necessary. Where Ctrl-C ends the computing, what is left is never computed. Reading a
-        tensor in the block is safe: it has all calls so far computed. So are calls from other threads; they join the
-        batch. Blocks may be nested; the outermost counts. What a driver refuses is raised, and is tried again by what
-        needs the device next.
+        The calls are computed at the end of the block, even if an exception ends it; earlier, if memory runs short or
+        the calls are too many. If Ctrl-C stops the computation, the rest is never computed. Reading a tensor in the
+        block is safe: it first computes all calls so far. Calls from other threads are safe, too; they join the batch.
+        Blocks may be nested; the outermost counts. If the driver refuses something, the error is raised, and the next
+        use of the device tries it again.
 
-        Calls that depend on each other share a submission only on devices whose memory the host does not see, and
-        where the tensors between them have at most 64 KiB: no other barrier is to be had from Kompute. Otherwise they
-        are submitted one after the other, as without a batch.
+        Calls that depend on each other share a submission only if the host does not see the device's memory, and the
+        tensors between them have at most 64 KiB: Kompute offers no other barrier. Otherwise they are submitted one
+        after the other, as without a batch.
 
         Raises:
             DeviceError: the device is closed.
@@ -159,12 +159,12 @@ class Device:
     def profile(self) -> Iterator[Profile]:
         """A block whose calls are timed, in all threads: print the profile, or save its trace.
 
-        While it goes on, each dispatch and each copy is a submission of its own, which costs 30 to 60 us: a call of
-        several dispatches takes longer than without a profile. Results are the same. What a batch has put off is run
-        before the block begins, and once more before it ends.
+        In the block each dispatch and each copy is a submission of its own, which costs 30 to 60 us: a call of several
+        dispatches takes longer than without a profile. Results are the same. Pending calls of a batch run before the
+        block begins, and again before it ends.
 
         Raises:
-            DeviceError: the device is closed, or another profile of it goes on.
+            DeviceError: the device is closed, or has another active profile.
         """
         profile = Profile(f"device {self.info.index}: {self.info.name}")
         try:
@@ -177,7 +177,7 @@ class Device:
                 self._engine.end_profile(profile)
 
     def cache_info(self) -> CacheInfo:
-        """What is kept for calls to come.
+        """What is kept for later calls.
 
         Raises:
             DeviceError: the device is closed.
@@ -194,7 +194,7 @@ class Device:
             )
 
     def clear_cache(self) -> None:
-        """Frees all that is kept for calls to come. Tensors stay, and operators work: what they need is made anew.
+        """Frees all that is kept for later calls. Tensors stay, and operators still work: what they need is made again.
 
         Raises:
             DeviceError: the device is closed.
@@ -280,17 +280,17 @@ class Device:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What a device keeps for calls to come, and what its tensors take."""
+    """What a device keeps for later calls, and what its tensors take."""
 
     operators: int
-    """Operators that are remembered, 256 at most: plans, in the host's memory."""
+    """Cached operators, 256 at most: plans, in the host's memory."""
     pipelines: int
-    """Pipelines, 256 at most, in the driver's memory: up to 1 MiB each on lavapipe, and 0.3 MiB on SwiftShader."""
+    """Cached pipelines, 256 at most, in the driver's memory: each up to 1 MiB on lavapipe, 0.3 MiB on SwiftShader."""
     tensor_bytes: int
     """Bytes of the device's memory that tensors are in."""
     buffer_bytes: int
-    """Bytes of the device's memory in buffers that no tensor is in; on CPU drivers part of them may never have been
-    written to, and takes no memory."""
+    """Bytes of the device's memory in empty buffers. On CPU drivers, pages of them that were never written to take no
+    memory."""
     buffer_bytes_limit: int
-    """The most that `buffer_bytes` can be between calls: an eighth of the memory heap that the host sees, or the
-    buffers of the operators of `Device.compile` that are alive."""
+    """The most that `buffer_bytes` can be between calls: an eighth of the memory heap that the host sees; or the
+    buffers of all operators of `Device.compile` that are alive, if they have more bytes."""

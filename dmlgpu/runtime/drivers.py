@@ -1,4 +1,8 @@
-"""What Vulkan drivers offer, asked before Kompute is: it says little of it, and kp as it is ends the process."""
+"""Lists Vulkan devices and what they offer.
+
+Kompute reports little of that, and the original kp ends the process if a driver refuses something. So dmlgpu asks
+Vulkan before it asks Kompute.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from dmlgpu.errors import DeviceError, import_problem
 from dmlgpu.runtime import forks
 from dmlgpu.runtime.settings import setting
 
-# What pip cannot install, by the names that systems have for it.
+# What pip cannot install: the names of the packages on each system.
 _LOADER = (
     "Debian, Ubuntu: libvulkan1; Fedora: vulkan-loader; Arch: vulkan-icd-loader; macOS: Homebrew's vulkan-loader; "
     "Windows: the driver of a GPU brings it"
@@ -23,13 +27,13 @@ _DRIVER = (
     "macOS: Homebrew's molten-vk; NVIDIA, Windows: the driver of the GPU's maker"
 )
 
-# In the order of VkPhysicalDeviceType.
+# Names for the values of VkPhysicalDeviceType, in their order.
 _TYPES = ("other", "integrated", "discrete", "virtual", "cpu")
-# Which type is taken where the user names no device.
+# The best type first, for when the user names no device.
 _PREFERENCE = ("discrete", "integrated", "virtual", "other", "cpu")
 
-# What Vulkan requires of every device, as far as plans count on it. A driver can have less: in 2021 MoltenVK said 0 for
-# the range of a storage buffer on an M1.
+# Limits that Vulkan requires of every device and that plans rely on. A driver may have less: in 2021 MoltenVK reported
+# 0 for the range of a storage buffer on an M1.
 _LEAST = {
     "maxStorageBufferRange": 1 << 27,
     "maxPushConstantsSize": 128,
@@ -37,7 +41,7 @@ _LEAST = {
     "maxComputeSharedMemorySize": 16 << 10,
 }
 
-# VkMemoryPropertyFlagBits: what the host sees is visible (2) and coherent (4).
+# VkMemoryPropertyFlagBits. What the host sees is HOST_VISIBLE (2) and HOST_COHERENT (4).
 _DEVICE_LOCAL, _HOST, _HOST_CACHED = 1, 2 | 4, 8
 
 
@@ -61,15 +65,15 @@ class DeviceInfo:
     max_group_count: int
     """Workgroups of a dispatch, along its first dimension."""
     subgroup_size: int
-    """Invocations that run side by side; on a CPU the lanes of a vector."""
+    """Invocations of a subgroup; on a CPU driver the lanes of a vector."""
     heaps: tuple[int, ...]
     """Size of every memory heap."""
     device_heap: int
-    """The heap that Kompute takes device memory from, ..."""
+    """The heap from which Kompute allocates memory of the device."""
     host_heap: int
-    """... and the one for memory that the host can see."""
+    """The heap from which Kompute allocates memory that the host sees."""
     unified: bool
-    """Whether what the host sees is device memory, and cached: no copy is needed between the two."""
+    """Whether the memory that the host sees is cached memory of the device: no copy is needed between the two."""
 
     def as_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
@@ -77,20 +81,20 @@ class DeviceInfo:
 
 
 def loader_version() -> str:
-    """The version of Vulkan that the loader speaks.
+    """The loader's version of Vulkan.
 
     Raises:
-        DeviceError: there is no Vulkan loader, or no package that speaks to it.
+        DeviceError: the Vulkan loader or the package `vulkan` is missing, or cannot be loaded.
     """
     return _version(_vulkan().vkEnumerateInstanceVersion())
 
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """The Vulkan devices of this machine that have all that Kompute and plans need, without creating a device.
+    """The Vulkan devices of this machine that have all that Kompute and plans need. None is opened.
 
     Raises:
-        DeviceError: there is no Vulkan loader, no driver, a driver that fails to load, or no such device; the message
-            says which of them it is, what devices lack, and what to install. Or this is the fork of a process with open
+        DeviceError: there is no Vulkan loader, no driver, or no such device, or a driver fails to load; the message
+            says what is wrong, what devices lack, and what to install. Or this process is the fork of one with open
             devices, or with a thread that looked for them.
     """
     forks.check_process()
@@ -100,10 +104,10 @@ def devices() -> tuple[DeviceInfo, ...]:
 
 
 def loader_messages() -> list[tuple[str, str]]:
-    """What the loader says of drivers and layers when it makes an instance: error, warning or info, and a text.
+    """What the loader reports of drivers and layers when it makes an instance: error, warning or info, and a text.
 
     Raises:
-        DeviceError: there is no Vulkan loader, or no package that speaks to it.
+        DeviceError: as `loader_version`.
     """
     vk = _vulkan()
     kinds = {
@@ -113,7 +117,7 @@ def loader_messages() -> list[tuple[str, str]]:
     }
     said = []
 
-    # Not handed to the package, which has one callback for all messengers of a process.
+    # Set in the structure below: the package's own way has one callback for all messengers of a process.
     @vk.ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT")  # type: ignore[untyped-decorator]
     def hear(severity: int, _types: int, data: Any, _user: Any) -> int:
         said.append((kinds[severity], vk.ffi.string(data.pMessage).decode(errors="backslashreplace")))
@@ -159,29 +163,29 @@ def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
 
 
 def select(wanted: int | str | None) -> DeviceInfo:
-    """The device of an index, of part of a name or of a UUID; None: the one that DMLGPU_DEVICE names, or the best.
+    """The device that an index, part of a name or a UUID selects; None: what DMLGPU_DEVICE selects, or the best.
 
     Args:
-        wanted: names and UUIDs in upper or lower case, UUIDs with or without dashes. Names are those of devices; where
-            none has it, those of drivers.
+        wanted: names and UUIDs in upper or lower case, UUIDs with or without dashes. If no device's name matches, those
+            of drivers are searched.
 
     Raises:
-        DeviceError: there is none, or several; the message lists what there is.
-        TypeError: what is wanted is none of them.
+        DeviceError: no device matches, or several do; the message lists all devices.
+        TypeError: `wanted` is neither an integer nor a string.
     """
     return default(devices()) if wanted is None else choose(devices(), wanted)
 
 
 def default(found: tuple[DeviceInfo, ...]) -> DeviceInfo:
-    """`select` of these devices where no program says which."""
+    """The device among `found` that DMLGPU_DEVICE selects, or the best."""
     return choose(found, setting("DMLGPU_DEVICE"), "DMLGPU_DEVICE: ")
 
 
 def choose(found: tuple[DeviceInfo, ...], wanted: int | str | None, asked_by: str = "") -> DeviceInfo:
-    """`select` of these devices, but None: the best. Errors begin with `asked_by`."""
+    """As `select`, but among `found`, and None means the best. Error messages begin with `asked_by`."""
     if wanted is None:
         return min(found, key=preference)
-    # What has more digits is no index, and int() takes no more than 4,300.
+    # A longer number is no index, and int() refuses more than 4,300 digits.
     if isinstance(wanted, str) and wanted.strip().isdecimal() and len(wanted) < 10:
         wanted = int(wanted)
     if isinstance(wanted, str):
@@ -198,23 +202,23 @@ def choose(found: tuple[DeviceInfo, ...], wanted: int | str | None, asked_by: st
 
 def _matching(found: tuple[DeviceInfo, ...], text: str) -> list[DeviceInfo]:
     uuid = text.replace("-", "")
-    # What Mesa's documents call lavapipe calls itself llvmpipe.
+    # Mesa's documentation says lavapipe; the driver reports llvmpipe.
     part = text.replace("lavapipe", "llvmpipe")
     named = [info for info in found if part in info.name.lower() or uuid == info.uuid]
     return named or [info for info in found if part in info.driver.lower()]
 
 
 def preference(info: DeviceInfo) -> tuple[int, bool]:
-    """Sorts devices: which is taken where the user names none. Equal ones are taken for equally fast."""
+    """A sort key, the best device first. Devices with equal keys are assumed to be equally fast."""
     # SwiftShader takes many times as long as llvmpipe: docs/performance.md.
     return _PREFERENCE.index(info.type), "SwiftShader" in info.driver
 
 
 def index_of(wanted: Any) -> int:
-    """The index that an integer is.
+    """`wanted` as the index of a device.
 
     Raises:
-        TypeError: it is none; nor is True, which Python takes for 1.
+        TypeError: it is not an integer, or it is True or False.
     """
     with suppress(TypeError):
         return index(wanted)
@@ -260,7 +264,7 @@ def _no_device(reason: str) -> DeviceError:
 
 
 def _lack(vk: Any, handle: Any) -> str:
-    """Says what a device lacks of what Kompute and plans need; empty where it has all of it."""
+    """A text that says what Kompute and plans need and the device lacks; empty if it lacks nothing."""
     properties = vk.vkGetPhysicalDeviceProperties(handle)
     families = vk.vkGetPhysicalDeviceQueueFamilyProperties(handle)
     memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
@@ -278,13 +282,13 @@ def _lack(vk: Any, handle: Any) -> str:
 
 
 def _memory_type(memory: Any, flags: int) -> Any:
-    """The memory type that Kompute takes: the first that has these flags, or None."""
+    """The memory type that Kompute uses: the first that has these flags, or None."""
     types = (memory.memoryTypes[i] for i in range(memory.memoryTypeCount))
     return next((kind for kind in types if kind.propertyFlags & flags == flags), None)
 
 
 def _host_type(memory: Any) -> Any:
-    """The memory type that Kompute takes for what the host sees: cached, if there is one."""
+    """The memory type that Kompute uses for memory that the host sees: a cached one, if there is one; or None."""
     return _memory_type(memory, _HOST | _HOST_CACHED) or _memory_type(memory, _HOST)
 
 

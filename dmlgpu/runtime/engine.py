@@ -1,4 +1,4 @@
-"""What a device, its tensors and its operators work with: Kompute, memory, and the steps that a batch puts off."""
+"""The private side of an open device: Kompute, the allocators of memory, and the pending steps of batches."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dmlgpu.runtime.tuning import relay_memory, tensor_memory
 
 
 class Segments:
-    """The slices of buffers that a tensor, or the records of a call, lie in.
+    """The slices of buffers where a tensor, or scratch memory of a call, lies.
 
-    They go back to their allocator when this is dropped.
+    They go back to their allocator when this object is dropped.
     """
 
-    # For `__del__`, where Ctrl-C ends `__init__`.
+    # For `__del__`, if Ctrl-C ends `__init__` early.
     slices: list[Slice[KpBuffer]] = []  # noqa: RUF012
 
     def __init__(self, memory: Allocator[KpBuffer]) -> None:
@@ -34,7 +34,7 @@ class Segments:
             self.memory.release(part)
 
     def overlap(self, other: Segments) -> bool:
-        """Whether they have bytes in common with others."""
+        """Whether any slice shares bytes with a slice of `other`."""
         return any(
             a.buffer is b.buffer and a.offset < b.offset + b.size and b.offset < a.offset + a.size
             for a in self.slices
@@ -43,7 +43,7 @@ class Segments:
 
 
 def _copied_with(steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple[KpBuffer, ...]:
-    """The buffers of these segments that are copied in the submissions of the steps."""
+    """The buffers among `copied` that are copied in the submissions of the steps, not in their own."""
     if len(steps) > RECORDED_STEPS:
         return ()
     buffers = (part.buffer.handle for segments in copied for part in segments.slices)
@@ -51,13 +51,13 @@ def _copied_with(steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple
 
 
 class Engine:
-    """An open device, without what users see of it. Callers hold `lock` around all but `is_open` and `close`.
+    """The private side of an open device. Callers hold `lock` around all but `is_open` and `close`.
 
     Attributes:
-        kompute: what runs steps.
-        memory: where tensors lie, and large scratch memory.
-        relays: where small scratch memory lies: buffers that relay, so that all passes of a call share a submission.
-            Where tensors are staged it is `memory`, whose small buffers relay.
+        kompute: runs steps.
+        memory: the allocator of tensors and of large scratch memory.
+        relays: the allocator of small scratch memory: its buffers relay, so that all passes of a call share a
+            submission. If tensors are staged it is `memory`, whose small buffers relay.
     """
 
     def __init__(self, info: DeviceInfo) -> None:
@@ -69,12 +69,12 @@ class Engine:
             self.relays = Allocator(self.kompute.create_relay, destroy, **relay_memory())
         self._keep = self.memory.keep
         self._batches: set[object] = set()
-        # Each step with what it needs, in one list: Ctrl-C may come between any two statements.
+        # Each step with the segments that it uses. One list, because Ctrl-C may come between any two statements.
         self._pending: list[tuple[KpStep, tuple[Segments, ...]]] = []
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """Held by the thread that works with the device; in a forked child it is another one."""
+        """The lock of the device. A forked child gets a new one."""
         lock, profile = self.kompute.lock, self.kompute.profile
         if profile is None or lock._is_owned():  # type: ignore[attr-defined]
             return lock
@@ -84,23 +84,24 @@ class Engine:
 
     @property
     def allocators(self) -> set[Allocator[KpBuffer]]:
-        """One, or two, that hand out all memory."""
+        """All allocators of the device: one, or two."""
         return {self.memory, self.relays}
 
     def allocate(self, sizes: Iterable[int]) -> Segments:
-        """Memory for a tensor, in segments of so many bytes.
+        """Memory for a tensor: one segment for each of `sizes`, in bytes.
 
         Raises:
-            OutOfMemoryError: it does not fit, though all was computed and freed that could be.
+            OutOfMemoryError: it does not fit, even after pending steps have run and empty buffers were freed.
         """
         return self._allocate(self.memory, sizes)
 
     def allocate_scratch(self, sizes: Sequence[int]) -> Segments:
-        """Memory that steps of one call write and read, in segments of so many bytes; errors as `allocate`.
+        """Scratch memory of a call: one segment for each of `sizes`, in bytes; errors as `allocate`.
 
-        Where calls that were put off hold as many relays as are kept, they are computed first. One more relay would be
-        freed after the batch, and the pipelines that are bound to it: making them anew takes a thousand times as long
-        as a submission.
+        If pending steps hold as many relays as the allocator keeps, they run first. A further relay would be freed
+        after the batch, together with the pipelines bound to it. To build them again takes a thousand times as long as
+        a submission.
+
         """
         if max(sizes, default=0) > RELAY_BYTES:
             return self._allocate(self.memory, sizes)
@@ -121,11 +122,11 @@ class Engine:
         return segments
 
     def keep(self, buffers: Iterable[Buffer[KpBuffer]]) -> None:
-        """Keeps at least as many bytes of empty buffers from now on as these have."""
+        """From now on, keeps at least as many bytes of empty buffers as `buffers` have together."""
         self.memory.keep = max(self._keep, sum(buffer.size for buffer in buffers))
 
     def free_buffers(self) -> None:
-        """Frees all buffers that nothing lies in."""
+        """Frees all empty buffers."""
         for memory in self.allocators:
             memory.collect()
             memory.trim(0)
@@ -133,7 +134,7 @@ class Engine:
     # Between host and device
 
     def views(self, segments: Segments) -> list[Bytes]:
-        """The bytes of every segment as the host sees them.
+        """The views of all segments: their bytes as the host sees them.
 
         Raises:
             DeviceError: the device is closed.
@@ -142,12 +143,12 @@ class Engine:
         return [part.buffer.handle.view[part.offset : part.offset + part.size] for part in segments.slices]
 
     def upload(self, segments: Segments) -> None:
-        """Makes what was written to views the content of the segments."""
+        """Brings to the device what the host wrote to the views of the segments."""
         for part in segments.slices:
             self.kompute.upload(part.buffer.handle)
 
     def download(self, segments: Segments) -> list[Bytes]:
-        """The bytes of every segment, all that was called computed; errors as `views`."""
+        """The views of all segments, after pending steps have run and results were copied; errors as `views`."""
         views = self.views(segments)
         self.submit_pending()
         for part in segments.slices:
@@ -163,16 +164,16 @@ class Engine:
         uploads: Sequence[Segments],
         downloads: Sequence[Segments],
     ) -> None:
-        """Runs steps now, or in a batch later; what they need is held until then.
+        """Runs steps now, or later in a batch; their memory is held until then.
 
-        Each submission costs time, so small buffers are copied in those of the steps. Large ones are uploaded before,
-        and downloaded when they are read: what they take must not count as the pace of the steps.
+        Each submission costs time, so small buffers are copied in the submissions of the steps. Large ones are uploaded
+        before, and downloaded when they are read: the time of their copies must not count as time of the steps.
 
         Args:
-            steps: those of a call.
-            held: all that they read and write.
-            uploads: what the host wrote to views of; the steps only read it.
-            downloads: what the host will read; the steps only write it.
+            steps: the steps of a call.
+            held: all segments that they read or write.
+            uploads: segments whose views the host wrote to; the steps only read them.
+            downloads: segments that the host will read; the steps only write them.
         """
         first = () if self._batches else _copied_with(steps, uploads)
         for part in (part for segments in uploads for part in segments.slices):
@@ -187,14 +188,17 @@ class Engine:
             self.submit_pending()
 
     def prepare(self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]) -> None:
-        """Makes all that a first `submit` of these needs; steps are RECORDED_STEPS at most."""
+        """Makes all that a first `submit` of at most RECORDED_STEPS steps needs."""
         self.kompute.prepare(steps, _copied_with(steps, uploads), _copied_with(steps, downloads))
 
     def submit_pending(self) -> None:
-        """Runs what was put off. What a driver refused stays pending; whatever else ends it, nothing does.
+        """Runs the pending steps. If the driver refuses one, those that have not run stay pending.
+
+        After any other exception none stays pending.
 
         Raises:
-            DeviceError: the device is closed, or it refused something; OutOfMemoryError, if memory.
+            DeviceError: the device is closed, or the driver refused something.
+            OutOfMemoryError: the driver refused memory.
         """
         if not self._pending:
             return
@@ -212,15 +216,15 @@ class Engine:
 
     @property
     def in_batch(self) -> bool:
-        """Whether steps are put off."""
+        """Whether a batch is active, so that steps stay pending."""
         return bool(self._batches)
 
     def begin_batch(self, batch: object) -> None:
-        """Puts steps off until this batch has ended, and all others that began."""
+        """Keeps steps pending until this batch and all other active batches have ended."""
         self._batches.add(batch)
 
     def end_batch(self, batch: object) -> None:
-        """Runs what was put off where no other batch goes on. The batch need not have begun."""
+        """Ends a batch, which need not have begun. Runs the pending steps if no batch is active any more."""
         self._batches.discard(batch)
         if not self._batches:
             self.submit_pending()
@@ -228,10 +232,10 @@ class Engine:
     # Profiles
 
     def begin_profile(self, profile: Profile) -> None:
-        """Has times given to a profile; what was put off before is run, and is no part of it.
+        """Makes a profile the active one. Pending steps run first and are no part of it.
 
         Raises:
-            DeviceError: another profile goes on.
+            DeviceError: another profile is active.
         """
         if self.kompute.profile is not None:
             raise DeviceError(f"device {self.kompute.info.name} has a profile that goes on; end it before another one")
@@ -240,7 +244,7 @@ class Engine:
         self._add_memory()
 
     def end_profile(self, profile: Profile) -> None:
-        """Ends a profile, which need not have begun; what was put off is run before that."""
+        """Ends a profile, which need not have begun. Pending steps run first and are part of it."""
         if self.kompute.profile is not profile:
             return
         try:
@@ -252,12 +256,12 @@ class Engine:
             profile.end()
 
     def _add_memory(self) -> None:
-        """Tells a profile, if one goes on, what memory is in use."""
+        """Adds the memory in use to the active profile, if there is one."""
         if self.kompute.profile is not None:
             used = sum(allocator.used_bytes for allocator in self.allocators)
             self.kompute.profile.add_memory(sum(allocator.buffer_bytes for allocator in self.allocators), used)
 
-    # The end
+    # Closing
 
     @property
     def is_open(self) -> bool:
@@ -265,7 +269,7 @@ class Engine:
         return self.kompute.is_open
 
     def close(self) -> None:
-        """Frees the device; what is pending is never computed.
+        """Frees the device; pending steps never run.
 
         Raises:
             DeviceError: this thread is in the middle of a call.

@@ -1,4 +1,4 @@
-"""What keeps a forked child from Vulkan where it would wait for ever for threads that it does not have."""
+"""Keeps a forked child away from Vulkan where it could wait forever for a thread that only its parent has."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import threading
 from dmlgpu.errors import DeviceError
 
 SPAWN = "open a device in a process that is started by spawn"
-# Held by the thread that looks for devices or opens one: drivers hold locks meanwhile.
+# Held by a thread while it looks for devices or opens one: drivers hold locks of their own meanwhile.
 looking = threading.RLock()
 _forked = False
 
 
 def check_process() -> None:
-    """Raises a DeviceError in a child of a process that had open devices, or a thread that looked for them."""
+    """Raises a DeviceError in the fork of a process with open devices, or with a thread that looked for them."""
     if _forked:
         raise DeviceError(
             f"process {os.getpid()} is the fork of one with open devices, or with a thread that looked for them, where "
@@ -23,7 +23,7 @@ def check_process() -> None:
 
 
 def abandon() -> None:
-    """Has this child never ask for anything of Vulkan."""
+    """Makes `check_process` fail in this child from now on."""
     global _forked
     _forked = True
 

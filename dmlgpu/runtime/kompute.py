@@ -1,4 +1,4 @@
-"""The only module that has Kompute work. It never asks Kompute for what could end the process."""
+"""The only module that calls Kompute. It makes no call that could end the process."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from dmlgpu.runtime import forks, kompute_module, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.runtime.profile import Profile, timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES, Barrier, Pace, Place, Step, learn, submissions
-from dmlgpu.runtime.tuning import first_pace
+from dmlgpu.runtime.tuning import assumed_seconds_per_element
 
-# Pipelines that are kept; on lavapipe one takes up to 1 MiB, on SwiftShader a quarter of that.
+# Cached pipelines, at most. On lavapipe one takes up to 1 MiB, on SwiftShader a quarter of that.
 _PIPELINES = 256
-# Recordings that are kept: the submissions of a tuple of steps, 5 to 16 KiB each.
+# Cached recordings, at most. One holds the submissions of a tuple of steps, and takes 5 to 16 KiB.
 _RECORDINGS = 256
 
 
@@ -38,13 +38,15 @@ class KpBuffer:
     def __init__(self, tensor: Any, staged: bool) -> None:
         self.tensor = tensor
         self.staged = staged
-        # Memory of the tensor: reading it after the tensor's end would end the process. So it never leaves dmlgpu.
+        # The tensor owns this memory: reading it after the tensor is destroyed would end the process. So it never
+        # leaves dmlgpu.
         self.view: Bytes = tensor.data().view(np.uint8)
-        self.relays = staged and self.view.size <= RELAY_BYTES  # what schedule.py asks of it
+        self.relays = staged and self.view.size <= RELAY_BYTES  # for schedule.py
         self.current = False
-        """Whether the view of a staged buffer holds what the device has: from a copy either way until a step writes."""
+        """Whether the view of a staged buffer holds what the device has. A copy in either direction makes it true, a
+        step that writes to the buffer makes it false."""
         self.transfers: dict[Any, Any] = {}
-        """What Kompute recorded of the copies to and from the device, by the operation."""
+        """The recorded copies to and from the device: Kompute's sequence of each operation."""
 
 
 @dataclass(eq=False)
@@ -56,9 +58,9 @@ class Pipeline:
     buffers: tuple[KpBuffer, ...]
     pace: Pace
     algorithm: Any = None
-    """What Kompute made of it; None where it is not kept."""
+    """Kompute's object; None before it is built, and after the cache has dropped it."""
     used: int = 0
-    """When it was last submitted or recorded: the number of that call of `submit`."""
+    """The number of the call of `submit` that last submitted or recorded it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +74,7 @@ class KpStep(Step[KpBuffer]):
 
 
 Submission = list[KpStep | Barrier[KpBuffer]]
-# Steps, the buffers that are uploaded before them, and those that are downloaded after them.
+# Steps, the buffers to upload before them, and the buffers to download after them.
 _Work = tuple[tuple[KpStep, ...], tuple[KpBuffer, ...], tuple[KpBuffer, ...]]
 
 
@@ -83,7 +85,7 @@ class Kompute:
         forks.check_process()
         self.info = info
         self.profile: Profile | None = None
-        """What times are given to, while a profile goes on."""
+        """The active profile, which gets all times."""
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._kp = kompute_module.kompute()
@@ -97,32 +99,33 @@ class Kompute:
         except (RuntimeError, MemoryError) as error:
             raise DeviceError(f"asked Kompute for device {info.index} ({info.name}): {error}") from error
         self._check_identity()
-        # All pipelines that a step still has, with their pace, and those of them for which Kompute has made something.
+        # All pipelines that some step uses, with their measured speed; and those of them that Kompute has built.
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
         self._recordings: OrderedDict[_Work, list[tuple[Any, Submission]]] = OrderedDict()
         self._submitted = 0
         self.computed = 0
         """How many steps of the last `submit` have run."""
-        # By weak references: whatever interrupts a call, a buffer that nobody holds is freed, and no longer counted.
+        # Weak references: even if a call is interrupted, a buffer that nothing uses is freed and no longer counted.
         self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
         self._lost: str | None = None
-        # The receipt: every submission ends with a copy of this buffer, which is 1, to where the host sees it.
-        self._receipt = self._new_buffer(4, staged=True)
-        self._receipt.view[0] = 1
+        # The completion flag: on the device this buffer holds 1, and every submission ends with a copy to its view.
+        self._completion_flag = self._new_buffer(4, staged=True)
+        self._completion_flag.view[0] = 1
         with self._asking("its first submission"):
             submit = self._manager.sequence()
-            submit.record(self._kp.OpTensorSyncDevice([self._receipt.tensor]))
+            submit.record(self._kp.OpTensorSyncDevice([self._completion_flag.tensor]))
             submit.eval()
         # At the end of the process this runs before Python unloads modules.
         self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock)
         _open.add(self)
 
     def _check_identity(self) -> None:
-        """Raises a DeviceError where Kompute opened another device than was asked for.
+        """Raises a DeviceError if Kompute opened another device than the one asked for.
 
-        Kompute lists the devices itself, takes the one of an index, and says little about it. So dmlgpu lists them
-        before that and after it. If the same device has this index in both lists, it had it for Kompute too.
+        Kompute lists the devices itself, opens the one at an index, and reports its name and group sizes, but no UUID.
+        So dmlgpu lists the devices before and after. If both lists have the same device at this index, Kompute's had it
+        there, too.
         """
         wanted, seen = self.info, self._manager.get_device_properties()
         opened = seen["device_name"], min(seen["max_work_group_invocations"], seen["max_work_group_size"][0])
@@ -152,7 +155,7 @@ class Kompute:
 
     @property
     def label(self) -> str:
-        """How the device prints."""
+        """The device's index, name and state, for texts."""
         state = "" if self.is_open else ", closed" if self._lost is None else ", lost"
         return f"{self.info.index}: {self.info.name}{state}"
 
@@ -173,17 +176,17 @@ class Kompute:
 
     @property
     def pipeline_count(self) -> int:
-        """Pipelines that are kept."""
+        """The number of cached pipelines."""
         return len(self._kept_pipelines)
 
     def forget(self) -> None:
-        """Drops all pipelines and recorded submissions; they are made anew when needed."""
+        """Drops all cached pipelines and recordings; they are made again when needed."""
         self._recordings.clear()
         self._drop(self._kept_pipelines)
 
     @contextmanager
     def _asking(self, wanted: str) -> Iterator[None]:
-        """Where Vulkan refuses what is asked of Kompute in this block, raises an OutOfMemoryError or a DeviceError."""
+        """Turns what Kompute raises if Vulkan refuses something into an OutOfMemoryError or a DeviceError."""
         try:
             yield
         except DeviceError:
@@ -194,11 +197,11 @@ class Kompute:
             raise DeviceError(f"device {self.info.name} refused {wanted}: {error}") from error
 
     def check_fits(self, size: int) -> None:
-        """Raises an OutOfMemoryError where tensors of so many bytes do not fit, whatever else is freed."""
+        """Raises an OutOfMemoryError if tensors of `size` bytes do not fit even into empty heaps."""
         self._check(size, not self.info.unified, self.info.heaps)
 
     def _left(self) -> list[int]:
-        """Bytes left of every heap: by what dmlgpu took of it, and by the driver, which knows of others too."""
+        """Bytes left in every heap, by dmlgpu's own count or by the driver's, which includes other processes."""
         left = list(self.info.heaps)
         for buffer in self._buffers:
             for heap, taken in self._needs(buffer.view.size, buffer.staged):
@@ -215,16 +218,16 @@ class Kompute:
                 )
 
     def create_buffer(self, size: int) -> KpBuffer:
-        """A buffer of `size` bytes for tensors: staged where the host does not see the device's memory.
+        """A new buffer of `size` bytes for tensors: staged if the host does not see the device's memory.
 
         Raises:
-            OutOfMemoryError: the heaps have not so much left, or the driver allows no more allocations.
-            DeviceError: the driver refuses it for another reason.
+            OutOfMemoryError: a heap has too little left, or the driver allows no more allocations.
+            DeviceError: the driver refuses the buffer for another reason.
         """
         return self._create(size, staged=not self.info.unified)
 
     def create_relay(self, size: int) -> KpBuffer:
-        """A staged buffer of `size` bytes; errors as `create_buffer`."""
+        """A new staged buffer of `size` bytes; errors as `create_buffer`."""
         return self._create(size, staged=True)
 
     def _create(self, size: int, *, staged: bool) -> KpBuffer:
@@ -254,7 +257,7 @@ class Kompute:
         buffer.tensor.destroy()
 
     def _needs(self, size: int, staged: bool) -> tuple[tuple[int, int], ...]:
-        """(heap, bytes) that a buffer takes; a staged one is there twice."""
+        """(heap, bytes) for all memory that a buffer takes; a staged one exists twice."""
         device, host = self.info.device_heap, self.info.host_heap
         if not staged:
             return ((host, size),)
@@ -274,15 +277,15 @@ class Kompute:
 
         Args:
             plan: the plan.
-            dispatch: what it has of the dispatch.
-            buffers: the buffers at its bindings, in their order.
+            dispatch: the dispatch, one of the plan's.
+            buffers: the buffers of its bindings, in their order.
             push: the words of its push constants.
             reads: the places in the buffers where it may read.
             writes: the places in the buffers where it may write.
-            elements: how many elements it looks at, about.
+            elements: about how many elements it looks at.
         """
         key = (dispatch.shader, plan.limits.group_count, buffers)
-        pipeline = self._pipelines.setdefault(key, Pipeline(*key, Pace(first_pace(self.info))))
+        pipeline = self._pipelines.setdefault(key, Pipeline(*key, Pace(assumed_seconds_per_element(self.info))))
         return KpStep(
             reads=frozenset(reads),
             writes=frozenset(writes),
@@ -302,16 +305,16 @@ class Kompute:
     ) -> None:
         """Runs steps in order and waits for their end.
 
-        `schedule.submissions` cuts them into submissions, by the pace that was measured. Where one takes too long all
-        the same, the pace is corrected, and the same steps are cut and recorded anew the next time.
+        `schedule.submissions` cuts them into submissions by the measured seconds per element. If a submission still
+        takes too long, the same steps are cut and recorded again the next time, by the new measurement.
 
-        While a profile goes on, each step and each copy is a submission of its own: the host sees only when a
-        submission ends. Such a step teaches its pace as any step that is submitted alone.
+        While a profile is active, each step and each copy is a submission of its own, because the host can only time
+        whole submissions. These steps are measured, too.
 
         Args:
-            steps: what runs; where there are uploads or downloads, RECORDED_STEPS at most.
-            uploads: small staged buffers that the first submission begins with a copy of; no step writes them.
-            downloads: small staged buffers that the last submission ends with a copy of; no step reads them.
+            steps: the steps, in order; at most RECORDED_STEPS if there are uploads or downloads.
+            uploads: small staged buffers; the first submission begins with their copies. No step writes them.
+            downloads: small staged buffers; the last submission ends with their copies. No step reads them.
         """
         self._submitted += 1
         self.computed = 0
@@ -328,7 +331,7 @@ class Kompute:
             self.upload(buffer)
         for step in steps:
             self._run((step,), (), ())
-        # Downloads are left to those who read: the buffers are not current.
+        # Nothing is downloaded here: the buffers are not current, so whoever reads them downloads them.
 
     def _run(self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]) -> None:
         for sequence, submission in self._recorded(steps, uploads, downloads):
@@ -342,7 +345,7 @@ class Kompute:
                 self._recordings.pop((steps, uploads, downloads), None)
 
     def _add_to(self, profile: Profile, step: KpStep, begin: float, end: float) -> None:
-        """Adds a step that was submitted alone."""
+        """Adds the event of a step that was submitted alone."""
         plan, dispatch = step.plan, step.dispatch
         size, groups = plan.bytes_of(dispatch), step.pipeline.group_count
         name = dispatch.shader.module
@@ -351,15 +354,15 @@ class Kompute:
     def prepare(
         self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]
     ) -> None:
-        """Makes the pipelines of steps, RECORDED_STEPS at most, and records them for a `submit` of the same tuples."""
+        """Builds the pipelines of at most RECORDED_STEPS steps, and records them for a `submit` of the same tuples."""
         self._recorded(steps, uploads, downloads)
 
     def _recorded(
         self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]
     ) -> Iterable[tuple[Any, Submission]]:
-        """The submissions of steps as Kompute recorded them: those that are kept, or new ones.
+        """The recorded submissions of steps, cached or new.
 
-        Those of many steps are not kept, and each is recorded only when it is its turn.
+        Submissions of more than RECORDED_STEPS steps are not cached, and each is recorded just before it runs.
         """
         if len(steps) > RECORDED_STEPS:
             return ((self._record(submission), submission) for submission in submissions(steps))
@@ -391,31 +394,31 @@ class Kompute:
                     sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
                 else:
                     sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in part.buffers]))
-            return self._receipted(sequence, (*downloads, *(buffer for buffer in written if not buffer.staged)))
+            return self._flagged(sequence, (*downloads, *(buffer for buffer in written if not buffer.staged)))
 
-    def _receipted(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
-        """Ends what is recorded: the host sees the receipt, and what was written to these buffers."""
-        sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*visible, self._receipt)]))
+    def _flagged(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
+        """Ends a recording: makes the completion flag, and what was written to `visible`, visible to the host."""
+        sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*visible, self._completion_flag)]))
         return sequence
 
     def _evaluate(self, sequence: Any) -> None:
         """Runs a submission and waits for its end.
 
-        Kompute does not look at what vkWaitForFences returns, nor kp as it is at what vkQueueSubmit does. After a
-        VK_ERROR_DEVICE_LOST it goes on as if the work had been done. Only the receipt says whether it was.
+        Kompute ignores what vkWaitForFences returns; the original kp also ignores what vkQueueSubmit returns. After a
+        VK_ERROR_DEVICE_LOST it continues as if the work had been done. Only the completion flag says whether it was.
         """
-        self._receipt.view[0] = 0
+        self._completion_flag.view[0] = 0
         try:
             sequence.eval()
         except MemoryError as error:
-            # It was not submitted, and cannot be again: Vulkan may have refused the end of the recording.
+            # Nothing was submitted, and this recording may be useless: Vulkan may have refused to end it.
             self._recordings.clear()
             for buffer in self._buffers:
                 buffer.transfers.clear()
             raise OutOfMemoryError(f"device {self.info.name} has no memory left for a submission: {error}") from error
         except RuntimeError as error:
             raise self._lose(str(error)) from error
-        if not self._receipt.view[0]:
+        if not self._completion_flag.view[0]:
             raise self._lose("the driver did not run what was submitted")
 
     def _lose(self, reason: str) -> DeviceLostError:
@@ -452,13 +455,13 @@ class Kompute:
         self._kept_pipelines = self._kept_pipelines - pipelines
 
     def upload(self, buffer: KpBuffer) -> None:
-        """Makes what the host wrote to a buffer's view the content of the buffer."""
+        """Brings to the device what the host wrote to a buffer's view."""
         if buffer.staged:
             with timed(self.profile, "upload", "view to device", size=buffer.view.size, submitted=True):
                 self._transfer(buffer, self._kp.OpTensorSyncDevice)
 
     def download(self, buffer: KpBuffer) -> None:
-        """Makes the content of a buffer visible in its view."""
+        """Brings the content of a buffer to its view."""
         if buffer.staged and not buffer.current:
             with timed(self.profile, "download", "device to view", size=buffer.view.size, submitted=True):
                 self._transfer(buffer, self._kp.OpTensorSyncLocal)
@@ -468,22 +471,22 @@ class Kompute:
             with self._asking("a recording"):
                 sequence = self._manager.sequence()
                 sequence.record(operation([buffer.tensor]))
-                buffer.transfers[operation] = self._receipted(sequence)
+                buffer.transfers[operation] = self._flagged(sequence)
         self._evaluate(buffer.transfers[operation])
         buffer.current = True
 
 
 def _destroy(manager: Any, lock: Any) -> None:
-    """Destroys a device, but not in the middle of a call: at the end of the process a daemon thread may be in one."""
+    """Destroys a device once no call runs: at the end of the process a daemon thread may still be in a call."""
     with lock:
         manager.destroy()
 
 
 def _give_pages_back(view: Bytes) -> None:
-    """Gives the memory of a CPU driver's new buffer back; a page takes memory again when it is written to.
+    """Returns the pages of a CPU driver's new buffer to the system; a page takes memory again when it is written to.
 
-    Kompute writes to all of a new buffer. With lavapipe and SwiftShader on Linux a buffer of 16 MiB so adds 16 MiB to
-    the resident memory of the process. This takes them off again, in 1 ms.
+    Kompute writes to all of a new buffer. So with lavapipe and SwiftShader on Linux, a buffer of 16 MiB adds 16 MiB to
+    the resident memory of the process. This function removes them again, in 1 ms.
     """
     advice = getattr(mmap, "MADV_DONTNEED", None)
     if advice is None:
@@ -498,12 +501,12 @@ _open: weakref.WeakSet[Kompute] = weakref.WeakSet()
 
 
 def _abandon_in_child() -> None:
-    """Keeps a forked child from using Vulkan, where it would wait for ever for threads that it does not have."""
+    """Keeps a forked child from using Vulkan, where it could wait forever for a thread that only its parent has."""
     for kompute in list(_open):
         if kompute.is_open:
             forks.abandon()
         kompute._finalizer.detach()
-        # A thread that the child does not have may hold the old lock.
+        # A thread that only the parent has may hold the old lock.
         kompute.lock = threading.RLock()
         # The child never frees the device or its buffers: at the fork another thread may have been in a call, and may
         # have held locks of the driver.

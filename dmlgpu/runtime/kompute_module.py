@@ -1,4 +1,4 @@
-"""Which build of Kompute is used: dmlgpu_kp, or kp as it is where that is all there is."""
+"""Chooses the build of Kompute: dmlgpu_kp, or the original kp if only that is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dmlgpu.errors import DeviceError, import_problem
 KP_VERSION = "0.9.0"
 PACKAGE = "dmlgpu-kp"
 PACKAGE_VERSION = "0.9.0.post2"
-# All that dmlgpu calls. What Kompute calls 0.9.0 after its release has renamed some of it.
+# All names that dmlgpu uses. Kompute's later sources still say 0.9.0, but have renamed some of them.
 NAMES = {
     "Manager": ("algorithm", "destroy", "get_device_properties", "sequence", "tensor_t"),
     "OpAlgoDispatch": (),
@@ -24,15 +24,15 @@ NAMES = {
 
 
 def kompute() -> Any:
-    """Kompute's module: dmlgpu_kp, because kp ends the process where a driver refuses something.
+    """Kompute's module: if possible dmlgpu_kp, because kp ends the process if a driver refuses something.
 
     Raises:
-        DeviceError: there is none, or it cannot be loaded.
+        DeviceError: no module is installed, or it cannot be loaded.
     """
     try:
         import dmlgpu_kp
     except ImportError as error:
-        # Importing kp puts a handler on the root logger.
+        # Importing kp adds a handler to the root logger.
         handlers = list(logging.root.handlers)
         kp = _kp()
         logging.root.handlers[:] = handlers
@@ -46,12 +46,12 @@ def kompute() -> Any:
 
 
 def _kp() -> Any:
-    """The module kp as it is; None where it is not there, or another than dmlgpu knows."""
+    """The original module kp; None if it is not installed, or is not the version that dmlgpu knows."""
     try:
         if metadata.version("kp") != KP_VERSION:
             return None
         import kp
-    except ImportError:  # what metadata raises is one, too
+    except ImportError:  # also metadata's PackageNotFoundError
         return None
     return kp if _is_complete(kp) else None
 
@@ -61,10 +61,10 @@ def _is_complete(kp: Any) -> bool:
 
 
 def package_of(module: Any) -> str:
-    """The package that a module of `kompute()` is of."""
+    """The name of the package that has `module`, a result of `kompute`."""
     return "kp" if module.__name__ == "kp" else PACKAGE
 
 
 def memory_left(manager: Any) -> list[int]:
-    """Bytes that the driver would still give of every memory heap; empty where it, or kp as it is, does not say."""
+    """Bytes that the driver would still give of every heap; empty if the driver, or the original kp, does not say."""
     return manager.get_memory_left() if hasattr(manager, "get_memory_left") else []

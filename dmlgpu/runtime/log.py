@@ -1,4 +1,4 @@
-"""What dmlgpu does while it works, for Python's logging: nothing is seen unless a program or DMLGPU_LOG asks for it."""
+"""dmlgpu's logger, of Python's logging. It prints nothing unless a program or DMLGPU_LOG asks for it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _to_stderr.setFormatter(logging.Formatter("dmlgpu %(levelname)s %(relativeCreate
 
 
 def follow_the_environment() -> None:
-    """Writes to stderr what DMLGPU_LOG asks for; without it the logger stays as the program has it.
+    """Logs to stderr at the level of DMLGPU_LOG. If it asks for none, the logger stays as the program has set it.
 
     Raises:
-        SettingError: it has another value than those of `settings.level`.
+        SettingError: DMLGPU_LOG has a value that `settings.level` does not allow.
     """
     wanted = level("DMLGPU_LOG")
     if wanted is None:
         return
     logger.setLevel(wanted)
-    # A program that has set up logging shows it, once.
+    # If the program has set up logging, its handlers print the messages; a handler here would print them twice.
     if not logging.root.handlers and _to_stderr not in logger.handlers:
         logger.addHandler(_to_stderr)

@@ -1,4 +1,4 @@
-"""Where tensors lie in buffers: an allocator over any kind of buffer."""
+"""An allocator of slices of buffers; the buffers may be of any kind."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Buffer(Generic[Handle]):
     handle: Handle
     size: int
     free: list[tuple[int, int]] = field(default_factory=list)
-    """(offset, size) of every free range, by offset; no two touch."""
+    """(offset, size) of every free range, sorted by offset; ranges that touch are merged."""
     used: int = 0
-    """When a slice of it was last handed out, as a count of slices."""
+    """When a slice of it was last handed out: how many slices the allocator had handed out by then."""
 
     @property
     def is_empty(self) -> bool:
@@ -47,16 +47,16 @@ class Slice(Generic[Handle]):
 class Allocator(Generic[Handle]):
     """Hands out slices of buffers.
 
-    A new buffer has room for more than its first slice where `step` and `growth` say so.
+    A new buffer has room for more than its first slice if `step` and `growth` say so.
 
     Args:
-        create: makes a buffer of so many bytes, or raises MemoryError.
+        create: makes a buffer of a size in bytes, or raises MemoryError.
         destroy: frees a buffer.
         shared: whether slices share buffers. If not, each slice has a buffer of its own.
         step: the bytes of a new buffer are rounded up to a multiple of this.
-        growth: a new buffer is at least so many times as large as the largest one.
-        most: `step` and `growth` make no buffer larger than so many bytes. If there is no memory for what they ask, the
-            buffer is as large as its first slice.
+        growth: a new buffer is at least this many times as large as the largest buffer so far.
+        most: `step` and `growth` make no buffer larger than this, in bytes. If memory is too short for them, the new
+            buffer is only as large as its first slice.
         keep: how many bytes of empty buffers are kept for later slices.
     """
 
@@ -74,7 +74,7 @@ class Allocator(Generic[Handle]):
         self._create, self._destroy = create, destroy
         self._shared, self._step, self._growth, self._most = shared, step, growth, most
         self.keep = keep
-        # By size: a small slice takes the smallest buffer with room, and seldom pins a large one.
+        # Sorted by size: a slice takes the smallest buffer with room, so small slices seldom keep large buffers in use.
         self._buffers: list[Buffer[Handle]] = []
         self._released: deque[Slice[Handle]] = deque()
         self._allocated = 0
@@ -100,7 +100,7 @@ class Allocator(Generic[Handle]):
         """A slice of at least `size` bytes; its content is arbitrary.
 
         Raises:
-            MemoryError: as `create` does; all empty buffers were destroyed before.
+            MemoryError: `create` raised it, even after all empty buffers were destroyed.
         """
         self.collect()
         self._allocated += 1
@@ -114,7 +114,7 @@ class Allocator(Generic[Handle]):
         return self._take(buffer, 0, size)
 
     def _take(self, buffer: Buffer[Handle], i: int, size: int) -> Slice[Handle]:
-        """The first `size` bytes of a free range; the rest of it stays free where slices share buffers."""
+        """The first `size` bytes of a free range; the rest of it stays free if slices share buffers."""
         offset, room = buffer.free[i]
         part = Slice(buffer, offset, size)
         buffer.used = self._allocated
@@ -143,7 +143,7 @@ class Allocator(Generic[Handle]):
         if not self._released:
             return
         while self._released:
-            # It leaves the queue last: where Ctrl-C ends this before, it is taken back again, which changes nothing.
+            # The slice leaves the queue last: if Ctrl-C comes before that, it is taken back again, which is harmless.
             part = self._released[0]
             free = part.buffer.free
             insort(free, (part.offset, part.size if self._shared else part.buffer.size))
@@ -159,7 +159,7 @@ class Allocator(Generic[Handle]):
         self.trim(self.keep)
 
     def trim(self, keep: int) -> None:
-        """Destroys empty buffers, the longest unused first, until no more than `keep` bytes of them are left."""
+        """Destroys empty buffers, the least recently used first, until at most `keep` bytes of them are left."""
         empty = [buffer for buffer in self._buffers if buffer.is_empty]
         excess = sum(buffer.size for buffer in empty) - keep
         for buffer in sorted(empty, key=lambda buffer: buffer.used):

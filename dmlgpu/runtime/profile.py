@@ -1,4 +1,4 @@
-"""Where the time of calls goes: what is timed while a profile goes on, as tables and as a trace."""
+"""Profiles: where the time of calls goes, as tables and as a trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from dmlgpu.descriptors.operator import OperatorDesc
 
-# In the order of tables. Calls and batches hold the others, and a recording the compiling of its pipelines.
+# In the order of the tables. Events nest: `call` and `batch` contain the other kinds, and `record` contains `compile`.
 KINDS = ("call", "batch", "wait", "plan", "allocate", "upload", "record", "compile", "dispatch", "download")
 
 
@@ -24,46 +24,47 @@ class Event:
     """Something that took time, in seconds since the profile began, as the host measured it."""
 
     kind: str
-    """`call`: of an operator or a function. `batch`: running what was put off. `wait`: for the device, while other
-    threads work with it. `plan`: making a plan. `allocate`: making a buffer. `upload` and `download`: copies between
-    arrays, views and the device. `record`: recording a submission. `compile`: making a pipeline. `dispatch`: a
-    submission of one dispatch, from its start until the host sees its end."""
+    """`call`: of an operator or a function. `batch`: running pending steps. `wait`: for the device, while other threads
+    use it. `plan`: making a plan. `allocate`: making a buffer. `upload` and `download`: copies between arrays, views
+    and the device. `record`: recording a submission. `compile`: building a pipeline. `dispatch`: a submission of one
+    dispatch, from its start until the host sees its end."""
     name: str
-    """Of a call and a plan the descriptor's class; of a dispatch and a pipeline the module."""
+    """For `call` and `plan` the descriptor's class; for `dispatch` and `compile` the module."""
     begin: float
     end: float
     thread: int
-    """Its number, as the operating system counts."""
+    """The thread's number in the operating system."""
     operator: OperatorDesc | None = None
-    """What a call, a plan or a dispatch is of."""
+    """The descriptor that a call, a plan or a dispatch belongs to."""
     bytes: int = 0
-    """What is copied or allocated; of a dispatch its share of all that its call reads and writes, each tensor and all
-    scratch memory counted once for reading and once for writing."""
+    """The bytes copied or allocated. For a dispatch its share of all bytes that its call reads and writes; each tensor
+    and all scratch memory count once for reading and once for writing."""
     elements: int = 0
-    """What a dispatch looks at, about."""
+    """About how many elements a dispatch looks at."""
     group_count: int = 0
     """Workgroups of a dispatch."""
     submitted: bool = False
-    """Whether the device did it, in a submission that the host waited for."""
+    """Whether this was a submission to the device, which the host waited for."""
 
     @property
     def seconds(self) -> float:
-        """What it took."""
+        """How long it took."""
         return self.end - self.begin
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of the device's memory at a time, in seconds since the profile began.
+    """How much of the device's memory was in use at one time.
 
-    A staged buffer takes as many bytes again where the host sees them; they are not counted.
+    A staged buffer takes the same number of bytes again in memory that the host sees; they are not counted.
     """
 
     at: float
+    """Seconds since the profile began."""
     buffer_bytes: int
-    """In buffers: of tensors, of scratch memory, and kept for calls to come."""
+    """Bytes of all buffers: of tensors, of scratch memory, and kept for later calls."""
     tensor_bytes: int
-    """Those of them that tensors and scratch memory take."""
+    """The bytes of them that tensors and scratch memory take."""
 
 
 class Profile:
@@ -79,16 +80,16 @@ class Profile:
         self._events: list[Event] = []
         self._memory: list[Memory] = []
         self._threads: dict[int, str] = {}
-        self._goes_on = True
+        self._is_active = True
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All that has ended so far, by when it began; what holds others is before them."""
+        """All events that have ended so far, in the order of their begin; an event precedes those that it contains."""
         return tuple(sorted(self._events, key=lambda event: (event.begin, -event.end)))
 
     @property
     def memory(self) -> tuple[Memory, ...]:
-        """The memory in use: at the begin, where a tensor or scratch memory was made, and at the end unless closed."""
+        """The memory in use: at the begin, after each allocation, and at the end unless the device is closed."""
         return tuple(self._memory)
 
     @property
@@ -99,8 +100,9 @@ class Profile:
     def trace(self) -> dict[str, Any]:
         """A trace in Chrome's Trace Event Format, ready for JSON: chrome://tracing and Perfetto show it.
 
-        Each thread has a track, and the device one of its own. Where a thread waits for a submission, its track has
-        `submission`, and the device's has what was submitted. A counter has the bytes of tensors and of free memory.
+        Each thread has a track, and so has the device. While a thread waits for a submission, its track shows
+        `submission`, and the device's track shows what was submitted. A counter shows the bytes of tensors and of free
+        memory.
         """
         process = os.getpid()
         # A number that no thread has; Perfetto takes 0 for the main thread.
@@ -152,7 +154,7 @@ class Profile:
             f"tensors take {now.tensor_bytes:,} of them, at most {tensors:,}"
         )
 
-    # What the other modules of this folder do with a profile, and users do not
+    # For other modules of this folder, not for users
 
     def add(
         self,
@@ -167,7 +169,7 @@ class Profile:
         submitted: bool = False,
     ) -> None:
         """Adds an event; begin and end are those of `time.perf_counter`."""
-        if not self._goes_on:  # a call of another thread, which ends later
+        if not self._is_active:  # a call of another thread may end after the profile
             return
         thread = threading.get_native_id()
         self._threads[thread] = threading.current_thread().name
@@ -180,7 +182,7 @@ class Profile:
 
     @contextmanager
     def waiting(self, lock: AbstractContextManager[Any]) -> Iterator[None]:
-        """A block that holds a lock; waiting for it is timed. Wherever Ctrl-C comes, the lock is released."""
+        """Holds a lock in a block, and times the wait for it. Wherever Ctrl-C comes, the lock is released."""
         begin = time.perf_counter()
         with lock:
             self.add("wait", "waiting for the device", begin, time.perf_counter())
@@ -188,7 +190,7 @@ class Profile:
 
     @contextmanager
     def timing(self, kind: str, name: str, operator: OperatorDesc | None, size: int, submitted: bool) -> Iterator[None]:
-        """A block that is an event, also where an exception ends it."""
+        """Times a block as an event, even if an exception ends it."""
         begin = time.perf_counter()
         try:
             yield
@@ -196,8 +198,8 @@ class Profile:
             self.add(kind, name, begin, time.perf_counter(), operator, size, submitted=submitted)
 
     def end(self) -> None:
-        """What ends after this is no part of the profile."""
-        self._goes_on = False
+        """Ends the profile: what ends later is no part of it."""
+        self._is_active = False
 
 
 _UNTIMED = nullcontext()
@@ -211,7 +213,7 @@ def timed(
     size: int = 0,
     submitted: bool = False,
 ) -> AbstractContextManager[None]:
-    """A block that is an event of a profile, if one goes on."""
+    """Times a block as an event of the active profile, if there is one."""
     return _UNTIMED if profile is None else profile.timing(kind, name, operator, size, submitted)
 
 
@@ -233,13 +235,13 @@ RUN_COLUMNS = ("kind", "name", "count", "ms", "median", "least", "largest", "GB/
 
 
 def kind_rows(events: Sequence[Event]) -> list[tuple[str, ...]]:
-    """Of every kind of events the count, the time, its own time, which is that without events inside, and its share.
+    """For every kind of event: the count, the time, the own time (without the events inside), and its share of all.
 
     Args:
         events: in the order of `Profile.events`.
     """
     own = [event.seconds for event in events]
-    # The events of a thread that hold the next one, or may do so.
+    # For each thread, the stack of events that may contain the next one.
     around: dict[int, list[int]] = {}
     for i, event in enumerate(events):
         holders = around.setdefault(event.thread, [])
@@ -259,7 +261,7 @@ def kind_rows(events: Sequence[Event]) -> list[tuple[str, ...]]:
 
 
 def run_rows(events: Sequence[Event]) -> list[tuple[str, ...]]:
-    """Of every dispatch and copy of an operator the count, the times in milliseconds, and bytes (10^9) in a second."""
+    """For every dispatch and copy of an operator: count, times in milliseconds, and GB (10^9 bytes) per second."""
     groups: dict[tuple[str, str, OperatorDesc | None], list[Event]] = {}
     for event in events:
         if event.kind in ("upload", "dispatch", "download"):
@@ -279,7 +281,7 @@ def _ms(seconds: float) -> str:
 
 
 def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Text in columns: numbers to the right, all else to the left."""
+    """Text in columns: numbers aligned to the right, words to the left."""
     lines = [columns, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     words = {"kind", "name", "operator"}

@@ -1,4 +1,4 @@
-"""Which steps share a submission, where barriers stand between them, and how long they should take.
+"""Decides which steps share a submission and where barriers stand, and learns how long steps take.
 
 Nothing here knows Kompute or Vulkan. A buffer is any object that says whether it `relays`.
 """
@@ -9,21 +9,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-# Calls of up to so many steps have their submissions kept, to be run again; a batch submits after so many steps.
+# The submissions of a call are cached, to be run again, if it has at most this many steps. A batch submits its pending
+# steps when it has this many.
 RECORDED_STEPS = 64
-# Staged buffers up to this size relay. The barrier for one copies the whole buffer: on two cores of lavapipe and
-# SwiftShader one more submission costs 30 to 60 us, the copy of 64 KiB nothing to be seen beside it, that of 1 MiB as
-# much as the submission.
+# Staged buffers of up to this size relay. A barrier copies the whole buffer. On two cores of lavapipe and SwiftShader
+# a further submission costs 30 to 60 us. A copy of 1 MiB costs as much; a copy of 64 KiB costs too little to be seen.
+
 RELAY_BYTES = 64 << 10
-# A submission of several steps should take no longer. Ctrl-C is only heard between submissions, and watchdogs reset a
-# GPU that is busy with one submission for seconds.
+# A submission of several steps should take no longer than this. Python handles Ctrl-C only between submissions, and
+# watchdogs reset a GPU that is busy with one submission for seconds.
 SUBMISSION_SECONDS = 0.2
-# A submission that takes less time is not measured: most of its time is not that of its steps.
+# A submission that takes less time is not measured: most of its time is not spent in its steps.
 _MEASURED_SECONDS = 0.001
 
 
 class Buffer(Protocol):
-    """A buffer, as far as steps in it are put in order."""
+    """What this module needs of a buffer."""
 
     @property
     def relays(self) -> bool:
@@ -31,37 +32,37 @@ class Buffer(Protocol):
 
 
 B = TypeVar("B", bound=Buffer)
-# A buffer and the offset in it where a tensor, or the records of a call, begin. Two of them never overlap, so steps
-# share memory only where they name the same place.
+# A buffer, and the offset in it where a segment of a tensor, or scratch memory, begins. What begins at two places never
+# overlaps, so steps share memory only if they name the same place.
 Place = tuple[B, int]
 
 
 @dataclass(eq=False)
 class Pace:
-    """How fast a pipeline is, as learnt from its submissions. Equal only to itself."""
+    """The speed of a pipeline, in seconds per element, as its submissions show. Equal only to itself."""
 
     seconds: float
-    """For one element, as last measured."""
+    """Seconds per element, as last measured; before that, as assumed."""
     has_run: bool = False
-    """Whether the pipeline ran: the first run may take long, and is not measured."""
+    """Whether the pipeline has run. The first run may take long, and is not measured."""
     is_too_slow: bool = False
-    """Whether a step of it, submitted alone, took longer than SUBMISSION_SECONDS when it was last measured."""
+    """Whether a step of the pipeline, submitted alone, took longer than SUBMISSION_SECONDS when last measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Step(Generic[B]):
-    """A dispatch, as far as it is put in order. Equal only to itself."""
+    """What this module needs of a dispatch. Equal only to itself."""
 
     reads: frozenset[Place[B]]
     writes: frozenset[Place[B]]
     elements: int
-    """How many it looks at."""
+    """How many elements it looks at."""
     pace: Pace
-    """That of its pipeline."""
+    """The speed of its pipeline, shared with all steps of that."""
 
     @property
     def seconds(self) -> float:
-        """What it should take."""
+        """How long it should take."""
         return self.elements * self.pace.seconds
 
 
@@ -76,12 +77,12 @@ S = TypeVar("S", bound=Step[Any])
 
 
 def submissions(steps: Iterable[S]) -> Iterator[list[S | Barrier[Any]]]:
-    """Steps as submissions, with the barriers that they need.
+    """Cuts steps into submissions, with the barriers that they need.
 
     The device may run the steps of a submission in any order, or at the same time. The host waits for the end of a
     submission before it starts the next. Each submission costs time, so there are as few as possible. A new one begins
-    where a step depends on an earlier one and no barrier can stand between them, and where the steps together should
-    take longer than SUBMISSION_SECONDS. In this picture `a>b` reads a and writes b, and only B relays:
+    if a step depends on an earlier step and no barrier can stand between the two; or if the steps together should take
+    longer than SUBMISSION_SECONDS. In this picture `a>b` reads a and writes b, and only B relays:
 
         steps         a>B           B>c   d>e     c>f
 
@@ -95,19 +96,20 @@ def submissions(steps: Iterable[S]) -> Iterator[list[S | Barrier[Any]]]:
         it writes what the other read      nothing if a barrier stands between the two, otherwise a new submission
 
     The reason is what Kompute offers. Before a dispatch it puts a barrier for what copies wrote, but none for what
-    other dispatches wrote. OpTensorSyncLocal, which copies a staged buffer to where the host sees it, has the only
-    other one: the copy waits for the steps before it, and the dispatch after it waits for the copy.
+    other dispatches wrote. The only other barrier is that of OpTensorSyncLocal, which copies a staged buffer to its
+    view: the copy waits for the steps before it, and the dispatch after it waits for the copy.
 
         a>B  --wait-->  copy of B  --wait-->  B>c
 
     All steps before the copy end before any step after it begins. So a step after a barrier may overwrite what steps
-    before it read; but of what they wrote it sees only B. Only staged buffers can be copied so, and only small ones are
-    worth it. Nothing puts two copies of one buffer in order: it gets at most one barrier in a submission.
+    before the barrier read; but of what they wrote it sees only B. Only staged buffers can be copied in this way, and
+    only for small ones is it faster than a new submission. Nothing orders two copies of the same buffer, so a buffer
+    gets at most one barrier in a submission.
     """
     submission: list[S | Barrier[Any]] = []
     seconds = 0.0
-    # Of this submission: what was read since its last barrier, what was written, and what of that is seen by steps to
-    # come, as there is a barrier for it.
+    # In this submission: places read since its last barrier, places written, and those of them that later steps can
+    # read because a barrier stands behind the write.
     reads: set[Place[Any]] = set()
     writes: set[Place[Any]] = set()
     visible: set[Place[Any]] = set()
@@ -131,15 +133,15 @@ def submissions(steps: Iterable[S]) -> Iterator[list[S | Barrier[Any]]]:
 
 
 def learn(submission: Iterable[Step[Any] | Barrier[Any]], seconds: float) -> bool:
-    """Corrects the pace of the pipelines of a submission by the time that it took.
+    """Corrects the seconds per element of a submission's pipelines by the time that the submission took.
 
     Args:
-        submission: its steps, and barriers.
-        seconds: what it took from begin to end.
+        submission: its steps and barriers.
+        seconds: the time from its begin to its end.
 
     Returns:
-        Whether the same steps should be cut into submissions anew. That is so where this one was measured, has several
-        steps, and took longer than SUBMISSION_SECONDS.
+        Whether the same steps should be cut into submissions again: this submission was measured, has several steps,
+        and took longer than SUBMISSION_SECONDS.
     """
     steps = [part for part in submission if isinstance(part, Step)]
     paces = {step.pace for step in steps}

@@ -1,4 +1,4 @@
-"""Variables of the environment: one set of words for all of them."""
+"""Environment variables; all of them allow the same words for on and off."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LEVELS = ("info", "debug")
 
 
 def switch(name: str) -> bool:
-    """Whether a variable turns something on: 1, true, yes or on, in any case.
+    """Whether a variable is on: 1, true, yes or on, in upper or lower case.
 
-    0, false, no, off, nothing at all and no such variable leave it off.
+    It is off if it is 0, false, no, off, empty or not set.
 
     Raises:
         SettingError: it has another value.
@@ -23,7 +23,7 @@ def switch(name: str) -> bool:
 
 
 def level(name: str) -> str | None:
-    """The level of Python's logging that a variable asks for, INFO or DEBUG; None: what leaves a switch off.
+    """The level of Python's logging that a variable asks for, INFO or DEBUG; None if it is off, as in `switch`.
 
     Raises:
         SettingError: it has another value.
@@ -33,12 +33,12 @@ def level(name: str) -> str | None:
 
 
 def setting(name: str) -> str | None:
-    """What a variable holds, blanks around it left out; None where that is nothing."""
+    """The value of a variable without blanks around it; None if it is empty or not set."""
     return os.environ.get(name, "").strip() or None
 
 
 def _word(name: str, allowed: tuple[str, ...]) -> str | None:
-    """The one of these words that a variable has; None where it is off."""
+    """The word of `allowed` that a variable holds; None if it is off."""
     word = (setting(name) or _OFF[0]).lower()
     if word not in allowed + _OFF:
         raise SettingError(f"{name}: {os.environ[name]!r} is not allowed; allowed are {', '.join(allowed + _OFF)}")

@@ -1,4 +1,4 @@
-"""The SPIR-V modules that the build installs into dmlgpu/spirv, and layouts.json: where each has which constant."""
+"""The SPIR-V modules that the build installs into dmlgpu/spirv, and the layouts of their constants in layouts.json."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dmlgpu.errors import DeviceError
 from dmlgpu.files import read_at_most
 from dmlgpu.lowering.plan import Shader, Values
 
-# Ten times the largest module: what is longer is none of the build's.
+# Ten times the largest module: a longer file is not from the build.
 _MOST_BYTES = 1 << 20
 _HEADER_BYTES = 20
 _MAGIC = 0x07230203.to_bytes(4, "little")
@@ -42,17 +42,17 @@ def load(module: str) -> bytes:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the constants of a module lie, by their names: what shaders/layout.cmake found in it."""
+    """Where the constants of a module are, by name, as shaders/layout.cmake found them in it."""
 
     constants: Mapping[str, int]
-    """The numbers of the specialization constants."""
+    """The number of each specialization constant: its constant_id."""
     push: Mapping[str, tuple[int, int]]
-    """The first word of each push constant, and how many it has."""
+    """The first word of each push constant, and how many words it has."""
 
 
 @cache
 def layouts() -> dict[str, Layout]:
-    """Those of all modules; errors as `load`."""
+    """The layouts of all modules; errors as `load`."""
     file = _FOLDER / _LAYOUTS
     try:
         return {module: Layout(**layout) for module, layout in json.loads(_read(file)).items()}
@@ -61,17 +61,17 @@ def layouts() -> dict[str, Layout]:
 
 
 def layout_of(module: str) -> Layout:
-    """That of one module; errors as `load`."""
+    """The layout of one module; errors as `load`."""
     if module not in layouts():
         raise DeviceError(f"{_FOLDER / _LAYOUTS} has no shader {module}; {MEND}")
     return layouts()[module]
 
 
 def constant_words(shader: Shader) -> list[int]:
-    """The specialization constants of a shader as words, in the order of their numbers; 0 for a number without one.
+    """The specialization constants of a shader as words, in the order of their numbers; 0 for numbers not in use.
 
     Raises:
-        DeviceError: as `load`, or the module has other names.
+        DeviceError: as `load`; or the shader and its module have different names of constants.
     """
     numbers = layout_of(shader.module).constants
     _check_names(shader.module, "constants", shader.constants, numbers.keys())

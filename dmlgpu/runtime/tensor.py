@@ -20,18 +20,18 @@ from dmlgpu.errors import DescriptorError, DeviceError, shown
 from dmlgpu.runtime.engine import Segments
 from dmlgpu.runtime.profile import timed
 
-if TYPE_CHECKING:  # whose module needs this one
+if TYPE_CHECKING:  # device.py imports this module
     from dmlgpu.runtime.device import Device
 
 
 class DeviceTensor:
     """A tensor in the memory of a device; nothing is downloaded until asked. Made by `Device.tensor` and by operators.
 
-    NumPy's functions take it: they download it, but argmax, argmin, max, min, sum, prod and mean run on the device.
-    Python's operators do not take it: `numpy()` says where a copy is made. It hashes by identity.
+    NumPy's functions accept it: argmax, argmin, max, min, sum, prod and mean run on the device, all others download it.
+    Python's operators do not accept it, so that every copy is visible as a call of `numpy()`. It hashes by identity.
     """
 
-    # Arrays leave `array + tensor` to the methods here.
+    # Makes NumPy leave `array + tensor` to the methods here.
     __array_priority__ = 1000
 
     def __init__(self, device: Device, desc: TensorDesc) -> None:
@@ -44,7 +44,7 @@ class DeviceTensor:
 
     @property
     def device(self) -> Device:
-        """Where it is."""
+        """The device in whose memory it is."""
         return self._device
 
     @property
@@ -54,7 +54,7 @@ class DeviceTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its sizes as NumPy counts them: those of the descriptor, or () for one element."""
+        """Its shape in NumPy: the sizes of the descriptor, or () for one element, as DirectML has no such tensors."""
         return self._shape
 
     @shape.setter
@@ -95,10 +95,11 @@ class DeviceTensor:
         """The same elements and the same memory under another shape.
 
         Args:
-            shape: sizes, or a sequence of them; one may be -1, for as many as there are elements left.
+            shape: sizes, or a sequence of them; one size may be -1, and then follows from the others.
 
         Raises:
-            DescriptorError: other sizes than the elements fill, more than 8 of them, or a tensor that is not packed.
+            DescriptorError: the sizes do not fit the number of elements, there are more than 8 sizes, or the tensor is
+                not packed.
         """
         sizes = integers("DeviceTensor", "shape", shape[0] if len(shape) == 1 and np.iterable(shape[0]) else shape)
         rest = math.prod(size for size in sizes if size != -1)
@@ -113,7 +114,7 @@ class DeviceTensor:
         return view_of(self, replace(self.desc, sizes=sizes or (1,), strides=None), sizes)
 
     def numpy(self) -> Array:
-        """The elements, as a packed array of its own.
+        """A copy of the elements, as a packed array.
 
         Raises:
             DeviceError: the device is closed.
@@ -126,10 +127,10 @@ class DeviceTensor:
         return packed
 
     def item(self) -> Any:
-        """The only element, as a number of Python.
+        """The only element, as a Python number.
 
         Raises:
-            ValueError: there are several.
+            ValueError: the tensor has several elements.
         """
         return self.numpy().item()
 
@@ -152,8 +153,8 @@ class DeviceTensor:
     def sum(self, axis: Any = None, dtype: Any = None, out: None = None, **options: Any) -> DeviceTensor:
         """`dmlgpu.reduce` of this tensor with ReduceFunction.SUM, on its device; `out` must be None.
 
-        The result has the tensor's type, and integers wrap. Where NumPy would compute in a larger type, `dtype` must be
-        given, and be the tensor's: else a DescriptorError says so.
+        The result has the tensor's type, and integers wrap. If NumPy would compute in a larger type, `dtype` must be
+        given, and be the tensor's type; otherwise a DescriptorError says so.
         """
         return self._reduce(ReduceFunction.SUM, axis, out, options, dtype)
 
@@ -200,10 +201,10 @@ class DeviceTensor:
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # kDLCPU: what is exported is a copy there
 
-    if not TYPE_CHECKING:  # which would take every attribute for one that is there
+    if not TYPE_CHECKING:  # or type checkers would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
-            # What begins so is looked for by libraries, which go on without it.
+            # Libraries look for names with an underscore, and do without them.
             hint = "" if name.startswith("_") else "; .numpy() gives an array, which may have it"
             raise AttributeError(f"a device tensor has no {name}{hint}", name=name, obj=self)
 
@@ -237,7 +238,7 @@ class DeviceTensor:
         return memory[: self.desc.size_in_bytes]
 
     def _write(self, x: Array, field: str) -> None:
-        """Writes the elements to the views; what lies between them is left as it is only in a tensor of one segment."""
+        """Writes the elements to the views. Bytes between them stay as they are in one segment, in several become 0."""
         check(self.desc, field, x)
         with timed(self._engine.kompute.profile, "upload", "array to view", size=self.nbytes):
             if len(self._segments.slices) > 1:
@@ -270,7 +271,7 @@ def _refused(name: str) -> Callable[..., Any]:
     return method
 
 
-# Python's operators would download in silence, or compare by identity.
+# Otherwise Python's operators would silently download, or compare by identity.
 for _name in (
     *(f"__{side}{name}__" for side in ("", "r") for name in (
         "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "divmod", "pow",
@@ -282,11 +283,11 @@ for _name in (
     setattr(DeviceTensor, _name, _refused(_name))
 
 
-# What the other modules of this folder do with tensors, and users do not
+# For other modules of this folder, not for users
 
 
 def of_array(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
-    """A tensor with the elements of an array; the bytes between them are arbitrary in one segment, else 0.
+    """A tensor with the elements of an array. Bytes between them are arbitrary if there is one segment, else 0.
 
     Raises:
         DescriptorError: x is not as `desc` says; the message begins with `field`.
@@ -299,7 +300,7 @@ def of_array(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTe
 
 
 def staged_copy(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
-    """As `of_array`, but not uploaded yet: the elements are where the host sees them."""
+    """As `of_array`, but not uploaded yet: the elements are in the views only."""
     tensor = DeviceTensor(device, desc)
     tensor._write(x, field)
     return tensor
@@ -316,7 +317,7 @@ def of_bytes(device: Device, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
 
 
 def view_of(tensor: DeviceTensor, desc: TensorDesc, shape: tuple[int, ...]) -> DeviceTensor:
-    """Another tensor over the same memory; `desc` must need no more than there is."""
+    """A new tensor that shares the memory of `tensor`; `desc` must not need more memory than that."""
     other = object.__new__(DeviceTensor)
     other._device, other._desc, other._shape = tensor._device, desc, shape
     other._engine, other._segments = tensor._engine, tensor._segments
@@ -324,7 +325,7 @@ def view_of(tensor: DeviceTensor, desc: TensorDesc, shape: tuple[int, ...]) -> D
 
 
 def segments_of(tensor: DeviceTensor) -> Segments:
-    """Where it lies."""
+    """The segments where a tensor lies."""
     return tensor._segments
 
 

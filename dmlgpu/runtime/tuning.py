@@ -1,6 +1,6 @@
-"""What dmlgpu does differently from device to device: what plans keep to, and how memory is handed out.
+"""What differs from device to device: the limits of plans, and how memory is handed out.
 
-Three things decide it, each in a part of its own: what Vulkan and Kompute allow, what we chose for a class of devices,
+Three things decide it, each in its own section: what Vulkan and Kompute allow, what we chose for a class of devices,
 and what a driver does badly.
 """
 
@@ -22,13 +22,13 @@ _KP_MAX_BYTES = (1 << 32) - ALIGNMENT
 
 
 def _largest_buffer(info: DeviceInfo) -> int:
-    """Bytes, a multiple of ALIGNMENT."""
-    # A buffer may take more memory than it has bytes: on SwiftShader one of the largest allocation does not fit it.
+    """The most bytes of a buffer, a multiple of ALIGNMENT."""
+    # A buffer may need more memory than its size: on SwiftShader, one of max_memory_allocation_size does not fit.
     largest = min(info.max_storage_buffer_range, info.max_memory_allocation_size - ALIGNMENT, _KP_MAX_BYTES)
     return largest // ALIGNMENT * ALIGNMENT
 
 
-# What we chose for a class of devices: those that are the CPU, and GPUs of any kind
+# What we chose for a class of devices: CPU drivers, or GPUs of any kind
 
 # Invocations of a workgroup, for both classes.
 _GROUP_SIZE = 64
@@ -37,23 +37,25 @@ _GROUP_SIZE = 64
 # 1300 on SwiftShader. ARGMAX of (4096, 1024) and pooling are as fast with 8 groups as with 64.
 _CPU_GROUPS_PER_CORE = 4
 _GPU_GROUPS = 4096
-# Loads of an invocation, at least, where invocations share an output and a second pass combines what they found.
+# Loads of an invocation, at least, if several invocations share an output and a second pass combines their records.
 _CPU_LOADS, _GPU_LOADS = 1024, 16
-# Seconds for an element on a slow device, for a watchdog resets a GPU that is busy for seconds. LOG_SUM_EXP has 200
+# Seconds per element on a slow device, because a watchdog resets a GPU that is busy for seconds. LOG_SUM_EXP has 200
 # instructions for each element: the VideoCore VII of a Raspberry Pi 5 needs 5 ns for them (38 billion in a second), and
-# a GeForce GTX 660 0.2 ns. The two cores of lavapipe or SwiftShader need 10 ns for pool_direct.comp.
-_PACE = 10e-9
-_DISCRETE_PACE = 0.5e-9
-# Dispatches of a plan: where they begin as if the device were slow, large operators take many.
+# a GeForce GTX 660 0.2 ns. lavapipe and SwiftShader on two cores need 10 ns for pool_direct.comp.
+_SECONDS_PER_ELEMENT = 10e-9
+_DISCRETE_SECONDS_PER_ELEMENT = 0.5e-9
+# Dispatches of a plan, at most. First plans assume a slow device, so that large operators take many.
 _GPU_DISPATCHES = 1 << 14
-# Buffers for tensors. A pipeline is bound to buffers, and making one takes 50 to 250 ms: tensors that share a buffer
-# share pipelines. On a CPU driver memory that nobody writes to costs nothing (see kompute.py) but 1 ms for each MiB
-# when a buffer is made: buffers have room for many tensors there, and each has more than the last.
+# Buffers for tensors. A pipeline is bound to buffers, and building a pipeline takes 50 to 250 ms. So tensors share
+# buffers, and with them pipelines. On a CPU driver, memory that nobody writes to costs 1 ms for each MiB when its
+# buffer is made, and nothing later (see kompute.py). So a buffer there has room for many tensors, and each new buffer
+# has more room than the last.
+
 _CPU_STEP, _CPU_GROWTH, _CPU_MOST = 24 << 20, 4, 96 << 20
-# On a GPU that shares the host's memory the room left over is less than 1 MiB.
+# On a GPU that shares the host's memory, a new buffer has less than 1 MiB of room left over.
 _SHARED_STEP = 1 << 20
-# Elsewhere each tensor has a buffer of its own, as Kompute moves whole buffers between host and device; tensors of like
-# sizes take the same one, one after the other.
+# Elsewhere each tensor has its own buffer, because Kompute copies whole buffers between host and device. Sizes are
+# rounded up, so that tensors of similar sizes can use the same buffer, one after the other.
 _OWN_STEP = RELAY_BYTES
 
 
@@ -70,18 +72,18 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def first_pace(info: DeviceInfo) -> float:
-    """Seconds for an element, before it was measured: those of a slow device of its kind."""
-    return _DISCRETE_PACE if info.type == "discrete" else _PACE
+def assumed_seconds_per_element(info: DeviceInfo) -> float:
+    """Seconds per element before any is measured: those of a slow device of its type."""
+    return _DISCRETE_SECONDS_PER_ELEMENT if info.type == "discrete" else _SECONDS_PER_ELEMENT
 
 
 # What a driver does badly
 
-# llvmpipe ends long loops without a word: plans keep to `Limits.loop_iterations` on every driver.
+# llvmpipe silently ends long loops: plans keep to `Limits.loop_iterations` on every driver.
 
 
 def _unrolls(info: DeviceInfo) -> bool:
-    """Whether loops over local arrays are unrolled, so that the arrays become registers; SwiftShader does not."""
+    """Whether the driver unrolls loops over local arrays, so that the arrays become registers; SwiftShader does not."""
     return "SwiftShader" not in info.driver
 
 
@@ -89,14 +91,14 @@ def _unrolls(info: DeviceInfo) -> bool:
 
 
 def device_limits(info: DeviceInfo) -> Limits:
-    """What plans for a device keep to."""
+    """The limits of plans for a device."""
     group_size = min(_GROUP_SIZE, info.max_group_size)
     group_count = min(_group_count(info), info.max_group_count)
     return Limits(
         segment_bytes=_largest_buffer(info),
         group_size=group_size,
         group_count=group_count,
-        dispatch_elements=1 << int(math.log2(SUBMISSION_SECONDS / first_pace(info))),
+        dispatch_elements=1 << int(math.log2(SUBMISSION_SECONDS / assumed_seconds_per_element(info))),
         dispatch_count=Limits.dispatch_count if _is_cpu(info) else _GPU_DISPATCHES,
         unrolls=_unrolls(info),
         bundle=info.subgroup_size if _is_cpu(info) else group_size * group_count,
@@ -125,5 +127,5 @@ def tensor_memory(info: DeviceInfo) -> MemoryPolicy:
 
 
 def relay_memory() -> MemoryPolicy:
-    """How buffers that relay are handed out, for records, where those for tensors are not staged."""
+    """How relays are handed out, for small scratch memory, if buffers for tensors are not staged."""
     return MemoryPolicy(shared=False, step=RELAY_BYTES, growth=0, most=RELAY_BYTES, keep=8 * RELAY_BYTES)
