@@ -1,4 +1,4 @@
-"""When outputs agree with the oracle's: verification, the self-check, the demo and the benchmarks all ask here."""
+"""Compares outputs with the oracle's, for verification, the self-check, the demo and the benchmarks."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from dmlgpu.reference.bounds import bounds
 def differences(
     desc: OperatorDesc, inputs: tuple[Array, ...], outputs: Iterable[Array], expected: Iterable[Array]
 ) -> Iterator[tuple[int, str]]:
-    """Compares the outputs of an operator with those that are expected of it.
+    """Compares the outputs of an operator with the expected ones.
 
-    An output agrees if it has the sizes, the type and, in every element, the bits of the expected one; or a value that
-    is as near to it as `reference.bounds` says, where the operator has a bound.
+    An output agrees if it has the expected sizes and type, and every element has the expected bits. If the operator has
+    a bound, an element may differ from the expected value by as much as `reference.bounds` allows.
 
     Args:
         desc: the operator.
         inputs: one array for each input tensor.
         outputs: one array for each output tensor.
-        expected: the oracle's, or those of whatever else is known to be right.
+        expected: the outputs of the oracle, or of anything else that is known to be right.
 
     Yields:
-        For each output that does not agree its number, and a text that names its field and says how it differs.
+        For each output that does not agree: its number, and a text that names its field and says how it differs.
     """
     fields = [field for field in desc.output_fields if getattr(desc, field) is not None]
     allowed = bounds(desc, *inputs)
@@ -51,7 +51,7 @@ def differences(
 
 
 def _different(got: Array, wanted: Array, bound: Array | None) -> Array:
-    """Which elements do not agree. With a bound NaN agrees with NaN, whatever its bits, and -0 with +0."""
+    """Which elements do not agree. If there is a bound, any NaN agrees with any NaN, and -0 with +0."""
     different: Array
     if bound is None:
         different = bits(got) != bits(wanted)

@@ -15,11 +15,11 @@ class DescriptorError(ValueError):
 
 
 class SettingError(ValueError):
-    """A variable of the environment has a value that is not allowed; the message says which are."""
+    """An environment variable has a value that is not allowed; the message lists the allowed values."""
 
 
 class DeviceError(RuntimeError):
-    """There is no such driver or device, or a device or device tensor cannot be used in this way."""
+    """A driver or device is missing, or a device or device tensor cannot be used in this way."""
 
 
 class DeviceLostError(DeviceError):
@@ -35,31 +35,31 @@ class VerificationError(AssertionError):
 
 
 def import_problem(error: ImportError, module: str) -> str:
-    """What is wrong with a package whose module raised this."""
+    """Says what is wrong with a package: importing its module raised `error`."""
     missing = isinstance(error, ModuleNotFoundError) and error.name == module
     return "is not installed" if missing else f"cannot be loaded: {error}"
 
 
 @contextmanager
 def extra(name: str, *modules: str) -> Iterator[None]:
-    """Around the imports of these modules, which an extra of dmlgpu installs.
+    """A block that imports modules which the extra `name` of dmlgpu installs.
 
     Raises:
-        ModuleNotFoundError: one is missing; the message says how the extra is installed.
+        ModuleNotFoundError: a module is missing; the message says how to install the extra.
     """
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in modules:  # what they import themselves
+        if error.name not in modules:  # something that they import is missing
             raise
         message = f"{error.name} is not installed: pip install 'dmlgpu[{name}]'"
         raise ModuleNotFoundError(message, name=error.name) from None
 
 
 def shown(value: Any) -> str:
-    """`value` as errors print it, whatever it is."""
+    """Any value as text for an error message; long texts are cut."""
     try:
         text = repr(value)
-    except ValueError:  # Python prints no integers of thousands of digits
+    except ValueError:  # Python refuses to print integers of thousands of digits
         text = f"{type(value).__name__} too long to print"
     return text if len(text) <= 200 else text[:200] + "..."

@@ -1,4 +1,4 @@
-"""Files: read up to a length, mapped, and written whole or not at all."""
+"""Reads files up to a length, maps arrays in files, and writes files whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# What NumPy raises for a header that it cannot read, whatever is in it.
+# All that NumPy may raise for a header that it cannot read.
 _NO_HEADER = (
     ValueError,
     TypeError,
@@ -30,7 +30,7 @@ def read_at_most(path: str | os.PathLike[str], most_bytes: int) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is longer.
+        ValueError: it is longer than `most_bytes`.
     """
     with open(path, "rb") as file:
         content = file.read(most_bytes + 1)
@@ -40,14 +40,14 @@ def read_at_most(path: str | os.PathLike[str], most_bytes: int) -> bytes:
 
 
 def open_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
-    """The array of a .npy file, mapped to be read.
+    """The array of a .npy file, mapped read-only.
 
     Raises:
         OSError: it cannot be read or mapped.
-        ValueError: it is no .npy file, has fewer elements than it says, or Python's objects.
+        ValueError: it is no .npy file, has fewer elements than its header says, or has Python objects.
     """
     try:
-        with np.errstate(over="ignore"):  # of the size; making the array raises then
+        with np.errstate(over="ignore"):  # if the size overflows, making the array raises
             array: npt.NDArray[Any] = np.lib.format.open_memmap(path, "r")
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
@@ -58,16 +58,18 @@ def open_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
 
 @contextlib.contextmanager
 def written(path: str, *, force: bool = False) -> Iterator[str]:
-    """Gives another name, beside it, for a file to be made by the block; it is renamed where the block ends well.
+    """Gives the block a temporary name beside `path` for the file that it makes; renames the file to `path` afterwards.
 
-    An error in the block removes it. What ends the process leaves it under the other name, which ends in `.part`.
+    An error in the block removes the file. If the process ends in the block, the file stays under its temporary name,
+    which ends in `.part`.
 
     Args:
-        path: the file's name, absolute where the current folder may change meanwhile.
-        force: whether another file of that name is replaced.
+        path: the file's final name; absolute if the current folder may change meanwhile.
+        force: whether an existing file of that name is replaced.
 
     Raises:
-        FileExistsError: there is another, before the block or behind it. OSError: the file cannot be renamed.
+        FileExistsError: there is a file of that name, before or after the block.
+        OSError: the file cannot be renamed.
     """
     if not force and os.path.lexists(path):
         raise _exists(path)
@@ -89,7 +91,7 @@ def _exists(path: str) -> FileExistsError:
 
 
 def _rename(part: str, path: str) -> None:
-    """Renames a file; one that was made under its new name meanwhile stays, which os.rename would replace."""
+    """Renames a file, unless there is a file of the new name by now, which os.rename would replace."""
     try:
         os.link(part, path)
     except FileExistsError:

@@ -1,6 +1,6 @@
-"""The oracle: what every operator means, in literal NumPy.
+"""The oracle: what every operator means, in plain NumPy.
 
-It shares no code with what computes the same on a device, and prefers the obvious to the fast.
+It shares no code with what runs on a device, and prefers obvious code to fast code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
         inputs: one array for each input tensor, of its sizes and type; bool is UINT8.
 
     Raises:
-        DescriptorError: an array that is more than its elements, as a masked one.
+        DescriptorError: an array has more than elements, such as a mask.
     """
     fields = (f"{type(desc).__name__}.{field}" for field in desc.input_fields)
     arrays = map(as_array, inputs, fields)

@@ -1,4 +1,4 @@
-"""What windowed pooling means."""
+"""The oracle of pooling over windows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from dmlgpu.descriptors.tensor import TensorDesc
 
 
 def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
-    """The maxima, and where they stood if there is a tensor for it."""
+    """The maxima, and their indices if the descriptor has a tensor for them."""
     sizes = desc.output_tensor.sizes
     best, where = np.zeros(sizes, x.dtype), np.zeros(sizes, np.int64)
     found = np.zeros(sizes, bool)
     position = np.arange(x.size, dtype=np.int64).reshape(x.shape)
     for windows, elements in _elements(desc, x.shape):
         value, champion = x[elements], best[windows]
-        # A later element wins if it is greater, or NaN where there was none yet.
+        # A later element wins if it is greater, or if it is the first NaN.
         wins = ~found[windows] | (value > champion) | ((value != value) & (champion == champion))
         best[windows] = np.where(wins, value, champion)
         where[windows] = np.where(wins, position[elements], where[windows])
@@ -54,7 +54,7 @@ def exact_average(desc: AveragePooling1OperatorDesc, x: Array) -> Array:
 
 
 def counts(desc: AveragePooling1OperatorDesc, shape: tuple[int, ...]) -> Array:
-    """How many elements of every window count."""
+    """By how many elements the sum of each window is divided."""
     if not desc.include_padding:
         return sums(desc, np.ones(shape))
     rows = zip(
@@ -83,14 +83,14 @@ def exact_norm(desc: LpPooling1OperatorDesc, x: Array) -> Array:
 
 
 def average_pooling_grad(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> tuple[Array, ...]:
-    """The sums of the shares, computed in float64."""
+    """For each element the sum of its shares, computed in float64."""
     with np.errstate(all="ignore"):
         values = gathered(averaged(desc), shares(desc, gradient)).astype(gradient.dtype)
     return (values,)
 
 
 def averaged(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDesc:
-    """The pooling of which this is the gradient."""
+    """The pooling that `desc` is the gradient of."""
     target = TensorDesc(desc.input_gradient_tensor.data_type, desc.input_gradient_tensor.sizes)
     return AveragePooling1OperatorDesc(
         desc.output_gradient_tensor, target, desc.strides, desc.window_size, desc.start_padding, desc.end_padding,
@@ -99,7 +99,7 @@ def averaged(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDes
 
 
 def shares(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> Array:
-    """What every window gives to each of its elements."""
+    """The share of its gradient that every window gives to each of its elements."""
     pooled = averaged(desc)
     with np.errstate(all="ignore"):
         share: Array = gradient.astype(np.float64) / counts(pooled, pooled.input_tensor.sizes)
@@ -116,7 +116,7 @@ def gathered(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
 
 
 def max_pooling_grad(desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> tuple[Array, ...]:
-    """The sums of what goes to each element, computed in float64."""
+    """For each element the sum of the gradients that go to it, computed in float64."""
     with np.errstate(all="ignore"):
         values = scattered(desc, x, gradient.astype(np.float64)).astype(x.dtype)
     return (values,)
@@ -137,7 +137,7 @@ def scattered(desc: MaxPoolingGradOperatorDesc, x: Array, terms: Array) -> Array
 
 
 def max_unpooling(desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> tuple[Array, ...]:
-    """The elements where their indices say, in order, so that the last one stays."""
+    """Writes the elements at their indices, in order: the last of those with equal indices stays."""
     output = np.zeros(desc.output_tensor.element_count, x.dtype)
     for value, index in zip(x.reshape(-1), indices.reshape(-1).tolist(), strict=True):
         if index < output.size:
@@ -158,9 +158,10 @@ _Windowed = AveragePooling1OperatorDesc | LpPooling1OperatorDesc | MaxPooling2Op
 
 
 def _elements(desc: _Windowed, shape: tuple[int, ...]) -> Iterator[tuple[Any, Any]]:
-    """One element of every window at a time, in row-major order of the window: which windows have it, and where it is.
+    """Goes through the positions in a window, in row-major order.
 
-    Elements that lie in the input for none of the windows, as they may be very many, are left out.
+    Yields, for each position, the windows whose element at that position lies in the input, and these elements; both as
+    index expressions. Positions that lie in the input for no window are left out: there may be very many.
     """
     sizes = desc.output_tensor.sizes
     reaching = [

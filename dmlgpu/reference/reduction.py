@@ -1,4 +1,4 @@
-"""What reductions over axes mean."""
+"""The oracle of reductions over axes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgOperatorDesc, Re
 
 def arg(desc: ArgOperatorDesc, x: Array) -> tuple[Array, ...]:
     """The indices."""
-    # NumPy's argmax and argmin know all the rules: the first of equal elements, the first NaN before all else,
-    # -0 equal to +0. The last one is the first from the other end.
+    # NumPy's argmax and argmin follow all the rules: the first of equal elements, the first NaN before all else,
+    # -0 equal to +0. The last of equal elements is the first of the reversed row.
     argument = np.argmax if isinstance(desc, ArgmaxOperatorDesc) else np.argmin
     rows = rows_of(x, desc.axes)
     if desc.axis_direction is AxisDirection.INCREASING:
@@ -48,21 +48,24 @@ def exact(desc: ReduceOperatorDesc, x: Array) -> Array:
 
 
 def rows_of(x: Array, axes: tuple[int, ...]) -> Array:
-    """The elements of every output, along the last axis."""
+    """The elements of x, those of each output along the last axis."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     return x.transpose(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1)
 
 
 def _log_sum_exp(rows: Array) -> Array:
     greatest = rows.max(-1)
-    # Where that is infinite the differences would be NaN.
+    # With an infinite shift the differences would be NaN.
     shift = np.where(np.isfinite(greatest), greatest, 0)
     value: Array = shift + np.log(np.exp(rows - shift[..., np.newaxis]).sum(-1))
     return value
 
 
 def _product(rows: Array) -> Array:
-    """As mantissas and exponents, halves by halves: a product of all mantissas would be too small for a float64."""
+    """Multiplies the first half of each row by the second, until one factor is left.
+
+    Mantissas and exponents are kept apart: the product of many mantissas would be too small for a float64.
+    """
     mantissas, exponents = np.frexp(rows)
     exponents = exponents.astype(np.int64)
     while mantissas.shape[-1] > 1:
@@ -88,7 +91,7 @@ _OF_FLOATS: dict[ReduceFunction, _Function] = {
     ReduceFunction.SUM: lambda rows: rows.sum(-1),
     ReduceFunction.SUM_SQUARE: lambda rows: np.square(rows).sum(-1),
 }
-# In the elements' own type, which wraps.
+# Computed in the elements' own type, so that integers wrap.
 _OF_INTEGERS: dict[ReduceFunction, _Function] = {
     ReduceFunction.L1: lambda rows: np.abs(rows).sum(-1, rows.dtype),
     ReduceFunction.MULTIPLY: lambda rows: rows.prod(-1, rows.dtype),
