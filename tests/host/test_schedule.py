@@ -1,4 +1,4 @@
-"""Where submissions end, where barriers stand, and how the pace of pipelines is learnt, without a device."""
+"""Where submissions end, where barriers stand, and how the speed of pipelines is learnt, without a device."""
 
 import re
 from itertools import islice
@@ -27,7 +27,7 @@ class NamedStep(Step):
 def step(text: str, pace: Pace | None = None) -> NamedStep:
     """'ab>c' reads a and b and writes c; a1 is another place in the buffer a.
 
-    'a>b*150' should take 150 ms, as its pipeline needs 1 ms for an element where no pace is given.
+    'a>b*150' should take 150 ms, as its pipeline needs 1 ms per element if no pace is given.
     """
     places, _, elements = text.partition("*")
     reads, writes = (
@@ -134,13 +134,13 @@ def test_submissions_are_cut_where_they_would_take_too_long(milliseconds, length
     assert [len(submission) for submission in submissions(steps)] == lengths
 
 
-def test_each_step_takes_time_by_the_pace_of_its_own_pipeline():
+def test_each_step_takes_time_by_the_speed_of_its_own_pipeline():
     slow, fast = Pace(0.001), Pace(0.0001)
     assert grouped(step("a>b*150", slow), step("c>d*400", fast)) == "a>b c>d"
     assert grouped(step("a>b*150", slow), step("c>d*600", fast)) == "a>b | c>d"
 
 
-def test_the_pace_is_learnt_from_the_second_run_on():
+def test_the_speed_is_learnt_from_the_second_run_on():
     pace = Pace(0.001)
     steps = [step("a>b*10", pace), step("c>d*10", pace)]
     assert not learn(steps, 10.0)

@@ -177,7 +177,7 @@ def test_results_with_the_least_that_vulkan_promises(driver, kind):
 
 
 @pytest.mark.parts_of_buffers
-def test_submissions_are_cut_by_the_measured_pace(driver, kp, monkeypatch):
+def test_submissions_are_cut_by_the_measured_speed(driver, kp, monkeypatch):
     lengths: list[int] = []
     now = 0.0
 
@@ -215,7 +215,7 @@ SLOW_DISPATCHES = {
 
 
 @pytest.mark.parametrize(("rows", "seconds", "expected", "planned"), SLOW_DISPATCHES.values(), ids=SLOW_DISPATCHES)
-def test_dispatches_of_a_gpu_are_split_by_the_measured_pace(driver, kp, monkeypatch, rows, seconds, expected, planned):
+def test_dispatches_of_a_gpu_are_split_by_the_measured_speed(driver, kp, monkeypatch, rows, seconds, expected, planned):
     now, plans = 0.0, []
 
     def take_time():

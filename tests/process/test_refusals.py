@@ -211,7 +211,7 @@ with opened_as(driver, **changes) as device:
             stage, _, access, _, buffer = numbers
             assert (stage, access) in ((SHADER, SHADER_WRITE), (TRANSFER, TRANSFER_WRITE))
             visible[access].add(buffer)
-    # The receipt, the relay of the records, and in staged memory the output.
+    # The completion flag, the relay of the records, and in staged memory the output.
     assert len(copied) == (2 if memory == "unified" else 3)
     assert visible[TRANSFER_WRITE] == copied
     assert len(visible[SHADER_WRITE]) == (memory == "unified")
@@ -227,9 +227,9 @@ os.environ["UNCACHED"] = "1"
 with opened_as(driver, **changes) as device:
     device.tensor(x)
 """
-    *receipt, last = run(program, driver, memory)
-    # The receipt is staged: memory of the device, and then what the host sees.
-    assert [*receipt[:2], last] == ["memory type 0", "memory type 1", "memory type 1"]
+    *flag, last = run(program, driver, memory)
+    # The completion flag is staged: memory of the device, and then what the host sees.
+    assert [*flag[:2], last] == ["memory type 0", "memory type 1", "memory type 1"]
 
 
 def test_what_others_take_of_a_heap(driver):

@@ -21,7 +21,7 @@ class Seam:
         self._buffers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.counts: Counter[str] = Counter()
         """Buffers made; sequences made; submissions, which run shaders, recorded and evaluated; transfers evaluated; of
-        what is evaluated, barriers, and copies of buffers besides barriers and receipts."""
+        what is evaluated, barriers, and copies of buffers besides barriers and completion flags."""
         self._copied: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         """How many buffers an operation copies."""
         self.asked_bytes: list[int] = []
@@ -108,7 +108,7 @@ class Sequence:
         self._seam.dispatches = self._dispatches
         self._seam.counts["submissions" if self._dispatches else "transfers"] += 1
         self._seam.counts["barriers"] += self._barriers
-        self._seam.counts["copies"] += self._copies + self._since - 1  # the last is the receipt
+        self._seam.counts["copies"] += self._copies + self._since - 1  # the last is the completion flag
         if not self._seam.before():
             self._sequence.eval()
         self._seam.after()
