@@ -72,7 +72,7 @@ class CompiledOperator:
         return plan
 
     def _prepare(self) -> set[Buffer[KpBuffer]]:
-        """Makes, and gives, the buffers of a first call with arrays; and builds the pipelines bound to them."""
+        """Makes the buffers of a first call with arrays, and the pipelines bound to them; returns the buffers."""
         tensors = [DeviceTensor(self.device, desc) for desc in (*self.desc.inputs, *self.desc.outputs)]
         count = len(self.desc.inputs)
         scratch = self._scratch()

@@ -90,7 +90,7 @@ def loader_version() -> str:
 
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """The Vulkan devices of this machine that have all that Kompute and plans need. None is opened.
+    """The Vulkan devices of this machine that have all that Kompute and plans need. It opens none.
 
     Raises:
         DeviceError: there is no Vulkan loader, no driver, or no such device, or a driver fails to load; the message

@@ -43,7 +43,7 @@ class Segments:
 
 
 def _copied_with(steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple[KpBuffer, ...]:
-    """The buffers among `copied` that are copied in the submissions of the steps, not in their own."""
+    """The buffers among `copied` that are copied in the submissions of the steps, not in transfers of their own."""
     if len(steps) > RECORDED_STEPS:
         return ()
     buffers = (part.buffer.handle for segments in copied for part in segments.slices)
