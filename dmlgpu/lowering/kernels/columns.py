@@ -32,9 +32,9 @@ class Columns(Reduce):
 
     name: ClassVar = "columns"
     variants: ClassVar = {
-        "columns": "one invocation a block of neighbouring outputs: their elements stand side by side",
-        "columns_wide": "one invocation a cache line of neighbouring outputs: their elements stand side by side",
-        "columns_lanes": "several invocations a block of neighbouring outputs, as suits a GPU, side by side",
+        "columns": "one invocation per block of neighbouring outputs, whose elements are side by side",
+        "columns_wide": "one invocation per cache line of neighbouring outputs, whose elements are side by side",
+        "columns_lanes": "several invocations per block of neighbouring outputs, as suits a GPU",
     }
 
     @property

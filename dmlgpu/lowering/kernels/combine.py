@@ -14,10 +14,10 @@ from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Role, Windows
 
 COMBINE = {
-    "combine": "second pass: what the first left of every output, combined, wherever the output lies",
-    "combine_lanes": "as combine, with several invocations an output, as suits a GPU",
-    "combine_windows": "as combine, for averages over windows, which have different numbers of elements",
-    "combine_windows_lanes": "as combine_windows, with several invocations an output, as suits a GPU",
+    "combine": "second pass: combines what the first left of each output, wherever the output lies",
+    "combine_lanes": "second pass, as combine, with several invocations per output, as suits a GPU",
+    "combine_windows": "second pass for averages over windows, which have different numbers of elements",
+    "combine_windows_lanes": "second pass for averages over windows, with several invocations per output",
 }
 
 

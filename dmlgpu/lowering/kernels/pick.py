@@ -32,7 +32,7 @@ class Pick(RangedKernel):
     """Elements by their numbers."""
 
     name: ClassVar = "pick"
-    variants: ClassVar = {"pick": "one invocation a word of outputs: the element that goes there, or 0"}
+    variants: ClassVar = {"pick": "one invocation per word of outputs: the element whose number stands there, or 0"}
 
     @property
     def _loops(self) -> tuple[Loop, ...]:

@@ -17,8 +17,8 @@ class Place(PlanningKernel):
 
     name: ClassVar = "place"
     variants: ClassVar = {
-        "place_clear": "one invocation some outputs: no element goes there so far",
-        "place": "one invocation some elements: their numbers, where their indices say; the greatest stays",
+        "place_clear": "clears the numbers of the elements that go to each output",
+        "place": "writes the number of each element to the output of its index; the greatest stays",
     }
 
     @property

@@ -54,10 +54,10 @@ class PoolBackward(PlanesKernel):
 
     name: ClassVar = "pool_backward"
     variants: ClassVar = {
-        "pool_backward_shares": "one invocation a run of outputs: their shares of the windows that hold them",
-        "pool_backward_shares_parts": "the same, for windows in several segments, or too many for one invocation",
-        "pool_backward_maxima": "one invocation a run of outputs: what windows have whose maxima they are",
-        "pool_backward_maxima_parts": "the same, for windows in several segments, or too many for one invocation",
+        "pool_backward_shares": "gradient of average pooling: an output adds its shares of the windows that cover it",
+        "pool_backward_shares_parts": "the same for windows in several segments, or too many for one invocation",
+        "pool_backward_maxima": "gradient of max pooling: an output adds those of the windows whose maximum it is",
+        "pool_backward_maxima_parts": "the same for windows in several segments, or too many for one invocation",
     }
 
     @property

@@ -67,9 +67,9 @@ class PoolDirect(PlanesKernel):
 
     name: ClassVar = "pool_direct"
     variants: ClassVar = {
-        "pool_direct": "one invocation a word of outputs, element by element: any layout, window or driver",
-        "pool_direct_blocks": "one invocation a word of outputs: long rows of a window are read in blocks of 16 bytes",
-        "pool_direct_parts": "as pool_direct, for windows in several segments, or too long for one invocation",
+        "pool_direct": "one invocation per word of outputs, element by element: any layout, window or driver",
+        "pool_direct_blocks": "one invocation per word of outputs: long window rows are read in blocks of 16 bytes",
+        "pool_direct_parts": "parts of windows that lie in several segments, or are too long for one invocation",
     }
 
     @property

@@ -144,8 +144,8 @@ class PoolSeparable(PlanningKernel):
 
     name: ClassVar = "pool_separable"
     variants: ClassVar = {
-        "pool_separable_rows": "one invocation some windows of a row: what they have in common is loaded once",
-        "pool_separable_columns": "the same along height or depth, for a block of columns of what was computed before",
+        "pool_separable_rows": "maxima along width, for several windows per invocation, which share what they load",
+        "pool_separable_columns": "the same along height or depth, of the maxima found before",
     }
 
     @property

@@ -40,7 +40,7 @@ class PoolSmall(PoolDirect):
 
     name: ClassVar = "pool_small"
     variants: ClassVar = {
-        "pool_small": "one invocation neighbouring outputs, down a strip of rows: small windows share what they load",
+        "pool_small": "one invocation for neighbouring outputs of some rows: small windows share what they load",
     }
 
     @property

@@ -40,7 +40,7 @@ class Reduce(RangedKernel):
 
     name: ClassVar = "reduce"
     variants: ClassVar = {
-        "reduce": "one invocation an output, element by element: any layout, or several segments",
+        "reduce": "one invocation per output, element by element: any layout, or several segments",
     }
 
     @property

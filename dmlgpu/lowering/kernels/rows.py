@@ -30,8 +30,8 @@ class Rows(Reduce):
 
     name: ClassVar = "rows"
     variants: ClassVar = {
-        "rows": "one invocation an output: its elements follow each other, and are read in blocks of 16 bytes",
-        "rows_lanes": "several invocations an output, as suits a GPU: its elements follow each other",
+        "rows": "one invocation per output, whose elements are contiguous: they are read in blocks of 16 bytes",
+        "rows_lanes": "several invocations per output, whose elements are contiguous, as suits a GPU",
     }
 
     @property
