@@ -1,7 +1,7 @@
 # cmake -D SPIRV_DIS=... -D MODULE=... -P check-module.cmake: fails unless
-# - Shader is MODULE's only capability, the one that every Vulkan device has without asking for a feature;
-# - drivers have to compute all its arithmetic of floats as it stands there: an addition that is left out, or fused with a
-#   multiplication, makes sums wrong. `precise` in GLSL is NoContraction here.
+# - MODULE's only capability is Shader, which every Vulkan device has without enabling a feature;
+# - drivers must compute all its float arithmetic exactly as written: a driver that drops an addition, or fuses it with
+#   a multiplication, makes sums wrong. `precise` in GLSL becomes NoContraction in SPIR-V.
 execute_process(COMMAND ${SPIRV_DIS} --raw-id ${MODULE} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
 get_filename_component(name ${MODULE} NAME)
 

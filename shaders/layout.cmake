@@ -1,7 +1,8 @@
-# cmake -D SPIRV_DIS=... -D MODULE=... -D LAYOUT=... -P layout.cmake: writes what MODULE, as glslang left it, calls its
-# specialization constants and push constants, and where they lie:
+# cmake -D SPIRV_DIS=... -D MODULE=... -D LAYOUT=... -P layout.cmake: writes the names and places of MODULE's
+# specialization constants and push constants to LAYOUT:
 #   {"constants": {"group_size": 0, ...}, "push": {"size": [0, 8], "kept_rank": [16, 1], ...}}
-# A constant has its number; a push constant its first word, and how many it has. spirv-opt drops what is not used.
+# A specialization constant has its constant_id; a push constant has its first word and its number of words. MODULE must
+# be glslang's output: spirv-opt drops what is not used.
 execute_process(COMMAND ${SPIRV_DIS} --no-color ${MODULE} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
 
 set(constants)

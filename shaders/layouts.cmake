@@ -1,5 +1,5 @@
-# cmake -D MODULES=... -D FOLDER=... -D LAYOUTS=... -P layouts.cmake: puts the layouts in FOLDER of all that MODULES lists
-# into one file.
+# cmake -D MODULES=... -D FOLDER=... -D LAYOUTS=... -P layouts.cmake: joins FOLDER/NAME.json of every module NAME that
+# the file MODULES lists into one file, LAYOUTS.
 file(STRINGS ${MODULES} modules)
 set(layouts)
 foreach(module ${modules})
