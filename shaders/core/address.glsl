@@ -1,6 +1,6 @@
-layout(constant_id = 10) const bool PACKED = false;  // elements follow each other in row-major order
+layout(constant_id = 10) const bool PACKED = false;  // elements are contiguous, in row-major order
 
-// The address of element `number`, in row-major order, of a tensor of four dimensions.
+// The address of element `number`, in row-major order, of a 4-D tensor.
 uint address_of(uint number, uvec4 size, uvec4 stride)
 {
     if (PACKED)

@@ -1,4 +1,4 @@
-// What the kernels over axes share: bindings, push constants, and which output an invocation works on.
+// Shared by the kernels over axes: bindings, push constants, addresses of outputs, and how an output is written.
 
 #include "core/constants.glsl"
 #include "core/items.glsl"
@@ -7,7 +7,7 @@
 #include "core/stores.glsl"
 #include "accumulator.glsl"
 
-layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of them) begin at one stride
+layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) are all one stride apart
 
 layout(set = 0, binding = 1) buffer Target { uint target[]; };
 
@@ -16,20 +16,20 @@ layout(push_constant) uniform Push {
     uint stride[8];         // in elements
     uint kept_rank;
     uint reduced_rank;
-    uint reduced_begin;     // the reduced elements that this dispatch looks at, ...
+    uint reduced_begin;     // this dispatch reduces elements reduced_begin to reduced_end - 1 of each output
     uint reduced_end;
-    uint split_size;        // ... and how many of them an invocation
-    uint first_output;      // the outputs that it computes
+    uint split_size;        // elements of a split; one invocation, or its lanes, reduce one split
+    uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
-    uint element_count;     // of an output, in all dispatches
+    uint element_count;     // elements of an output, in all dispatches together
     uint source_first;      // the bound segment of the input: its first element, and how many it has
     uint source_count;
-    uint source_base;       // what to add to an address for its place in the buffer, in elements
-    uint target_base;       // what to add to an output's number: in indices, or for records in words
+    uint source_base;       // address + source_base is the place in the buffer, in elements
+    uint target_base;       // number of an output + target_base is its place; RECORDS: where records begin, in words
 } push;
 
-// Those that are needed for every output. read_push() reads them once: wherever a push constant is read, llvmpipe loads
-// it for one invocation after the other.
+// The push constants that every output needs. read_push() reads them once: at every place where a shader reads a push
+// constant, llvmpipe loads it for one invocation after the other.
 uint kept_rank, outer_stride, reduced_begin, reduced_end, split_size, split_count, first_output, output_count;
 uint source_first, source_count, source_base, target_base;
 
@@ -49,7 +49,8 @@ void read_push()
     target_base = push.target_base;
 }
 
-// The address of element `number`, in row-major order, of dimensions begin to end - 1. The outermost has this stride.
+// The address of element `number`, in row-major order, of dimensions begin to end - 1. Dimension `begin` has the stride
+// `outermost_stride`.
 uint address_of(uint number, uint begin, uint end, uint outermost_stride)
 {
     uint address = 0;
@@ -61,24 +62,24 @@ uint address_of(uint number, uint begin, uint end, uint outermost_stride)
     return address + number * outermost_stride;
 }
 
-// The address of the first element of output `number`; of row `number` of outputs, for columns.comp.
+// The address of the first element of output `number`, or for columns.comp of row `number` of outputs.
 uint address_of_kept(uint number, uint rank)
 {
-    // FLAT: llvmpipe divides for one invocation after the other, even in loops that do not run.
+    // FLAT avoids divisions: llvmpipe divides for one invocation after the other, even in a loop of no iterations.
     return FLAT ? number * outer_stride : address_of(number, 0, rank, outer_stride);
 }
 
-// The reduced elements of split number `split`.
+// Split number `split` has the reduced elements begin to end - 1.
 void split_range(uint split, out uint begin, out uint end)
 {
     begin = reduced_begin + split * split_size;
     end = begin + min(reduced_end - begin, split_size);
 }
 
-// Whether the bits of a winner are written.
+// Whether the winner's bits are written, and so loaded again.
 const bool RELOADED = RECORDS || VALUES;
 
-// Writes an output, or the record of a split of its elements; `i` counts the dispatch's outputs.
+// Writes output number `i` of the dispatch, or the record of one split of its elements.
 void write(uint i, uint split, State state)
 {
     uint at = first_output + i + target_base;

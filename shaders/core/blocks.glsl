@@ -1,9 +1,9 @@
-// The input, in words and in blocks of 16 bytes, the widest load there is.
+// The input, as words and as blocks of 16 bytes, the widest load there is.
 
 layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = 0) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
 
-// The block that begins with element `at` of the buffer; only words that hold elements of it are read.
+// The block that begins with element `at` of the buffer. Reads no word that holds none of its elements.
 uvec4 load_block(uint at)
 {
     if (ALIGNED)

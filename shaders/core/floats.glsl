@@ -1,10 +1,10 @@
-// Floats of 16 or 32 bits as numbers, and what arithmetic needs that Vulkan does not promise: it leaves open how numbers
-// are rounded, whether denormals are kept, and whether there are infinities and NaN. So these are told by their bits.
-// `precise` forbids drivers to compute something else that is the same for real numbers.
+// Floats of 16 or 32 bits, and arithmetic with them. Vulkan leaves open how arithmetic rounds, whether it keeps
+// denormals, and whether it knows infinities and NaN: so the shaders test the bits for these. `precise` forbids drivers
+// to replace an expression with another that is equal for real numbers only.
 
 #if BITS == 16
 
-// The number of finite bits. Exact, and never denormal.
+// The value of a finite 16-bit float. As a 32-bit float it is exact, and never denormal.
 float number_of(Bits bits)
 {
     uint magnitude = bits & 0x7FFFu;
@@ -14,16 +14,16 @@ float number_of(Bits bits)
     return bits >= 0x8000u ? -number : number;
 }
 
-// Sign and magnitude in the high bits of a word, as those of 32 bits have them.
+// Sign and magnitude in the high half of a word: the sign is in bit 31, as in a 32-bit float.
 uint pattern_of(Bits bits) { return bits << 16; }
 const uint INFINITE = 0x7C000000u;
 
-// The nearest bits to a number, the even ones of two. Drivers may round packHalf2x16 as they like.
+// The nearest 16-bit float, of two equally near ones the even one. Drivers may round packHalf2x16 as they like.
 Bits rounded(float number)
 {
     uint pattern = floatBitsToUint(number), sign = pattern >> 16 & 0x8000u, magnitude = pattern & 0x7FFFFFFFu;
     uint normal = (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
-    // A denormal is a multiple of 2^-24: the bits of the mantissa, shifted to this place.
+    // A denormal is a multiple of 2^-24: the mantissa, shifted right until its last bit stands for 2^-24.
     uint shift = min(126u - (magnitude >> 23), 31u), mantissa = magnitude & 0x7FFFFFu | 0x800000u;
     uint denormal = (mantissa + (1u << shift - 1u) - 1u + (mantissa >> shift & 1u)) >> shift;
     uint bits = magnitude < 0x38800000u ? denormal : normal;
@@ -47,8 +47,8 @@ const uint NAN_BITS = 0x7FC00000u;
 
 const uint SIGN_BIT = 0x80000000u;
 
-// Which infinities and NaN are among some elements: the greatest pattern as a signed number, which is one of positive
-// floats, and as an unsigned number, which is one of negative floats.
+// Tells whether a set of elements has infinities or NaN. `most` is the greatest pattern as a signed number: a positive
+// float's, if there is one. `top` is the greatest as an unsigned number: a negative float's, if there is one.
 struct Specials {
     int most;
     uint top;
@@ -60,7 +60,7 @@ bool has_nan(Specials specials) { return specials.most > int(INFINITE) || specia
 bool has_infinity(Specials specials) { return specials.most == int(INFINITE); }
 bool has_negative_infinity(Specials specials) { return specials.top == (SIGN_BIT | INFINITE); }
 
-// A number as the sum of two floats: `high` is nearest to it, `low` is what it lacks.
+// A number as the sum of two floats: `high` is the float nearest to it, `low` is the rest.
 struct Pair {
     float high;
     float low;
@@ -75,7 +75,7 @@ Pair exact_sum(float a, float b)
 
 const float LARGEST = 3.40282346638528859812e38;
 
-// The sum of a pair and a number. Where it leaves the range of floats it is an infinity, not NaN.
+// The sum of a pair and a float. If it overflows, it is an infinity, not NaN.
 Pair added(Pair a, float b)
 {
     Pair sum = exact_sum(a.high, b);
@@ -84,8 +84,8 @@ Pair added(Pair a, float b)
 }
 Pair added(Pair a, Pair b) { return added(added(a, b.low), b.high); }
 
-// a * b, for numbers below 2^115: their halves of 12 bits have exact products. Dekker's product, with Veltkamp's split
-// (Dekker, A floating-point technique for extending the available precision, 1971).
+// a * b, for magnitudes below 2^115. It splits the mantissas into halves of 12 bits, whose products are exact: Dekker's
+// product, with Veltkamp's split (Dekker, A floating-point technique for extending the available precision, 1971).
 Pair exact_product(float a, float b)
 {
     precise float high = a * b;

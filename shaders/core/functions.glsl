@@ -1,9 +1,9 @@
-// Quotients, roots, exponentials and logarithms. Vulkan allows those of drivers errors of several units in the last place,
-// which differ from one to the next. Exponentials are the same on every driver that rounds to nearest: they are additions
-// and multiplications. The others divide or take a root by the driver, and correct that or need little of it: there the
-// last bits may differ. The bounds hold on all drivers (reference/bounds.py).
+// Quotients, roots, exponentials and logarithms. Vulkan allows the built-in ones errors of several units in the last
+// place, and drivers differ. exponential() consists of additions and multiplications: it is the same on every driver
+// that rounds to nearest. The other functions divide, or call sqrt(), and correct the result or depend on it little:
+// their last bits may differ. The bounds (reference/bounds.py) hold on all drivers.
 
-// a / b, b not 0. The driver's quotient is corrected by what is left of a: a step of Newton's method.
+// a / b for b other than 0. One step of Newton's method corrects the driver's quotient.
 float quotient(Pair a, Pair b)
 {
     precise float first = a.high / b.high;
@@ -13,10 +13,10 @@ float quotient(Pair a, Pair b)
     return abs(first) > 1e-30 && abs(a.high) < 1e34 ? both : first;  // else the product is not exact
 }
 
-// A count as a pair: it may have more bits than a float.
+// A count as a pair: it may have more bits than the mantissa of a float.
 Pair pair_of(uint count) { return exact_sum(float(count & ~0xFFu), float(count & 0xFFu)); }
 
-// The square root of a number that is not negative: a step of Newton's method, too.
+// The square root of a >= 0. One step of Newton's method corrects the driver's root.
 float square_root(Pair a)
 {
     precise float first = sqrt(a.high);
@@ -26,32 +26,32 @@ float square_root(Pair a)
 }
 
 const float LN2_HIGH = 0.693359375,
-            LN2_LOW = -2.12194440e-4;  // the first has so few bits that small multiples are exact; Cephes' split
+            LN2_LOW = -2.12194440e-4;  // LN2_HIGH has few bits: its small multiples are exact; Cephes' split
 
-// e^a for a up to 88; for less than -87 as for -87, which is next to nothing. Relative error: 2^-23.
+// e^a for a <= 88; for a < -87 it is e^-87, which is negligible. Relative error: 2^-23.
 float exponential(float a)
 {
     float limited = max(a, -87.0);
     precise float steps = floor(limited * 1.44269504088896341 + 0.5);
     precise float rest = (limited - steps * LN2_HIGH) - steps * LN2_LOW;
-    // (e^rest - 1 - rest) / rest^2 for |rest| <= log(2) / 2, with the least relative error of e^rest.
+    // A polynomial for (e^rest - 1 - rest) / rest^2, |rest| <= log(2) / 2, that minimizes the relative error of e^rest.
     precise float tail = (((1.3814567e-3 * rest + 8.3687231e-3) * rest + 4.1668389e-2) * rest + 1.6666521e-1) * rest
         + 0.49999994;
     precise float result = ((tail * (rest * rest) + rest) + 1.0) * uintBitsToFloat(uint(int(steps) + 127) << 23);
     return result;
 }
 
-// A positive number as m * 2^exponent, m from sqrt(1/2) to sqrt(2).
+// Splits a > 0 into m * 2^exponent with m from sqrt(1/2) to sqrt(2), and returns m.
 float mantissa_of(float a, out int exponent)
 {
-    bool tiny = a < 1.17549435e-38;  // a driver may take it for 0
+    bool tiny = a < 1.17549435e-38;  // denormal: a driver may take it for 0
     uint bits = floatBitsToUint(a), shifted = bits - 0x3F3504F3u;
     exponent = tiny ? -126 : int(shifted) >> 23;
     return tiny ? 1.0 : uintBitsToFloat(bits - (uint(exponent) << 23));
 }
 
-// The natural logarithm of a positive number. Relative error: 2^-22. The coefficients and the order of additions are those
-// of logf in Cephes, by Stephen L. Moshier (see NOTICE).
+// The natural logarithm of a positive number. Relative error: 2^-22. The coefficients and the order of additions are
+// those of logf in Cephes, by Stephen L. Moshier (see NOTICE).
 float logarithm(Pair a)
 {
     int exponent;
@@ -72,7 +72,7 @@ float logarithm(Pair a)
     return result;
 }
 
-// The root of this degree of a number that is not negative: a = m * 2^(degree * steps + left).
+// The root of degree `degree` of a >= 0: with a = m * 2^(degree * steps + left) it is root(m * 2^left) * 2^steps.
 float root(Pair a, uint degree)
 {
     int exponent;

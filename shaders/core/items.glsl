@@ -1,7 +1,7 @@
-// Which items of a dispatch an invocation has: those from `next` to `end` - 1, BUNDLE apart. Invocations of a bundle take
-// turns, so that they always work on neighbours; bundles have ranges that follow each other, as even as can be. Those that
-// have a turn more are spread evenly, too: neighbouring bundles run on one core. There are at most 2^16 bundles
-// (kernel.py), so that no product passes 2^32.
+// The items of an invocation are next, next + BUNDLE, next + 2 * BUNDLE, ... below `end`. A bundle is BUNDLE
+// neighbouring invocations: in each turn they work on BUNDLE neighbouring items. Each bundle has a contiguous range of
+// turns. The lengths of these ranges differ by 1 at most, and the longer ones are spread evenly, because neighbouring
+// bundles run on one core. There are at most 2^16 bundles (limits.py), so that no product passes 2^32.
 
 struct Items {
     uint next;

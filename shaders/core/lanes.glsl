@@ -1,46 +1,47 @@
-// Lanes: invocations of a workgroup that share an item. Each looks at some of its elements or records, and their states
-// are combined through shared memory. Where lanes are 1 apart, neighbouring lanes read neighbouring memory; where they
-// are as far apart as possible, neighbouring items do:
+// Lanes are the LANES invocations of a workgroup that share an item. Each lane takes some of the item's elements or
+// records; then shared memory combines the lanes' states. LANES_APART is the distance between two lanes of an item.
+// With 1, neighbouring lanes read neighbouring memory; with AT_ONCE, the most that is possible, neighbouring items do:
 //
 //   invocations of a workgroup       0    1    2    3    4    5    6    7        with 2 lanes
 //   LANES_APART = 1              items 0    0    1    1    2    2    3    3     lanes 0 1 0 1 0 1 0 1
 //   LANES_APART = AT_ONCE        items 0    1    2    3    0    1    2    3     lanes 0 0 0 0 1 1 1 1
 //
-// With COOPERATING kernels declare LANES, a power of 2 that divides GROUP_SIZE. Else an invocation has an item to itself:
-// barriers cost more than whole rows on a CPU driver, and SwiftShader pays for those that are never reached, too.
+// Kernels that are compiled with COOPERATING declare LANES, a power of 2 that divides GROUP_SIZE. Without COOPERATING,
+// an invocation has an item to itself: on a CPU driver barriers cost more than whole rows, and on SwiftShader even
+// barriers that are never reached cost time.
 
 #ifdef COOPERATING
 
-const uint AT_ONCE = GROUP_SIZE / LANES;  // items that a workgroup looks at together
-const uint LOADS = 4;  // blocks that an invocation waits for together
+const uint AT_ONCE = GROUP_SIZE / LANES;  // items that a workgroup works on at a time
+const uint LOADS = 4;  // blocks or records that an invocation loads before it uses the first
 
 uint lane() { return gl_LocalInvocationID.x / LANES_APART % LANES; }
 
-// As items_of(), but the invocations of a workgroup go round equally often, as barriers need. So `next` may be behind the
-// last item in the last turn.
+// As items_of(), but all invocations of a workgroup take the same number of turns, because barriers require it. So in
+// the last turn `next` may be behind the last item.
 Items shared_items_of(uint count)
 {
     uint here = LANES_APART == 1 ? gl_LocalInvocationID.x / LANES : gl_LocalInvocationID.x % AT_ONCE;
     return Items(gl_WorkGroupID.x * AT_ONCE + here, (count + AT_ONCE - 1) / AT_ONCE * AT_ONCE);
 }
-// From one turn to the next.
+// What `next` grows by from one turn to the next.
 uint turn() { return gl_NumWorkGroups.x * AT_ONCE; }
 
 shared State states[GROUP_SIZE];
 
-// In lane 0 what all lanes of an item know, two by two. All invocations of a workgroup call it.
+// Combines the states of an item's lanes, two by two; lane 0 gets the result. All invocations of a workgroup call it.
 State of_all_lanes(State state)
 {
     uint here = gl_LocalInvocationID.x;
     states[here] = state;
     for (uint other = LANES / 2; other > 0; other /= 2) {
-        barrier();  // what the other half wrote is there, and what it read was read
+        barrier();  // all states that this step reads are written
         if (lane() < other) {
             state = combine(state, states[here + other * LANES_APART]);
             states[here] = state;
         }
     }
-    barrier();  // the next turn writes where this one reads
+    barrier();  // the next turn overwrites what this one reads
     return state;
 }
 

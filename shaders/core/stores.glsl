@@ -1,6 +1,6 @@
-// Writing outputs: indices of 32 or 64 bits, and elements, of which several may share a word.
+// Writes outputs: indices of 32 or 64 bits, and elements, of which several may share a word.
 
-// Index `at` of an array of indices.
+// Writes number `at` of an array of indices.
 #define STORE_INDEX(words, at, index) \
     if (INDEX_WORDS == 2) { \
         (words)[2 * (at)] = index; \
@@ -8,10 +8,10 @@
     } else \
         (words)[at] = index;
 
-// PUT: element `i` of an array of words of the invocation's own. The first element of a word clears the others.
-// STORE_WORD: the words that PUT filled with `count` elements, to where element `at` begins a word. What lies behind the
-// last element in its word stays.
-// STORE_ELEMENT: element `at` alone, where other invocations write its neighbours in the word at the same time.
+// PUT sets element `i` of a local array of words. The first element of a word clears the word's other elements.
+// STORE_WORD writes a word (or two, of 64 bits) that PUT filled with `count` elements; element `at` of the buffer
+// begins it. Elements of the word behind these keep their bits.
+// STORE_ELEMENT writes element `at` alone: other invocations may write its neighbours in the word at the same time.
 #if BITS == 64
 #define PUT(words, i, bits) \
     { \
@@ -37,7 +37,6 @@
         (words)[(at) / ELEMENTS_PER_WORD] = (filled)[0]; \
     else \
         (words)[(at) / ELEMENTS_PER_WORD] = (filled)[0] | (words)[(at) / ELEMENTS_PER_WORD] & ~0u << ((count) * BITS);
-// Clears the element's bits, then sets them.
 #define STORE_ELEMENT(words, at, bits) \
     { \
         uint shift = (at) % ELEMENTS_PER_WORD * BITS; \

@@ -1,4 +1,4 @@
-// Elements of BITS bits, and how they lie in 32-bit words. 64-bit elements are (low, high) pairs of words.
+// Elements of BITS bits, and how 32-bit words hold them. A 64-bit element is a (low, high) pair of words.
 
 #if BITS == 64
 

@@ -1,4 +1,4 @@
-// What the kernels over windows share. They have three spatial dimensions (depth, height, width); a 4-D tensor has depth 1.
+// Shared by the kernels over windows. Windows have a depth, a height and a width; a 4-D tensor has depth 1.
 
 #define POOLING
 #include "core/constants.glsl"
