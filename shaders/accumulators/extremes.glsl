@@ -1,13 +1,13 @@
-// The selection along a row, in two looks:
+// The selection along a row, in two steps:
 //
 //   row      [ chunk 0 ][ chunk 1 ][ chunk 2 ] ... [ chunk n ]     a chunk is CHUNK blocks (of a lane: LANES apart)
 //   first    computes the highest key of each chunk, and remembers the best chunk and its key
 //   second   finds the element of the best chunk that has this key
 //
-// This is fast because the highest key of a chunk does not take the key of each element.
+// This is fast because a chunk's highest key is computed without the keys of all its elements.
 
-// SwiftShader compiles a chain of 64-bit comparisons for a minute, and loops with arrays run slowly there. GPUs' compilers
-// unroll a loop on their own.
+// SwiftShader takes a minute to compile a chain of 64-bit comparisons, and runs loops with arrays slowly. GPUs'
+// compilers unroll such a loop without [[unroll]].
 #if BITS == 64 && !defined(COOPERATING)
 const uint CHUNK = 1;
 #else
@@ -34,8 +34,8 @@ Bits highest_key(Extremes highest) { return highest; }
 
 #else
 
-// All elements are read twice: as signed numbers, of which `most` and `least` are the greatest and the least, and as
-// unsigned ones, with `top` and `bottom`. The highest key of a chunk belongs to one of these four elements.
+// Each element counts as a signed and as an unsigned number: `most` and `least` are the greatest and the least signed
+// number, `top` and `bottom` the unsigned ones. The highest key of a chunk belongs to one of these four elements.
 //
 // An element of 8 or 16 bits is shifted to the high bits of a word. Its neighbours are in the bits below. They cannot
 // change which element is the greatest; highest_key() shifts them out.
@@ -67,13 +67,13 @@ Bits highest_key(Extremes extremes)
         return radix_key(MINIMUM ? bottom : top);
     if (NUMBER_KIND == INT)
         return radix_key(MINIMUM ? least : most);
-    // The bits of floats as unsigned numbers. As signed numbers the right half comes before the left one:
+    // Floats in the order of their bits as unsigned numbers. As signed numbers, the right half comes before the left:
     //
     //   bottom                  most   |                        top
     //   +0 .. greater .. +inf .. +NaN  |  -0 .. less .. -inf .. -NaN
     //
-    // The greatest float is the last one of the left half, or if none is there the first one of the right half. The
-    // least float is the last one of the right half, or if none is there the first one of the left half.
+    // The greatest float is the last one of the left half or, if that is empty, the first one of the right half. The
+    // least float is the last one of the right half or, if that is empty, the first one of the left half.
     bool nan = (extremes.most >= 0 && most > INFINITY) || top > (SIGN | INFINITY);
     uint winner = MINIMUM ? (top >= SIGN ? top : bottom) : (extremes.most >= 0 ? most : bottom);
     return nan ? NAN_KEY : radix_key(winner);
@@ -81,8 +81,8 @@ Bits highest_key(Extremes extremes)
 
 #endif
 
-// As state_of_blocks(). Where begin to end is less than a block, elements before `begin` are read again: they are of the
-// same output. Bits are left to RELOAD_BITS.
+// As state_of_blocks(), but leaves the bits to RELOAD_BITS. If begin to end is less than a block, it takes elements
+// before `begin`, too: they belong to the same output.
 State state_of_row(uint address, uint begin, uint end)
 {
     begin = min(begin, end - BLOCK);
@@ -92,7 +92,7 @@ State state_of_row(uint address, uint begin, uint end)
     for (uint chunk = best_chunk; chunk < end - begin; chunk += CHUNK * LANES * BLOCK) {
         Extremes extremes = no_extremes();
         UNROLL for (uint i = 0; i < CHUNK; ++i)
-            // A block that would reach over the end is the one that ends there.
+            // A block that would pass the end is replaced by the block that ends there.
             include(extremes, load_block(address + begin + min(chunk + i * LANES * BLOCK, last)));
         Bits key = highest_key(extremes);
         if (LAST ? !is_above(best_key, key) : is_above(key, best_key)) {

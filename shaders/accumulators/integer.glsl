@@ -1,8 +1,8 @@
 // The accumulator of sums and products of integers of 32 or 64 bits, modulo 2^BITS: SUM, L1, SUM_SQUARE, MULTIPLY.
 // The contract is at the top of selection.glsl.
 
-layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values, 1 or 2; 0: as they are
-layout(constant_id = 9) const bool MULTIPLIES = false;  // multiply them, do not add
+layout(constant_id = 8) const uint POWER = 0;  // 1, 2: add powers of absolute values; 0: elements as they are
+layout(constant_id = 9) const bool MULTIPLIES = false;  // multiply, do not add
 
 #if BITS == 64
 const Bits ONE = Bits(1, 0);

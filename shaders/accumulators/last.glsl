@@ -1,10 +1,10 @@
-// The accumulator of the last of some elements: MAX_UNPOOLING. The contract is at the top of selection.glsl.
+// The accumulator of the element with the highest index: MAX_UNPOOLING. The contract is at the top of selection.glsl.
 
 #define Operand Bits
 Operand operand_of(Bits bits) { return bits; }
 
 struct State {
-    uint number;  // the index of the element, and 1; 0: there is none
+    uint number;  // 1 + the index of the element; 0: no element
     Bits bits;
 };
 

@@ -1,8 +1,8 @@
 // The accumulator of LOG_SUM_EXP: log(sum(e^x)), as shift + log(sum(e^(x - shift))). The contract is at the top of
 // selection.glsl.
 //
-// The shift is one of the elements. It becomes another one only where that is larger by more than STEP: so the sum keeps
-// in range, and is scaled so seldom that this adds no error to speak of.
+// The shift is one of the elements. A later element replaces it only if it is larger by more than STEP: so the sum
+// stays in range, and it is scaled so seldom that scaling adds a negligible error.
 
 #include "core/floats.glsl"
 #include "core/functions.glsl"
@@ -14,7 +14,8 @@ struct Operand {
     uint pattern;
 };
 
-// -infinity adds nothing. It stands for what is not taken, too.
+// Infinities and NaN have the exponent -LARGEST, which adds nothing to a sum; their patterns record them. An element
+// that is not taken becomes -infinity.
 Operand finite_or_least(float number, uint pattern)
 {
     bool finite = (pattern & ~SIGN_BIT) < INFINITE;
@@ -30,13 +31,13 @@ struct State {
     float shift;
     Pair sum;
     Specials specials;
-    uint least;  // pattern: tells whether there is anything but -infinity
+    uint least;  // pattern: tells whether all elements are -infinity
 };
 
 State identity() { return State(-LARGEST, Pair(0.0, 0.0), no_specials(), SIGN_BIT | INFINITE); }
 State empty_from(uint index) { return identity(); }
 
-// The same state with another shift.
+// Gives a state another shift, and scales its sum to it.
 void move(inout State state, float shift)
 {
     float factor = exponential(state.shift - shift);
@@ -66,7 +67,7 @@ void include(inout State state, uint pattern)
     state.least = min(state.least, pattern);
 }
 
-// Gives a state the shift that it needs to take elements of which this is the greatest.
+// Raises the shift of a state if the elements to come need it; `greatest` is the greatest of them.
 void prepare(inout State state, Operand greatest)
 {
     precise bool rises = greatest.exponent - state.shift > STEP;
@@ -79,11 +80,12 @@ Operand greater(Operand a, Operand b)
     return a;
 }
 
-// Invocations that wait for several loads together call prepare() once for all of them: the compiler for AMD's GPUs moves
-// loads behind its branch. Elements of 16 bits are too many for that, it would spill.
+// With several loads in flight, kernels call prepare() once for all of them, and accumulate() does not call it: the
+// compiler for AMD's GPUs moves loads behind the branch in prepare(). Not with 16 bits: registers would spill.
 #if defined(COOPERATING) && BITS == 32
 #define HAS_SHIFT
-// Of a block. Elements that are not taken from it are taken from another one of the row, and may be the greatest, too.
+// The greatest element of a block. It may be one that is skipped in this block: another block of the row has it, so
+// that the shift is valid.
 Operand greatest_of(uvec4 block)
 {
     Operand greatest = operand_of(element_of(block, 0));
@@ -103,7 +105,7 @@ void accumulate(inout State state, Operand operand, uint index)
     state.sum = added(state.sum, term);
 }
 
-// The elements of a block have one shift, and their sum is added as one.
+// All elements of a block have one shift; their sum is added to the state once.
 #define HAS_BLOCKS
 void take_block(inout State state, uvec4 block, uint skipped, uint index)
 {

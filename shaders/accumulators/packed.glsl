@@ -1,5 +1,6 @@
-// The selection in a column of 8- or 16-bit elements: an element's key above its offset in the column, in one word, so that
-// the maximum of these words is the winner. `Columns.split_size` keeps offsets below 2^16, so that they fit below a key.
+// The selection in a column of 8- or 16-bit elements. One word has an element's key in its high bits, and the element's
+// offset in the column in its low bits: the maximum of these words is the winner. `Columns.split_size` keeps offsets
+// below 2^16, so that they fit.
 
 #define Column uint
 const uint OFFSETS = 0xFFFFFFFFu >> BITS;
@@ -10,7 +11,7 @@ void take_in_column(inout Column column, Bits bits, uint offset, bool taken)
     column = max(column, radix_key(bits) << (32 - BITS) | (LAST ? offset : reversed));
 }
 Column combine_columns(Column a, Column b) { return max(a, b); }
-// RELOAD_BITS gives it its bits.
+// Leaves the bits to RELOAD_BITS.
 State state_of_column(Column column)
 {
     uint key = column >> (32 - BITS);

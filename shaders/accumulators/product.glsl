@@ -4,7 +4,7 @@
 
 #include "core/floats.glsl"
 
-// An element as the bits of a float of 32 bits; an infinity of 16 bits is 2^16, and NaN are greater.
+// An element as the bits of a 32-bit float. A 16-bit infinity becomes 2^16, and a 16-bit NaN a greater number.
 #define Operand uint
 #if BITS == 16
 Operand operand_of(Bits bits) { return floatBitsToUint(number_of(bits & 0x7FFFu)) | pattern_of(bits) & SIGN_BIT; }
@@ -18,8 +18,8 @@ struct State {
     float mantissa;   // from 1 to 2
     int exponent;
     uint negative;    // the sign of the product, in the highest bit
-    uint greatest;    // magnitude of an element: tells infinities and NaN
-    uint least;       // likewise: tells 0
+    uint greatest;    // greatest magnitude of an element: tells infinities and NaN
+    uint least;       // least magnitude of an element: tells 0
 };
 
 State identity() { return State(1.0, 0, 0u, 0u, ~SIGN_BIT); }
@@ -39,7 +39,7 @@ void accumulate(inout State state, Operand operand, uint index)
     uint magnitude = operand & ~SIGN_BIT, mantissa = magnitude & 0x7FFFFFu;
     int power = int(magnitude >> 23) - 127;
 #if BITS == 32
-    // A denormal: its highest bit becomes the one that others do not have in memory. Those of 16 bits are none here.
+    // A denormal is shifted until its highest bit is the implicit one of a mantissa. 16-bit denormals are normal here.
     uint shift = 23u - uint(max(findMSB(mantissa), 0));
     mantissa = power == -127 ? mantissa << shift & 0x7FFFFFu : mantissa;
     power = power == -127 ? -126 - int(shift) : power;
@@ -70,7 +70,7 @@ State combine(State a, State b)
 
 Bits value_of(State state, uint count)
 {
-    // Mantissa and exponent as the bits of a float. What is denormal is shifted to its place, half of the last bit added.
+    // Mantissa and exponent as the bits of a float. A denormal is shifted right, and rounded by adding half a last bit.
     uint mantissa = floatBitsToUint(state.mantissa) & 0x7FFFFFu;
     uint shift = uint(clamp(-125 - state.exponent, 1, 31) - 1);
     uint normal = uint(clamp(state.exponent, -126, 127) + 127) << 23 | mantissa;

@@ -1,34 +1,35 @@
-// The accumulator of ARGMAX, ARGMIN and MAX_POOLING: one of the elements wins, the one with the highest radix key; of
-// elements with equal keys the first, or the last.
+// The accumulator of ARGMAX, ARGMIN and MAX_POOLING: the element with the highest radix key wins; of elements with
+// equal keys the first wins, or with LAST the last.
 //
-// What every accumulator has, and all that kernels use of one:
+// The contract. Kernels use nothing else of an accumulator, and it defines what its kernels use:
 //
-//   State                      what is known of a set of elements
-//   identity()                 of no elements: combining with it changes nothing
-//   empty_from(index)          of no elements, where those to be accumulated begin with this index or one above it
-//   Operand, operand_of(bits)  an element as it is accumulated, prepared once for all outputs that it belongs to
-//   or_neutral(operand, is_element)   the operand, or one that changes no state (padding)
-//   accumulate(state, operand, index)   adds an element to a state that began with empty_from(); indices ascend, ...
-//   REPEATABLE                 ... or else an element is added again, where that changes nothing
-//   state_of(operand, index)   of one element
-//   combine(a, b)              of the elements of both, whichever these are
-//   appended(a, b)             as combine, where the elements of b are behind those of a; for pool_separable.comp
-//   shifted(state, by)         of the same elements, where all have indices larger by so much
-//   value_of(state, count), index_of(state)   results; `count` is how many elements of an output count. Where records of
-//                              windows are combined, accumulators that do not ask for it are told 0
-//   RELOAD_BITS(state, bits)   the bits of element index_of(state): kernels that can read it again carry none along
-//   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words: the records between two passes
+//   State                      the accumulated result of a set of elements
+//   identity()                 the state of no elements, for combine(), which it does not change
+//   empty_from(index)          the state of no elements, for accumulate(): elements to come have this index or more
+//   Operand, operand_of(bits)  an element as accumulate() takes it, computed once for all outputs that it belongs to
+//   or_neutral(operand, is_element)   the operand; for padding an operand that changes no state
+//   accumulate(state, operand, index)   adds an element to a state that began with empty_from(); indices ascend
+//   REPEATABLE                 accumulate() may take an element again, which then changes nothing
+//   state_of(operand, index)   the state of one element
+//   combine(a, b)              the state of the elements of both, in any order
+//   shifted(state, by)         the state of the same elements, with indices larger by `by`
+//   value_of(state, count), index_of(state)   the results; an average divides by `count`, and nothing else uses it
+//   RELOAD_BITS(state, bits)   sets the bits of element index_of(state), for kernels that load them at the end
+//   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words: a record, which one dispatch writes and a later one reads
 //
-// What some have:
+// Only some accumulators have these:
 //
-//   HAS_EXTREMES, HAS_PACKED_STATES        the selection: extremes.glsl and packed.glsl go with it
-//   HAS_PAIRWISE_ADD, joined(a, b)         sums, for pool_small.comp: an operand that adds what both add
-//   divided(operand, by)                   sums, for pool_backward.comp: a share of an operand
-//   HAS_SHIFT, greater(a, b), greatest_of(block), prepare(state, greatest)   LOG_SUM_EXP: before elements of several
-//                              loads are accumulated
+//   HAS_EXTREMES, HAS_PACKED_STATES        the selection: extremes.glsl and packed.glsl work with it
+//   appended(a, b)                         the selection, for pool_separable.comp: combine(a, b), where the
+//                              elements of b come after those of a
+//   HAS_PAIRWISE_ADD, joined(a, b)         sums, for pool_small.comp: one operand for two
+//   HAS_BLOCKS, take_block(state, block, skipped, index)   sums and LOG_SUM_EXP: instead of the one in row.glsl
+//   divided(operand, by)                   sums, for pool_backward.comp: the operand divided by a count
+//   HAS_SHIFT, greater(a, b), greatest_of(block), prepare(state, greatest)   LOG_SUM_EXP: kernels call prepare() before
+//                              they accumulate the elements of several loads
 
 // clang-format off: a table
-#ifdef POOLING  // has neither
+#ifdef POOLING  // takes the first maximum
 const bool MINIMUM = false, LAST = false;
 #else
 layout(constant_id = 8) const bool MINIMUM = false;  // look for the minimum, not the maximum
@@ -36,17 +37,16 @@ layout(constant_id = 9) const bool LAST = false;     // of equal elements take t
 #endif
 // clang-format on
 
-const uint SIGN = 1u << (min(BITS, 32) - 1);  // of 64 bits in the high word
+const uint SIGN = 1u << (min(BITS, 32) - 1);  // of 64-bit elements in the high word
 
-// A radix key is an unsigned number whose order is the order of the elements: floats are not compared, because
-// drivers may flush denormals and promise nothing about NaN. Equal elements (-0 and +0) have equal keys, every NaN has
-// the highest one, and for a minimum the keys run the other way. Radix sorts of floats have such keys, but tell zeros and
-// NaN apart.
+// Radix keys are unsigned numbers in the order of their elements. Shaders compare keys, not floats, because drivers may
+// flush denormals and promise nothing about NaN. -0 and +0 have equal keys. Every NaN has the highest key. With MINIMUM
+// the keys of all other elements are in reverse order. (The keys of radix sorts tell -0 from +0, and NaN from NaN.)
 
 #if BITS == 64
 const uint INFINITY = 0x7FF00000u;  // the high word
 
-// As the one for fewer bits, below.
+// As radix_key() for fewer bits, below.
 Bits radix_key(Bits bits)
 {
     uint low = bits.x, high = bits.y & ~SIGN, positive = bits.y >> 31, negative = 0 - positive;
@@ -62,7 +62,7 @@ Bits radix_key(Bits bits)
     return NUMBER_KIND == FLOAT ? number : key;
 }
 
-// Without the branches of || and &&: SwiftShader compiles a nest of those for a minute.
+// Without || and &&, which are branches: SwiftShader takes a minute to compile nested ones.
 bool is_above(Bits a, Bits b) { return (a.y == b.y ? a.x : a.y) > (a.y == b.y ? b.x : b.y); }
 
 #else
@@ -74,12 +74,12 @@ const uint INFINITY = 0x7F800000u;
 #endif
 const uint NAN_KEY = 2 * INFINITY + 1;
 
-// Choices are between variables, so that glslang makes selects of them: SwiftShader keeps every branch, even one on a
-// constant, and compiles a shader with hundreds of them for minutes.
+// `?:` chooses between variables, so that glslang emits a select and no branch: SwiftShader keeps every branch, even
+// one on a constant, and takes minutes to compile a shader with hundreds of them.
 Bits radix_key(Bits bits)
 {
-    // Sign and magnitude of a float, as a signed number around INFINITY: -0 and +0 meet there. That of an infinity is 0
-    // or 2 * INFINITY, and that of NaN above it, or below 0 and so wrapped around to above it.
+    // The key of a float is INFINITY plus or minus its magnitude: zeros get INFINITY, infinities 0 and 2 * INFINITY.
+    // NaN get more than that, or less than 0, which wraps around to more: min() makes them NAN_KEY.
     bool negative = bits >= SIGN, positive = !negative;
     bool falls = MINIMUM ? positive : negative;
     uint rising = INFINITY - (MINIMUM ? SIGN : 0) + bits, falling = INFINITY + (MINIMUM ? 0 : SIGN) - bits;
@@ -102,8 +102,7 @@ struct Operand {
 
 Operand operand_of(Bits bits) { return Operand(radix_key(bits), bits); }
 
-// No operand with the lowest key wins over a state that began with empty_from(), as long as the first of equal ones
-// does.
+// The neutral operand has the lowest key. Without LAST, it never wins over a state that began with empty_from().
 Operand or_neutral(Operand operand, bool is_element)
 {
     Bits lowest = Bits(0);
@@ -118,7 +117,8 @@ struct State {
 
 const uint NONE = 0xFFFFFFFFu;  // no element has this index: a tensor has at most 2^32 - 1 elements
 
-// Its key is the lowest, and as bits it has those of a least element, so that a record of it changes nothing, too.
+// It has the lowest key, and the bits of an element with this key: a record has no key, LOAD_STATE computes it from the
+// bits.
 State empty_from(uint index)
 {
 #if BITS == 64
@@ -134,14 +134,14 @@ State empty_from(uint index)
     return State(Bits(0), MINIMUM ? greatest : least, index);
 }
 
-// Every element has an index that wins over this one, or is the same.
+// At equal keys, every element's index wins over this one, or equals it.
 State identity() { return empty_from(LAST ? 0 : NONE); }
 
 State state_of(Operand operand, uint index) { return State(operand.key, operand.bits, index); }
 
 const bool REPEATABLE = true;
 
-// All by selects, as in radix_key.
+// Selects, no branches, as in radix_key().
 void accumulate(inout State state, Operand operand, uint index)
 {
     bool above = is_above(operand.key, state.key), later = index >= state.index;
@@ -174,7 +174,7 @@ Bits value_of(State state, uint count) { return state.bits; }
 uint index_of(State state) { return state.index; }
 #define RELOAD_BITS(state, element) (state).bits = element;
 
-// Index, then the bits of the element, low word first.
+// A record: the index, then the bits of the element, low word first.
 const uint STATE_WORDS = 1 + WORDS_PER_ELEMENT;
 #if BITS == 64
 #define STORE_STATE(words, at, state) \

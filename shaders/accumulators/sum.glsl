@@ -1,17 +1,17 @@
 // The accumulator of sums of floats: SUM, AVERAGE, L1, L2, LOG_SUM, SUM_SQUARE, average and Lp pooling.
 // The contract is at the top of selection.glsl.
 //
-// What a sum of two floats loses is carried along, so that the error does not grow with the number of elements.
+// The state keeps the rounding errors of its additions, so that the error does not grow with the number of elements.
 
 #include "core/floats.glsl"
 #include "core/functions.glsl"
 
-layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values; 0: the elements as they are
-layout(constant_id = 9) const uint RESULT = 0;  // what is made of the sum
+layout(constant_id = 8) const uint POWER = 0;  // add this power of absolute values; 0: elements as they are
+layout(constant_id = 9) const uint RESULT = 0;  // what is computed from the sum: a constant below
 
 const uint SUM = 0, AVERAGE = 1, ROOT = 2, LOGARITHM = 3;
 
-// An element, or several.
+// A term of the sum: one element, or several that joined() added.
 struct Operand {
     float term;
     Specials specials;
@@ -40,7 +40,7 @@ Operand divided(Operand operand, uint by)
 {
     return Operand(quotient(Pair(operand.term, 0.0), pair_of(by)), operand.specials);
 }
-// Both, added with one rounding: for few additions, one behind the other.
+// The sum of two operands. Its rounding error is lost, so only a few such additions may follow each other.
 #define HAS_PAIRWISE_ADD
 Operand joined(Operand a, Operand b)
 {
@@ -87,7 +87,7 @@ Bits value_of(State state, uint count)
         infinite = infinite || total == 0.0;
         negative = total == 0.0;
     }
-    // A sum that left the range of floats is an infinity.
+    // A sum that overflowed is an infinity.
     Bits bits = rounded(abs(total) <= LARGEST ? value : total);
     bits = infinite ? infinity(negative) : bits;
     return nan ? NAN_BITS : bits;
@@ -107,7 +107,7 @@ const uint STATE_WORDS = 4;
     State(Pair(uintBitsToFloat((words)[at]), uintBitsToFloat((words)[(at) + 1])), \
           Specials(int((words)[(at) + 2]), (words)[(at) + 3]))
 
-// Elements `skipped` and later of a block: their sum two by two, which is added as one.
+// Takes elements `skipped` and later of a block: adds them two by two, and their sum to the state.
 #define HAS_BLOCKS
 void take_block(inout State state, uvec4 block, uint skipped, uint index)
 {
