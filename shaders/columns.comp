@@ -1,15 +1,20 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Over axes, where neighbouring outputs read neighbouring elements: along the last kept dimension, which has COLUMNS
-// of them at least. An item is so many outputs, or a split of their elements. LANES invocations share it:
+// Reductions where neighbouring outputs read neighbouring elements. A row of outputs lies along the last kept dimension
+// and has COLUMNS outputs at least. An item is COLUMNS outputs of a row, or one split of their elements. LANES
+// invocations share an item:
 //
 //                outputs of an item
-//   elements   [block][block][block][block]   lane 0      With WIDE four blocks, so that neighbouring invocations read
-//      |       [block][block][block][block]   lane 1      neighbouring cache lines of 64 bytes, and wait for all of them
-//      v       [block][block][block][block]   lane 0      together. On a GPU one block, of as many rows as it LOADS.
+//   elements   [block][block][block][block]   lane 0
+//      |       [block][block][block][block]   lane 1
+//      v       [block][block][block][block]   lane 0
 //
-// Last, partial blocks are read as full ones that end with them; their first columns belong to the item before.
+// With WIDE an item is four blocks wide: neighbouring invocations read neighbouring cache lines of 64 bytes, and wait
+// for four loads together. Without it, an item is one block wide; on a GPU (COOPERATING) an invocation waits for the
+// blocks of LOADS rows together.
+//
+// The last item of a row ends where the row ends. The item before may have some of its columns, too, and writes them.
 
 #define LANES_APART AT_ONCE
 #include "core/axes.glsl"
@@ -19,7 +24,7 @@ layout(constant_id = 11) const uint LANES = 1;  // invocations that share an ite
 #include "core/lanes.glsl"
 
 #ifdef WIDE
-const uint COLUMNS = min(4 * BLOCK, 16);  // more states are not kept in registers
+const uint COLUMNS = min(4 * BLOCK, 16);  // more states do not fit into registers
 #else
 const uint COLUMNS = BLOCK;
 #endif
@@ -27,7 +32,7 @@ const uint COLUMNS = BLOCK;
 #if BITS < 32 && defined(HAS_PACKED_STATES)
 #include "accumulators/packed.glsl"
 #else
-// The state of the elements of a column, in order of their offset behind the first one.
+// The state of a column. An element's offset is its distance from the column's first element; offsets ascend.
 #define Column State
 Column first_of_column() { return empty_from(0); }
 void take_in_column(inout Column column, Bits bits, uint offset, bool taken)
@@ -45,7 +50,8 @@ State state_of_column(Column column) { return column; }
 shared Column shared_columns[COLUMNS * GROUP_SIZE];
 #endif
 
-// Writes output i of the dispatch, or the record of a split of its elements, which begin at `address`.
+// Writes output number `i` of the dispatch, or the record of one split of its elements. The elements begin with number
+// `begin`, at `address`, and are `step_size` apart.
 void write_column(Column column, uint i, uint split, uint begin, uint address, uint step_size)
 {
     State state = state_of_column(column);
@@ -58,8 +64,8 @@ void main()
     read_push();
     uint row_size = push.size[kept_rank - 1], step_size = push.stride[kept_rank];
     uint first_row = first_output / row_size, first_column = first_output - first_row * row_size;
-    outer_stride = kept_rank == 1 ? 0 : outer_stride;  // of the rows
-    // Whole rows of outputs, or a part of one.
+    outer_stride = kept_rank == 1 ? 0 : outer_stride;  // from row to row of outputs
+    // A dispatch has whole rows of outputs, or a part of one row.
     uint width = min(row_size, output_count);
     uint items_of_row = (width - 1) / COLUMNS + 1;
     uint item_count = items_of_row * (output_count / width), count = item_count * split_count;
@@ -79,14 +85,15 @@ void main()
         uint at = address + lane() * step_size;
 #ifdef COOPERATING
         for (uint offset = lane(); offset < end - begin; offset += LOADS * LANES, at += LOADS * LANES * step_size) {
-            // What would lie behind the last row is the first of these, again.
+            // Rows behind the last one are not taken: the first of the LOADS rows is read in their place.
             uvec4 blocks[LOADS][COLUMNS / BLOCK];
             [[unroll]] for (uint r = 0; r < LOADS; ++r) {
                 bool taken = r == 0 || offset + r * LANES < end - begin;
                 [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
                     blocks[r][k / BLOCK] = load_block((taken ? at + r * LANES * step_size : at) + k);
             }
-            // Unrolled by GPUs' compilers alone: SwiftShader takes minutes, and all memory, for so many branches in a row.
+            // No [[unroll]]: GPUs' compilers unroll without it; SwiftShader takes minutes, and all memory, to compile
+            // the branches of an unrolled loop.
 #ifdef HAS_SHIFT
             for (uint k = 0; k < COLUMNS; ++k) {
                 Operand greatest = operand_of(element_of(blocks[0][0], k));
@@ -103,7 +110,7 @@ void main()
             }
         }
 #else
-        // The same with one load: a loop of one turn would stay one on SwiftShader, and its blocks in memory.
+        // The same for one load. SwiftShader keeps a loop of one iteration as a loop, and its blocks in memory.
         for (uint offset = 0; offset < end - begin; ++offset, at += step_size) {
             uvec4 blocks[COLUMNS / BLOCK];
             [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
@@ -117,12 +124,12 @@ void main()
             }
         }
 #endif
-        uint i = row * width + column, others = owned - column;  // the first outputs are those of the item before
+        uint i = row * width + column, others = owned - column;  // the item before writes the first `others`
 #ifdef COOPERATING
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
             shared_columns[k * GROUP_SIZE + gl_LocalInvocationID.x] = columns[k];
         barrier();
-        // Each lane combines some of the columns.
+        // Each lane combines some of the columns, over all lanes.
         for (uint k = lane(); k < COLUMNS; k += LANES) {
             uint here = k * GROUP_SIZE + gl_LocalInvocationID.x % AT_ONCE;
             Column column_of_all = shared_columns[here];

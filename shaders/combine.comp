@@ -1,9 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// The second pass: combines every output's records and writes one output tensor of any layout. With RECORDS it combines
-// splits of them, and writes a record for each, as too many are left for one invocation. LANES invocations share an
-// output, or a split of its records. These stand `output_count` records apart, one from each part of the input.
+// Combines the records of every output, and writes one output tensor of any layout. If an output has too many records
+// for one invocation, dispatches with RECORDS come first: they combine each split of an output's records to one record.
+// LANES invocations share an output, or one split of its records. The records of an output are `output_count` records
+// apart.
 
 #define LANES_APART AT_ONCE
 #include "core/constants.glsl"
@@ -22,31 +23,31 @@ layout(set = 0, binding = 1) buffer Target { uint target[]; };
 
 layout(push_constant) uniform Push {
     uint record_count;
-    uint first_output;      // the outputs that have records
+    uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint records_base;      // in words
     uint target_first;      // the bound segment of the output tensor: its first element, and how many it has
     uint target_count;
-    uint target_base;       // what to add to an address for its place in the buffer, in elements
-#ifdef WINDOWS  // for averages, which need the number of elements
+    uint target_base;       // address + target_base is the place in the buffer, in elements
+#ifdef WINDOWS  // for averages, which divide by the number of elements
     uint size[5];           // of the output tensor: batch, channels, depth, height, width
     uint stride[5];         // in elements
     uint window_size[3];
     uint window_stride[3];
     uint dilation[3];
-    uint counted_begin[3];  // of the input in its padding, or 0 where the padding counts for an average, too
+    uint counted_begin[3];  // counted.glsl: the positions that count for an average
     uint counted_end[3];
 #else
     uint size[8];           // of the output tensor
     uint stride[8];         // in elements
     uint rank;
-    uint element_count;     // of an output, along axes
-    uint index_step;        // what indices are above those of the output before
-    uint split_size;        // with RECORDS: how many an invocation, or its lanes, combine
+    uint element_count;     // elements of an output, along axes
+    uint index_step;        // output number i adds i * index_step to its index
+    uint split_size;        // RECORDS: records of a split
 #endif
 } push;
 
-// What a lane finds in records begin to end - 1 of output i.
+// The lane's state of records begin to end - 1 of output i.
 State combined(uint i, uint begin, uint end)
 {
     State state = identity();

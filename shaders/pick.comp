@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Outputs that are an element of the source each, or 0: `places` has the number of the element, and 1, or 0.
-// One invocation computes the outputs that share a word, or writes their records for combine.comp.
+// Copies elements of the source to outputs. `places` holds, per output, 1 + the number of the source's element; 0: the
+// output is 0. One invocation computes the outputs that share a word, or writes their records for combine.comp.
 
 #include "core/constants.glsl"
 #include "core/address.glsl"
@@ -20,18 +20,18 @@ layout(push_constant) uniform Push {
     uint stride[4];      // in elements
     uint source_first;   // the bound segment of the source: its first element, and how many it has
     uint source_count;
-    uint places_first;   // likewise
+    uint places_first;   // the bound segment of `places`, likewise
     uint places_count;
-    uint first_output;   // the outputs that this dispatch computes
+    uint first_output;   // the outputs of this dispatch: the first, and how many
     uint output_count;
-    uint source_base;    // what to add to an address for its place in the buffer, in elements
-    uint values_base;    // in elements, or for records in words
-    uint places_base;    // what to add to an output's number
+    uint source_base;    // address + source_base is the place in the buffer, in elements
+    uint values_base;    // number of an output + values_base is its place; RECORDS: where records begin, in words
+    uint places_base;    // number of an output + places_base is its place in `places`
 } push;
 
 void main()
 {
-    // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
+    // Each is read once: llvmpipe loads a push constant for one invocation after the other, wherever it is read.
     uvec4 size = all_of(push.size), stride = all_of(push.stride);
     uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
     uint places_first = push.places_first, places_count = push.places_count, places_base = push.places_base;

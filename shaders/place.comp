@@ -1,8 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Where elements go whose indices are given: for every output the number of the last one that goes there, and 1. It is 0
-// where none goes, as CLEAR leaves it. Invocations come in any order: the greatest number stays.
+// The source's elements are indices of outputs. `places` gets, per output, 1 + the number of the last element that is
+// the output's index; 0: there is none. A dispatch with CLEAR sets all places to 0 before. Invocations run in any
+// order: atomicMax() keeps the greatest number.
 
 #include "core/constants.glsl"
 #include "core/address.glsl"
@@ -20,15 +21,15 @@ layout(push_constant) uniform Push {
 #ifndef CLEAR
     uint size[4];        // of the indices
     uint stride[4];      // in elements
-    uint first_element;  // those that this dispatch looks at
+    uint first_element;  // the elements of this dispatch: the first, and how many
     uint element_count;
     uint source_first;   // the bound segment of the indices: its first element, and how many it has
     uint source_count;
-    uint source_base;    // what to add to an address for its place in the buffer, in elements
+    uint source_base;    // address + source_base is the place in the buffer, in elements
 #endif
-    uint first_output;   // the outputs whose places are written
+    uint first_output;   // the outputs whose places are written: the first, and how many
     uint output_count;
-    uint places_base;    // what to add to an output's number
+    uint places_base;    // number of an output + places_base is its place in `places`
 } push;
 
 void main()
@@ -39,7 +40,7 @@ void main()
     for (uint i = mine.next; i < mine.end; i += BUNDLE)
         places[first + i] = 0;
 #else
-    // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
+    // Each is read once: llvmpipe loads a push constant for one invocation after the other, wherever it is read.
     uvec4 size = all_of(push.size), stride = all_of(push.stride);
     uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
     uint first_element = push.first_element, places_base = push.places_base;
@@ -49,7 +50,7 @@ void main()
         uint number = first_element + i, address = address_of(number, size, stride);
         if (address - source_first >= source_count)
             continue;
-        // Of 64 bits all are compared: an index of 2^32 and more is out of range.
+        // All 64 bits count: an index of 2^32 or more is out of range.
 #if BITS == 64
         uvec2 index = LOAD(source, address + source_base);
         uint at = index.x;

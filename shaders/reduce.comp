@@ -2,12 +2,13 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Reductions over any layout.
-// One invocation owns one output: it takes the output's elements, or a split of them, in order of their index and
+// One invocation has one output: it takes the output's elements, or one split of them, in order of their index, and
 // writes the output, or a record for combine.comp.
 
 #include "core/axes.glsl"
 
-void look(inout State state, uint address, uint index)
+// Takes the element at `address`, if the bound segment has it.
+void take(inout State state, uint address, uint index)
 {
     if (!SEGMENTED)
         accumulate(state, operand_of(LOAD(source, address + source_base)), index);
@@ -15,7 +16,7 @@ void look(inout State state, uint address, uint index)
         state = combine(state, state_of(operand_of(LOAD(source, address + source_base)), index));
 }
 
-// `line` elements along the last dimension stand `step` apart.
+// The last dimension has `line` elements, which are `step` apart.
 State reduce(uint origin, uint begin, uint end, uint rank, uint line, uint step, uint outermost_stride)
 {
     State state = identity();
@@ -25,13 +26,13 @@ State reduce(uint origin, uint begin, uint end, uint rank, uint line, uint step,
         uint address = origin + address_of(index, kept_rank, rank, outermost_stride);
         uint line_end = min(end, index - index % line + line);
         for (; line_end - index >= 4; index += 4, address += 4 * step) {
-            look(state, address, index);
-            look(state, address + step, index + 1);
-            look(state, address + 2 * step, index + 2);
-            look(state, address + 3 * step, index + 3);
+            take(state, address, index);
+            take(state, address + step, index + 1);
+            take(state, address + 2 * step, index + 2);
+            take(state, address + 3 * step, index + 3);
         }
         for (; index < line_end; ++index, address += step)
-            look(state, address, index);
+            take(state, address, index);
     }
     return state;
 }

@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Over axes, where the elements of an output follow each other in memory, and are a block at least. They are read in
-// blocks. LANES invocations share an output, or one split of its elements; neighbouring lanes read neighbouring blocks.
+// Reductions where the elements of an output are contiguous in memory, and one block at least. They are read in blocks.
+// LANES invocations share an output, or one split of its elements; neighbouring lanes read neighbouring blocks.
 
 #define LANES_APART 1
 #include "core/axes.glsl"
@@ -12,7 +12,7 @@ layout(constant_id = 11) const uint LANES = 1;  // invocations that share an ite
 #include "core/lanes.glsl"
 #include "core/row.glsl"
 
-layout(constant_id = 12) const bool SHORT = false;  // few elements: one look at all is faster than extremes.glsl
+layout(constant_id = 12) const bool SHORT = false;  // few elements: to take each is faster than extremes.glsl
 
 #ifdef HAS_EXTREMES
 #include "accumulators/extremes.glsl"
@@ -34,7 +34,7 @@ void main()
         split_range(split, begin, end);
         uint address = address_of_kept(first_output + i, kept_rank) + source_base;
         State state = SHORT ? state_of_blocks(address, begin, end) : state_of_row(address, begin, end);
-        RELOAD_BITS(state, Bits(0))  // not needed before the end
+        RELOAD_BITS(state, Bits(0))  // lanes need no bits: they are loaded at the end
         state = of_all_lanes(state);
         if (lane() == 0 && next < count) {
             RELOAD_BITS(state, RELOADED ? LOAD(source, address + index_of(state)) : Bits(0))
