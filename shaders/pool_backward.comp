@@ -1,15 +1,15 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Gradients of pooling: an output is an element that windows lie over. It gathers what the windows that hold it have, in
-// their row-major order, so that no two invocations add to one place.
-// With SHARES each window shares its gradient out among its elements; else the gradient goes to the element whose index
-// stands in `maxima`.
+// Gradients of pooling. An output is the gradient of one element of the pooled tensor. It gathers from the windows that
+// hold the element, in their row-major order: no two invocations add to one output. With SHARES each window divides its
+// gradient among its elements. Without, one element gets the gradient: `maxima` holds its index.
 //
-// One invocation computes a run: words of outputs (two of 16 bits, else one) that follow each other. Along a row it moves
-// from one element to the next without dividing, as llvmpipe divides for one invocation after the other.
+// One invocation computes a run of neighbouring words; a word has two outputs of 16 bits, or one. Along a row it moves
+// from one element to the next without dividing, because llvmpipe divides for one invocation after the other.
 //
-// Without IN_PLACE a run is one word, of which it looks at some windows, and writes records for combine.comp.
+// Without IN_PLACE a run is one word. An invocation takes some of the windows that hold its elements, a part, and
+// writes records for combine.comp.
 
 #include "core/windows.glsl"
 
@@ -20,45 +20,46 @@ layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
 
 layout(push_constant) uniform Push {
     uint plane_stride;      // of the windows' (batch, channel) planes; strides in elements
-    uint size[3];           // of what the windows lie over, which is that of the outputs
+    uint size[3];           // of the pooled tensor, and of the outputs
     uint window_count[3];   // windows along each dimension; `source` has an element for each
     uint stride[3];         // of the source
     uint reach[3];          // from the first element of a window to its last
     uint window_stride[3];
     uint start_padding[3];
-    uint first_output;      // the outputs that this dispatch computes
+    uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
-    uint source_base;       // what to add to an address for its place in the buffer, in elements
-    uint values_base;       // in elements, or for records in words
+    uint source_base;       // address + source_base is the place in the buffer, in elements
+    uint values_base;       // number of an output + values_base is its place; RECORDS: where records begin, in words
 #ifdef SHARES
-    uint counts_padding;    // whether the padding has a share, too
-    uint counted_end[3];    // where what counts ends, from the begin of the padding
+    uint counts_padding;    // whether the padding gets a share, too
+    uint counted_end[3];    // counted.glsl: where the positions that count end
 #else
-    uint maxima_base;       // what to add to a window's number
+    uint maxima_base;       // number of a window + maxima_base is its place in `maxima`
 #endif
 #ifdef IN_PLACE
-    uint run;               // words of outputs that an invocation computes in a turn
+    uint run;               // words of a run
 #else
-    uint part_begin;        // the windows that this dispatch looks at, of those that can hold an element, ...
+    uint part_begin;        // windows of this dispatch, of those that can hold an element
     uint part_end;
-    uint part_size;         // ... and how many of them an invocation
+    uint part_size;         // windows of a part: one invocation takes one part
     uint source_first;      // the bound segment of the source: its first element, and how many it has
     uint source_count;
 #ifndef SHARES
-    uint maxima_first;      // likewise
+    uint maxima_first;      // the bound segment of `maxima`, likewise
     uint maxima_count;
 #endif
 #endif
 } push;
 
-// Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
+// The push constants that every output needs, each read once: llvmpipe loads a push constant for one invocation after
+// the other, wherever it is read.
 uint plane_stride, source_base;
 uvec3 size, window_count, stride, reach, window_stride, start_padding;
 #ifdef SHARES
 uvec3 counted_begin, counted_end;
 #endif
 
-// Among how many elements window `at` along dimension d shares out its gradient.
+// How many elements along dimension d share the gradient of window number `at`.
 uint shares(uint at, uint d)
 {
 #ifdef SHARES
@@ -68,8 +69,9 @@ uint shares(uint at, uint d)
 #endif
 }
 
-// Takes what a window, whose gradient stands at `address`, has for element `number`.
-void look(inout State state, uint window, uint address, uint number, uint count)
+// Takes what window number `window` gives to element `number`. The window's gradient is at `address`, and `count`
+// elements share it.
+void take(inout State state, uint window, uint address, uint number, uint count)
 {
 #ifndef IN_PLACE
     if (address - push.source_first >= push.source_count)
@@ -87,11 +89,11 @@ void look(inout State state, uint window, uint address, uint number, uint count)
 #endif
 }
 
-// An element, and the windows that can hold it. It stands at `at` from the begin of the padding:
+// An element, and the windows begin to end - 1 that can hold it. `at` is its position from the begin of the padding:
 //
 //   window begin - 1   [--------]                 ends before the element
 //   window begin            [--------]
-//   window end - 1                 [--------]     begins with it, or before it
+//   window end - 1                 [--------]     begins with the element, or before it
 //                                  at
 //
 struct Element {
@@ -115,8 +117,8 @@ Element element_number(uint number)
     return element;
 }
 
-// The next element of the row. It passes the end, or the begin, of one window at most. A last window that hangs over the
-// end may end beyond 2^32: nothing is added to where it begins.
+// The next element of the row. It leaves one window and enters one window at most. The last window may end beyond 2^32,
+// so nothing is added to the position where a window begins.
 Element after(Element element)
 {
     ++element.number;
@@ -127,6 +129,7 @@ Element after(Element element)
     return element;
 }
 
+// What windows give to an element: all windows, or with records those of a part.
 State gathered(Element element, uint part_begin, uint part_end)
 {
     State state = identity();
@@ -139,11 +142,11 @@ State gathered(Element element, uint part_begin, uint part_end)
             uint row = ((first + z) * window_count.y + y) * window_count.z, shares_row = shares_depth * shares(y, 1);
             uint row_address = plane_address + z * stride.x + y * stride.y;
             for (uint x = begin.z; x < end.z; ++x)
-                look(state, row + x, row_address + x * stride.z, element.number, shares_row * shares(x, 2));
+                take(state, row + x, row_address + x * stride.z, element.number, shares_row * shares(x, 2));
         }
     }
 #else
-    // No element is in more windows along a dimension than that.
+    // The most windows that hold one element, along each dimension.
     uvec3 most = min(window_count, reach / window_stride + 1);
     for (uint part = part_begin; part < part_end; ++part) {
         uint row = part / most.z, depth = row / most.y;
@@ -151,7 +154,7 @@ State gathered(Element element, uint part_begin, uint part_end)
         uint window = ((element.plane * window_count.x + at.x) * window_count.y + at.y) * window_count.z + at.z;
         uint address = element.plane * plane_stride + at.x * stride.x + at.y * stride.y + at.z * stride.z;
         if (all(lessThan(at, end)))
-            look(state, window, address, element.number, shares(at.x, 0) * shares(at.y, 1) * shares(at.z, 2));
+            take(state, window, address, element.number, shares(at.x, 0) * shares(at.y, 1) * shares(at.z, 2));
     }
 #endif
     return state;
@@ -191,7 +194,7 @@ void main()
         uint i = (item - part * run_count) * run * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
         uint run_end = i + min(run * ELEMENTS_PER_WORD, output_count - i);
         while (i < run_end) {
-            // What is left of the row, or of the run. A loop, as llvmpipe computes what is behind an `if` at any rate.
+            // The rest of the row, or of the run. A loop, because llvmpipe computes the body of an `if` in any case.
             Element element = element_number(first_output + i);
             uint row_end = i + min(run_end - i, size.z + start_padding.z - element.at.z);
             for (; i < row_end; ++i, element = after(element)) {

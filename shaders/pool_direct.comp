@@ -1,13 +1,14 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Over windows of any size, in any input layout.
+// Pooling over windows of any size, in any input layout.
 // One invocation computes the outputs that share a word: four of 8 bits, two of 16, else one. For each it takes the
-// elements of the window that lie in the input, in row-major order, and writes value and index. With BLOCKS, the elements
-// in a row of a window follow each other in memory and are read in blocks.
+// window's elements that lie in the input, in row-major order, and writes value and index. With BLOCKS, the elements in
+// a row of a window are contiguous in memory, and are read in blocks.
 //
-// Without IN_PLACE it takes a part of each window, and writes records for combine.comp. A part has `part_size` steps of
-// one dimension, one step of those before it, and all of those behind it. With a window of 6 x 4:
+// Without IN_PLACE windows are cut into parts: one invocation takes one part of its windows, and writes records for
+// combine.comp. A part has `part_size` steps along one dimension, the cut; one step along each dimension before the
+// cut; and all steps along each dimension behind it. The numbers of the parts of a window of 6 x 4:
 //
 //   cut along height, 2 steps     0 0 0 0        cut along width, 3 steps     0 0 0 1
 //                                 0 0 0 0                                     2 2 2 3
@@ -32,19 +33,19 @@ layout(push_constant) uniform Push {
     uint window_stride[3];
     uint dilation[3];
     uint start_padding[3];
-    uint first_output;      // the outputs that this dispatch computes
+    uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
-    uint source_base;       // what to add to an address for its place in the buffer, in elements
+    uint source_base;       // address + source_base is the place in the buffer, in elements
 #ifdef IN_PLACE
-    uint indices_base;      // what to add to an output's number: in indices
-    uint values_base;       // in elements
+    uint indices_base;      // number of an output + indices_base is the place of its index
+    uint values_base;       // number of an output + values_base is the place of its value, in elements
     uint counts_padding;    // whether the padding counts for an average
-    uint counted_end[3];    // where what counts ends, from the begin of the padding
+    uint counted_end[3];    // counted.glsl: where the positions that count end
 #else
-    uint records_base;      // in words
+    uint records_base;      // where records begin, in words
     uint cut;               // the dimension along which parts have part_size steps
     uint part_size;
-    uint part_begin;        // the parts that this dispatch looks at
+    uint part_begin;        // the parts of this dispatch: the first, and how many
     uint part_count;
     uint source_first;      // the bound segment of the input: its first element, and how many it has
     uint source_count;
@@ -53,7 +54,7 @@ layout(push_constant) uniform Push {
 
 void main()
 {
-    // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
+    // Each is read once: llvmpipe loads a push constant for one invocation after the other, wherever it is read.
     uvec3 size = all_of(push.size), stride = all_of(push.stride), output_size = all_of(push.output_size);
     uvec3 window_size = all_of(push.window_size), window_stride = all_of(push.window_stride);
     uvec3 dilation = all_of(push.dilation), start_padding = all_of(push.start_padding);
@@ -97,16 +98,16 @@ void main()
                 uint next = plane / output_size[d];
                 uint at = (plane - next * output_size[d]) * window_stride[d], offset = window_offset[d];
                 plane = next;
-                // Which elements of the window lie in the input. `at` and `last` are counted from the begin of the
-                // padding, `begin` and `end` from the begin of the input:
+                // The window's elements in the input are begin, begin + dilation, ... below `end`. `at` and `last`
+                // count from the begin of the padding, `begin` and `end` from the begin of the input:
                 //
                 //             0          padding              padding + size
                 //             |          |<------ input ------>|
                 //   window       x    x    x    x    x           x: an element, `dilation` from the next
                 //                at      begin     last          steps_outside = 2
                 //
-                // A sum that is more than a uint holds stops at the highest uint. Without SEGMENTED the elements begin
-                // in front of the input's end, and the sum fits.
+                // Sums that would overflow stop at the highest uint. Without SEGMENTED `at` + `offset` lies before the
+                // end of the input, and fits.
 #ifdef IN_PLACE
                 count *= counted(at, window_size[d], dilation[d], counted_begin[d], counted_end[d]);
 #endif
@@ -116,7 +117,7 @@ void main()
                 begin[d] = at + steps_outside * dilation[d] - padding;
                 end[d] = last >= padding ? min(size[d] - 1, last - padding) + 1 : 0;
             }
-            // A part of a window may have no element in the input: then `begin` is behind `end`.
+            // A part of a window may have no element in the input: then `begin` may be behind `end`.
             if (SEGMENTED)
                 begin = min(begin, end);
             uint origin = plane * plane_stride + begin.z * stride.z + source_base;
@@ -125,7 +126,7 @@ void main()
             State state = identity();
             if (!SEGMENTED)
                 state = empty_from(base + (begin.x * size.y + begin.y) * size.z);
-            // A step goes to the end at most: with a large dilation the sum would pass 2^32 and begin again at 0.
+            // A step stops at the end: with a large dilation z + dilation.x would wrap around.
             for (uint z = begin.x; z < end.x; z += min(dilation.x, end.x - z))
                 for (uint y = begin.y; y < end.y; y += min(dilation.y, end.y - y)) {
                     uint address = origin + z * stride.x + y * stride.y, index = base + (z * size.y + y) * size.z;

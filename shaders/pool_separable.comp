@@ -1,11 +1,13 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// The maxima of windows of any size, along one dimension. Windows in several dimensions take a sweep along width, one
-// along height and one along depth. Between them the winners lie as partials: a word of bits (or two), and an index.
+// Max pooling over windows of any size, along one dimension. Windows with several dimensions take one dispatch for
+// each, a sweep: along width, then height, then depth. A sweep writes its winners for the next one as partials: a word
+// of bits (two of 64 bits), and an index.
 //
-// One invocation computes a run: RUN windows, each STEP elements behind the one before. All of them have the elements in
-// the middle, which are loaded once. From there on heads grow towards the begin, and a tail grows towards the end:
+// One invocation computes a run: RUN windows, each STEP elements behind the one before. All windows of a run have the
+// elements in the middle, which are loaded once. From there on, heads grow towards the first element, and a tail grows
+// towards the last one:
 //
 //   elements      0    1    2   [ 3   ... middle ...   8 ]   9   10   11        RUN = 4, STEP = 1, a window of 9
 //   window 0      <------------------ head 0 ----------->
@@ -16,24 +18,25 @@
 // So an output takes (window + (RUN - 1) * STEP) / RUN loads. Heads and tails are those of van Herk
 // (1992), and of Gil and Werman (1993), whose runs are as long as a window.
 //
-// With a dilation, windows have elements in common that begin `spacing` outputs after one another: these are a class.
+// With a dilation, windows have elements in common only if their distance is a multiple of `spacing` outputs. These
+// windows form a class, and those of a run belong to one class.
 //
-// No padding is loaded: an element before the first one of the input is taken to be that one, and an element behind the
-// last one to be the last. A window has these, too, and it changes nothing to take an element again.
+// No padding is loaded: an element before the input is replaced by the first one of the input, and an element behind
+// the input by the last one. The window has this element, too, and taking it again changes nothing.
 
 #include "core/windows.glsl"
 
 // clang-format off: a table
 layout(constant_id = 10) const uint RUN = 1;             // windows that one invocation computes
-layout(constant_id = 11) const uint STEP = 1;            // elements from one of them to the next; with a dilation, of the class
+layout(constant_id = 11) const uint STEP = 1;            // elements, `dilation` apart, from one window to the next
 layout(constant_id = 12) const bool COPIES = false;      // a window is one element
 layout(constant_id = 13) const bool DILATED = false;     // the dilation or the spacing is not 1
-layout(constant_id = 14) const bool FLAT = false;        // rows of the input stand at one stride, and follow each other
+layout(constant_id = 14) const bool FLAT = false;        // rows of the input are one stride apart, and all are swept
 layout(constant_id = 15) const bool TO_OUTPUTS = true;   // the last sweep: write outputs, not partials
 layout(constant_id = 16) const bool INDEXED = false;     // partials have indices
 layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a run are neighbours in a row, four or more
-layout(constant_id = 18) const bool WHOLE = false;       // rows of outputs are whole groups
-layout(constant_id = 19) const bool SHARED_WORDS = false;  // invocations write to words of each other
+layout(constant_id = 18) const bool WHOLE = false;       // a row of outputs consists of whole groups
+layout(constant_id = 19) const bool SHARED_WORDS = false;  // several invocations write to one word
 // clang-format on
 
 // A block of partials.
@@ -47,7 +50,7 @@ const uint PARTIALS = BLOCK;
 Bits partial_of(uvec4 block, uint i) { return element_of(block, i); }
 #endif
 
-// What an invocation sweeps side by side, and how many windows are stored together.
+// COLUMNS: neighbouring lines that an invocation sweeps together. GROUP: windows that it stores together.
 #ifdef ROWS
 const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
 #else
@@ -61,34 +64,34 @@ layout(set = 0, binding = 1) buffer ValueBlocks { uvec4 value_blocks[]; };
 layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 2) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
 
-// What is swept are lines: the elements of a row of the input, or the partials that stand one above the other.
+// A sweep works on lines: a line is a row of the input, or a column of partials along height or depth.
 layout(push_constant) uniform Push {
     uint size;           // elements of a line
     uint output_size;    // windows of a line
-    uint window_size;    // all as along this dimension
+    uint window_size;    // this and the next four: along the sweep's dimension
     uint window_stride;
     uint dilation;
     uint start_padding;
     uint spacing;
-    uint width;          // outputs of a row, ...
-    uint pitch;          // ... and the places that a row has for what this sweep writes
-    uint outer_count;    // rows of the input; slabs along height, planes along depth
+    uint width;          // outputs of a row
+    uint pitch;          // from one row to the next of what this sweep writes
+    uint outer_count;    // along width the rows of the input; along height the slabs; along depth the planes
 #ifdef ROWS
-    uint rows[2];        // of a plane that are swept, along depth and height
-    uint input_rows[2];  // of a plane, along depth and height
+    uint rows[2];        // swept rows of a plane, along depth and height
+    uint input_rows[2];  // all rows of a plane, along depth and height
     uint plane_stride;   // of the input; strides in elements
     uint stride[3];
-    uint first_index;    // of the first element
+    uint first_index;    // index of the first element
 #else
-    uint row_count;      // rows of partials that stand at one place of a line: 1 along height
+    uint row_count;      // rows of partials at one position of the lines: 1 along height
     uint source_indices_base;
 #endif
-    uint source_base;    // what to add to an address for its place in the buffer, in elements or words of partials
+    uint source_base;    // address + source_base is the place in the buffer, in elements or words of partials
     uint values_base;
     uint indices_base;
 } push;
 
-// The elements at `position` of a line, in every column. `first` and `last` are the ends of the input.
+// Loads the states at `position` of COLUMNS lines. `first` and `last` are the first and the last position in the input.
 #define LOAD_STATES(states, position) \
     { \
         uint inside = uint(clamp(position, first, last)); \
@@ -108,8 +111,8 @@ void load(out State states[COLUMNS], uint at, uint position)
 
 uint values_base, indices_base;
 
-// Stores a group with the indices that it has in the input. Its first window is `number`, of the outputs or of the
-// partials; so many windows are left in its row.
+// Stores a group of windows, and `found`, the indices of their winners in the input. The first window is output or
+// partial number `number`; `left` windows are left in its row.
 void store(State group[GROUP], uint found[GROUP], uint number, uint left)
 {
     if (!TO_OUTPUTS) {
@@ -155,8 +158,8 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
 
 void main()
 {
-    // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other. It divides so,
-    // too, even where a branch is not taken: what is divided by 1 is told by constants.
+    // Each is read once: llvmpipe loads a push constant for one invocation after the other, wherever it is read. It
+    // divides in the same way, even in a branch that is not taken: specialization constants tell which divisors are 1.
     uint size = push.size, output_size = push.output_size, window_size = push.window_size;
     uint window_stride = push.window_stride, start_padding = push.start_padding, width = push.width, pitch = push.pitch;
     uint dilation = DILATED ? push.dilation : 1, spacing = DILATED ? push.spacing : 1;
@@ -176,7 +179,7 @@ void main()
     uint runs = ((DILATED ? (output_size - 1) / spacing : output_size - 1) / RUN + 1) * classes;
     Items mine = items_of(push.outer_count * runs * blocks);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        // item = ((outer * runs) + run) * blocks + block of columns
+        // item = (outer * runs + run) * blocks + block of columns
         uint together = item / blocks, block = item - together * blocks;
         uint outer = together / runs, run = together - outer * runs;
 #ifdef ROWS
@@ -191,13 +194,13 @@ void main()
         uint line = outer * size * blocks + block + source_base / 4;
         uint row = block / row_blocks, column = (block - row * row_blocks) * COLUMNS;
 #endif
-        uint begin = run * RUN;  // the first output; the others are `spacing` apart
+        uint begin = run * RUN;  // the first window of the run; the others are `spacing` apart
         if (DILATED) {
             uint in_class = run / classes;
             begin = in_class * RUN * spacing + run - in_class * classes;
         }
-        // Where the first window begins, negative in the padding. The elements of the run are every dilation-th one from
-        // there on. Of these `first` and `last` are the ends of the input.
+        // The first window begins at `start`, which is negative in the padding. The windows' elements are start, start
+        // + dilation, ...; `first` and `last` are the first and the last of these in the input.
         int start = int(begin * window_stride - start_padding), first = max(start, 0), last = int(size) - 1;
         if (DILATED && start < 0)
             first = start + int(((0 - uint(start) - 1) / dilation + 1) * dilation);
@@ -261,12 +264,12 @@ void main()
 #endif
             }
 #ifdef ROWS
-            uint window = begin + (k - (GROUP - 1)) * spacing;  // the first of the group
+            uint window = begin + (k - (GROUP - 1)) * spacing;  // the first window of the group
             if (k % GROUP == GROUP - 1 && window < output_size)
                 store(group, found, outer * pitch + window, output_size - window);
 #else
             uint window = begin + k * spacing;
-            // A row of partials may end with blocks that are no outputs.
+            // A row of partials may end with blocks that hold no outputs.
             if (window < output_size && column < width) {
                 uint row_number = (outer * output_size + window) * row_count + row;
                 store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);

@@ -1,14 +1,14 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Over small windows. The elements of an input row follow each other, and two rows of outputs never share a word.
+// Pooling over small windows. The elements of an input row are contiguous, and two rows of outputs never share a word.
 //
-// One invocation computes a run, which is RUN neighbouring outputs of a row. Then it goes on to the row of outputs
-// below, down a strip of rows. The windows of a run touch a span of each input row. The invocation loads the span's
-// blocks once, for all of them.
+// One invocation computes a run: RUN neighbouring outputs of a row. Then it computes the run below, down a strip of
+// rows. The windows of a run cover a span of each input row. The invocation loads the span's blocks once, for all
+// windows.
 //
-// Where outputs share input rows with those above them, it keeps the state of what each window has of an input row.
-// These states are a ring of RING_ROWS rows:
+// Where windows share input rows with the windows above them, the invocation keeps a state for each window and input
+// row: that of the window's elements in the row. These states form a ring of RING_ROWS rows:
 //
 //   input rows                                the ring, for RUN = 4
 //   y      [======= span =======]   ------->  [ window 0 | window 1 | window 2 | window 3 ]   row 0
@@ -17,15 +17,15 @@
 //                                                  |          |          |          |
 //   output k combines column k of the ring:     output 0   output 1   output 2   output 3
 //
-// For the outputs below, the ring moves up by as many rows as the windows' stride has, and as many input rows, which are
-// fresh, are loaded at its end. So rows that both windows have are loaded once. Of a volume, a row of the ring has what
-// all depths of the window have of row y.
+// For the run below, the ring moves up by the windows' stride along height, and the same number of fresh input rows is
+// loaded at its end. So input rows that several windows share are loaded once. In a volume, a row of the ring combines
+// row y of all depths of a window.
 //
-// Where no rows are shared, as in strips of one row, the ring is one row, which has all input rows of a window.
+// Where windows share no rows, as in strips of one row, the ring is one row: it combines all input rows of a window.
 
 #include "core/windows.glsl"
 
-// A window is small enough to be unrolled.
+// The loops over a window are unrolled, because these are constants.
 // clang-format off: a table
 layout(constant_id = 10) const uint WINDOW_DEPTH = 1;
 layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
@@ -34,10 +34,10 @@ layout(constant_id = 13) const uint STRIDE_WIDTH = 1;
 layout(constant_id = 14) const uint DILATION_DEPTH = 1;
 layout(constant_id = 15) const uint DILATION_HEIGHT = 1;
 layout(constant_id = 16) const uint DILATION_WIDTH = 1;
-layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring; more than one where outputs share rows
-layout(constant_id = 18) const uint PHASE = 0;           // where in a block every run's windows begin, if ALIGNED
+layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring: several where windows share input rows
+layout(constant_id = 18) const uint PHASE = 0;           // ALIGNED: where in a block every span begins
 layout(constant_id = 19) const uint RUN = 4;             // outputs of a run
-layout(constant_id = 20) const bool WHOLE_RUNS = false;  // a row of outputs is a number of whole runs
+layout(constant_id = 20) const bool WHOLE_RUNS = false;  // a row of outputs consists of whole runs
 // clang-format on
 
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
@@ -53,27 +53,27 @@ layout(push_constant) uniform Push {
     uint window_stride[3];
     uint start_padding[3];
     uint counts_padding;    // whether the padding counts for an average
-    uint counted_end[3];    // where what counts ends, from the begin of the padding
-    uint strip;             // rows of outputs that an invocation goes down
-    uint first_output;      // the outputs that this dispatch computes: whole slabs (of one depth) or rows of one
+    uint counted_end[3];    // counted.glsl: where the positions that count end
+    uint strip;             // rows of outputs in a strip
+    uint first_output;      // the outputs of this dispatch: whole slabs (of one depth), or rows of one slab
     uint output_count;
-    uint source_base;       // what to add to an address for its place in the buffer, in elements
-    uint indices_base;      // what to add to an output's number: in indices
-    uint values_base;       // in elements
+    uint source_base;       // address + source_base is the place in the buffer, in elements
+    uint indices_base;      // number of an output + indices_base is the place of its index
+    uint values_base;       // number of an output + values_base is the place of its value, in elements
 } push;
 
 // Elements of a span: from the first one of the first window to the last one of the last window.
 const uint SPAN = (RUN - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;
-// Blocks that hold a span. It begins PHASE elements behind the begin of the first one, or anywhere in it.
+// Blocks that hold a span. ALIGNED: it begins with element PHASE of the first block, else with any element.
 const uint BLOCKS = ((ALIGNED ? PHASE : BLOCK - 1) + SPAN + BLOCK - 1) / BLOCK;
-const uint BLOCKS_AND_ONE = BLOCKS + 1;  // one more, of zeros, to shift from
+const uint BLOCKS_AND_ONE = BLOCKS + 1;  // and a block of zeros, for load_span() to shift in
 const uint RUN_WORDS = RUN * BITS / 32;
 const uint LAST_ROW = (RING_ROWS - 1) * RUN;  // where the last row of the ring begins
 const bool SHARED = RING_ROWS > 1;
-// Which columns of a span are in the input is the same in every row. Of 16 bits, where a span is long, Mesa's compiler for
-// AMD's GPUs has more loads in flight if they are compared in each.
+// Whether to compute once, and not in every row, which columns of a span lie in the input. With 16 bits spans are long:
+// there Mesa's compiler for AMD's GPUs has more loads in flight if every row computes it.
 const bool KEPT = BITS == 32;
-const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // rows of a window that a row of the ring has
+const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // input rows of a window in a row of the ring
 
 // Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `blocks`:
 //
@@ -82,11 +82,12 @@ const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // rows of a window that a r
 //                   |------| phase, in elements: whole words are skipped first, then bits are shifted
 //   blocks                 |   block   |   block   |
 //
-// Elements that are not in the buffer may have any value; they are masked later.
+// Elements outside the buffer may have any value; the caller does not take them.
 void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
 {
-    // In the padding before the buffer `at` is negative, wrapped around. No padding is longer than 8 blocks: they are
-    // added before the division and taken off after it. The sum fits a uint, as a buffer ends 256 bytes before 2^32.
+    // In padding before the buffer `at` is negative (wrapped around). No padding is longer than 8 blocks: these are
+    // added before the division and subtracted after it. The sum fits a uint, because a buffer ends 256 bytes before
+    // 2^32.
     uint shifted = at + 8 * BLOCK, block = shifted / BLOCK - 8, last = source_blocks.length() - 1;
     [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
         blocks[b] = source_blocks[min(block + b, last)];
@@ -102,7 +103,7 @@ void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
             blocks[b] = uvec4(blocks[b].yzw, blocks[b + 1].x);
     }
     if (BITS < 32) {
-        // Twice to the left, as a shift by 32 is undefined.
+        // Two shifts to the left, because a shift by 32 is undefined.
         [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
             blocks[b] = blocks[b] >> shift | (uvec4(blocks[b].yzw, blocks[b + 1].x) << 1) << (31 - shift);
     }
@@ -111,7 +112,8 @@ void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
 // Element c of a span.
 Bits element_at(uvec4 blocks[BLOCKS_AND_ONE], uint c) { return element_of(blocks[c / BLOCK], c % BLOCK); }
 
-// The first of `at`, `at` + `dilation`, ... that is not in the padding before the input, where `at` is negative.
+// The first of `at`, `at` + `dilation`, ... that is not in the padding before the input, where it is negative (wrapped
+// around).
 uint first_inside(uint at, uint padding, uint dilation)
 {
     uint steps = at + padding < padding ? (0 - at - 1) / dilation + 1 : 0;
@@ -120,7 +122,7 @@ uint first_inside(uint at, uint padding, uint dilation)
 
 void main()
 {
-    // Read once: wherever a push constant is read, llvmpipe loads it for one invocation after the other.
+    // Each is read once: llvmpipe loads a push constant for one invocation after the other, wherever it is read.
     uvec3 size = all_of(push.size), output_size = all_of(push.output_size);
     uvec3 window_stride = all_of(push.window_stride), start_padding = all_of(push.start_padding);
     uint plane_stride = push.plane_stride, depth_stride = push.stride[0], row_stride = push.stride[1];
@@ -132,22 +134,23 @@ void main()
     uint runs = (output_size.z - 1) / RUN + 1;
     uint height = min(output_size.y, row_count);
     uint strips = (height - 1) / strip + 1;
-    // An item is a run of outputs in one strip: item = (slab * strips + strip in it) * runs + run in the row.
-    // `height` is that of a slab, or of what this dispatch computes of one. `above` counts strips, `above_it` slabs.
+    // An item is a run of outputs in one strip: item = (slab * strips + strip of the slab) * runs + run of the row.
+    // `height` is the number of rows that this dispatch computes of a slab.
     Items mine = items_of(row_count / height * strips * runs);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint above = item / runs, column = (item - above * runs) * RUN;
-        uint above_it = above / strips, row = above_it * height + (above - above_it * strips) * strip;
-        uint end = first_row + min(row + strip, (above_it + 1) * height);
+        uint strip_number = item / runs, column = (item - strip_number * runs) * RUN;
+        uint slab_number = strip_number / strips;  // counted in this dispatch, like strip_number
+        uint row = slab_number * height + (strip_number - slab_number * strips) * strip;
+        uint end = first_row + min(row + strip, (slab_number + 1) * height);
         row += first_row;
         uint slab = row / output_size.y, plane = slab / output_size.x;
-        // Where the first window begins in the input: depth, height and width. It is negative, wrapped around, in the
-        // padding. Such a coordinate is not below the input's size, as is none behind the end.
+        // Where the first window begins in the input: depth, height and width. In the padding before the input these
+        // are negative, that is, wrapped around: so a coordinate lies in the input if it is below the input's size.
         uint front = (slab - plane * output_size.x) * window_stride.x - start_padding.x;
         uint top = (row - slab * output_size.y) * window_stride.y - start_padding.y;
         uint left = column * STRIDE_WIDTH - start_padding.z;
 
-        // Where the first element of each window that is not in the padding lies: first_y differs from row to row.
+        // Where each window has its first element behind the padding; its row, first_y, is computed for each row.
         uint first_z = first_inside(front, start_padding.x, DILATION_DEPTH), first_x[RUN];
         [[unroll]] for (uint k = 0; k < RUN; ++k)
             first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
@@ -172,7 +175,6 @@ void main()
                 for (uint d = 0; d < WINDOW_DEPTH; ++d) {
                     for (uint h = 0; h < HELD_ROWS; ++h) {
                         uint z = front + d * DILATION_DEPTH, y = top + r + h * DILATION_HEIGHT;
-                        // Elements of a span that are not in the input are not taken.
                         bvec2 in_row = lessThan(uvec2(y, z), size.yx);
                         uint width = all(in_row) ? size.z : 0;
                         uint index = ((plane * size.x + z) * size.y + y) * size.z + left;
@@ -186,8 +188,8 @@ void main()
                         }
                         [[unroll]] for (uint k = 0; k < RUN; ++k) {
 #ifdef HAS_PAIRWISE_ADD
-                            // Four sums, and the sum of these: no element goes through more than 3 additions before
-                            // `take`.
+                            // Four partial sums, then their sum: no element goes through more than 3 additions before
+                            // accumulate().
                             Operand parts[4];
                             [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
                                 Operand element = operands[k * STRIDE_WIDTH + w * DILATION_WIDTH];
@@ -218,7 +220,7 @@ void main()
                     states[k] = combine(states[k], ring[h * DILATION_HEIGHT * RUN + k]);
             }
             uint number = row * output_size.z + column;
-            uint left_over = output_size.z - column;  // outputs of this row from here on
+            uint left_over = output_size.z - column;  // outputs of this row from `column` on
             uint written[RUN_WORDS > 4 ? RUN_WORDS : 4];
             uint count = counted((slab - plane * output_size.x) * window_stride.x, WINDOW_DEPTH, DILATION_DEPTH,
                                  counted_begin.x, counted_end.x)
