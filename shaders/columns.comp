@@ -59,6 +59,80 @@ void write_column(Column column, uint i, uint split, uint begin, uint address, u
     write(i, split, shifted(state, begin));
 }
 
+// Reduces an item: elements begin to end - 1 of its columns. Element `begin` of the first column is at `address`.
+// Writes columns as outputs `i`, `i` + 1, ... of the dispatch, but not the first `others`: the item before writes these.
+#ifdef COOPERATING
+void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint end, uint address, uint step_size)
+{
+    Column columns[COLUMNS];
+    [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+        columns[k] = first_of_column();
+    uint at = address + lane() * step_size;
+    for (uint offset = lane(); offset < end - begin; offset += LOADS * LANES, at += LOADS * LANES * step_size) {
+        // Rows behind the last one are not taken: the first of the LOADS rows is read in their place.
+        uvec4 blocks[LOADS][COLUMNS / BLOCK];
+        [[unroll]] for (uint r = 0; r < LOADS; ++r) {
+            bool taken = r == 0 || offset + r * LANES < end - begin;
+            [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
+                blocks[r][k / BLOCK] = load_block((taken ? at + r * LANES * step_size : at) + k);
+        }
+        // No [[unroll]]: GPUs' compilers unroll without it; SwiftShader takes minutes, and all memory, to compile
+        // the branches of an unrolled loop.
+#ifdef HAS_SHIFT
+        for (uint k = 0; k < COLUMNS; ++k) {
+            Operand greatest = operand_of(element_of(blocks[0][0], k));
+            for (uint r = 1; r < LOADS; ++r)
+                greatest = greater(greatest, operand_of(element_of(blocks[r][0], k)));
+            prepare(columns[k], greatest);
+        }
+#endif
+        for (uint r = 0; r < LOADS; ++r) {
+            bool taken = r == 0 || offset + r * LANES < end - begin;
+            [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+                take_in_column(columns[k], element_of(blocks[r][k / BLOCK], k % BLOCK),
+                               taken ? offset + r * LANES : offset, taken);
+        }
+    }
+    [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+        shared_columns[k * GROUP_SIZE + gl_LocalInvocationID.x] = columns[k];
+    barrier();
+    // Each lane combines some of the columns, over all lanes.
+    for (uint k = lane(); k < COLUMNS; k += LANES) {
+        uint here = k * GROUP_SIZE + gl_LocalInvocationID.x % AT_ONCE;
+        Column column_of_all = shared_columns[here];
+        for (uint other = 1; other < LANES; ++other)
+            column_of_all = combine_columns(column_of_all, shared_columns[here + other * AT_ONCE]);
+        if (k >= others && writes)
+            write_column(column_of_all, i + k, split, begin, address + k, step_size);
+    }
+    barrier();  // the next turn overwrites what this one reads
+}
+#else
+void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint end, uint address, uint step_size)
+{
+    Column columns[COLUMNS];
+    [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+        columns[k] = first_of_column();
+    uint at = address + lane() * step_size;
+    // The same for one load. SwiftShader keeps a loop of one iteration as a loop, and its blocks in memory.
+    for (uint offset = 0; offset < end - begin; ++offset, at += step_size) {
+        uvec4 blocks[COLUMNS / BLOCK];
+        [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
+            blocks[k / BLOCK] = load_block(at + k);
+        [[unroll]] for (uint k = 0; k < COLUMNS; ++k) {
+            Bits bits = element_of(blocks[k / BLOCK], k % BLOCK);
+#ifdef HAS_SHIFT
+            prepare(columns[k], operand_of(bits));
+#endif
+            take_in_column(columns[k], bits, offset, true);
+        }
+    }
+    [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+        if (k >= others)
+            write_column(columns[k], i + k, split, begin, address + k, step_size);
+}
+#endif
+
 void main()
 {
     read_push();
@@ -79,70 +153,7 @@ void main()
         split_range(split, begin, end);
         uint address = address_of_kept(first_row + row, kept_rank - 1) + first_column + column + begin * step_size
             + source_base;
-        Column columns[COLUMNS];
-        [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-            columns[k] = first_of_column();
-        uint at = address + lane() * step_size;
-#ifdef COOPERATING
-        for (uint offset = lane(); offset < end - begin; offset += LOADS * LANES, at += LOADS * LANES * step_size) {
-            // Rows behind the last one are not taken: the first of the LOADS rows is read in their place.
-            uvec4 blocks[LOADS][COLUMNS / BLOCK];
-            [[unroll]] for (uint r = 0; r < LOADS; ++r) {
-                bool taken = r == 0 || offset + r * LANES < end - begin;
-                [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
-                    blocks[r][k / BLOCK] = load_block((taken ? at + r * LANES * step_size : at) + k);
-            }
-            // No [[unroll]]: GPUs' compilers unroll without it; SwiftShader takes minutes, and all memory, to compile
-            // the branches of an unrolled loop.
-#ifdef HAS_SHIFT
-            for (uint k = 0; k < COLUMNS; ++k) {
-                Operand greatest = operand_of(element_of(blocks[0][0], k));
-                for (uint r = 1; r < LOADS; ++r)
-                    greatest = greater(greatest, operand_of(element_of(blocks[r][0], k)));
-                prepare(columns[k], greatest);
-            }
-#endif
-            for (uint r = 0; r < LOADS; ++r) {
-                bool taken = r == 0 || offset + r * LANES < end - begin;
-                [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-                    take_in_column(columns[k], element_of(blocks[r][k / BLOCK], k % BLOCK),
-                                   taken ? offset + r * LANES : offset, taken);
-            }
-        }
-#else
-        // The same for one load. SwiftShader keeps a loop of one iteration as a loop, and its blocks in memory.
-        for (uint offset = 0; offset < end - begin; ++offset, at += step_size) {
-            uvec4 blocks[COLUMNS / BLOCK];
-            [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
-                blocks[k / BLOCK] = load_block(at + k);
-            [[unroll]] for (uint k = 0; k < COLUMNS; ++k) {
-                Bits bits = element_of(blocks[k / BLOCK], k % BLOCK);
-#ifdef HAS_SHIFT
-                prepare(columns[k], operand_of(bits));
-#endif
-                take_in_column(columns[k], bits, offset, true);
-            }
-        }
-#endif
-        uint i = row * width + column, others = owned - column;  // the item before writes the first `others`
-#ifdef COOPERATING
-        [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-            shared_columns[k * GROUP_SIZE + gl_LocalInvocationID.x] = columns[k];
-        barrier();
-        // Each lane combines some of the columns, over all lanes.
-        for (uint k = lane(); k < COLUMNS; k += LANES) {
-            uint here = k * GROUP_SIZE + gl_LocalInvocationID.x % AT_ONCE;
-            Column column_of_all = shared_columns[here];
-            for (uint other = 1; other < LANES; ++other)
-                column_of_all = combine_columns(column_of_all, shared_columns[here + other * AT_ONCE]);
-            if (k >= others && next < count)
-                write_column(column_of_all, i + k, split, begin, address + k, step_size);
-        }
-        barrier();  // the next turn writes where this one reads
-#else
-        [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-            if (k >= others)
-                write_column(columns[k], i + k, split, begin, address + k, step_size);
-#endif
+        uint i = row * width + column, others = owned - column;
+        reduce_item(i, split, next < count, others, begin, end, address, step_size);
     }
 }
