@@ -91,25 +91,150 @@ layout(push_constant) uniform Push {
     uint indices_base;
 } push;
 
-// Loads the states at `position` of COLUMNS lines. `first` and `last` are the first and the last position in the input.
-#define LOAD_STATES(states, position) \
-    { \
-        uint inside = uint(clamp(position, first, last)); \
-        load(states, line + inside * line_stride, inside); \
-    }
-
-void load(out State states[COLUMNS], uint at, uint position)
-{
+// The push constants, each read once: llvmpipe loads a push constant for one invocation after the other, wherever it is
+// read. It divides in the same way, even in a branch that is not taken: DILATED tells where dilation and spacing are 1.
+uint size, output_size, window_size, window_stride, dilation, start_padding, spacing, width, pitch;
+uint source_base, values_base, indices_base, line_stride;
 #ifdef ROWS
-    states[0] = state_of(operand_of(LOAD(source, at)), position);
+uvec2 rows, input_rows;
+uvec3 stride;
+uint plane_stride, first_index;
+const uint blocks = 1;
 #else
-    uvec4 block = source_blocks[at];
-    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-        states[c] = state_of(operand_of(partial_of(block, c)), position);
+uint row_count, row_blocks, blocks, source_indices_base;
+#endif
+
+void read_push()
+{
+    size = push.size;
+    output_size = push.output_size;
+    window_size = push.window_size;
+    window_stride = push.window_stride;
+    start_padding = push.start_padding;
+    width = push.width;
+    pitch = push.pitch;
+    dilation = DILATED ? push.dilation : 1;
+    spacing = DILATED ? push.spacing : 1;
+    source_base = push.source_base;
+    values_base = push.values_base;
+    indices_base = push.indices_base;
+#ifdef ROWS
+    rows = uvec2(push.rows[0], push.rows[1]);
+    input_rows = uvec2(push.input_rows[0], push.input_rows[1]);
+    stride = all_of(push.stride);
+    plane_stride = push.plane_stride;
+    line_stride = stride.z;
+    first_index = push.first_index;
+#else
+    row_count = push.row_count;
+    row_blocks = pitch / COLUMNS;
+    blocks = row_count * row_blocks;
+    line_stride = blocks;
+    source_indices_base = push.source_indices_base;
 #endif
 }
 
-uint values_base, indices_base;
+// A run: its lines, and its windows. Positions count from the first element of a line.
+struct Run {
+    uint outer;
+    uint line;  // where the first of its lines begins in the buffer
+#ifdef ROWS
+    uint index_base;  // the index of the line's first element
+#else
+    uint block;   // of columns
+    uint row;     // of the partials at one position
+    uint column;  // the first one of the block in this row
+#endif
+    uint begin;  // the first window; the others are `spacing` apart
+    int start;   // the position of its first element, negative in the padding; the others are `dilation` apart
+    int first;   // the first and the last of these positions in the input
+    int last;
+};
+
+Run run_of(uint item, uint runs, uint classes)
+{
+    // item = (outer * runs + number) * blocks + block
+    uint together = item / blocks, block = item - together * blocks;
+    uint outer = together / runs, number = together - outer * runs;
+#ifdef ROWS
+    uint line = outer * stride.y + source_base, index_base = outer * size + first_index;
+    if (!FLAT) {
+        uint slab = outer / rows.y, height = outer - slab * rows.y;
+        uint plane = slab / rows.x, depth = slab - plane * rows.x;
+        line = plane * plane_stride + depth * stride.x + height * stride.y + source_base;
+        index_base = ((plane * input_rows.x + depth) * input_rows.y + height) * size + first_index;
+    }
+#else
+    uint line = outer * size * blocks + block + source_base / 4;
+    uint row = block / row_blocks, column = (block - row * row_blocks) * COLUMNS;
+#endif
+    uint begin = number * RUN;
+    if (DILATED) {
+        uint in_class = number / classes;
+        begin = in_class * RUN * spacing + number - in_class * classes;
+    }
+    int start = int(begin * window_stride - start_padding), first = max(start, 0), last = int(size) - 1;
+    if (DILATED && start < 0)
+        first = start + int(((0 - uint(start) - 1) / dilation + 1) * dilation);
+    first = min(first, last);
+    if (DILATED)
+        last -= (last - first) % int(dilation);
+#ifdef ROWS
+    return Run(outer, line, index_base, begin, start, first, last);
+#else
+    return Run(outer, line, block, row, column, begin, start, first, last);
+#endif
+}
+
+// Loads the states at `position` of the run's COLUMNS lines.
+void load(out State states[COLUMNS], Run run, int position)
+{
+    uint inside = uint(clamp(position, run.first, run.last)), at = run.line + inside * line_stride;
+#ifdef ROWS
+    states[0] = state_of(operand_of(LOAD(source, at)), inside);
+#else
+    uvec4 block = source_blocks[at];
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+        states[c] = state_of(operand_of(partial_of(block, c)), inside);
+#endif
+}
+
+State heads[RUN][COLUMNS];
+
+// Computes the head of each window of a run: the elements in the middle, and those of the window before them.
+void grow_heads(Run run)
+{
+    State loaded[COLUMNS];
+    int next = int(dilation), middle = run.start + int((RUN - 1) * STEP * dilation);
+    if (COPIES) {
+        [[unroll]] for (uint k = 0; k < RUN; ++k) {
+            load(loaded, run, run.start + int(k * STEP) * next);
+            [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                heads[k][c] = loaded[c];
+        }
+    } else {
+        State head[COLUMNS];
+        int at = middle;
+        load(head, run, at);
+        for (uint i = (RUN - 1) * STEP + 1; i < window_size; ++i) {
+            at += next;
+            load(loaded, run, at);
+            [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                head[c] = appended(head[c], loaded[c]);
+        }
+        at = middle;
+        [[unroll]] for (uint k = RUN - 1; int(k) >= 0; --k) {
+            [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                heads[k][c] = head[c];
+            [[unroll]] for (uint i = 0; k > 0 && i < STEP; ++i) {
+                at -= next;
+                load(loaded, run, at);
+                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                    head[c] = appended(loaded[c], head[c]);
+            }
+        }
+    }
+}
 
 // Stores a group of windows, and `found`, the indices of their winners in the input. The first window is output or
 // partial number `number`; `left` windows are left in its row.
@@ -156,125 +281,55 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
     }
 }
 
+// Computes the windows of a run, and stores them.
+void compute(Run run)
+{
+    State tail[COLUMNS], loaded[COLUMNS], group[GROUP];
+    grow_heads(run);
+    uint found[GROUP];
+    int next = int(dilation), at = run.start + int(window_size) * next;
+    [[unroll]] for (uint k = 0; k < RUN; ++k) {
+        [[unroll]] for (uint i = 0; k > 0 && !COPIES && i < STEP; ++i, at += next) {
+            load(loaded, run, at);
+            [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                tail[c] = k == 1 && i == 0 ? loaded[c] : appended(tail[c], loaded[c]);
+        }
+        [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+            State state = heads[k][c];
+            if (k > 0 && !COPIES)
+                state = appended(state, tail[c]);
+            uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
+            group[i] = state;
+#ifdef ROWS
+            found[i] = run.index_base + position;
+#else
+            found[i] = 0;
+            if (INDEXED)
+                found[i] = source_indices[((run.outer * size + position) * blocks + run.block) * COLUMNS + c
+                                          + source_indices_base];
+#endif
+        }
+#ifdef ROWS
+        uint window = run.begin + (k - (GROUP - 1)) * spacing;  // the first window of the group
+        if (k % GROUP == GROUP - 1 && window < output_size)
+            store(group, found, run.outer * pitch + window, output_size - window);
+#else
+        uint window = run.begin + k * spacing, column = run.column;
+        // A row of partials may end with blocks that hold no outputs.
+        if (window < output_size && column < width) {
+            uint row_number = (run.outer * output_size + window) * row_count + run.row;
+            store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);
+        }
+#endif
+    }
+}
+
 void main()
 {
-    // Each is read once: llvmpipe loads a push constant for one invocation after the other, wherever it is read. It
-    // divides in the same way, even in a branch that is not taken: specialization constants tell which divisors are 1.
-    uint size = push.size, output_size = push.output_size, window_size = push.window_size;
-    uint window_stride = push.window_stride, start_padding = push.start_padding, width = push.width, pitch = push.pitch;
-    uint dilation = DILATED ? push.dilation : 1, spacing = DILATED ? push.spacing : 1;
-    uint source_base = push.source_base;
-    values_base = push.values_base;
-    indices_base = push.indices_base;
-#ifdef ROWS
-    uvec2 rows = uvec2(push.rows[0], push.rows[1]), input_rows = uvec2(push.input_rows[0], push.input_rows[1]);
-    uvec3 stride = all_of(push.stride);
-    uint plane_stride = push.plane_stride, line_stride = stride.z, first_index = push.first_index;
-    const uint blocks = 1;
-#else
-    uint row_count = push.row_count, row_blocks = pitch / COLUMNS, blocks = row_count * row_blocks;
-    uint line_stride = blocks, source_indices_base = push.source_indices_base;
-#endif
+    read_push();
     uint classes = DILATED ? min(spacing, output_size) : 1;
     uint runs = ((DILATED ? (output_size - 1) / spacing : output_size - 1) / RUN + 1) * classes;
     Items mine = items_of(push.outer_count * runs * blocks);
-    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        // item = (outer * runs + run) * blocks + block of columns
-        uint together = item / blocks, block = item - together * blocks;
-        uint outer = together / runs, run = together - outer * runs;
-#ifdef ROWS
-        uint line = outer * stride.y + source_base, index_base = outer * size + first_index;
-        if (!FLAT) {
-            uint slab = outer / rows.y, height = outer - slab * rows.y;
-            uint plane = slab / rows.x, depth = slab - plane * rows.x;
-            line = plane * plane_stride + depth * stride.x + height * stride.y + source_base;
-            index_base = ((plane * input_rows.x + depth) * input_rows.y + height) * size + first_index;
-        }
-#else
-        uint line = outer * size * blocks + block + source_base / 4;
-        uint row = block / row_blocks, column = (block - row * row_blocks) * COLUMNS;
-#endif
-        uint begin = run * RUN;  // the first window of the run; the others are `spacing` apart
-        if (DILATED) {
-            uint in_class = run / classes;
-            begin = in_class * RUN * spacing + run - in_class * classes;
-        }
-        // The first window begins at `start`, which is negative in the padding. The windows' elements are start, start
-        // + dilation, ...; `first` and `last` are the first and the last of these in the input.
-        int start = int(begin * window_stride - start_padding), first = max(start, 0), last = int(size) - 1;
-        if (DILATED && start < 0)
-            first = start + int(((0 - uint(start) - 1) / dilation + 1) * dilation);
-        first = min(first, last);
-        if (DILATED)
-            last -= (last - first) % int(dilation);
-        int next = int(dilation), middle = start + int((RUN - 1) * STEP * dilation);
-
-        State heads[RUN][COLUMNS], loaded[COLUMNS];
-        if (COPIES) {
-            [[unroll]] for (uint k = 0; k < RUN; ++k) {
-                LOAD_STATES(loaded, start + int(k * STEP) * next)
-                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    heads[k][c] = loaded[c];
-            }
-        } else {
-            State head[COLUMNS];
-            int at = middle;
-            LOAD_STATES(head, at)
-            for (uint i = (RUN - 1) * STEP + 1; i < window_size; ++i) {
-                at += next;
-                LOAD_STATES(loaded, at)
-                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    head[c] = appended(head[c], loaded[c]);
-            }
-            at = middle;
-            [[unroll]] for (uint k = RUN - 1; int(k) >= 0; --k) {
-                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    heads[k][c] = head[c];
-                [[unroll]] for (uint i = 0; k > 0 && i < STEP; ++i) {
-                    at -= next;
-                    LOAD_STATES(loaded, at)
-                    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                        head[c] = appended(loaded[c], head[c]);
-                }
-            }
-        }
-
-        State tail[COLUMNS], group[GROUP];
-        uint found[GROUP];
-        int at = start + int(window_size) * next;
-        [[unroll]] for (uint k = 0; k < RUN; ++k) {
-            [[unroll]] for (uint i = 0; k > 0 && !COPIES && i < STEP; ++i, at += next) {
-                LOAD_STATES(loaded, at)
-                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    tail[c] = k == 1 && i == 0 ? loaded[c] : appended(tail[c], loaded[c]);
-            }
-            [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-                State state = heads[k][c];
-                if (k > 0 && !COPIES)
-                    state = appended(state, tail[c]);
-                uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
-                group[i] = state;
-#ifdef ROWS
-                found[i] = index_base + position;
-#else
-                found[i] = 0;
-                if (INDEXED)
-                    found[i] = source_indices[((outer * size + position) * blocks + block) * COLUMNS + c
-                                              + source_indices_base];
-#endif
-            }
-#ifdef ROWS
-            uint window = begin + (k - (GROUP - 1)) * spacing;  // the first window of the group
-            if (k % GROUP == GROUP - 1 && window < output_size)
-                store(group, found, outer * pitch + window, output_size - window);
-#else
-            uint window = begin + k * spacing;
-            // A row of partials may end with blocks that hold no outputs.
-            if (window < output_size && column < width) {
-                uint row_number = (outer * output_size + window) * row_count + row;
-                store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);
-            }
-#endif
-        }
-    }
+    for (uint item = mine.next; item < mine.end; item += BUNDLE)
+        compute(run_of(item, runs, classes));
 }
