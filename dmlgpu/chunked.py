@@ -1,9 +1,9 @@
 """Reductions and poolings of arrays that are taken in chunks: what is computed of a chunk, and what becomes of it.
 
-    chunks       -- record -->   records   -- merged -->   one record   -- result -->   outputs      Reduction
+    chunks       -- state -->   states   -- merged -->   one state   -- result -->   outputs      Reduction
     chunk of x   -- outputs -->  a block of the outputs                                              Pooling
 
-A reduction makes a record of each chunk. Records merge in any order and grouping, so chunks may be computed anywhere.
+A reduction makes a state of each chunk. States merge in any order and grouping, so chunks may be computed anywhere.
 A pooling computes each block of its outputs of the part of x that the windows there look at.
 
 Devices compute the chunks; what is done with their results is NumPy, in float64 where it rounds.
@@ -67,7 +67,7 @@ class Regions:
 
 @dataclass(frozen=True)
 class Selection:
-    """ARGMAX, ARGMIN, MAX and MIN: a record is the element that wins and its index in the whole array."""
+    """ARGMAX, ARGMIN, MAX and MIN: a state is the element that wins and its index in the whole array."""
 
     function: ReduceFunction
     last: bool
@@ -75,24 +75,24 @@ class Selection:
     dtype: Type
 
     @property
-    def record_type(self) -> Type:
+    def state_type(self) -> Type:
         return np.dtype([("value", self.dtype), ("index", np.int64)])
 
-    def record(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
         greatest = self.function in (ReduceFunction.ARGMAX, ReduceFunction.MAX)
         direction = AxisDirection.DECREASING if self.last else AxisDirection.INCREASING
         function = functional.argmax if greatest else functional.argmin
         index = function(chunk, axes=axes, axis_direction=direction, device=device)
         place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
-        record = np.zeros(index.shape, self.record_type)
+        state = np.zeros(index.shape, self.state_type)
         # np.unravel_index of NumPy 2.3.0 to 2.5.1 errs where more than 8,192 indices have a last dimension of 1.
         rest, step = index, 1
         for axis in reversed(axes):
             rest, place[axis] = np.divmod(rest, chunk.shape[axis])
-            record["index"] += (place[axis] + begin[axis]) * step
+            state["index"] += (place[axis] + begin[axis]) * step
             step *= shape[axis]
-        record["value"] = chunk[tuple(place)]
-        return record
+        state["value"] = chunk[tuple(place)]
+        return state
 
     def merged(self, rows: Array) -> Array:
         best = rows[..., 0]
@@ -109,34 +109,34 @@ class Selection:
         found: Array = (x_is_nan & ~y_is_nan) | greater | (((x == y) | (x_is_nan & y_is_nan)) & before)
         return found
 
-    def result(self, record: Array, count: int) -> Array:
+    def result(self, state: Array, count: int) -> Array:
         name = "index" if self.function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN) else "value"
-        found: Array = record[name]
+        found: Array = state[name]
         return found
 
 
 @dataclass(frozen=True)
 class Integer:
-    """Sums and products of integers: a record is what they are modulo 2^32 or 2^64."""
+    """Sums and products of integers: a state is what they are modulo 2^32 or 2^64."""
 
     function: ReduceFunction
     dtype: Type
 
     @property
-    def record_type(self) -> Type:
+    def state_type(self) -> Type:
         return self.dtype
 
-    def record(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
-        record: Array = functional.reduce(chunk, self.function, axes=axes, device=device)
-        return record
+    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+        state: Array = functional.reduce(chunk, self.function, axes=axes, device=device)
+        return state
 
     def merged(self, rows: Array) -> Array:
         join = np.multiply if self.function is ReduceFunction.MULTIPLY else np.add
         merged: Array = join.reduce(rows, axis=-1, dtype=self.dtype)
         return merged
 
-    def result(self, record: Array, count: int) -> Array:
-        return record
+    def result(self, state: Array, count: int) -> Array:
+        return state
 
 
 def _float32(chunk: Array) -> Array:
@@ -146,14 +146,14 @@ def _float32(chunk: Array) -> Array:
 
 @dataclass(frozen=True)
 class Sum:
-    """Sums of floats and what is made of them: a record is the sum of a chunk, rounded to float32.
+    """Sums of floats and what is made of them: a state is the sum of a chunk, rounded to float32.
 
     So a result may be off by 2^-23 of the sum of the absolute terms more than of the whole array.
     """
 
     function: ReduceFunction
 
-    record_type: ClassVar[Type] = np.dtype(np.float64)
+    state_type: ClassVar[Type] = np.dtype(np.float64)
     # Of functions that make more of a sum than the sum.
     _SUMS: ClassVar[dict[ReduceFunction, ReduceFunction]] = {
         ReduceFunction.AVERAGE: ReduceFunction.SUM,
@@ -161,41 +161,41 @@ class Sum:
         ReduceFunction.L2: ReduceFunction.SUM_SQUARE,
     }
 
-    def record(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
         function = self._SUMS.get(self.function, self.function)
-        record: Array = functional.reduce(_float32(chunk), function, axes=axes, device=device)
-        return record.astype(np.float64)
+        state: Array = functional.reduce(_float32(chunk), function, axes=axes, device=device)
+        return state.astype(np.float64)
 
     def merged(self, rows: Array) -> Array:
         join = np.logaddexp if self.function is ReduceFunction.LOG_SUM_EXP else np.add
         merged: Array = join.reduce(rows, axis=-1)
         return merged
 
-    def result(self, record: Array, count: int) -> Array:
+    def result(self, state: Array, count: int) -> Array:
         match self.function:
             case ReduceFunction.AVERAGE:
-                return record / count
+                return state / count
             case ReduceFunction.LOG_SUM:
-                return np.log(record)
+                return np.log(state)
             case ReduceFunction.L2:
-                return np.sqrt(record)
-        return record
+                return np.sqrt(state)
+        return state
 
 
 @dataclass(frozen=True)
 class Product:
-    """Products of floats: a record is a mantissa and an exponent, as products of chunks leave the range of floats."""
+    """Products of floats: a state is a mantissa and an exponent, as products of chunks leave the range of floats."""
 
-    record_type: ClassVar[Type] = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
+    state_type: ClassVar[Type] = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
 
-    def record(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
         # Mantissas are 0, or from 0.5 to 1: the product of 100 is in the range of float32.
         mantissas, exponents = np.frexp(_rows(_float32(chunk), axes))
         *kept, count = mantissas.shape
         factors = np.ones((*kept, -(-count // 100) * 100), np.float32)
         factors[..., :count] = mantissas
         products = functional.reduce(factors.reshape(-1, 100), ReduceFunction.MULTIPLY, 1, device=device)
-        rows = np.empty((*kept, factors.shape[-1] // 100), self.record_type)
+        rows = np.empty((*kept, factors.shape[-1] // 100), self.state_type)
         rows["mantissa"] = products.reshape(rows.shape)
         rows["exponent"] = 0
         rows["exponent"][..., 0] = exponents.sum(-1, np.int64)
@@ -210,13 +210,13 @@ class Product:
             begins = np.arange(0, mantissas.shape[-1], 1000)
             mantissas, more = np.frexp(np.multiply.reduceat(mantissas, begins, axis=-1))
             exponents = np.add.reduceat(exponents, begins, axis=-1) + more
-        merged = np.empty(rows.shape[:-1], self.record_type)
+        merged = np.empty(rows.shape[:-1], self.state_type)
         merged["mantissa"], merged["exponent"] = mantissas[..., 0], exponents[..., 0]
         return merged
 
-    def result(self, record: Array, count: int) -> Array:
+    def result(self, state: Array, count: int) -> Array:
         # Beyond these exponents all is 0, or infinite.
-        result: Array = np.ldexp(record["mantissa"], record["exponent"].clip(-2000, 2000).astype(np.int32))
+        result: Array = np.ldexp(state["mantissa"], state["exponent"].clip(-2000, 2000).astype(np.int32))
         return result
 
 
@@ -296,31 +296,31 @@ class Reduction:
         return tuple(size for axis, size in enumerate(sizes) if axis not in self.axes)
 
     @property
-    def record_type(self) -> Type:
-        """The type of records."""
-        return self.accumulator.record_type
+    def state_type(self) -> Type:
+        """The type of states."""
+        return self.accumulator.state_type
 
-    def record(self, chunk: Array, begin: Shape, device: functional.Selector = None) -> Array:
-        """What is kept of a chunk: an array of records, with 1 on every reduced axis.
+    def state(self, chunk: Array, begin: Shape, device: functional.Selector = None) -> Array:
+        """What is kept of a chunk: an array of states, with 1 on every reduced axis.
 
         Args:
             chunk: a part of the array; no size on a reduced axis is 0.
             begin: where it begins in the whole array.
             device: what computes it.
         """
-        return self.accumulator.record(chunk, self.axes, self.shape, begin, device)
+        return self.accumulator.state(chunk, self.axes, self.shape, begin, device)
 
-    def merged(self, records: Array) -> Array:
-        """The records of chunks, next to each other along reduced axes, as one with 1 on each of these."""
-        sizes = [1 if axis in self.axes else size for axis, size in enumerate(records.shape)]
+    def merged(self, states: Array) -> Array:
+        """The states of chunks, next to each other along reduced axes, as one with 1 on each of these."""
+        sizes = [1 if axis in self.axes else size for axis, size in enumerate(states.shape)]
         with np.errstate(all="ignore"):
-            return self.accumulator.merged(_rows(records, self.axes)).reshape(sizes)
+            return self.accumulator.merged(_rows(states, self.axes)).reshape(sizes)
 
-    def result(self, record: Array) -> Array:
-        """The outputs, when the records of all chunks are merged."""
+    def result(self, state: Array) -> Array:
+        """The outputs, when the states of all chunks are merged."""
         with np.errstate(all="ignore"):
-            result = self.accumulator.result(record, self.count).astype(self.dtype)
-        return result.reshape(self.reduced(record.shape))
+            result = self.accumulator.result(state, self.count).astype(self.dtype)
+        return result.reshape(self.reduced(state.shape))
 
 
 def _accumulator(function: ReduceFunction, dtype: Type, last: bool) -> Accumulator:

@@ -294,46 +294,46 @@ def _reduced(
     x = _checked(kind, x, device)
     reduction = of(x.shape, x.dtype, *arguments, **options)
     x = x.reshape(reduction.shape)
-    # There is no record of no elements.
+    # There is no state of no elements.
     x = x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
-    records = x.map_blocks(
-        _record,
+    states = x.map_blocks(
+        _state,
         reduction=reduction,
         device=device,
         chunks=tuple((1,) * len(sizes) if i in reduction.axes else sizes for i, sizes in enumerate(x.chunks)),
-        dtype=reduction.record_type,
-        meta=_meta(x.ndim, reduction.record_type),
+        dtype=reduction.state_type,
+        meta=_meta(x.ndim, reduction.state_type),
     )
 
     return da.reduction(
-        records,
+        states,
         chunk=_itself,
         combine=partial(_merged, reduction),
         aggregate=partial(_result, reduction),
         axis=reduction.axes,
         keepdims=reduction.keepdims,
-        # Of what is between records and results; these are of the type of `meta`.
-        dtype=reduction.record_type,
+        # Of what is between states and results; these are of the type of `meta`.
+        dtype=reduction.state_type,
         meta=_meta(len(reduction.reduced(reduction.sizes)), reduction.dtype),
     )
 
 
-def _record(chunk: Array, reduction: Reduction, device: Selector, block_info: Any) -> Array:
+def _state(chunk: Array, reduction: Reduction, device: Selector, block_info: Any) -> Array:
     begin = tuple(begin for begin, _ in block_info[0]["array-location"])
-    return reduction.record(chunk, begin, device)
+    return reduction.state(chunk, begin, device)
 
 
-def _itself(records: Array, axis: Any, keepdims: bool) -> Array:
-    return records
+def _itself(states: Array, axis: Any, keepdims: bool) -> Array:
+    return states
 
 
-def _merged(reduction: Reduction, records: Array, axis: Any, keepdims: bool) -> Array:
-    return reduction.merged(records)
+def _merged(reduction: Reduction, states: Array, axis: Any, keepdims: bool) -> Array:
+    return reduction.merged(states)
 
 
-def _result(reduction: Reduction, records: Array, axis: Any, keepdims: bool) -> Any:
+def _result(reduction: Reduction, states: Array, axis: Any, keepdims: bool) -> Any:
     # As NumPy: a number, not an array without dimensions.
-    return reduction.result(reduction.merged(records))[()]
+    return reduction.result(reduction.merged(states))[()]
 
 
 def _pooled(kind: type[PoolingOperatorDesc], x: Any, device: Selector, window_size: Any, **options: Any) -> Any:

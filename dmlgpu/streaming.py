@@ -243,20 +243,20 @@ def _reduced(reduction: Reduction, x: Any, device: Selector, out: Any, chunk_byt
     # All chunks of some outputs, then those of the next ones.
     along = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
     blocks, parts = Regions(reduction.sizes, sizes), Regions(along, sizes)
-    record: Array | None = None
+    state: Array | None = None
 
     def chunk(i: int) -> Region:
         block, part = blocks[i // parts.count], parts[i % parts.count]
         return tuple((part if axis in axes else block)[axis] for axis in range(len(sizes)))
 
     def compute(i: int, elements: Array) -> None:
-        nonlocal record
-        found = reduction.record(elements, tuple(part.start for part in chunk(i)), device)
-        record = found if record is None else reduction.merged(np.concatenate([record, found], axes[0]))
+        nonlocal state
+        found = reduction.state(elements, tuple(part.start for part in chunk(i)), device)
+        state = found if state is None else reduction.merged(np.concatenate([state, found], axes[0]))
         if (i + 1) % parts.count == 0:
-            targets[0][reduction.reduced(blocks[i // parts.count])] = reduction.result(record)
+            targets[0][reduction.reduced(blocks[i // parts.count])] = reduction.result(state)
             _give_pages_back(targets[0])
-            record = None
+            state = None
 
     with _targets(x, reduction.reduced(reduction.sizes), (reduction.dtype,), out) as targets:
         _run(x, blocks.count * parts.count, chunk, compute, progress)

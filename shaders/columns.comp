@@ -50,7 +50,7 @@ State state_of_column(Column column) { return column; }
 shared Column shared_columns[COLUMNS * GROUP_SIZE];
 #endif
 
-// Writes output number `i` of the dispatch, or the record of one split of its elements. The elements begin with number
+// Writes output number `i` of the dispatch, or the state of one split of its elements. The elements begin with number
 // `begin`, at `address`, and are `step_size` apart.
 void write_column(Column column, uint i, uint split, uint begin, uint address, uint step_size)
 {
@@ -146,7 +146,7 @@ void main()
     Items mine = shared_items_of(count);
     for (uint next = mine.next; next < mine.end; next += turn()) {
         uint item = min(next, count - 1);
-        uint split = RECORDS ? item / item_count : 0;
+        uint split = TO_STATES ? item / item_count : 0;
         uint number = item - split * item_count, row = number / items_of_row;
         uint owned = (number - row * items_of_row) * COLUMNS, column = min(owned, width - COLUMNS);
         uint begin, end;

@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Combines the records of every output, and writes one output tensor of any layout. If an output has too many records
-// for one invocation, dispatches with RECORDS come first: they combine each split of an output's records to one record.
-// LANES invocations share an output, or one split of its records. The records of an output are `output_count` records
+// Combines the states of every output, and writes one output tensor of any layout. If an output has too many states
+// for one invocation, dispatches with TO_STATES come first: they combine each split of an output's states to one state.
+// LANES invocations share an output, or one split of its states. The states of an output are `output_count` states
 // apart.
 
 #define LANES_APART AT_ONCE
@@ -18,14 +18,14 @@ layout(constant_id = 10) const uint LANES = 1;  // invocations that share an ite
 #endif
 #include "core/lanes.glsl"
 
-layout(set = 0, binding = 0) readonly buffer Records { uint records[]; };
+layout(set = 0, binding = 0) readonly buffer States { uint stored[]; };
 layout(set = 0, binding = 1) buffer Target { uint target[]; };
 
 layout(push_constant) uniform Push {
-    uint record_count;
+    uint state_count;
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
-    uint records_base;      // in words
+    uint states_base;       // in words
     uint target_first;      // the bound segment of the output tensor: its first element, and how many it has
     uint target_count;
     uint target_base;       // address + target_base is the place in the buffer, in elements
@@ -43,20 +43,20 @@ layout(push_constant) uniform Push {
     uint rank;
     uint element_count;     // elements of an output, along axes
     uint index_step;        // output number i adds i * index_step to its index
-    uint split_size;        // RECORDS: records of a split
+    uint split_size;        // TO_STATES: states of a split
 #endif
 } push;
 
-// The lane's state of records begin to end - 1 of output i.
+// This lane's share of states begin to end - 1 of output i, combined.
 State combined(uint i, uint begin, uint end)
 {
     State state = identity();
     for (uint first = begin + lane(); first < end; first += LOADS * LANES) {
         State found[LOADS];
         [[unroll]] for (uint r = 0; r < LOADS; ++r) {
-            uint record = min(first + r * LANES, end - 1);
-            uint at = (record * push.output_count + i) * STATE_WORDS + push.records_base;
-            found[r] = LOAD_STATE(records, at);
+            uint number = min(first + r * LANES, end - 1);
+            uint at = (number * push.output_count + i) * STATE_WORDS + push.states_base;
+            found[r] = LOAD_STATE(stored, at);
         }
         [[unroll]] for (uint r = 0; r < LOADS; ++r) {
             if (r > 0 && first + r * LANES >= end)
@@ -69,15 +69,15 @@ State combined(uint i, uint begin, uint end)
 
 void main()
 {
-    uint output_count = push.output_count, record_count = push.record_count, split_size = record_count;
+    uint output_count = push.output_count, state_count = push.state_count, split_size = state_count;
 #ifndef WINDOWS
-    split_size = RECORDS ? push.split_size : record_count;
+    split_size = TO_STATES ? push.split_size : state_count;
 #endif
-    uint item_count = output_count * (RECORDS ? (record_count - 1) / split_size + 1 : 1);
+    uint item_count = output_count * (TO_STATES ? (state_count - 1) / split_size + 1 : 1);
     Items mine = shared_items_of(item_count);
     for (uint next = mine.next; next < mine.end; next += turn()) {
         uint item = min(next, item_count - 1);
-        uint split = RECORDS ? item / output_count : 0, i = item - split * output_count;
+        uint split = TO_STATES ? item / output_count : 0, i = item - split * output_count;
         uint number = push.first_output + i, address = 0;
 #ifdef WINDOWS
         uint count = 1, first_index = 0;
@@ -96,12 +96,12 @@ void main()
             number /= push.size[d];
         }
 #endif
-        bool here = RECORDS || address - push.target_first < push.target_count;
+        bool here = TO_STATES || address - push.target_first < push.target_count;
         uint at = address + push.target_base, begin = split * split_size;
-        uint end = here ? begin + min(record_count - begin, split_size) : begin;
+        uint end = here ? begin + min(state_count - begin, split_size) : begin;
         State state = of_all_lanes(combined(i, begin, end));
         if (here && lane() == 0 && next < item_count) {
-            if (RECORDS)
+            if (TO_STATES)
                 STORE_STATE(target, item * STATE_WORDS + push.target_base, state)
             else if (VALUES)
                 STORE_ELEMENT(target, at, value_of(state, count))

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Copies elements of the source to outputs. `places` holds, per output, 1 + the number of the source's element; 0: the
-// output is 0. One invocation computes the outputs that share a word, or writes their records for combine.comp.
+// output is 0. One invocation computes the outputs that share a word, or writes their states for combine.comp.
 
 #include "core/constants.glsl"
 #include "core/address.glsl"
@@ -12,7 +12,7 @@
 #include "accumulator.glsl"
 
 layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
-layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or records
+layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or states
 layout(set = 0, binding = 2) readonly buffer Places { uint places[]; };
 
 layout(push_constant) uniform Push {
@@ -25,7 +25,7 @@ layout(push_constant) uniform Push {
     uint first_output;   // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint source_base;    // address + source_base is the place in the buffer, in elements
-    uint values_base;    // number of an output + values_base is its place; RECORDS: where records begin, in words
+    uint values_base;    // number of an output + values_base is its place; TO_STATES: where they begin, in words
     uint places_base;    // number of an output + places_base is its place in `places`
 } push;
 
@@ -48,12 +48,12 @@ void main()
             State state = identity();
             if (place != 0 && (!SEGMENTED || address - source_first < source_count))
                 state = state_of(operand_of(LOAD(source, address + source_base)), place - 1);
-            if (RECORDS)
+            if (TO_STATES)
                 STORE_STATE(values, (i + k) * STATE_WORDS + values_base, state)
             else
                 PUT(words, k, value_of(state, 1))
         }
-        if (!RECORDS)
+        if (!TO_STATES)
             STORE_WORD(values, first_output + i + values_base, words, outputs)
     }
 }

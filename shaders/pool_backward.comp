@@ -9,11 +9,11 @@
 // from one element to the next without dividing, because llvmpipe divides for one invocation after the other.
 //
 // Without IN_PLACE a run is one word. An invocation takes some of the windows that hold its elements, a part, and
-// writes records for combine.comp.
+// writes states for combine.comp.
 
 #include "core/windows.glsl"
 
-layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or records
+layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or states
 #ifndef SHARES
 layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
 #endif
@@ -29,7 +29,7 @@ layout(push_constant) uniform Push {
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint source_base;       // address + source_base is the place in the buffer, in elements
-    uint values_base;       // number of an output + values_base is its place; RECORDS: where records begin, in words
+    uint values_base;       // number of an output + values_base is its place; TO_STATES: where they begin, in words
 #ifdef SHARES
     uint counts_padding;    // whether the padding gets a share, too
     uint counted_end[3];    // counted.glsl: where the positions that count end
@@ -129,7 +129,7 @@ Element after(Element element)
     return element;
 }
 
-// What windows give to an element: all windows, or with records those of a part.
+// What windows give to an element: all windows, or with states those of a part.
 State gathered(Element element, uint part_begin, uint part_end)
 {
     State state = identity();
@@ -186,7 +186,7 @@ void main()
 
     Items mine = items_of(item_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint part = RECORDS ? item / run_count : 0, begin = 0, end = 0;
+        uint part = TO_STATES ? item / run_count : 0, begin = 0, end = 0;
 #ifndef IN_PLACE
         begin = part_begin + part * part_size;
         end = begin + min(part_end - begin, part_size);
@@ -199,7 +199,7 @@ void main()
             uint row_end = i + min(run_end - i, size.z + start_padding.z - element.at.z);
             for (; i < row_end; ++i, element = after(element)) {
                 State state = gathered(element, begin, end);
-                if (RECORDS)
+                if (TO_STATES)
                     STORE_STATE(values, (part * output_count + i) * STATE_WORDS + values_base, state)
                 else {
                     uint k = i % ELEMENTS_PER_WORD;

@@ -6,7 +6,7 @@
 // window's elements that lie in the input, in row-major order, and writes value and index. With BLOCKS, the elements in
 // a row of a window are contiguous in memory, and are read in blocks.
 //
-// Without IN_PLACE windows are cut into parts: one invocation takes one part of its windows, and writes records for
+// Without IN_PLACE windows are cut into parts: one invocation takes one part of its windows, and writes states for
 // combine.comp. A part has `part_size` steps along one dimension, the cut; one step along each dimension before the
 // cut; and all steps along each dimension behind it. The numbers of the parts of a window of 6 x 4:
 //
@@ -21,7 +21,7 @@
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
 #else
-layout(set = 0, binding = 1) writeonly buffer Records { uint records[]; };
+layout(set = 0, binding = 1) writeonly buffer States { uint stored[]; };
 #endif
 
 layout(push_constant) uniform Push {
@@ -42,7 +42,7 @@ layout(push_constant) uniform Push {
     uint counts_padding;    // whether the padding counts for an average
     uint counted_end[3];    // counted.glsl: where the positions that count end
 #else
-    uint records_base;      // where records begin, in words
+    uint states_base;       // where states begin, in words
     uint cut;               // the dimension along which parts have part_size steps
     uint part_size;
     uint part_begin;        // the parts of this dispatch: the first, and how many
@@ -66,7 +66,7 @@ void main()
     const uint source_first = 0, source_count = 0;  // SEGMENTED is false
     uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 #else
-    uint records_base = push.records_base, item_count = word_count * push.part_count;
+    uint states_base = push.states_base, item_count = word_count * push.part_count;
     uint source_first = push.source_first, source_count = push.source_count;
     uint cut = push.cut, part_size = push.part_size, part_begin = push.part_begin;
     uvec3 part_sizes = uvec3(cut == 0 ? part_size : 1,
@@ -154,7 +154,7 @@ void main()
         if (VALUES)
             STORE_WORD(values, first_output + i + values_base, words, outputs)
 #else
-            STORE_STATE(records, (part * output_count + i + k) * STATE_WORDS + records_base, state)
+            STORE_STATE(stored, (part * output_count + i + k) * STATE_WORDS + states_base, state)
         }
 #endif
     }

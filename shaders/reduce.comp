@@ -3,7 +3,7 @@
 #extension GL_EXT_control_flow_attributes : require
 // Reductions over any layout.
 // One invocation has one output: it takes the output's elements, or one split of them, in order of their index, and
-// writes the output, or a record for combine.comp.
+// writes the output, or a state for combine.comp.
 
 #include "core/axes.glsl"
 
@@ -44,7 +44,7 @@ void main()
     uint outermost_stride = push.stride[kept_rank];
     Items mine = items_of(output_count * split_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint split = RECORDS ? item / output_count : 0;
+        uint split = TO_STATES ? item / output_count : 0;
         uint i = item - split * output_count;
         uint begin, end;
         split_range(split, begin, end);

@@ -28,7 +28,7 @@ void main()
     // Items are numbered split by split: item = split * output_count + i.
     for (uint next = mine.next; next < mine.end; next += turn()) {
         uint item = min(next, count - 1);
-        uint split = RECORDS ? item / output_count : 0;
+        uint split = TO_STATES ? item / output_count : 0;
         uint i = item - split * output_count;
         uint begin, end;
         split_range(split, begin, end);

@@ -29,15 +29,15 @@ class Accumulator(ABC):
 
     @abstractmethod
     def state_words(self, data_type: DataType) -> int:
-        """Words of a record: of the state of some elements of this type."""
+        """Words of a state as it is stored."""
 
     def state_registers(self, data_type: DataType) -> int:
-        """Words of a state while elements are taken."""
+        """Registers of a state while elements are accumulated."""
         return self.state_words(data_type)
 
 
 def _words_of(data_type: DataType) -> int:
-    """Words that the bits of an element take in a record."""
+    """Words of the bits of an element in a stored state."""
     return max(1, data_type.bits // 32)
 
 
@@ -51,11 +51,11 @@ class Selection(Accumulator):
     name: ClassVar = "selection"
 
     def state_words(self, data_type: DataType) -> int:
-        """Words of a record: an index and the bits of an element."""
+        """As stored: an index and the bits of an element."""
         return 1 + _words_of(data_type)
 
     def state_registers(self, data_type: DataType) -> int:
-        """Words of a state while elements are taken: those of a record and the radix key."""
+        """The stored words, and the radix key."""
         return 1 + 2 * _words_of(data_type)
 
 
@@ -89,7 +89,7 @@ class Sum(Accumulator):
         return (Loop(self.power.bit_length()),) if self.power > 2 else ()
 
     def state_words(self, data_type: DataType) -> int:
-        """Words of a record: the sum as two floats, and which infinities and NaN there are."""
+        """As stored: the sum as two floats, and which infinities and NaN there are."""
         return 4
 
 
@@ -100,7 +100,7 @@ class Product(Accumulator):
     name: ClassVar = "product"
 
     def state_words(self, data_type: DataType) -> int:
-        """Words of a record: mantissa, exponent, sign, the greatest and the least magnitude."""
+        """As stored: mantissa, exponent, sign, the greatest and the least magnitude."""
         return 5
 
 
@@ -111,7 +111,7 @@ class LogSumExp(Accumulator):
     name: ClassVar = "logsumexp"
 
     def state_words(self, data_type: DataType) -> int:
-        """Words of a record: the shift, the sum as two floats, infinities and NaN, the least pattern."""
+        """As stored: the shift, the sum as two floats, infinities and NaN, the least pattern."""
         return 6
 
 
@@ -126,7 +126,7 @@ class Integer(Accumulator):
     name: ClassVar = "integer"
 
     def state_words(self, data_type: DataType) -> int:
-        """Words of a record: the sum or the product."""
+        """As stored: the sum or the product."""
         return data_type.bits // 32
 
 
@@ -137,7 +137,7 @@ class Last(Accumulator):
     name: ClassVar = "last"
 
     def state_words(self, data_type: DataType) -> int:
-        """Words of a record: the number and the bits of an element."""
+        """As stored: the number and the bits of an element."""
         return 1 + _words_of(data_type)
 
 

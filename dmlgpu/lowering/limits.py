@@ -28,8 +28,8 @@ class Limits:
 
     # What we chose for a class of devices.
 
-    records_bytes: int = 1 << 20
-    """Bytes of the records between two passes, at most; more only where the records of one output are."""
+    state_bytes: int = 1 << 20
+    """Bytes of the states between two passes, at most; more only where the states of one output are."""
     intermediate_bytes: int = 16 << 20
     """Bytes of the intermediates that a kernel's own dispatches hand on, at most."""
     dispatch_elements: int = 1 << 24
@@ -40,7 +40,7 @@ class Limits:
     """Invocations that work on neighbouring items; other bundles have other ranges of items. On a CPU driver the lanes
     of a vector, so that a core goes on reading where it has read; on a GPU all invocations (items.glsl)."""
     least_loads: int = 1024
-    """Loads of an invocation, at least, where several share an output and leave records for a second pass."""
+    """Loads of an invocation, at least, where several share an output and leave states for a second pass."""
     cooperating: bool = False
     """Whether neighbouring invocations should read neighbouring memory, as on a GPU. On a CPU driver they are the lanes
     of a vector, which read one after the other, and a barrier costs more than a row."""

@@ -10,12 +10,12 @@ from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
-from dmlgpu.lowering.kernels.combine import combine, record_count
-from dmlgpu.lowering.kernels.kernel import InPlace, Piece, PlanningKernel, RangedKernel, Records, Target
+from dmlgpu.lowering.kernels.combine import combine, state_count
+from dmlgpu.lowering.kernels.kernel import InPlace, Piece, PlanningKernel, RangedKernel, States, Target
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Problem, Role, problems_of
-from dmlgpu.lowering.split import Range, ranges, records_of
+from dmlgpu.lowering.split import Range, ranges, states_of
 
 
 def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan:
@@ -64,8 +64,8 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     of_kernels = [kernel.intermediates for kernel in kernels if isinstance(kernel, PlanningKernel)]
     if sum(map(bool, of_kernels)) > 1:
         raise NotImplementedError("intermediates of two kernels would have the same numbers")
-    records_bytes = max(size for _, size in planned)
-    return Plan(desc, limits, dispatches, work, of_problems + sum(of_kernels, ()), records_bytes, (*taken, *not_taken))
+    state_bytes = max(size for _, size in planned)
+    return Plan(desc, limits, dispatches, work, of_problems + sum(of_kernels, ()), state_bytes, (*taken, *not_taken))
 
 
 # No watchdog resets a CPU: where a plan would need more than 1/_MANY of the dispatches that it may have, they become up
@@ -90,7 +90,7 @@ def _widened(limits: Limits, turns: int) -> Limits:
 
 
 def _steps(kernel: RangedKernel | PlanningKernel) -> Iterator[tuple[Dispatch, int]]:
-    """The dispatches of a kernel, each with the bytes of the records of its range."""
+    """The dispatches of a kernel, each with the bytes of the states of its range."""
     if isinstance(kernel, PlanningKernel):
         yield from ((dispatch, 0) for dispatch in kernel.dispatches())
         return
@@ -106,14 +106,14 @@ def _steps(kernel: RangedKernel | PlanningKernel) -> Iterator[tuple[Dispatch, in
         if outputs.in_place:
             yield dispatch_of(outputs, pieces[0], InPlace()), 0
             continue
-        count, records = outputs.end - outputs.begin, records_of(pieces)
-        size = 4 * kernel.record_words * record_count(kernel.limits, records) * count
+        count, states = outputs.end - outputs.begin, states_of(pieces)
+        size = 4 * kernel.state_words * state_count(kernel.limits, states) * count
         first = 0
         for piece in pieces:
             for part in kernel.cut(count, piece):
-                yield dispatch_of(outputs, part, Records(first)), size
-                first += part.records
-        for dispatch in combine(kernel.problem, kernel.limits, outputs.begin, outputs.end, records):
+                yield dispatch_of(outputs, part, States(first)), size
+                first += part.states
+        for dispatch in combine(kernel.problem, kernel.limits, outputs.begin, outputs.end, states):
             yield dispatch, size
 
 

@@ -2,7 +2,7 @@
 
 A tensor lies in memory as segments of at most `Limits.segment_bytes`, as a shader can see no more at once. Most tensors
 are one segment. A dispatch reads one segment of the input. Where the elements of an output lie in several, each segment
-gives records, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
+gives states, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Shader:
 
 @dataclass(frozen=True)
 class Binding:
-    """The memory at a binding of a shader: segment `segment` of tensor `tensor` of a role, or the records."""
+    """The memory at a binding of a shader: segment `segment` of tensor `tensor` of a role, or the states."""
 
     role: Role
     tensor: int = 0
@@ -104,7 +104,7 @@ class Dispatch:
     iterations: int
     """Turns of all loops of an invocation together, at most (loops.py)."""
     outputs: range
-    """Of its problem: those that it writes, or writes records or intermediates for."""
+    """Of its problem: those that it writes, or writes states or intermediates for."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class Plan:
     """Elements that all dispatches load, about."""
     intermediates: tuple[TensorDesc, ...]
     """What dispatches hand on to later ones."""
-    records_bytes: int
-    """Of the records between a first and a second pass."""
+    state_bytes: int
+    """Of the states between a first and a second pass."""
     mapping: tuple[str, ...]
     """The kernels that run and what each does; then those that were passed over, and why."""
 
@@ -128,15 +128,15 @@ class Plan:
         """What runs, in a line."""
         kernels = Counter(dispatch.shader.module for dispatch in self.dispatches)
         runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
-        records = f", {self.records_bytes} bytes of records" if self.records_bytes else ""
+        states = f", {self.state_bytes} bytes of states" if self.state_bytes else ""
         between = sum(tensor.size_in_bytes for tensor in self.intermediates)
-        records += f", {between} bytes in between" if between else ""
-        return f"{self.desc.summary}: {runs}{records}"
+        states += f", {between} bytes in between" if between else ""
+        return f"{self.desc.summary}: {runs}{states}"
 
     def bytes_of(self, dispatch: Dispatch) -> int:
         """A dispatch's even share of the bytes that all dispatches read and write.
 
-        Of each segment, and of the records, the bytes count once for reading and once for writing.
+        Of each segment, and of the states, the bytes count once for reading and once for writing.
         """
         return round(sum(self._segment_bytes(b) / self._binding_counts[_seen(b)] for b in dispatch.bindings))
 
@@ -145,8 +145,8 @@ class Plan:
         return Counter(_seen(binding) for dispatch in self.dispatches for binding in dispatch.bindings)
 
     def _segment_bytes(self, binding: Binding) -> int:
-        if binding.role is Role.RECORDS:
-            return self.records_bytes
+        if binding.role is Role.STATES:
+            return self.state_bytes
         tensors = {Role.INPUT: self.desc.inputs, Role.OUTPUT: self.desc.outputs, Role.INTERMEDIATE: self.intermediates}
         return self.limits.segments(tensors[binding.role][binding.tensor])[binding.segment]
 

@@ -189,7 +189,7 @@ class Role(enum.Enum):
     OUTPUT = enum.auto()
     INTERMEDIATE = enum.auto()
     """A tensor that one dispatch writes and a later one reads, of another problem or of the same."""
-    RECORDS = enum.auto()
+    STATES = enum.auto()
     """The states that a first pass leaves for combine.comp."""
 
 

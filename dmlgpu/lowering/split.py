@@ -1,4 +1,4 @@
-"""Splitting: the outputs of a problem as ranges, each computed in place, or in two passes with records between them.
+"""Splitting: the outputs of a problem as ranges, each computed in place, or in two passes with states between them.
 
 A range is computed in place where all its outputs lie in one segment of each output tensor, and all their elements in
 one segment of the input. It ends where either of the two ends:
@@ -6,9 +6,9 @@ one segment of the input. It ends where either of the two ends:
     input     [ segment 0          ][ segment 1          ...
     elements   000 111 222 333 444 555 666 777 888              of outputs 0, 1, 2, ...
     ranges    |---- in place -----|---|---- in place ---- ...
-                                  records
+                                  states
 
-Other ranges are computed with records. They end where the memory for records is full (`Limits.records_bytes`), or
+Other ranges are computed with states. They end where the memory for states is full (`Limits.state_bytes`), or
 where the next outputs can be computed in place.
 
 Both kinds begin at multiples of `kernel.range_alignment` where they can.
@@ -46,10 +46,10 @@ def ranges(kernel: RangedKernel) -> Iterator[Range]:
     while begin < count:
         last = min(count, begin + _MAX_OUTPUTS, kernel.furthest(begin))
         end = _reach_in_place(kernel, begin, last) if packed and begin % kernel.range_alignment == 0 else begin
-        # Where neighbouring outputs have elements in many segments, all of them are computed with records.
+        # Where neighbouring outputs have elements in many segments, all of them are computed with states.
         in_place = end - begin > (last - begin) // _FEWEST
         if not in_place:
-            end = _reach_with_records(kernel, begin, last, packed and end == begin)
+            end = _reach_with_states(kernel, begin, last, packed and end == begin)
         yield Range(begin, end, in_place)
         begin = end
 
@@ -69,16 +69,16 @@ def _reach_in_place(kernel: RangedKernel, begin: int, last: int) -> int:
     return end
 
 
-def _reach_with_records(kernel: RangedKernel, begin: int, last: int, packed: bool) -> int:
-    """The end of the range from `begin` on whose records fit their memory, at most `last`."""
+def _reach_with_states(kernel: RangedKernel, begin: int, last: int, packed: bool) -> int:
+    """The end of the range from `begin` on whose states fit their memory, at most `last`."""
     alignment = kernel.range_alignment
 
     def fitting(end: int) -> int:
-        """Outputs whose records fit, and are combined in one dispatch, if the range went on to `end`."""
-        records = records_of(kernel.pieces(begin, end))
-        return max(1, min(kernel.most_records // records, most_combined(kernel.problem, kernel.limits, records)))
+        """Outputs whose states fit, and are combined in one dispatch, if the range went on to `end`."""
+        states = states_of(kernel.pieces(begin, end))
+        return max(1, min(kernel.most_states // states, most_combined(kernel.problem, kernel.limits, states)))
 
-    most = min(fitting(last), kernel.most_recorded)
+    most = min(fitting(last), kernel.most_with_states)
     # To the next multiple of the alignment at most, as the next range may then be in place; else to any multiple.
     if packed and begin % alignment != 0:
         most = min(most, alignment - begin % alignment)
@@ -87,9 +87,9 @@ def _reach_with_records(kernel: RangedKernel, begin: int, last: int, packed: boo
     if packed and begin % alignment == 0 and begin + alignment < last:
         after = kernel.pieces(begin + alignment, min(begin + 2 * alignment, last))
         # Often one step of outputs has elements in two segments, and those behind it can be computed in place.
-        most = min(most, alignment) if records_of(after) < 2 else most
+        most = min(most, alignment) if states_of(after) < 2 else most
     end = min(last, begin + most)
-    # A shorter range may need more records per output, as the pieces that it is cut into are others.
+    # A shorter range may need more states per output, as the pieces that it is cut into are others.
     while end - begin > fitting(end):
         end = begin + fitting(end)
     return end
@@ -102,6 +102,6 @@ def _count(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
     return bisect_left(numbers, True, key=lambda number: not fits(number)) if fits(numbers[0]) else 0
 
 
-def records_of(pieces: Sequence[Piece]) -> int:
-    """The records that pieces give for each output."""
-    return sum(piece.records for piece in pieces)
+def states_of(pieces: Sequence[Piece]) -> int:
+    """The states that pieces give for each output."""
+    return sum(piece.states for piece in pieces)

@@ -67,7 +67,7 @@ class CompiledOperator:
         """A plan whose tensors and scratch memory fit the device."""
         plan = lower(self.desc, limits, self._kernel)
         tensors = (*self.desc.inputs, *self.desc.outputs, *plan.intermediates)
-        needed = sum(tensor.size_in_bytes for tensor in tensors) + plan.records_bytes
+        needed = sum(tensor.size_in_bytes for tensor in tensors) + plan.state_bytes
         self._engine.kompute.check_fits(needed)
         return plan
 
@@ -212,21 +212,21 @@ class CompiledOperator:
             self._steps.clear()
 
     def _scratch(self) -> list[Segments]:
-        """Scratch memory of one call: for its records, and for each intermediate tensor."""
-        records = (self.plan.records_bytes,) if self.plan.records_bytes else ()
+        """Scratch memory of one call: for its states, and for each intermediate tensor."""
+        states = (self.plan.state_bytes,) if self.plan.state_bytes else ()
         tensors = (self.device.limits.segments(tensor) for tensor in self.plan.intermediates)
-        return [self._engine.allocate_scratch(sizes) for sizes in (records, *tensors)]
+        return [self._engine.allocate_scratch(sizes) for sizes in (states, *tensors)]
 
     def _recall(
         self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], scratch: Sequence[Segments]
     ) -> tuple[KpStep, ...]:
         """The steps for tensors and scratch memory at these places, cached or new."""
-        records, *intermediates = (segments.slices for segments in scratch)
+        states, *intermediates = (segments.slices for segments in scratch)
         slices_by_role = {
             Role.INPUT: [segments_of(tensor).slices for tensor in sources],
             Role.OUTPUT: [segments_of(tensor).slices for tensor in targets],
             Role.INTERMEDIATE: intermediates,
-            Role.RECORDS: [records],
+            Role.STATES: [states],
         }
         key = tuple((s.buffer, s.offset) for tensors in slices_by_role.values() for slices in tensors for s in slices)
         steps = self._steps.pop(key, None) or tuple(self._step(d, slices_by_role) for d in self.plan.dispatches)

@@ -176,7 +176,7 @@ def _bound(plan: Plan, dispatch: Dispatch, written: bool) -> str:
         Role.INPUT: plan.desc.input_fields,
         Role.OUTPUT: plan.desc.output_fields,
         Role.INTERMEDIATE: tuple(f"intermediate {number}" for number in range(len(plan.intermediates))),
-        Role.RECORDS: ("records",),
+        Role.STATES: ("states",),
     }
     tensors = {Role.INPUT: plan.desc.inputs, Role.OUTPUT: plan.desc.outputs, Role.INTERMEDIATE: plan.intermediates}
     found = []

@@ -14,7 +14,7 @@ struct Operand {
     uint pattern;
 };
 
-// Infinities and NaN have the exponent -LARGEST, which adds nothing to a sum; their patterns record them. An element
+// Infinities and NaN have the exponent -LARGEST, which adds nothing to a sum; their patterns are kept. An element
 // that is not taken becomes -infinity.
 Operand finite_or_least(float number, uint pattern)
 {

@@ -15,7 +15,7 @@
 //   shifted(state, by)         the state of the same elements, with indices larger by `by`
 //   value_of(state, count), index_of(state)   the results; an average divides by `count`, and nothing else uses it
 //   RELOAD_BITS(state, bits)   sets the bits of element index_of(state), for kernels that load them at the end
-//   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words: a record, which one dispatch writes and a later one reads
+//   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words, which one dispatch writes and a later one reads
 //
 // Only some accumulators have these:
 //
@@ -117,7 +117,7 @@ struct State {
 
 const uint NONE = 0xFFFFFFFFu;  // no element has this index: a tensor has at most 2^32 - 1 elements
 
-// It has the lowest key, and the bits of an element with this key: a record has no key, LOAD_STATE computes it from the
+// It has the lowest key, and the bits of an element with this key: a stored state has no key, LOAD_STATE computes it from the
 // bits.
 State empty_from(uint index)
 {
@@ -174,7 +174,7 @@ Bits value_of(State state, uint count) { return state.bits; }
 uint index_of(State state) { return state.index; }
 #define RELOAD_BITS(state, element) (state).bits = element;
 
-// A record: the index, then the bits of the element, low word first.
+// As stored: the index, then the bits of the element, low word first.
 const uint STATE_WORDS = 1 + WORDS_PER_ELEMENT;
 #if BITS == 64
 #define STORE_STATE(words, at, state) \

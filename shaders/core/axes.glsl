@@ -25,7 +25,7 @@ layout(push_constant) uniform Push {
     uint source_first;      // the bound segment of the input: its first element, and how many it has
     uint source_count;
     uint source_base;       // address + source_base is the place in the buffer, in elements
-    uint target_base;       // number of an output + target_base is its place; RECORDS: where records begin, in words
+    uint target_base;       // number of an output + target_base is its place; TO_STATES: where they begin, in words
 } push;
 
 // The push constants that every output needs. read_push() reads them once: at every place where a shader reads a push
@@ -40,7 +40,7 @@ void read_push()
     reduced_begin = push.reduced_begin;
     reduced_end = push.reduced_end;
     split_size = push.split_size;
-    split_count = RECORDS ? (reduced_end - reduced_begin - 1) / split_size + 1 : 1;
+    split_count = TO_STATES ? (reduced_end - reduced_begin - 1) / split_size + 1 : 1;
     first_output = push.first_output;
     output_count = push.output_count;
     source_first = push.source_first;
@@ -77,13 +77,13 @@ void split_range(uint split, out uint begin, out uint end)
 }
 
 // Whether the winner's bits are written, and so loaded again.
-const bool RELOADED = RECORDS || VALUES;
+const bool RELOADED = TO_STATES || VALUES;
 
-// Writes output number `i` of the dispatch, or the record of one split of its elements.
+// Writes output number `i` of the dispatch, or the state of one split of its elements.
 void write(uint i, uint split, State state)
 {
     uint at = first_output + i + target_base;
-    if (RECORDS)
+    if (TO_STATES)
         STORE_STATE(target, (split * output_count + i) * STATE_WORDS + target_base, state)
     else if (VALUES)
         STORE_ELEMENT(target, at, value_of(state, push.element_count))

@@ -1,5 +1,5 @@
 // Lanes are the LANES invocations of a workgroup that share an item. Each lane takes some of the item's elements or
-// records; then shared memory combines the lanes' states. LANES_APART is the distance between two lanes of an item.
+// states; then shared memory combines the lanes' states. LANES_APART is the distance between two lanes of an item.
 // With 1, neighbouring lanes read neighbouring memory; with AT_ONCE, the most that is possible, neighbouring items do:
 //
 //   invocations of a workgroup       0    1    2    3    4    5    6    7        with 2 lanes
@@ -13,7 +13,7 @@
 #ifdef COOPERATING
 
 const uint AT_ONCE = GROUP_SIZE / LANES;  // items that a workgroup works on at a time
-const uint LOADS = 4;  // blocks or records that an invocation loads before it uses the first
+const uint LOADS = 4;  // blocks or states that an invocation loads before it uses the first
 
 uint lane() { return gl_LocalInvocationID.x / LANES_APART % LANES; }
 

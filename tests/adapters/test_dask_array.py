@@ -360,12 +360,12 @@ def test_only_what_windows_look_at_is_taken_of_a_chunk():
 
 
 def test_records_of_many_chunks_are_merged_step_by_step(monkeypatch):
-    """No task has the records of all chunks."""
+    """No task has the states of all chunks."""
     merged, sizes = Reduction.merged, []
 
-    def spy(self, records):
-        sizes.append(records.size)
-        return merged(self, records)
+    def spy(self, states):
+        sizes.append(states.size)
+        return merged(self, states)
 
     monkeypatch.setattr(Reduction, "merged", spy)
     x = np.random.default_rng(11).permutation(256).astype(np.float32)

@@ -67,17 +67,17 @@ def reduced(reduction, x, sizes, choose, device):
     result = np.full(reduction.reduced(reduction.sizes), 77, reduction.dtype)
     along = tuple(size if axis in reduction.axes else 1 for axis, size in enumerate(x.shape))
     for outputs in Regions(reduction.sizes, sizes):
-        records = []
+        states = []
         for part in Regions(along, sizes):
             chunk = tuple((part if axis in reduction.axes else outputs)[axis] for axis in range(x.ndim))
-            records.append(reduction.record(x[chunk], tuple(each.start for each in chunk), device))
-        choose.shuffle(records)
-        while len(records) > 1:
-            count = choose.randint(2, len(records))
-            merged = reduction.merged(np.concatenate(records[:count], choose.choice(reduction.axes)))
-            records = [*records[count:], merged]
-        assert records[0].dtype == reduction.record_type
-        result[reduction.reduced(outputs)] = reduction.result(records[0])
+            states.append(reduction.state(x[chunk], tuple(each.start for each in chunk), device))
+        choose.shuffle(states)
+        while len(states) > 1:
+            count = choose.randint(2, len(states))
+            merged = reduction.merged(np.concatenate(states[:count], choose.choice(reduction.axes)))
+            states = [*states[count:], merged]
+        assert states[0].dtype == reduction.state_type
+        result[reduction.reduced(outputs)] = reduction.result(states[0])
     return result
 
 
@@ -193,8 +193,8 @@ def test_products_of_chunks_may_be_out_of_range(chunks, device):
     x = np.concatenate(parts)
     reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.MULTIPLY)
     begins = np.cumsum([0, *map(len, parts)])
-    records = [reduction.record(part, (int(b),), device) for part, b in zip(parts, begins, strict=False)]
-    got = reduction.result(reduction.merged(np.concatenate(records)))
+    states = [reduction.state(part, (int(b),), device) for part, b in zip(parts, begins, strict=False)]
+    got = reduction.result(reduction.merged(np.concatenate(states)))
     with np.errstate(all="ignore"):
         expected = np.float32(np.prod(x.astype(np.longdouble)))
     np.testing.assert_allclose(got, expected, rtol=x.size * U)
@@ -204,27 +204,25 @@ def test_products_of_chunks_may_be_out_of_range(chunks, device):
 @pytest.mark.parametrize(("exponent", "expected"), [(1 << 40, np.inf), (-(1 << 40), 0), (-149, 2.0**-149)])
 def test_products_may_have_any_exponent(exponent, expected):
     reduction = Reduction.of_reduce((3,), np.dtype("float32"), ReduceFunction.MULTIPLY)
-    record = np.array([(1.0, exponent)], reduction.record_type)
-    assert reduction.result(record) == expected
-    assert reduction.result(reduction.merged(np.repeat(record, 2))) == np.float32(expected * expected)
+    state = np.array([(1.0, exponent)], reduction.state_type)
+    assert reduction.result(state) == expected
+    assert reduction.result(reduction.merged(np.repeat(state, 2))) == np.float32(expected * expected)
 
 
 def test_products_of_very_many_mantissas(device):
     x = np.full((3, 100_001), 0.75, np.float32)
     x[:, ::2] = 1 / 0.75
     reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.MULTIPLY, axis=1)
-    np.testing.assert_allclose(
-        reduction.result(reduction.record(x, (0, 0), device)), x.astype(float).prod(1), rtol=0.02
-    )
+    np.testing.assert_allclose(reduction.result(reduction.state(x, (0, 0), device)), x.astype(float).prod(1), rtol=0.02)
 
 
 def test_sums_of_float16_may_be_out_of_range_on_the_way(device):
     x = np.array([60000, 60000, -60000, -60000, 1], np.float16)
     reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.SUM)
-    records = [reduction.record(x[i : i + 2], (i,), device) for i in (0, 2, 4)]
-    assert reduction.result(reduction.merged(np.concatenate(records))) == 1
+    states = [reduction.state(x[i : i + 2], (i,), device) for i in (0, 2, 4)]
+    assert reduction.result(reduction.merged(np.concatenate(states))) == 1
     norm = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.L2)
-    np.testing.assert_allclose(norm.result(norm.record(x[:1], (0,), device)), 60000)
+    np.testing.assert_allclose(norm.result(norm.state(x[:1], (0,), device)), 60000)
 
 
 def windows(choose, spatial):
@@ -295,8 +293,8 @@ def test_indices_beyond_32_bits(device):
     reduction = Reduction.of_arg(ArgmaxOperatorDesc, shape, np.dtype("uint8"), axis=(0, 2))
     chunk = np.zeros((2, 3, 4), np.uint8)
     chunk[1, :, 2] = 9
-    record = reduction.record(chunk, ((1 << 18) - 2, 0, 5), device)
-    assert reduction.result(record).tolist() == [((1 << 18) - 1) * (1 << 17) + 7] * 3
+    state = reduction.state(chunk, ((1 << 18) - 2, 0, 5), device)
+    assert reduction.result(state).tolist() == [((1 << 18) - 1) * (1 << 17) + 7] * 3
     pooling = Pooling.of(
         MaxPooling2OperatorDesc, (3, 1 << 18, 1 << 17), np.dtype("uint8"), (2, 2), strides=2, output_indices=True
     )

@@ -6,7 +6,7 @@ The greatest term is 2^24 times the others, and at the end it is taken away agai
 
 Each 2^-10 is less than what 2^14 + 2^-10 keeps: where a driver may leave out what `precise` holds, 0 comes out, or what
 some invocations added among themselves. The terms are a step apart, so that no two are of a block, whose sum may round:
-the results are right to the last bits, far below the bound. Some steps leave one term for each record.
+the results are right to the last bits, far below the bound. Some steps leave one term for each state.
 """
 
 import dataclasses
@@ -105,7 +105,7 @@ def over_covering_windows(dtype):
 
 DOMAINS = {"axes": over_axes, "windows": over_windows, "covering-windows": over_covering_windows}
 DTYPES = {"float32": np.float32, "float16": np.float16}
-# Axes have records without parts, too.
+# Axes have states without parts, too.
 TAKEN = {
     f"{name}-{mapping}-{dtype}": (domain, limits, DTYPES[dtype])
     for (name, domain), (mapping, limits), dtype in itertools.product(DOMAINS.items(), MAPPED.items(), DTYPES)

@@ -200,7 +200,7 @@ def test_gradients_go_where_values_came_from(device):
 
 def test_plans_take_every_variant():
     taken = set()
-    for limits in (Limits(1 << 27, 64, 8), Limits(256, 32, 3, records_bytes=512, loop_iterations=200)):
+    for limits in (Limits(1 << 27, 64, 8), Limits(256, 32, 3, state_bytes=512, loop_iterations=200)):
         for case in GRADIENTS:
             taken |= {dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches}
     variants = [f"pool_backward_{kind}" for kind in ("shares", "shares_parts", "maxima", "maxima_parts")]

@@ -59,7 +59,7 @@ def test_dispatches_keep_to_the_limits_of_a_device(device):
     assert limits.group_size <= min(device.group_size, device.invocations)
     assert limits.group_count <= device.group_count
     for plan in plans(limits):
-        assert plan.records_bytes <= device.storage_range
+        assert plan.state_bytes <= device.storage_range
         for dispatch in plan.dispatches:
             constants = dispatch.shader.constants
             assert constants["group_size"] == limits.group_size
@@ -138,7 +138,7 @@ def test_buffers_keep_to_the_limits_of_a_device(device, monkeypatch):
     limits, engine = device_limits(device.info), Engine(device.info)
     for plan in plans(limits):
         tensors = [limits.segments(tensor) for tensor in (*plan.desc.inputs, *plan.desc.outputs)]
-        scratch = [*map(limits.segments, plan.intermediates), (plan.records_bytes,) if plan.records_bytes else ()]
+        scratch = [*map(limits.segments, plan.intermediates), (plan.state_bytes,) if plan.state_bytes else ()]
         held = [*map(engine.allocate, tensors), *map(engine.allocate_scratch, scratch)]
         slices = [part for segments in held for part in segments.slices]
         assert all(part.offset % device.alignment == 0 for part in slices)

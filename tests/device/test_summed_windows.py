@@ -96,7 +96,7 @@ def test_every_element_of_a_row_counts(driver, open_device, cooperating, run, wi
 
 
 def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
-    """The number of its elements is found again where its records are combined; powers take iterations, too."""
+    """The number of its elements is found again where its states are combined; powers take iterations, too."""
     limits = Limits(1 << 27, 64, 8, loop_iterations=150)
     device = open_device(driver.index, limits)
     x = np.random.default_rng(0).random((1, 2, 21, 34)).astype(np.float32)
@@ -106,10 +106,10 @@ def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
         AveragePooling1OperatorDesc.of(x, (19, 33), include_padding=True, **steps),
         LpPooling1OperatorDesc.of(x, (19, 33), p=5, **steps),
     ):
-        assert device.compile(desc).plan.records_bytes
+        assert device.compile(desc).plan.state_bytes
         verify(desc, x, device=device)
-    records = [lower(LpPooling1OperatorDesc.of(x, (19, 33), p=p), limits).records_bytes for p in (2, 1 << 20)]
-    assert records[0] < records[1]
+    states = [lower(LpPooling1OperatorDesc.of(x, (19, 33), p=p), limits).state_bytes for p in (2, 1 << 20)]
+    assert states[0] < states[1]
 
 
 @pytest.mark.parametrize("p", [3, 1000])

@@ -169,7 +169,7 @@ def test_a_wrong_shader_is_found(device, monkeypatch):
         operator,
         "plan",
         dmlgpu.lowering.plan.Plan(
-            ARGMAX, device.limits, plan.dispatches, plan.work, (), (), plan.records_bytes, plan.mapping
+            ARGMAX, device.limits, plan.dispatches, plan.work, (), (), plan.state_bytes, plan.mapping
         ),
     )
     operator._steps.clear()

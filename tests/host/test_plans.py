@@ -119,7 +119,7 @@ def test_plans_differ_where_limits_do():
 
 
 def test_a_shorter_range_with_more_records_for_each_output_fits_its_memory():
-    limits = Limits(1024, 7, 3, records_bytes=1000, loop_iterations=200, dispatch_count=1 << 20)
+    limits = Limits(1024, 7, 3, state_bytes=1000, loop_iterations=200, dispatch_count=1 << 20)
     check(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (58, 12), [1], strides=(1, 60)), limits))
 
 
@@ -145,12 +145,12 @@ def test_loops_keep_to_any_limit_or_are_refused(sizes, axis, cooperating):
 
 @pytest.mark.parametrize("count", [101, 399])
 def test_records_are_combined_in_levels_where_loops_are_short(count):
-    """One record of each of so many segments."""
-    limits = Limits(256, 32, 3, records_bytes=1 << 16, loop_iterations=400)
+    """One state of each of so many segments."""
+    limits = Limits(256, 32, 3, state_bytes=1 << 16, loop_iterations=400)
     plan = lower(arg_desc(ArgmaxOperatorDesc, UINT8, (256 * count,), [0]), limits)
-    records = [dispatch.push["record_count"] for dispatch in plan.dispatches if dispatch.shader.variant == "combine"]
-    assert records[0] == count
-    assert 1 < records[-1] <= 100
+    states = [dispatch.push["state_count"] for dispatch in plan.dispatches if dispatch.shader.variant == "combine"]
+    assert states[0] == count
+    assert 1 < states[-1] <= 100
 
 
 def test_a_cpu_has_no_more_workgroups_than_every_device_allows():
@@ -185,14 +185,14 @@ def test_plans_print_what_they_do():
     assert text.startswith(begin)
     assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine", "not rows"]
     assert "push constants: size=(30, 30, 1, 1, 1, 1, 1, 1), stride=(1, 30, 0, 0, 0, 0, 0, 0), kept_rank=1," in text
-    assert "bindings: INPUT 0 segment 0 (source_base), RECORDS 0 segment 0 (target_base) 2. reduce_selection_32" in text
+    assert "bindings: INPUT 0 segment 0 (source_base), STATES 0 segment 0 (target_base) 2. reduce_selection_32" in text
     assert text.endswith(f" ... and {len(plan.dispatches) - 8} more dispatches")
     shown = f" {text.partition('1. reduce_selection_32: ')[2].partition(' push')[0]}"
     for name, value in plan.dispatches[0].shader.constants.items():
         assert (f" {name}=" in shown) == (value != 0)
     assert plan.summary == (
         "ArgmaxOperatorDesc of FLOAT32 (30, 30) to UINT32 (1, 30): 212 x reduce_selection_32, "
-        f"15 x combine_selection_32, {plan.records_bytes} bytes of records"
+        f"15 x combine_selection_32, {plan.state_bytes} bytes of states"
     )
 
 

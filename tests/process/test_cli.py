@@ -124,7 +124,7 @@ def test_examples_of_help_are_accepted(command, any_cpu, file, help_of, capsys):
     [
         ("devices", {"buffer", "allocation", "group size", "groups"}),
         ("demo", {"exact", "in bound"}),
-        ("explain", {"records", "intermediate", "segment", "word"}),
+        ("explain", {"states", "intermediate", "segment", "word"}),
         ("profile", {"kind", "ms", "own ms", "share", "median", "GB/s"}),
         ("verify", {"right", "different"}),
     ],
@@ -590,8 +590,8 @@ EXPLAINED = {
         "axes=(0,), axis_direction=AxisDirection.INCREASING)",
         "columns_wide one invocation per cache line of neighbouring outputs",
         "not rows the elements of an output do not follow each other",
-        "0 to 1,023 columns_wide_selection_32 input_tensor records 0 to 1,023 combine_selection_32 records",
-        "Tensors of 16 MiB and 4 KiB, records of 128 KiB. END",
+        "0 to 1,023 columns_wide_selection_32 input_tensor states 0 to 1,023 combine_selection_32 states",
+        "Tensors of 16 MiB and 4 KiB, states of 128 KiB. END",
     ),
     "MAX_POOLING2 FLOAT16 1,2,9,8 window_size=3,3 strides=2,2 indices_data_type=uint64 dilations=1,2 start_padding=1,1 "
     "input_strides=160,80,8,1": (
@@ -633,7 +633,7 @@ def test_explain_shortens_long_plans(driver, capsys, monkeypatch):
     monkeypatch.setattr(cli, "Device", lambda selector: dmlgpu.Device(driver.index, limits=LOWERED))
     text = explained(capsys, "argmax float32 30,300 axes=1")
     assert "input_tensor segment 3" in text
-    assert re.search(r"and [1-9]\d+ more dispatches Tensors of 35.16 KiB and 120 bytes, records of 48 bytes", text)
+    assert re.search(r"and [1-9]\d+ more dispatches Tensors of 35.16 KiB and 120 bytes, states of 48 bytes", text)
 
 
 @pytest.mark.parametrize(

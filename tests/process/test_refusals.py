@@ -34,7 +34,7 @@ def refused(function, result, after=0, once=False):
     del os.environ["REFUSE"]
     os.environ.pop("REFUSE_ONCE", None)
 
-# Two passes, with records between them.
+# Two passes, with states between them.
 x = np.zeros((1, 1 << 18), np.float32)
 x[0, 70_000] = 1
 desc = dmlgpu.ArgmaxOperatorDesc(dmlgpu.TensorDesc.of(x), dmlgpu.TensorDesc(dmlgpu.DataType.UINT32, (1, 1)), (1,))
@@ -211,7 +211,7 @@ with opened_as(driver, **changes) as device:
             stage, _, access, _, buffer = numbers
             assert (stage, access) in ((SHADER, SHADER_WRITE), (TRANSFER, TRANSFER_WRITE))
             visible[access].add(buffer)
-    # The completion flag, the relay of the records, and in staged memory the output.
+    # The completion flag, the relay of the states, and in staged memory the output.
     assert len(copied) == (2 if memory == "unified" else 3)
     assert visible[TRANSFER_WRITE] == copied
     assert len(visible[SHADER_WRITE]) == (memory == "unified")

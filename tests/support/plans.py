@@ -95,7 +95,7 @@ def check_limits(plan: Plan, limits: Limits) -> None:
         Role.INPUT: [limits.segments(tensor) for tensor in plan.desc.inputs],
         Role.OUTPUT: [limits.segments(tensor) for tensor in plan.desc.outputs],
         Role.INTERMEDIATE: [limits.segments(tensor) for tensor in plan.intermediates],
-        Role.RECORDS: [(plan.records_bytes,)],
+        Role.STATES: [(plan.state_bytes,)],
     }
     assert plan.dispatches
     for dispatch in plan.dispatches:
@@ -108,7 +108,7 @@ def check_limits(plan: Plan, limits: Limits) -> None:
         for binding in dispatch.bindings:
             size = sizes[binding.role][binding.tensor][binding.segment]
             assert size % 4 == 0
-            assert 0 < size <= limits.segment_bytes or binding.role is Role.RECORDS
+            assert 0 < size <= limits.segment_bytes or binding.role is Role.STATES
             assert binding.base in dispatch.push
 
 
@@ -160,45 +160,45 @@ def check_work(plan: Plan, limits: Limits) -> None:
             steps = zip(push["window_count"], push["reach"], push["window_stride"], strict=True)
             each = math.prod(min(count, 1 + reach // stride) for count, reach, stride in steps)
         else:
-            each = push["record_count"]
+            each = push["state_count"]
         assert push["output_count"] <= max(least, 2 * limits.dispatch_elements // each)
 
 
-def check_records(plan: Plan, limits: Limits) -> None:
-    """Records of several outputs keep to their limit and fit a buffer; those of one output may need more.
+def check_states(plan: Plan, limits: Limits) -> None:
+    """States of several outputs keep to their limit and fit a buffer; those of one output may need more.
 
-    The dispatches of a range write records that follow each other from 0 on, and the second pass reads them all.
+    The dispatches of a range write states that follow each other from 0 on, and the second pass reads them all.
     """
-    records = [d for d in plan.dispatches if any(binding.role is Role.RECORDS for binding in d.bindings)]
-    assert bool(records) == bool(plan.records_bytes)
+    states = [d for d in plan.dispatches if any(binding.role is Role.STATES for binding in d.bindings)]
+    assert bool(states) == bool(plan.state_bytes)
     problems = problems_of(plan.desc.canonical())
     share = max(problem.source.size_in_bytes for problem in problems) // 16
-    limit = min(max(limits.records_bytes, share), limits.segment_bytes)
+    limit = min(max(limits.state_bytes, share), limits.segment_bytes)
     words_of = {
         problem.accumulator.name: problem.accumulator.state_words(problem.source.data_type) for problem in problems
     }
     written, most, combined = 0, 0, True
-    for dispatch in records:
+    for dispatch in states:
         push = dispatch.push
         words = push["output_count"] * words_of[dispatch.shader.accumulator]
-        if "record_count" in push:
-            assert push["records_base"] + push["record_count"] * words == written
-            if dispatch.shader.constants.get("records"):
+        if "state_count" in push:
+            assert push["states_base"] + push["state_count"] * words == written
+            if dispatch.shader.constants.get("to_states"):
                 assert push["target_base"] == written
-                written += math.ceil(push["record_count"] / push["split_size"]) * words
+                written += math.ceil(push["state_count"] / push["split_size"]) * words
                 continue
             most, combined = max(most, written), True
             continue
         written = 0 if combined else written
         combined = False
         assert push[dispatch.bindings[1].base] == written
-        written += records_of(push) * words
+        written += states_of(push) * words
         assert 4 * written <= limit or push["output_count"] == 1
-    assert plan.records_bytes == 4 * most
+    assert plan.state_bytes == 4 * most
 
 
-def records_of(push: Values) -> int:
-    """The records that a dispatch of a first pass writes for each output."""
+def states_of(push: Values) -> int:
+    """The states that a dispatch of a first pass writes for each output."""
     if "part_count" in push:
         return push["part_count"]
     if "part_end" in push:
@@ -271,6 +271,6 @@ def check(plan: Plan) -> None:
     check_loops(plan)
     check_limits(plan, limits)
     check_work(plan, limits)
-    check_records(plan, limits)
+    check_states(plan, limits)
     check_coverage(plan)
     check_alignment(plan)

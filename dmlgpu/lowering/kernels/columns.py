@@ -74,7 +74,7 @@ class Columns(Reduce):
     @property
     def range_alignment(self) -> int:
         # Whole rows of outputs, or a part of one.
-        return self.row if self.row <= self.most_recorded else RANGE_ALIGNMENT
+        return self.row if self.row <= self.most_with_states else RANGE_ALIGNMENT
 
     @property
     def least_split(self) -> int:

@@ -1,4 +1,4 @@
-"""combine.comp: the second pass, the same for all kernels: combines an output's records, wherever the output lies."""
+"""combine.comp: the second pass, the same for all kernels: combines an output's states, wherever the output lies."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ COMBINE = {
 }
 
 
-# Records of an output that an invocation combines, at most: more are combined in splits first.
-_MOST_RECORDS = 2048
+# States of an output that an invocation combines, at most: more are combined in splits first.
+_MOST_STATES = 2048
 
 
-def levels(limits: Limits, records: int) -> tuple[int, ...]:
-    """The records of an output that the first pass leaves, and what is left of them until they are few enough.
+def levels(limits: Limits, states: int) -> tuple[int, ...]:
+    """The states of an output that the first pass leaves, and what is left of them until they are few enough.
 
     Each level takes splits of as many as it leaves, about.
     """
-    most = min(_MOST_RECORDS, limits.loop_iterations // 4)
-    if records <= most * limits.most_lanes:
-        return (records,)
-    return records, *levels(limits, -(-records // max(2, min(math.isqrt(records), most))))
+    most = min(_MOST_STATES, limits.loop_iterations // 4)
+    if states <= most * limits.most_lanes:
+        return (states,)
+    return states, *levels(limits, -(-states // max(2, min(math.isqrt(states), most))))
 
 
-def record_count(limits: Limits, records: int) -> int:
-    """The records of an output in memory, if the first pass leaves so many: those of all levels."""
-    return sum(levels(limits, records))
+def state_count(limits: Limits, states: int) -> int:
+    """The states of an output in memory, if the first pass leaves so many: those of all levels."""
+    return sum(levels(limits, states))
 
 
-def most_combined(problem: Problem, limits: Limits, records: int) -> int:
-    """Outputs, at most, whose records one dispatch combines."""
-    return limits.most_items(_loops(problem, levels(limits, records)[-1], 1))
+def most_combined(problem: Problem, limits: Limits, states: int) -> int:
+    """Outputs, at most, whose states one dispatch combines."""
+    return limits.most_items(_loops(problem, levels(limits, states)[-1], 1))
 
 
-def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int) -> Iterator[Dispatch]:
-    """The dispatches that combine a range's records into every segment of every output that it touches."""
+def combine(problem: Problem, limits: Limits, begin: int, end: int, states: int) -> Iterator[Dispatch]:
+    """The dispatches that combine a range's states into every segment of every output that it touches."""
     words = problem.accumulator.state_words(problem.source.data_type)
-    base, (first, *others) = 0, levels(limits, records)
+    base, (first, *others) = 0, levels(limits, states)
     for left in others:
         behind = base + first * (end - begin) * words
         yield _level(problem, limits, begin, end, first, -(-first // left), base, behind)
@@ -58,14 +58,14 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, records: int
 
 
 def _level(
-    problem: Problem, limits: Limits, begin: int, end: int, records: int, split_size: int, base: int, behind: int
+    problem: Problem, limits: Limits, begin: int, end: int, states: int, split_size: int, base: int, behind: int
 ) -> Dispatch:
-    """Combines splits of the records at `base` into those `behind` them."""
-    items = (end - begin) * -(-records // split_size)
+    """Combines splits of the states at `base` into those `behind` them."""
+    items = (end - begin) * -(-states // split_size)
     lanes = _lanes(limits, items, split_size)
     push = Values(
         **dimensions(()),
-        **_given(begin, end, records, base),
+        **_given(begin, end, states, base),
         target_first=0,
         target_count=0,
         target_base=behind,
@@ -74,37 +74,37 @@ def _level(
         index_step=0,
         split_size=split_size,
     )
-    bindings = _RECORDS, Binding(Role.RECORDS, base="target_base", written=True)
+    bindings = _STATES, Binding(Role.STATES, base="target_base", written=True)
     loop = limits.loop(items, _loops(problem, split_size, lanes), lanes)
-    shader = _shader("combine", problem, limits, (), lanes, segmented=False, records=True)
+    shader = _shader("combine", problem, limits, (), lanes, segmented=False, to_states=True)
     return Dispatch(shader, push, bindings, loop.iterations, range(begin, end))
 
 
-def _outputs(problem: Problem, limits: Limits, begin: int, end: int, records: int, base: int) -> Iterator[Dispatch]:
-    """Combines records into outputs."""
+def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int, base: int) -> Iterator[Dispatch]:
+    """Combines states into outputs."""
     for output in problem.outputs:
         tensor = output.tensor
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
         size = limits.segment_elements(tensor)
         low, high = address_span(dims, begin, end)
-        lanes = _lanes(limits, end - begin, records)
+        lanes = _lanes(limits, end - begin, states)
         if _needs_count(problem):
             shader = _shader("combine_windows", problem, limits, (output,), lanes)
         else:
-            shader = _shader("combine", problem, limits, (output,), lanes, segmented=False, records=False)
-        loop = limits.loop(end - begin, _loops(problem, records, lanes), lanes)
+            shader = _shader("combine", problem, limits, (output,), lanes, segmented=False, to_states=False)
+        loop = limits.loop(end - begin, _loops(problem, states, lanes), lanes)
         for segment in range(low // size, high // size + 1):
-            given = _given(begin, end, records, base) | {
+            given = _given(begin, end, states, base) | {
                 "target_first": segment * size,
                 "target_count": size,
                 "target_base": wrapped(-segment * size),
             }
             target = Binding(output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True)
             push = _push(problem, dims, given)
-            yield Dispatch(shader, push, (_RECORDS, target), loop.iterations, range(begin, end))
+            yield Dispatch(shader, push, (_STATES, target), loop.iterations, range(begin, end))
 
 
-_RECORDS = Binding(Role.RECORDS, base="records_base")
+_STATES = Binding(Role.STATES, base="states_base")
 
 
 def _shader(
@@ -121,20 +121,20 @@ def _needs_count(problem: Problem) -> bool:
     return isinstance(problem.domain, Windows) and problem.accumulator.needs_count
 
 
-def _given(begin: int, end: int, records: int, base: int) -> dict[str, Any]:
-    return {"record_count": records, "first_output": begin, "output_count": end - begin, "records_base": base}
+def _given(begin: int, end: int, states: int, base: int) -> dict[str, Any]:
+    return {"state_count": states, "first_output": begin, "output_count": end - begin, "states_base": base}
 
 
-def _lanes(limits: Limits, items: int, records: int) -> int:
-    """Invocations that share an item of so many records."""
-    return min(power_of_2(records // LOADS), power_of_2(limits.invocations // items), limits.most_lanes)
+def _lanes(limits: Limits, items: int, states: int) -> int:
+    """Invocations that share an item of so many states."""
+    return min(power_of_2(states // LOADS), power_of_2(limits.invocations // items), limits.most_lanes)
 
 
-def _loops(problem: Problem, records: int, lanes: int) -> tuple[Loop, ...]:
-    """Those of an item of so many records."""
+def _loops(problem: Problem, states: int, lanes: int) -> tuple[Loop, ...]:
+    """Those of an item of so many states."""
     # Windows have five dimensions there, whatever the tensor has.
     address = Loop(max(5, problem.outputs[0].tensor.rank))
-    return address, Loop(-(-records // lanes)), Loop(lanes.bit_length())
+    return address, Loop(-(-states // lanes)), Loop(lanes.bit_length())
 
 
 def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> Values:

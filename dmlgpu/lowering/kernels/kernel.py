@@ -2,7 +2,7 @@
 
 A range of outputs is computed in pieces of work, because the elements of an output may lie in several segments of the
 input, or be too many for one dispatch. Where one piece is all, a kernel writes the outputs in place. Otherwise every
-piece writes records, and combine.comp makes outputs of them.
+piece writes states, and combine.comp makes outputs of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dmlgpu.lowering.problem import OutputTensor, Problem, Result, Role
 # Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
 # to begin with a word.
 RANGE_ALIGNMENT = 64
-# Records, or intermediates, may take that part of the bytes of a large source: so it has few ranges.
+# States, or intermediates, may take that part of the bytes of a large source: so it has few ranges.
 SCRATCH_SHARE = 16
 # What an output takes beside its elements.
 _TURNS_OF_OUTPUT = 16
@@ -35,8 +35,8 @@ class Piece:
     segment: int
 
     @property
-    def records(self) -> int:
-        """Records that it gives for each output."""
+    def states(self) -> int:
+        """States that it gives for each output."""
         return 1
 
 
@@ -46,14 +46,14 @@ class InPlace:
 
 
 @dataclass(frozen=True)
-class Records:
-    """A dispatch writes records of its outputs."""
+class States:
+    """A dispatch writes states of its outputs."""
 
     first: int
-    """How many records of each output stand before these, from other pieces of the range."""
+    """How many states of each output stand before these, from other pieces of the range."""
 
 
-Target = InPlace | Records
+Target = InPlace | States
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class PlanningKernel(Kernel):
 
 @dataclass(frozen=True)
 class RangedKernel(Kernel):
-    """A kernel whose outputs are computed in ranges, each in pieces: in place, or with records."""
+    """A kernel whose outputs are computed in ranges, each in pieces: in place, or with states."""
 
     @abstractmethod
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
@@ -129,13 +129,13 @@ class RangedKernel(Kernel):
 
     @property
     @abstractmethod
-    def most_recorded(self) -> int:
-        """Outputs that a dispatch can write records of."""
+    def most_with_states(self) -> int:
+        """Outputs that a dispatch can write states of."""
 
     @property
     def most_in_place(self) -> int:
         """Outputs that a dispatch can compute in place."""
-        return self.most_recorded
+        return self.most_with_states
 
     @property
     @abstractmethod
@@ -161,16 +161,16 @@ class RangedKernel(Kernel):
         return 128 // self.source.data_type.bits
 
     @property
-    def record_words(self) -> int:
-        """Words of a record."""
+    def state_words(self) -> int:
+        """Words of a state."""
         return self.problem.accumulator.state_words(self.source.data_type)
 
     @property
-    def most_records(self) -> int:
-        """Records of a range, at most; more only where those of one output are."""
+    def most_states(self) -> int:
+        """States of a range, at most; more only where those of one output are."""
         limits = self.limits
-        most = max(limits.records_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
-        return min(most, limits.segment_bytes) // (4 * self.record_words)
+        most = max(limits.state_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+        return min(most, limits.segment_bytes) // (4 * self.state_words)
 
     def constants(self, target: Target, *, segmented: bool = False, **own: int) -> dict[str, int]:
         """The specialization constants of a shader for any target; in place no elements are left out."""
@@ -180,7 +180,7 @@ class RangedKernel(Kernel):
             self.limits,
             self.problem.outputs if in_place else (),
             segmented=segmented and not in_place,
-            records=not in_place,
+            to_states=not in_place,
             **own,
         )
 
@@ -189,17 +189,17 @@ class RangedKernel(Kernel):
         return segment_push("source", self.limits.segment_elements(self.source), segment, shift)
 
     def target_binding(self, begin: int, output: int, base: str, target: Target) -> Binding:
-        """An output that is written in place, or the records."""
-        if isinstance(target, Records):
-            return Binding(Role.RECORDS, base=base, written=True)
+        """An output that is written in place, or the states."""
+        if isinstance(target, States):
+            return Binding(Role.STATES, base=base, written=True)
         written = self.problem.outputs[output]
         segment = begin // self.limits.segment_elements(written.tensor)
         return Binding(written.role, written.number, segment, base, written.tensor.data_type.bits, written=True)
 
     def target_base(self, begin: int, end: int, output: int, target: Target) -> int:
-        """What to add to the number of an output for its place in the segment, or where the records begin."""
-        if isinstance(target, Records):
-            return target.first * (end - begin) * self.record_words
+        """What to add to the number of an output for its place in the segment, or where the states begin."""
+        if isinstance(target, States):
+            return target.first * (end - begin) * self.state_words
         size = self.limits.segment_elements(self.problem.outputs[output].tensor)
         return wrapped(-(begin // size * size))
 
@@ -224,7 +224,7 @@ class PlanesKernel(RangedKernel):
 
     def furthest(self, begin: int) -> int:
         together = self.planes.size * self.plane_outputs
-        most = self.most_in_place if self.writes_outputs else self.most_recorded
+        most = self.most_in_place if self.writes_outputs else self.most_with_states
         return min(begin + most, (begin // together + 1) * together)
 
     def plane_shift(self, begin: int) -> int:
@@ -236,7 +236,7 @@ class PlanesKernel(RangedKernel):
     def source_place(self, begin: int, segment: int, target: Target) -> dict[str, Any]:
         """The push constants that say which elements of the source are bound; in place its base is enough."""
         push = self.source_push(segment, self.plane_shift(begin))
-        return push if isinstance(target, Records) else {"source_base": push["source_base"]}
+        return push if isinstance(target, States) else {"source_base": push["source_base"]}
 
 
 def planes_of(source: TensorDesc) -> Dim:

@@ -40,7 +40,7 @@ class Pick(RangedKernel):
         return (Loop(max(1, 32 // self.source.data_type.bits)),)
 
     @cached_property
-    def most_recorded(self) -> int:
+    def most_with_states(self) -> int:
         words = self.limits.most_items(self._loops)
         most = min(words * 32 // self.source.data_type.bits, self.limits.dispatch_elements)
         return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
@@ -50,7 +50,7 @@ class Pick(RangedKernel):
         return RANGE_ALIGNMENT
 
     def furthest(self, begin: int) -> int:
-        return begin + self.most_recorded
+        return begin + self.most_with_states
 
     def pieces(self, begin: int, end: int) -> Sequence[PickPiece]:
         size = self.limits.segment_elements(self.problem.sources[1].tensor)

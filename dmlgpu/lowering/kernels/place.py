@@ -30,7 +30,7 @@ class Place(PlanningKernel):
         # Every segment of the outputs' places, by all segments of the indices.
         (places,) = self.problem.outputs
         size, count = self.limits.segment_elements(places.tensor), self.problem.output_count
-        constants = constants_of(self.problem, self.limits, (), segmented=False, records=False)
+        constants = constants_of(self.problem, self.limits, (), segmented=False, to_states=False)
         clearing, placing = (
             shader_of(variant, self.problem, {**constants, "packed": packed})
             for variant, packed in (("place_clear", False), ("place", self.source.is_packed))

@@ -18,7 +18,7 @@ from dmlgpu.lowering.kernels.kernel import (
     RANGE_ALIGNMENT,
     Piece,
     PlanesKernel,
-    Records,
+    States,
     Target,
     constants_of,
     segment_push,
@@ -44,7 +44,7 @@ class PoolBackwardPiece(Piece):
     """How many of them an invocation looks at."""
 
     @property
-    def records(self) -> int:
+    def states(self) -> int:
         return -(-(self.end - self.begin) // self.part_size)
 
 
@@ -93,7 +93,7 @@ class PoolBackward(PlanesKernel):
         return (Loop((outputs + width - 2) // width + 1, (Loop(width, (gathered,)),)),)
 
     def part_loops(self, part: int) -> tuple[Loop, ...]:
-        """Those of an item with records: of a word of outputs, and so many windows of each."""
+        """Those of an item with states: of a word of outputs, and so many windows of each."""
         return self._of_run(1, Loop(part))
 
     @cached_property
@@ -103,7 +103,7 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def part(self) -> int:
-        """Windows that one invocation looks at for an output that writes records."""
+        """Windows that one invocation looks at for an output that writes states."""
         size = math.prod(self.most)
         while size > 1 and not self.limits.most_items(self.part_loops(size)):
             size = -(-size // 2)
@@ -111,7 +111,7 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def _of_parts(self) -> tuple[Loop, ...]:
-        """Those of an item with records."""
+        """Those of an item with states."""
         return self.part_loops(self.part)
 
     @cached_property
@@ -133,7 +133,7 @@ class PoolBackward(PlanesKernel):
         return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
     @cached_property
-    def most_recorded(self) -> int:
+    def most_with_states(self) -> int:
         return self._most_outputs(self.limits.most_items(self._of_parts), self.part)
 
     @cached_property
@@ -195,14 +195,14 @@ class PoolBackward(PlanesKernel):
         else:
             maxima = self.problem.sources[1]
             bound = segment_push("maxima", self.limits.segment_elements(maxima.tensor), piece.maxima_segment)
-            given |= bound if isinstance(target, Records) else {"maxima_base": bound["maxima_base"]}
+            given |= bound if isinstance(target, States) else {"maxima_base": bound["maxima_base"]}
             bindings.append(Binding(maxima.role, maxima.number, piece.maxima_segment, "maxima_base"))
             variant = "pool_backward_maxima"
         words = -(-(end - begin) * self.source.data_type.bits // 32)
-        if isinstance(target, Records):
+        if isinstance(target, States):
             push = Values(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.part_size)
             shader = shader_of(f"{variant}_parts", self.problem, self.constants(target, segmented=True))
-            loop = self.limits.loop(words * piece.records, self._of_parts)
+            loop = self.limits.loop(words * piece.states, self._of_parts)
         else:
             push = Values(**given, run=self.run)
             shader = shader_of(variant, self.problem, constants_of(self.problem, self.limits, self.problem.outputs))

@@ -4,7 +4,7 @@ It computes what the other kernels over windows do not cover. It is compiled thr
 
 - `pool_direct_blocks` reads long rows of a window in blocks of 16 bytes (lavapipe with Mesa 22.3 and 2 cores,
   1 x 512 x 28 x 28, global: 0.8 ms);
-- `pool_direct_parts` writes records of windows in parts, which lie in several segments or are too long for one
+- `pool_direct_parts` writes states of windows in parts, which lie in several segments or are too long for one
   invocation;
 - `pool_direct` does the rest.
 """
@@ -24,7 +24,7 @@ from dmlgpu.lowering.kernels.kernel import (
     InPlace,
     Piece,
     PlanesKernel,
-    Records,
+    States,
     Target,
     constants_of,
     shader_of,
@@ -42,7 +42,7 @@ class WindowsPiece(Piece):
     end: int
 
     @property
-    def records(self) -> int:
+    def states(self) -> int:
         return self.end - self.begin
 
 
@@ -107,7 +107,7 @@ class PoolDirect(PlanesKernel):
 
     @property
     def blocks(self) -> bool:
-        """Whether long rows of a window are read in blocks, where no records are written."""
+        """Whether long rows of a window are read in blocks, where no states are written."""
         windows = self.windows
         return windows.stride[2] == 1 and windows.dilation[2] == 1 and windows.window_size[2] >= 2 * self.block
 
@@ -129,7 +129,7 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def part(self) -> Part:
-        """What of a window one invocation looks at that writes records: all, if that is not too long."""
+        """What of a window one invocation looks at that writes states: all, if that is not too long."""
         window_size = self.windows.window_size
         for cut in range(3):
             part = Part(cut, window_size[cut])
@@ -141,7 +141,7 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def _of_parts(self) -> tuple[Loop, ...]:
-        """Those of an item with records."""
+        """Those of an item with states."""
         return self.loops(self.part_sizes)
 
     @cached_property
@@ -165,7 +165,7 @@ class PoolDirect(PlanesKernel):
         return max(min(outputs, self.limits.dispatch_elements // elements) // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
     @cached_property
-    def most_recorded(self) -> int:
+    def most_with_states(self) -> int:
         return self._most_outputs(self._of_parts, self.part_elements)
 
     @cached_property
@@ -233,8 +233,8 @@ class PoolDirect(PlanesKernel):
             "output_count": end - begin,
             **self.source_place(begin, piece.segment, target),
         }
-        if isinstance(target, Records):
-            return given | {"records_base": self.target_base(begin, end, 0, target)}
+        if isinstance(target, States):
+            return given | {"states_base": self.target_base(begin, end, 0, target)}
         bases = self.target_base(begin, end, self.indices, target), self.target_base(begin, end, 0, target)
         return given | {"indices_base": bases[0], "values_base": bases[1]}
 
@@ -253,8 +253,8 @@ class PoolDirect(PlanesKernel):
     def bindings(self, begin: int, piece: WindowsPiece, target: Target) -> tuple[Binding, ...]:
         """Those of all kernels over windows."""
         source = self.source_binding(piece.segment)
-        if isinstance(target, Records):
-            return source, self.target_binding(begin, 0, "records_base", target)
+        if isinstance(target, States):
+            return source, self.target_binding(begin, 0, "states_base", target)
         indices = self.target_binding(begin, self.indices, "indices_base", target)
         return source, indices, self.target_binding(begin, 0, "values_base", target)
 
@@ -267,14 +267,14 @@ class PoolDirect(PlanesKernel):
             loop = self.limits.loop(words, self._in_place)
             return Dispatch(shader, Values(**given, **self.counted), bindings, loop.iterations, range(begin, end))
         given |= {"cut": self.part.cut, "part_size": self.part.size}
-        push = Values(**given, part_begin=piece.begin, part_count=piece.records)
-        loop = self.limits.loop(words * piece.records, self._of_parts)
+        push = Values(**given, part_begin=piece.begin, part_count=piece.states)
+        loop = self.limits.loop(words * piece.states, self._of_parts)
         return Dispatch(shader, push, bindings, loop.iterations, range(begin, end))
 
     def pool_shader(self, target: Target) -> Shader:
         """What of pool_direct.comp computes a piece."""
         windows = self.windows
-        if isinstance(target, Records):
+        if isinstance(target, States):
             # A part of a window may have no element in the input.
             return self.shader_of("pool_direct_parts", self.constants(target, segmented=True))
         constants = constants_of(self.problem, self.limits, self.problem.outputs)

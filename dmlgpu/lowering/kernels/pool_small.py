@@ -56,7 +56,7 @@ class PoolSmall(PoolDirect):
             return "the elements of a row do not follow each other"
         if windows.output_size[2] % per_word != 0:
             return "rows of outputs share words"
-        if windows.output_size[2] > self.most_recorded:
+        if windows.output_size[2] > self.most_with_states:
             return "a row of outputs is too long for a dispatch"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
@@ -104,7 +104,7 @@ class PoolSmall(PoolDirect):
         busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
         if self.block == 4 and busy and self._span(8) <= _SPAN * 8:
             return 8
-        return 4 if self.record_words > 3 else max(4, self.block)
+        return 4 if self.state_words > 3 else max(4, self.block)
 
     def _registers(self, run: int) -> int:
         """Registers that the states of the ring, the operands of a span, and loops take, about."""
@@ -200,10 +200,10 @@ class PoolSmall(PoolDirect):
     def range_alignment(self) -> int:
         # Whole slabs, or whole rows of one. pool_direct.comp computes what is not whole, as at the end of a segment.
         width = self.windows.output_size[2]
-        return self.slab if self.slab <= min(self.most_in_place, self.most_recorded) else width
+        return self.slab if self.slab <= min(self.most_in_place, self.most_with_states) else width
 
     def furthest(self, begin: int) -> int:
-        most = self.most_recorded if begin % self.range_alignment else self.most_in_place
+        most = self.most_with_states if begin % self.range_alignment else self.most_in_place
         together = self.slab
         if self.range_alignment == self.slab:
             together = self.planes.size * self.plane_outputs

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import Dim, address_span, segments_touched
-from dmlgpu.lowering.kernels.kernel import RANGE_ALIGNMENT, Piece, RangedKernel, Records, Target, dimensions, shader_of
+from dmlgpu.lowering.kernels.kernel import RANGE_ALIGNMENT, Piece, RangedKernel, States, Target, dimensions, shader_of
 from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
@@ -30,7 +30,7 @@ class AxesPiece(Piece):
     """Whether all of them lie in the segment, for every output."""
 
     @property
-    def records(self) -> int:
+    def states(self) -> int:
         return -(-(self.end - self.begin) // self.split_size)
 
 
@@ -127,7 +127,7 @@ class Reduce(RangedKernel):
     # How the work is cut
 
     @cached_property
-    def most_recorded(self) -> int:
+    def most_with_states(self) -> int:
         splits = -(-self.count // self.split_size)  # of an output
         return max(min(self._most_items(self.split_size) // splits, self.short_outputs), 1)
 
@@ -151,9 +151,9 @@ class Reduce(RangedKernel):
         items = outputs * self.lanes // self.outputs_per_item
         split = self.count
         if self.count > 2 * self.least_split:
-            # Every segment may have a record for each split.
-            records = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_records, 1))
-            split = max(self.least_split, -(-count * items // self.limits.busy_invocations), records)
+            # Every segment may have a state for each split.
+            states = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_states, 1))
+            split = max(self.least_split, -(-count * items // self.limits.busy_invocations), states)
         while split > 1 and self._most_items(split) == 0:
             split = -(-split // 2)
         # Whole blocks: if the first split begins with a block, all do.
@@ -161,7 +161,7 @@ class Reduce(RangedKernel):
 
     def dispatch_end(self, begin: int) -> int:
         """The end of the outputs from `begin` on that one dispatch can compute, wherever their elements lie."""
-        most = self.most_recorded
+        most = self.most_with_states
         return min(begin + (most // self.range_alignment * self.range_alignment or most), self.problem.output_count)
 
     def furthest(self, begin: int) -> int:
@@ -251,7 +251,7 @@ class Reduce(RangedKernel):
             target_base=self.target_base(begin, end, 0, target),
         )
         bindings = self.source_binding(piece.segment), self.target_binding(begin, 0, "target_base", target)
-        items = self.item_count(end - begin) * (piece.records if isinstance(target, Records) else 1)
+        items = self.item_count(end - begin) * (piece.states if isinstance(target, States) else 1)
         loop = self.limits.loop(items, self.loops(min(piece.split_size, piece.end - piece.begin)), self.lanes)
         return Dispatch(self.shader(begin, end, piece, target), push, bindings, loop.iterations, range(begin, end))
 
