@@ -62,6 +62,34 @@ def either(request, driver, counts):
 # Calls
 
 
+def test_what_was_refused_is_recorded_anew(fresh_staged, kp):
+    """Vulkan may have refused the end of the recording: it cannot be submitted again."""
+    rows = np.random.default_rng(1).permutation(1 << 18).astype(np.float32).reshape(1 << 15, 8)
+    operator = fresh_staged.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, rows.shape, [1]))
+    tensor = fresh_staged.tensor(rows)
+    target = operator(tensor)
+
+    def refuse():
+        raise MemoryError
+
+    def refused(step):
+        """How many sequences the step makes after it was refused."""
+        kp.before = refuse
+        with pytest.raises(OutOfMemoryError, match="no memory left for a submission"):
+            step()
+        kp.before = bool
+        before = kp.counts["sequences"]
+        step()
+        return kp.counts["sequences"] - before
+
+    for _ in range(2):
+        operator(tensor, out=target)
+        assert has_maxima(target, rows)
+    assert refused(lambda: operator(tensor, out=target)) == 1
+    assert refused(target.numpy) == 1
+    assert has_maxima(target, rows)
+
+
 def test_compiling_makes_all_that_a_call_needs(either, counts):
     operator = either.compile(LONG)
     x = np.zeros((1, 100_000), np.float32)
