@@ -42,15 +42,23 @@ SILENCE = 600
 
 # Tests that are likely to see a fault, by the beginning of its path; those of a module go by name, too: test_NAME*.py.
 LIKELY = {
-    "shaders/": ("mappings", "kernels", "cases"),
-    "shaders/accumulators/": ("mappings", "reduce", "values", "cases"),
-    "shaders/core/": ("mappings", "reduce", "values", "cases"),
+    "shaders/": ("mappings", "kernels", "values", "barriers", "cases"),
+    "shaders/pi": ("mappings", "unpooling", "cases"),
+    "shaders/pl": ("mappings", "unpooling", "cases"),
+    "shaders/pool_": ("mappings", "windows", "summed_windows", "cases"),
+    "shaders/pool_backward": ("mappings", "gradients", "cases"),
+    "shaders/accumulators/": ("mappings", "reduce", "values", "exhaustive", "cases"),
+    "shaders/core/": ("mappings", "reduce", "values", "layouts", "barriers", "cases"),
     "dmlgpu/comparison": ("verification", "chunked"),
     "dmlgpu/errors": ("faults", "threads"),
     "dmlgpu/files": ("streaming",),
     "dmlgpu/functional": ("functions",),
     "dmlgpu/descriptors/": ("messages", "operators", "functions"),
     "dmlgpu/lowering/": ("plans", "kernels", "splitting", "cases"),
+    "dmlgpu/lowering/kernels/pi": ("plans", "unpooling", "cases"),
+    "dmlgpu/lowering/kernels/pl": ("plans", "unpooling", "cases"),
+    "dmlgpu/lowering/kernels/pool_": ("plans", "kernels", "windows", "cases"),
+    "dmlgpu/lowering/kernels/pool_backward": ("plans", "gradients", "cases"),
     "dmlgpu/reference/": ("reduce", "verification"),
     "dmlgpu/runtime/": ("devices", "reuse", "faults"),
 }
