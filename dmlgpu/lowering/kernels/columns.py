@@ -1,4 +1,4 @@
-"""columns.comp: over axes, where neighbouring outputs read elements side by side, in blocks of 16 bytes.
+"""columns.comp: over axes, where the elements of neighbouring outputs are side by side: blocks of 16 bytes.
 
 On a CPU driver an invocation looks at a cache line of 64 bytes of each row: the loads of neighbouring invocations then
 wait for memory together. lavapipe (Mesa 22.3) with one core, float32, first axis of 4096 x 1024: 5 ms; with 16 bytes
@@ -20,15 +20,15 @@ from dmlgpu.lowering.plan import Shader
 
 # Elements of a column whose numbers fit below a key of 16 bits (packed.glsl); they are whole blocks.
 _PACKED = 1 << 16
-# Columns of an invocation, at most: more states are not kept in registers.
+# Columns of an invocation, at most: registers do not hold more states.
 _COLUMNS = 16
-# Invocations that share an item, at most: so that 4 or more neighbours read 64 bytes or more of a row.
+# Lanes of an item, at most, so that 4 or more neighbours read 64 bytes or more of a row.
 _LANES = 16
 
 
 @dataclass(frozen=True)
 class Columns(Reduce):
-    """Over axes, where neighbouring outputs read neighbouring elements."""
+    """Over axes, where neighbouring outputs have neighbouring elements."""
 
     name: ClassVar = "columns"
     variants: ClassVar = {
@@ -50,15 +50,15 @@ class Columns(Reduce):
         return ""
 
     def is_wide(self, row: int) -> bool:
-        """Whether an invocation does better with several blocks, of a row of so many outputs."""
+        """Whether several blocks per invocation are faster, for rows of this many outputs."""
         if self.limits.cooperating or not self.limits.unrolls or self.wide == self.block:
             return False
-        # The last blocks of a row are looked at twice, if it has no whole number of wide ones: few, if it is long.
+        # If a row is no multiple of the width, its last blocks are computed twice: that is little of a long row.
         return row >= 4 * self.wide or row % self.wide == 0
 
     @property
     def wide(self) -> int:
-        """The outputs of several blocks."""
+        """Outputs of an invocation with several blocks."""
         return min(4 * self.block, _COLUMNS)
 
     @cached_property

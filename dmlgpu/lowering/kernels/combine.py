@@ -1,4 +1,4 @@
-"""combine.comp: the second pass, the same for all kernels: combines an output's states, wherever the output lies."""
+"""combine.comp: the second pass, the same for all kernels: combines the states of an output, whatever its layout."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ COMBINE = {
 }
 
 
-# States of an output that an invocation combines, at most: more are combined in splits first.
+# States of an output that an invocation combines, at most; if there are more, splits of them are combined first.
 _MOST_STATES = 2048
 
 
 def levels(limits: Limits, states: int) -> tuple[int, ...]:
-    """The states of an output that the first pass leaves, and what is left of them until they are few enough.
+    """The states of an output after the first pass, and after each level, until they are few enough.
 
-    Each level takes splits of as many as it leaves, about.
+    The size of a level's splits is about their number.
     """
     most = min(_MOST_STATES, limits.loop_iterations // 4)
     if states <= most * limits.most_lanes:
@@ -37,7 +37,7 @@ def levels(limits: Limits, states: int) -> tuple[int, ...]:
 
 
 def state_count(limits: Limits, states: int) -> int:
-    """The states of an output in memory, if the first pass leaves so many: those of all levels."""
+    """The states of an output in memory, on all levels, if the first pass leaves this many."""
     return sum(levels(limits, states))
 
 
@@ -126,24 +126,24 @@ def _given(begin: int, end: int, states: int, base: int) -> dict[str, Any]:
 
 
 def _lanes(limits: Limits, items: int, states: int) -> int:
-    """Invocations that share an item of so many states."""
+    """Lanes of an item with this many states."""
     return min(power_of_2(states // LOADS), power_of_2(limits.invocations // items), limits.most_lanes)
 
 
 def _loops(problem: Problem, states: int, lanes: int) -> tuple[Loop, ...]:
-    """Those of an item of so many states."""
-    # Windows have five dimensions there, whatever the tensor has.
+    """The loops of an item with this many states."""
+    # combine_windows has five dimensions, whatever the tensor has.
     address = Loop(max(5, problem.outputs[0].tensor.rank))
     return address, Loop(-(-states // lanes)), Loop(lanes.bit_length())
 
 
 def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> Values:
-    """The push constants of a problem whose output has these dimensions."""
+    """The push constants for an output with these dimensions."""
     domain = problem.domain
     if not (isinstance(domain, Windows) and _needs_count(problem)):
         count, step = (domain.element_count, domain.index_step) if isinstance(domain, Axes) else (0, 0)
         return Values(**dimensions(dims), rank=len(dims), element_count=count, index_step=step, split_size=0, **given)
-    # Always with a depth, as windows have.
+    # A 4-D tensor gets a depth of 1.
     filled = [*dims[:2], *(Dim(1, 0),) * (5 - len(dims)), *dims[2:]]
     return Values(
         size=tuple(dim.size for dim in filled),

@@ -1,8 +1,8 @@
-"""What every kernel says of itself, and what planning asks of it.
+"""The interface of kernels to planning, and what they share.
 
-A range of outputs is computed in pieces of work, because the elements of an output may lie in several segments of the
-input, or be too many for one dispatch. Where one piece is all, a kernel writes the outputs in place. Otherwise every
-piece writes states, and combine.comp makes outputs of them.
+A range of outputs is computed in pieces, because the elements of an output may lie in several segments of the input, or
+be too many for one dispatch. If there is one piece, the kernel writes the outputs in place. Otherwise each piece writes
+states, and combine.comp computes the outputs from them.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from dmlgpu.lowering.problem import OutputTensor, Problem, Result, Role
 # Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
 # to begin with a word.
 RANGE_ALIGNMENT = 64
-# States, or intermediates, may take that part of the bytes of a large source: so it has few ranges.
+# States, or intermediates, may take this part of the bytes of a large source, so that its ranges are few.
 SCRATCH_SHARE = 16
-# What an output takes beside its elements.
+# Turns of loops for an output, beside those for its elements.
 _TURNS_OF_OUTPUT = 16
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A share of the work on a range of outputs: some of their elements, in one segment of the input."""
+    """A part of the work on a range of outputs: some of their elements, in one segment of the input."""
 
     segment: int
 
     @property
     def states(self) -> int:
-        """States that it gives for each output."""
+        """States that it leaves for each output."""
         return 1
 
 
@@ -50,7 +50,7 @@ class States:
     """A dispatch writes states of its outputs."""
 
     first: int
-    """How many states of each output stand before these, from other pieces of the range."""
+    """How many states of each output come before these, from other pieces of the range."""
 
 
 Target = InPlace | States
@@ -58,14 +58,14 @@ Target = InPlace | States
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """A way to compute a problem on a device of these limits: a .comp file, and here when it fits and what it does."""
+    """A way to compute a problem within limits: the shader is a .comp file; this says when it fits, and plans it."""
 
     problem: Problem
     limits: Limits
 
     name: ClassVar[str]
     variants: ClassVar[dict[str, str]]
-    """What of it is compiled, and what each does: where there is one variant, it has the kernel's name."""
+    """The modules' names before their accumulator, and what each does. A single variant has the kernel's name."""
 
     @property
     def why_impossible(self) -> str:
@@ -74,12 +74,12 @@ class Kernel(ABC):
 
     @property
     def why_slow(self) -> str:
-        """Why another kernel does better on this device; empty where none does that comes after it in the list."""
+        """Why a kernel that comes after it in the list is faster on this device; empty where none is."""
         return ""
 
     @property
     def work(self) -> int:
-        """Elements that it loads, about: what its time goes by."""
+        """Elements that it loads, about: its time is proportional to them."""
         return self.source.element_count + self.problem.output_count
 
     @property
@@ -103,11 +103,11 @@ class PlanningKernel(Kernel):
 
     @abstractmethod
     def dispatches(self) -> Iterable[Dispatch]:
-        """All that is to be done, in order."""
+        """All dispatches, in order."""
 
     @property
     def intermediates(self) -> tuple[TensorDesc, ...]:
-        """What its dispatches hand on to one another; numbers of the operator's other intermediates come before."""
+        """What its dispatches hand on; they are numbered after the operator's other intermediates."""
         return ()
 
 
@@ -117,24 +117,24 @@ class RangedKernel(Kernel):
 
     @abstractmethod
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
-        """All the work on outputs begin to end - 1."""
+        """The pieces of outputs begin to end - 1."""
 
     @abstractmethod
     def cut(self, outputs: int, piece: Any) -> Iterable[Piece]:
-        """A piece of the work on so many outputs, so that each dispatch is short."""
+        """A piece for this number of outputs, cut so that each dispatch is short."""
 
     @abstractmethod
     def furthest(self, begin: int) -> int:
-        """The end of the outputs from `begin` on that one dispatch can compute."""
+        """The last end of a range from `begin` on that one dispatch can compute."""
 
     @property
     @abstractmethod
     def most_with_states(self) -> int:
-        """Outputs that a dispatch can write states of."""
+        """Outputs of a dispatch that writes states, at most."""
 
     @property
     def most_in_place(self) -> int:
-        """Outputs that a dispatch can compute in place."""
+        """Outputs of a dispatch that writes in place, at most."""
         return self.most_with_states
 
     @property
@@ -144,11 +144,11 @@ class RangedKernel(Kernel):
 
     @property
     def writes_outputs(self) -> bool:
-        """Whether it can write outputs in place, where one piece has all of their elements."""
+        """Whether it can write outputs in place, if one piece has all of their elements."""
         return all(output.tensor.is_packed for output in self.problem.outputs)
 
     def covers(self, begin: int, end: int, piece: Any, target: Target) -> bool:
-        """Whether it can compute a piece of the work on outputs begin to end - 1; the last of the list covers all."""
+        """Whether it can compute a piece of outputs begin to end - 1. The last kernel of the list covers all."""
         return True
 
     @abstractmethod
@@ -162,18 +162,18 @@ class RangedKernel(Kernel):
 
     @property
     def state_words(self) -> int:
-        """Words of a state."""
+        """Words of a stored state."""
         return self.problem.accumulator.state_words(self.source.data_type)
 
     @property
     def most_states(self) -> int:
-        """States of a range, at most; more only where those of one output are."""
+        """States of a range, at most, unless one output alone has more."""
         limits = self.limits
         most = max(limits.state_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
         return min(most, limits.segment_bytes) // (4 * self.state_words)
 
     def constants(self, target: Target, *, segmented: bool = False, **own: int) -> dict[str, int]:
-        """The specialization constants of a shader for any target; in place no elements are left out."""
+        """The specialization constants of a shader that can write states; in place it leaves no elements out."""
         in_place = isinstance(target, InPlace)
         return constants_of(
             self.problem,
@@ -185,11 +185,11 @@ class RangedKernel(Kernel):
         )
 
     def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
-        """The push constants that say which elements of the input are bound, and where; addresses lack `shift`."""
+        """The push constants for the bound segment of the input; shaders compute addresses less `shift`."""
         return segment_push("source", self.limits.segment_elements(self.source), segment, shift)
 
     def target_binding(self, begin: int, output: int, base: str, target: Target) -> Binding:
-        """An output that is written in place, or the states."""
+        """The binding of an output tensor, or of the states."""
         if isinstance(target, States):
             return Binding(Role.STATES, base=base, written=True)
         written = self.problem.outputs[output]
@@ -197,7 +197,7 @@ class RangedKernel(Kernel):
         return Binding(written.role, written.number, segment, base, written.tensor.data_type.bits, written=True)
 
     def target_base(self, begin: int, end: int, output: int, target: Target) -> int:
-        """What to add to the number of an output for its place in the segment, or where the states begin."""
+        """Where states begin; in place what to add to the number of an output for its place in the segment."""
         if isinstance(target, States):
             return target.first * (end - begin) * self.state_words
         size = self.limits.segment_elements(self.problem.outputs[output].tensor)
@@ -206,7 +206,7 @@ class RangedKernel(Kernel):
 
 @dataclass(frozen=True)
 class PlanesKernel(RangedKernel):
-    """A kernel over (batch, channel) planes, which source and outputs have alike."""
+    """A kernel over (batch, channel) planes: source and outputs have the same number of them."""
 
     @property
     @abstractmethod
@@ -215,7 +215,7 @@ class PlanesKernel(RangedKernel):
 
     @cached_property
     def planes(self) -> Dim:
-        """The planes of the source that stand at one stride: all of them, or those of a batch entry."""
+        """As `planes_of` the source."""
         return planes_of(self.source)
 
     @property
@@ -228,26 +228,26 @@ class PlanesKernel(RangedKernel):
         return min(begin + most, (begin // together + 1) * together)
 
     def plane_shift(self, begin: int) -> int:
-        """What addresses lack that are computed with the stride of planes, for outputs from `begin` on."""
+        """Shaders address planes with one stride: how much less that gives than the address, from output `begin` on."""
         plane = begin // self.plane_outputs // self.planes.size * self.planes.size
         batch = plane // self.source.sizes[1] * self.source.element_strides[0]
         return batch - plane * self.planes.stride
 
     def source_place(self, begin: int, segment: int, target: Target) -> dict[str, Any]:
-        """The push constants that say which elements of the source are bound; in place its base is enough."""
+        """The push constants for the bound segment of the source; in place only its base."""
         push = self.source_push(segment, self.plane_shift(begin))
         return push if isinstance(target, States) else {"source_base": push["source_base"]}
 
 
 def planes_of(source: TensorDesc) -> Dim:
-    """The (batch, channel) planes of a tensor that stand at one stride: all of them, or those of a batch entry."""
+    """The (batch, channel) planes with one stride: all planes, or those of a batch entry."""
     dims = [Dim(*pair) for pair in zip(source.sizes[:2], source.element_strides[:2], strict=True)]
     together = merged(dims)
     return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
 
 
 def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **own: int) -> dict[str, int]:
-    """The specialization constants of a shader that writes these outputs: those of constants.glsl, and its own."""
+    """The specialization constants of a shader that writes these outputs: constants.glsl's, and its own."""
     index_bits = [output.tensor.data_type.bits for output in outputs if output.result is Result.INDEX]
     return {
         "group_size": limits.group_size,
@@ -263,7 +263,7 @@ def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTenso
 def shader_of(variant: str, problem: Problem, constants: Mapping[str, int], *, built_in: bool = False) -> Shader:
     """The shader of a variant for a problem's accumulator and the width of its elements.
 
-    Where the accumulator is built in, it has no constants: of windows the first maximum (selection.glsl).
+    `built_in`: the accumulator has no constants. Kernels over windows have the first maximum built in (selection.glsl).
     """
     accumulator = problem.accumulator
     own = {} if built_in else asdict(accumulator)
@@ -271,17 +271,17 @@ def shader_of(variant: str, problem: Problem, constants: Mapping[str, int], *, b
 
 
 def segment_push(name: str, size: int, segment: int, shift: int = 0) -> dict[str, Any]:
-    """The push constants that say which elements of a tensor are bound, and where; addresses lack `shift`."""
+    """The push constants for the bound segment of a tensor; shaders compute addresses less `shift`."""
     first = wrapped(segment * size - shift)
     return {f"{name}_first": first, f"{name}_count": size, f"{name}_base": wrapped(-first)}
 
 
 def wrapped(number: int) -> int:
-    """A number as shaders hold it, modulo 2^32."""
+    """A number modulo 2^32, as shaders add."""
     return number % (1 << 32)
 
 
 def dimensions(dims: Sequence[Dim]) -> dict[str, Any]:
-    """The push constants `size` and `stride`, filled up to the rank that shaders reserve."""
+    """The push constants `size` and `stride`, padded to the rank that shaders reserve."""
     filled = (*dims, *(Dim(1, 0),) * (MAX_RANK - len(dims)))
     return {"size": tuple(dim.size for dim in filled), "stride": tuple(dim.stride for dim in filled)}

@@ -1,4 +1,4 @@
-"""pick.comp: outputs that are each an element of the source, by its number; one invocation a word of outputs."""
+"""pick.comp: out[i] = source[places[i] - 1], and 0 where places[i] is 0 (a gather)."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from dmlgpu.lowering.plan import Binding, Dispatch, Values
 
 @dataclass(frozen=True)
 class PickPiece(Piece):
-    """A segment of the source, and one of the numbers."""
+    """A segment of the source, and one of the places."""
 
     places_segment: int
 
 
 @dataclass(frozen=True)
 class Pick(RangedKernel):
-    """Elements by their numbers."""
+    """out[i] = source[places[i] - 1]."""
 
     name: ClassVar = "pick"
     variants: ClassVar = {"pick": "one invocation per word of outputs: the element whose number stands there, or 0"}
 
     @property
     def _loops(self) -> tuple[Loop, ...]:
-        """That of an item: of a word of outputs."""
+        """The loop of an item: of a word of outputs."""
         return (Loop(max(1, 32 // self.source.data_type.bits)),)
 
     @cached_property

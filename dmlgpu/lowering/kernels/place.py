@@ -1,4 +1,4 @@
-"""place.comp: where elements go whose indices are given, for all outputs; outputs do not gather here, but are named."""
+"""place.comp: for each output 1 + the number of the last element whose index it is; 0: none (a scatter)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dmlgpu.lowering.plan import Binding, Dispatch, Values
 
 @dataclass(frozen=True)
 class Place(PlanningKernel):
-    """The number of the last element that names an output, and 1."""
+    """Per output 1 + the number of the last element with its index."""
 
     name: ClassVar = "place"
     variants: ClassVar = {
@@ -27,7 +27,7 @@ class Place(PlanningKernel):
         return max(1, min(self.limits.dispatch_elements, self.limits.most_items(())))
 
     def dispatches(self) -> Iterator[Dispatch]:
-        # Every segment of the outputs' places, by all segments of the indices.
+        # For each segment of the places all segments of the indices.
         (places,) = self.problem.outputs
         size, count = self.limits.segment_elements(places.tensor), self.problem.output_count
         constants = constants_of(self.problem, self.limits, (), segmented=False, to_states=False)
@@ -52,7 +52,7 @@ class Place(PlanningKernel):
                 yield Dispatch(placing, place, bindings, loop.iterations, range(first, end))
 
     def _elements(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """The elements in shares: where each begins, a segment that it has elements in, and its push constants."""
+        """Ranges of elements: where each begins, a segment that has some of them, and push constants."""
         source = self.source
         dims = [Dim(size, stride) for size, stride in zip(source.sizes, source.element_strides, strict=True)]
         size = self.limits.segment_elements(source)

@@ -1,4 +1,4 @@
-"""pool_backward.comp: gradients of pooling. An invocation computes a run of outputs, from the windows that hold each.
+"""pool_backward.comp: gradients of pooling. Each output adds what the windows that cover it give.
 
 lavapipe (Mesa 22.3) with 2 cores, float32, 8 x 64 x 112 x 112, window 3, stride 2: shares take 88 ms, maxima 110 ms.
 With one output at a time, each of which is divided by sizes and strides, they took 200 and 240 ms.
@@ -28,20 +28,20 @@ from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
-# Words of outputs of an invocation in a turn, at most: they share the divisions that find where a run begins. On a GPU
-# neighbours write neighbouring words, and runs are the shorter.
+# Words of outputs in a run, at most: they share the divisions that find where the run begins. On a GPU runs are
+# shorter, as neighbouring invocations should write neighbouring words.
 _RUN, _COOPERATING_RUN = 8, 4
 
 
 @dataclass(frozen=True)
 class PoolBackwardPiece(Piece):
-    """Windows begin to end - 1 of those that can hold an element, and segments of the gradient and of the maxima."""
+    """Windows begin to end - 1 of those that may cover an element; segments of the gradient and of the maxima."""
 
     maxima_segment: int
     begin: int
     end: int
     part_size: int
-    """How many of them an invocation looks at."""
+    """Windows of an invocation."""
 
     @property
     def states(self) -> int:
@@ -50,7 +50,7 @@ class PoolBackwardPiece(Piece):
 
 @dataclass(frozen=True)
 class PoolBackward(PlanesKernel):
-    """Over the windows that hold an element."""
+    """Gradients of pooling, over the windows that cover an element."""
 
     name: ClassVar = "pool_backward"
     variants: ClassVar = {
@@ -75,35 +75,35 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def most(self) -> tuple[int, ...]:
-        """Windows that an element can be in along each dimension."""
+        """Windows that may cover an element, along each dimension."""
         windows = self.windows
         rows = zip(windows.window_count, windows.reach, windows.window_stride, strict=True)
         return tuple(min(count, reach // stride + 1) for count, reach, stride in rows)
 
     def loops(self, run: int) -> tuple[Loop, ...]:
-        """Those of an item in place: of so many words of outputs."""
+        """The loops of an item in place: of a run of this many words."""
         depth, height, width = self.most
         return self._of_run(run, Loop(depth, (Loop(height, (Loop(width),)),)))
 
     def _of_run(self, run: int, gathered: Loop) -> tuple[Loop, ...]:
-        """Those of an item, with one for each output of its run."""
+        """The loops of an item, with this one for each output of its run."""
         outputs = run * 32 // self.source.data_type.bits
-        # A run begins anywhere in a row of outputs, elsewhere in each invocation.
+        # A run may begin anywhere in a row of outputs, in each invocation at another output.
         width = min(outputs, self.windows.size[2])
         return (Loop((outputs + width - 2) // width + 1, (Loop(width, (gathered,)),)),)
 
     def part_loops(self, part: int) -> tuple[Loop, ...]:
-        """Those of an item with states: of a word of outputs, and so many windows of each."""
+        """The loops of an item with states: of a word of outputs, each with this many windows."""
         return self._of_run(1, Loop(part))
 
     @cached_property
     def _in_place(self) -> tuple[Loop, ...]:
-        """Those of an item in place."""
+        """The loops of an item in place."""
         return self.loops(self.run)
 
     @cached_property
     def part(self) -> int:
-        """Windows that one invocation looks at for an output that writes states."""
+        """Windows of an output for an invocation that writes states."""
         size = math.prod(self.most)
         while size > 1 and not self.limits.most_items(self.part_loops(size)):
             size = -(-size // 2)
@@ -111,12 +111,12 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def _of_parts(self) -> tuple[Loop, ...]:
-        """Those of an item with states."""
+        """The loops of an item with states."""
         return self.part_loops(self.part)
 
     @cached_property
     def run(self) -> int:
-        """Words of outputs of an invocation in a turn."""
+        """Words of outputs of a run."""
         words = self.problem.output_count * self.source.data_type.bits // 32
         run = max(1, min(_COOPERATING_RUN if self.limits.cooperating else _RUN, words // self.limits.invocations))
         while run > 1 and not self.limits.most_items(self.loops(run)):
@@ -128,7 +128,7 @@ class PoolBackward(PlanesKernel):
         return super().writes_outputs and self.limits.most_items(self._in_place) > 0
 
     def _most_outputs(self, words: int, windows: int) -> int:
-        """Outputs of a dispatch, at most: of so many words, and each with so many windows."""
+        """Outputs of a dispatch, at most, with this many words, and this many windows for each."""
         most = min(words * 32 // self.source.data_type.bits, self.limits.dispatch_elements // windows)
         return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
@@ -152,7 +152,7 @@ class PoolBackward(PlanesKernel):
             yield replace(piece, begin=begin, end=min(begin + most, piece.end))
 
     def segments(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The segments of the source, and of the maxima, with windows that hold outputs begin to end - 1."""
+        """The pairs of segments, of the source and of the maxima, with windows that cover outputs begin to end - 1."""
         windows, source = self.windows, self.source
         leading, spatial = source.sizes[:2], coordinate_ranges((*source.sizes[:2], *windows.size), begin, end)
         ranges = list(spatial[:2])
@@ -161,7 +161,7 @@ class PoolBackward(PlanesKernel):
             low = max(0, -(-(first + padding - windows.reach[i]) // stride))
             ranges.append((low, min((last + padding) // stride, windows.window_count[i] - 1)))
         if any(low > high for low, high in ranges):
-            return [(0, 0)]  # No window holds any of them, and they are 0.
+            return [(0, 0)]  # No window covers any of them: they are 0.
         strides = (*source.element_strides[:2], *windows.stride)
         low, high = (sum(r[side] * stride for r, stride in zip(ranges, strides, strict=True)) for side in (0, 1))
         found = segments_touched(low, high, (), self.limits.segment_elements(source))

@@ -1,4 +1,4 @@
-"""pool_direct.comp: one invocation a word of outputs, element by element, windows of any size over any layout.
+"""pool_direct.comp: one invocation per word of outputs, element by element; any window, any layout.
 
 It computes what the other kernels over windows do not cover. It is compiled three times:
 
@@ -48,9 +48,9 @@ class WindowsPiece(Piece):
 
 @dataclass(frozen=True)
 class Part:
-    """What of a window an invocation looks at.
+    """The part of a window that an invocation takes.
 
-    It has `size` steps along dimension `cut`, one along those before, and all that a window has along those behind.
+    It has `size` elements along dimension `cut`, one along the dimensions before, and all along those after.
     """
 
     cut: int
@@ -87,16 +87,16 @@ class PoolDirect(PlanesKernel):
 
     @property
     def row_steps(self) -> tuple[int, ...]:
-        """What leads from one row of the input to another: planes, batch entries, depths, heights."""
+        """The strides from one row of the input to another: of planes, batch entries, depths, heights."""
         return (self.planes.stride, self.source.element_strides[0], *self.windows.stride[:2])
 
     def ranges(self, begin: int, end: int) -> tuple[tuple[int, int], ...]:
-        """For batch, channel, depth, height and width the lowest and highest coordinate of outputs begin to end - 1."""
+        """The lowest and highest coordinate (N, C, D, H, W) of outputs begin to end - 1."""
         return coordinate_ranges((*self.source.sizes[:2], *self.windows.output_size), begin, end)
 
     @cached_property
     def most_inside(self) -> tuple[int, ...]:
-        """Elements of a window that can lie in the input together."""
+        """Elements of a window along each dimension that can lie in the input at once."""
         windows = self.windows
         rows = zip(windows.window_size, windows.size, windows.dilation, strict=True)
         return tuple(min(window, (size - 1) // dilation + 1) for window, size, dilation in rows)
@@ -107,29 +107,29 @@ class PoolDirect(PlanesKernel):
 
     @property
     def blocks(self) -> bool:
-        """Whether long rows of a window are read in blocks, where no states are written."""
+        """Whether rows of a window are long enough to be read in blocks, in place."""
         windows = self.windows
         return windows.stride[2] == 1 and windows.dilation[2] == 1 and windows.window_size[2] >= 2 * self.block
 
     def loops(self, size: Sequence[int], *, blocks: bool = False) -> tuple[Loop, ...]:
-        """Those of an item, with such a part of the windows: of a word of outputs."""
+        """The loops of an item, a word of outputs, with this part of each window."""
         depth, height, width = map(min, size, self.most_inside)
         accumulating = self.problem.accumulator.loops
         row: tuple[Loop, ...] = (Loop(width, accumulating),)
         if blocks:
-            # At the border of the input invocations of a vector have rows of different lengths.
+            # At the edge of the input the invocations of a vector have rows of different lengths.
             rest = Loop(min(width, self.block - 1), accumulating)
             row = Loop(width // self.block, unrolled(self.block, accumulating)), rest
         return (Loop(max(1, 32 // self.source.data_type.bits), (Loop(depth, (Loop(height, row),)),)),)
 
     @cached_property
     def _in_place(self) -> tuple[Loop, ...]:
-        """Those of an item in place."""
+        """The loops of an item in place."""
         return self.loops(self.windows.window_size, blocks=self.blocks)
 
     @cached_property
     def part(self) -> Part:
-        """What of a window one invocation looks at that writes states: all, if that is not too long."""
+        """The part of a window for an invocation that writes states: the whole window, if it is not too long."""
         window_size = self.windows.window_size
         for cut in range(3):
             part = Part(cut, window_size[cut])
@@ -141,12 +141,12 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def _of_parts(self) -> tuple[Loop, ...]:
-        """Those of an item with states."""
+        """The loops of an item with states."""
         return self.loops(self.part_sizes)
 
     @cached_property
     def part_sizes(self) -> tuple[int, ...]:
-        """Of a part, along each dimension."""
+        """The size of a part along each dimension."""
         return self.part.sizes(self.windows.window_size)
 
     @cached_property
@@ -160,7 +160,7 @@ class PoolDirect(PlanesKernel):
         return math.prod(map(min, self.part_sizes, self.most_inside))
 
     def _most_outputs(self, loops: Sequence[Loop], elements: int) -> int:
-        """Outputs of a dispatch, at most, if a word of them has these loops, and each so many elements."""
+        """Outputs of a dispatch, at most, if a word has these loops, and an output this many elements."""
         outputs = self.limits.most_items(loops) * 32 // self.source.data_type.bits
         return max(min(outputs, self.limits.dispatch_elements // elements) // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
@@ -175,7 +175,7 @@ class PoolDirect(PlanesKernel):
     def pieces(self, begin: int, end: int) -> Sequence[WindowsPiece]:
         windows, strides = self.windows, self.source.element_strides
         ranges = self.ranges(begin, end)
-        # The outermost dimension along which there are parts. Of the others all coordinates are taken together.
+        # The outermost dimension along which there are parts; of the others the whole extent counts.
         along = next((d for d in range(3) if self.part_counts[d] > 1), 0)
         low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
         high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
@@ -193,7 +193,7 @@ class PoolDirect(PlanesKernel):
         inner = math.prod(self.part_counts[along + 1 :])
 
         def parts(least: int, most: int) -> range:
-            """Those along the dimension that have coordinates from least to most, which are in the input."""
+            """The parts with coordinates from least to most along that dimension; both lie in the input."""
             first, end = -(-(least - ends_along) // step), (most - begins_along) // step + 1
             return range(max(0, first), min(end, self.part_counts[along]))
 
@@ -221,7 +221,7 @@ class PoolDirect(PlanesKernel):
             yield WindowsPiece(piece.segment, begin, min(begin + most, piece.end))
 
     def push(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> dict[str, Any]:
-        """The push constants that all kernels over windows have."""
+        """The push constants of all kernels over windows."""
         windows = self.windows
         given = {
             "plane_stride": self.planes.stride,
@@ -240,18 +240,18 @@ class PoolDirect(PlanesKernel):
 
     @property
     def counted(self) -> dict[str, Any]:
-        """The push constants that say which elements of a window count for an average."""
+        """The push constants for what counts for an average."""
         windows = self.windows
         counts_padding = windows.counted_begin != windows.start_padding
         return {"counts_padding": counts_padding, "counted_end": windows.counted_end}
 
     @property
     def indices(self) -> int:
-        """The output with the indices; without one its binding holds the values, unused."""
+        """The output tensor with indices; where there is none, its binding has the values, unused."""
         return len(self.problem.outputs) - 1
 
     def bindings(self, begin: int, piece: WindowsPiece, target: Target) -> tuple[Binding, ...]:
-        """Those of all kernels over windows."""
+        """The bindings of all kernels over windows."""
         source = self.source_binding(piece.segment)
         if isinstance(target, States):
             return source, self.target_binding(begin, 0, "states_base", target)
@@ -272,7 +272,7 @@ class PoolDirect(PlanesKernel):
         return Dispatch(shader, push, bindings, loop.iterations, range(begin, end))
 
     def pool_shader(self, target: Target) -> Shader:
-        """What of pool_direct.comp computes a piece."""
+        """The shader of a piece."""
         windows = self.windows
         if isinstance(target, States):
             # A part of a window may have no element in the input.

@@ -1,12 +1,12 @@
 """pool_separable.comp: windows of any size, along one dimension after the other.
 
-What a window has along width, along height and along depth is one sweep each; pool_separable.comp has the picture. So
-an output takes some loads for each dimension, where pool_direct.comp takes one for each element of the window:
+Each dimension of a window is one sweep; pool_separable.comp has the picture. An output takes some loads for each
+dimension, where pool_direct.comp takes one for each element of the window:
 
     input      --- along width --->  intermediate  --- along height ---> intermediate --- along depth --->  outputs
     D x H x W                        D x H x w                           D x h x w                          d x h x w
 
-Of equal elements the first along width wins, then that of the first row, then that of the first depth: the first in
+Of equal elements the first along width wins, then the one of the first row, then of the first depth: the first in
 row-major order. Rows of intermediates have a multiple of 4 places, so that sweeps load and store
 blocks.
 """
@@ -29,9 +29,9 @@ from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows
 
-# Windows of a run, at most: lavapipe compiles 32 for seconds.
+# Windows of a run, at most: lavapipe takes seconds to compile 32.
 _MOST_RUN = 16
-# Elements of a run that are no elements of its first window, at most: loading them is unrolled.
+# Elements of a run behind its first window, at most: the loop that loads them is unrolled.
 _LOADS = 32
 
 
@@ -48,26 +48,26 @@ class Line:
 
     @property
     def is_swept(self) -> bool:
-        """Whether windows are more than the elements themselves."""
+        """Whether the windows along this dimension are not just the elements themselves."""
         return (self.window_size, self.window_stride, self.start_padding, self.size) != (1, 1, 0, self.output_size)
 
     @property
     def reach(self) -> int:
-        """Where the last window ends, from the begin of the padding; it may hang over the end."""
+        """Where the last window ends, from the start of the padding; that may be behind the end of the input."""
         return (self.output_size - 1) * self.window_stride + (self.window_size - 1) * self.dilation + 1
 
     @property
     def spacing(self) -> int:
-        """Outputs from one to the next whose windows have elements in common."""
+        """The distance of outputs whose windows have elements in common."""
         return self.dilation // math.gcd(self.window_stride, self.dilation)
 
     @property
     def step(self) -> int:
-        """Dilations from one of these windows to the next."""
+        """The distance of these windows, in dilations."""
         return self.window_stride // math.gcd(self.window_stride, self.dilation)
 
     def run(self, most: int) -> int:
-        """Windows that one invocation computes: they have an element in common, or are one element each."""
+        """Windows of an invocation: all have an element in common, or each is one element."""
         run = 1
         while 2 * run <= most and 2 * run * self.step <= _LOADS and run * self.spacing < self.output_size:
             if 1 < self.window_size <= (2 * run - 1) * self.step:
@@ -85,12 +85,12 @@ class Line:
         return ((self.output_size - 1) // self.spacing // run + 1) * classes
 
     def widest(self, outputs: int) -> Line:
-        """Windows of so many outputs that follow each other, over as many elements as they may have."""
+        """The windows of this many neighbouring outputs, over the most elements that they can have."""
         windows = replace(self, output_size=outputs, start_padding=0)
         return replace(windows, size=min(self.size, windows.reach))
 
     def part(self, outputs: range) -> tuple[int, Line]:
-        """Some outputs alone: the first element that they have, and windows over the elements from there on."""
+        """Some outputs: their first element, and their windows over the elements from there on."""
         origin = outputs.start * self.window_stride - self.start_padding
         first, windows = max(0, origin), replace(self, output_size=len(outputs), start_padding=max(0, origin) - origin)
         return first, replace(windows, size=min(self.size, origin + windows.reach) - first)
@@ -98,7 +98,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One dispatch: along a dimension, over what some planes and outputs need."""
+    """One dispatch: along a dimension, for some planes or outputs."""
 
     axis: int
     """0 to 2: depth, height, width."""
@@ -119,20 +119,20 @@ class Sweep:
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """Those of an item."""
+        """The loops of an item."""
         # Mesa 22.3 leaves the loops over a run, of heads and of tails, as loops, and one that stores four or fewer.
         heads = Loop(self.run, (Loop(self.line.step),))
         return Loop(self.line.window_size), heads, Loop(self.run, (Loop(self.line.step), Loop(4)))
 
     @property
     def loads(self) -> int:
-        """Of all items."""
+        """Loads of all items."""
         return self.items * self.line.loads(self.run)
 
 
 @dataclass(frozen=True)
 class Share:
-    """Planes, and of each some outputs along depth or height: what is swept together."""
+    """What is swept together: planes, or some outputs of a plane along depth or height."""
 
     planes: range
     outputs: range
@@ -140,7 +140,7 @@ class Share:
 
 @dataclass(frozen=True)
 class PoolSeparable(PlanningKernel):
-    """Over windows of any size: along one dimension after the other."""
+    """Max pooling with windows of any size, along one dimension after the other."""
 
     name: ClassVar = "pool_separable"
     variants: ClassVar = {
@@ -157,7 +157,7 @@ class PoolSeparable(PlanningKernel):
     def why_impossible(self) -> str:
         if not isinstance(self.problem.accumulator, Selection):
             return "only a selection may take an element again"
-        # Positions are signed, and those of a run go on behind the last output.
+        # Positions are signed, and a run continues behind the last output.
         if max(line.reach + line.window_stride * line.spacing * _MOST_RUN for line in self.lines) >= 1 << 31:
             return "windows reach so far that positions would wrap around"
         tensors = self.source, *(output.tensor for output in self.problem.outputs)
@@ -174,8 +174,7 @@ class PoolSeparable(PlanningKernel):
         windows = self.windows
         outputs = windows.output_size[self.split] if self.most_planes else self.most_outputs
         loads = sum(sweep.loads for sweep in self._sweeps(1, self._widest(outputs)))
-        # An output of pool_direct.comp takes as long as 4 of its loads; a load of a sweep as long as 5, on SwiftShader
-        # 12.
+        # In loads of pool_direct.comp: an output takes 4 more, a load of a sweep counts 5, on SwiftShader 12.
         count = math.prod(windows.output_size) // windows.output_size[self.split] * outputs
         by_pool = count * (4 + math.prod(windows.window_size))
         each = 5 if self.limits.unrolls else 12
@@ -214,7 +213,7 @@ class PoolSeparable(PlanningKernel):
 
     @cached_property
     def split(self) -> int:
-        """The dimension of whose outputs a share may have some: the outermost that has several, of depth and height."""
+        """The dimension along which a plane is divided into shares: depth, or height if there is one depth."""
         return 0 if self.windows.output_size[0] > 1 else 1
 
     @cached_property
@@ -226,21 +225,21 @@ class PoolSeparable(PlanningKernel):
         """Windows of a run, at most."""
         if not self.limits.cooperating:
             return _MOST_RUN
-        # RADV keeps the states of more of them in memory, not in registers.
+        # RADV keeps more states in memory, not in registers.
         return _MOST_RUN // self.words if axis == 2 else _MOST_RUN // 4
 
     def _lines(self, share: Share) -> tuple[tuple[int, ...], tuple[Line, ...]]:
-        """Where what a share needs begins along depth and height, and the windows over it."""
+        """The first element that a share needs along depth and height, and its windows."""
         firsts, lines = [0, 0], list(self.lines)
         firsts[self.split], lines[self.split] = lines[self.split].part(share.outputs)
         return tuple(firsts), tuple(lines)
 
     def _widest(self, outputs: int) -> tuple[Line, ...]:
-        """The windows over what a share of so many outputs along `split` needs, at most."""
+        """The windows of a share with this many outputs along `split`, over the most elements it can need."""
         return tuple(line.widest(outputs) if d == self.split else line for d, line in enumerate(self.lines))
 
     def _sweeps(self, planes: int, lines: Sequence[Line]) -> list[Sweep]:
-        """What computes a share, in order. There is always one along width: it is the one that reads the input."""
+        """The sweeps of a share, in order. The one along width is always there, as it reads the input."""
         depth, height, width = lines
         sweeps = []
         for axis, line in (2, width), (1, height), (0, depth):
@@ -255,7 +254,7 @@ class PoolSeparable(PlanningKernel):
         return sweeps
 
     def _fits(self, planes: int, outputs: int) -> bool:
-        """Whether the sweeps of every share of so many planes, and outputs along `split`, keep to all limits."""
+        """Whether the sweeps of every share with this many planes, and outputs along `split`, keep to the limits."""
         sweeps, limits = self._sweeps(planes, self._widest(outputs)), self.limits
         between = [4 * sweep.written for sweep in sweeps[:-1]]
         return (
@@ -272,17 +271,17 @@ class PoolSeparable(PlanningKernel):
 
     @cached_property
     def most_planes(self) -> int:
-        """Whole planes that are swept together; 0 where not even one can be."""
+        """Whole planes of a share; 0 if not even one fits."""
         outputs = self.windows.output_size[self.split]
         return _greatest(planes_of(self.source).size, lambda count: self._fits(count, outputs))
 
     @cached_property
     def most_outputs(self) -> int:
-        """Outputs along `split` of a plane that is not swept as a whole; 0 where not even one can be."""
+        """Outputs along `split` of a share, if a whole plane does not fit; 0 if not even one does."""
         return _greatest(self.windows.output_size[self.split], lambda count: self._fits(1, count))
 
     def _shares(self) -> Iterator[Share]:
-        """All outputs, in order."""
+        """The shares of all outputs, in order."""
         count, together = math.prod(self.source.sizes[:2]), planes_of(self.source).size
         outputs = range(self.windows.output_size[self.split])
         if not self.most_planes:
@@ -299,7 +298,7 @@ class PoolSeparable(PlanningKernel):
 
     @property
     def work(self) -> int:
-        # Of all shares together, but for rows that several of them sweep.
+        # Of all shares; rows that several of them need count once.
         return sum(sweep.loads for sweep in self._sweeps(math.prod(self.source.sizes[:2]), self.lines))
 
     def dispatches(self) -> Iterator[Dispatch]:
@@ -317,7 +316,7 @@ class PoolSeparable(PlanningKernel):
         return tuple(TensorDesc(DataType.UINT32, (sweep.written * words,)) for sweep in sweeps[:-1] for words in kinds)
 
     def _dispatch(self, share: Share, sweep: Sweep, number: int, *, to_outputs: bool) -> Dispatch:
-        """That of a sweep, `number` of those of a share."""
+        """The dispatch of a sweep, which is number `number` of its share."""
         windows, line, bits = self.windows, sweep.line, self.source.data_type.bits
         width = windows.output_size[2]
         side_by_side = sweep.axis == 2 and line.spacing == 1 and sweep.run % 4 == 0
@@ -374,7 +373,7 @@ class PoolSeparable(PlanningKernel):
         )
 
     def _input_rows(self, share: Share) -> dict[str, Any]:
-        """The push constants that say which rows of the input a share needs."""
+        """The push constants for the rows of the input that a share needs."""
         windows, source, plane = self.windows, self.source, share.planes.start
         (depth, height), lines = self._lines(share)
         batch, channel = divmod(plane, source.sizes[1])
@@ -391,7 +390,7 @@ class PoolSeparable(PlanningKernel):
         }
 
     def _is_flat(self, share: Share) -> bool:
-        """Whether the rows that a share needs stand at one stride, and follow each other in the input."""
+        """Whether the rows that a share needs have one stride, and their indices follow each other."""
         windows, (depth, height, _) = self.windows, self._lines(share)[1]
         slab, plane = (height.size, windows.stride[1] * height.size), depth.size * height.size * windows.stride[1]
         slabs_follow = depth.size == 1 or slab == (windows.size[1], windows.stride[0])
@@ -399,7 +398,7 @@ class PoolSeparable(PlanningKernel):
         return slabs_follow and (len(share.planes) == 1 or (whole and plane == planes_of(self.source).stride))
 
     def _written(self, number: int, *, to_outputs: bool) -> tuple[Binding, Binding]:
-        """Where a sweep writes values and indices; without either its binding is the other, unused."""
+        """The bindings of values and indices; where there is one of them, both have it."""
         bases = "values_base", "indices_base"
         if not to_outputs:
             values, indices = self._intermediates(number, bases)
@@ -418,5 +417,5 @@ class PoolSeparable(PlanningKernel):
 
 
 def _greatest(count: int, fits: Callable[[int], bool]) -> int:
-    """The greatest number up to `count` that fits, as do all below it; 0 where none does."""
+    """The greatest number up to `count` that fits, if all below it do; 0 if none does."""
     return bisect_left(range(1, count + 1), True, key=lambda number: not fits(number))

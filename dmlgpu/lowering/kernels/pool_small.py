@@ -1,4 +1,4 @@
-"""pool_small.comp, for small windows: one invocation computes a run of outputs, row by row down a strip.
+"""pool_small.comp, for small windows: an invocation computes a run of outputs in each row of a strip.
 
 Neighbouring windows share what is loaded; the picture is at the top of pool_small.comp.
 
@@ -24,11 +24,11 @@ from dmlgpu.lowering.kernels.pool_direct import PoolDirect, WindowsPiece
 from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 
-# The largest window along each dimension: its loops are unrolled.
+# The largest window along each dimension, as its loops are unrolled.
 _SMALL_WINDOW = 7
 # Rows of the ring, at most, where windows share rows.
 _RING = 9
-# Elements of a row that a run touches, at most, for each of its outputs.
+# Elements of an input row per output of a run, at most.
 _SPAN = 4
 # Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest.
 _REGISTERS = 110
@@ -36,7 +36,7 @@ _REGISTERS = 110
 
 @dataclass(frozen=True)
 class PoolSmall(PoolDirect):
-    """Over windows that are small enough to be unrolled."""
+    """Over windows so small that loops over them are unrolled."""
 
     name: ClassVar = "pool_small"
     variants: ClassVar = {
@@ -75,9 +75,9 @@ class PoolSmall(PoolDirect):
 
     @cached_property
     def window_end(self) -> tuple[int, ...]:
-        """Where the last window ends, counted from the start of the padding; it may hang over the end.
+        """Where the last window ends, from the start of the padding; that may be behind the end of the input.
 
-        A position beyond 2^32 would wrap around in pool_small.comp, and could be one in the input again.
+        A position beyond 2^32 would wrap around in pool_small.comp, and might be in the input again.
         """
         windows = self.windows
         steps = zip(windows.output_size, windows.window_stride, windows.window_size, windows.dilation, strict=True)
@@ -85,9 +85,9 @@ class PoolSmall(PoolDirect):
 
     @cached_property
     def run(self) -> int:
-        """Outputs in a row that one invocation computes: `_longest_run`, or so many that registers hold their states.
+        """Outputs in a row that one invocation computes: `_longest_run`, or fewer, so that registers hold their states.
 
-        It is at least a word of outputs.
+        At least a word of outputs.
         """
         run = self._longest_run
         while run > max(1, 32 // self.source.data_type.bits) and self._registers(run) > _REGISTERS:
@@ -96,10 +96,10 @@ class PoolSmall(PoolDirect):
 
     @property
     def _longest_run(self) -> int:
-        """Outputs of a run where registers are no matter.
+        """Outputs of a run, if registers did not matter.
 
-        A block or 4; of states of many words 4, as SwiftShader compiles more for seconds. Eight of 32 bits on a GPU,
-        where that leaves it busy: more outputs share what a run costs at all.
+        A block, at least 4; with states of many words 4, as SwiftShader takes seconds to compile more. On a GPU that
+        stays busy, 8 outputs of 32 bits: more outputs share the fixed cost of a run.
         """
         busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
         if self.block == 4 and busy and self._span(8) <= _SPAN * 8:
@@ -107,7 +107,7 @@ class PoolSmall(PoolDirect):
         return 4 if self.state_words > 3 else max(4, self.block)
 
     def _registers(self, run: int) -> int:
-        """Registers that the states of the ring, the operands of a span, and loops take, about."""
+        """Registers for the states of the ring, the operands of a span, and loops, about."""
         data_type, windows = self.source.data_type, self.windows
         states = self.ring_rows * run * self.problem.accumulator.state_registers(data_type)
         operands = self._span(run) * 2 * -(-data_type.bits // 32)
@@ -121,12 +121,12 @@ class PoolSmall(PoolDirect):
 
     @cached_property
     def span(self) -> int:
-        """Elements of an input row from the first one of a run's first window to the last one of its last window."""
+        """Elements of an input row from the first of a run's first window to the last of its last window."""
         return self._span(self.run)
 
     @cached_property
     def shares_rows(self) -> bool:
-        """Whether an output takes rows of the ring over from the output above it.
+        """Whether an output reuses rows of the ring from the output above it.
 
         The ring then has all rows that a window spans, with a dilation also those between the window's own rows. It
         pays where an output loads no more new rows than its window has.
@@ -138,17 +138,17 @@ class PoolSmall(PoolDirect):
 
     @cached_property
     def ring_rows(self) -> int:
-        """Rows of the ring: all that a window spans where outputs share them, else one, for all of a window."""
+        """Rows of the ring: all that a window spans if outputs share rows; else one, for the whole window."""
         return (self.windows.window_size[1] - 1) * self.windows.dilation[1] + 1 if self.shares_rows else 1
 
     @cached_property
     def held_rows(self) -> int:
-        """Rows of a window that a row of the ring has."""
+        """Rows of a window that a row of the ring combines."""
         return 1 if self.shares_rows else self.windows.window_size[1]
 
     @cached_property
     def fresh(self) -> int:
-        """Rows of the ring that an output does not take over from the one above it."""
+        """Rows of the ring that an output does not reuse from the one above it."""
         return self.windows.window_stride[1] if self.shares_rows else 1
 
     @cached_property
@@ -158,7 +158,7 @@ class PoolSmall(PoolDirect):
 
     @cached_property
     def strip(self) -> int:
-        """Rows of outputs of a strip: as many as leave four strips of a run, about, to every invocation."""
+        """Rows of outputs of a strip, so that each invocation has about four of them."""
         strip = self._strip(self.run)
         while strip > 1 and self.limits.most_items(self._loops_of(strip)) < self.runs:
             strip = -(-strip // 2)
@@ -179,26 +179,26 @@ class PoolSmall(PoolDirect):
         return self._loops_of(self.strip)
 
     def _loops_of(self, strip: int) -> tuple[Loop, ...]:
-        """Those of an item: of a run in a strip of so many rows."""
+        """The loops of an item: of a run, in a strip of this many rows."""
         row = Loop(self.held_rows, unrolled(self.span, self.problem.accumulator.loops))
         rows = (Loop(self.windows.window_size[0], (row,)),)
-        # The first output of a strip takes no rows over.
+        # The first output of a strip reuses no rows.
         return Loop(strip, (Loop(self.fresh, rows),)), Loop(self.ring_rows - self.fresh, rows)
 
     @cached_property
     def most_in_place(self) -> int:
-        """Outputs that a dispatch can compute in place."""
+        """Outputs of a dispatch that writes in place, at most."""
         height, width = self.windows.output_size[1:]
         items = self.limits.most_items(self._loops)
         short = self.limits.dispatch_elements // math.prod(self.most_inside)
         rows = min(items // self.runs * self.strip, short // width)
-        # Where whole slabs fit: so many. The last strip of each may be shorter than the others.
+        # A multiple of a slab, if one fits. The last strip of a slab may be shorter than the others.
         slabs = min(items // (self.runs * -(-height // self.strip)), short // self.slab)
         return slabs * self.slab if slabs else max(rows, 1) * width
 
     @property
     def range_alignment(self) -> int:
-        # Whole slabs, or whole rows of one. pool_direct.comp computes what is not whole, as at the end of a segment.
+        # Whole slabs, or whole rows of one. pool_direct.comp computes the rest, as at the end of a segment.
         width = self.windows.output_size[2]
         return self.slab if self.slab <= min(self.most_in_place, self.most_with_states) else width
 
@@ -227,7 +227,7 @@ class PoolSmall(PoolDirect):
         return Dispatch(self.shader(), push, bindings, loop.iterations, range(begin, end))
 
     def shader(self) -> Shader:
-        """What computes whole rows in place."""
+        """The shader, for whole rows in place."""
         windows = self.windows
         steps = [self.run * windows.window_stride[2], *self.row_steps]
         aligned = all(step % self.block == 0 for step in steps)

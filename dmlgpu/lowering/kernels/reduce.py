@@ -1,6 +1,6 @@
-"""reduce.comp: one invocation an output, element by element, over axes in any layout.
+"""reduce.comp: one invocation per output, element by element, over axes in any layout.
 
-The other kernels over axes are subclasses: they plan in the same way, and it computes what they do not cover.
+The other kernels over axes are subclasses, which plan in the same way. This one computes the pieces they do not cover.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dmlgpu.lowering.problem import Axes, Result
 
 @dataclass(frozen=True)
 class AxesPiece(Piece):
-    """Elements begin to end - 1 of each output, in splits of `split_size` elements, each for one invocation."""
+    """Elements begin to end - 1 of each output; each invocation takes a split of `split_size` of them."""
 
     begin: int
     end: int
     split_size: int
     whole: bool
-    """Whether all of them lie in the segment, for every output."""
+    """Whether all of these elements lie in the segment, for every output."""
 
     @property
     def states(self) -> int:
@@ -58,7 +58,7 @@ class Reduce(RangedKernel):
 
     @property
     def count(self) -> int:
-        """The elements of an output."""
+        """Elements of an output."""
         return self.axes.element_count
 
     @property
@@ -73,7 +73,7 @@ class Reduce(RangedKernel):
 
     @property
     def least_split(self) -> int:
-        """Elements of the shortest split, where an output is shared among invocations that would be idle."""
+        """Elements of a split, at least, where outputs are too few for all invocations."""
         return self.limits.least_loads
 
     @property
@@ -82,7 +82,7 @@ class Reduce(RangedKernel):
 
     @property
     def writes_outputs(self) -> bool:
-        # One tensor, with indices that count from 0, of whole outputs; combine.comp does what else there is.
+        # combine.comp writes several tensors, indices that do not count from 0, and outputs that were split.
         indices = any(output.result is Result.INDEX for output in self.problem.outputs)
         one = len(self.problem.outputs) == 1 and not (indices and self.axes.index_step)
         return super().writes_outputs and one and self.split_size == self.count
@@ -94,15 +94,15 @@ class Reduce(RangedKernel):
 
     @property
     def work(self) -> int:
-        # Where the elements of an output do not ascend, all are looked at for each segment.
+        # If the addresses of an output's elements do not ascend, every segment looks at all of them.
         ascend = all(outer.stride >= inner.size * inner.stride for outer, inner in pairwise(self.reduced))
         return self.problem.output_count * self.count * (1 if ascend else len(self.limits.segments(self.source)))
 
     # Loops
 
     def loops(self, split_size: int) -> tuple[Loop, ...]:
-        """Those of an item: of one output, or of a block of columns."""
-        # A split may begin anywhere in a line of elements along the last dimension, elsewhere in each invocation.
+        """The loops of an item: of one output, or of a block of columns."""
+        # A split may begin anywhere in a line along the last dimension, in each invocation at another element.
         line = min(self.reduced[-1].size, split_size)
         lines = (split_size + line - 2) // line + 1 if len(self.reduced) > 1 else 1
         four = Loop(line // 4, 4 * self.problem.accumulator.loops)
@@ -111,7 +111,7 @@ class Reduce(RangedKernel):
 
     @property
     def kept_loop(self) -> Loop:
-        """The one that computes where an output begins."""
+        """The loop that computes the address of an output's first element."""
         return Loop(max(0, len(self.kept) - 1))
 
     @property
@@ -120,7 +120,7 @@ class Reduce(RangedKernel):
         return True
 
     def _most_items(self, split_size: int) -> int:
-        """Items of a dispatch, at most, each with so many elements of an output; 0 where the loops are too long."""
+        """Items of a dispatch, at most, each with a split of this size; 0 where the loops of one are too long."""
         most = self.limits.most_items(self.loops(split_size), self.lanes)
         return most if self.covers_all else min(most, Reduce(self.problem, self.limits)._most_items(split_size))
 
@@ -145,22 +145,23 @@ class Reduce(RangedKernel):
 
     @cached_property
     def split_size(self) -> int:
-        """Elements of a split: all of an output, or fewer where outputs are too few to keep all invocations busy."""
-        outputs = min(self.problem.output_count, self.short_outputs)  # in a dispatch
-        count = min(self.count, self.limits.dispatch_elements // outputs)  # elements of each of them, in a dispatch
+        """Elements of a split: all of an output, or fewer where outputs are too few for all invocations."""
+        # Of a dispatch.
+        outputs = min(self.problem.output_count, self.short_outputs)
+        count = min(self.count, self.limits.dispatch_elements // outputs)
         items = outputs * self.lanes // self.outputs_per_item
         split = self.count
         if self.count > 2 * self.least_split:
-            # Every segment may have a state for each split.
+            # Each segment may leave a state for each split.
             states = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_states, 1))
             split = max(self.least_split, -(-count * items // self.limits.busy_invocations), states)
         while split > 1 and self._most_items(split) == 0:
             split = -(-split // 2)
-        # Whole blocks: if the first split begins with a block, all do.
+        # A multiple of a block: if the first split begins with a block, all do.
         return min(self.count, -(-split // self.block) * self.block)
 
     def dispatch_end(self, begin: int) -> int:
-        """The end of the outputs from `begin` on that one dispatch can compute, wherever their elements lie."""
+        """The last end of a range from `begin` on that one dispatch can compute, wherever the elements lie."""
         most = self.most_with_states
         return min(begin + (most // self.range_alignment * self.range_alignment or most), self.problem.output_count)
 
@@ -176,11 +177,11 @@ class Reduce(RangedKernel):
 
     @cached_property
     def ascending(self) -> bool:
-        """Whether the elements of each output begin behind those of the output before: segments change seldom then."""
+        """Whether each output begins behind the one before, so that ranges of them change segments seldom."""
         return all(outer.stride >= inner.size * inner.stride for outer, inner in pairwise(self.kept))
 
     def are_alike(self, begin: int, end: int) -> bool:
-        """Whether the elements of all outputs begin in the same segment, and end in the same one."""
+        """Whether all these outputs begin in one segment, and end in one segment, maybe another."""
         size, (low, high) = self.limits.segment_elements(self.source), address_span(self.kept, begin, end)
         reach = sum((dim.size - 1) * dim.stride for dim in self.reduced)
         return low // size == high // size and (low + reach) // size == (high + reach) // size
@@ -228,12 +229,12 @@ class Reduce(RangedKernel):
     # What runs
 
     def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
-        """What computes a piece."""
+        """The shader of a piece."""
         constants = self.constants(target, segmented=not piece.whole, flat=len(self.kept) <= 1)
         return shader_of("reduce", self.problem, constants)
 
     def item_count(self, outputs: int) -> int:
-        """Items of so many outputs, of one split."""
+        """Items of this number of outputs, with one split each."""
         return outputs
 
     def dispatch(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Dispatch:
@@ -256,5 +257,5 @@ class Reduce(RangedKernel):
         return Dispatch(self.shader(begin, end, piece, target), push, bindings, loop.iterations, range(begin, end))
 
     def is_aligned(self, *steps: int) -> bool:
-        """Whether all these distances between addresses, in elements, are whole blocks."""
+        """Whether all these distances, in elements, are multiples of a block."""
         return all(step % self.block == 0 for step in steps)

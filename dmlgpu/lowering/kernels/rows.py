@@ -1,4 +1,4 @@
-"""rows.comp: over axes, where an output's elements follow each other and are read in blocks of 16 bytes.
+"""rows.comp: over axes, where an output's elements are contiguous, and are read in blocks of 16 bytes.
 
 On a CPU driver an invocation computes an output. lavapipe (Mesa 22.3) with 2 cores, float32, 4096 x 1024: 3 ms; with
 one load an element 22. On a GPU several do, as in ggml, MLX and CUB: neighbouring lanes read neighbouring blocks. On a
@@ -18,15 +18,15 @@ from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Shader
 
-# Blocks of an invocation for which it does better to look at every element, on a CPU and on a GPU.
+# Up to so many blocks an invocation is faster if it compares every element (SHORT), on a CPU and on a GPU.
 _SHORT, _SHORT_OF_LANES = 16, LOADS
-# Lanes that read enough of a row together, 128 bytes, where there are rows enough for all invocations.
+# Lanes of a row, at most, where there are rows enough for all invocations: together they read 128 bytes.
 _LANES = 8
 
 
 @dataclass(frozen=True)
 class Rows(Reduce):
-    """Over axes, where an output's elements follow each other."""
+    """Over axes, where an output's elements are contiguous."""
 
     name: ClassVar = "rows"
     variants: ClassVar = {
@@ -44,7 +44,7 @@ class Rows(Reduce):
 
     @cached_property
     def lanes(self) -> int:
-        # Each has LOADS blocks, or the row is short.
+        # Each lane has LOADS blocks, unless the row is short.
         most = min(power_of_2(self.count // (LOADS * self.block)), self.limits.most_lanes)
         return min(most, max(_LANES, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
 
