@@ -5,10 +5,10 @@
 // hold the element, in their row-major order: no two invocations add to one output. With SHARES each window divides its
 // gradient among its elements. Without, one element gets the gradient: `maxima` holds its index.
 //
-// One invocation computes a run of neighbouring words; a word has two outputs of 16 bits, or one. Along a row it moves
+// One invocation computes a tile of neighbouring words; a word has two outputs of 16 bits, or one. Along a row it moves
 // from one element to the next without dividing, because llvmpipe divides for one invocation after the other.
 //
-// Without IN_PLACE a run is one word. An invocation takes some of the windows that hold its elements, a part, and
+// Without IN_PLACE a tile is one word. An invocation takes some of the windows that hold its elements, a part, and
 // writes states for combine.comp.
 
 #include "core/windows.glsl"
@@ -37,7 +37,7 @@ layout(push_constant) uniform Push {
     uint maxima_base;       // number of a window + maxima_base is its place in `maxima`
 #endif
 #ifdef IN_PLACE
-    uint run;               // words of a run
+    uint tile;              // words of a tile
 #else
     uint part_begin;        // windows of this dispatch, of those that can hold an element
     uint part_end;
@@ -177,26 +177,26 @@ void main()
     uint first_output = push.first_output, output_count = push.output_count;
     uint values_base = push.values_base, word_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
 #ifdef IN_PLACE
-    uint run = push.run, run_count = (word_count - 1) / run + 1, item_count = run_count;
+    uint tile = push.tile, tile_count = (word_count - 1) / tile + 1, item_count = tile_count;
 #else
-    const uint run = 1;
-    uint run_count = word_count, part_begin = push.part_begin, part_end = push.part_end, part_size = push.part_size;
-    uint item_count = run_count * ((part_end - part_begin - 1) / part_size + 1);
+    const uint tile = 1;
+    uint tile_count = word_count, part_begin = push.part_begin, part_end = push.part_end, part_size = push.part_size;
+    uint item_count = tile_count * ((part_end - part_begin - 1) / part_size + 1);
 #endif
 
     Items mine = items_of(item_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint part = TO_STATES ? item / run_count : 0, begin = 0, end = 0;
+        uint part = TO_STATES ? item / tile_count : 0, begin = 0, end = 0;
 #ifndef IN_PLACE
         begin = part_begin + part * part_size;
         end = begin + min(part_end - begin, part_size);
 #endif
-        uint i = (item - part * run_count) * run * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
-        uint run_end = i + min(run * ELEMENTS_PER_WORD, output_count - i);
-        while (i < run_end) {
-            // The rest of the row, or of the run. A loop, because llvmpipe computes the body of an `if` in any case.
+        uint i = (item - part * tile_count) * tile * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
+        uint tile_end = i + min(tile * ELEMENTS_PER_WORD, output_count - i);
+        while (i < tile_end) {
+            // The rest of the row, or of the tile. A loop, because llvmpipe computes the body of an `if` in any case.
             Element element = element_number(first_output + i);
-            uint row_end = i + min(run_end - i, size.z + start_padding.z - element.at.z);
+            uint row_end = i + min(tile_end - i, size.z + start_padding.z - element.at.z);
             for (; i < row_end; ++i, element = after(element)) {
                 State state = gathered(element, begin, end);
                 if (TO_STATES)
@@ -204,7 +204,7 @@ void main()
                 else {
                     uint k = i % ELEMENTS_PER_WORD;
                     PUT(words, k, value_of(state, 1))
-                    if (k == ELEMENTS_PER_WORD - 1 || i == run_end - 1)
+                    if (k == ELEMENTS_PER_WORD - 1 || i == tile_end - 1)
                         STORE_WORD(values, first_output + i - k + values_base, words, k + 1)
                 }
             }

@@ -2,24 +2,24 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Max pooling over windows of any size, along one dimension. Windows with several dimensions take one dispatch for
-// each, a sweep: along width, then height, then depth. A sweep writes its winners for the next one as partials: a word
-// of bits (two of 64 bits), and an index.
+// each, a sweep: along width, then height, then depth. A sweep writes its winners for the next one to an intermediate:
+// a word of bits (two of 64 bits), and an index.
 //
-// One invocation computes a run: RUN windows, each STEP elements behind the one before. All windows of a run have the
-// elements in the middle, which are loaded once. From there on, heads grow towards the first element, and a tail grows
-// towards the last one:
+// One invocation computes a tile: TILE windows, each STEP elements behind the one before. All windows of a tile have
+// the elements in the middle, which are loaded once. From there on, prefixes grow towards the first element, and a
+// suffix grows towards the last one:
 //
-//   elements      0    1    2   [ 3   ... middle ...   8 ]   9   10   11        RUN = 4, STEP = 1, a window of 9
-//   window 0      <------------------ head 0 ----------->
-//   window 1           <------------- head 1 -----------><--->
-//   window 2                <-------- head 2 -----------><-------->   tail
-//   window 3                     <--- head 3 -----------><------------->
+//   elements      0    1    2   [ 3   ... middle ...   8 ]   9   10   11       TILE = 4, STEP = 1, a window of 9
+//   window 0      <----------------- prefix 0 ---------->
+//   window 1           <------------ prefix 1 ----------><--->
+//   window 2                <------- prefix 2 ----------><-------->  suffix
+//   window 3                     <-- prefix 3 ----------><------------->
 //
-// So an output takes (window + (RUN - 1) * STEP) / RUN loads. Heads and tails are those of van Herk
-// (1992), and of Gil and Werman (1993), whose runs are as long as a window.
+// So an output takes (window + (TILE - 1) * STEP) / TILE loads. Prefixes and suffixes are those of van Herk (1992), and
+// of Gil and Werman (1993), whose tiles are as long as a window.
 //
 // With a dilation, windows have elements in common only if their distance is a multiple of `spacing` outputs. These
-// windows form a class, and those of a run belong to one class.
+// windows form a residue class, and those of a tile belong to one.
 //
 // No padding is loaded: an element before the input is replaced by the first one of the input, and an element behind
 // the input by the last one. The window has this element, too, and taking it again changes nothing.
@@ -27,19 +27,19 @@
 #include "core/windows.glsl"
 
 // clang-format off: a table
-layout(constant_id = 10) const uint RUN = 1;             // windows that one invocation computes
+layout(constant_id = 10) const uint TILE = 1;             // windows that one invocation computes
 layout(constant_id = 11) const uint STEP = 1;            // elements, `dilation` apart, from one window to the next
 layout(constant_id = 12) const bool COPIES = false;      // a window is one element
 layout(constant_id = 13) const bool DILATED = false;     // the dilation or the spacing is not 1
 layout(constant_id = 14) const bool FLAT = false;        // rows of the input are one stride apart, and all are swept
-layout(constant_id = 15) const bool TO_OUTPUTS = true;   // the last sweep: write outputs, not partials
-layout(constant_id = 16) const bool INDEXED = false;     // partials have indices
-layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a run are neighbours in a row, four or more
+layout(constant_id = 15) const bool TO_OUTPUTS = true;   // the last sweep: write outputs, not intermediates
+layout(constant_id = 16) const bool INDEXED = false;     // intermediates have indices
+layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a tile are neighbours in a row, four or more
 layout(constant_id = 18) const bool WHOLE = false;       // a row of outputs consists of whole groups
 layout(constant_id = 19) const bool SHARED_WORDS = false;  // several invocations write to one word
 // clang-format on
 
-// A block of partials.
+// A block of the intermediate.
 #if BITS < 32
 const uint PARTIALS = 4;
 #define PUT_PARTIAL(words, i, bits) (words)[i] = bits;
@@ -55,16 +55,16 @@ Bits partial_of(uvec4 block, uint i) { return element_of(block, i); }
 const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
 #else
 const uint COLUMNS = PARTIALS, GROUP = COLUMNS;
-layout(set = 0, binding = 3) readonly buffer SourceIndices { uint source_indices[]; };  // of the partials
+layout(set = 0, binding = 3) readonly buffer SourceIndices { uint source_indices[]; };  // of the intermediate
 #endif
 const uint PARTIAL_WORDS = GROUP * WORDS_PER_ELEMENT;
 const uint GROUP_WORDS = (GROUP * BITS + 31) / 32;
-layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or partials
+layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or the intermediate
 layout(set = 0, binding = 1) buffer ValueBlocks { uvec4 value_blocks[]; };
 layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 2) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
 
-// A sweep works on lines: a line is a row of the input, or a column of partials along height or depth.
+// A sweep works on lines: a line is a row of the input, or a column of the intermediate along height or depth.
 layout(push_constant) uniform Push {
     uint size;           // elements of a line
     uint output_size;    // windows of a line
@@ -83,10 +83,10 @@ layout(push_constant) uniform Push {
     uint stride[3];
     uint first_index;    // index of the first element
 #else
-    uint row_count;      // rows of partials at one position of the lines: 1 along height
+    uint row_count;      // rows of the intermediate at one position of the lines: 1 along height
     uint source_indices_base;
 #endif
-    uint source_base;    // address + source_base is the place in the buffer, in elements or words of partials
+    uint source_base;    // address + source_base is the place in the buffer, in elements or words
     uint values_base;
     uint indices_base;
 } push;
@@ -134,15 +134,15 @@ void read_push()
 #endif
 }
 
-// A run: its lines, and its windows. Positions count from the first element of a line.
-struct Run {
+// A tile: its lines, and its windows. Positions count from the first element of a line.
+struct Tile {
     uint outer;
     uint line;  // where the first of its lines begins in the buffer
 #ifdef ROWS
     uint index_base;  // the index of the line's first element
 #else
     uint block;   // of columns
-    uint row;     // of the partials at one position
+    uint row;     // of the intermediate at one position
     uint column;  // the first one of the block in this row
 #endif
     uint begin;  // the first window; the others are `spacing` apart
@@ -151,11 +151,11 @@ struct Run {
     int last;
 };
 
-Run run_of(uint item, uint runs, uint classes)
+Tile tile_of(uint item, uint tiles, uint residues)
 {
-    // item = (outer * runs + number) * blocks + block
+    // item = (outer * tiles + number) * blocks + block
     uint together = item / blocks, block = item - together * blocks;
-    uint outer = together / runs, number = together - outer * runs;
+    uint outer = together / tiles, number = together - outer * tiles;
 #ifdef ROWS
     uint line = outer * stride.y + source_base, index_base = outer * size + first_index;
     if (!FLAT) {
@@ -168,10 +168,10 @@ Run run_of(uint item, uint runs, uint classes)
     uint line = outer * size * blocks + block + source_base / 4;
     uint row = block / row_blocks, column = (block - row * row_blocks) * COLUMNS;
 #endif
-    uint begin = number * RUN;
+    uint begin = number * TILE;
     if (DILATED) {
-        uint in_class = number / classes;
-        begin = in_class * RUN * spacing + number - in_class * classes;
+        uint in_residue = number / residues;
+        begin = in_residue * TILE * spacing + number - in_residue * residues;
     }
     int start = int(begin * window_stride - start_padding), first = max(start, 0), last = int(size) - 1;
     if (DILATED && start < 0)
@@ -180,16 +180,16 @@ Run run_of(uint item, uint runs, uint classes)
     if (DILATED)
         last -= (last - first) % int(dilation);
 #ifdef ROWS
-    return Run(outer, line, index_base, begin, start, first, last);
+    return Tile(outer, line, index_base, begin, start, first, last);
 #else
-    return Run(outer, line, block, row, column, begin, start, first, last);
+    return Tile(outer, line, block, row, column, begin, start, first, last);
 #endif
 }
 
-// Loads the states at `position` of the run's COLUMNS lines.
-void load(out State states[COLUMNS], Run run, int position)
+// Loads the states at `position` of the tile's COLUMNS lines.
+void load(out State states[COLUMNS], Tile tile, int position)
 {
-    uint inside = uint(clamp(position, run.first, run.last)), at = run.line + inside * line_stride;
+    uint inside = uint(clamp(position, tile.first, tile.last)), at = tile.line + inside * line_stride;
 #ifdef ROWS
     states[0] = state_of(operand_of(LOAD(source, at)), inside);
 #else
@@ -199,38 +199,38 @@ void load(out State states[COLUMNS], Run run, int position)
 #endif
 }
 
-State heads[RUN][COLUMNS];
+State prefixes[TILE][COLUMNS];
 
-// Computes the head of each window of a run: the elements in the middle, and those of the window before them.
-void grow_heads(Run run)
+// Computes the prefix of each window of a tile: the elements in the middle, and those of the window before them.
+void grow_prefixes(Tile tile)
 {
     State loaded[COLUMNS];
-    int next = int(dilation), middle = run.start + int((RUN - 1) * STEP * dilation);
+    int next = int(dilation), middle = tile.start + int((TILE - 1) * STEP * dilation);
     if (COPIES) {
-        [[unroll]] for (uint k = 0; k < RUN; ++k) {
-            load(loaded, run, run.start + int(k * STEP) * next);
+        [[unroll]] for (uint k = 0; k < TILE; ++k) {
+            load(loaded, tile, tile.start + int(k * STEP) * next);
             [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                heads[k][c] = loaded[c];
+                prefixes[k][c] = loaded[c];
         }
     } else {
-        State head[COLUMNS];
+        State prefix[COLUMNS];
         int at = middle;
-        load(head, run, at);
-        for (uint i = (RUN - 1) * STEP + 1; i < window_size; ++i) {
+        load(prefix, tile, at);
+        for (uint i = (TILE - 1) * STEP + 1; i < window_size; ++i) {
             at += next;
-            load(loaded, run, at);
+            load(loaded, tile, at);
             [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                head[c] = appended(head[c], loaded[c]);
+                prefix[c] = appended(prefix[c], loaded[c]);
         }
         at = middle;
-        [[unroll]] for (uint k = RUN - 1; int(k) >= 0; --k) {
+        [[unroll]] for (uint k = TILE - 1; int(k) >= 0; --k) {
             [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                heads[k][c] = head[c];
+                prefixes[k][c] = prefix[c];
             [[unroll]] for (uint i = 0; k > 0 && i < STEP; ++i) {
                 at -= next;
-                load(loaded, run, at);
+                load(loaded, tile, at);
                 [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    head[c] = appended(loaded[c], head[c]);
+                    prefix[c] = appended(loaded[c], prefix[c]);
             }
         }
     }
@@ -281,43 +281,43 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
     }
 }
 
-// Computes the windows of a run, and stores them.
-void compute(Run run)
+// Computes the windows of a tile, and stores them.
+void compute(Tile tile)
 {
-    State tail[COLUMNS], loaded[COLUMNS], group[GROUP];
-    grow_heads(run);
+    State suffix[COLUMNS], loaded[COLUMNS], group[GROUP];
+    grow_prefixes(tile);
     uint found[GROUP];
-    int next = int(dilation), at = run.start + int(window_size) * next;
-    [[unroll]] for (uint k = 0; k < RUN; ++k) {
+    int next = int(dilation), at = tile.start + int(window_size) * next;
+    [[unroll]] for (uint k = 0; k < TILE; ++k) {
         [[unroll]] for (uint i = 0; k > 0 && !COPIES && i < STEP; ++i, at += next) {
-            load(loaded, run, at);
+            load(loaded, tile, at);
             [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                tail[c] = k == 1 && i == 0 ? loaded[c] : appended(tail[c], loaded[c]);
+                suffix[c] = k == 1 && i == 0 ? loaded[c] : appended(suffix[c], loaded[c]);
         }
         [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-            State state = heads[k][c];
+            State state = prefixes[k][c];
             if (k > 0 && !COPIES)
-                state = appended(state, tail[c]);
+                state = appended(state, suffix[c]);
             uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
             group[i] = state;
 #ifdef ROWS
-            found[i] = run.index_base + position;
+            found[i] = tile.index_base + position;
 #else
             found[i] = 0;
             if (INDEXED)
-                found[i] = source_indices[((run.outer * size + position) * blocks + run.block) * COLUMNS + c
+                found[i] = source_indices[((tile.outer * size + position) * blocks + tile.block) * COLUMNS + c
                                           + source_indices_base];
 #endif
         }
 #ifdef ROWS
-        uint window = run.begin + (k - (GROUP - 1)) * spacing;  // the first window of the group
+        uint window = tile.begin + (k - (GROUP - 1)) * spacing;  // the first window of the group
         if (k % GROUP == GROUP - 1 && window < output_size)
-            store(group, found, run.outer * pitch + window, output_size - window);
+            store(group, found, tile.outer * pitch + window, output_size - window);
 #else
-        uint window = run.begin + k * spacing, column = run.column;
-        // A row of partials may end with blocks that hold no outputs.
+        uint window = tile.begin + k * spacing, column = tile.column;
+        // A row of the intermediate may end with blocks that hold no outputs.
         if (window < output_size && column < width) {
-            uint row_number = (run.outer * output_size + window) * row_count + run.row;
+            uint row_number = (tile.outer * output_size + window) * row_count + tile.row;
             store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);
         }
 #endif
@@ -327,9 +327,9 @@ void compute(Run run)
 void main()
 {
     read_push();
-    uint classes = DILATED ? min(spacing, output_size) : 1;
-    uint runs = ((DILATED ? (output_size - 1) / spacing : output_size - 1) / RUN + 1) * classes;
-    Items mine = items_of(push.outer_count * runs * blocks);
+    uint residues = DILATED ? min(spacing, output_size) : 1;
+    uint tiles = ((DILATED ? (output_size - 1) / spacing : output_size - 1) / TILE + 1) * residues;
+    Items mine = items_of(push.outer_count * tiles * blocks);
     for (uint item = mine.next; item < mine.end; item += BUNDLE)
-        compute(run_of(item, runs, classes));
+        compute(tile_of(item, tiles, residues));
 }

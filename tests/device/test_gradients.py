@@ -106,7 +106,7 @@ def test_maxima_of_many_small_windows(device, cooperating, dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_runs_of_many_outputs(device, cooperating, dtype):
-    """Of so many that an invocation goes along a row, and on to the next one in the middle of its run."""
+    """Of so many that an invocation goes along a row, and on to the next one in the middle of its tile."""
     rng = np.random.default_rng(0)
     for sizes, window, strides, start, end in (
         ((3, 5, 31, 29), (3, 3), (2, 2), (1, 2), (2, 1)),
@@ -117,8 +117,8 @@ def test_runs_of_many_outputs(device, cooperating, dtype):
         steps = {"strides": strides, "start_padding": start, "end_padding": end}
         desc = MaxPoolingGradOperatorDesc.of(x, window, **steps)
         gradient = rng.standard_normal(desc.input_gradient_tensor.sizes).astype(dtype)
-        for each, run in (device, 8), (cooperating, 4):
-            assert 1 < each.compile(desc).plan.dispatches[-1].push["run"] <= run
+        for each, tile in (device, 8), (cooperating, 4):
+            assert 1 < each.compile(desc).plan.dispatches[-1].push["tile"] <= tile
             verify(desc, x, gradient, device=each)
             verify(AveragePoolingGradOperatorDesc.of(gradient, sizes, window, **steps), gradient, device=each)
 

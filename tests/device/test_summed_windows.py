@@ -78,8 +78,8 @@ def test_windows_of_many_shapes(mapped, dtype):
 
 
 @pytest.mark.parametrize("width", range(1, 8))
-@pytest.mark.parametrize(("cooperating", "run"), [(False, 4), (True, 8)])
-def test_every_element_of_a_row_counts(driver, open_device, cooperating, run, width):
+@pytest.mark.parametrize(("cooperating", "tile"), [(False, 4), (True, 8)])
+def test_every_element_of_a_row_counts(driver, open_device, cooperating, tile, width):
     """One special value on every diagonal of a plane, so that it is each element of some window."""
     device = gpu_of_eight(driver, open_device, unrolls=True, cooperating=cooperating)
     x = np.random.default_rng(width).standard_normal((1, 4, 12, 36)).astype(np.float32)
@@ -91,7 +91,7 @@ def test_every_element_of_a_row_counts(driver, open_device, cooperating, run, wi
         LpPooling1OperatorDesc.of(x, (2, width), strides=(1, 2)),
     ):
         (dispatch,) = device.compile(desc).plan.dispatches
-        assert (dispatch.shader.variant, dispatch.shader.constants["run"]) == ("pool_small", run), desc
+        assert (dispatch.shader.variant, dispatch.shader.constants["tile"]) == ("pool_small", tile), desc
         verify(desc, x, device=device)
 
 

@@ -204,21 +204,21 @@ def test_small_windows(unrolling, case):
     ids=str,
 )
 @pytest.mark.parametrize("indices", [UINT32, UINT64], ids=str)
-def test_runs_become_shorter_where_states_would_not_fit_the_registers(
+def test_tiles_become_shorter_where_states_would_not_fit_the_registers(
     driver, open_device, data_type, window, dilation, shared, alone, indices
 ):
     height, width = ((n - 1) * dilation for n in window)
     # With eight invocations each goes down several rows of outputs, with all of them down one.
-    for group_count, run in (1, shared), (64, alone):
+    for group_count, tile in (1, shared), (64, alone):
         limits = dataclasses.replace(device_limits(driver), group_size=8, group_count=group_count, unrolls=True)
         device = open_device(driver.index, limits)
-        # Rows of outputs of whole runs, and others.
+        # Rows of outputs of whole tiles, and others.
         for outputs in 16, 20:
             sizes = (1, 16, height + 5, width + outputs)
             desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
             verify(desc, images(data_type, sizes), device=device)
             for dispatch in device.compile(desc).plan.dispatches:
-                assert (dispatch.shader.variant, dispatch.shader.constants["run"]) == ("pool_small", run)
+                assert (dispatch.shader.variant, dispatch.shader.constants["tile"]) == ("pool_small", tile)
 
 
 @pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
@@ -229,7 +229,7 @@ def test_every_combination_of_rows_in_runs_of_eight(driver, open_device, height)
 
 
 @pytest.mark.parametrize(
-    ("data_type", "sizes", "window", "stride", "run"),
+    ("data_type", "sizes", "window", "stride", "tile"),
     [
         (FLOAT32, (1, 2, 9, 33), (2, 2), 1, 8),
         (INT32, (1, 3, 9, 34), (3, 3), 2, 8),
@@ -244,13 +244,13 @@ def test_every_combination_of_rows_in_runs_of_eight(driver, open_device, height)
     ids=str,
 )
 @pytest.mark.parametrize("indices", [None, UINT32, UINT64], ids=str)
-def test_runs_on_a_gpu(driver, open_device, data_type, sizes, window, stride, run, indices):
+def test_tiles_on_a_gpu(driver, open_device, data_type, sizes, window, stride, tile, indices):
     device = gpu_of_eight(driver, open_device, unrolls=True)
     pad = tuple(int(n > 1) for n in window)
     strides = (1,) * (len(window) - 1) + (stride,)
     desc = pool_desc(data_type, sizes, window, strides, pad, pad, indices=indices)
     (dispatch,) = device.compile(desc).plan.dispatches
-    assert (dispatch.shader.variant, dispatch.shader.constants["run"]) == ("pool_small", run)
+    assert (dispatch.shader.variant, dispatch.shader.constants["tile"]) == ("pool_small", tile)
     verify(desc, images(data_type, sizes, ties), device=device)
 
 

@@ -729,7 +729,7 @@ POOLED_EDGES = [
     _pool_case("no-indices-ceil", distinct, INT16, (1, 3, 7, 7), (2, 2), (3, 2), indices=None, ceil=True),
 ]
 
-# Small windows: rows of whole runs and blocks or not, shared by windows or not, borders on all sides. Not in CASES:
+# Small windows: rows of whole tiles and blocks or not, shared by windows or not, borders on all sides. Not in CASES:
 # with lowered limits these have thousands of dispatches.
 SMALL_WINDOWS = [
     _pool_case(
@@ -779,9 +779,9 @@ LONG_WINDOWS = [
     }.items()
 ]
 
-# Windows that are swept along one dimension after the other: with runs of all lengths, borders and overhanging ends,
-# rows that are whole blocks or share words, classes of a dilation, one dimension or three. The small ones fit a segment
-# of lowered limits.
+# Windows that are swept along one dimension after the other: with tiles of all lengths, borders and overhanging ends,
+# rows that are whole blocks or share words, residue classes of a dilation, one dimension or three. The small ones fit a
+# segment of lowered limits.
 SWEPT = [
     _pool_case(
         f"swept-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),

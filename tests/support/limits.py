@@ -48,6 +48,6 @@ PLANNED = {
 
 
 def gpu_of_eight(driver, open_device, **changes):
-    """The mapping of a GPU that eight invocations keep busy, so that runs of 32 bits are of eight outputs."""
+    """The mapping of a GPU that eight invocations keep busy, so that tiles of 32 bits have eight outputs."""
     few = {"group_size": 8, "group_count": 4, "bundle": 32, "cooperating": True}
     return open_device(driver.index, dataclasses.replace(device_limits(driver), **few | changes))

@@ -119,16 +119,16 @@ def check_sweep(dispatch: Dispatch, limits: Limits) -> None:
     if "row_count" in push:
         lines *= push["row_count"] * push["pitch"] * max(1, dispatch.shader.bits // 32) // 4
     classes = min(push["spacing"], push["output_size"])
-    items = lines * classes * (1 + (push["output_size"] - 1) // push["spacing"] // constants["run"])
+    items = lines * classes * (1 + (push["output_size"] - 1) // push["spacing"] // constants["tile"])
     loads = (
-        constants["run"] if constants["copies"] else push["window_size"] + (constants["run"] - 1) * constants["step"]
+        constants["tile"] if constants["copies"] else push["window_size"] + (constants["tile"] - 1) * constants["step"]
     )
     assert items * loads <= limits.dispatch_elements
     turns = -(-items // (limits.group_size * limits.group_count))
     assert turns * (1 + push["window_size"]) <= limits.loop_iterations
     # All windows of a run have an element in common, but copies.
     assert constants["copies"] == (push["window_size"] == 1)
-    assert constants["copies"] or (constants["run"] - 1) * constants["step"] < push["window_size"]
+    assert constants["copies"] or (constants["tile"] - 1) * constants["step"] < push["window_size"]
 
 
 def check_work(plan: Plan, limits: Limits) -> None:

@@ -28,9 +28,9 @@ from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
-# Words of outputs in a run, at most: they share the divisions that find where the run begins. On a GPU runs are
+# Words of outputs in a tile, at most: they share the divisions that find where the tile begins. On a GPU tiles are
 # shorter, as neighbouring invocations should write neighbouring words.
-_RUN, _COOPERATING_RUN = 8, 4
+_TILE, _COOPERATING_TILE = 8, 4
 
 
 @dataclass(frozen=True)
@@ -80,26 +80,26 @@ class PoolBackward(PlanesKernel):
         rows = zip(windows.window_count, windows.reach, windows.window_stride, strict=True)
         return tuple(min(count, reach // stride + 1) for count, reach, stride in rows)
 
-    def loops(self, run: int) -> tuple[Loop, ...]:
-        """The loops of an item in place: of a run of this many words."""
+    def loops(self, tile: int) -> tuple[Loop, ...]:
+        """The loops of an item in place: of a tile of this many words."""
         depth, height, width = self.most
-        return self._of_run(run, Loop(depth, (Loop(height, (Loop(width),)),)))
+        return self._of_tile(tile, Loop(depth, (Loop(height, (Loop(width),)),)))
 
-    def _of_run(self, run: int, gathered: Loop) -> tuple[Loop, ...]:
-        """The loops of an item, with this one for each output of its run."""
-        outputs = run * 32 // self.source.data_type.bits
-        # A run may begin anywhere in a row of outputs, in each invocation at another output.
+    def _of_tile(self, tile: int, gathered: Loop) -> tuple[Loop, ...]:
+        """The loops of an item, with this one for each output of its tile."""
+        outputs = tile * 32 // self.source.data_type.bits
+        # A tile may begin anywhere in a row of outputs, in each invocation at another output.
         width = min(outputs, self.windows.size[2])
         return (Loop((outputs + width - 2) // width + 1, (Loop(width, (gathered,)),)),)
 
     def part_loops(self, part: int) -> tuple[Loop, ...]:
         """The loops of an item with states: of a word of outputs, each with this many windows."""
-        return self._of_run(1, Loop(part))
+        return self._of_tile(1, Loop(part))
 
     @cached_property
     def _in_place(self) -> tuple[Loop, ...]:
         """The loops of an item in place."""
-        return self.loops(self.run)
+        return self.loops(self.tile)
 
     @cached_property
     def part(self) -> int:
@@ -115,13 +115,13 @@ class PoolBackward(PlanesKernel):
         return self.part_loops(self.part)
 
     @cached_property
-    def run(self) -> int:
-        """Words of outputs of a run."""
+    def tile(self) -> int:
+        """Words of outputs of a tile."""
         words = self.problem.output_count * self.source.data_type.bits // 32
-        run = max(1, min(_COOPERATING_RUN if self.limits.cooperating else _RUN, words // self.limits.invocations))
-        while run > 1 and not self.limits.most_items(self.loops(run)):
-            run -= 1
-        return run
+        tile = max(1, min(_COOPERATING_TILE if self.limits.cooperating else _TILE, words // self.limits.invocations))
+        while tile > 1 and not self.limits.most_items(self.loops(tile)):
+            tile -= 1
+        return tile
 
     @property
     def writes_outputs(self) -> bool:
@@ -138,7 +138,7 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def most_in_place(self) -> int:
-        return self._most_outputs(self.limits.most_items(self._in_place) * self.run, math.prod(self.most))
+        return self._most_outputs(self.limits.most_items(self._in_place) * self.tile, math.prod(self.most))
 
     def pieces(self, begin: int, end: int) -> Sequence[PoolBackwardPiece]:
         total = math.prod(self.most)
@@ -204,7 +204,7 @@ class PoolBackward(PlanesKernel):
             shader = shader_of(f"{variant}_parts", self.problem, self.constants(target, segmented=True))
             loop = self.limits.loop(words * piece.states, self._of_parts)
         else:
-            push = Values(**given, run=self.run)
+            push = Values(**given, tile=self.tile)
             shader = shader_of(variant, self.problem, constants_of(self.problem, self.limits, self.problem.outputs))
-            loop = self.limits.loop(-(-words // self.run), self._in_place)
+            loop = self.limits.loop(-(-words // self.tile), self._in_place)
         return Dispatch(shader, push, tuple(bindings), loop.iterations, range(begin, end))

@@ -29,9 +29,9 @@ from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows
 
-# Windows of a run, at most: lavapipe takes seconds to compile 32.
-_MOST_RUN = 16
-# Elements of a run behind its first window, at most: the loop that loads them is unrolled.
+# Windows of a tile, at most: lavapipe takes seconds to compile 32.
+_MOST_TILE = 16
+# Elements of a tile behind its first window, at most: the loop that loads them is unrolled.
 _LOADS = 32
 
 
@@ -66,23 +66,23 @@ class Line:
         """The distance of these windows, in dilations."""
         return self.window_stride // math.gcd(self.window_stride, self.dilation)
 
-    def run(self, most: int) -> int:
+    def tile(self, most: int) -> int:
         """Windows of an invocation: all have an element in common, or each is one element."""
-        run = 1
-        while 2 * run <= most and 2 * run * self.step <= _LOADS and run * self.spacing < self.output_size:
-            if 1 < self.window_size <= (2 * run - 1) * self.step:
+        tile = 1
+        while 2 * tile <= most and 2 * tile * self.step <= _LOADS and tile * self.spacing < self.output_size:
+            if 1 < self.window_size <= (2 * tile - 1) * self.step:
                 break
-            run *= 2
-        return run
+            tile *= 2
+        return tile
 
-    def loads(self, run: int) -> int:
-        """Elements that an invocation loads for a run."""
-        return run if self.window_size == 1 else self.window_size + (run - 1) * self.step
+    def loads(self, tile: int) -> int:
+        """Elements that an invocation loads for a tile."""
+        return tile if self.window_size == 1 else self.window_size + (tile - 1) * self.step
 
-    def runs(self, run: int) -> int:
+    def tiles(self, tile: int) -> int:
         """Runs of this length."""
-        classes = min(self.spacing, self.output_size)
-        return ((self.output_size - 1) // self.spacing // run + 1) * classes
+        residues = min(self.spacing, self.output_size)
+        return ((self.output_size - 1) // self.spacing // tile + 1) * residues
 
     def widest(self, outputs: int) -> Line:
         """The windows of this many neighbouring outputs, over the most elements that they can have."""
@@ -107,7 +107,7 @@ class Sweep:
     """Lines one after the other in memory: rows of the input along width, slabs along height, planes along depth."""
     row_count: int
     """Rows of the intermediate at one position of a line: 1 along height, those of a slab along depth."""
-    run: int
+    tile: int
     blocks: int
     """Blocks of columns at one position of a line."""
     written: int
@@ -115,19 +115,19 @@ class Sweep:
 
     @property
     def items(self) -> int:
-        return self.outer_count * self.line.runs(self.run) * self.blocks
+        return self.outer_count * self.line.tiles(self.tile) * self.blocks
 
     @property
     def loops(self) -> tuple[Loop, ...]:
         """The loops of an item."""
-        # Mesa 22.3 leaves the loops over a run, of heads and of tails, as loops, and one that stores four or fewer.
-        heads = Loop(self.run, (Loop(self.line.step),))
-        return Loop(self.line.window_size), heads, Loop(self.run, (Loop(self.line.step), Loop(4)))
+        # Mesa 22.3 leaves as loops those over a tile, of prefixes and suffixes, and the one that stores four or fewer.
+        prefixes = Loop(self.tile, (Loop(self.line.step),))
+        return Loop(self.line.window_size), prefixes, Loop(self.tile, (Loop(self.line.step), Loop(4)))
 
     @property
     def loads(self) -> int:
         """Loads of all items."""
-        return self.items * self.line.loads(self.run)
+        return self.items * self.line.loads(self.tile)
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ class PoolSeparable(PlanningKernel):
     def why_impossible(self) -> str:
         if not isinstance(self.problem.accumulator, Selection):
             return "only a selection may take an element again"
-        # Positions are signed, and a run continues behind the last output.
-        if max(line.reach + line.window_stride * line.spacing * _MOST_RUN for line in self.lines) >= 1 << 31:
+        # Positions are signed, and a tile continues behind the last output.
+        if max(line.reach + line.window_stride * line.spacing * _MOST_TILE for line in self.lines) >= 1 << 31:
             return "windows reach so far that positions would wrap around"
         tensors = self.source, *(output.tensor for output in self.problem.outputs)
         if any(len(self.limits.segments(tensor)) > 1 for tensor in tensors):
@@ -221,12 +221,12 @@ class PoolSeparable(PlanningKernel):
         """Elements of a row of an intermediate: whole blocks, of values and of indices."""
         return -(-self.windows.output_size[2] // 4) * 4
 
-    def _most_run(self, axis: int) -> int:
-        """Windows of a run, at most."""
+    def _most_tile(self, axis: int) -> int:
+        """Windows of a tile, at most."""
         if not self.limits.cooperating:
-            return _MOST_RUN
+            return _MOST_TILE
         # RADV keeps more states in memory, not in registers.
-        return _MOST_RUN // self.words if axis == 2 else _MOST_RUN // 4
+        return _MOST_TILE // self.words if axis == 2 else _MOST_TILE // 4
 
     def _lines(self, share: Share) -> tuple[tuple[int, ...], tuple[Line, ...]]:
         """The first element that a share needs along depth and height, and its windows."""
@@ -250,7 +250,7 @@ class PoolSeparable(PlanningKernel):
             outer = slabs * height.size if axis == 2 else slabs
             blocks = 1 if axis == 2 else rows * self.pitch * self.words // 4
             written = outer * self.pitch if axis == 2 else outer * line.output_size * rows * self.pitch
-            sweeps.append(Sweep(axis, line, outer, rows, line.run(self._most_run(axis)), blocks, written))
+            sweeps.append(Sweep(axis, line, outer, rows, line.tile(self._most_tile(axis)), blocks, written))
         return sweeps
 
     def _fits(self, planes: int, outputs: int) -> bool:
@@ -319,14 +319,14 @@ class PoolSeparable(PlanningKernel):
         """The dispatch of a sweep, which is number `number` of its share."""
         windows, line, bits = self.windows, sweep.line, self.source.data_type.bits
         width = windows.output_size[2]
-        side_by_side = sweep.axis == 2 and line.spacing == 1 and sweep.run % 4 == 0
+        side_by_side = sweep.axis == 2 and line.spacing == 1 and sweep.tile % 4 == 0
         group = (4 if side_by_side else 1) if sweep.axis == 2 else 4 // self.words
         per_word = max(1, 32 // bits)
         constants = constants_of(
             self.problem,
             self.limits,
             self.problem.outputs if to_outputs else (),
-            run=sweep.run,
+            tile=sweep.tile,
             step=line.step,
             copies=line.window_size == 1,
             dilated=(line.dilation, line.spacing) != (1, 1),
