@@ -1,0 +1,35 @@
+"""Words that have been given up for the field's own: none of them comes back."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ROOT
+
+# What each was called, as a regular expression, and what it is called now.
+GIVEN_UP = {
+    r"obstacle|drawback": "why_impossible, why_slow",
+    r"granule": "range alignment",
+    r"partials": "intermediates",
+    r"stretch(es)?": "split",
+    r"receipts?": "completion flag",
+    r"order_?keys?|order keys?": "radix key",
+    r"(pool|windows|sweep|gather)\.comp": "pool_direct.comp, pool_small.comp, pool_separable.comp, pool_backward.comp",
+    r"record_(words|count|type)|records_(bytes|base)": "state_words, ...",
+}
+
+
+@pytest.mark.parametrize(("given_up", "word"), GIVEN_UP.items(), ids=GIVEN_UP.values())
+def test_words_that_were_given_up_are_gone(given_up, word):
+    files = [file for folder in ("dmlgpu", "shaders", "tests", "docs") for file in (ROOT / folder).rglob("*.*")]
+    files = [file for file in files if file.suffix in (".py", ".md", ".comp", ".glsl", ".cmake")]
+    assert len(files) > 100
+    found = [
+        f"{file}: {line.strip()}"
+        for file in files
+        if file != Path(__file__)
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if re.search(rf"\b(?:{given_up})\b", line)
+    ]
+    assert found == [], word
