@@ -3,25 +3,24 @@
 #extension GL_EXT_control_flow_attributes : require
 // Pooling over small windows. The elements of an input row are contiguous, and two rows of outputs never share a word.
 //
-// One invocation computes a tile: TILE neighbouring outputs of a row. Then it computes the tile below, down a strip of
-// rows. The windows of a tile cover a span of each input row. The invocation loads the span's blocks once, for all
-// windows.
+// One invocation computes a tile of outputs, row by row: TILE_WIDTH neighbours in each row. Their windows cover a span
+// of each input row. The invocation loads the span's blocks once, for all of them.
 //
 // Where windows share input rows with the windows above them, the invocation keeps a state for each window and input
 // row: that of the window's elements in the row. These states form a ring of RING_ROWS rows:
 //
-//   input rows                                the ring, for TILE = 4
+//   input rows                                the ring, for TILE_WIDTH = 4
 //   y      [======= span =======]   ------->  [ window 0 | window 1 | window 2 | window 3 ]   row 0
 //   y + 1  [====================]   ------->  [          |          |          |          ]   row 1
 //   y + 2  [====================]   ------->  [          |          |          |          ]   row 2
 //                                                  |          |          |          |
 //   output k combines column k of the ring:     output 0   output 1   output 2   output 3
 //
-// For the tile below, the ring moves up by the windows' stride along height, and the same number of fresh input rows is
-// loaded at its end. So input rows that several windows share are loaded once. In a volume, a row of the ring combines
-// row y of all depths of a window.
+// For the next row of the tile, the ring moves up by the windows' stride along height, and the same number of fresh
+// input rows is loaded at its end. So input rows that several windows share are loaded once. In a volume, a row of the
+// ring combines row y of all depths of a window.
 //
-// Where windows share no rows, as in strips of one row, the ring is one row: it combines all input rows of a window.
+// Where windows share no rows, as in tiles of one row, the ring is one row: it combines all input rows of a window.
 
 #include "core/windows.glsl"
 
@@ -36,7 +35,7 @@ layout(constant_id = 15) const uint DILATION_HEIGHT = 1;
 layout(constant_id = 16) const uint DILATION_WIDTH = 1;
 layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring: several where windows share input rows
 layout(constant_id = 18) const uint PHASE = 0;           // ALIGNED: where in a block every span begins
-layout(constant_id = 19) const uint TILE = 4;             // outputs of a tile
+layout(constant_id = 19) const uint TILE_WIDTH = 4;             // outputs of a tile in each row
 layout(constant_id = 20) const bool WHOLE_TILES = false;  // a row of outputs consists of whole tiles
 // clang-format on
 
@@ -54,7 +53,7 @@ layout(push_constant) uniform Push {
     uint start_padding[3];
     uint counts_padding;    // whether the padding counts for an average
     uint counted_end[3];    // counted.glsl: where the positions that count end
-    uint strip;             // rows of outputs in a strip
+    uint tile_height;       // rows of outputs in a tile
     uint first_output;      // the outputs of this dispatch: whole slabs (of one depth), or rows of one slab
     uint output_count;
     uint source_base;       // address + source_base is the place in the buffer, in elements
@@ -63,12 +62,12 @@ layout(push_constant) uniform Push {
 } push;
 
 // Elements of a span: from the first one of the first window to the last one of the last window.
-const uint SPAN = (TILE - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;
+const uint SPAN = (TILE_WIDTH - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;
 // Blocks that hold a span. ALIGNED: it begins with element PHASE of the first block, else with any element.
 const uint BLOCKS = ((ALIGNED ? PHASE : BLOCK - 1) + SPAN + BLOCK - 1) / BLOCK;
 const uint BLOCKS_AND_ONE = BLOCKS + 1;  // and a block of zeros, for load_span() to shift in
-const uint TILE_WORDS = TILE * BITS / 32;
-const uint LAST_ROW = (RING_ROWS - 1) * TILE;  // where the last row of the ring begins
+const uint TILE_WORDS = TILE_WIDTH * BITS / 32;
+const uint LAST_ROW = (RING_ROWS - 1) * TILE_WIDTH;  // where the last row of the ring begins
 const bool SHARED = RING_ROWS > 1;
 // Whether to compute once, and not in every row, which columns of a span lie in the input. With 16 bits spans are long:
 // there Mesa's compiler for AMD's GPUs has more loads in flight if every row computes it.
@@ -126,22 +125,22 @@ void main()
     uvec3 size = all_of(push.size), output_size = all_of(push.output_size);
     uvec3 window_stride = all_of(push.window_stride), start_padding = all_of(push.start_padding);
     uint plane_stride = push.plane_stride, depth_stride = push.stride[0], row_stride = push.stride[1];
-    uint strip = push.strip, shared_fresh = SHARED ? window_stride.y : 1;
+    uint tile_height = push.tile_height, shared_fresh = SHARED ? window_stride.y : 1;
     uint source_base = push.source_base, indices_base = push.indices_base, values_base = push.values_base;
     uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 
     uint first_row = push.first_output / output_size.z, row_count = push.output_count / output_size.z;
-    uint tiles = (output_size.z - 1) / TILE + 1;
+    uint tiles_per_row = (output_size.z - 1) / TILE_WIDTH + 1;
     uint height = min(output_size.y, row_count);
-    uint strips = (height - 1) / strip + 1;
-    // An item is a tile of outputs in one strip: item = (slab * strips + strip of the slab) * tiles + tile of the row.
+    uint tile_rows = (height - 1) / tile_height + 1;
+    // An item is a tile: item = (slab * tile_rows + row of tiles) * tiles_per_row + tile of the row.
     // `height` is the number of rows that this dispatch computes of a slab.
-    Items mine = items_of(row_count / height * strips * tiles);
+    Items mine = items_of(row_count / height * tile_rows * tiles_per_row);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint strip_number = item / tiles, column = (item - strip_number * tiles) * TILE;
-        uint slab_number = strip_number / strips;  // counted in this dispatch, like strip_number
-        uint row = slab_number * height + (strip_number - slab_number * strips) * strip;
-        uint end = first_row + min(row + strip, (slab_number + 1) * height);
+        uint tile_row = item / tiles_per_row, column = (item - tile_row * tiles_per_row) * TILE_WIDTH;
+        uint slab_number = tile_row / tile_rows;  // counted in this dispatch, like tile_row
+        uint row = slab_number * height + (tile_row - slab_number * tile_rows) * tile_height;
+        uint end = first_row + min(row + tile_height, (slab_number + 1) * height);
         row += first_row;
         uint slab = row / output_size.y, plane = slab / output_size.x;
         // Where the first window begins in the input: depth, height and width. In the padding before the input these
@@ -151,23 +150,23 @@ void main()
         uint left = column * STRIDE_WIDTH - start_padding.z;
 
         // Where each window has its first element behind the padding; its row, first_y, is computed for each row.
-        uint first_z = first_inside(front, start_padding.x, DILATION_DEPTH), first_x[TILE];
-        [[unroll]] for (uint k = 0; k < TILE; ++k)
+        uint first_z = first_inside(front, start_padding.x, DILATION_DEPTH), first_x[TILE_WIDTH];
+        [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
             first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
 
         bool inside[SPAN];
         [[unroll]] for (uint c = 0; c < SPAN; ++c)
             inside[c] = left + c < size.z;
 
-        State ring[RING_ROWS * TILE];  // row by row
+        State ring[RING_ROWS * TILE_WIDTH];  // row by row
         uint fresh = RING_ROWS;
         for (; row < end; ++row, top += window_stride.y, fresh = shared_fresh) {
             for (uint r = RING_ROWS - fresh; r < RING_ROWS; ++r) {
                 uint first_y = SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT);
                 uint first_index = ((plane * size.x + first_z) * size.y + first_y) * size.z;
                 [[unroll]] for (uint i = 0; i < LAST_ROW; ++i)
-                    ring[i] = ring[i + TILE];
-                [[unroll]] for (uint k = 0; k < TILE; ++k) {
+                    ring[i] = ring[i + TILE_WIDTH];
+                [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
                     ring[LAST_ROW + k] = identity();
                     if (first_y < size.y)
                         ring[LAST_ROW + k] = empty_from(first_index + first_x[k]);
@@ -186,7 +185,7 @@ void main()
                             bool taken = KEPT ? all(bvec3(inside[c], in_row)) : left + c < width;
                             operands[c] = or_neutral(operand_of(element_at(blocks, c)), taken);
                         }
-                        [[unroll]] for (uint k = 0; k < TILE; ++k) {
+                        [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
 #ifdef HAS_PAIRWISE_ADD
                             // Four partial sums, then their sum: no element goes through more than 3 additions before
                             // accumulate().
@@ -213,11 +212,11 @@ void main()
                 }
             }
 
-            State states[TILE];
-            [[unroll]] for (uint k = 0; k < TILE; ++k) {
+            State states[TILE_WIDTH];
+            [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
                 states[k] = ring[k];
                 [[unroll]] for (uint h = HELD_ROWS; h < WINDOW_HEIGHT; ++h)
-                    states[k] = combine(states[k], ring[h * DILATION_HEIGHT * TILE + k]);
+                    states[k] = combine(states[k], ring[h * DILATION_HEIGHT * TILE_WIDTH + k]);
             }
             uint number = row * output_size.z + column;
             uint left_over = output_size.z - column;  // outputs of this row from `column` on
@@ -226,7 +225,7 @@ void main()
                                  counted_begin.x, counted_end.x)
                 * counted((row - slab * output_size.y) * window_stride.y, WINDOW_HEIGHT, DILATION_HEIGHT,
                           counted_begin.y, counted_end.y);
-            [[unroll]] for (uint k = 0; k < TILE; ++k) {
+            [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
                 uint at = (column + k) * STRIDE_WIDTH;
                 uint in_row = counted(at, WINDOW_WIDTH, DILATION_WIDTH, counted_begin.z, counted_end.z);
                 PUT(written, k, value_of(states[k], count * in_row))
@@ -238,13 +237,13 @@ void main()
                         value_blocks[(at + i) / 4] = uvec4(written[i], written[i + 1], written[i + 2], written[i + 3]);
                 }
                 if (INDEX_WORDS == 1) {
-                    [[unroll]] for (uint k = 0; k + 3 < TILE; k += 4)
+                    [[unroll]] for (uint k = 0; k + 3 < TILE_WIDTH; k += 4)
                         index_blocks[(number + indices_base + k) / 4]
                             = uvec4(index_of(states[k]), index_of(states[k + 1]), index_of(states[k + 2]),
                                     index_of(states[k + 3]));
                 }
                 if (INDEX_WORDS == 2) {
-                    [[unroll]] for (uint k = 0; k + 1 < TILE; k += 2)
+                    [[unroll]] for (uint k = 0; k + 1 < TILE_WIDTH; k += 2)
                         index_blocks[(number + indices_base + k) / 2]
                             = uvec4(index_of(states[k]), 0, index_of(states[k + 1]), 0);
                 }
@@ -255,7 +254,7 @@ void main()
                             values[at + i] = written[i];
                 }
                 if (INDEX_WORDS != 0) {
-                    [[unroll]] for (uint k = 0; k < TILE; ++k)
+                    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
                         if (k < left_over)
                             STORE_INDEX(indices, number + indices_base + k, index_of(states[k]))
                 }

@@ -430,8 +430,8 @@ def test_strips_over_several_planes(driver, open_device, data_type, sizes, windo
     desc = pool_desc(data_type, sizes, *window)
     for dispatch in device.compile(desc).plan.dispatches:
         height = desc.output_tensor.sizes[-2]
-        assert 1 < dispatch.push["strip"] < height
-        assert height % dispatch.push["strip"]
+        assert 1 < dispatch.push["tile_height"] < height
+        assert height % dispatch.push["tile_height"]
     check(device, desc, any_bits)
 
 
@@ -442,13 +442,13 @@ def test_strips_keep_to_the_loop_limit(height, strides):
         limits = Limits(segment_bytes=128 << 20, group_size=8, group_count=1, loop_iterations=loop_iterations)
         for dispatch in lower(pool_desc(FLOAT32, (1, planes, height, 40), (3, 3), strides), limits).dispatches:
             push, rows = dispatch.push, dispatch.shader.constants["ring_rows"]
-            slab_rows, runs = push["output_count"] // push["output_size"][2], -(-push["output_size"][2] // 4)
+            slab_rows, per_row = push["output_count"] // push["output_size"][2], -(-push["output_size"][2] // 4)
             slabs, rest = divmod(slab_rows, push["output_size"][1])
-            strips = slabs * -(-push["output_size"][1] // push["strip"]) or -(-rest // push["strip"])
+            tiles = slabs * -(-push["output_size"][1] // push["tile_height"]) or -(-rest // push["tile_height"])
             # A ring of one row has three of input.
             row, fresh = (1, strides[0]) if rows > 1 else (3, 1)
-            each = row * rows + push["strip"] * row * fresh
-            assert -(-strips * runs // 8) * each <= dispatch.iterations <= limits.loop_iterations
+            each = row * rows + push["tile_height"] * row * fresh
+            assert -(-tiles * per_row // 8) * each <= dispatch.iterations <= limits.loop_iterations
 
 
 @only_lavapipe

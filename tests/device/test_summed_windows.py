@@ -91,7 +91,7 @@ def test_every_element_of_a_row_counts(driver, open_device, cooperating, tile, w
         LpPooling1OperatorDesc.of(x, (2, width), strides=(1, 2)),
     ):
         (dispatch,) = device.compile(desc).plan.dispatches
-        assert (dispatch.shader.variant, dispatch.shader.constants["tile"]) == ("pool_small", tile), desc
+        assert (dispatch.shader.variant, dispatch.shader.constants["tile_width"]) == ("pool_small", tile), desc
         verify(desc, x, device=device)
 
 

@@ -74,7 +74,7 @@ def test_every_combination_in_two_dimensions(device, height, dilation):
 
 @pytest.fixture
 def going_down(driver, open_device):
-    """A device whose only invocation goes down strips of many rows, which share what they load."""
+    """A device whose only invocation has tiles of many rows, which share what they load."""
     limits = dataclasses.replace(device_limits(driver), group_size=1, group_count=1, bundle=1)
     return open_device(driver.index, limits)
 
@@ -218,7 +218,7 @@ def test_tiles_become_shorter_where_states_would_not_fit_the_registers(
             desc = pool_desc(data_type, sizes, window, dilations=(dilation, dilation), indices=indices)
             verify(desc, images(data_type, sizes), device=device)
             for dispatch in device.compile(desc).plan.dispatches:
-                assert (dispatch.shader.variant, dispatch.shader.constants["tile"]) == ("pool_small", tile)
+                assert (dispatch.shader.variant, dispatch.shader.constants["tile_width"]) == ("pool_small", tile)
 
 
 @pytest.mark.parametrize("height", STRIDES, ids="stride-{}".format)
@@ -250,7 +250,7 @@ def test_tiles_on_a_gpu(driver, open_device, data_type, sizes, window, stride, t
     strides = (1,) * (len(window) - 1) + (stride,)
     desc = pool_desc(data_type, sizes, window, strides, pad, pad, indices=indices)
     (dispatch,) = device.compile(desc).plan.dispatches
-    assert (dispatch.shader.variant, dispatch.shader.constants["tile"]) == ("pool_small", tile)
+    assert (dispatch.shader.variant, dispatch.shader.constants["tile_width"]) == ("pool_small", tile)
     verify(desc, images(data_type, sizes, ties), device=device)
 
 

@@ -101,9 +101,9 @@ def test_no_kernel_of_any_case_spills(family):
     assert [kernel for kernel in found if kernel.spilt or kernel.scratch] == []
 
 
-@pytest.mark.parametrize("invocations", [1 << 18, 64], ids=["alone", "down-strips"])
+@pytest.mark.parametrize("invocations", [1 << 18, 64], ids=["alone", "tall-tiles"])
 def test_no_small_window_spills(monkeypatch, invocations):
-    """Bytes, which a run has most of, on the family with the fewest registers; with rows shared down strips, or not."""
+    """Bytes, of which a tile has most, on the family with the fewest registers; with and without tall tiles."""
     limits = dataclasses.replace(compiled.limits(), group_count=invocations // 64, bundle=invocations)
     monkeypatch.setattr(compiled, "limits", lambda: limits)
     descs = []

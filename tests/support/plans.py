@@ -142,7 +142,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
             each = push["reduced_end"] - push["reduced_begin"]
             least = min(64, push["output_count"])  # the elements of so many outputs are cut, too
             assert each * least <= limits.dispatch_elements or each <= push["split_size"]
-        elif "strip" in push:
+        elif "tile_height" in push:
             constants = dispatch.shader.constants
             each = constants["window_depth"] * constants["window_height"] * constants["window_width"]
             least = push["output_size"][2]

@@ -1,11 +1,11 @@
-"""pool_small.comp, for small windows: an invocation computes a tile of outputs in each row of a strip.
+"""pool_small.comp, for small windows: an invocation computes a tile of outputs, row by row.
 
 Neighbouring windows share what is loaded; the picture is at the top of pool_small.comp.
 
-    outputs of one depth, a slab:      | tile  | tile  | tile  |      an invocation computes one tile of each row
-                                       |       |       |       |      of a strip, here of 2 rows
+    outputs of one depth, a slab:      | tile  | tile  | tile  |      here tiles have 2 rows
+                                       |       |       |       |
                                        +-------+-------+-------+
-                                       |       |       |       |      the next strip
+                                       | tile  | tile  | tile  |
 
 lavapipe (Mesa 22.3) with 2 cores, float32, 8 x 64 x 112 x 112, 3 x 3, stride 2: 17 ms. With a loop over the window
 unrolled for one output at a time 50 ms, element by element 150 ms.
@@ -28,7 +28,7 @@ from dmlgpu.lowering.plan import Dispatch, Shader, Values
 _SMALL_WINDOW = 7
 # Rows of the ring, at most, where windows share rows.
 _RING = 9
-# Elements of an input row per output of a tile, at most.
+# Elements of an input row per output of a tile's row, at most.
 _SPAN = 4
 # Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest.
 _REGISTERS = 110
@@ -50,8 +50,8 @@ class PoolSmall(PoolDirect):
             return f"the window is larger than {_SMALL_WINDOW} along a dimension"
         if max(self.window_end) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
-        if self.span > (most := _SPAN * max(4, self.block, self.tile)):
-            return f"a tile of {self.tile} outputs touches {self.span} elements of a row, more than {most}"
+        if self.span > (most := _SPAN * max(4, self.block, self.tile_width)):
+            return f"a tile of {self.tile_width} outputs touches {self.span} elements of a row, more than {most}"
         if windows.stride[2] != 1 and windows.size[2] != 1:
             return "the elements of a row do not follow each other"
         if windows.output_size[2] % per_word != 0:
@@ -60,7 +60,7 @@ class PoolSmall(PoolDirect):
             return "a row of outputs is too long for a dispatch"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
-        if self.limits.most_items(self._loops) < self.tiles:
+        if self.limits.most_items(self._loops) < self.tiles_per_row:
             return "the loops of an invocation would be too long for a row of outputs"
         if self.source.size_in_bytes * 8 // self.source.data_type.bits >= 1 << 31:
             return "the input has 2^31 elements or more"
@@ -70,7 +70,7 @@ class PoolSmall(PoolDirect):
     def why_slow(self) -> str:
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
-        registers = self._registers(self.tile)
+        registers = self._registers(self.tile_width)
         return "" if registers <= _REGISTERS else f"an invocation would need more than {_REGISTERS} registers"
 
     @cached_property
@@ -84,45 +84,45 @@ class PoolSmall(PoolDirect):
         return tuple((n - 1) * stride + 1 + (window - 1) * dilation for n, stride, window, dilation in steps)
 
     @cached_property
-    def tile(self) -> int:
-        """Outputs in a row that one invocation computes: `_longest_tile`, or what registers can hold states of.
+    def tile_width(self) -> int:
+        """Outputs of a tile in a row: `_widest_tile`, or fewer, so that registers hold their states.
 
         At least a word of outputs.
         """
-        tile = self._longest_tile
-        while tile > max(1, 32 // self.source.data_type.bits) and self._registers(tile) > _REGISTERS:
-            tile //= 2
-        return tile
+        width = self._widest_tile
+        while width > max(1, 32 // self.source.data_type.bits) and self._registers(width) > _REGISTERS:
+            width //= 2
+        return width
 
     @property
-    def _longest_tile(self) -> int:
-        """Outputs of a tile, if registers did not matter.
+    def _widest_tile(self) -> int:
+        """The width of tiles, if registers did not matter.
 
         A block, at least 4; with states of many words 4, as SwiftShader takes seconds to compile more. On a GPU that
-        stays busy, 8 outputs of 32 bits: more outputs share the fixed cost of a tile.
+        stays busy, 8 outputs of 32 bits: more outputs share the fixed cost of a row.
         """
         busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
         if self.block == 4 and busy and self._span(8) <= _SPAN * 8:
             return 8
         return 4 if self.state_words > 3 else max(4, self.block)
 
-    def _registers(self, tile: int) -> int:
+    def _registers(self, width: int) -> int:
         """Registers for the states of the ring, the operands of a span, and loops, about."""
         data_type, windows = self.source.data_type, self.windows
-        states = self.ring_rows * tile * self.problem.accumulator.state_registers(data_type)
-        operands = self._span(tile) * 2 * -(-data_type.bits // 32)
+        states = self.ring_rows * width * self.problem.accumulator.state_registers(data_type)
+        operands = self._span(width) * 2 * -(-data_type.bits // 32)
         loops = windows.window_size[0] * self.held_rows > 1 or bool(self.problem.accumulator.loops)
         return states + operands + 32 * loops
 
-    def _span(self, tile: int) -> int:
+    def _span(self, width: int) -> int:
         windows = self.windows
         reach = (windows.window_size[2] - 1) * windows.dilation[2]
-        return (tile - 1) * windows.window_stride[2] + reach + 1
+        return (width - 1) * windows.window_stride[2] + reach + 1
 
     @cached_property
     def span(self) -> int:
-        """Elements of an input row from the first of a tile's first window to the last of its last window."""
-        return self._span(self.tile)
+        """Elements of an input row from the first of a tile row's first window to the last of its last window."""
+        return self._span(self.tile_width)
 
     @cached_property
     def shares_rows(self) -> bool:
@@ -134,7 +134,7 @@ class PoolSmall(PoolDirect):
         windows = self.windows
         reach = (windows.window_size[1] - 1) * windows.dilation[1] + 1
         pays = windows.window_stride[1] < min(reach, windows.window_size[1] + 1) and reach <= _RING
-        return pays and self._strip(self._longest_tile) > 1
+        return pays and self._height(self._widest_tile) > 1
 
     @cached_property
     def ring_rows(self) -> int:
@@ -152,21 +152,21 @@ class PoolSmall(PoolDirect):
         return self.windows.window_stride[1] if self.shares_rows else 1
 
     @cached_property
-    def tiles(self) -> int:
+    def tiles_per_row(self) -> int:
         """Runs in a row of outputs."""
-        return -(-self.windows.output_size[2] // self.tile)
+        return -(-self.windows.output_size[2] // self.tile_width)
 
     @cached_property
-    def strip(self) -> int:
-        """Rows of outputs of a strip, so that each invocation has about four of them."""
-        strip = self._strip(self.tile)
-        while strip > 1 and self.limits.most_items(self._loops_of(strip)) < self.tiles:
-            strip = -(-strip // 2)
-        return strip
+    def tile_height(self) -> int:
+        """Rows of a tile, so that each invocation has about four tiles."""
+        height = self._height(self.tile_width)
+        while height > 1 and self.limits.most_items(self._loops_of(height)) < self.tiles_per_row:
+            height = -(-height // 2)
+        return height
 
-    def _strip(self, tile: int) -> int:
+    def _height(self, tile_width: int) -> int:
         height, width = self.windows.output_size[1:]
-        tiles = self.problem.output_count // width * -(-width // tile)
+        tiles = self.problem.output_count // width * -(-width // tile_width)
         return max(1, min(height, tiles // (4 * self.limits.invocations)))
 
     @cached_property
@@ -176,14 +176,14 @@ class PoolSmall(PoolDirect):
 
     @cached_property
     def _loops(self) -> tuple[Loop, ...]:
-        return self._loops_of(self.strip)
+        return self._loops_of(self.tile_height)
 
-    def _loops_of(self, strip: int) -> tuple[Loop, ...]:
-        """The loops of an item: of a tile, in a strip of this many rows."""
+    def _loops_of(self, height: int) -> tuple[Loop, ...]:
+        """The loops of an item: of a tile of this height."""
         row = Loop(self.held_rows, unrolled(self.span, self.problem.accumulator.loops))
         rows = (Loop(self.windows.window_size[0], (row,)),)
-        # The first output of a strip reuses no rows.
-        return Loop(strip, (Loop(self.fresh, rows),)), Loop(self.ring_rows - self.fresh, rows)
+        # The first row of a tile reuses no rows of the ring.
+        return Loop(height, (Loop(self.fresh, rows),)), Loop(self.ring_rows - self.fresh, rows)
 
     @cached_property
     def most_in_place(self) -> int:
@@ -191,9 +191,9 @@ class PoolSmall(PoolDirect):
         height, width = self.windows.output_size[1:]
         items = self.limits.most_items(self._loops)
         short = self.limits.dispatch_elements // math.prod(self.most_inside)
-        rows = min(items // self.tiles * self.strip, short // width)
-        # A multiple of a slab, if one fits. The last strip of a slab may be shorter than the others.
-        slabs = min(items // (self.tiles * -(-height // self.strip)), short // self.slab)
+        rows = min(items // self.tiles_per_row * self.tile_height, short // width)
+        # A multiple of a slab, if one fits. The last tiles of a slab may have fewer rows than the others.
+        slabs = min(items // (self.tiles_per_row * -(-height // self.tile_height)), short // self.slab)
         return slabs * self.slab if slabs else max(rows, 1) * width
 
     @property
@@ -216,12 +216,12 @@ class PoolSmall(PoolDirect):
         push = Values(
             **self.push(begin, end, piece, target),
             stride=self.windows.stride[:2],
-            strip=self.strip,
+            tile_height=self.tile_height,
             **self.counted,
         )
         rows = (end - begin) // self.windows.output_size[2]
         height = min(self.windows.output_size[1], rows)
-        items = rows // height * -(-height // self.strip) * self.tiles
+        items = rows // height * -(-height // self.tile_height) * self.tiles_per_row
         loop = self.limits.loop(items, self._loops)
         bindings = self.bindings(begin, piece, target)
         return Dispatch(self.shader(), push, bindings, loop.iterations, range(begin, end))
@@ -229,7 +229,7 @@ class PoolSmall(PoolDirect):
     def shader(self) -> Shader:
         """The shader, for whole rows in place."""
         windows = self.windows
-        steps = [self.tile * windows.window_stride[2], *self.row_steps]
+        steps = [self.tile_width * windows.window_stride[2], *self.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
         constants = self.constants(
             InPlace(),
@@ -243,7 +243,7 @@ class PoolSmall(PoolDirect):
             dilation_width=windows.dilation[2],
             ring_rows=self.ring_rows,
             phase=-windows.start_padding[2] % self.block if aligned else 0,
-            tile=self.tile,
-            whole_tiles=windows.output_size[2] % self.tile == 0 and self.tile % max(4, self.block) == 0,
+            tile_width=self.tile_width,
+            whole_tiles=windows.output_size[2] % self.tile_width == 0 and self.tile_width % max(4, self.block) == 0,
         )
         return self.shader_of("pool_small", constants)
