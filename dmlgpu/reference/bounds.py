@@ -120,8 +120,10 @@ def _reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
             )
         case ReduceFunction.AVERAGE:
             error = sum_error(_terms_of(rows), 0) / count
-        case _:
+        case ReduceFunction.SUM | ReduceFunction.L1:
             error = sum_error(_terms_of(rows), 0)
+        case function:
+            raise NotImplementedError(f"{function} has no bound")
     return (rounded(error, value, desc.output_tensor.data_type.numpy).reshape(desc.output_tensor.sizes),)
 
 
