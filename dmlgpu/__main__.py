@@ -1,4 +1,4 @@
-"""`python -m dmlgpu` is `dmlgpu`."""
+"""`python -m dmlgpu` runs the command line, as `dmlgpu` does."""
 
 import sys
 

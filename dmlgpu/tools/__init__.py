@@ -1,1 +1,1 @@
-"""What people start: the command line, the demo, the self-check and the doctor."""
+"""The tools that users start: the command line, the demo, the self-check and the doctor."""

@@ -34,11 +34,11 @@ from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
 if TYPE_CHECKING:
     from rich.console import Console
 
-# What commands import beyond dmlgpu's own dependencies, and the extra that installs it.
+# Modules of commands that are no dependencies of dmlgpu, and the extras that install them.
 _EXTRAS = {"rich": "cli", "PIL": "demo", "matplotlib": "demo"}
-# Of tables in files and pipes.
+# Width of tables in files and pipes.
 _COLUMNS = 120
-# Of a plan, that are shown; a tensor in many segments has thousands.
+# Dispatches of a plan that are shown, at most: with a tensor in many segments it has thousands.
 _DISPATCHES = 20
 
 
@@ -50,8 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 all is well, 1 a result differs from the oracle or something is broken, 2 the command could not
-        run, 130 Ctrl-C ended it, 141 nobody reads its output any more: as of a program that SIGPIPE ended, and as
-        silent.
+        run, 130 Ctrl-C ended it, 141 the reader of its output closed the pipe: as if SIGPIPE had ended it, and without
+        a message.
     """
     return exit_code(lambda: _run(argv))
 
@@ -84,13 +84,13 @@ def _fail(message: object, code: int) -> int:
         print(f"dmlgpu: {message}", file=sys.stderr)
     except BrokenPipeError:
         raise
-    except OSError:  # a full disk, as of stdout; the code is all that can be said
+    except OSError:  # a full disk, for example: only the exit code can tell
         pass
     return code
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments. What is wrong with them ends the process with 2, after the usage of the command that is meant."""
+    """Parses the arguments. An error prints the usage of the command that is meant, and exits with 2."""
     parser, commands = _parser()
     for argument in argv:
         if "\0" in argument:
@@ -119,7 +119,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    """The one that may have been meant; empty where none is near."""
+    """The known word that is most similar; empty if none is."""
     return next(iter(get_close_matches(word.partition("=")[0], sorted(known), 1)), "")
 
 
@@ -128,7 +128,7 @@ def _hint(meant: str) -> str:
 
 
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """The parser of all, and that of each command."""
+    """The main parser, and the parsers of the commands by their names."""
     *names, last = DESCRIPTORS
     parser = argparse.ArgumentParser(
         prog="dmlgpu",
@@ -368,10 +368,10 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 
 
 def _from(least: int) -> Callable[[str], int]:
-    """What reads an integer from this one on."""
+    """A function that parses an integer of `least` or more."""
 
     def read(text: str) -> int:
-        # Nobody waits for more; and int() takes no more than 4,300 digits.
+        # No count is that large, and int() refuses more than 4,300 digits.
         if not text.isdecimal() or len(text) > 18 or int(text) < least:
             raise argparse.ArgumentTypeError(f"{shown(text)} is not allowed; allowed are integers from {least} on")
         return int(text)
@@ -387,7 +387,7 @@ def _devices(args: argparse.Namespace) -> int:
     from rich.markup import escape
     from rich.table import Column, Table
 
-    # A UUID is what --device takes: none is cut.
+    # No UUID may be cut: users copy it for --device.
     table = Table("Index", Column("Name, driver and UUID", overflow="fold"), "Type", "Vulkan", box=SIMPLE_HEAD)
     table.add_column("Limits", no_wrap=True)
     table.add_column("Heaps")
@@ -443,7 +443,7 @@ def _demo(args: argparse.Namespace) -> int:
         _print_device(console, device)
         results = demo.run(device, photograph)
         demo.draw(results, device.info).save(args.output, written)
-    # Lines broken by hand fit 80 columns.
+    # With these line breaks the table fits 80 columns.
     table = Table("Operator", "Tensors", box=SIMPLE_HEAD, pad_edge=False)
     for name in "Device\nms", "End to\nend ms", "NumPy\noracle\nms":
         table.add_column(name, justify="right")
@@ -611,7 +611,7 @@ def _calls_of_model(path: str) -> Callable[[Device], object]:
 
 
 def _calls_of_operator(words: Sequence[str]) -> Callable[[Device], object]:
-    """What calls an operator with arrays, the same in every run; a first call compiles it, and then makes these."""
+    """A function that calls an operator with arrays, the same in every run; the first call makes both."""
     from dmlgpu.tools import explain
     from dmlgpu.tools.registry import inputs_of
     from dmlgpu.tools.selfcheck import values
@@ -671,7 +671,7 @@ def _stream(args: argparse.Namespace) -> int:
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
         outputs = args.output or []
-        if args.force:  # what is there stays until all is written
+        if args.force:  # existing files stay until all results are written
             outputs = [replaced.enter_context(written(os.path.abspath(output), force=True)) for output in outputs]
         task = bar.add_task(args.function)
         start = time.perf_counter()
@@ -687,13 +687,13 @@ def _stream(args: argparse.Namespace) -> int:
         several = results if isinstance(results, tuple) else (results,)
         names = args.output or [None] * len(several)
         lines = [f"{name}: {y.dtype} {y.shape}" if name else str(y) for name, y in zip(names, several, strict=True)]
-        del results, several  # Windows renames no file that is mapped
+        del results, several  # Windows cannot rename a mapped file
     print(*lines, f"read {_bytes(x.nbytes)} in {seconds:.1f} s", sep="\n")
     return 0
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Raises a DescriptorError where a result cannot have its file, before anything is computed."""
+    """Raises a DescriptorError if a result cannot be written to its file, before anything is computed."""
     taken = set()
     for output in args.output or ():
         where = f"--output: {shown(output)}"

@@ -1,4 +1,4 @@
-"""The demo: the operators search, posterise, pool and unpool a photograph, and one picture shows it."""
+"""The demo: the operators search, posterise, pool and unpool a photograph, and a picture shows the results."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo
 
 _LARGEST_SIDE = 1024
-# Formats that Pillow reads by itself: for PostScript it would run another program.
+# Formats that Pillow reads itself; to read PostScript it would run another program.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-# What the picture can be written as, by the suffix of its file.
+# Formats of the picture, by the suffix of its file.
 WRITTEN = {
     ".png": "PNG",
     ".jpg": "JPEG",
@@ -39,7 +39,7 @@ WRITTEN = {
     ".tif": "TIFF",
     ".tiff": "TIFF",
 }
-# Of a file. Pillow has a limit of its own for pixels.
+# Of a file. Pillow itself limits the number of pixels.
 _MOST_BYTES = 512 << 20
 _COLOURS = 12
 RUNS = 5
@@ -50,12 +50,12 @@ def load_photograph(path: str | None) -> Array:
 
     Args:
         path: a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP file of up to 512 MiB and Image.MAX_IMAGE_PIXELS pixels, scaled
-            down where it is large; None: matplotlib's sample photograph, a portrait of Grace Hopper by the US Navy
+            down if it is large; None: matplotlib's sample photograph, a portrait of Grace Hopper by the US Navy
             (public domain).
 
     Raises:
-        OSError: it cannot be read, or is larger.
-        ModuleNotFoundError: there is no matplotlib.
+        OSError: the file cannot be read, or is larger.
+        ModuleNotFoundError: `path` is None, and matplotlib is not installed.
     """
     path = path or str(_sample())
     try:
@@ -77,7 +77,7 @@ def load_photograph(path: str | None) -> Array:
 
 @contextmanager
 def _no_bombs() -> Iterator[None]:
-    """Makes an error of what Pillow only warns of: images of more than Image.MAX_IMAGE_PIXELS."""
+    """Raises Pillow's warning about images of more than Image.MAX_IMAGE_PIXELS as an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         yield
@@ -91,7 +91,7 @@ def _sample() -> Path:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """A grey image of deeper pixels, its range of values spread over 0 to 255."""
+    """A grey image with more than 8 bits per pixel, its range of values scaled to 0 to 255."""
     grey = np.asarray(image, np.float64)
     low, high = grey.min(), grey.max()
     return Image.fromarray(np.uint8((grey - low) * (255 / max(high - low, 1))))
@@ -99,7 +99,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one operator did; times in seconds, medians of RUNS runs."""
+    """Times and correctness of one operator; times in seconds, medians of RUNS runs."""
 
     operator: str
     desc: OperatorDesc
@@ -110,13 +110,13 @@ class Measurement:
     numpy_time: float
     """The oracle: `dmlgpu.reference`."""
     agrees: bool
-    """Whether the outputs are the oracle's, or within the bound that the operator has."""
+    """Whether the outputs are the oracle's, or differ by no more than the operator's bound."""
 
 
 def _measure(
     device: Device, operator: str, desc: OperatorDesc, *inputs: Array
 ) -> tuple[tuple[Array, ...], Measurement]:
-    """The outputs of an operator, and how it did."""
+    """The outputs of an operator, and its measurement."""
     compiled = device.compile(desc)
     sources = [device.tensor(x) for x in inputs]
     targets = compiled(*sources)
@@ -146,7 +146,7 @@ def _median_time(call: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class Results:
-    """What the operators made of a photograph; images are (H, W, 3) arrays of uint8."""
+    """The operators' results for a photograph; images are (H, W, 3) arrays of uint8."""
 
     photo: Array
     palette: Array
@@ -183,7 +183,7 @@ def run(device: Device, photo: Array) -> Results:
     return Results(
         photo,
         palette,
-        # A wrong index is drawn, too.
+        # Clipped, so that a wrong index raises no error, and the picture shows it.
         posterised=np.take(palette, nearest[:, :, 0], axis=0, mode="clip"),
         max_pooled=_image(maxima, 255),
         average_pooled=_image(averages, 255),
@@ -196,7 +196,7 @@ def run(device: Device, photo: Array) -> Results:
 
 
 def _palette(photo: Array) -> Array:
-    """At most _COLOURS colours that a photograph can do with, dark to light."""
+    """The main colours of a photograph, at most _COLOURS, from dark to light."""
     small = Image.fromarray(photo)
     small.thumbnail((256, 256))
     quantized = small.quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=5)
@@ -206,31 +206,32 @@ def _palette(photo: Array) -> Array:
 
 
 def _window(dilation: int) -> dict[str, Any]:
-    """Windows of 3 x 3, in steps of 2, each with its middle in the image."""
+    """3 x 3 windows with stride 2, padded so that the middle of each is in the image."""
     fields = {"strides": 2, "start_padding": dilation, "end_padding": dilation, "dilations": dilation}
     return {"window_size": (3, 3)} | {field: (value, value) for field, value in fields.items()}
 
 
 def _image(planes: Array, scale: int) -> Array:
-    # A wrong value is drawn, too.
+    # Wrong values raise no warning, so that the picture shows them.
     with np.errstate(over="ignore", invalid="ignore"):
         image: Array = np.rint(planes[0] * scale).astype(np.uint8).transpose(1, 2, 0)
     return image
 
 
-# The picture: two rows of three panels, each a title, a line below it, an image and a strip that explains it.
+# The picture: two rows of three panels, each with a title, a subtitle, an image and a strip that explains it.
 _WIDTH, _MOST_HEIGHT = 384, 512  # of an image
 _MARGIN, _HEADER, _TITLE, _STRIP = 36, 108, 74, 64
-_LARGE, _MIDDLE, _SMALL = 32, 24, 17  # letters
+_LARGE, _MIDDLE, _SMALL = 32, 24, 17  # font sizes
 _PAPER, _INK, _FAINT = "#ffffff", "#1d2330", "#6a7080"
 _CHANNELS = ("#ff3b30", "#2fd65a", "#3f8cff")
-# What is enlarged in a corner of every image: left, top, right and bottom as fractions of its size; and the corner's.
+# The part of every image that its corner shows enlarged: left, top, right and bottom as fractions of the image's size.
 _CLOSE_UP = (0.55, 0.28, 0.64, 0.37)
+# Width and height of the corner, as such fractions.
 _CORNER = 0.4
 
 
 def draw(results: Results, info: DeviceInfo) -> Image.Image:
-    """The picture of what the operators made of a photograph."""
+    """Draws the results as one picture."""
     height, width, _ = results.photo.shape
     page = _Page(width, height)
     page.text(_MARGIN, 24, "A photograph through DirectML's operators on Vulkan", _LARGE)
@@ -266,7 +267,7 @@ def draw(results: Results, info: DeviceInfo) -> Image.Image:
 
 
 class _Page:
-    """The picture while it is drawn; every image gets the size that fits the photograph into a panel."""
+    """The picture while it is drawn. All images have the size at which the photograph fits into a panel."""
 
     def __init__(self, width: int, height: int) -> None:
         scale = min(_WIDTH / width, _MOST_HEIGHT / height)
@@ -284,7 +285,7 @@ class _Page:
         return _MARGIN + column * (_WIDTH + _MARGIN), _HEADER + row * (_TITLE + self.size[1] + _STRIP) + _TITLE
 
     def panel(self, number: int, title: str, subtitle: str, pixels: Array) -> tuple[int, int]:
-        """Draws a panel; where its strip begins."""
+        """Draws a panel, and returns left and top of its strip."""
         left, top = self.corner(number)
         self.text(left, top - _TITLE, title, _MIDDLE)
         self.text(left, top - _TITLE + 32, subtitle, colour=_FAINT)
@@ -292,7 +293,7 @@ class _Page:
         return left, top + self.size[1] + 14
 
     def with_close_up(self, image: Image.Image) -> Image.Image:
-        """An image in its size on the page, a part of it enlarged in the corner, and frames around both."""
+        """An image scaled to its size on the page, with a part of it enlarged in the corner, and frames around both."""
         width, height = self.size
         resample = Image.Resampling.NEAREST if width >= 2 * image.width else Image.Resampling.LANCZOS
         shown = image.resize(self.size, resample)
@@ -309,14 +310,14 @@ class _Page:
         return shown
 
     def ring(self, number: int, x: float, y: float, radius: int, colour: str) -> None:
-        """Marks a point of a panel's image, given as fractions of its size."""
+        """Marks a point of a panel's image; x and y are fractions of the image's size."""
         left, top = self.corner(number)
         x, y = left + x * self.size[0], top + y * self.size[1]
         for r, width, outline in (radius + 2, 7, "black"), (radius, 3, colour):
             self.draw.ellipse((x - r, y - r, x + r, y + r), outline=outline, width=width)
 
     def window(self, left: int, below: int, dilation: int) -> None:
-        """Draws which cells of a neighbourhood a 3 x 3 window takes."""
+        """Draws a 5 x 5 neighbourhood, and marks the elements of a 3 x 3 window."""
         cells = {2 + dilation * k for k in (-1, 0, 1)}
         for row, column in np.ndindex(5, 5):
             x, y = left + 6 * column, below - 6 + 6 * row

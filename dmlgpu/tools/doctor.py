@@ -1,6 +1,6 @@
-"""What is broken, slow or odd on this machine, and how to mend it.
+"""Finds what is broken, slow or odd on this machine, and says how to mend it.
 
-What loads drivers runs in processes of its own: a driver that ends its process, hangs or prints is a finding.
+Code that loads drivers runs in subprocesses: a driver that ends its process, hangs or prints is a finding.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from dmlgpu.tools.selfcheck import Check, checks
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
 _NUMPY = (1, 26)
-# Cases of each operator that are checked; they have all types among them. A device should take seconds.
+# Cases of each operator that are checked. All cases together have all types, and should take a device seconds.
 _CASES = 3
-# Seconds that any process may take.
+# Seconds that a subprocess may take.
 _TIMEOUT = 120.0
 _DRIVER = "install the driver again, or choose another device with DMLGPU_DEVICE"
-# The oldest Mesa whose llvmpipe is not noted as slow.
+# The oldest Mesa whose llvmpipe is not reported as slow.
 _MESA = 25
-# Variables that a bug report shows.
+# Environment variables that a bug report shows.
 _PREFIXES = ("DMLGPU_", "VK_", "MESA_", "LP_", "LIBGL_", "NODEVICE_SELECT", "LD_LIBRARY_PATH", "XDG_DATA_DIRS")
 # Layers that choose between devices, and cost nothing.
 _CHEAP_LAYERS = ("VK_LAYER_MESA_device_select", "VK_LAYER_NV_optimus", "VK_LAYER_AMD_switchable_graphics_64")
@@ -44,11 +44,11 @@ _CHEAP_LAYERS = ("VK_LAYER_MESA_device_select", "VK_LAYER_NV_optimus", "VK_LAYER
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one thing."""
+    """What was found out about one subject."""
 
     subject: str
     state: str
-    """OK; ODD: slow, or not what one expects, but results are right; BROKEN."""
+    """OK; ODD: slow or unexpected, but results are right; or BROKEN."""
     text: str
     mend: str = ""
     """How to mend what is not OK."""
@@ -56,19 +56,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that was found, which is what a bug report needs."""
+    """All findings, and what else a bug report needs."""
 
     healthy: bool
     """Whether nothing is broken."""
     findings: list[Finding]
     versions: dict[str, str]
     environment: dict[str, str]
-    """The variables that loader, drivers and dmlgpu read."""
+    """The environment variables that the loader, drivers and dmlgpu read."""
     devices: list[DeviceInfo]
 
 
 def examine() -> Report:
-    """Looks at Kompute, NumPy, shaders, loader, drivers, devices and settings, and checks results of every device."""
+    """Examines Kompute, NumPy, shaders, loader, drivers, devices and settings, and checks results of every device."""
     loader = [*_loader()]
     infos, together = _devices() if loader[0].state == OK else ([], [])
     found = [_numpy(), _kompute(), _shaders(), *_settings(), *loader, *together]
@@ -82,7 +82,7 @@ def examine() -> Report:
 
 
 def _printable(finding: Finding) -> Finding:
-    """Without what files and drivers may have in their names but no terminal takes."""
+    """Escapes the unprintable characters that names of files and drivers may have."""
     texts = asdict(finding).values()
     return Finding(*("".join(c if c.isprintable() else repr(c)[1:-1] for c in text) for text in texts))
 
@@ -94,17 +94,17 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-# Processes that load drivers
+# Subprocesses, which load drivers
 
 
 def _ask(task: str, *arguments: object, **variables: str) -> tuple[Any, str, str]:
-    """Runs one of _TASKS in a process of its own: its result, the problem that it had, and what others printed.
+    """Runs one of _TASKS in a subprocess. Gives its result, its problem, and what loader, layers and drivers printed.
 
-    There may be both a result and a problem: a process can end badly after it gave its answer.
+    There may be both a result and a problem: a process can crash after it gave its answer.
     """
-    # The process imports what this one would.
+    # The subprocess imports modules from the same folders as this process.
     program = f"import sys; sys.path[:] = {sys.path!r}; from dmlgpu.tools import doctor; doctor.answer(*sys.argv[1:])"
-    # What it writes to stderr is taken for noise.
+    # stderr is taken for what drivers print: dmlgpu must not log there.
     environment = {**os.environ, "DMLGPU_LOG": "", **variables}
     command = [sys.executable, "-c", program, task, *map(str, arguments)]
     try:
@@ -124,7 +124,7 @@ def _ask(task: str, *arguments: object, **variables: str) -> tuple[Any, str, str
 
 
 def answer(task: str, *arguments: str) -> None:
-    """The other side of `_ask`: writes what a task found to stdout, and has all that is printed meanwhile in stderr."""
+    """What the subprocess of `_ask` runs: writes a task's result to stdout; what drivers print goes to stderr."""
     with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)
         try:
@@ -135,7 +135,7 @@ def answer(task: str, *arguments: str) -> None:
 
 
 def _check(index: str) -> tuple[int, str]:
-    """How many cases were exact on a device, and what was wrong with the first that was not."""
+    """How many cases a device computed exactly before the first error, and that error; empty: there is none."""
     cases = _cases()
     with Device(int(index)) as device:
         for exact, case in enumerate(cases):
@@ -162,7 +162,7 @@ _TASKS: dict[str, Callable[..., Any]] = {
 
 
 def _problem(subject: str, problem: str, mend: str) -> Finding:
-    """What a DeviceError says; its last sentence is how to mend it."""
+    """The finding for a problem. A DeviceError may say in its last sentence how to mend it."""
     text, _, last = problem.rpartition(". Install ")
     return Finding(subject, BROKEN, text, f"install {last}") if text else Finding(subject, BROKEN, problem, mend)
 
@@ -216,7 +216,7 @@ def _settings() -> Iterator[Finding]:
 
 
 def _loader() -> Iterator[Finding]:
-    """What the loader says itself of drivers and layers."""
+    """What the loader reports about drivers and layers."""
     result, problem, noise = _ask("loader", VK_LOADER_DEBUG="driver")
     version, messages = result or ("", [])
     if result:
@@ -230,7 +230,7 @@ def _loader() -> Iterator[Finding]:
             cost = f"{text}: layers cost time, those that validate much"
             mend = f"set VK_LOADER_LAYERS_DISABLE={layer[1]}, or unset the variable that asks for it"
             yield Finding(f"layer {layer[1]}", ODD, cost, mend)
-        elif "wrong ELF class" in text:  # machines that run programs of 32 bits have drivers for these too
+        elif "wrong ELF class" in text:  # machines that run 32-bit programs have 32-bit drivers, too
             yield Finding("loader", OK, text)
         elif kind != "info":
             mend = "install what it names again, or mend or unset what names it"
@@ -238,7 +238,7 @@ def _loader() -> Iterator[Finding]:
 
 
 def _devices() -> tuple[list[DeviceInfo], list[Finding]]:
-    """Which devices there are, and what is found of all together."""
+    """The devices, and the findings about all of them together."""
     result, problem, noise = _ask("devices")
     infos = [DeviceInfo(**{**info, "heaps": tuple(info["heaps"])}) for info in result or ()]
     findings = [*_noise("devices", noise)]
@@ -267,7 +267,7 @@ def _default(infos: list[DeviceInfo]) -> Finding:
 
 
 def _device(info: DeviceInfo) -> Iterator[Finding]:
-    """What a device is, and whether its results are exact."""
+    """Describes a device, and checks whether its results are exact."""
     subject = f"device {info.index}"
     heap, buffer = info.heaps[info.device_heap] >> 20, info.max_storage_buffer_range >> 20
     text = f"{info.name} ({info.type}), driver {info.driver}, Vulkan {info.api_version}, heap {heap:,} MiB"

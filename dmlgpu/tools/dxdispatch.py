@@ -1,10 +1,10 @@
-"""The model files of Microsoft's DxDispatch, as `dmlgpu run` runs them: resources, operators and commands in JSON.
+"""`dmlgpu run`: runs model files of Microsoft's DxDispatch, JSON documents with resources, operators and commands.
 
-Operators are those of the registry; data is numbers in the document, `.npy` files, or files of raw bytes; commands are
-dispatch, print and writeFile. What else DxDispatch has, as HLSL shaders and ONNX models, is an error. Output is in its
-words.
+Supported are the operators of the registry; data as numbers in the document, as `.npy` files, or as files of raw bytes;
+and the commands dispatch, print and writeFile. Other features of DxDispatch, such as HLSL shaders and ONNX models, are
+errors. The output has DxDispatch's wording.
 
-A resource is bytes on the host: a dispatch uploads what it binds, computes, and brings back what was written.
+A resource is an array of bytes on the host: a dispatch uploads what it binds, computes, and downloads its outputs.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ _ENUMERATIONS = {
     "function": (ReduceFunction, "DML_REDUCE_FUNCTION_"),
     "axis_direction": (AxisDirection, "DML_AXIS_DIRECTION_"),
 }
-# A string, which is kept, or what JSON does not have: a comment, or a comma before a closing bracket.
+# What JSON does not allow: a comment, or a comma before a closing bracket. Strings match, too, and are kept: what is
+# inside them does not count.
 _STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _STRING_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 
 
 class ModelError(ValueError):
-    """A document is no model that can be run; the message begins with the path of what is wrong in it."""
+    """A document is not a model that can be run; the message begins with the path of the wrong value in it."""
 
 
 class _Node:
-    """A value of the document, and where it stands."""
+    """A value of the document, and its path."""
 
     def __init__(self, value: Any, path: str) -> None:
         self.value, self.path = value, path
@@ -112,7 +113,7 @@ class _Node:
         return data_type
 
 
-# The value of fields of an object that are given twice.
+# Replaces the value of a field that an object has twice.
 _TWICE = object()
 
 
@@ -122,17 +123,17 @@ def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _document(text: str) -> Any:
-    """The value of a document, which may have comments, trailing commas, and text behind it."""
+    """Parses a document, which may have comments, trailing commas, and text after it."""
 
     def blank(match: re.Match[str]) -> str:
-        return match[1] or re.sub(r"[^\n]", " ", match[0])  # so that errors name the line
+        return match[1] or re.sub(r"[^\n]", " ", match[0])  # line breaks stay, so that errors name the right line
 
     strict = _STRING_OR_COMMA.sub(blank, _STRING_OR_COMMENT.sub(blank, text))
     return json.JSONDecoder(object_pairs_hook=_object).raw_decode(strict, len(strict) - len(strict.lstrip()))[0]
 
 
 def _number(node: _Node, data_type: DataType) -> Any:
-    """A number that a type has; nan, inf and -inf are strings."""
+    """A number that fits a type; nan, inf and -inf are written as strings."""
     number: float
     largest: float
     if not data_type.is_float:
@@ -149,7 +150,7 @@ def _number(node: _Node, data_type: DataType) -> Any:
 
 @dataclass
 class _Resource:
-    """A buffer: `values` are its first bytes as they are printed, None where they are of several types."""
+    """A buffer. `values` is its first bytes, of `data_type`; None: they are bytes, or of several types."""
 
     memory: Bytes
     data_type: DataType | None
@@ -243,7 +244,7 @@ def _check_count(node: _Node, name: str, count: int, *, required: bool = True) -
 
 
 def _camel(field: str) -> str:
-    """The name of a field in DirectML's structures."""
+    """The name of a field in DirectML's structures, such as WindowSize."""
     return "".join(part.title() for part in field.split("_"))
 
 
@@ -284,7 +285,7 @@ def _field(name: str, node: _Node) -> Any:
 
 @dataclass(frozen=True)
 class _Binding:
-    """The memory of a tensor: of a resource the bytes from an offset on."""
+    """The memory of a tensor: the bytes of a resource from an offset on. `path` is where the document binds it."""
 
     resource: str
     offset: int
@@ -293,9 +294,9 @@ class _Binding:
 
 @dataclass(frozen=True)
 class Options:
-    """How often dispatches are timed, and what is said of it: DxDispatch's -i, -r, -w, -v and --output_path.
+    """How dispatches are timed, and what is printed and written: DxDispatch's -i, -r, -w, -v and --output_path.
 
-    `force`: whether files are written over those that are there.
+    `force`: whether existing files are overwritten.
     """
 
     dispatch_iterations: int = 1
@@ -307,14 +308,15 @@ class Options:
 
 
 class Model:
-    """A document whose operators and bindings are checked.
+    """A model file. Its operators and bindings are checked when it is loaded.
 
     Args:
         path: the document.
-        input_path: where files that it names are looked for first; None: beside it.
+        input_path: the folder where files that the document names are looked for first; None: the document's folder.
 
     Raises:
-        ModelError: with the path of what is wrong in the document. OSError: it cannot be read.
+        ModelError: the document is wrong; the message begins with the path of the wrong value. OSError: the file cannot
+            be read.
     """
 
     def __init__(self, path: Path, input_path: Path | None = None) -> None:
@@ -334,16 +336,16 @@ class Model:
         dispatchables = root["dispatchables"].members()
         self.operators = {name: _descriptor(node) for name, node in dispatchables.items()}
         self._dispatches: list[Callable[[Device, Options, Callable[[str], None]], None]] = []
-        # Tensors that DirectML owns are bound where the operator is made.
+        # DirectML binds tensors that it owns when it initializes the operator, so dispatchables have bindings.
         self._owned = {name: node.get("bindings") or _Node({}, node.path) for name, node in dispatchables.items()}
         self._targets: list[_Node] = []
         self._commands = [self._command(node) for node in root["commands"].entries()]
 
     def run(self, device: Device, options: Options, say: Callable[[str], None]) -> None:
-        """Runs all commands; `say` is given the lines of the output.
+        """Runs all commands; `say` gets the output.
 
         Raises:
-            ModelError: a file would be written outside of the folder of outputs, or over another; nothing is run.
+            ModelError: a file would be written outside the output folder, or would overwrite a file; nothing is run.
             OutOfMemoryError: tensors do not fit the device. OSError: a file cannot be written.
         """
         self._check_targets(options)
@@ -356,10 +358,10 @@ class Model:
             command(device, options, say)
 
     def dispatch(self, device: Device) -> None:
-        """Runs the dispatches among the commands, once each; nothing is printed, and no file written.
+        """Runs only the dispatches among the commands, each once; prints nothing and writes no file.
 
         Raises:
-            ModelError: there is none.
+            ModelError: there is no dispatch.
             OutOfMemoryError: tensors do not fit the device.
         """
         if not self._dispatches:
@@ -402,7 +404,7 @@ class Model:
         return lambda device, options, say: self._write(name, target.text(), sizes, options, say)
 
     def _check_targets(self, options: Options) -> None:
-        """Raises a ModelError where a file lies outside of the folder of outputs, or is there and must not be."""
+        """Raises a ModelError if a file would lie outside the output folder, or overwrite a file without `force`."""
         folder = os.path.realpath(options.output_path)
         taken = set()
         for target in self._targets:
@@ -419,7 +421,7 @@ class Model:
             taken.add(path)
 
     def _bindings(self, desc: OperatorDesc, given: dict[str, _Node], node: _Node) -> dict[str, _Binding]:
-        """What is bound to each tensor of an operator, by its field."""
+        """The bindings of an operator's tensors, by the fields of its descriptor."""
         wanted = {_camel(field): field for field in (*desc.input_fields, *_output_fields(desc))}
         for name, each in given.items():
             if name not in wanted:
@@ -454,7 +456,7 @@ class Model:
         return _Binding(name, offset, node.path)
 
     def _check_apart(self, one: _Binding, first: TensorDesc, other: _Binding, second: TensorDesc) -> None:
-        """Raises a ModelError where an output has bytes of another tensor."""
+        """Raises a ModelError if an output overlaps another tensor."""
         apart = one.offset + first.size_in_bytes <= other.offset or other.offset + second.size_in_bytes <= one.offset
         if one.resource == other.resource and not apart:
             raise ModelError(f"{one.path}: an output shares memory with what is bound at {other.path}")
@@ -512,7 +514,7 @@ def _printed(name: str, resource: _Resource, verbose: bool) -> str:
 
 
 def _timings(name: str, samples: Sequence[float], options: Options) -> list[str]:
-    """What is said of the milliseconds of a dispatch: of cold samples, which come first, and hot ones, at least one."""
+    """The output for samples of a dispatch, in milliseconds: the first ones are cold, the others hot, at least one."""
     cold = min(len(samples) - 1, options.warmup_samples)
     title = f"Dispatch '{name}': {len(samples)} iterations"
     if not options.timing_verbosity:

@@ -1,27 +1,28 @@
-"""The order of all patterns of a type, checked on a device through the operators themselves.
+"""Checks on a device how the operators order all bit patterns of a type.
 
-A kernel decides by keys: each element has one, an unsigned number. The highest key wins, and of equal ones that of the
-first or of the last element. This is assumed, and that a key depends on nothing but the bits of its element. The order
-of unsigned numbers is total and transitive, whatever they are. What may be wrong is which key an element has.
+A kernel compares the keys of elements, which are unsigned numbers. The element with the highest key wins; of elements
+with equal keys the first or the last wins. This check assumes that, and that a key depends only on the bits of its
+element. The order of unsigned numbers is total and transitive. So only the key of an element can be wrong.
 
-So all patterns p[0], p[1], ... of a type stand in ascending order here, and the operators choose between p[i] and
-p[i + 1], for every i. ARGMAX, which takes the first of equal elements, must take the second one here; ARGMIN, which is
-asked for the last, the first one. So the keys of the two differ, the right way round. Where neighbours are equal, which
-is -0 and +0, and NaN and NaN, the operators must take the first one, and if asked for the last the second one: so their
-keys are equal. By way of the patterns between them this gives the order of the keys of any two patterns: 2^32 pairs of
-neighbours prove all 2^63 pairs.
+The check has all patterns p[0], p[1], ... of a type in ascending order. The operators choose between p[i] and p[i + 1],
+for every i. ARGMAX takes the first of equal elements: if it takes p[i + 1], the key of p[i + 1] is higher. ARGMIN with
+DECREASING takes the last of equal elements: if it takes p[i], the key of p[i] is higher. Some neighbours are equal: -0
+and +0, and two NaNs. If operators take the first of them, but the second one with DECREASING, their keys are equal.
+From neighbour to neighbour this gives the order of the keys of any two patterns: 2^32 pairs of neighbours prove all
+2^63 pairs.
 
-The patterns stand in a circle: behind the last NaN comes -inf again. NaN wins as a minimum, too, so in the order for
-minima its neighbour is -inf. Of integers the circle adds a pair that needs no check.
+The patterns form a circle: after the last NaN comes -inf again. NaN wins as a minimum, too, so in the order for minima
+it is a neighbour of -inf. For integers the circle adds a pair that needs no check.
 
 rows.comp assumes more: it finds the highest key of many elements without computing the key of each (extremes.glsl).
-Neighbours prove nothing about other pairs there. Of types of 8 and 16 bits, and of those of 32 bits where patterns
-change in kind, it chooses between all neighbours, in rows of equal elements but one. All other patterns of 32 bits
-stand in ascending rows: each is in one, and must not win unless it is the last, or for ARGMIN the first.
+There, neighbours prove nothing about other pairs. So it chooses between neighbours in rows where all elements but one
+are equal: all neighbours of types of 8 and 16 bits, and those near `_borders` of types of 32 bits. All other patterns
+of 32 bits are in ascending rows: each is in a row, and must not win unless it is the last, or for ARGMIN the first.
 
-REDUCE with MAX and MIN, MAX_POOLING, and the kernel that looks at one element after the other, choose between the
-neighbours that `rows` has in rows of equal elements but one: their keys are those that ARGMAX and ARGMIN compare. For
-any two patterns `tests/host/test_order_proofs.py` proves this kernel, as it is compiled; not what a driver makes of it.
+REDUCE with MAX and MIN, MAX_POOLING, and reduce.comp, which takes one element after the other, choose only between
+those neighbours that rows.comp has in rows of equal elements but one. That is enough, as they compare the same keys as
+ARGMAX and ARGMIN. For reduce.comp `tests/host/test_order_proofs.py` proves the order of any two patterns; it proves the
+compiled module, not what a driver makes of it.
 """
 
 from __future__ import annotations
@@ -44,31 +45,31 @@ from dmlgpu.reference import reference
 from dmlgpu.runtime.device import Device
 
 TYPES = tuple(data_type for data_type in DataType if 8 <= data_type.bits <= 32)
-"""Those of few enough patterns."""
+"""The types with few enough patterns."""
 
-# Pairs of a section: as many as stay in the caches of a CPU.
+# Pairs of a section: they stay in the caches of a CPU.
 _SECTION = 1 << 20
-# Those around a place where bits change in kind.
+# Pairs of a section around a border.
 _BORDER = 1 << 12
-# Bytes of a row: one block more than rows.comp takes for short.
+# Bytes of a row: one block more than rows.comp takes with SHORT.
 _ROW_BYTES = 17 * 16
 
 _ALL = tuple(product((ArgmaxOperatorDesc, ArgminOperatorDesc), AxisDirection))
-# What takes neither of two ascending elements if they have equal keys.
+# If two ascending elements have equal keys, these take the wrong one.
 _STRICT = ((ArgmaxOperatorDesc, AxisDirection.INCREASING), (ArgminOperatorDesc, AxisDirection.DECREASING))
 
 
 def ascending(data_type: DataType, begin: int, count: int) -> Array:
-    """Elements of a type in ascending order, those with the numbers `begin` to `begin + count - 1`.
+    """Elements number `begin` to `begin + count - 1` of a type, in ascending order.
 
-    Number 0 is the least element. Floats begin with -inf; -0 comes before +0, and NaN behind +inf, with the sign bit of
-    the last ones set. Behind the last element the first one comes again.
+    Number 0 is the least element. Floats begin with -inf; -0 comes before +0; NaNs come after +inf, those with a sign
+    bit last. After the last element comes the first one again.
     """
-    # Of the type's width: what goes over the end wraps around.
+    # As wide as the type, so that numbers beyond the last one wrap around.
     number = (np.arange(count, dtype=np.uint32) + np.uint32(begin)).astype(f"u{data_type.bits // 8}")
     sign, infinity = _sign_and_infinity(data_type)
     if data_type.is_float:
-        # -inf to -0, then +0 to the NaN without sign, then those with it.
+        # -inf to -0, then +0 to the last NaN without a sign bit, then the NaNs with one.
         patterns = number - number.dtype.type(infinity + 1)
         np.copyto(patterns, number.dtype.type(sign + infinity) - number, where=number <= infinity)
         np.copyto(patterns, number, where=number > infinity + sign)
@@ -79,7 +80,7 @@ def ascending(data_type: DataType, begin: int, count: int) -> Array:
 
 
 def _sign_and_infinity(data_type: DataType) -> tuple[int, int]:
-    """What in a pattern says that it is negative, which unsigned numbers never are, and the pattern of infinity."""
+    """The sign bit, 0 for unsigned types, and the pattern of infinity, 0 for integers."""
     if data_type.is_float:
         return 1 << (data_type.bits - 1), int(bits(np.array(np.inf, data_type.numpy)))
     return int(bits(np.array(np.iinfo(data_type.numpy).min, data_type.numpy))), 0
@@ -93,10 +94,10 @@ class Section:
     begin: int
     count: int
     thorough: bool
-    """With several kernels, and every pair in a row of its own."""
+    """Whether several kernels are checked, and every pair in rows of its own."""
 
     def check(self, device: Device) -> None:
-        """Has the operators choose between each two neighbours.
+        """Lets the operators choose between the elements of each pair.
 
         Raises:
             VerificationError: with the operator, the kernel, the device, and the two elements that it confused.
@@ -108,7 +109,7 @@ class Section:
             self._check_once(device, x)
 
     def _check_once(self, device: Device, x: Array) -> None:
-        # NumPy finds, too, that each element is above the one before it: that tells the winners without the oracle.
+        # If NumPy, too, finds each element above the one before it, the winners are known without the oracle.
         rises = bool((x[1:] > x[:-1]).all())
         pairs, rows = _Input.of_pairs(device, x), _Input(device, _rows(x))
         for given, kernel in (pairs, None), (rows, "rows"):
@@ -131,7 +132,7 @@ class Section:
 
 
 def sections(data_type: DataType) -> tuple[Section, ...]:
-    """Sections with all neighbours of a type; of 32 bits those where bits change in kind come first, once more."""
+    """Sections with all pairs of a type. For 32 bits the pairs near borders come first, and once more later."""
     patterns = 1 << data_type.bits
     if patterns <= _SECTION:
         return (Section(data_type, 0, patterns, True),)
@@ -140,7 +141,7 @@ def sections(data_type: DataType) -> tuple[Section, ...]:
 
 
 def _borders(data_type: DataType) -> list[int]:
-    """Numbers of elements at which bits change in kind: signs, denormals, 1, infinities, NaN."""
+    """Numbers of elements at borders between kinds of values: signs, denormals, 1, infinities, NaN."""
     sign, infinity = _sign_and_infinity(data_type)
     if not data_type.is_float:
         return [0, 1 << (data_type.bits - 1)]
@@ -150,13 +151,13 @@ def _borders(data_type: DataType) -> list[int]:
 
 
 def _rows(x: Array) -> Array:
-    """Elements in rows, one after the other; the last row ends with the last element, and repeats others."""
+    """Consecutive elements in rows; the last row ends with the last element, and repeats elements to be full."""
     length = _ROW_BYTES // x.itemsize
     return np.concatenate([x[: x.size // length * length].reshape(-1, length), x[np.newaxis, -length:]])
 
 
 def _decided_by_one(x: Array) -> Array:
-    """Rows of equal elements but one, which is the next or the one before: two for each pair of neighbours."""
+    """Two rows for each pair of neighbours: one neighbour fills the row, but for one element, the other neighbour."""
     count, length = x.size - 1, _ROW_BYTES // x.itemsize
     rows = np.stack([x[:-1], x[1:]]).reshape(-1, 1).repeat(length, 1)
     number = np.arange(2 * count)
@@ -165,22 +166,22 @@ def _decided_by_one(x: Array) -> Array:
 
 
 class _Input:
-    """An input in the memory of a device, and what operators make of it."""
+    """An input on a device, and the checks of operators on it."""
 
     def __init__(self, device: Device, x: Array, desc: TensorDesc | None = None) -> None:
         desc = desc or TensorDesc(DataType.of(x.dtype), x.shape)
-        # A buffer ends with a whole word.
+        # Filled up, as a buffer ends with a whole word.
         memory = np.resize(x.reshape(-1).view(np.uint8), desc.size_in_bytes)
         self.tensor = device.tensor_from_bytes(memory, desc)
         self.array = elements(desc, memory)
 
     @classmethod
     def of_pairs(cls, device: Device, x: Array) -> _Input:
-        """Rows that overlap: each element and the next one."""
+        """Overlapping rows: each element and the next one."""
         return cls(device, x, TensorDesc(DataType.of(x.dtype), (x.size - 1, 2), strides=(1, 1)))
 
     def check(self, desc: OperatorDesc, kernel: str | None = None, winners: Any = None) -> None:
-        """Compares what an operator gives with `winners`; None: with the oracle's."""
+        """Compares an operator's output with `winners`; None: with the oracle's output."""
         device = self.tensor.device
         operator = device.compile(desc, kernel=kernel)
         got = operator(self.tensor).numpy()
@@ -198,7 +199,7 @@ class _Input:
         )
 
     def _element(self, desc: OperatorDesc, result: Any, number: int) -> str:
-        """The element that an output names, as errors print it: its bits and its value."""
+        """The element that an output has, or the index of which it has, for errors: its bits and its value."""
         place = ""
         if isinstance(desc, ArgOperatorDesc):
             if result >= self.array.shape[1]:

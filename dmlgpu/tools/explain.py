@@ -1,4 +1,4 @@
-"""Operators as a person types them, and their plans as a person reads them."""
+"""Parses operators that users type, and formats plans as the rows of a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dmlgpu.tools.registry import DESCRIPTORS, OPERATORS, Operator
 
 _REQUIRED = inspect.Parameter.empty
 _FLAGS = {"TRUE": True, "FALSE": False}
-# Arguments that are no integers, and the words that each takes.
+# Arguments that take words instead of integers, and their words.
 _WORDS: dict[str, Mapping[str, Any]] = {
     "axis_direction": AxisDirection.__members__,
     "function": ReduceFunction.__members__,
@@ -32,14 +32,14 @@ _WORDS: dict[str, Mapping[str, Any]] = {
 }
 # Arguments that are one number.
 _NUMBERS = ("p",)
-# What `of` takes as **window.
+# The arguments that `of` takes as **window, and their defaults.
 _WINDOW = dict.fromkeys(WINDOW_FIELDS) | {"include_padding": False, "p": 2}
 _HOW = "the function of REDUCE is an argument, as in: reduce float32 8,100 function=SUM axes=1"
 
 
 @dataclass(frozen=True)
 class Argument:
-    """What may be written for an argument: one of its words; integers where it has none."""
+    """An argument that users may give: one of its words, or integers if it has no words."""
 
     name: str
     default: Any = _REQUIRED
@@ -47,14 +47,14 @@ class Argument:
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> Argument:
-        """That of a function of arrays."""
+        """The argument for a parameter of a function of arrays."""
         return cls(parameter.name, parameter.default, _WORDS.get(parameter.name))
 
     def value(self, field: str, text: str) -> Any:
-        """What is written; None where that is the default.
+        """The value of a text; "None" is allowed if None is the default.
 
         Raises:
-            DescriptorError: it is not allowed; `field` is what that calls it.
+            DescriptorError: the text is not allowed; the message calls the argument `field`.
         """
         word = text.strip().upper()
         if word == "NONE" and self.default is None:
@@ -76,14 +76,14 @@ class Argument:
 
 
 def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]) -> OperatorDesc:
-    """An operator.
+    """Parses an operator.
 
     Args:
-        name: DirectML's, in any case; REDUCE may have its function behind it.
-        data_type: of the input, DirectML's name in any case.
-        sizes: of the input, between commas; None where they are left out.
-        arguments: of the descriptor's `of`, as in `axes=0,1`, `strides=2,2` or `axis_direction=DECREASING`; for the
-            input's layout `input_strides=1,4096`.
+        name: DirectML's name, in upper or lower case; after REDUCE its function may follow, as in `REDUCE SUM`.
+        data_type: of the input, DirectML's name in upper or lower case.
+        sizes: of the input, with commas between them; None: they are left out.
+        arguments: of the descriptor's `of`, such as `axes=0,1`, `strides=2,2` or `axis_direction=DECREASING`; also
+            `input_strides=1,4096`, the strides of the input.
 
     Raises:
         DescriptorError: there is no such operator, type or argument, or its value is not allowed.
@@ -95,7 +95,7 @@ def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]
         raise DescriptorError(f"type: {shown(data_type)} is not allowed; {_HOW}")
     if sizes is None:
         raise DescriptorError("sizes: they are required; allowed are integers between commas")
-    # By their functions; operators other than REDUCE have none.
+    # By their functions; the key is None for operators other than REDUCE.
     rows = {row.options.get("function", (None,))[0]: row for row in OPERATORS if row.desc is DESCRIPTORS[kind]}
     behind = [f"function={function}"] if function else []
     given = named(name, [*behind, *arguments], _parameters(next(iter(rows.values()))))
@@ -113,7 +113,7 @@ def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]
 
 
 def _parameters(row: Operator) -> list[Argument]:
-    """The arguments of an operator."""
+    """The arguments that users may give for an operator."""
     of: Callable[..., OperatorDesc] = row.desc.of  # type: ignore[attr-defined]
     found = {name: default for name, default in _WINDOW.items() if name in row.fields}
     found |= {name: each.default for name, each in inspect.signature(of).parameters.items()}
@@ -129,16 +129,16 @@ def _parameters(row: Operator) -> list[Argument]:
 
 
 def named(name: str, arguments: Sequence[str], allowed: Iterable[Argument]) -> dict[str, Any]:
-    """What is written NAME=VALUE, for an operator or a function of this name.
+    """Parses the arguments of an operator or a function, written NAME=VALUE.
 
     Args:
-        name: what errors call it.
-        arguments: as they are written.
-        allowed: those that it knows.
+        name: the operator or function, as error messages call it.
+        arguments: the texts.
+        allowed: the arguments that the operator or function takes.
 
     Raises:
-        DescriptorError: an argument is not written so, is unknown, is given twice or missing, or its value is not
-            allowed.
+        DescriptorError: an argument is not written NAME=VALUE, is unknown, is given twice or missing, or its value is
+            not allowed.
     """
     given: dict[str, Any] = {}
     known = {argument.name: argument for argument in allowed}
@@ -158,12 +158,12 @@ def named(name: str, arguments: Sequence[str], allowed: Iterable[Argument]) -> d
 
 
 def _sequence(value: Any) -> Any:
-    """Sizes and axes are sequences, also of one."""
+    """Makes a single integer a sequence, as sizes and axes are."""
     return (value,) if type(value) is int else value
 
 
 def rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
-    """Of every dispatch of a plan the outputs, the shader, what it reads and what it writes."""
+    """For each dispatch of a plan its outputs, its shader, what it reads and what it writes."""
     for dispatch in plan.dispatches:
         first, last = dispatch.outputs[0], dispatch.outputs[-1]
         outputs = f"{first:,}" if first == last else f"{first:,} to {last:,}"
@@ -171,7 +171,7 @@ def rows(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _bound(plan: Plan, dispatch: Dispatch, written: bool) -> str:
-    """The bindings that are written, or all others, by the names of their tensors."""
+    """The names of the tensors whose bindings are written, or of all others."""
     names = {
         Role.INPUT: plan.desc.input_fields,
         Role.OUTPUT: plan.desc.output_fields,

@@ -1,7 +1,7 @@
-"""The operators: of each its name, its descriptor, its function, and what it is tried on.
+"""The registry of operators: for each its name, its descriptor, its function, and the samples that it is tested on.
 
-Whatever works on every operator takes them from here: the self-check, the command line, the benchmarks, and the tests
-of cases, of random descriptors, of hashes and of the README's table. A new operator needs a row.
+Everything that handles all operators takes them from here: the self-check, the command line, the benchmarks, and the
+tests of cases, of random descriptors, of hashes and of the README's table. A new operator needs a row.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from dmlgpu.functional import (
 )
 
 Ints = tuple[int, ...]
-# Strides for sizes; None: packed.
+# Gives the strides for sizes; None: packed.
 Layout = Callable[[Ints], Ints | None]
 
 
@@ -60,30 +60,30 @@ def _packed(sizes: Ints) -> Ints | None:
 
 
 def _spaced(sizes: Ints) -> Ints:
-    """Gaps behind every row and plane."""
+    """Strides with gaps after every row and plane."""
     return packed_strides([size + 1 for size in sizes])
 
 
 def _reversed(sizes: Ints) -> Ints:
-    """The first dimension innermost."""
+    """Strides with the first dimension innermost."""
     return packed_strides(sizes[::-1])[::-1]
 
 
 def _broadcast(sizes: Ints) -> Ints:
-    """The first dimension repeats the rest."""
+    """Packed strides, but 0 along the first dimension: all its entries are the same memory."""
     return (0, *packed_strides(sizes)[1:])
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What operators of a family are tried on, with every type."""
+    """Sizes, arguments and layouts that the operators of a family are tested on, with every type."""
 
     sizes: Ints
     arguments: Mapping[str, Any]
-    """Of the descriptors' `of`, but for the input."""
+    """The arguments of the descriptors' `of`, without the input."""
     source: Layout = _packed
     target: Layout = _packed
-    """Of every output."""
+    """The layout of every output."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,13 @@ class Operator:
     """A row of the registry."""
 
     name: str
-    """DirectML's; of REDUCE, which is many operators, with the function."""
+    """DirectML's name; REDUCE is followed by its function, as there is a row for each."""
     desc: type[OperatorDesc]
     function: Callable[..., Any] | None
     """The public function that computes it."""
     samples: tuple[Sample, ...]
     options: Mapping[str, tuple[Any, ...]]
-    """Further arguments of the descriptor's `of`, and what they may be; every sample is tried with all of them."""
+    """Further arguments of the descriptor's `of`, and their values; every sample is tested with all combinations."""
 
     @property
     def types(self) -> TypeTable:
@@ -130,8 +130,8 @@ class Operator:
 
         Args:
             source: the first input.
-            arguments: of the descriptor's `of`. Fields and options that only others of the family have are left out;
-                of options that are not given the first is taken.
+            arguments: of the descriptor's `of`. Fields and options that only other operators of the family have are
+                ignored. An option that is not given has its first value.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.
@@ -143,13 +143,13 @@ class Operator:
         return desc
 
     def on(self, sample: Sample, data_type: DataType, **options: Any) -> OperatorDesc:
-        """The operator on a sample of a type; options as for `of`."""
+        """The operator on a sample with elements of a type; options are further arguments of `of`."""
         source = TensorDesc(data_type, sample.sizes, sample.source(sample.sizes))
         desc = self.of(source, **{**sample.arguments, **options})
         return with_outputs(desc, lambda target: replace(target, strides=sample.target(target.sizes)))
 
     def descs(self) -> Iterator[OperatorDesc]:
-        """The operator on every sample, of every type, with all options."""
+        """The operator on every sample, with every type and all combinations of options."""
         for data_type, sample in product(self.data_types, self.samples):
             for values in product(*self.options.values()):
                 yield self.on(sample, data_type, **dict(zip(self.options, values, strict=True)))
@@ -160,7 +160,7 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
 
     Args:
         desc: the operator.
-        fill: any array for a tensor. Where elements are indices, they become so small that most of them name an output.
+        fill: gives any array for a tensor. Indices are then reduced, so that most of them are those of an output.
     """
     arrays = [fill(tensor) for tensor in desc.inputs]
     for i, field in enumerate(desc.input_fields):
@@ -171,7 +171,7 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
 
 
 def with_outputs(desc: OperatorDesc, change: Callable[[TensorDesc], TensorDesc]) -> OperatorDesc:
-    """The same operator with every output changed."""
+    """The same operator with `change` applied to every output tensor."""
     targets = ((field, getattr(desc, field)) for field in desc.output_fields)
     return replace(desc, **{field: change(target) for field, target in targets if target is not None})  # type: ignore[type-var]
 
@@ -189,7 +189,7 @@ _REDUCTIONS = tuple(
         ((3, 5000), (1,), _packed, _packed),
     )
 )
-# Window size, strides, paddings at the start and at the end, dilations.
+# The windows are: window size, strides, start padding, end padding, dilations.
 _WINDOWS = tuple(
     Sample(sizes, dict(zip(WINDOW_FIELDS, window, strict=True)), source, target)
     for sizes, window, source, target in (
@@ -203,7 +203,7 @@ _WINDOWS = tuple(
         ((1, 2, 5, 6, 7), ((2, 2, 3), (2, 1, 1), (0, 1, 2), (1, 1, 2), (2, 3, 2)), _reversed, _packed),
     )
 )
-# The same windows over an output of these sizes: the source has an element for each.
+# For gradients of averages: the sizes of _WINDOWS are those of the output; the source has an element for each window.
 _SHARES = tuple(
     replace(
         sample,
@@ -213,7 +213,7 @@ _SHARES = tuple(
     for sample in _WINDOWS
     for window in [{name: value for name, value in sample.arguments.items() if name != "dilations"}]
 )
-# What windows gave goes back, and what lies elsewhere; arguments are H and W of the output.
+# For unpooling, into larger and into smaller outputs. `output` is height and width of the output.
 _PLACES = tuple(
     Sample(sizes, {"output_sizes": output}, source, target)
     for sizes, output, source, target in (
@@ -253,7 +253,7 @@ OPERATORS = (
     Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, {}),
     Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _GIVEN_INDICES),
 )
-# The descriptor of each name of DirectML: REDUCE is one.
+# Descriptors by the names of DirectML, which has one REDUCE.
 DESCRIPTORS = {operator.name.partition(" ")[0]: operator.desc for operator in OPERATORS}
-# Those that are computed; the others mean the same as one of these.
+# Operators that are their own canonical form; the others are computed as one of these.
 CANONICAL = tuple(each for each in OPERATORS if each.describes(next(each.descs()).canonical()))

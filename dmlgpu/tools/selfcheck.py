@@ -19,14 +19,14 @@ from dmlgpu.tools.registry import OPERATORS, inputs_of
 
 @dataclass(frozen=True)
 class Check:
-    """An operator and the kind of values that it is given."""
+    """An operator, and the kind of values of its inputs."""
 
     operator: str
     desc: OperatorDesc
     values: str
 
     def run(self, device: Device) -> VerificationError | None:
-        """Runs the operator: None where its outputs agree with the oracle's."""
+        """Runs the operator, and compares its outputs with the oracle's; None: they agree."""
         try:
             inputs = inputs_of(self.desc, lambda tensor: values(tensor, self.values))
             verify(self.desc, *inputs, device=device)
@@ -53,14 +53,14 @@ def _kinds(desc: OperatorDesc) -> tuple[str, ...]:
 
 
 def values(tensor: TensorDesc, kind: str) -> Array:
-    """An array for a tensor, of a kind of values that checks name; the same in every run."""
+    """An array for a tensor, of one of the kinds that `_kinds` names; the same in every run."""
     dtype, rng = tensor.data_type.numpy, np.random.default_rng(0)
     sizes = tuple(1 if stride == 0 else size for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True))
     if kind == "any bits":
         count = np.empty(sizes, dtype).nbytes
         x = rng.integers(0, 256, count, np.uint8).view(dtype).reshape(sizes)
     elif kind == "small integers":
-        # Sums of these have no error, and no bound hides that an element is left out.
+        # Sums of these have no rounding errors: no bound hides that an element is missing.
         x = rng.integers(-8, 9, sizes).astype(dtype)
     elif kind in ("normal", "few extremes"):
         x = rng.standard_normal(sizes).astype(dtype)
@@ -74,7 +74,7 @@ def values(tensor: TensorDesc, kind: str) -> Array:
 
 
 def _extremes(dtype: np.dtype[Any]) -> Array:
-    """The values at which orders go wrong; few, so that many elements are equal."""
+    """Edge cases of the order: zeros, limits, infinities and their neighbours. Few, so that many elements are equal."""
     if dtype.kind == "f":
         limits = np.finfo(dtype)
         positive = np.array([0, limits.smallest_subnormal, limits.tiny, 1, limits.max, np.inf], dtype)

@@ -1,4 +1,4 @@
-"""What command lines write to, and readers of it that go away."""
+"""The output of command lines, also where its reader closes the pipe."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# 128 and the number of SIGPIPE, as of a program that this signal ended.
+# What shells report of a program that SIGPIPE ended: 128 + 13.
 _UNREAD = 141
 
 
 def open_console(columns: int) -> Console:
-    """A console as wide as the terminal; files and pipes get tables of so many columns, in one piece.
+    """A console as wide as the terminal; in files and pipes it is `columns` wide.
 
     Raises:
         ModuleNotFoundError: rich is not installed.
@@ -27,7 +27,7 @@ def open_console(columns: int) -> Console:
 
     class PipedConsole(Console):
         def on_broken_pipe(self) -> None:
-            # Again what rich has caught: it would end the process with 1.
+            # Raises again what rich has caught: rich would exit with 1.
             raise
 
     return PipedConsole(width=shutil.get_terminal_size(fallback=(columns, 24)).columns, highlight=False)
@@ -35,9 +35,9 @@ def open_console(columns: int) -> Console:
 
 @contextmanager
 def written_to_the_end() -> Iterator[None]:
-    """A block whose output is written at its end: what breaks at the last write breaks there.
+    """A block that flushes stdout at its end, so that an error of the last write is raised there.
 
-    What the encoding lacks is written as an escape sequence: names of files may have any bytes.
+    Characters that the encoding lacks are written as escape sequences: file names may have any bytes.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -48,7 +48,7 @@ def written_to_the_end() -> Iterator[None]:
 
 
 def exit_code(command: Callable[[], int]) -> int:
-    """Runs a command and gives its exit code; 141, and silence, where it raises a BrokenPipeError."""
+    """Runs a command and returns its exit code; 141, without a message, if it raises a BrokenPipeError."""
     try:
         return command()
     except BrokenPipeError:
@@ -57,12 +57,12 @@ def exit_code(command: Callable[[], int]) -> int:
     finally:
         try:
             print(end="", file=sys.stderr, flush=True)
-        except OSError:  # as of a full disk
+        except OSError:  # for example a full disk
             _to_nowhere(2)
 
 
 def _to_nowhere(*descriptors: int) -> None:
-    """The interpreter writes what is left of its output at its end, and ends with 120 where that fails."""
+    """Redirects to os.devnull: the interpreter flushes its output when it ends, and exits with 120 if that fails."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(nowhere, descriptor)
