@@ -3,13 +3,13 @@
     from dmlgpu import array_api as xp
     xp.sum(x, axis=(0, 2), keepdims=True)
 
-A device tensor gives a device tensor. Anything that NumPy can view, arrays of other libraries on the host too, gives a
-NumPy array, or a NumPy scalar where no axis is left. The standard has no `device=`: a device tensor brings its own,
-else it is the default device of dmlgpu.
+The result for a device tensor is a device tensor. For anything that NumPy can view, such as arrays of other libraries
+on the host, it is a NumPy array, or a NumPy scalar if no axis is left. The standard has no `device=`: functions run on
+the device of a device tensor, else on the default device of dmlgpu.
 
 All functions raise:
-    TypeError: elements or `dtype` of a type that the function does not take; the message names those that it takes.
-    ValueError: an axis is not allowed, or it is a maximum, a minimum or an index of no elements.
+    TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
+    ValueError: an axis is not allowed, or a maximum, a minimum or an index is asked of no elements.
     DeviceError: there is no device. OutOfMemoryError: x does not fit it.
 """
 
@@ -31,9 +31,9 @@ Type = np.dtype[Any]
 
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
-    """The index of the first maximum along an axis, of int64; axis=None: in all of x, counted in row-major order.
+    """The int64 index of the first maximum along an axis; axis=None: in all of x, in row-major order.
 
-    x has integers, bool, float16, float32 or float64. A NaN counts as greater than any number.
+    x is of an integer type, bool, float16, float32 or float64. A NaN counts as greater than any number.
     """
     return _reduced(ReduceFunction.ARGMAX, x, axis, keepdims)
 
@@ -44,7 +44,7 @@ def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any
 
 
 def max(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
-    """The maximum along axes, None: all of them; of x's type, which is as for `argmax`. A NaN wins."""
+    """The maximum along axes (None: all of them), in x's type, which is any type of `argmax`. A NaN wins."""
     return _reduced(ReduceFunction.MAX, x, axis, keepdims)
 
 
@@ -54,27 +54,27 @@ def min(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool 
 
 
 def sum(x: Any, /, *, axis: int | tuple[int, ...] | None = None, dtype: Any = None, keepdims: bool = False) -> Any:
-    """The sum along axes, None: all of them.
+    """The sum along axes (None: all of them).
 
-    x has integers, float16 or float32; `dtype` is one of these types, which x is converted to before it is summed.
-    None: int64 for signed integers, uint64 for unsigned ones, x's type for floats. Integers wrap. A device tensor is
-    not converted: one of int32 or uint32 needs dtype=x.dtype. Of nothing the sum is 0.
+    x is of an integer type, float16 or float32; so is `dtype`, which x is converted to before it is summed. dtype=None:
+    int64 for signed integers, uint64 for unsigned ones, x's type for floats. Integers wrap. A device tensor is not
+    converted: int32 and uint32 need dtype=x.dtype. The sum of no elements is 0.
     """
     return _reduced(ReduceFunction.SUM, x, axis, keepdims, dtype)
 
 
 def prod(x: Any, /, *, axis: int | tuple[int, ...] | None = None, dtype: Any = None, keepdims: bool = False) -> Any:
-    """The product along axes; of nothing 1; otherwise as `sum`."""
+    """The product along axes. The product of no elements is 1; otherwise as `sum`."""
     return _reduced(ReduceFunction.MULTIPLY, x, axis, keepdims, dtype)
 
 
 def mean(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
-    """The mean along axes, None: all of them; of x's type, float16 or float32. Of nothing: NaN."""
+    """The mean along axes (None: all of them), of x's type, float16 or float32. The mean of no elements is NaN."""
     return _reduced(ReduceFunction.AVERAGE, x, axis, keepdims)
 
 
 _NAMES = {ReduceFunction.MULTIPLY: "prod", ReduceFunction.AVERAGE: "mean"}
-# Of no elements; functions that are not here have no value then.
+# Results for no elements; the other functions have none.
 _OF_NOTHING = {ReduceFunction.SUM: 0, ReduceFunction.MULTIPLY: 1, ReduceFunction.AVERAGE: np.nan}
 _WIDENING = (ReduceFunction.SUM, ReduceFunction.MULTIPLY)
 
@@ -95,7 +95,7 @@ def _reduced(function: ReduceFunction, x: Any, axis: Any, keepdims: bool, dtype:
         shape = np.any(x, axis=axis, keepdims=keepdims).shape
         result = np.full(shape, _OF_NOTHING[function], computed)[()]
     elif isinstance(axis, tuple) and not axis and x.ndim:
-        # Over no axes each element is a result; a last axis of size 1 stands for them.
+        # Over no axes each element is a result: reduce over an added last axis of size 1.
         result = functional.reduce(x.reshape(-1, 1), function, 1).reshape(x.shape)
     else:
         result = functional.reduce(x, function, axis if x.ndim else axis or None, keepdims=keepdims)
@@ -103,7 +103,7 @@ def _reduced(function: ReduceFunction, x: Any, axis: Any, keepdims: bool, dtype:
 
 
 def _types(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tuple[Type, Type | None]:
-    """The type that x is converted to, and a narrower one for the result: the lowest bits of what is computed."""
+    """The type that x is converted to; and a narrower type for the result, which keeps its lowest bits, or None."""
     taken = [each.numpy for each in REDUCE_TYPES[function]["input_tensor"]]
     widening = function in _WIDENING
     data_types = [each for each in SELECTED_TYPES if _wide(each.numpy) in taken]
@@ -121,5 +121,5 @@ def _types(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tup
 
 
 def _wide(dtype: Type) -> Type:
-    """The largest integer type of the same sign; floats stay."""
+    """The 64-bit type for integers, signed or unsigned; floats stay."""
     return np.dtype({"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))

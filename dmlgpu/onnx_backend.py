@@ -1,13 +1,15 @@
-"""ONNX models of the operators that dmlgpu has, through the standard interface `onnx.backend.base.Backend`.
+"""Runs ONNX models on a Vulkan device, through ONNX's standard interface `onnx.backend.base.Backend`.
 
     outputs = dmlgpu.onnx_backend.prepare(model).run([x])
 
-ArgMax, ArgMin, MaxPool, AveragePool, LpPool, their global forms, MaxUnpool and Reduce*, of every opset that has them;
-and Constant, which exporters write for axes. What lies between two operators stays on the device. Results are those of
-ONNX's operator specifications, types those of the descriptors.
+Supported are ArgMax, ArgMin, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalAveragePool, GlobalLpPool, MaxUnpool
+and Reduce*, of every opset that has them; and Constant, because exporters write axes as constants. Results follow
+ONNX's operator specifications, types are those of the descriptors. Tensors between two operators stay on the device.
 
-Done on the host: indices with `storage_order` 1, and the part of an output of MaxUnpool that its windows do not reach.
-A reduction of no elements gives what NumPy gives; of integers, where that is NaN or infinite, 0 or the end of the type.
+The host does two things: it converts indices for `storage_order` 1, and it copies MaxUnpool's output into a larger
+`output_shape`. Reduce* over no elements gives 1 for a product, NaN for a mean, inf for a minimum, -inf for a maximum or
+a logarithm, else 0. Integers have 0 instead of NaN, and the limits of their type instead of infinities.
+
 Needs the extra `onnx`.
 """
 
@@ -35,7 +37,7 @@ with extra("onnx", "onnx"):
     import onnx
     from onnx.backend import base
 
-# On the device; or on the host, what is empty, or was given and is not computed with.
+# A device tensor; or an array on the host, which is empty or not uploaded yet.
 Value = DeviceTensor | np.ndarray[Any, Any]
 
 
@@ -48,7 +50,7 @@ def _name_of(node: onnx.NodeProto) -> str:
 
 
 class _Call:
-    """A node that is executed."""
+    """The execution of a node."""
 
     def __init__(self, node: onnx.NodeProto, values: dict[str, Value], booleans: set[str], device: Device) -> None:
         self.name = _name_of(node)
@@ -64,7 +66,7 @@ class _Call:
         return bool(value)
 
     def data(self, i: int) -> Value:
-        """Input i on the device; an empty array stays on the host."""
+        """Input i, uploaded to the device; an empty array stays on the host."""
         name = self._inputs[i]
         value = self._values[name]
         if isinstance(value, np.ndarray) and value.size:
@@ -74,14 +76,14 @@ class _Call:
         return value
 
     def image(self) -> Value:
-        """Input 0, which has spatial dimensions."""
+        """Input 0, which must have spatial dimensions."""
         x = self.data(0)
         if len(x.shape) < 3:
             raise DescriptorError(f"{self.name}: an input of {x.shape} has no spatial dimensions")
         return x
 
     def integers(self, attribute: str, i: int) -> tuple[int, ...] | None:
-        """Integers that are an attribute in some opsets, and input i in others; None where they are not given."""
+        """Integers that some opsets have as an attribute, and others as input i; None: they are not given."""
         if attribute in self.attributes:
             return tuple(self.attributes[attribute])
         if i >= len(self._inputs) or not self._inputs[i]:
@@ -89,7 +91,7 @@ class _Call:
         return tuple(np.asarray(self._values[self._inputs[i]]).reshape(-1).tolist())
 
     def finish(self, results: Sequence[Value]) -> None:
-        """Keeps the outputs. What comes of bool and has the type of its elements on the device is bool again."""
+        """Stores the outputs. On the device bool is uint8: a uint8 output of a bool input is marked as bool."""
         from_booleans = not self._booleans.isdisjoint(self._inputs)
         for name, value in zip(self.outputs, results, strict=False):
             self._values[name] = value
@@ -114,7 +116,7 @@ def _reduce(function: F, call: _Call) -> Sequence[Value]:
     x, axes = call.data(0), call.integers("axes", 1) or None
     keepdims = call.flag("keepdims", 1)
     if axes is None and call.flag("noop_with_empty_axes"):
-        # Over no axes: each element is an output. A last dimension of size 1 stands for them.
+        # Over no axes each element is an output: reduce over an added last dimension of size 1.
         return [functional.reduce(x.reshape(-1, 1), function, 1, device=call.device).reshape(x.shape)]
     if isinstance(x, np.ndarray):
         sizes = np.any(x, axis=axes, keepdims=keepdims).shape
@@ -123,7 +125,7 @@ def _reduce(function: F, call: _Call) -> Sequence[Value]:
 
 
 def _geometry(call: _Call, rank: int) -> tuple[list[int], ...]:
-    """Of a window over so many dimensions its sizes, strides, dilations, and padding at the start and at the end."""
+    """A window over `rank` dimensions: its sizes, strides, dilations, start padding and end padding."""
     defaults = {"kernel_shape": [], "strides": [1] * rank, "dilations": [1] * rank, "pads": [0] * 2 * rank}
     found = {name: [*call.attributes.get(name, default)] for name, default in defaults.items()}
     for name, entries in found.items():
@@ -142,7 +144,7 @@ _AUTO_PADS = "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"
 
 
 def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """The window of a node over these spatial sizes, with an entry for each in every field."""
+    """The fields of a node's window over these spatial sizes; each field has an entry per spatial dimension."""
     window, strides, dilations, start, end = _geometry(call, len(sizes))
     automatic, counts = call.attributes.get("auto_pad", b"").decode() or "NOTSET", []
     if automatic not in _AUTO_PADS:
@@ -161,13 +163,13 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
             end[i] = padding - start[i]
             continue
         steps = size + start[i] + end[i] - reach
-        # Below 0 ONNX Runtime rounds up without ceil_mode, too.
+        # ONNX Runtime rounds negative steps up, also without ceil_mode.
         count = (-(-steps // stride) if ceil or steps < 0 else steps // stride) + 1
         # No window begins in the padding at the end.
         counts.append(count - ((count - 1) * stride >= size + start[i]))
         if steps < 0:
-            # A window that is larger than the padded input is cut to the elements in there. It is the only one: with
-            # this stride no other fits behind it.
+            # A window that is larger than the padded input is cut to the elements inside it. With this stride no second
+            # window fits.
             window[i], strides[i] = (steps + reach - 1) // dilation + 1, dilation
     if min(counts, default=0) < 0:
         kernel_shape = call.attributes["kernel_shape"]
@@ -177,7 +179,7 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 
 def _pool(function: Callable[..., Any], call: _Call, **options: Any) -> Sequence[Value]:
-    """The outputs of a window over 1 to 3 spatial dimensions; 1-D is 2-D with a height of 1."""
+    """Pools over 1 to 3 spatial dimensions; a 1-D input gets a height of 1."""
     x = call.image()
     window = _window(call, x.shape[2:])
     sizes = *x.shape[:2], *window["output_sizes"]
@@ -196,7 +198,7 @@ def _max_pool(call: _Call) -> Sequence[Value]:
     values, indices = _pool(functional.max_pooling, call, output_indices=True)
     if call.flag("storage_order"):
         sizes = call.data(0).shape[2:]
-        # The number by columns of every place by rows.
+        # numbers.take(i) is the column-major index of the element with the row-major index i.
         numbers = np.arange(math.prod(sizes)).reshape(sizes, order="F")
         planes, places = np.divmod(np.asarray(indices), numbers.size)
         indices = planes * numbers.size + numbers.take(places)
@@ -227,7 +229,7 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
     window, strides, _, *pads = _geometry(call, x.ndim - 2)
     lines = zip(x.shape[2:], strides, window, *pads, strict=True)
     reached = [(size - 1) * stride + k - start - end for size, stride, k, start, end in lines]
-    # Indices count the whole output, whatever its spatial sizes are.
+    # Indices are row-major over the whole output, so that its spatial dimensions can be one.
     source, places = (each.reshape(*x.shape[:2], 1, math.prod(x.shape[2:])) for each in (x, indices))
     found = functional.max_unpooling(source, places, (1, math.prod(reached)), device=call.device)
     found = found.reshape(*x.shape[:2], *reached)
@@ -242,7 +244,7 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
-    """The initializers, and what nodes of Constant are."""
+    """The values of initializers and of Constant nodes, by name."""
     found = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
@@ -256,7 +258,7 @@ def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
 
 
 _NAMES = {F.AVERAGE: "Mean", F.MULTIPLY: "Prod"}
-# What an operator takes, and what computes it.
+# The types that an operator takes, and the function that computes it.
 _OPERATORS: Mapping[str, tuple[TypeTable, Callable[[_Call], Sequence[Value]]]] = {
     "ArgMax": (ARG_TYPES, partial(_arg, functional.argmax)),
     "ArgMin": (ARG_TYPES, partial(_arg, functional.argmin)),
@@ -280,17 +282,17 @@ _DOMAINS = "", "ai.onnx"
 
 
 def _unknown(model: onnx.ModelProto) -> list[str]:
-    """The nodes of a model that dmlgpu cannot compute; a function of the model replaces an operator of its name."""
+    """The nodes that dmlgpu cannot compute: unknown operators, and those that functions of the model replace."""
     functions = {each.name for each in model.functions if each.domain in _DOMAINS}
     known = {*_OPERATORS, "Constant"} - functions
     return [_name_of(node) for node in model.graph.node if node.domain not in _DOMAINS or node.op_type not in known]
 
 
 def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Raises an UnsupportedError where a node is known to get a type that its operator never takes."""
+    """Raises an UnsupportedError if an input of a node has a known type that its operator does not take."""
     types = {name: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in constants.items()}
     for each in graph.input:
-        if 0 not in _sizes(each.type.tensor_type):  # of no elements nothing is computed, whatever their type is
+        if 0 not in _sizes(each.type.tensor_type):  # an empty input may have any type: nothing is computed
             types.setdefault(each.name, each.type.tensor_type.elem_type)
     integer = onnx.TensorProto.INT64
     for node in graph.node:
@@ -303,7 +305,7 @@ def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any,
         _check_type(node, 0, types, allowed)
         if "indices_tensor" in table:
             _check_type(node, 1, types, [integer])
-        # Indices are the results of some operators, and the second ones of MaxPool.
+        # ArgMax's and ArgMin's outputs are indices, and so is MaxPool's second one.
         first = integer if table is ARG_TYPES else types.get(node.input[0], 0)
         types |= zip(node.output, (first, integer), strict=False)
 
@@ -318,7 +320,7 @@ def _check_type(node: onnx.NodeProto, i: int, types: Mapping[str, int], allowed:
 
 
 def _sizes(kind: onnx.TypeProto.Tensor) -> list[int | str]:
-    """The sizes of a type that has a shape; a text stands for those that are not known."""
+    """The sizes of a tensor type; a size that is not known is a string."""
     return [
         dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or "?"
         for dim in kind.shape.dim
@@ -326,11 +328,11 @@ def _sizes(kind: onnx.TypeProto.Tensor) -> list[int | str]:
 
 
 def _checked(x: Any, name: str, kind: onnx.TypeProto.Tensor) -> np.ndarray[Any, Any]:
-    """An input of a model as an array, of the type and the shape that the model says, as far as it does."""
+    """An input as an array, checked against the type and the shape that the model declares, if it does."""
     array, sizes = as_array(x, f"input {name}"), _sizes(kind)
     if kind.elem_type:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        if array.dtype.name != dtype.name:  # whatever the byte order is
+        if array.dtype.name != dtype.name:  # names do not depend on the byte order
             raise TypeError(f"input {name}: {array.dtype} is not allowed; the model takes {dtype}")
     fits = len(sizes) == array.ndim and all(
         size == given or isinstance(size, str) for size, given in zip(sizes, array.shape, strict=True)
@@ -364,16 +366,17 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
         self._inputs = [name for name in self._types if name not in self._constants]
 
     def run(self, inputs: Any) -> tuple[Any, ...]:
-        """The outputs, as a tuple of arrays that have names, too.
+        """The outputs, as a named tuple of arrays.
 
         Args:
-            inputs: arrays in a list or tuple, in order, or in a dictionary by name; or the array of a model that has
-                one input. Names may be those of initializers, too, where these are inputs: defaults.
+            inputs: arrays in a list or tuple, in the model's order; arrays in a dictionary, by name; or one array, if
+                the model has one input. Inputs with an initializer, which is their default, are given by name only.
 
         Raises:
-            ValueError: other inputs than the model's, or another shape. TypeError: another type.
+            ValueError: inputs are not the model's, or one has another shape. TypeError: an input has another type.
             UnsupportedError: an attribute is not supported.
-            DescriptorError: an operator does not take that, or an input is masked. DeviceError: the device is closed.
+            DescriptorError: an operator does not take its inputs, or an input is masked.
+            DeviceError: the device is closed.
         """
         values: dict[str, Value] = {**self._constants, **self._given(inputs)}
         booleans: set[str] = set()
@@ -400,32 +403,35 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
 
 
 def _loaded(model: Any) -> onnx.ModelProto:
-    """A model; or that of a file, or of bytes."""
+    """The model itself, or the model in a file or in bytes."""
     if isinstance(model, onnx.ModelProto):
         return model
     return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(os.fspath(model))
 
 
 class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
-    """Devices are CPU, for the default device of dmlgpu, and VULKAN:SELECTOR, as `dmlgpu.Device` takes it."""
+    """dmlgpu as a backend of ONNX.
+
+    `device` is CPU or VULKAN, the default device of dmlgpu, or VULKAN:SELECTOR, with a selector of `dmlgpu.Device`.
+    """
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether `device` is CPU, VULKAN, or VULKAN: with an index, a part of a name or a UUID."""
+        """Whether `device` is CPU, VULKAN, or VULKAN: followed by an index, part of a name or a UUID."""
         return device == "CPU" or device.partition(":")[0] == "VULKAN"
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether dmlgpu has all operators of a model, given as for `prepare`."""
+        """Whether dmlgpu has all operators of a model; `model` is as for `prepare`."""
         return cls.supports_device(device) and not _unknown(_loaded(model))
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> Representation:
-        """A model that is ready to run: a ModelProto, the path of its file, or the bytes of that.
+        """Makes a model ready to run. `model` is a ModelProto, the path of a file, or the bytes of a file.
 
         Raises:
-            UnsupportedError: it has an operator or a type that dmlgpu lacks. ValidationError: it is no model that ONNX
-                allows.
+            UnsupportedError: the model has an operator or a type that dmlgpu lacks. ValidationError: ONNX's checker
+                rejects the model.
             ValueError: `device` is not supported. DeviceError: there is no such device. OSError: there is no such file.
         """
         model = _loaded(model)
@@ -433,7 +439,7 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
         complete.CopyFrom(model)
         for each in (*complete.graph.input, *complete.graph.output):
             if each.type.HasField("tensor_type"):
-                each.type.tensor_type.shape.SetInParent()  # which ONNX asks for, and others do without
+                each.type.tensor_type.shape.SetInParent()  # ONNX's checker requires it; other tools leave it out
         super().prepare(complete, device, **kwargs)
         latest = onnx.defs.onnx_opset_version()
         for each in model.opset_import:
@@ -443,7 +449,7 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
 
     @classmethod
     def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any) -> Any:
-        """The outputs of one node, of the inputs that it names, each once; errors as of `prepare` and `run`."""
+        """The outputs of one node. An input that it names twice is given once. Errors are as of `prepare` and `run`."""
         super().run_node(node, inputs, device, outputs_info, **kwargs)
         names = ([onnx.ValueInfoProto(name=name) for name in each if name] for each in (node.input, node.output))
         graph = onnx.helper.make_graph([node], "node", *names)

@@ -4,14 +4,14 @@
     torch_ops.max_pool2d(x, 3, stride=2, return_indices=True)
 
 max_pool2d, max_pool3d, avg_pool2d, avg_pool3d as in `torch.nn.functional`; argmax, argmin, sum, mean, amax and amin as
-in `torch`. Tensors are on the CPU, and are copied to the default device of dmlgpu and back. Indices count within a
-plane, as PyTorch's do; of equal maxima the first is taken; the first NaN wins. Autograd and torch.compile go through
-them, but not the transforms of torch.func. Gradients of gradients are only there for reductions.
+in `torch`. Tensors must be on the CPU: they are copied to the default device of dmlgpu, and results are copied back.
+Indices count within a plane, as PyTorch's do. The first of equal maxima wins; the first NaN wins over all numbers.
+Autograd and torch.compile work, the transforms of torch.func do not. Only reductions have gradients of gradients.
 
 Needs the extra `torch`. All functions raise:
-    TypeError: no tensor, elements of a type that is not supported, or another flag than True and False.
-    ValueError: a tensor that is not on the CPU, or an argument that is not allowed.
-    IndexError: a dimension that the tensor does not have.
+    TypeError: `input` is not a tensor, its type is not supported, or a flag is neither True nor False.
+    ValueError: the tensor is not on the CPU, or an argument is not allowed.
+    IndexError: the tensor does not have the dimension.
     DeviceError: there is no device. OutOfMemoryError: the tensor does not fit it.
 """
 
@@ -35,16 +35,17 @@ _FLOATS = torch.float32, torch.float16
 _INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
 _SELECTED = *_FLOATS, torch.float64, *_INTEGERS, torch.uint64, torch.uint32, torch.uint16, torch.bool
 
-Entries = int | Sequence[int]  # an int stands for equal entries
+Entries = int | Sequence[int]  # an int: the same for every dimension
 
 
 def max_pool2d(
     input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, dilation: Entries = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """As `torch.nn.functional.max_pool2d`: input is (N, C, H, W) or (C, H, W), of any real type that PyTorch has.
+    """As `torch.nn.functional.max_pool2d`: input is (N, C, H, W) or (C, H, W).
 
-    The result is of its type; or (result, indices), with indices of int64. Gradients: of float32 and float16.
+    It is of an integer type, bool, float16, float32 or float64. The result has the same type; with `return_indices` it
+    is (values, indices), with int64 indices. Only float32 and float16 have gradients.
     """
     return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
@@ -76,7 +77,7 @@ def avg_pool3d(
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """As `torch.argmax`, of any real type or bool: the first of equal maxima, as int64; None: in all of the tensor."""
+    """As `torch.argmax`, of the types of `max_pool2d`: the int64 index of the first maximum. None: in all of input."""
     return _reduced("argmax", input, dim, keepdim)
 
 
@@ -86,7 +87,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 def amax(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Any:
-    """As `torch.amax`, of any real type or bool; (): over all dimensions. Equal maxima share the gradient."""
+    """As `torch.amax`, of the types of `max_pool2d`. (): over all dimensions. Equal maxima share the gradient."""
     return _reduced("amax", input, dim, keepdim)
 
 
@@ -96,9 +97,9 @@ def amin(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Any:
 
 
 def sum(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """As `torch.sum`: of float32 and float16, in their type; of signed integers, uint8 and bool in int64.
+    """As `torch.sum`: the sum of float32 and float16 has their type; of signed integers, uint8 and bool it is int64.
 
-    Elements are first converted to `dtype`, one of these types but bool.
+    Elements are first converted to `dtype`, any of these types except bool.
     """
     _check("sum", input)
     if dtype is None and input.dtype in (*_INTEGERS, torch.bool):
@@ -107,7 +108,7 @@ def sum(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dty
 
 
 def mean(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """As `torch.mean`: of float32 and float16. Elements are first converted to `dtype`, one of these."""
+    """As `torch.mean`, of float32 and float16. Elements are first converted to `dtype`, one of these two."""
     _check("mean", input)
     return _reduced("mean", input.to(dtype or input.dtype), dim, keepdim, _FLOATS)
 
@@ -120,7 +121,7 @@ def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = (), **flags: Any
         raise TypeError(f"{name}: input is a {type(x).__name__}, not a tensor")
     if x.device.type != "cpu" or x.layout != torch.strided:
         raise ValueError(f"{name}: input is {x.layout} on {x.device}; allowed is torch.strided on cpu, as input.cpu()")
-    if unpack_dual(x).tangent is not None:  # which would be dropped in silence
+    if unpack_dual(x).tangent is not None:  # it would be dropped silently
         raise ValueError(f"{name}: input has a tangent; gradients in forward mode are not supported")
     if types and x.dtype not in types:
         raise TypeError(f"{name}: {x.dtype} is not supported; allowed are {', '.join(map(str, types))}")
@@ -128,12 +129,12 @@ def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = (), **flags: Any
         raise TypeError(f"{name}: {', '.join(wrong)} is not allowed; allowed are True and False")
 
 
-def _is_int(value: Any) -> bool:  # or a symbol for one, where PyTorch traces; not True
+def _is_int(value: Any) -> bool:  # also a SymInt, while PyTorch traces; not a bool
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 def _entries(name: str, field: str, value: Any, rank: int, least: int) -> list[int]:
-    """An entry for each spatial dimension."""
+    """An argument as one entry for each spatial dimension."""
     given = [*value] if isinstance(value, (list, tuple)) else [value]
     if len(given) not in (1, rank) or not all(_is_int(entry) and entry >= least for entry in given):
         raise ValueError(f"{name}: {field}={value} is not allowed; allowed are 1 or {rank} integers from {least} on")
@@ -164,8 +165,8 @@ def _window(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[list[int]
         if count < 1:
             raise ValueError(f"{name}: kernel_size={kernel_size} does not fit an input of {tuple(x.shape)}")
         sizes.append(count)
-        # Where `ceil_mode` allows a window that is larger than the padded input, it is cut to the elements in there.
-        # It is the only one: with this stride no other fits behind it.
+        # With `ceil_mode` a window may be larger than the padded input: it is cut to the elements inside it. With this
+        # stride no second window fits.
         if room < 0:
             window[i], strides[i] = (size + 2 * pad - 1) // spread + 1, spread
     return window, strides, paddings, dilations, [*x.shape[:-rank], *sizes]
@@ -189,10 +190,10 @@ def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
         return _average_pooling(x, window_size, strides, start, start, count_include_pad, sizes)
     if not _is_int(divisor_override) or divisor_override == 0:
         raise ValueError(f"{name}: divisor_override={divisor_override} is not allowed; allowed are integers but 0")
-    # With padding up to the end of the last window, every window counts all its elements.
+    # Padding up to the end of the last window, so that each average divides by the whole window size.
     lines = zip(x.shape[-rank:], window_size, strides, start, sizes[-rank:], strict=True)
     end = [max(0, (count - 1) * step + k - size - pad) for size, k, step, pad, count in lines]
-    # In float32: the average of float16 may be too small for its type, and the gradient of the product too large.
+    # In float32, because in float16 the average may underflow, and the gradient of the product overflow.
     averages = _average_pooling(x.float(), window_size, strides, start, end, True, sizes)
     return (averages * (math.prod(window_size) / divisor_override)).to(x.dtype)
 
@@ -207,11 +208,11 @@ def _reduced(name: str, x: Tensor, dim: Any, keepdim: bool, types: Sequence[torc
     return _reduce(x, name, axes) if keepdim else _reduce(x, name, axes).squeeze(axes)
 
 
-# The operators of torch.library: `fake` gives results without elements, for tracing; `save` serves `backward`.
+# The operators of torch.library: `fake` gives results without values, for tracing; `save` keeps what `backward` needs.
 
 
 def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any = None, backward: Any = None) -> Any:
-    """An operator from a function that takes arrays and other arguments by these names, and gives arrays."""
+    """An operator that calls `function`, which takes arguments by name; its arrays and results are NumPy's."""
     names = [parameter.split()[1] for parameter in parameters.split(", ")]
 
     def run(*arguments: Any) -> Any:
@@ -228,7 +229,7 @@ def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any
 
 
 def max_pooling(x: Any, output_indices: bool, **window: Any) -> Any:
-    """`functional.max_pooling` with indices within a plane; without them an empty array is in their place."""
+    """`functional.max_pooling` with indices that count within a plane; without indices their array is empty."""
     if not output_indices:
         return functional.max_pooling(x, **window), np.empty(0, np.int64)
     values, indices = functional.max_pooling(x, **window, output_indices=True)
@@ -236,7 +237,7 @@ def max_pooling(x: Any, output_indices: bool, **window: Any) -> Any:
 
 
 def reduce(x: Any, name: str, axes: Sequence[int]) -> Any:
-    """A function of `array_api` that keeps dimensions; a sum has x's type."""
+    """A reduction of `array_api` by PyTorch's name, with keepdims; a sum has x's type."""
     options = {"dtype": x.dtype} if name == "sum" else {}
     function = getattr(array_api, name.removeprefix("a") if name in ("amax", "amin") else name)
     return np.asarray(function(x, axis=tuple(axes), keepdims=True, **options))
