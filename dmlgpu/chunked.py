@@ -1,7 +1,7 @@
 """Reductions and poolings of arrays that are taken in chunks: what is computed of a chunk, and what becomes of it.
 
-    chunks       -- state -->   states   -- merged -->   one state   -- result -->   outputs      Reduction
-    chunk of x   -- outputs -->  a block of the outputs                                              Pooling
+    chunks       -- state -->   states   -- merged -->   one state   -- result -->   outputs        Reduction
+    chunk of x   -- outputs -->  a block of the outputs                                             Pooling
 
 A reduction makes a state of each chunk. States merge in any order and grouping, so chunks may be computed anywhere.
 A pooling computes each block of its outputs of the part of x that the windows there look at.

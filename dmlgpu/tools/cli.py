@@ -229,7 +229,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         words=(
             "outputs       the elements of the output that a dispatch works for, by their numbers",
             "segment       a part of a tensor that is too large for one buffer",
-            "states       what a first pass leaves of each output for a second one, combine",
+            "states        what a first pass leaves of each output for a second one, combine",
             "intermediate  a tensor that one dispatch hands on to a later one",
             "word          32 bits",
         ),
