@@ -1,1 +1,1 @@
-"""What an operator is: tensors, operators, and which descriptions are valid."""
+"""Descriptors of tensors and operators, and the rules that make them valid."""

@@ -1,4 +1,4 @@
-"""Arrays from outside, as plain ndarrays."""
+"""Converts what callers pass as arrays to plain ndarrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dmlgpu.errors import DescriptorError, shown
 Array = npt.NDArray[Any]
 
 _VIEWABLE = ("__array__", "__array_interface__", "__array_struct__")
-# Hooks by which a subclass says that its elements alone are not what it means.
+# A subclass of ndarray that overrides one of these gives its elements a meaning of its own.
 _HOOKS = ("__array_ufunc__", "__array_function__")
 
 
@@ -21,21 +21,21 @@ def as_array(x: Any, field: str) -> Array:
     """Anything that NumPy can view, as an ndarray: `__array__`, `__array_interface__`, buffers, DLPack on the CPU.
 
     Args:
-        x: what is viewed.
-        field: what errors call it, a descriptor and its field.
+        x: the object to view.
+        field: its name in errors: a descriptor and its field.
 
     Raises:
-        DescriptorError: None, or what else is no array. A masked array, or a subclass of ndarray with a meaning of its
-            own (units, a matrix), also in lists: as an ndarray it would lose that without a word.
+        DescriptorError: x is None or something else that is no array. Or x is, or is a list with, a masked array or a
+            subclass of ndarray with a meaning of its own (units, a matrix): an ndarray would lose it silently.
     """
     if hasattr(x, "__dlpack__") and not _is_viewable(x):
         return np.from_dlpack(x)
     try:
-        array: Array = np.asanyarray(x)  # what `__array__` returns may be masked, too
+        array: Array = np.asanyarray(x)  # `__array__` may return a masked array
     except ValueError as error:
-        if _is_viewable(x):  # an error of its own
+        if _is_viewable(x):  # the error is its own
             raise
-        raise DescriptorError(f"{field}: {error}") from error  # as of lists of several lengths
+        raise DescriptorError(f"{field}: {error}") from error  # for example lists of unequal lengths
     if array.dtype == np.object_ and array.ndim == 0 and array[()] is x:
         raise DescriptorError(f"{field}: {shown(x)} is nothing that NumPy can view as an array")
     _check_plain(array, field)
@@ -49,9 +49,9 @@ def _is_viewable(x: Any) -> bool:
 
 
 def _check_plain(array: Array, field: str) -> None:
-    """Raises a DescriptorError for an array that is more than its elements."""
+    """Raises a DescriptorError if an array is more than its elements: masked, or of a subclass with a meaning."""
     alone = "its elements alone are np.asarray(x)"
-    # NumPy 2 loads it at first use, in 50 ms: who has a masked array has it loaded.
+    # NumPy 2 imports numpy.ma at first use, in 50 ms. If there is a masked array, it is imported already.
     ma = sys.modules.get("numpy.ma")
     if ma is not None and isinstance(array, ma.MaskedArray):
         raise DescriptorError(f"{field}: a masked array, and a tensor has no mask; fill it, as by x.filled(0); {alone}")
@@ -61,7 +61,7 @@ def _check_plain(array: Array, field: str) -> None:
 
 
 def _check_items(x: Any, field: str, depth: int) -> None:
-    """The same for what stands in lists and their like: NumPy stacks it as plain arrays."""
+    """`_check_plain` for each array in lists and other sequences: NumPy would stack them as plain arrays."""
     if depth == 0 or isinstance(x, (str, bytes, bytearray, memoryview)):
         return
     for item in x:

@@ -1,4 +1,4 @@
-"""What NumPy's users type, as descriptors: negative axes, results without the reduced axes, ints for windows, int64."""
+"""Calls in NumPy's conventions as descriptors: negative axes, results without reduced axes, ints for windows, int64."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function: the operator that computes it, and how its results look to the caller."""
+    """A call of a function: the operator that computes it, and the shape and types of the caller's results."""
 
     desc: OperatorDesc
     shape: Shape
-    """Of every result: the elements of an output, with other dimensions of one element, or without them."""
+    """Of every result. It has the elements of an output, but dimensions of size 1 may be missing or added."""
     data_types: tuple[DataType, ...]
-    """Of every result: an output's, or INT64 for one that holds the same bits as UINT64."""
+    """Of every result: the output's type; or INT64, where the output has the same bits as UINT64."""
     is_empty: bool
-    """Whether the results have no elements, and nothing is to be computed."""
+    """Whether the results have no elements: then nothing is computed."""
 
     @cached_property
     def tensors(self) -> tuple[TensorDesc, ...]:
@@ -50,31 +50,31 @@ class Call:
 
 
 def packed(shape: Shape, data_type: DataType) -> TensorDesc:
-    """The packed tensor of an array.
+    """The packed tensor for an array of this shape.
 
-    DirectML has neither tensors of no dimensions nor empty ones: the first are (1,) there, and a size 0 counts as 1, so
-    that everything else about it can be checked.
+    DirectML has neither 0-D nor empty tensors: () becomes (1,), and a size 0 becomes 1, so that everything else about
+    the call can still be checked.
     """
     return TensorDesc(data_type, tuple(max(size, 1) for size in shape) or (1,))
 
 
 def _with_leading(source: TensorDesc, count: int) -> TensorDesc:
-    """The same tensor with so many dimensions of 1 before its own."""
+    """The tensor with `count` dimensions of size 1 before its own."""
     if count == 0:
         return source
     strides = None if source.strides is None else (0,) * count + source.strides
     return replace(source, sizes=(1,) * count + source.sizes, strides=strides)
 
 
-# Types whose values never change what they are equal to.
+# Types whose values never change what they are equal to, so that they can be keys of a cache.
 _LASTING = frozenset({int, bool, type(None), type, DataType, AxisDirection, ReduceFunction, TensorDesc})
 
 
 def _cached(function: Callable[P, Call]) -> Callable[P, Call]:
-    """The same function with a cache of its last calls: checking a descriptor takes longer than a look-up.
+    """The function with a cache of its last 256 calls: checking a descriptor takes longer than a look-up.
 
-    Arguments are compared with their types: True equals 1, and is refused. Calls with arguments that may change, or
-    that hold other things than ints, are not cached.
+    Keys include the types of arguments, because True equals 1 but is refused. Calls are cached only if each argument is
+    of a type in `_LASTING`, or a tuple of ints.
     """
     cached: Any = lru_cache(256, typed=True)(function)
 
@@ -102,7 +102,7 @@ def arg(
     axis_direction: AxisDirection = AxisDirection.INCREASING,
     output_data_type: Any = DataType.INT64,
 ) -> Call:
-    """A call of argmax or argmin on an array of this shape that lies as `source` says; arguments as there."""
+    """A call of argmax or argmin, with its arguments, on an array of this shape and the layout of `source`."""
     fields = {"axis_direction": axis_direction, "output_data_type": output_data_type}
     return _reduction(kind, shape, source, axis, axes, keepdims, fields)
 
@@ -118,7 +118,7 @@ def reduce(
     keepdims: bool | None = None,
     output_data_type: Any = None,
 ) -> Call:
-    """A call of reduce on an array of this shape that lies as `source` says; arguments as there."""
+    """A call of reduce, with its arguments, on an array of this shape and the layout of `source`."""
     if output_data_type is None and REDUCE_TYPES.get(ReduceFunction.member(function)) is ARG_TYPES:
         output_data_type = DataType.INT64
     fields = {"function": function, "output_data_type": output_data_type}
@@ -134,7 +134,7 @@ def _reduction(
     keepdims: Any,
     fields: dict[str, Any],
 ) -> Call:
-    """A call of an operator over axes; the other fields are of its descriptor's `of`."""
+    """A call of a reduction; `fields` are further arguments of its descriptor's `of`."""
     name = kind.__name__
     if axes is None:
         axes = _axes(name, axis, source.rank)
@@ -169,14 +169,14 @@ def _axes(name: str, axis: Any, rank: int) -> Shape:
 
 
 def _integers(name: str, field: str, values: Any, *, ordered: bool = True) -> Shape:
-    """A sequence of ints, where an int was possible too."""
+    """`values` as ints. An error says that a single integer is allowed, too."""
     if isinstance(values, str) or not np.iterable(values):
         raise DescriptorError(f"{name}.{field}: {shown(values)} is neither an integer nor a sequence of integers")
     return integers(name, field, values, ordered=ordered)
 
 
 def _is_int(value: Any) -> bool:
-    """Whether a value stands for an int; True does, to be refused as one."""
+    """Whether a value is taken as an int. True is, so that the check of integers refuses it."""
     if isinstance(value, np.bool_):
         return True
     try:
@@ -192,14 +192,14 @@ def _flag(name: str, field: str, value: Any) -> bool:
     return bool(value)
 
 
-# What positions may be in functions.
+# The types that the functions allow for positions.
 INDEX_TYPES = (DataType.INT64, DataType.UINT64, DataType.UINT32)
 
 
 def _index_type(field: str, data_type: DataType, *, of_input: bool) -> DataType:
-    """The type of positions in a descriptor: DirectML has only unsigned ones.
+    """The type in descriptors for positions of this type in functions.
 
-    No tensor has so many elements that the bits of INT64 differ from those of UINT64.
+    DirectML has only unsigned types, so INT64 becomes UINT64: positions in a tensor have the same bits in both.
     """
     if data_type not in INDEX_TYPES:
         raise DescriptorError(
@@ -219,7 +219,7 @@ def max_pooling(
     indices_data_type: Any = DataType.INT64,
     **window: Any,
 ) -> Call:
-    """A call of max_pooling on an array of this shape that lies as `source` says; arguments as there."""
+    """A call of max_pooling, with its arguments, on an array of this shape and the layout of `source`."""
     name = MaxPooling2OperatorDesc.__name__
     field = f"{name}.output_indices_tensor.data_type"
     index_type = DataType.of(indices_data_type, field, INDEX_TYPES, of_input=False)
@@ -241,7 +241,7 @@ def pooling(
     indices_data_type: Any = None,
     **others: Any,
 ) -> Call:
-    """A call of a pooling with one result on an array of this shape that lies as `source` says.
+    """A call of a pooling with one result on an array of this shape and the layout of `source`.
 
     The other arguments are those of `max_pooling`, and of the descriptor's `of`.
     """
@@ -263,9 +263,9 @@ def pooled_dimensions(
     output_sizes: Any = None,
     **others: Any,
 ) -> list[PoolingOperatorDesc]:
-    """A pooling of an array along one spatial dimension after the other: all fields of the others are their least.
+    """A descriptor for each spatial dimension of a pooling; in it, sizes and window are the least along the others.
 
-    So an array is described that has more elements than a tensor. Other arguments and errors as of `pooling`.
+    So the array may have more elements than a tensor. Other arguments and errors as for `pooling`.
     """
     leading, window, counts = _pooled(kind.__name__, shape, window_size, output_sizes, **others)
     spatial = len(shape) - leading
@@ -288,7 +288,7 @@ def pooled_dimensions(
 
 @_cached
 def average_pooling_grad(shape: Shape, source: TensorDesc, input_sizes: Any, window_size: Any, **others: Any) -> Call:
-    """A call of average_pooling_grad on a gradient of this shape that lies as `source` says; arguments as there."""
+    """A call of average_pooling_grad, with its arguments, on a gradient of this shape and the layout of `source`."""
     name, field = AveragePoolingGradOperatorDesc.__name__, "input_sizes"
     leading, window, names = _window(name, shape, window_size, **others)
     spatial = _sizes(name, field, input_sizes, shape, leading)
@@ -307,7 +307,7 @@ def average_pooling_grad(shape: Shape, source: TensorDesc, input_sizes: Any, win
 def max_pooling_grad(
     shape: Shape, source: TensorDesc, gradient_shape: Shape, gradient: TensorDesc, window_size: Any, **others: Any
 ) -> Call:
-    """A call of max_pooling_grad on an array and a gradient that lie as is said here; arguments as there."""
+    """A call of max_pooling_grad, with its arguments, on an array and a gradient of these shapes and layouts."""
     name = MaxPoolingGradOperatorDesc.__name__
     leading, window, names = _window(name, shape, window_size, **others)
     if len(gradient_shape) != len(shape) or gradient_shape[:leading] != shape[:leading]:
@@ -327,7 +327,7 @@ def max_pooling_grad(
 def max_unpooling(
     shape: Shape, source: TensorDesc, indices_shape: Shape, indices: TensorDesc, output_sizes: Any
 ) -> Call:
-    """A call of max_unpooling on an array and indices that lie as is said here; arguments as there."""
+    """A call of max_unpooling, with its arguments, on an array and indices of these shapes and layouts."""
     name = MaxUnpoolingOperatorDesc.__name__
     if not 2 <= len(shape) <= 4:
         raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; allowed are 2 to 4")
@@ -351,7 +351,7 @@ def max_unpooling(
 def _pooled(
     name: str, shape: Shape, window_size: Any, output_sizes: Any, **others: Any
 ) -> tuple[int, dict[str, Any], Shape]:
-    """`_window` of a pooling without the names, and how many windows there are along each spatial dimension."""
+    """What `_window` returns, without the names, and the number of windows along each spatial dimension."""
     leading, window, names = _window(name, shape, window_size, **others)
     spatial = shape[leading:]
     counts = _sizes(name, "output_sizes", output_sizes, shape, leading)
@@ -363,9 +363,9 @@ def _pooled(
 def _counts(
     name: str, spatial: Shape, given: Shape | None, leading: int, window: dict[str, Any], names: dict[str, str]
 ) -> Shape:
-    """How many windows there are along each spatial dimension; errors name fields as the caller has them.
+    """The number of windows along each spatial dimension; errors name fields as the caller does.
 
-    Where it is given that must be right; so many of its sizes are of dimensions before the spatial ones.
+    `given`, if not None, must have these numbers, after `leading` sizes of dimensions before the spatial ones.
     """
 
     def error(field: str, i: int, text: str) -> DescriptorError:
@@ -399,9 +399,9 @@ def _window(
     end_padding: Any = None,
     **others: Any,
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """How many dimensions an array has before the spatial ones, and the window as a descriptor's `of` takes it.
+    """The number of dimensions before the spatial ones, the window as a descriptor's `of` takes it, and names.
 
-    And what the caller calls its fields, where it is something else.
+    The names are the caller's for fields that have another name there: `padding` for start_padding and end_padding.
     """
     window_size = window_size if _is_int(window_size) else _integers(name, "window_size", window_size)
     spatial = _spatial(name, window_size, shape)
@@ -426,7 +426,7 @@ def _window(
 
 
 def _each(name: str, field: str, value: Any, spatial: int) -> Shape | None:
-    """What is given for a field, an entry for each spatial dimension; None where nothing is."""
+    """The value of a field, with an entry for each spatial dimension; None stays None."""
     if value is None:
         return None
     given = (value,) * spatial if _is_int(value) else _integers(name, field, value)
@@ -436,7 +436,7 @@ def _each(name: str, field: str, value: Any, spatial: int) -> Shape | None:
 
 
 def _sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Shape | None:
-    """Spatial sizes, where all sizes may be given, too; None where nothing is."""
+    """The spatial sizes, if these or all sizes are given; None stays None."""
     if sizes is None:
         return None
     spatial = len(shape) - leading
@@ -451,7 +451,7 @@ def _sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Sha
 
 
 def _spatial(name: str, window_size: Any, shape: Shape) -> int:
-    """The spatial dimensions of a window over an array; before them stand none, C, or N and C."""
+    """The number of spatial dimensions of a window over an array; none, C, or N and C come before them."""
     spatial = (3 if len(shape) == 5 else 2) if _is_int(window_size) else len(window_size)
     if spatial == 1 or len(shape) == 1:
         raise DescriptorError(

@@ -1,4 +1,4 @@
-"""DirectML's enumerations, with DirectML's numbers (DirectML.h), and what counts as an integer."""
+"""DirectML's enumerations with their values in DirectML.h, and what counts as an integer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dmlgpu.errors import DescriptorError, shown
 
 
 def index(value: Any) -> int:
-    """A value as an int: all that Python takes for one, but True and False.
+    """A value as an int: anything that Python takes as an index, except True and False.
 
     Raises:
-        TypeError: it is none. Nor are True and False, of Python or NumPy, which Python takes for 1 and 0.
+        TypeError: it is not an integer, or it is True or False of Python or NumPy, which Python takes as 1 and 0.
     """
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{value!r} is not an integer")
@@ -25,7 +25,7 @@ def index(value: Any) -> int:
 
 
 class _Enum(enum.IntEnum):
-    """Prints as it is written in Python: `DataType.FLOAT32`."""
+    """An IntEnum whose members print as Python code: `DataType.FLOAT32`."""
 
     __str__ = enum.Enum.__str__
 
@@ -34,7 +34,7 @@ class _Enum(enum.IntEnum):
 
     @classmethod
     def member(cls, value: Any) -> Any:
-        """The member that a value is, or that has this integer as its number; None if there is none."""
+        """The member for a value, which is a member or its integer; None if there is none."""
         if isinstance(value, cls):
             return value
         if isinstance(value, enum.Enum):
@@ -93,25 +93,25 @@ class DataType(_Enum):
         *,
         of_input: bool = True,
     ) -> DataType:
-        """The data type of a NumPy type, whatever its byte order; of arrays of bool UINT8, where that is allowed.
+        """The data type of a NumPy type in any byte order; for arrays of bool UINT8, where that is allowed.
 
         Args:
-            dtype: anything that NumPy takes for a type, but None; or a DataType, which is given back.
-            field: what errors call it, a descriptor and its field.
-            allowed: the types that errors list, and bool is UINT8 where that is one of them; other types are not
-                checked here. None: all that NumPy has too.
-            of_input: whether this is about an array: it may be of bool, and errors say how it is converted.
+            dtype: anything that NumPy takes as a dtype, except None; or a DataType, which is returned.
+            field: its name in errors: a descriptor and its field.
+            allowed: the types that errors list; bool is UINT8 only if that is one of them. The result is not checked
+                against them. None: all types that NumPy has too.
+            of_input: whether `dtype` is that of an input array: it may be bool, and errors say how to convert it.
 
         Raises:
-            DescriptorError: where DirectML has no such type.
+            DescriptorError: DirectML has no such type.
         """
         if isinstance(dtype, cls):
             return dtype
         try:
-            if dtype is None:  # NumPy's float64
+            if dtype is None:  # NumPy takes it as float64
                 raise TypeError
             name = np.dtype(dtype).name
-        except (TypeError, ValueError, SyntaxError):  # NumPy parses texts, and prints what it does not know
+        except (TypeError, ValueError, SyntaxError):  # NumPy parses strings, and calls repr() of what it does not know
             raise DescriptorError(f"{field}: {shown(dtype)} is neither a DataType nor a NumPy type") from None
         taken = [member for member in cls if member.bits >= 8] if allowed is None else [*allowed]
         if of_input and name == "bool" and cls.UINT8 in taken:
@@ -125,22 +125,22 @@ class DataType(_Enum):
         return cls[name.upper()]
 
 
-# What our operators take and DirectML's do not, where elements are selected: NumPy's usual type.
+# Types beyond DirectML that operators take if they select elements: NumPy's default type.
 EXTENSIONS = (DataType.FLOAT64,)
 
 
 def listed(types: Iterable[DataType], spell: Callable[[str], str] = str) -> str:
-    """The types that an operator takes as errors list them: those beyond DirectML are marked."""
+    """An operator's types as errors list them: those beyond DirectML are marked."""
     return ", ".join("beyond DirectML " * (t in EXTENSIONS) + spell(t.name) for t in types)
 
 
-# What integers are converted to, the first that holds them all.
+# Types that integers can be converted to, in the order in which errors propose them.
 _WIDE = (DataType.INT32, DataType.UINT32, DataType.INT64, DataType.UINT64, DataType.FLOAT32)
 _INTEGERS = ("bool", *(each.name.lower() for each in DataType if each.bits >= 8 and not each.is_float))
 
 
 def conversion(name: str, allowed: Iterable[DataType]) -> str:
-    """How errors end where an array of this NumPy type, which is not allowed, can be converted."""
+    """The end of an error: how to convert an array of this NumPy type, which is not allowed; '' if it cannot be."""
     exact: list[DataType] = []
     rounded = [DataType.FLOAT32]
     if name in _INTEGERS:
@@ -159,14 +159,14 @@ def conversion(name: str, allowed: Iterable[DataType]) -> str:
 
 
 class AxisDirection(_Enum):
-    """DML_AXIS_DIRECTION: which of several equal elements an index names."""
+    """DML_AXIS_DIRECTION: whether an index is that of the first or of the last of equal elements."""
 
     INCREASING = 0
     DECREASING = 1
 
 
 class ReduceFunction(_Enum):
-    """DML_REDUCE_FUNCTION: what becomes of the n elements x that are reduced to one output.
+    """DML_REDUCE_FUNCTION: the function that reduces n elements x to one output.
 
     Attributes:
         ARGMAX: the index of max(x), as `ArgmaxOperatorDesc` gives it.
@@ -176,7 +176,7 @@ class ReduceFunction(_Enum):
         L2: sqrt(sum(x * x)).
         LOG_SUM: log(sum(x)); NaN where the sum is negative.
         LOG_SUM_EXP: log(sum(exp(x))), computed without overflow.
-        MAX: max(x): the bits of the element that wins, the first of equal ones, NaN before all else.
+        MAX: max(x), with the bits of the element: the first of equal ones, and NaN before all others.
         MIN: min(x), likewise.
         MULTIPLY: the product of all x.
         SUM: sum(x).

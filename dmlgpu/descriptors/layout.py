@@ -1,4 +1,4 @@
-"""Arrays to and from the bytes that a `TensorDesc` lays out."""
+"""Reads and writes arrays in memory that has the layout of a `TensorDesc`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def bits(array: Array) -> Array:
-    """The elements as unsigned integers: comparing these compares bits."""
+    """The elements as unsigned integers, to compare them bit for bit."""
     native = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
     words: Array = native.view(f"u{native.itemsize}")
     return words
@@ -28,9 +28,9 @@ def elements(desc: TensorDesc, memory: Bytes) -> Array:
 
 
 def check(desc: TensorDesc, field: str, x: Array) -> None:
-    """Raises a DescriptorError where an array has not the sizes and type of a tensor; `field` names it.
+    """Raises a DescriptorError if an array has other sizes or another type than its tensor; `field` names it.
 
-    Arrays of bool are of UINT8.
+    Arrays of bool count as UINT8.
     """
     if x.shape != desc.sizes:
         raise DescriptorError(f"{field}.sizes: the operator is compiled for {desc.sizes}, the array has {x.shape}")
@@ -42,18 +42,18 @@ def check(desc: TensorDesc, field: str, x: Array) -> None:
 
 
 def write(desc: TensorDesc, field: str, x: Array, memory: Bytes) -> None:
-    """Writes an array to where its tensor's elements lie, and nothing between them; of bool as 0 and 1.
+    """Writes an array to the elements of its tensor, and nothing to the gaps between them; bool as 0 and 1.
 
     Raises:
         DescriptorError: elements that share memory in the tensor (a stride 0) differ in the array.
     """
     target = elements(desc, memory)
     if desc.overlaps is not False:
-        # Along a dimension where both stay at one element, that is written and compared once.
+        # Where both strides are 0, the dimension has one element: it is written and compared once.
         strides = zip(desc.element_strides, x.strides, strict=True)
         once = tuple(slice(1 if there == here == 0 else None) for there, here in strides)
         target, x = target[once], x[once]
-    x = x.astype(np.uint8) if x.dtype == np.bool_ else x  # whose bytes may be others than 0 and 1
+    x = x.astype(np.uint8) if x.dtype == np.bool_ else x  # a bool's byte may be neither 0 nor 1
     target[...] = x
     if desc.overlaps is not False and not np.array_equal(bits(target), bits(x)):
         raise DescriptorError(

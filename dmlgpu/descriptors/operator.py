@@ -1,7 +1,7 @@
-"""What all operator descriptors share.
+"""The base class of operator descriptors.
 
-A descriptor is a frozen dataclass with the fields of DirectML's structure, in its order, the counts left out
-(`AxisCount` is `len(axes)`). Building one validates it; nothing later can find a descriptor invalid.
+A descriptor is a frozen dataclass with the fields of DirectML's structure, in the same order, without the counts
+(`AxisCount` is `len(axes)`). The constructor validates it, so every descriptor is valid.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ ALL_TYPES = (
     DataType.UINT8,
 )
 
-# Where elements are selected, and not computed with.
+# For operators that select elements and do not compute with them.
 SELECTED_TYPES = (*ALL_TYPES, *EXTENSIONS)
 
-# The types of an operator's tensors, as of the newest feature level that widened them.
+# The types that each tensor of an operator may have, by field, at the newest feature level that added some.
 TypeTable = dict[str, tuple[DataType, ...]]
 
 
 class OperatorDesc:
-    """What all descriptors share: their tensors, and errors that name the descriptor and the field."""
+    """Base of all descriptors: their tensors, and errors that name the descriptor and the field."""
 
     output_fields: ClassVar[tuple[str, ...]] = ("output_tensor",)
     types: ClassVar[TypeTable]
-    """What the tensors of any of its functions may be."""
+    """The types that each tensor may have; for REDUCE, those of all functions together."""
 
     @property
     def input_fields(self) -> tuple[str, ...]:
-        """The fields of the tensors that are read, in the order in which they are given to the operator."""
+        """The fields of the input tensors, in the order of the operator's arguments."""
         return tuple(
             name
             for name, value in vars(self).items()
@@ -50,18 +50,18 @@ class OperatorDesc:
 
     @property
     def inputs(self) -> tuple[TensorDesc, ...]:
-        """The tensors that are read."""
+        """The input tensors."""
         return tuple(getattr(self, name) for name in self.input_fields)
 
     @property
     def outputs(self) -> tuple[TensorDesc, ...]:
-        """The tensors that are written, in the order in which they are returned; absent ones left out."""
+        """The output tensors, in the order of the operator's results, without those that are None."""
         tensors = (getattr(self, name) for name in self.output_fields)
         return tuple(tensor for tensor in tensors if tensor is not None)
 
     @property
     def summary(self) -> str:
-        """Its class, and the types and sizes of its tensors, in a line."""
+        """One line: its class, and the types and sizes of its tensors."""
         inputs, outputs = (
             ", ".join(f"{tensor.data_type.name} {tensor.sizes}" for tensor in tensors)
             for tensors in (self.inputs, self.outputs)
@@ -69,12 +69,12 @@ class OperatorDesc:
         return f"{type(self).__name__} of {inputs} to {outputs}"
 
     def canonical(self) -> OperatorDesc:
-        """The same operation, as the descriptor that DirectML names as its equivalent or successor."""
+        """The same operation as the descriptor that DirectML names as its equivalent or successor; if none, itself."""
         return self
 
     @property
     def _own_types(self) -> TypeTable:
-        """What the tensors of this one may be."""
+        """The types that each tensor of this descriptor may have: for REDUCE, those of its function."""
         return self.types
 
     def _error(self, field: str, text: str) -> DescriptorError:
@@ -92,7 +92,7 @@ class OperatorDesc:
         self._set(field, member)
 
     def _check_tensor(self, field: str) -> TensorDesc:
-        """The tensor of a field, of a supported type; outputs are known not to overlap themselves."""
+        """The tensor of a field. Raises if its type is not supported, or if elements of an output may overlap."""
         tensor, types = getattr(self, field), self._own_types[field]
         if not isinstance(tensor, TensorDesc):
             raise self._error(field, f"{shown(tensor)} is not a TensorDesc")
@@ -115,7 +115,7 @@ class OperatorDesc:
         return tensor
 
     def _check_same_type(self) -> None:
-        """All tensors have the type of the first input, but for indices."""
+        """Raises unless all tensors except indices have the type of the first input."""
         source = self.inputs[0].data_type
         for field in (*self.input_fields, *self.output_fields):
             tensor = getattr(self, field)

@@ -30,34 +30,37 @@ FLOAT_POOLING_TYPES: TypeTable = {  # 1_0 and 6_2
 
 
 def window_extent(window: int, dilation: int) -> int:
-    """Input elements from the first to the last of a dilated window (docs/semantics.md, decision 15)."""
+    """Input elements from the first to the last of a dilated window, both included (docs/semantics.md, decision 15)."""
     return 1 + (window - 1) * dilation
 
 
 def pooled_size(size: int, window: int, stride: int, padding: int, dilation: int) -> int:
-    """Windows that fit a dimension padded by `padding` in all, without rounding up (docs/semantics.md, decision 15)."""
+    """The number of windows that fit a dimension, rounded down (docs/semantics.md, decision 15).
+
+    `padding` is the sum of both paddings.
+    """
     return (size + padding - window_extent(window, dilation)) // stride + 1
 
 
 def _first_empty_window(size: int, outputs: int, window: int, stride: int, start: int, dilation: int) -> int | None:
-    """The first window of a dimension that holds nothing but padding."""
-    # Windows that begin in the start padding: element k stands at o*stride - start + k*dilation, and the first
-    # k that is not negative stands at that sum modulo dilation.
+    """The first window of a dimension that holds nothing but padding; None if there is none."""
+    # Windows that begin in the start padding: element k of window o is at place o*stride - start + k*dilation. The
+    # first of these places that is not negative is `begin % dilation`.
     leading = min(outputs, -(-start // stride))
     for first in range(0, leading, 1 << 20):
         begin = np.arange(first, min(leading, first + (1 << 20)), dtype=np.int64) * stride - start
         empty = (begin % dilation >= size) | (begin + (window - 1) * dilation < 0)
         if empty.any():
             return first + int(empty.argmax())
-    # The others hold input unless they begin behind it.
+    # The others hold input unless they begin after it.
     behind = -(-(size + start) // stride)
     return behind if max(behind, leading) < outputs else None
 
 
-# The spatial dimensions, as errors name them; planes have the last two.
+# Names of the spatial dimensions in errors; 2-D pooling has the last two.
 _DIMENSIONS = ("depth", "height", "width")
 
-# What `count_windows` gives, in words.
+# The result of `count_windows`, as errors explain it.
 HOW_MANY = "(input + padding - extent) / stride + 1"
 
 
@@ -67,14 +70,14 @@ def count_windows(
     window: Mapping[str, Sequence[int] | None],
     error: Callable[[str, int, str], DescriptorError],
 ) -> tuple[int, ...]:
-    """The windows along each spatial dimension: as many as fit; or where these may be rounded up, those that are given.
+    """The number of windows along each spatial dimension: as many as fit; if it may be rounded up, as `counts` says.
 
     Args:
-        sizes: of what they lie over.
-        counts: how many there are said to be; None: as many as fit.
-        window: the fields; what is left out or None is its least.
-        error: makes the exception for a field, which is one of WINDOW_FIELDS or "counts", the number of the dimension,
-            and what is wrong.
+        sizes: the spatial sizes of the tensor that is pooled.
+        counts: the numbers that the caller expects; None: as many as fit.
+        window: the window's fields; a field that is left out or None has its least value.
+        error: makes the exception from a field, which is one of WINDOW_FIELDS or "counts", the number of the dimension,
+            and the text.
     """
     found = []
     for i, size in enumerate(sizes):
@@ -91,7 +94,7 @@ def count_windows(
             raise error("window_size", i, text)
         count = pooled_size(size, length, stride, start + end, dilation)
         if counts is not None and (padded - extent) % stride and counts[i] != count:
-            # Ceiling mode: a last window may hang over the end.
+            # Ceiling mode: the last window may extend beyond the end padding.
             if counts[i] > count + 1:
                 text = f"{counts[i]} is wrong; expected {count} along the {along}, or {count + 1} rounded up"
                 raise error("counts", i, text)
@@ -104,20 +107,20 @@ def count_windows(
     return tuple(found)
 
 
-# The arrays that describe a window, DimensionCount entries each, and the least value of an entry.
+# The fields that describe a window, each with DimensionCount entries, and the least value of an entry.
 WINDOW_FIELDS = {"window_size": 1, "strides": 1, "start_padding": 0, "end_padding": 0, "dilations": 1}
 
-# Further fields, and what `of` takes for them.
+# Further fields, and their defaults in `of`.
 _OTHER_FIELDS = {"include_padding": False, "p": 2}
 
 
 class WindowedOperatorDesc(OperatorDesc):
-    """What pooling and its gradients share: windows over one tensor, and another with an element for each window."""
+    """Base of pooling and its gradients: windows over one tensor, and a second tensor with an element per window."""
 
     pooled_field: ClassVar[str] = "input_tensor"
-    """The tensor that windows lie over."""
+    """The field of the tensor that the windows lie over."""
     windows_field: ClassVar[str] = "output_tensor"
-    """The tensor that has an element for each."""
+    """The field of the tensor with an element for each window."""
 
     window_size: tuple[int, ...]
 
@@ -126,10 +129,10 @@ class WindowedOperatorDesc(OperatorDesc):
 
     @classmethod
     def _window(cls, spatial: int, window: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields that describe a window and further ones, for what is given of them.
+        """The window's fields and further ones: the given values, and defaults for the rest.
 
         Raises:
-            DescriptorError: what is given for a field is no array for it.
+            DescriptorError: the value of a field is no sequence of integers, or an entry is out of range.
             TypeError: an argument for a field that the descriptor lacks.
         """
         own = cls.__dataclass_fields__  # type: ignore[attr-defined]
@@ -149,14 +152,16 @@ class WindowedOperatorDesc(OperatorDesc):
 
     @classmethod
     def _window_counts(cls, pooled: TensorDesc, window: Mapping[str, Any], counts: Any) -> tuple[int, ...]:
-        """The sizes of a tensor with an element for each window; `counts` are all of them, or the spatial ones.
+        """The sizes of the tensor with an element for each window.
+
+        `counts` are all sizes, or the spatial ones; None: as many windows as fit.
 
         Raises:
-            DescriptorError: `counts` are no sizes.
+            DescriptorError: `counts` are no valid sizes.
         """
         spatial = max(pooled.rank - 2, 0)
         if counts is None:
-            # Where no window fits or entries are missing, any size will do: the descriptor says what is wrong.
+            # If no window fits or entries are missing, any size will do: the constructor raises the error.
             ones = (1,) * spatial
             rows = zip(pooled.sizes[2:], *(window.get(field, ones) for field in WINDOW_FIELDS), strict=False)
             fitting = [pooled_size(n, w, s, start + end, d) for n, w, s, start, end, d in rows]
@@ -193,7 +198,7 @@ class WindowedOperatorDesc(OperatorDesc):
 
 
 class PoolingOperatorDesc(WindowedOperatorDesc):
-    """What the pooling operators share."""
+    """Base of the pooling operators."""
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -208,15 +213,15 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
         indices_data_type: Any = None,
         **window: Any,
     ) -> Self:
-        """The descriptor for an input and a window, its outputs inferred and packed.
+        """The descriptor for an input and a window; its outputs are inferred and packed.
 
         Args:
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
-            window_size: as the field.
+            window_size: see the field.
             output_sizes: all sizes of the output, or the spatial ones; None: as many windows as fit.
             indices_data_type: UINT32 or UINT64, or the NumPy type; None: no indices.
-            window: the other fields. Of strides, start_padding, end_padding and dilations what is left out or None is
-                1 for strides and dilations, 0 for paddings; `include_padding` is then False, and `p` is 2.
+            window: the other fields. strides and dilations are 1, start_padding and end_padding 0, if left out or None;
+                `include_padding` is False and `p` is 2, if left out.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.
@@ -247,10 +252,10 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
 
 @dataclass(frozen=True)
 class MaxPooling2OperatorDesc(PoolingOperatorDesc):
-    """The maximum of every window, and optionally where it stood (DML_MAX_POOLING2_OPERATOR_DESC).
+    """The maximum of every window, and optionally its position (DML_MAX_POOLING2_OPERATOR_DESC).
 
-    Padding never wins. Of equal elements the first in row-major order wins; the first NaN of a window wins over
-    everything; the output holds the very bits of the element that won.
+    Padding never wins. Of equal elements the first in row-major order wins; the first NaN of a window wins over all
+    other elements; the output has the bits of the element that won.
 
     Decisions of docs/semantics.md: 5, 6, 8, 9, 15, 16, 18, 19, 20, 23.
 
@@ -266,11 +271,11 @@ class MaxPooling2OperatorDesc(PoolingOperatorDesc):
             `1 + (window_size - 1) * dilation`, or one more where the division leaves a remainder (ceiling mode).
         output_indices_tensor: None, or a tensor of the output's sizes, UINT32 or UINT64: the position of each
             maximum in the input, counted over all of it in row-major order.
-        strides: for each spatial dimension, the places from one window to the next; 1 or more.
-        window_size: for each, the elements of a window; 1 or more.
-        start_padding: for each, the places before the first element.
-        end_padding: for each, the places behind the last element.
-        dilations: for each, the places from one element of a window to the next; 1 or more.
+        strides: for each spatial dimension, the step from one window to the next, in elements; 1 or more.
+        window_size: for each, the number of elements of a window; 1 or more.
+        start_padding: for each, the number of places before the first element.
+        end_padding: for each, the number of places after the last element.
+        dilations: for each, the step from one element of a window to the next; 1 or more.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -372,15 +377,15 @@ class _AveragingOperatorDesc(WindowedOperatorDesc):
 class AveragePooling1OperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
     """The average of every window (DML_AVERAGE_POOLING1_OPERATOR_DESC).
 
-    The sum of the elements in the input, divided by their number; or with `include_padding` by the number of the
-    window's elements in the input and its padding. What hangs over the end of the padding never counts.
+    The sum of a window's elements in the input, divided by their number; with `include_padding`, divided by the number
+    of its elements in the input and the padding. Elements beyond the end padding never count.
 
     Decisions of docs/semantics.md: 3, 6, 7, 15, 16.
 
     Formula:
         place(o, k) = o * strides - start_padding + k * dilations, for 0 <= k < window_size
         output[n, c, o] = (sum of input[n, c, place(o, k)] over all k with a place in the input) / count(o)
-        count(o) = how many these are; with include_padding those with a place in the padding, too
+        count(o) = the number of these k; with include_padding also those with a place in the padding
 
     Args:
         input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
@@ -466,7 +471,7 @@ class LpPooling1OperatorDesc(_LpPoolingOperatorDesc):
         input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
         output_tensor: the input's type; sizes as for `MaxPooling2OperatorDesc`.
         strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
-        p: from 1 to 2^32 - 1. Powers that leave the range of float32 are infinite, or 0.
+        p: from 1 to 2^32 - 1. Powers beyond the range of float32 become infinity, or 0.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -524,22 +529,22 @@ _FLOATS = FLOAT_POOLING_TYPES["input_tensor"]
 class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
     """The gradient of average pooling (DML_AVERAGE_POOLING_GRAD_OPERATOR_DESC).
 
-    Every window shares its gradient out: each of its elements in the input has the gradient divided by the number that
-    `AveragePooling1OperatorDesc` divides by. An element has the sum of its shares of all windows.
+    Each window divides its gradient by the number that `AveragePooling1OperatorDesc` divides by, and adds this share to
+    each of its elements. So each element is the sum of the shares of all windows that contain it.
 
     Decisions of docs/semantics.md: 3, 6, 7, 16.
 
     Formula:
         place(o, k) = o * strides - start_padding + k, for 0 <= k < window_size
         output_gradient[n, c, i] = sum of input_gradient[n, c, o] / count(o) over all o and k with place(o, k) = i
-        count(o) = how many places of window o lie in output_gradient; with include_padding those in the padding, too
+        count(o) = the number of places of window o in output_gradient; with include_padding also those in the padding
 
     Args:
-        input_gradient_tensor: (N, C, H, W) or (N, C, D, H, W), an element for each window; FLOAT32 or FLOAT16.
-        output_gradient_tensor: the same type, N and C; the sizes of what was pooled, of which as many windows come as
-            `MaxPooling2OperatorDesc` says.
+        input_gradient_tensor: (N, C, H, W) or (N, C, D, H, W), with an element for each window; FLOAT32 or FLOAT16.
+        output_gradient_tensor: the same type, N and C; the spatial sizes of the tensor that was pooled. The number of
+            windows over them is as for `MaxPooling2OperatorDesc`.
         strides, window_size, start_padding, end_padding: as for `MaxPooling2OperatorDesc`.
-        include_padding: whether the padding has shares, too.
+        include_padding: whether places in the padding count.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -567,13 +572,13 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
 
     @classmethod
     def of(cls, input_gradient_tensor: Any, output_sizes: Any, window_size: Any, **window: Any) -> Self:
-        """The descriptor for a gradient and a window, its output packed.
+        """The descriptor for a gradient and a window; its output is packed.
 
         Args:
             input_gradient_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
             output_sizes: all sizes of the output, or the spatial ones.
-            window_size: as the field.
-            window: the other fields, as for `MaxPooling2OperatorDesc.of`; `include_padding` is False where left out.
+            window_size: see the field.
+            window: the other fields, as for `MaxPooling2OperatorDesc.of`; `include_padding` is False if left out.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.
@@ -591,8 +596,8 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
 class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
     """The gradient of max pooling (DML_MAX_POOLING_GRAD_OPERATOR_DESC).
 
-    The gradient of a window goes to its maximum, the element that `MaxPooling2OperatorDesc` finds: of equal ones the
-    first in row-major order, and the first NaN before all. An element has the sum of what goes to it.
+    The gradient of a window is added to its maximum, the element that `MaxPooling2OperatorDesc` selects: of equal ones
+    the first in row-major order, and the first NaN before all others.
 
     Decisions of docs/semantics.md: 5, 6, 7, 8, 9, 15, 16, 19, 20.
 
@@ -600,8 +605,8 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
         output_gradient[n, c, i] = sum of input_gradient[n, c, o] over all windows o whose maximum is input[n, c, i]
 
     Args:
-        input_tensor: what was pooled: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
-        input_gradient_tensor: the input's type, an element for each window: the sizes of the output of
+        input_tensor: the tensor that was pooled: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
+        input_gradient_tensor: the input's type, with an element for each window: the sizes of the output of
             `MaxPooling2OperatorDesc`.
         output_gradient_tensor: the input's type and sizes.
         strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
@@ -645,13 +650,13 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
         output_sizes: Any = None,
         **window: Any,
     ) -> Self:
-        """The descriptor for an input and a window, its output packed.
+        """The descriptor for an input and a window; its output is packed.
 
         Args:
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
-            window_size: as the field.
-            input_gradient_tensor: likewise; None: packed, of the input's type.
-            output_sizes: the sizes of that, as `MaxPooling2OperatorDesc.of` has them; None: as many windows as fit.
+            window_size: see the field.
+            input_gradient_tensor: as for input_tensor; None: packed, with the input's type and `output_sizes`.
+            output_sizes: as for `MaxPooling2OperatorDesc.of`; used only if input_gradient_tensor is None.
             window: strides, start_padding, end_padding and dilations, as for `MaxPooling2OperatorDesc.of`.
 
         Raises:
@@ -675,10 +680,10 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
 
 @dataclass(frozen=True)
 class MaxUnpoolingOperatorDesc(OperatorDesc):
-    """Elements put back to where max pooling found them (DML_MAX_UNPOOLING_OPERATOR_DESC).
+    """Puts elements back to where max pooling found them (DML_MAX_UNPOOLING_OPERATOR_DESC).
 
-    Element i of the input goes to the element of the output whose position is index i. Of several that go to one place
-    the last in row-major order stays. An index beyond the output is left out. All other elements are 0.
+    Element i of the input is written to the position in the output that index i says. If several elements have the same
+    position, the last in row-major order stays. Indices beyond the output are ignored. All other elements are 0.
 
     Decisions of docs/semantics.md: 11, 23.
 
@@ -724,13 +729,13 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
         indices_tensor: Any = None,
         indices_data_type: Any = DataType.UINT64,
     ) -> Self:
-        """The descriptor for an input, its output packed.
+        """The descriptor for an input; its output is packed.
 
         Args:
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
             output_sizes: all sizes of the output, or H and W.
-            indices_tensor: as input_tensor; None: packed, of the input's sizes.
-            indices_data_type: of that, UINT32 or UINT64, or the NumPy type.
+            indices_tensor: as for input_tensor; None: packed, with the input's sizes and `indices_data_type`.
+            indices_data_type: UINT32 or UINT64, or the NumPy type; used only if indices_tensor is None.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.

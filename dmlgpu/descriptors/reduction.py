@@ -18,7 +18,7 @@ ARG_TYPES: TypeTable = {"input_tensor": SELECTED_TYPES, "output_tensor": INDEX_T
 
 
 def _same(*types: DataType) -> TypeTable:
-    """The output has the input's type, which is one of these."""
+    """The table of an operator whose output has the input's type."""
     return {"input_tensor": types, "output_tensor": types}
 
 
@@ -26,7 +26,7 @@ _SELECTED = _same(*SELECTED_TYPES)
 _FLOATS = _same(DataType.FLOAT32, DataType.FLOAT16)
 _NUMBERS = _same(*_FLOATS["input_tensor"], DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 
-# The types of REDUCE by its functions, as of 5_0; of ARGMAX and ARGMIN, which it has no more, as of 4_1.
+# The types of REDUCE by function, at feature level 5_0; for ARGMAX and ARGMIN, which it no longer has, at 4_1.
 REDUCE_TYPES: dict[ReduceFunction, TypeTable] = {
     ReduceFunction.ARGMAX: ARG_TYPES,
     ReduceFunction.ARGMIN: ARG_TYPES,
@@ -52,7 +52,7 @@ class _ReductionOperatorDesc(OperatorDesc):
 
     @classmethod
     def _inferred(cls, input_tensor: Any, axes: Any, output_data_type: Any, types: TypeTable) -> dict[str, Any]:
-        """The fields for an input and its axes, the output packed."""
+        """The fields for an input and its axes; the output is packed."""
         source = TensorDesc.of(input_tensor)
         axes = tuple(range(source.rank)) if axes is None else integers(cls.__name__, "axes", axes, ordered=False)
         sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))
@@ -103,13 +103,13 @@ class ArgOperatorDesc(_ReductionOperatorDesc):
         *,
         output_data_type: Any = DataType.UINT32,
     ) -> Self:
-        """The descriptor for an input, its output inferred: packed, with 1 on every reduced axis.
+        """The descriptor for an input; its output is inferred: packed, with size 1 on every reduced axis.
 
         Args:
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
             axes: the reduced axes; None: all.
-            axis_direction: as the field.
-            output_data_type: of the indices: a DataType, or a NumPy type.
+            axis_direction: see the field.
+            output_data_type: the type of the indices: a DataType, or a NumPy type.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.
@@ -125,14 +125,14 @@ class ArgOperatorDesc(_ReductionOperatorDesc):
 class ArgmaxOperatorDesc(ArgOperatorDesc):
     """The index of the maximum over one or more axes (DML_ARGMAX_OPERATOR_DESC).
 
-    The index counts the reduced elements only, the reduced axes flattened in row-major order. NaN counts as the
-    maximum, -0 and +0 are equal, denormals are compared exactly.
+    The index is a position in the reduced axes, flattened in row-major order. NaN counts as the maximum, -0 and +0 are
+    equal, denormals are compared exactly.
 
     Decisions of docs/semantics.md: 1, 5, 8, 9, 21, 23.
 
     Formula:
         output[i] = the first r with input[i, r] = max(input[i, :]); with DECREASING the last
-        i counts along the axes that stay, r along the reduced ones
+        i counts along the kept axes, r along the reduced ones
 
     Args:
         input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too, which
@@ -162,13 +162,13 @@ class ArgmaxOperatorDesc(ArgOperatorDesc):
 class ArgminOperatorDesc(ArgOperatorDesc):
     """The index of the minimum over one or more axes (DML_ARGMIN_OPERATOR_DESC).
 
-    As `ArgmaxOperatorDesc` in every field and rule; NaN counts as the minimum.
+    Fields and rules are those of `ArgmaxOperatorDesc`, but NaN counts as the minimum.
 
     Decisions of docs/semantics.md: 1, 5, 8, 9, 21, 23.
 
     Formula:
         output[i] = the first r with input[i, r] = min(input[i, :]); with DECREASING the last
-        i counts along the axes that stay, r along the reduced ones
+        i counts along the kept axes, r along the reduced ones
 
     Example:
         >>> import numpy as np
@@ -186,17 +186,17 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     """A reduction over one or more axes (DML_REDUCE_OPERATOR_DESC).
 
     DirectML calls ARGMAX and ARGMIN equivalent to `ArgmaxOperatorDesc` and `ArgminOperatorDesc` with
-    AxisDirection.INCREASING; the tensors are as there. Sums and products of integers wrap. Those of floats are computed
-    in float32, with a bound for the error.
+    AxisDirection.INCREASING; they take the same tensors. Sums and products of integers wrap around. Those of floats are
+    computed in float32, with a bound for the error.
 
     Decisions of docs/semantics.md: 1, 5, 7, 8, 9, 21, 23.
 
     Formula:
         output[i] = the function of input[i, r] for all r
-        i counts along the axes that stay, r along the reduced ones
+        i counts along the kept axes, r along the reduced ones
 
     Args:
-        function: what is computed of the n reduced elements x; `ReduceFunction` has the value of each.
+        function: the function of the n reduced elements x; `ReduceFunction` defines each.
         input_tensor: 1 to 8 dimensions. ARGMAX, ARGMIN, MAX and MIN take what `ArgmaxOperatorDesc` takes; L1,
             MULTIPLY, SUM and SUM_SQUARE floats and integers of 32 and 64 bits; the others FLOAT32 and FLOAT16.
         output_tensor: the input's sizes with 1 on every reduced axis, and the input's type; for ARGMAX and ARGMIN
@@ -230,10 +230,10 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
 
     @classmethod
     def of(cls, function: ReduceFunction, input_tensor: Any, axes: Any = None, *, output_data_type: Any = None) -> Self:
-        """The descriptor for a function and an input, its output inferred.
+        """The descriptor for a function and an input; its output is inferred as by `ArgOperatorDesc.of`.
 
         Args:
-            function: as the field.
+            function: see the field.
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
             axes: the reduced axes; None: all.
             output_data_type: a DataType, or a NumPy type; None: UINT32 for indices, else the input's.
@@ -261,7 +261,7 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
         return successor(self.input_tensor, self.output_tensor, self.axes) if successor else self
 
 
-# The operators that DirectML has in place of functions.
+# The operators that DirectML names as equivalents of functions.
 _SUCCESSORS: dict[ReduceFunction, type[ArgOperatorDesc]] = {
     ReduceFunction.ARGMAX: ArgmaxOperatorDesc,
     ReduceFunction.ARGMIN: ArgminOperatorDesc,

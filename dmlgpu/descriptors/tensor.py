@@ -18,14 +18,14 @@ from dmlgpu.errors import DescriptorError, shown
 MAX_RANK = 8  # DML_TENSOR_DIMENSION_COUNT_MAX1
 MAX_ELEMENTS = 2**32 - 1  # of a tensor; a stride and the reach of a strided tensor are held to it too
 MAX_BYTES = 2**64 - 1  # TotalTensorSizeInBytes is a UINT64
-# Entries of an array that are looked at: more than any field takes, and few enough for a message.
+# Entries of a sequence that are read, at most: more than any field takes, and few enough for a message.
 _MOST_ENTRIES = 64
-# Steps of the search for elements that share memory.
+# Steps of the search for elements that share memory, at most.
 _MOST_WORK = 1 << 18
 
 
 def integer(owner: str, field: str, value: Any) -> int:
-    """`value` as an int, or an error that names its owner and field; True and False are none, whatever Python says."""
+    """`value` as an int; errors name its owner and field. True and False are no integers here."""
     try:
         return index(value)
     except TypeError:
@@ -33,7 +33,7 @@ def integer(owner: str, field: str, value: Any) -> int:
 
 
 def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
-    """`value` as a UINT of at least `minimum`, or an error that names its owner and field."""
+    """`value` as a UINT of at least `minimum`; errors name its owner and field."""
     number = integer(owner, field, value)
     if not minimum <= number <= MAX_ELEMENTS:
         raise DescriptorError(
@@ -43,7 +43,7 @@ def unsigned(owner: str, field: str, value: Any, minimum: int = 0) -> int:
 
 
 def integers(owner: str, field: str, values: Any, *, ordered: bool = True) -> tuple[int, ...]:
-    """`values` as a tuple of ints; errors name the entry. Sets are taken only where their order does not count."""
+    """`values` as a tuple of ints; errors name the entry. Sets are allowed only if the order does not matter."""
     unordered = isinstance(values, Mapping) or (ordered and isinstance(values, Set))
     if isinstance(values, str) or unordered or not np.iterable(values):
         raise DescriptorError(f"{owner}.{field}: {shown(values)} is not a sequence of integers")
@@ -132,15 +132,15 @@ class TensorDesc:
 
     @classmethod
     def of(cls, array: Any) -> TensorDesc:
-        """The descriptor of an array as it lies in memory; strides only where it is not packed.
+        """The descriptor of an array's layout in memory; it has strides only if the array is not packed.
 
         Args:
-            array: anything that NumPy can view, bool as UINT8; a device tensor gives its own descriptor, a TensorDesc
-                itself.
+            array: anything that NumPy can view, bool as UINT8. Of a device tensor its descriptor is returned, of a
+                TensorDesc itself.
 
         Raises:
-            DescriptorError: a type or a layout (negative strides, misaligned elements) that DirectML lacks, or an array
-                that is more than its elements (a mask, units).
+            DescriptorError: DirectML lacks the type or the layout (negative strides, misaligned elements), or the array
+                is more than its elements (a mask, units).
         """
         for described in array, getattr(array, "desc", None):
             if isinstance(described, TensorDesc):
@@ -164,17 +164,17 @@ class TensorDesc:
 
     @property
     def element_count(self) -> int:
-        """Elements, each counted once however they are strided."""
+        """The product of the sizes, whatever the strides."""
         return math.prod(self.sizes)
 
     @cached_property
     def element_strides(self) -> tuple[int, ...]:
-        """The strides in elements, packed ones included."""
+        """The strides in elements; where `strides` is None, the packed ones."""
         return packed_strides(self.sizes) if self.strides is None else self.strides
 
     @property
     def reach(self) -> int:
-        """Elements from the first one in the buffer to the last, both included."""
+        """Elements of the buffer from the tensor's first to its last, both included."""
         return 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.element_strides, strict=True))
 
     @property
@@ -190,30 +190,32 @@ class TensorDesc:
 
     @cached_property
     def layout(self) -> tuple[tuple[int, int], ...]:
-        """(size, stride) of the dimensions that have more than one element: equal where elements lie alike."""
+        """(size, stride) of each dimension with more than one element. If it is equal, elements have equal offsets."""
         return tuple(pair for pair in zip(self.sizes, self.element_strides, strict=True) if pair[0] > 1)
 
     @cached_property
     def is_packed(self) -> bool:
-        """Whether the elements follow each other in row-major order, whatever `strides` spells out."""
+        """Whether the elements are in row-major order without gaps, with or without explicit `strides`."""
         return self.layout == TensorDesc(self.data_type, self.sizes).layout
 
     @cached_property
     def overlaps(self) -> bool | None:
-        """Whether two elements share memory (a stride 0, or strides smaller than what they step over).
+        """Whether two elements share memory (a stride is 0, or smaller than the extent of inner dimensions).
 
-        None: unknown, as a search of 2^18 steps did not end. That is enough for all tensors of two dimensions, and for
-        any whose strides each exceed what the smaller ones add up to.
+        None: unknown, because the search did not end within 2^18 steps. These are enough for all 2-D tensors, and for
+        all whose strides each exceed the sum of (size - 1) * stride over the smaller strides.
         """
-        # Two elements coincide where a vector of differences d, |d[i]| < size[i] and not all 0, has d . stride = 0.
+        # Two elements coincide if their indices differ by a vector d, |d[i]| < size[i] and not all 0, with
+        # d . stride = 0.
         dims = sorted(
             ((stride, size - 1) for size, stride in zip(self.sizes, self.element_strides, strict=True) if size > 1),
             reverse=True,
         )
         if any(stride == 0 for stride, _ in dims) or self.reach < self.element_count:
             return True
-        # What d . stride may be, by its absolute value, as d and -d are alike; d = 0 is left out. Largest stride first:
-        # once a stride exceeds all that the smaller ones can add up to, its d is 0.
+        # `sums` has the values of |d . stride| for the strides so far that the smaller ones can bring back to 0: d and
+        # -d are equivalent; d = 0 is left out. The largest stride comes first: if it exceeds `rest`, the most that the
+        # smaller ones add up to, its d must be 0.
         sums: set[int] = set()
         work, rest = 0, self.reach - 1
         for stride, limit in dims:
