@@ -34,7 +34,7 @@ from dmlgpu.runtime.drivers import index_of, select
 from dmlgpu.runtime.settings import setting
 from dmlgpu.runtime.tensor import DeviceTensor
 
-# What `device=` takes; None: the variable DMLGPU_DEVICE, or the best device.
+# What `device=` takes; None: the device that DMLGPU_DEVICE names, or the best device.
 Selector = Device | int | str | None
 
 _devices: dict[int | str | None, Device] = {}
@@ -47,26 +47,26 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_device(selector: Selector = None) -> Device:
-    """The device that functions use for what is given as `device`, opened once for all that select it.
+    """The device for the argument `device` of a function; selectors of the same device share one `Device`.
 
-    It is opened again where it was closed or lost.
+    It is opened again if it was closed or lost.
 
     Args:
-        selector: a Device, which is given back; or what `Device` takes.
+        selector: a Device, which is returned; or what `Device` takes.
 
     Raises:
-        DeviceError: there is none. TypeError: no device is selected so.
+        DeviceError: there is no such device. TypeError: the selector is neither an integer nor a string.
     """
     if isinstance(selector, Device):
         return selector
     wanted = setting("DMLGPU_DEVICE") if selector is None else selector
-    # True is no key, though it equals 1.
+    # `index_of` refuses True, which would be the key 1.
     key = wanted if wanted is None or isinstance(wanted, str) else index_of(wanted)
     with _devices_lock:
         device = _devices.get(key)
         if device is None or not device.is_open:
             others = [other for other in _devices.values() if other.is_open]
-            # Asking drivers takes time: not where no device can be the same.
+            # `select` asks the drivers, which takes time: skip it if no open device can be the same.
             info = select(selector) if others else None
             same = (other for other in others if other.info == info)
             device = _devices[key] = next(same, None) or Device(selector)
@@ -86,23 +86,24 @@ def argmax(
     """The index of the maximum over one or more axes: `ArgmaxOperatorDesc` of an array.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, of up to 8 dimensions and a type of ArgmaxOperatorDesc, or
-            bool.
+        x: a device tensor, or anything that NumPy can view, with up to 8 dimensions and a type that ArgmaxOperatorDesc
+            takes, or bool.
         axis: as in NumPy: an axis or several, negative ones counted from the last; None: all.
-        axes: the same as DirectML has it, in place of axis: counted from 0, and the rank is kept.
-        keepdims: whether reduced axes stay, with size 1. None: with axes, not with axis.
+        axes: DirectML's argument in place of axis: axes counted from 0; the rank is kept.
+        keepdims: whether reduced axes stay, with size 1. None: True with axes, False with axis.
         axis_direction: of equal maxima INCREASING takes the first, DECREASING the last.
-        output_data_type: INT64, INT32, UINT64 or UINT32, or the NumPy type.
-        device: a Device, an index, part of a name or a UUID; None: that of a device tensor, else the default device.
+        output_data_type: the type of the indices: INT64, INT32, UINT64 or UINT32, or the NumPy type.
+        device: a Device, an index, part of a name or a UUID; None: that of x if it is a device tensor, else the default
+            device.
 
     Returns:
-        Indices into the reduced axes, flattened in row-major order; empty where a kept size is 0. A device tensor for
-        a device tensor, else an array; a NumPy scalar where no axis is left.
+        Indices into the reduced axes, flattened in row-major order; empty if a kept size is 0. A device tensor if x is
+        one, else an array; a NumPy scalar if no axis is left.
 
     Raises:
-        DescriptorError: an argument is not allowed; a ValueError too where a reduced axis is empty.
-        DeviceError: there is no device. OutOfMemoryError: x does not fit it.
-        SettingError: a variable of the environment has a value that is not allowed.
+        DescriptorError: an argument is not allowed, or a reduced axis is empty. It is a ValueError, too.
+        DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
+        SettingError: an environment variable has a value that is not allowed.
     """
     return _arg(ArgmaxOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
 
@@ -134,23 +135,23 @@ def reduce(
     """A function of the elements along one or more axes: `ReduceOperatorDesc` of an array.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, of up to 8 dimensions and a type that the function takes;
-            bool where that takes UINT8.
-        function: what is computed, as ReduceFunction.SUM.
+        x: a device tensor, or anything that NumPy can view, with up to 8 dimensions and a type that the function takes;
+            bool if the function takes UINT8.
+        function: the function to compute, for example ReduceFunction.SUM.
         axis: as for `argmax`.
         keepdims: as for `argmax`.
         axes: as for `argmax`.
-        output_data_type: of indices as for `argmax`; other functions give x's type.
+        output_data_type: for ARGMAX and ARGMIN as for `argmax`; results of other functions have x's type.
         device: as for `argmax`.
 
     Returns:
-        The values, of x's type, or the indices; otherwise as `argmax`. Integers wrap; `reference.bounds` says how near
-        floats are to what is exact.
+        The values, of x's type, or the indices; otherwise as `argmax`. Integers wrap around; `reference.bounds` gives
+        the error bounds of floats.
 
     Raises:
-        DescriptorError: an argument is not allowed; a ValueError too where a reduced axis is empty.
-        DeviceError: there is no device. OutOfMemoryError: x does not fit it.
-        SettingError: a variable of the environment has a value that is not allowed.
+        DescriptorError: an argument is not allowed, or a reduced axis is empty. It is a ValueError, too.
+        DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
+        SettingError: an environment variable has a value that is not allowed.
     """
     x, shape, source = _input(x, ReduceOperatorDesc, types=REDUCE_TYPES.get(ReduceFunction.member(function)))
     call = conventions.reduce(
@@ -176,29 +177,30 @@ def max_pooling(
     """The maximum of every window: `MaxPooling2OperatorDesc` of an array.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, of a type of MaxPooling2OperatorDesc, or bool: (N, C, H, W)
-            or (N, C, D, H, W), where N, or N and C, may be missing.
-        window_size: an entry for each spatial dimension, as in all that follow: (height, width), or (depth, height,
-            width). An int stands for equal entries: three for arrays of 5 dimensions, else two; so a volume (D, H, W)
-            takes (3, 3, 3), not 3.
+        x: a device tensor, or anything that NumPy can view, of a type that MaxPooling2OperatorDesc takes, or bool:
+            (N, C, H, W) or (N, C, D, H, W), where N, or N and C, may be missing.
+        window_size: an entry for each spatial dimension: (height, width), or (depth, height, width). An int stands for
+            equal entries: three for arrays of 5 dimensions, else two; so a volume (D, H, W) takes (3, 3, 3), not 3.
+            The same holds for strides, paddings, dilations and spatial output_sizes.
         strides: None: 1.
-        padding: start_padding and end_padding in one.
+        padding: for both start_padding and end_padding.
         start_padding: None: 0.
         end_padding: None: 0.
         dilations: None: 1.
         output_sizes: all sizes of the output, or the spatial ones; None: as many windows as fit.
         output_indices: whether to return indices too.
         indices_data_type: INT64, UINT64 or UINT32, or the NumPy type.
-        device: a Device, an index, part of a name or a UUID; None: that of a device tensor, else the default device.
+        device: a Device, an index, part of a name or a UUID; None: that of x if it is a device tensor, else the default
+            device.
 
     Returns:
         The maxima, or (maxima, indices): the position of each maximum in x, counted over all of it in row-major order.
-        Of x's rank; empty where N or C is 0. Device tensors for a device tensor, else arrays.
+        They have x's rank, and are empty if N or C is 0. Device tensors if x is one, else arrays.
 
     Raises:
         DescriptorError: an argument is not allowed.
-        DeviceError: there is no device. OutOfMemoryError: x does not fit it.
-        SettingError: a variable of the environment has a value that is not allowed.
+        DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
+        SettingError: an environment variable has a value that is not allowed.
     """
     x, shape, source = _input(x, MaxPooling2OperatorDesc)
     call = conventions.max_pooling(
@@ -236,7 +238,7 @@ def average_pooling(
         x: as for `max_pooling`, of float32 or float16.
         window_size: as for `max_pooling`.
         strides: None: 1.
-        padding: start_padding and end_padding in one.
+        padding: for both start_padding and end_padding.
         start_padding: None: 0.
         end_padding: None: 0.
         dilations: None: 1.
@@ -249,8 +251,8 @@ def average_pooling(
 
     Raises:
         DescriptorError: an argument is not allowed.
-        DeviceError: there is no device. OutOfMemoryError: x does not fit it.
-        SettingError: a variable of the environment has a value that is not allowed.
+        DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
+        SettingError: an environment variable has a value that is not allowed.
     """
     x, shape, source = _input(x, AveragePooling1OperatorDesc)
     call = conventions.pooling(
@@ -287,9 +289,9 @@ def lp_pooling(
     Args:
         x: as for `average_pooling`.
         window_size: as for `max_pooling`.
-        p: from 1 on.
+        p: 1 or more.
         strides: None: 1.
-        padding: start_padding and end_padding in one.
+        padding: for both start_padding and end_padding.
         start_padding: None: 0.
         end_padding: None: 0.
         dilations: None: 1.
@@ -331,19 +333,20 @@ def average_pooling_grad(
     """The gradient of `average_pooling` without dilations: `AveragePoolingGradOperatorDesc` of an array.
 
     Args:
-        gradient: a device tensor, or anything that NumPy can view, of float32 or float16: of each window what its
-            average weighs; (N, C, H, W) or (N, C, D, H, W), where N, or N and C, may be missing.
-        input_sizes: all sizes of what was pooled, or the spatial ones; an int stands for equal ones.
+        gradient: a device tensor, or anything that NumPy can view, of float32 or float16: the gradient of each window's
+            average; (N, C, H, W) or (N, C, D, H, W), where N, or N and C, may be missing.
+        input_sizes: all sizes of the array that was pooled, or the spatial ones; an int stands for equal spatial ones.
         window_size: as for `max_pooling`.
         strides: None: 1.
-        padding: start_padding and end_padding in one.
+        padding: for both start_padding and end_padding.
         start_padding: None: 0.
         end_padding: None: 0.
-        include_padding: whether the padding counted.
+        include_padding: whether the padding counted in the averages.
         device: as for `max_pooling`.
 
     Returns:
-        An array of the input's sizes, or a device tensor for a device tensor. Errors as of `average_pooling`.
+        An array of the sizes of what was pooled, or a device tensor if `gradient` is one. Errors as of
+        `average_pooling`.
     """
     gradient, shape, source = _input(gradient, AveragePoolingGradOperatorDesc, "input_gradient_tensor")
     call = conventions.average_pooling_grad(
@@ -375,18 +378,18 @@ def max_pooling_grad(
     """The gradient of `max_pooling`: `MaxPoolingGradOperatorDesc` of arrays.
 
     Args:
-        x: what was pooled: as for `max_pooling`, of float32 or float16.
-        gradient: likewise, of x's type: of each window what its maximum weighs.
+        x: the array that was pooled: as for `max_pooling`, of float32 or float16.
+        gradient: the gradient of each window's maximum: an array or a device tensor of x's type.
         window_size: as for `max_pooling`.
         strides: None: 1.
-        padding: start_padding and end_padding in one.
+        padding: for both start_padding and end_padding.
         start_padding: None: 0.
         end_padding: None: 0.
         dilations: None: 1.
         device: as for `max_pooling`.
 
     Returns:
-        An array of x's shape, or a device tensor where x and gradient are. Errors as of `max_pooling`.
+        An array of x's shape, or a device tensor if x and gradient are. Errors as of `max_pooling`.
     """
     x, shape, source = _input(x, MaxPoolingGradOperatorDesc)
     field = "input_gradient_tensor"
@@ -407,25 +410,25 @@ def max_pooling_grad(
 
 
 def max_unpooling(x: Any, indices: Any, output_sizes: Any, *, device: Selector = None) -> Any:
-    """Elements put back to where `max_pooling` found them: `MaxUnpoolingOperatorDesc` of arrays.
+    """Puts elements back to where `max_pooling` found them: `MaxUnpoolingOperatorDesc` of arrays.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, of a type of MaxUnpoolingOperatorDesc, or bool:
+        x: a device tensor, or anything that NumPy can view, of a type that MaxUnpoolingOperatorDesc takes, or bool:
             (N, C, H, W), where N, or N and C, may be missing.
         indices: of x's shape: the position of each element in the output, counted over all of it in row-major order;
-            INT64, UINT64 or UINT32. Negative ones, and those beyond the output, are left out.
-        output_sizes: all sizes of the output, or (height, width); an int stands for equal ones.
+            INT64, UINT64 or UINT32. Negative ones, and those beyond the output, are ignored.
+        output_sizes: all sizes of the output, or (height, width); an int stands for equal height and width.
         device: as for `max_pooling`.
 
     Returns:
-        An array of x's type and rank, 0 where nothing was put, and the last element where several were; a device
-        tensor where x and indices are. Errors as of `max_pooling`.
+        An array of x's type and rank: 0 where no index points, and the last element where several do; a device tensor
+        if x and indices are. Errors as of `max_pooling`.
     """
     x, shape, source = _input(x, MaxUnpoolingOperatorDesc)
     types: TypeTable = {"indices_tensor": conventions.INDEX_TYPES}
     indices, indices_shape, places = _input(indices, MaxUnpoolingOperatorDesc, "indices_tensor", types)
     if isinstance(indices, np.ndarray) and places.data_type is DataType.INT64:
-        # Negative ones are very large as UINT64.
+        # As UINT64, negative indices are beyond the output.
         indices = indices.view(indices.dtype.str.replace("i", "u"))
     call = conventions.max_unpooling(shape, source, indices_shape, places, output_sizes)
     return _run(call, device, x, indices)
@@ -443,13 +446,13 @@ def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:
         What the operator returned.
 
     Raises:
-        VerificationError: with the first differing coordinates, both values and the plan.
+        VerificationError: the results differ; the message has the first such coordinates, both values and the plan.
     """
     return _device_for(device, *inputs)._operator(desc)._call(inputs, verified=True)
 
 
 def explain(desc: OperatorDesc, *, device: Selector = None, kernel: str | None = None) -> Plan:
-    """The plan of an operator: what a device does for it. Print it to read it.
+    """The plan of an operator: the dispatches that compute it on a device. Print it to read it.
 
     Args:
         desc: the operator; `ArgmaxOperatorDesc.of(x, axes)` and the like describe a call.
@@ -458,25 +461,25 @@ def explain(desc: OperatorDesc, *, device: Selector = None, kernel: str | None =
 
     Raises:
         DescriptorError: the kernel cannot compute the operator, or it would take more dispatches than a plan may have.
-        DeviceError: there is no device. OutOfMemoryError: the operator's tensors do not fit it.
+        DeviceError: there is no such device. OutOfMemoryError: the operator's tensors do not fit its memory.
     """
     return open_device(device)._operator(desc, kernel).plan
 
 
 def cache_info(*, device: Selector = None) -> CacheInfo:
-    """What a device keeps for further calls of the functions, and of its operators.
+    """What a device keeps for later calls of the functions and of compiled operators.
 
     Args:
         device: as for `argmax`.
 
     Raises:
-        DeviceError: there is no device, or it is closed.
+        DeviceError: there is no such device, or it is closed.
     """
     return open_device(device).cache_info()
 
 
 def clear_cache(*, device: Selector = None) -> None:
-    """Frees what a device keeps for further calls; arguments and errors as of `cache_info`."""
+    """Frees what a device keeps for later calls; arguments and errors as of `cache_info`."""
     open_device(device).clear_cache()
 
 
@@ -488,9 +491,9 @@ def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any)
 def _input(
     x: Any, kind: type[OperatorDesc], field: str = "input_tensor", types: TypeTable | None = None
 ) -> tuple[DeviceTensor | Array, tuple[int, ...], TensorDesc]:
-    """An input of an operator as a device tensor or an array, its shape, and how it lies on the device.
+    """An input of an operator as a device tensor or an array, its shape, and its layout on the device.
 
-    The types that it may have are those of the descriptor, or given.
+    The allowed types are `types`, or else those of the descriptor.
     """
     if isinstance(x, DeviceTensor):
         return x, x.shape, x.desc
@@ -501,7 +504,7 @@ def _input(
 
 
 def _layout(array: Array, data_type: DataType) -> TensorDesc:
-    """A descriptor in which an array can be uploaded by one copy: as it lies where it has no gaps, else packed."""
+    """The layout in which an array is uploaded by one copy: its own if that has no gaps, else packed."""
     packed = conventions.packed(array.shape, data_type)
     if array.flags.c_contiguous or any(stride < 0 or stride % array.itemsize for stride in array.strides):
         return packed
@@ -521,12 +524,12 @@ def _run(call: conventions.Call, device: Selector, *inputs: DeviceTensor | Array
 
 
 def _values_as_bool(result: Array) -> Array:
-    """What bool arrays give: values, which were UINT8, as bool, and indices as they are, which never are UINT8."""
+    """A result for a bool input: values, which are UINT8, become bool; indices, which never are UINT8, stay."""
     return result.view(np.bool_) if result.dtype == np.uint8 else result
 
 
 def _device_for(selector: Selector, *inputs: Any) -> Device:
-    """The device that is selected; where none is, that of the first device tensor."""
+    """The selected device; if none is selected, or it is the same, that of the first device tensor."""
     owners: list[Device] = [x.device for x in inputs if isinstance(x, DeviceTensor)]
     if selector is None and owners:
         return owners[0]
