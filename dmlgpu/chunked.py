@@ -1,12 +1,12 @@
-"""Reductions and poolings of arrays that are taken in chunks: what is computed of a chunk, and what becomes of it.
+"""Reductions and poolings of arrays in chunks: what is computed from each chunk, and how the parts are combined.
 
     chunks       -- state -->   states   -- merged -->   one state   -- result -->   outputs        Reduction
     chunk of x   -- outputs -->  a block of the outputs                                             Pooling
 
-A reduction makes a state of each chunk. States merge in any order and grouping, so chunks may be computed anywhere.
-A pooling computes each block of its outputs of the part of x that the windows there look at.
+A reduction computes a state from each chunk. States merge in any order and grouping, so any process can compute any
+chunk. A pooling computes each block of its outputs from the part of x that the block's windows read.
 
-Devices compute the chunks; what is done with their results is NumPy, in float64 where it rounds.
+Devices compute the chunks. NumPy merges their results, in float64 where that rounds.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 Type = np.dtype[Any]
-# A part of an array: of every dimension a slice with a start and a stop.
+# A part of an array: for every dimension a slice with a start and a stop.
 Region = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
 class Regions:
-    """An array cut into parts of these sizes, less at its ends, in row-major order; each is made when asked for."""
+    """The regions of an array that is cut into parts of these sizes, in row-major order; smaller at the ends."""
 
     shape: Shape
     sizes: Shape
 
     @property
     def count(self) -> int:
-        """How many there are; `len` has a limit."""
+        """The number of regions, which may exceed the limit of `len`."""
         return math.prod(-(-size // step) for size, step in zip(self.shape, self.sizes, strict=True))
 
     def __getitem__(self, i: int) -> Region:
@@ -67,7 +67,7 @@ class Regions:
 
 @dataclass(frozen=True)
 class Selection:
-    """ARGMAX, ARGMIN, MAX and MIN: a state is the element that wins and its index in the whole array."""
+    """ARGMAX, ARGMIN, MAX and MIN: a state is the winning element and its index in the whole array."""
 
     function: ReduceFunction
     last: bool
@@ -85,7 +85,7 @@ class Selection:
         index = function(chunk, axes=axes, axis_direction=direction, device=device)
         place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
         state = np.zeros(index.shape, self.state_type)
-        # np.unravel_index of NumPy 2.3.0 to 2.5.1 errs where more than 8,192 indices have a last dimension of 1.
+        # np.unravel_index of NumPy 2.3.0 to 2.5.1 has a bug if more than 8,192 indices have a last dimension of 1.
         rest, step = index, 1
         for axis in reversed(axes):
             rest, place[axis] = np.divmod(rest, chunk.shape[axis])
@@ -101,7 +101,7 @@ class Selection:
         return best
 
     def _beats(self, a: Array, b: Array) -> Array:
-        """Where a wins: a NaN before all else, and of equal elements the first or the last."""
+        """Where a wins: NaN over all other elements, and of equal elements the first or the last."""
         x, y = a["value"], b["value"]
         x_is_nan, y_is_nan = x != x, y != y
         greater = x > y if self.function in (ReduceFunction.ARGMAX, ReduceFunction.MAX) else x < y
@@ -117,7 +117,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Integer:
-    """Sums and products of integers: a state is what they are modulo 2^32 or 2^64."""
+    """Sums and products of integers: a state is that of a chunk, modulo 2^32 or 2^64."""
 
     function: ReduceFunction
     dtype: Type
@@ -140,21 +140,21 @@ class Integer:
 
 
 def _float32(chunk: Array) -> Array:
-    """A chunk of floats for a result of 32 bits: of 16 bits it might be too large before all chunks are merged."""
+    """A chunk as float32, so that its result is one, too: as float16 it might overflow before chunks are merged."""
     return chunk.astype(np.float32, copy=False)
 
 
 @dataclass(frozen=True)
 class Sum:
-    """Sums of floats and what is made of them: a state is the sum of a chunk, rounded to float32.
+    """Sums of floats and functions of a sum: a state is the sum of a chunk, rounded to float32.
 
-    So a result may be off by 2^-23 of the sum of the absolute terms more than of the whole array.
+    So the error may be larger than for the whole array, by 2^-23 of the sum of the absolute terms.
     """
 
     function: ReduceFunction
 
     state_type: ClassVar[Type] = np.dtype(np.float64)
-    # Of functions that make more of a sum than the sum.
+    # The sum that each function of a sum needs.
     _SUMS: ClassVar[dict[ReduceFunction, ReduceFunction]] = {
         ReduceFunction.AVERAGE: ReduceFunction.SUM,
         ReduceFunction.LOG_SUM: ReduceFunction.SUM,
@@ -184,7 +184,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Product:
-    """Products of floats: a state is a mantissa and an exponent, as products of chunks leave the range of floats."""
+    """Products of floats: a state is a mantissa and an exponent, as a chunk's product may leave the range of floats."""
 
     state_type: ClassVar[Type] = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
 
@@ -215,7 +215,7 @@ class Product:
         return merged
 
     def result(self, state: Array, count: int) -> Array:
-        # Beyond these exponents all is 0, or infinite.
+        # Beyond these exponents every result is 0 or infinite.
         result: Array = np.ldexp(state["mantissa"], state["exponent"].clip(-2000, 2000).astype(np.int32))
         return result
 
@@ -224,7 +224,7 @@ Accumulator = Selection | Integer | Sum | Product
 
 
 def _rows(x: Array, axes: Shape) -> Array:
-    """The elements of every output along the last axis."""
+    """Moves the elements of each output to the last axis."""
     kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
     return np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*kept, math.prod(x.shape[axis] for axis in axes))
 
@@ -234,7 +234,7 @@ class Reduction:
     """A reduction over axes of a whole array. It can be pickled."""
 
     shape: Shape
-    """Of the array; (1,) of one without dimensions, which is taken with one."""
+    """Of the array; (1,) for a 0-D array."""
     axes: Shape
     keepdims: bool
     dtype: Type
@@ -243,7 +243,9 @@ class Reduction:
 
     @classmethod
     def of_arg(cls, kind: type[ArgOperatorDesc], shape: Shape, dtype: Type, *arguments: Any, **options: Any) -> Self:
-        """What `argmax`, or `argmin`, computes of an array of this shape and type; the other arguments are theirs.
+        """The reduction that `argmax` or `argmin` computes of an array of this shape and type.
+
+        The other arguments are those of the function.
 
         Raises:
             DescriptorError: an argument is not allowed.
@@ -256,7 +258,7 @@ class Reduction:
 
     @classmethod
     def of_reduce(cls, shape: Shape, dtype: Type, function: Any, *arguments: Any, **options: Any) -> Self:
-        """What `reduce` computes; otherwise as `of_arg`."""
+        """The reduction that `reduce` computes; otherwise as `of_arg`."""
         types = REDUCE_TYPES.get(ReduceFunction.member(function), ReduceOperatorDesc.types)
         source = _described(ReduceOperatorDesc, shape, dtype, types)
         call = conventions.reduce(*source, function, *arguments, **options)
@@ -270,7 +272,7 @@ class Reduction:
     ) -> Self:
         dtype = dtype.newbyteorder("=")
         data_type = call.data_types[0]
-        # Where values are selected they stay as they are; descriptors have no bool.
+        # Selected values keep the array's type. It may be bool, which descriptors do not have.
         result_type = dtype if function in (ReduceFunction.MAX, ReduceFunction.MIN) else data_type.numpy
         keepdims = len(call.shape) == len(shape or (1,))
         found = cls(shape or (1,), axes, keepdims, result_type, _accumulator(function, dtype, last))
@@ -281,16 +283,16 @@ class Reduction:
 
     @property
     def count(self) -> int:
-        """The elements of each output."""
+        """The number of elements that are reduced to one output."""
         return math.prod(self.shape[axis] for axis in self.axes)
 
     @property
     def sizes(self) -> Shape:
-        """Those of the outputs, with 1 on every reduced axis."""
+        """The sizes of the outputs, with 1 on every reduced axis."""
         return tuple(1 if axis in self.axes else size for axis, size in enumerate(self.shape))
 
     def reduced(self, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What is left of something for each dimension of x, for the dimensions of the results."""
+        """Takes an entry for each dimension of x; returns those for the dimensions of the results."""
         if self.keepdims:
             return sizes
         return tuple(size for axis, size in enumerate(sizes) if axis not in self.axes)
@@ -301,23 +303,23 @@ class Reduction:
         return self.accumulator.state_type
 
     def state(self, chunk: Array, begin: Shape, device: functional.Selector = None) -> Array:
-        """What is kept of a chunk: an array of states, with 1 on every reduced axis.
+        """The states of a chunk: an array with size 1 on every reduced axis.
 
         Args:
             chunk: a part of the array; no size on a reduced axis is 0.
-            begin: where it begins in the whole array.
-            device: what computes it.
+            begin: the coordinates of its first element in the whole array.
+            device: the device that computes it.
         """
         return self.accumulator.state(chunk, self.axes, self.shape, begin, device)
 
     def merged(self, states: Array) -> Array:
-        """The states of chunks, next to each other along reduced axes, as one with 1 on each of these."""
+        """Merges the states of chunks that are side by side along the reduced axes: these get size 1."""
         sizes = [1 if axis in self.axes else size for axis, size in enumerate(states.shape)]
         with np.errstate(all="ignore"):
             return self.accumulator.merged(_rows(states, self.axes)).reshape(sizes)
 
     def result(self, state: Array) -> Array:
-        """The outputs, when the states of all chunks are merged."""
+        """The outputs, from the merged states of all chunks."""
         with np.errstate(all="ignore"):
             result = self.accumulator.result(state, self.count).astype(self.dtype)
         return result.reshape(self.reduced(state.shape))
@@ -335,7 +337,10 @@ def _accumulator(function: ReduceFunction, dtype: Type, last: bool) -> Accumulat
 
 
 def _described(kind: type[OperatorDesc], shape: Shape, dtype: Type, types: TypeTable) -> tuple[Shape, TensorDesc]:
-    """An array for descriptors, which check all but how many elements it has: there may be more than in a tensor."""
+    """The shape and tensor with which descriptors check a call.
+
+    All sizes are 1, unless one is 0: the array may have more elements than a tensor.
+    """
     sizes = shape if 0 in shape else (1,) * len(shape)
     return sizes, conventions.packed(sizes, _data_type(kind, dtype, types))
 
@@ -345,7 +350,7 @@ def _data_type(kind: type[OperatorDesc], dtype: Type, types: TypeTable) -> DataT
 
 
 def _check_counts(name: str, data_type: DataType, count: int, what: str) -> None:
-    """Raises a DescriptorError where a type cannot hold the indices of so many elements."""
+    """Raises a DescriptorError if a type cannot hold the indices of `count` elements."""
     if count - 1 > np.iinfo(data_type.numpy).max:
         raise DescriptorError(
             f"{name}: {data_type.name} cannot hold the index of {count} {what}; allowed are INT64 and UINT64"
@@ -368,23 +373,23 @@ class Dimension:
     def computed(self, block: slice) -> slice:
         """The windows that are computed for a block.
 
-        A last window that hangs over the end fits no input alone: the one before it is computed, too.
+        A last window that extends beyond the end padding does not fit alone: the one before it is computed, too.
         """
         hangs_over = self._places(block)[1] > self.size + self.end_padding
         return slice(min(block.start, block.stop - 2), block.stop) if hangs_over else block
 
     def source(self, block: slice) -> slice:
-        """What the windows of a block look at."""
+        """The part of the input that the computed windows of a block read."""
         begin, end = self._places(self.computed(block))
         return slice(max(begin, 0), min(end, self.size))
 
     def padding(self, block: slice) -> tuple[int, int]:
-        """What they have before it and behind it; a last window that hangs over the end still does."""
+        """The paddings before and after `source`; a last window that extends beyond the end padding still does."""
         begin, end = self._places(self.computed(block))
         return max(-begin, 0), max(min(end, self.size + self.end_padding) - self.size, 0)
 
     def extent(self, outputs: int) -> int:
-        """The most that so many windows look at."""
+        """The most elements of the input that this number of windows read."""
         return min((outputs - 1) * self.stride + window_extent(self.window_size, self.dilation), self.size)
 
     def _places(self, block: slice) -> tuple[int, int]:
@@ -427,7 +432,7 @@ class Pooling:
         indices_data_type: Any = DataType.INT64,
         **arguments: Any,
     ) -> Self:
-        """What the function of this descriptor computes of an array; the arguments are the function's.
+        """The pooling that the function of this descriptor computes of an array; the arguments are the function's.
 
         Raises:
             DescriptorError: an argument is not allowed.
@@ -457,12 +462,12 @@ class Pooling:
 
     @property
     def leading(self) -> int:
-        """The dimensions before the spatial ones."""
+        """The number of dimensions before the spatial ones."""
         return len(self.shape) - len(self.dimensions)
 
     @property
     def output_shape(self) -> Shape:
-        """That of each result."""
+        """The shape of each result."""
         return (*self.shape[: self.leading], *(dimension.outputs for dimension in self.dimensions))
 
     def source(self, block: Region) -> Region:
@@ -474,9 +479,9 @@ class Pooling:
         """A block of the outputs.
 
         Args:
-            x: the part of the array that `source` says.
-            block: which outputs.
-            device: what computes it.
+            x: the part of the array that `source` returns.
+            block: the region of the outputs.
+            device: the device that computes it.
         """
         spatial = [*zip(self.dimensions, block[self.leading :], strict=True)]
         computed = [dimension.computed(part) for dimension, part in spatial]
@@ -506,15 +511,15 @@ class Pooling:
 
 
 def _numbered(indices: Array, sizes: Shape, begin: Shape, shape: Shape) -> Array:
-    """The indices of elements of a part in the whole array.
+    """Indices in the whole array, from indices in a part of it.
 
     Args:
-        indices: of int64, in the part.
-        sizes: those of the part.
-        begin: where it begins.
-        shape: that of the whole array.
+        indices: indices in the part, of int64.
+        sizes: the sizes of the part.
+        begin: the coordinates of its first element in the whole array.
+        shape: the shape of the whole array.
     """
-    # What has all of the last dimensions counts alike along these.
+    # Along the last dimensions that the part has whole, indices are the same in both.
     whole = len(shape)
     while whole > 1 and sizes[whole - 1] == shape[whole - 1]:
         whole -= 1

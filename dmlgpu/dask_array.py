@@ -5,17 +5,17 @@
         dask_array.argmax(x, axes=(1, 2)).compute()
 
 argmax, argmin, reduce, max_pooling, average_pooling and lp_pooling take the arguments of dmlgpu's functions of the same
-names, and Dask arrays in any chunks. Results are Dask arrays: nothing is computed, and no chunk is loaded, before they
-are. They are what dmlgpu's function gives of the whole array: which of equal elements wins, and indices, count over all
-chunks. Sums and products of floats are rounded for each chunk, too: docs/scaling.md has the bound.
+names, and Dask arrays in any chunks. Results are Dask arrays: until they are computed, no chunk is loaded. They equal
+those of dmlgpu's function for the whole array: of equal elements in several chunks the same one wins, and indices count
+over all chunks. Sums and products of floats are also rounded for each chunk: docs/scaling.md has the bound.
 
-The device is that of the process that computes a chunk: the one that `device=` names there, or its default.
+Each chunk is computed on a device of the process that has it: the device that `device=` names there, or the default.
 
 Needs the extra `dask`. All functions raise:
-    TypeError: no Dask array, chunks that are no NumPy arrays, or a device that other processes cannot find.
-    ValueError: a shape that is not known; a chunk, when it is computed, of another type or shape than x declares.
+    TypeError: x is no Dask array, its chunks are no NumPy arrays, or `device` is neither an integer nor a string.
+    ValueError: the shape is not known; or, when a chunk is computed, it has another type or shape than x declares.
     DescriptorError, a ValueError: an argument is not allowed.
-    DeviceError, OutOfMemoryError: as dmlgpu's functions, from the worker, when the result is computed.
+    DeviceError, OutOfMemoryError: as of dmlgpu's functions, from the worker, when the result is computed.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def lp_pooling(
 
 
 def _checked(kind: type[OperatorDesc], x: Any, device: Selector) -> Any:
-    """x, whose chunks are checked when they are computed: until then it is only known what they should be."""
+    """Checks x; returns it with a task that checks each chunk, as chunks may differ from what x declares."""
     name = f"{kind.__name__}.input_tensor"
     if not isinstance(x, da.Array):
         raise TypeError(f"{name}: x is a {type(x).__name__}, not a Dask array; dask.array.from_array(x) makes one")
@@ -214,7 +214,7 @@ def _checked(kind: type[OperatorDesc], x: Any, device: Selector) -> Any:
         index_of(device)
     if _is_sent():
         most = parse_bytes(config.get("distributed.admin.large-graph-warning-threshold"))
-        # What x does not need of its graph is not sent: to find that takes longer.
+        # Only the tasks that x needs are sent. Finding them takes longer, so all are counted first.
         if _embedded(x.dask) > most and (size := _embedded(x.dask.cull(x.__dask_keys__()))) > most:
             warnings.warn(
                 f"{name}: the graph of x holds {format_bytes(size)} of NumPy arrays, which are sent with it. "
@@ -223,7 +223,7 @@ def _checked(kind: type[OperatorDesc], x: Any, device: Selector) -> Any:
             )
     axes = tuple(range(x.ndim))
     place, sizes = ArrayBlockIdDep(x.chunks), ArrayChunkShapeDep(x.chunks)
-    # `map_blocks` would tell each chunk much more, and take twice the time.
+    # `map_blocks` passes much more to each chunk, and takes twice the time.
     return da.blockwise(
         _checked_chunk,
         axes,
@@ -239,7 +239,7 @@ def _checked(kind: type[OperatorDesc], x: Any, device: Selector) -> Any:
 
 
 def _is_sent() -> bool:
-    """Whether other processes compute graphs, as of now."""
+    """Whether graphs are sent to other processes with Dask's present settings and client."""
     if config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
         return False
     try:
@@ -250,7 +250,7 @@ def _is_sent() -> bool:
 
 
 def _embedded(graph: HighLevelGraph) -> int:
-    """The bytes of the NumPy arrays that are in a graph as they are, and not made by its tasks."""
+    """The bytes of the NumPy arrays that a graph itself holds; those that its tasks make do not count."""
     held: dict[int, int] = {}
     nodes: Iterable[Any]
     for layer in graph.layers.values():
@@ -273,9 +273,9 @@ def _embedded(graph: HighLevelGraph) -> int:
 def _checked_chunk(
     chunk: Any, place: Sequence[int], sizes: Sequence[int], field: str, declared: np.dtype[Any]
 ) -> Array:
-    """A chunk that is what x says of it; in the other byte order it has the same elements."""
+    """The chunk as an array. Raises if type or shape differ from what x declares; the byte order may differ."""
     name = f"{field}: chunk {place} of x"
-    if not isinstance(chunk, (np.ndarray, np.generic)):  # what has no dimensions may be either
+    if not isinstance(chunk, (np.ndarray, np.generic)):  # a 0-D chunk may be either
         raise TypeError(f"{name} is of {type(chunk).__name__}; allowed are those of NumPy")
     array = as_array(chunk, name)
     if array.dtype.newbyteorder("=") != declared.newbyteorder("=") or array.shape != sizes:
@@ -290,11 +290,11 @@ def _meta(rank: int, dtype: Any) -> Array:
 def _reduced(
     kind: type[OperatorDesc], x: Any, device: Selector, of: Callable[..., Reduction], *arguments: Any, **options: Any
 ) -> Any:
-    """What `of` describes for x's shape and type."""
+    """The results, as a Dask array, of the reduction that `of` returns for x's shape and type."""
     x = _checked(kind, x, device)
     reduction = of(x.shape, x.dtype, *arguments, **options)
     x = x.reshape(reduction.shape)
-    # There is no state of no elements.
+    # Without the empty chunks, which have no state.
     x = x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
     states = x.map_blocks(
         _state,
@@ -312,7 +312,7 @@ def _reduced(
         aggregate=partial(_result, reduction),
         axis=reduction.axes,
         keepdims=reduction.keepdims,
-        # Of what is between states and results; these are of the type of `meta`.
+        # The type of states, also merged ones; results have the type of `meta`.
         dtype=reduction.state_type,
         meta=_meta(len(reduction.reduced(reduction.sizes)), reduction.dtype),
     )
@@ -332,7 +332,7 @@ def _merged(reduction: Reduction, states: Array, axis: Any, keepdims: bool) -> A
 
 
 def _result(reduction: Reduction, states: Array, axis: Any, keepdims: bool) -> Any:
-    # As NumPy: a number, not an array without dimensions.
+    # As in NumPy: a scalar, not a 0-D array.
     return reduction.result(reduction.merged(states))[()]
 
 
@@ -349,9 +349,9 @@ def _pooled(kind: type[PoolingOperatorDesc], x: Any, device: Selector, window_si
 
 
 def _blocks(pooling: Pooling, x: Any, device: Selector) -> Any:
-    """The outputs as an array; its blocks are tuples where there are several results.
+    """The outputs as a Dask array; its blocks are tuples if there are several results.
 
-    There is a task for each block, and one for each part of a chunk that it needs: no more than that part travels.
+    There is a task for each block, and one for each part of a chunk that the block needs: only these parts are sent.
     """
     token = tokenize(x, pooling, device)
     name, part_name = f"pooling-{token}", f"pooling-part-{token}"
@@ -373,20 +373,20 @@ def _blocks(pooling: Pooling, x: Any, device: Selector) -> Any:
     return da.Array(graph, name, chunks, dtype=pooling.dtypes[0] if len(pooling.dtypes) == 1 else object)
 
 
-# Blocks of outputs along a dimension, each with the parts of chunks that it needs, as numbers of chunks and slices.
+# Blocks of outputs along a dimension, each with the parts of chunks that it needs: the chunk's number, and a slice.
 Blocks = list[tuple[slice, list[tuple[int, slice]]]]
 
 
 def _whole(sizes: Sequence[int]) -> Blocks:
-    """Those along a dimension that has no windows: one for each chunk."""
+    """The blocks along a dimension without windows: one for each chunk."""
     ends = itertools.accumulate(sizes)
     return [(slice(end - size, end), [(i, slice(size))]) for i, (size, end) in enumerate(zip(sizes, ends, strict=True))]
 
 
 def _needed(dimension: Dimension, sizes: Sequence[int]) -> Blocks:
-    """Those along a spatial dimension: one for the windows that begin in the same chunk, or before the first."""
+    """The blocks along a spatial dimension: each has the windows that begin in one chunk, or before the first chunk."""
     ends = [*itertools.accumulate(sizes)]
-    # The first outputs whose windows begin behind each chunk.
+    # For each chunk, the first output whose window begins after it.
     cuts = {min(-(-(end + dimension.start_padding) // dimension.stride), dimension.outputs) for end in ends}
     found = []
     for begin, end in itertools.pairwise(sorted(cuts | {0})):
@@ -401,7 +401,7 @@ def _needed(dimension: Dimension, sizes: Sequence[int]) -> Blocks:
 
 
 def _pool(pooling: Pooling, device: Selector, region: Region, counts: Sequence[int], *parts: Array) -> Any:
-    """A block of outputs, or a tuple of two, from the parts of x in row-major order, so many along each dimension."""
+    """A block of outputs, or a tuple of two, from parts of x in row-major order, `counts` along each dimension."""
     joined = [*parts]
     for axis in reversed(range(len(counts))):
         rows = range(0, len(joined), counts[axis])

@@ -1,4 +1,4 @@
-"""Dask workers on this machine, each with a Vulkan device.
+"""A cluster of Dask workers on this machine, each with a Vulkan device.
 
     with LocalVulkanCluster() as cluster, cluster.get_client():
         dask_array.argmax(x, axes=(1, 2)).compute()
@@ -23,25 +23,25 @@ with extra("dask", "dask", "distributed"):
     from distributed.system import MEMORY_LIMIT
 
 
-class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # distributed is not looked into
-    """A worker process for each Vulkan device of this machine, which is the default device of its tasks.
+class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # mypy skips distributed
+    """One worker process for each Vulkan device of this machine; it is the default device of the worker's tasks.
 
     Workers have the resource `vulkan`: 1. They are started by spawn, so a script needs `if __name__ == "__main__":`
-    around what makes the cluster; one that died is started again with its device.
+    around the code that makes the cluster. A worker that dies is started again with the same device.
 
     Args:
         devices: a list of what `Device` takes: indices, parts of names, or UUIDs. None: the device that DMLGPU_DEVICE
-            names; without it all GPUs, or if there is none the best device.
-        n_workers: how many workers. None: one for each device. More of them share the devices in turn.
-        threads_per_worker: how many tasks a worker runs at a time; one of them at a time uses the device.
-        **kw: further arguments of `distributed.LocalCluster`. `memory_limit` is the memory of the machine in equal
-            shares where it is left out.
+            names; if it is not set, all GPUs, or the best device if there is no GPU.
+        n_workers: the number of workers. None: one for each device. If there are more, they share devices evenly.
+        threads_per_worker: the number of tasks that a worker runs at a time; only one of them uses the device.
+        **kw: further arguments of `distributed.LocalCluster`. If `memory_limit` is left out, each worker gets an equal
+            share of the machine's memory.
 
     Raises:
-        DeviceError: there is no such device; the message lists what there is.
-        TypeError: devices are no list, or no device is selected so.
-        ValueError: the list is empty, a number is no integer or too small, env has DMLGPU_DEVICE, workers are to be
-            threads, or Dask is set to start processes by anything but spawn.
+        DeviceError: no device, or more than one, matches an entry of `devices`; the message lists the devices.
+        TypeError: `devices` is no list, or an entry is neither an integer nor a string.
+        ValueError: `devices` is empty, a number is no integer or too small, `env` has DMLGPU_DEVICE, `processes` is
+            False, or Dask's setting for starting processes is not spawn.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # distributed is 
         super().__init__(n_workers=0, threads_per_worker=threads_per_worker, resources=resources, **kw)
         for _ in range(count):
             self.worker_spec.update(self.new_worker_spec())
-        # An asynchronous cluster starts them when it is awaited.
+        # An asynchronous cluster starts its workers when it is awaited.
         if not self.asynchronous:
             try:
                 self.sync(self._correct_state)
@@ -75,7 +75,7 @@ class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # distributed is 
                 raise
 
     def new_worker_spec(self) -> dict[Any, Any]:
-        """The next worker's name and description, with the device that the fewest workers have."""
+        """The next worker's name and specification, with the device that the fewest workers have."""
         ((name, spec),) = super().new_worker_spec().items()
         options = spec["options"]
         used = Counter(other["options"]["env"]["DMLGPU_DEVICE"] for other in self.worker_spec.values())
@@ -84,7 +84,7 @@ class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # distributed is 
 
 
 def _names(devices: Sequence[int | str] | None) -> list[str]:
-    """How another process finds the devices."""
+    """The names by which worker processes select their devices."""
     found = drivers.devices()
     if devices is None:
         gpus = [info for info in found if info.type != "cpu"]
@@ -96,5 +96,5 @@ def _names(devices: Sequence[int | str] | None) -> list[str]:
     if not chosen:
         raise ValueError(f"devices: {devices!r} is empty; leave it out for all GPUs")
     uuids = [info.uuid for info in found]
-    # Drivers that run on the CPU may have the same UUID.
+    # Several CPU drivers may have the same UUID.
     return [info.uuid if uuids.count(info.uuid) == 1 else str(info.index) for info in chosen]

@@ -4,31 +4,31 @@
     dmlgpu.streaming.argmax(x, axis=0)
 
 x is anything with `shape`, `dtype` and slices: np.memmap, an array of zarr or a dataset of h5py. It is read in chunks
-of at most `chunk_bytes`, or of one element or window where that is more. While the device computes a chunk, a thread
-reads the next one, and copies it if x is no ndarray: what x gives may be memory that it uses again. So a call needs
-memory for two chunks, for what x gives of one and what the device has of one, and for the results, unless these go to
-`out`. A chunk has whole chunks of zarr and HDF5 where they fit.
+of at most `chunk_bytes`, or of one element or window if that is larger. While the device computes a chunk, a thread
+reads the next one, and copies it unless x is a plain ndarray: x may reuse the memory of its slices. So a call needs
+memory for two chunks, for one slice of x, for one chunk on the device, and for the results, unless they go to `out`. A
+chunk consists of whole chunks of zarr or HDF5 if these fit.
 
-All functions have the arguments of those of the same name in dmlgpu, where x has no limit of elements, and:
+Each function takes the arguments of the function of the same name in dmlgpu, but any number of elements in x, and:
     out: where results are written: an array of their shape and type, anything else that takes slices, or the path of a
-        .npy file that is not there yet; for two results a tuple of two of these. The function returns it, and
-        np.memmap for a path. None: new arrays.
-    chunk_bytes: the most bytes of x that are read at once; so many at least that x has 1,048,576 chunks at most.
-    progress: a function of the number of chunks that are done, and of all; called after each chunk.
+        new .npy file; for two results a tuple of two. The function returns `out`, and np.memmap for a path. None: new
+        arrays.
+    chunk_bytes: the most bytes of x that are read at once; enough that x has 1,048,576 chunks at most.
+    progress: a function that is called after each chunk, with the number of chunks done and the number of all chunks.
 
-Indices, maxima and minima are those of the whole array, bit for bit, whatever the chunks. A sum of floats is within
-the bound of `dmlgpu.reference.bounds` and 2^-23 of the sum of the absolute terms, as the sum of each chunk is rounded.
+Indices, maxima and minima are those of the whole array, bit for bit, whatever the chunks. A sum of floats is within the
+bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, as the sum of each chunk is rounded.
 
-They raise what these functions raise, and what reading x and writing to `out` raises.
-    TypeError: x or `out` cannot be read or written by slices, or has another type than the results.
-    DescriptorError: `out` is not as many arrays as there are results, has another shape, or lies in x; `chunk_bytes`
-        makes too many chunks.
+Each function raises what the function of the same name raises, what reading x and writing to `out` raises, and:
+    TypeError: x cannot be read by slices; `out` cannot be written by slices, or has another type than the results.
+    DescriptorError: `out` is not as many arrays as there are results, has another shape, or shares memory or a file
+        with x or another result; `chunk_bytes` makes too many chunks.
     FileExistsError: there is a file at the path `out`, when the call begins or when it ends.
-    OSError: the disk has no space for the results, which is asked for before anything is read.
+    OSError: the disk has no space for the results. It is reserved before anything is read.
     MemoryError: the results do not fit the memory.
 
-A path gets its file when all of it is written. Until then the file has a name of its own beside it, which ends in
-`.part`. An error removes it; what ends the process, as SIGTERM does, leaves it there, and no call reads it.
+A file appears at its path when it is complete. Until then it has a unique name in the same folder, which ends in
+`.part`. An error removes it. A signal that ends the process, such as SIGTERM, leaves it there; no call reads it.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from dmlgpu.functional import Selector, open_device
 __all__ = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 
 CHUNK_BYTES = 64 << 20
-# Where a system or a file system cannot reserve space, or there is nothing to reserve.
+# The system or the file system cannot reserve space, or there is nothing to reserve. None: no posix_fallocate.
 _NO_FALLOCATE = (None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
-# A chunk takes some tenths of a millisecond however small it is: so many take minutes beside what is computed.
+# Each chunk takes some tenths of a millisecond, however small it is: this many take minutes.
 _MOST_CHUNKS = 1 << 20
 
 Progress = Callable[[int, int], object] | None
@@ -240,7 +240,7 @@ def _reduced(reduction: Reduction, x: Any, device: Selector, out: Any, chunk_byt
     axes = reduction.axes
     itemsize: int = np.dtype(x.dtype).itemsize
     sizes = _chunk_sizes(reduction.shape, _stored(x), x, chunk_bytes, lambda sizes: itemsize * math.prod(sizes))
-    # All chunks of some outputs, then those of the next ones.
+    # First all chunks of one block of outputs, then all of the next block.
     along = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
     blocks, parts = Regions(reduction.sizes, sizes), Regions(along, sizes)
     state: Array | None = None
@@ -305,7 +305,7 @@ def _array(x: Any, name: str) -> tuple[Shape, np.dtype[Any]]:
 
 @contextmanager
 def _targets(x: Any, shape: Shape, dtypes: tuple[np.dtype[Any], ...], out: Any) -> Iterator[list[Any]]:
-    """Where results are written: what is given, or new arrays. Files get their names when all is written."""
+    """The arrays that results are written to: `out`, or new ones. Files get their names when they are complete."""
     several = len(dtypes) > 1
     outs = (None,) * len(dtypes) if out is None else out if several else (out,)
     if not isinstance(outs, (tuple, list)) or len(outs) != len(dtypes) or isinstance(outs[0], (tuple, list)):
@@ -329,7 +329,7 @@ def _targets(x: Any, shape: Shape, dtypes: tuple[np.dtype[Any], ...], out: Any) 
         yield targets
         for i in files:
             targets[i].flush()
-            targets[i] = None  # Windows renames no file that is mapped
+            targets[i] = None  # Windows cannot rename a mapped file
     for i, path in files.items():
         targets[i] = np.lib.format.open_memmap(path, "r+")
 
@@ -342,7 +342,7 @@ def _in_memory(shape: Shape, dtype: np.dtype[Any]) -> Array:
 
 
 def _in_file(path: str, shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """A new .npy file, mapped, that has all of its space."""
+    """A new mapped .npy file, with all of its space reserved."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     try:
         with open(path, "xb") as file:
@@ -354,10 +354,10 @@ def _in_file(path: str, shape: Shape, dtype: np.dtype[Any]) -> Any:
 
 
 def _reserve(file: BinaryIO, size: int) -> None:
-    """Gives a file the space of so many bytes more: writing to a mapped file for which there is none ends the process.
+    """Reserves `size` more bytes for a file: on a full disk, writing to a mapped file would end the process.
 
     Raises:
-        OSError: there is not so much.
+        OSError: the disk does not have these bytes.
     """
     try:
         os.posix_fallocate(file.fileno(), file.tell(), min(size, sys.maxsize))
@@ -381,7 +381,7 @@ def _check_target(target: Any, shape: Shape, dtype: np.dtype[Any], others: Seque
 
 
 def _is_apart(x: Array) -> bool:
-    """Whether each element has memory of its own, as in all slices of an array and however its axes are permuted."""
+    """Whether each element has memory of its own, as in every slice or transposition of an array."""
     reach = x.itemsize
     for stride, size in sorted((abs(stride), size) for stride, size in zip(x.strides, x.shape, strict=True)):
         if size > 1:
@@ -392,7 +392,7 @@ def _is_apart(x: Array) -> bool:
 
 
 def _shown(x: Any) -> str:
-    """An array by its kind, without its elements; a sequence by some of what it has."""
+    """A text for errors: an array's class, type and shape, without elements; the first entries of a sequence."""
     if isinstance(x, (tuple, list)):
         return f"({', '.join([*map(_shown, x[:4]), *['...'] * (len(x) > 4)])})"
     is_array = hasattr(x, "shape") and hasattr(x, "dtype")
@@ -400,7 +400,7 @@ def _shown(x: Any) -> str:
 
 
 def _overlap(a: Any, b: Any) -> bool:
-    """Whether arrays may have elements in common, as far as one can tell."""
+    """Whether arrays may have elements in common, as far as is known."""
     files = [file for file in (_file(a), _file(b)) if file is not None and os.path.exists(file)]
     if len(files) == 2 and os.path.samefile(*files):
         return True
@@ -419,7 +419,7 @@ def _file(x: Any) -> Any:
 
 
 def _owner(x: Any) -> Any:
-    """What an array is a view of, or the array: where a file is mapped, the np.memmap that mapped it."""
+    """The array that x is a view of, or x itself; for a mapped file, the np.memmap that mapped it."""
     while isinstance(x, np.ndarray) and not isinstance(x.base, (mmap.mmap, type(None))):
         # Between an array and its strided view NumPy puts an object that only has a base.
         x = x.base if isinstance(x.base, np.ndarray) else getattr(x.base, "base", x.base)
@@ -427,13 +427,13 @@ def _owner(x: Any) -> Any:
 
 
 def _returned(targets: list[Any], out: Any) -> Any:
-    """As the functions give results: one, or a tuple; where nothing else was given, a number if no axis is left."""
+    """The results as functions return them: one, or a tuple; without `out`, NumPy scalars if no axis is left."""
     returned = tuple(target[()] if out is None else target for target in targets)
     return returned[0] if len(returned) == 1 else returned
 
 
 def _stored(x: Any) -> Shape:
-    """The sizes of the chunks that zarr and HDF5 keep an array in; 1 where there are none."""
+    """The sizes of the chunks in which zarr or HDF5 stores an array; all 1 if it has none."""
     chunks = getattr(x, "chunks", None)
     if isinstance(chunks, tuple) and all(isinstance(size, int) for size in chunks):
         return chunks
@@ -441,14 +441,14 @@ def _stored(x: Any) -> Shape:
 
 
 def _chunk_sizes(shape: Shape, stored: Shape, x: Any, chunk_bytes: Any, needed: Callable[[Shape], int]) -> Shape:
-    """The sizes of chunks: as much of each dimension as fits, from that on whose elements are neighbours.
+    """The sizes of chunks: as much of each dimension as fits, first of the one whose elements are adjacent in memory.
 
     Args:
-        shape: of all.
-        stored: sizes that chunks are multiples of, where so much fits.
-        x: what is read.
-        chunk_bytes: the most that is read of it at once.
-        needed: the bytes that are read for a chunk of some sizes.
+        shape: the shape of the array or outputs that are cut into chunks.
+        stored: chunk sizes are multiples of these, if that fits.
+        x: the array that is read.
+        chunk_bytes: the most bytes of x that are read at once.
+        needed: the bytes of x that are read for a chunk, from its sizes.
     """
     most = integer("streaming", "chunk_bytes", chunk_bytes)
     if most < 1:
@@ -464,7 +464,7 @@ def _chunk_sizes(shape: Shape, stored: Shape, x: Any, chunk_bytes: Any, needed: 
         order.sort(key=lambda axis: abs(x.strides[axis]))
 
     def cut(sizes: Shape, axis: int, parts: int) -> Shape:
-        """Sizes with a dimension in so many parts, as even as units allow."""
+        """`sizes` with one dimension cut into `parts` parts, as even as units allow."""
         units = -(-shape[axis] // unit[axis])
         return (*sizes[:axis], min(-(-units // parts) * unit[axis], shape[axis]), *sizes[axis + 1 :])
 
@@ -485,7 +485,7 @@ def _chunk_sizes(shape: Shape, stored: Shape, x: Any, chunk_bytes: Any, needed: 
 def _run(
     x: Any, count: int, chunk: Callable[[int], Region], compute: Callable[[int, Array], None], progress: Progress
 ) -> None:
-    """Has the number and the elements of each of so many chunks computed, while a thread reads the next one."""
+    """Calls `compute` with the number and the elements of each of `count` chunks; meanwhile a thread reads the next."""
     with ThreadPoolExecutor(1, "dmlgpu reader") as reader:
         ahead = [reader.submit(_elements, x, chunk(i)) for i in range(count)[:1]]
         for i in range(count):
@@ -502,17 +502,17 @@ def _elements(x: Any, chunk: Region) -> Array:
     if part.shape != expected or part.dtype != x.dtype:
         raise TypeError(f"x[{chunk}] is {_shown(part)}; x.shape and x.dtype say {expected} and {x.dtype}")
     if type(x) is not np.ndarray:
-        # It may be memory that the next read overwrites; or a file, which has not been read yet.
+        # The next read may overwrite this memory. If it is mapped from a file, the copy is what reads the file.
         part = part.copy()
         _give_pages_back(x)
     return part
 
 
 def _give_pages_back(x: Any) -> None:
-    """Takes what was read or written of a mapped file off the memory of the process, where that loses nothing.
+    """Releases the resident pages of a mapped file, if that loses nothing.
 
-    Else the resident memory grows to the size of the file. What was written stays in the system's cache of the file;
-    changes of a copy on write would be lost, and who maps a file without np.memmap does not say whether it is one.
+    Otherwise the resident memory grows to the size of the file. Written pages stay in the page cache. A copy-on-write
+    mapping would lose its changes; a mapping without np.memmap does not tell whether it is one, so it is left alone.
     """
     owner = _owner(x)
     mapped = getattr(owner, "base", None)
