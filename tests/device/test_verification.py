@@ -1,5 +1,7 @@
 """verify() and DMLGPU_VERIFY: a result that differs from the oracle is found and shown."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -162,16 +164,9 @@ def test_a_wrong_shader_is_found(device, monkeypatch):
     """The device itself is made wrong: it looks for the minimum."""
     from dmlgpu import ArgminOperatorDesc
 
-    minimum = arg_desc(ArgminOperatorDesc, FLOAT32, (3, 3), [1])
-    plan = lower(minimum, device.limits)
+    minimum = lower(arg_desc(ArgminOperatorDesc, FLOAT32, (3, 3), [1]), device.limits)
     operator = dmlgpu.CompiledOperator(device, ARGMAX)
-    monkeypatch.setattr(
-        operator,
-        "plan",
-        dmlgpu.lowering.plan.Plan(
-            ARGMAX, device.limits, plan.dispatches, plan.work, (), (), plan.state_bytes, plan.mapping
-        ),
-    )
+    monkeypatch.setattr(operator, "plan", dataclasses.replace(minimum, desc=ARGMAX))
     operator._steps.clear()
     with pytest.raises(VerificationError, match=r"3 of 3 elements differ, the first at \(0, 0\)"):
         operator._call((X,), None, verified=True)
