@@ -61,6 +61,7 @@ LIKELY = {
     "dmlgpu/lowering/kernels/pool_backward": ("plans", "gradients", "cases"),
     "dmlgpu/reference/": ("reduce", "verification"),
     "dmlgpu/runtime/": ("devices", "reuse", "faults"),
+    "dmlgpu/runtime/spirv": ("shaders", "devices"),
 }
 
 # What comes in the place of what, in both languages and in Python.
