@@ -352,25 +352,15 @@ class PoolSeparable(PlanningKernel):
         written = self._written(number, to_outputs=to_outputs)
         iterations = self.limits.loop(sweep.items, sweep.loops).iterations
         if sweep.axis == 2:
-            push = Values(**given, **self._input_rows(share))
+            variant, own = "pool_separable_rows", self._input_rows(share)
             bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
-            return Dispatch(
-                shader_of("pool_separable_rows", self.problem, constants, built_in=True),
-                push,
-                bindings,
-                iterations,
-                outputs,
-            )
-        before = self._intermediates(number - 1, ("source_base", "source_indices_base"))
-        push = Values(**given, row_count=sweep.row_count, source_base=0, source_indices_base=0)
-        bindings = before[0], *written, before[1]
-        return Dispatch(
-            shader_of("pool_separable_columns", self.problem, constants, built_in=True),
-            push,
-            bindings,
-            iterations,
-            outputs,
-        )
+        else:
+            variant, own = "pool_separable_columns", {"row_count": sweep.row_count}
+            own |= {"source_base": 0, "source_indices_base": 0}
+            before = self._intermediates(number - 1, ("source_base", "source_indices_base"))
+            bindings = before[0], *written, before[1]
+        shader = shader_of(variant, self.problem, constants, built_in=True)
+        return Dispatch(shader, Values(**given, **own), bindings, iterations, outputs)
 
     def _input_rows(self, share: Share) -> dict[str, Any]:
         """The push constants for the rows of the input that a share needs."""
