@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlgpu.descriptors.dtypes import DataType, ReduceFunction
-from dmlgpu.lowering.loops import Loop
 
 
 @dataclass(frozen=True)
@@ -22,10 +21,9 @@ class Accumulator(ABC):
         """Whether a result depends on the number of elements."""
         return False
 
-    @property
-    def loops(self) -> tuple[Loop, ...]:
-        """Loops of the accumulator itself, for each element."""
-        return ()
+    def loads(self, elements: int = 1) -> int:
+        """What a load of so many elements counts as (`Limits.invocation_loads`): more where each takes a loop."""
+        return 1
 
     @abstractmethod
     def state_words(self, data_type: DataType) -> int:
@@ -83,10 +81,9 @@ class Sum(Accumulator):
         """Whether a result depends on the number of elements."""
         return self.result is SumResult.AVERAGE
 
-    @property
-    def loops(self) -> tuple[Loop, ...]:
-        """For each element, the loop over the bits of a power above 2."""
-        return (Loop(self.power.bit_length()),) if self.power > 2 else ()
+    def loads(self, elements: int = 1) -> int:
+        """More with a power above 2: each element then takes a loop over its bits."""
+        return 1 + elements * self.power.bit_length() if self.power > 2 else 1
 
     def state_words(self, data_type: DataType) -> int:
         """As stored: the sum as two floats, and which infinities and NaN there are."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dmlgpu.descriptors.tensor import TensorDesc
-from dmlgpu.lowering.loops import Loop
 
 # Loads that an invocation on a GPU issues before it waits for them.
 LOADS = 4
@@ -47,8 +45,13 @@ class Limits:
 
     # What a driver does badly.
 
-    loop_iterations: int = 60_000
-    """Turns of all loops of an invocation together, at most (loops.py); llvmpipe ends them after 65,535."""
+    invocation_loads: int = 1 << 14
+    """Loads of an invocation, at most; each time that a loop begins counts as a load, too.
+
+    llvmpipe (Mesa 22.3; no longer with 25.0) ends every loop without a word once it has counted 65,535 turns of all
+    loops of the invocations that a vector holds. tests/host/test_loops.py reads its counter: it counts less than 3.5
+    turns for a load, and 20 for the loops that end.
+    """
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
 
@@ -66,13 +69,16 @@ class Limits:
         """Items in work at a time, with this number of invocations for each."""
         return self.invocations // self.bundle_size * self.bundle_size if lanes == 1 else self.invocations // lanes
 
-    def loop(self, items: int, loops: Sequence[Loop], lanes: int = 1) -> Loop:
-        """The loop of an invocation over its items, each with these loops (items.glsl, lanes.glsl)."""
-        return Loop(-(-items // self.at_once(lanes)), loops)
+    def loads(self, items: int, each: int, lanes: int = 1) -> int:
+        """Loads of an invocation whose dispatch has so many items of so many loads each; an item itself counts as one.
 
-    def most_items(self, loops: Sequence[Loop], lanes: int = 1) -> int:
-        """Items of a dispatch, at most, each with these loops; 0 where the loops of one item are too long."""
-        return Loop(0, loops).most_turns(self.loop_iterations) * self.at_once(lanes)
+        `lanes`: invocations that share an item.
+        """
+        return -(-items // self.at_once(lanes)) * (1 + each)
+
+    def most_items(self, each: int, lanes: int = 1) -> int:
+        """Items of a dispatch, at most, each with so many loads; 0 where one item has too many."""
+        return self.invocation_loads // (1 + each) * self.at_once(lanes)
 
     @property
     def busy_invocations(self) -> int:

@@ -38,7 +38,7 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
         chosen, not_chosen = _choose(desc, problem, limits, None if kernel in others else kernel)
         kernels.append(chosen)
         passed_over |= not_chosen
-    limits = _widened(limits, sum(kernel.turns for kernel in kernels))
+    limits = _widened(limits, sum(kernel.loads for kernel in kernels))
     kernels = [replace(kernel, limits=limits) for kernel in kernels]
     work = sum(kernel.work for kernel in kernels)
     steps = itertools.chain.from_iterable(map(_steps, kernels))
@@ -50,11 +50,11 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
             f"dispatches; allowed is what takes so many, each of {limits.dispatch_elements} elements at most"
         )
     dispatches = tuple(dispatch for dispatch, _ in planned)
-    longest = max(dispatches, key=lambda dispatch: dispatch.iterations)
-    if longest.iterations > limits.loop_iterations:
+    longest = max(dispatches, key=lambda dispatch: dispatch.loads)
+    if longest.loads > limits.invocation_loads:
         raise DescriptorError(
-            f"{type(desc).__name__}: the loops of {longest.shader.module} turn {longest.iterations} times; allowed on "
-            f"this device are {limits.loop_iterations}"
+            f"{type(desc).__name__}: an invocation of {longest.shader.module} has {longest.loads} loads; allowed on "
+            f"this device are {limits.invocation_loads}"
         )
     names = dict.fromkeys(dispatch.shader.variant for dispatch in dispatches)
     taken = (f"{name}: {DESCRIPTIONS[name]}" for name in names)
@@ -75,9 +75,9 @@ _MANY, _FEW = 8, 16
 _LONGER, _WIDER, _GROUPS = 64, 8, (1 << 16) - 1
 
 
-def _widened(limits: Limits, turns: int) -> Limits:
-    """The limits for a plan whose loops turn this often in all."""
-    dispatches = turns // limits.dispatch_elements
+def _widened(limits: Limits, loads: int) -> Limits:
+    """The limits for a plan with so many loads in all."""
+    dispatches = loads // limits.dispatch_elements
     if limits.cooperating or dispatches < _FEW:
         return limits
     longer = min(_LONGER, power_of_2(dispatches * _MANY // limits.dispatch_count))

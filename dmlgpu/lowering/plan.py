@@ -101,8 +101,8 @@ class Dispatch:
     shader: Shader
     push: Values
     bindings: tuple[Binding, ...]
-    iterations: int
-    """Turns of all loops of an invocation together, at most (loops.py)."""
+    loads: int
+    """Of an invocation, at most, as `Limits.invocation_loads` counts them."""
     outputs: range
     """Of its problem: those that it writes, or writes states or intermediates for."""
 

@@ -76,7 +76,7 @@ def _reach_with_states(kernel: RangedKernel, begin: int, last: int, packed: bool
     def fitting(end: int) -> int:
         """Outputs whose states fit, and are combined in one dispatch, if the range went on to `end`."""
         states = states_of(kernel.pieces(begin, end))
-        return max(1, min(kernel.most_states // states, most_combined(kernel.problem, kernel.limits, states)))
+        return max(1, min(kernel.most_states // states, most_combined(kernel.limits, states)))
 
     most = min(fitting(last), kernel.most_with_states)
     # To the next multiple of the alignment at most, as the next range may then be in place; else to any multiple.

@@ -79,7 +79,7 @@ def assumed_seconds_per_element(info: DeviceInfo) -> float:
 
 # What a driver does badly
 
-# llvmpipe silently ends long loops: plans keep to `Limits.loop_iterations` on every driver.
+# llvmpipe silently ends long loops: plans keep to `Limits.invocation_loads` on every driver.
 
 
 def _unrolls(info: DeviceInfo) -> bool:

@@ -36,8 +36,8 @@ MAPPED = {
     "CPU": CPU,
     "GPU": GPU,
     # Windows are too long for an invocation, and have parts.
-    "CPU-parts": dataclasses.replace(CPU, loop_iterations=300),
-    "GPU-parts": dataclasses.replace(GPU, loop_iterations=300),
+    "CPU-parts": dataclasses.replace(CPU, invocation_loads=75),
+    "GPU-parts": dataclasses.replace(GPU, invocation_loads=75),
 }
 GREAT, SMALL = 2.0**14, 2.0**-10
 # What has the place of 2^14, of 2^-10, and of 0, in the terms of a function.

@@ -124,7 +124,7 @@ def test_runs_of_many_outputs(device, cooperating, dtype):
 
 
 def test_more_windows_than_an_invocation_may_look_at(driver, open_device):
-    device = open_device(driver.index, Limits(1 << 27, 64, 8, loop_iterations=300))
+    device = open_device(driver.index, Limits(1 << 27, 64, 8, invocation_loads=75))
     x = np.random.default_rng(0).permutation(2 * 19 * 23).reshape(1, 2, 19, 23).astype(np.float32)
     steps = {"start_padding": (9, 8), "end_padding": (7, 9)}
     desc = MaxPoolingGradOperatorDesc.of(x, (17, 18), **steps)
@@ -200,7 +200,7 @@ def test_gradients_go_where_values_came_from(device):
 
 def test_plans_take_every_variant():
     taken = set()
-    for limits in (Limits(1 << 27, 64, 8), Limits(256, 32, 3, state_bytes=512, loop_iterations=200)):
+    for limits in (Limits(1 << 27, 64, 8), Limits(256, 32, 3, state_bytes=512, invocation_loads=50)):
         for case in GRADIENTS:
             taken |= {dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches}
     variants = [f"pool_backward_{kind}" for kind in ("shares", "shares_parts", "maxima", "maxima_parts")]

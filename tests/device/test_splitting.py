@@ -153,7 +153,7 @@ def test_permuted_volumes_over_segments(lowered, order):
 OTHER_LIMITS = {
     "one-group": Limits(segment_bytes=1 << 20, group_size=1, group_count=1, state_bytes=1024),
     "odd-groups": Limits(segment_bytes=1 << 16, group_size=7, group_count=5, state_bytes=1 << 10, bundle=14),
-    "short-loops": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, loop_iterations=300),
+    "short-loops": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, invocation_loads=75),
     "short-dispatches": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, dispatch_elements=1000),
     "few-states": Limits(segment_bytes=2048, group_size=64, group_count=64, state_bytes=64),
 }
@@ -398,7 +398,7 @@ def test_pooling_over_128_mib(device):
 )
 @pytest.mark.parametrize("segment_bytes", [128 << 20, 8 << 20], ids=["few-segments", "many-segments"])
 @pytest.mark.parametrize("cooperating", [False, True], ids=["cpu", "gpu"])
-def test_long_axes_keep_to_the_loop_limit(sizes, axis, order, segment_bytes, cooperating):
+def test_long_axes_keep_to_the_loads_of_an_invocation(sizes, axis, order, segment_bytes, cooperating):
     # Few invocations, as with two cores: splits are long, and an invocation may have several.
     limits = Limits(segment_bytes, group_size=64, group_count=2, dispatch_count=1 << 14, cooperating=cooperating)
     desc = arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [axis], strides=permuted_strides(sizes, order))
@@ -408,10 +408,11 @@ def test_long_axes_keep_to_the_loop_limit(sizes, axis, order, segment_bytes, coo
         if not kernel.startswith("combine"):
             push, lanes = dispatch.push, dispatch.shader.constants.get("lanes", 1)
             outputs = -(-push["output_count"] // 16) if kernel.startswith("columns") else push["output_count"]
-            items = outputs * -(-(push["reduced_end"] - push["reduced_begin"]) // push["split_size"])
+            elements = push["reduced_end"] - push["reduced_begin"]
+            items = outputs * -(-elements // push["split_size"])
             rounds = -(-items // (limits.invocations // lanes))
-            at_once = {"reduce": 4, "rows": 16, "rows_lanes": 16 * lanes, "columns": 1, "columns_lanes": lanes}[kernel]
-            assert rounds * (push["split_size"] // at_once) <= limits.loop_iterations
+            at_once = {"rows": 16, "rows_lanes": 16 * lanes, "columns_lanes": lanes}.get(kernel, 1)
+            assert rounds * (min(push["split_size"], elements) // at_once) <= dispatch.loads <= limits.invocation_loads
 
 
 @pytest.mark.parametrize(
@@ -437,18 +438,18 @@ def test_strips_over_several_planes(driver, open_device, data_type, sizes, windo
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 1), (2, 2)])
 @pytest.mark.parametrize("height", [20, 43, 46, 64])
-def test_strips_keep_to_the_loop_limit(height, strides):
-    for loop_iterations, planes in itertools.product(range(1000, 4000, 250), (2, 3)):
-        limits = Limits(segment_bytes=128 << 20, group_size=8, group_count=1, loop_iterations=loop_iterations)
+def test_tiles_keep_to_the_loads_of_an_invocation(height, strides):
+    for loads, planes in itertools.product(range(150, 1000, 70), (2, 3)):
+        limits = Limits(segment_bytes=128 << 20, group_size=8, group_count=1, invocation_loads=loads)
         for dispatch in lower(pool_desc(FLOAT32, (1, planes, height, 40), (3, 3), strides), limits).dispatches:
             push, rows = dispatch.push, dispatch.shader.constants["ring_rows"]
             slab_rows, per_row = push["output_count"] // push["output_size"][2], -(-push["output_size"][2] // 4)
             slabs, rest = divmod(slab_rows, push["output_size"][1])
             tiles = slabs * -(-push["output_size"][1] // push["tile_height"]) or -(-rest // push["tile_height"])
-            # A ring of one row has three of input.
+            # A ring of one row has three of input. The first outputs of a tile share none with those above.
             row, fresh = (1, strides[0]) if rows > 1 else (3, 1)
-            each = row * rows + push["tile_height"] * row * fresh
-            assert -(-tiles * per_row // 8) * each <= dispatch.iterations <= limits.loop_iterations
+            each = 1 + row * (rows - fresh + push["tile_height"] * fresh)
+            assert -(-tiles * per_row // 8) * each <= dispatch.loads <= limits.invocation_loads
 
 
 @only_lavapipe

@@ -96,8 +96,8 @@ def test_every_element_of_a_row_counts(driver, open_device, cooperating, tile, w
 
 
 def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
-    """The number of its elements is found again where its states are combined; powers take iterations, too."""
-    limits = Limits(1 << 27, 64, 8, loop_iterations=150)
+    """The number of its elements is found again where its states are combined; powers take loops, too."""
+    limits = Limits(1 << 27, 64, 8, invocation_loads=40)
     device = open_device(driver.index, limits)
     x = np.random.default_rng(0).random((1, 2, 21, 34)).astype(np.float32)
     steps = {"strides": (2, 1), "start_padding": (3, 2), "end_padding": (1, 4), "dilations": (1, 1)}

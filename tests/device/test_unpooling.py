@@ -78,7 +78,7 @@ def test_bits_of_any_type_and_layout(mapped, data_type):
 
 
 def test_more_than_a_dispatch_looks_at(driver, open_device):
-    limits = Limits(1 << 16, 64, 8, dispatch_elements=1000, loop_iterations=200)
+    limits = Limits(1 << 16, 64, 8, dispatch_elements=1000, invocation_loads=50)
     x = np.random.default_rng(0).integers(0, 256, (1, 3, 40, 50)).astype(np.uint8)
     desc = MaxUnpoolingOperatorDesc.of(x, (90, 70))
     plan = lower(desc, limits)

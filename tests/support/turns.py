@@ -1,7 +1,7 @@
 """How many turns of loops llvmpipe counts for a dispatch, by its own counter.
 
 llvmpipe has one counter for all loops of the invocations that a vector holds, and ends every loop when it is used up
-(`dmlgpu/lowering/loops.py`). So a loop that turns on and on, behind all that a module does, turns as often as the
+(`Limits.invocation_loads`). So a loop that turns on and on, behind all that a module does, turns as often as the
 counter has left:
 
     main:   ... what the module does ...

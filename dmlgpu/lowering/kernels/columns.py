@@ -15,7 +15,6 @@ from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.kernel import RANGE_ALIGNMENT, Target, shader_of
 from dmlgpu.lowering.kernels.reduce import AxesPiece, Reduce
 from dmlgpu.lowering.limits import LOADS
-from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Shader
 
 # Elements of a column whose numbers fit below a key of 16 bits (packed.glsl); they are whole blocks.
@@ -84,19 +83,12 @@ class Columns(Reduce):
     def split_size(self) -> int:
         return min(super().split_size, _PACKED)
 
-    def loops(self, split_size: int) -> tuple[Loop, ...]:
-        columns = self.outputs_per_item
-        taken = unrolled(columns, self.problem.accumulator.loops)
-        if not self.limits.cooperating:
-            return Loop(max(0, len(self.kept) - 2)), Loop(split_size, taken)
-        # What a GPU's compiler unrolls is a loop elsewhere.
-        looks = Loop(columns, (Loop(LOADS),)), Loop(LOADS, taken)
-        turns = -(-split_size // (LOADS * self.lanes))
-        return (
-            Loop(max(0, len(self.kept) - 2)),
-            Loop(turns, looks),
-            Loop(-(-columns // self.lanes), (Loop(self.lanes),)),
-        )
+    def item_loads(self, split_size: int) -> int:
+        columns, accumulator = self.outputs_per_item, self.problem.accumulator
+        if self.limits.cooperating:
+            # What a GPU's compiler unrolls may be a loop over elements elsewhere.
+            return -(-split_size // (LOADS * self.lanes)) * LOADS * columns * accumulator.loads()
+        return split_size * accumulator.loads(columns)
 
     def covers(self, begin: int, end: int, piece: AxesPiece, target: Target) -> bool:
         whole_rows = begin % self.row == end % self.row == 0
@@ -111,6 +103,10 @@ class Columns(Reduce):
         width = min(self.row, outputs)
         columns = self.wide if self.is_wide(width) else self.block
         return -(-width // columns) * (outputs // width)
+
+    def outputs_of(self, items: int) -> int:
+        of_row = self.item_count(self.row)
+        return items // of_row * self.row if items >= of_row else items * self.block
 
     def dispatch_end(self, begin: int) -> int:
         end = super().dispatch_end(begin)

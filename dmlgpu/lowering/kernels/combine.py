@@ -9,7 +9,6 @@ from typing import Any
 from dmlgpu.lowering.geometry import Dim, address_span, power_of_2
 from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
 from dmlgpu.lowering.limits import LOADS, Limits
-from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Role, Windows
 
@@ -30,7 +29,7 @@ def levels(limits: Limits, states: int) -> tuple[int, ...]:
 
     The size of a level's splits is about their number.
     """
-    most = min(_MOST_STATES, limits.loop_iterations // 4)
+    most = min(_MOST_STATES, max(2, limits.invocation_loads // 2))
     if states <= most * limits.most_lanes:
         return (states,)
     return states, *levels(limits, -(-states // max(2, min(math.isqrt(states), most))))
@@ -41,9 +40,9 @@ def state_count(limits: Limits, states: int) -> int:
     return sum(levels(limits, states))
 
 
-def most_combined(problem: Problem, limits: Limits, states: int) -> int:
+def most_combined(limits: Limits, states: int) -> int:
     """Outputs, at most, whose states one dispatch combines."""
-    return limits.most_items(_loops(problem, levels(limits, states)[-1], 1))
+    return limits.most_items(_item_loads(levels(limits, states)[-1], 1))
 
 
 def combine(problem: Problem, limits: Limits, begin: int, end: int, states: int) -> Iterator[Dispatch]:
@@ -75,9 +74,9 @@ def _level(
         split_size=split_size,
     )
     bindings = _STATES, Binding(Role.STATES, base="target_base", written=True)
-    loop = limits.loop(items, _loops(problem, split_size, lanes), lanes)
+    loads = limits.loads(items, _item_loads(split_size, lanes), lanes)
     shader = _shader("combine", problem, limits, (), lanes, segmented=False, to_states=True)
-    return Dispatch(shader, push, bindings, loop.iterations, range(begin, end))
+    return Dispatch(shader, push, bindings, loads, range(begin, end))
 
 
 def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int, base: int) -> Iterator[Dispatch]:
@@ -92,7 +91,7 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int
             shader = _shader("combine_windows", problem, limits, (output,), lanes)
         else:
             shader = _shader("combine", problem, limits, (output,), lanes, segmented=False, to_states=False)
-        loop = limits.loop(end - begin, _loops(problem, states, lanes), lanes)
+        loads = limits.loads(end - begin, _item_loads(states, lanes), lanes)
         for segment in range(low // size, high // size + 1):
             given = _given(begin, end, states, base) | {
                 "target_first": segment * size,
@@ -101,7 +100,7 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int
             }
             target = Binding(output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True)
             push = _push(problem, dims, given)
-            yield Dispatch(shader, push, (_STATES, target), loop.iterations, range(begin, end))
+            yield Dispatch(shader, push, (_STATES, target), loads, range(begin, end))
 
 
 _STATES = Binding(Role.STATES, base="states_base")
@@ -130,11 +129,9 @@ def _lanes(limits: Limits, items: int, states: int) -> int:
     return min(power_of_2(states // LOADS), power_of_2(limits.invocations // items), limits.most_lanes)
 
 
-def _loops(problem: Problem, states: int, lanes: int) -> tuple[Loop, ...]:
-    """The loops of an item with this many states."""
-    # combine_windows has five dimensions, whatever the tensor has.
-    address = Loop(max(5, problem.outputs[0].tensor.rank))
-    return address, Loop(-(-states // lanes)), Loop(lanes.bit_length())
+def _item_loads(states: int, lanes: int) -> int:
+    """Loads of an item with this many states, beside the loop that computes its address."""
+    return -(-states // lanes) + 3
 
 
 def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> Values:

@@ -24,8 +24,6 @@ from dmlgpu.lowering.problem import OutputTensor, Problem, Result, Role
 RANGE_ALIGNMENT = 64
 # States, or intermediates, may take this part of the bytes of a large source, so that its ranges are few.
 SCRATCH_SHARE = 16
-# Turns of loops for an output, beside those for its elements.
-_TURNS_OF_OUTPUT = 16
 
 
 @dataclass(frozen=True)
@@ -83,10 +81,9 @@ class Kernel(ABC):
         return self.source.element_count + self.problem.output_count
 
     @property
-    def turns(self) -> int:
-        """Turns of the loops of all invocations together, about."""
-        each = 1 + sum(loop.turns for loop in self.problem.accumulator.loops)
-        return self.work * each + _TURNS_OF_OUTPUT * self.problem.output_count
+    def loads(self) -> int:
+        """Loads of all invocations together, as `Limits.invocation_loads` counts them, about."""
+        return self.work * self.problem.accumulator.loads() + self.problem.output_count
 
     @property
     def source(self) -> TensorDesc:
@@ -221,6 +218,10 @@ class PlanesKernel(RangedKernel):
     @property
     def range_alignment(self) -> int:
         return RANGE_ALIGNMENT
+
+    def fits(self, loads: int, words: int = 1) -> bool:
+        """Whether a dispatch can have RANGE_ALIGNMENT outputs, in items of so many loads and words of outputs each."""
+        return self.limits.most_items(loads) * words * 32 // self.source.data_type.bits >= RANGE_ALIGNMENT
 
     def furthest(self, begin: int) -> int:
         together = self.planes.size * self.plane_outputs

@@ -16,7 +16,6 @@ from dmlgpu.lowering.kernels.kernel import (
     segment_push,
     shader_of,
 )
-from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 
 
@@ -35,13 +34,13 @@ class Pick(RangedKernel):
     variants: ClassVar = {"pick": "one invocation per word of outputs: the element whose number stands there, or 0"}
 
     @property
-    def _loops(self) -> tuple[Loop, ...]:
-        """The loop of an item: of a word of outputs."""
-        return (Loop(max(1, 32 // self.source.data_type.bits)),)
+    def _per_word(self) -> int:
+        """Outputs of an item, a word of them; an output of 64 bits is two words."""
+        return max(1, 32 // self.source.data_type.bits)
 
     @cached_property
     def most_with_states(self) -> int:
-        words = self.limits.most_items(self._loops)
+        words = self.limits.most_items(2 * self._per_word)
         most = min(words * 32 // self.source.data_type.bits, self.limits.dispatch_elements)
         return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
@@ -78,5 +77,6 @@ class Pick(RangedKernel):
             Binding(places.role, places.number, piece.places_segment, "places_base"),
         )
         constants = self.constants(target, segmented=True, packed=self.source.is_packed)
-        loop = self.limits.loop(-(-(end - begin) // self._loops[0].turns), self._loops)
-        return Dispatch(shader_of("pick", self.problem, constants), push, bindings, loop.iterations, range(begin, end))
+        # Of each output its place, and the element that stands there.
+        loads = self.limits.loads(-(-(end - begin) // self._per_word), 2 * self._per_word)
+        return Dispatch(shader_of("pick", self.problem, constants), push, bindings, loads, range(begin, end))

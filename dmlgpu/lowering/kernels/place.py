@@ -24,7 +24,7 @@ class Place(PlanningKernel):
     @property
     def most(self) -> int:
         """Outputs, or elements, of a dispatch."""
-        return max(1, min(self.limits.dispatch_elements, self.limits.most_items(())))
+        return max(1, min(self.limits.dispatch_elements, self.limits.most_items(1)))
 
     def dispatches(self) -> Iterator[Dispatch]:
         # For each segment of the places all segments of the indices.
@@ -41,15 +41,15 @@ class Place(PlanningKernel):
             for begin in range(first, end, self.most):
                 outputs = range(begin, min(begin + self.most, end))
                 clear = Values(first_output=begin, output_count=len(outputs), places_base=base)
-                loop = self.limits.loop(len(outputs), ())
-                yield Dispatch(clearing, clear, (target,), loop.iterations, outputs)
+                loads = self.limits.loads(len(outputs), 0)
+                yield Dispatch(clearing, clear, (target,), loads, outputs)
             for begin, of, push in self._elements():
                 place = Values(
                     **push, first_element=begin, first_output=first, output_count=end - first, places_base=base
                 )
                 bindings = self.source_binding(of), target
-                loop = self.limits.loop(place["element_count"], ())
-                yield Dispatch(placing, place, bindings, loop.iterations, range(first, end))
+                loads = self.limits.loads(place["element_count"], 1)
+                yield Dispatch(placing, place, bindings, loads, range(first, end))
 
     def _elements(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Ranges of elements: where each begins, a segment that has some of them, and push constants."""

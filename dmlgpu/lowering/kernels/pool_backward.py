@@ -24,7 +24,6 @@ from dmlgpu.lowering.kernels.kernel import (
     segment_push,
     shader_of,
 )
-from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
@@ -80,52 +79,49 @@ class PoolBackward(PlanesKernel):
         rows = zip(windows.window_count, windows.reach, windows.window_stride, strict=True)
         return tuple(min(count, reach // stride + 1) for count, reach, stride in rows)
 
-    def loops(self, tile: int) -> tuple[Loop, ...]:
-        """The loops of an item in place: of a tile of this many words."""
-        depth, height, width = self.most
-        return self._of_tile(tile, Loop(depth, (Loop(height, (Loop(width),)),)))
-
-    def _of_tile(self, tile: int, gathered: Loop) -> tuple[Loop, ...]:
-        """The loops of an item, with this one for each output of its tile."""
+    def item_loads(self, tile: int, each: int) -> int:
+        """Loads of an item: of a tile of this many words of outputs, each with so many loads."""
         outputs = tile * 32 // self.source.data_type.bits
         # A tile may begin anywhere in a row of outputs, in each invocation at another output.
         width = min(outputs, self.windows.size[2])
-        return (Loop((outputs + width - 2) // width + 1, (Loop(width, (gathered,)),)),)
+        return ((outputs + width - 2) // width + 1) * (1 + width * (1 + each))
 
-    def part_loops(self, part: int) -> tuple[Loop, ...]:
-        """The loops of an item with states: of a word of outputs, each with this many windows."""
-        return self._of_tile(1, Loop(part))
+    @property
+    def _output_loads(self) -> int:
+        """Loads of an output in place, of all of its windows."""
+        depth, height, width = self.most
+        return 1 + depth * (1 + height * (1 + width))
 
     @cached_property
-    def _in_place(self) -> tuple[Loop, ...]:
-        """The loops of an item in place."""
-        return self.loops(self.tile)
+    def _in_place(self) -> int:
+        """Loads of an item in place."""
+        return self.item_loads(self.tile, self._output_loads)
 
     @cached_property
     def part(self) -> int:
         """Windows of an output for an invocation that writes states."""
         size = math.prod(self.most)
-        while size > 1 and not self.limits.most_items(self.part_loops(size)):
+        while size > 1 and not self.fits(self.item_loads(1, size)):
             size = -(-size // 2)
         return size
 
     @cached_property
-    def _of_parts(self) -> tuple[Loop, ...]:
-        """The loops of an item with states."""
-        return self.part_loops(self.part)
+    def _of_parts(self) -> int:
+        """Loads of an item with states."""
+        return self.item_loads(1, self.part)
 
     @cached_property
     def tile(self) -> int:
         """Words of outputs of a tile."""
         words = self.problem.output_count * self.source.data_type.bits // 32
         tile = max(1, min(_COOPERATING_TILE if self.limits.cooperating else _TILE, words // self.limits.invocations))
-        while tile > 1 and not self.limits.most_items(self.loops(tile)):
+        while tile > 1 and not self.fits(self.item_loads(tile, self._output_loads), tile):
             tile -= 1
         return tile
 
     @property
     def writes_outputs(self) -> bool:
-        return super().writes_outputs and self.limits.most_items(self._in_place) > 0
+        return super().writes_outputs and self.fits(self._in_place, self.tile)
 
     def _most_outputs(self, words: int, windows: int) -> int:
         """Outputs of a dispatch, at most, with this many words, and this many windows for each."""
@@ -202,9 +198,9 @@ class PoolBackward(PlanesKernel):
         if isinstance(target, States):
             push = Values(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.part_size)
             shader = shader_of(f"{variant}_parts", self.problem, self.constants(target, segmented=True))
-            loop = self.limits.loop(words * piece.states, self._of_parts)
+            loads = self.limits.loads(words * piece.states, self._of_parts)
         else:
             push = Values(**given, tile=self.tile)
             shader = shader_of(variant, self.problem, constants_of(self.problem, self.limits, self.problem.outputs))
-            loop = self.limits.loop(-(-words // self.tile), self._in_place)
-        return Dispatch(shader, push, tuple(bindings), loop.iterations, range(begin, end))
+            loads = self.limits.loads(-(-words // self.tile), self._in_place)
+        return Dispatch(shader, push, tuple(bindings), loads, range(begin, end))

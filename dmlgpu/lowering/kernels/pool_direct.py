@@ -29,7 +29,6 @@ from dmlgpu.lowering.kernels.kernel import (
     constants_of,
     shader_of,
 )
-from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
@@ -103,7 +102,7 @@ class PoolDirect(PlanesKernel):
 
     @property
     def writes_outputs(self) -> bool:
-        return super().writes_outputs and self.limits.most_items(self._in_place) > 0
+        return super().writes_outputs and self.fits(self._in_place)
 
     @property
     def blocks(self) -> bool:
@@ -111,21 +110,21 @@ class PoolDirect(PlanesKernel):
         windows = self.windows
         return windows.stride[2] == 1 and windows.dilation[2] == 1 and windows.window_size[2] >= 2 * self.block
 
-    def loops(self, size: Sequence[int], *, blocks: bool = False) -> tuple[Loop, ...]:
-        """The loops of an item, a word of outputs, with this part of each window."""
+    def item_loads(self, size: Sequence[int], *, blocks: bool = False) -> int:
+        """Loads of an item, a word of outputs, with this part of each window."""
         depth, height, width = map(min, size, self.most_inside)
-        accumulating = self.problem.accumulator.loops
-        row: tuple[Loop, ...] = (Loop(width, accumulating),)
+        accumulator = self.problem.accumulator
+        row = width * accumulator.loads()
         if blocks:
             # At the edge of the input the invocations of a vector have rows of different lengths.
-            rest = Loop(min(width, self.block - 1), accumulating)
-            row = Loop(width // self.block, unrolled(self.block, accumulating)), rest
-        return (Loop(max(1, 32 // self.source.data_type.bits), (Loop(depth, (Loop(height, row),)),)),)
+            rest = min(width, self.block - 1) * accumulator.loads()
+            row = width // self.block * accumulator.loads(self.block) + rest
+        return max(1, 32 // self.source.data_type.bits) * (1 + depth * (1 + height * (1 + row)))
 
     @cached_property
-    def _in_place(self) -> tuple[Loop, ...]:
-        """The loops of an item in place."""
-        return self.loops(self.windows.window_size, blocks=self.blocks)
+    def _in_place(self) -> int:
+        """Loads of an item in place."""
+        return self.item_loads(self.windows.window_size, blocks=self.blocks)
 
     @cached_property
     def part(self) -> Part:
@@ -133,16 +132,16 @@ class PoolDirect(PlanesKernel):
         window_size = self.windows.window_size
         for cut in range(3):
             part = Part(cut, window_size[cut])
-            while part.size > 1 and not self.limits.most_items(self.loops(part.sizes(window_size))):
+            while part.size > 1 and not self.fits(self.item_loads(part.sizes(window_size))):
                 part = Part(cut, -(-min(part.size, self.most_inside[cut]) // 2))
             if part.size > 1:
                 break
         return part
 
     @cached_property
-    def _of_parts(self) -> tuple[Loop, ...]:
-        """The loops of an item with states."""
-        return self.loops(self.part_sizes)
+    def _of_parts(self) -> int:
+        """Loads of an item with states."""
+        return self.item_loads(self.part_sizes)
 
     @cached_property
     def part_sizes(self) -> tuple[int, ...]:
@@ -159,9 +158,9 @@ class PoolDirect(PlanesKernel):
         """Elements of a part, at most."""
         return math.prod(map(min, self.part_sizes, self.most_inside))
 
-    def _most_outputs(self, loops: Sequence[Loop], elements: int) -> int:
-        """Outputs of a dispatch, at most, if a word has these loops, and an output this many elements."""
-        outputs = self.limits.most_items(loops) * 32 // self.source.data_type.bits
+    def _most_outputs(self, loads: int, elements: int) -> int:
+        """Outputs of a dispatch, at most, if a word has so many loads, and an output this many elements."""
+        outputs = self.limits.most_items(loads) * 32 // self.source.data_type.bits
         return max(min(outputs, self.limits.dispatch_elements // elements) // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
     @cached_property
@@ -264,12 +263,12 @@ class PoolDirect(PlanesKernel):
         given |= {"stride": windows.stride, "dilation": windows.dilation, "window_size": windows.window_size}
         bindings, shader = self.bindings(begin, piece, target), self.pool_shader(target)
         if isinstance(target, InPlace):
-            loop = self.limits.loop(words, self._in_place)
-            return Dispatch(shader, Values(**given, **self.counted), bindings, loop.iterations, range(begin, end))
+            loads = self.limits.loads(words, self._in_place)
+            return Dispatch(shader, Values(**given, **self.counted), bindings, loads, range(begin, end))
         given |= {"cut": self.part.cut, "part_size": self.part.size}
         push = Values(**given, part_begin=piece.begin, part_count=piece.states)
-        loop = self.limits.loop(words * piece.states, self._of_parts)
-        return Dispatch(shader, push, bindings, loop.iterations, range(begin, end))
+        loads = self.limits.loads(words * piece.states, self._of_parts)
+        return Dispatch(shader, push, bindings, loads, range(begin, end))
 
     def pool_shader(self, target: Target) -> Shader:
         """The shader of a piece."""

@@ -25,7 +25,6 @@ from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, PlanningKernel, constants_of, planes_of, shader_of
-from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows
 
@@ -118,11 +117,9 @@ class Sweep:
         return self.outer_count * self.line.tiles(self.tile) * self.blocks
 
     @property
-    def loops(self) -> tuple[Loop, ...]:
-        """The loops of an item."""
-        # Mesa 22.3 leaves as loops those over a tile, of prefixes and suffixes, and the one that stores four or fewer.
-        prefixes = Loop(self.tile, (Loop(self.line.step),))
-        return Loop(self.line.window_size), prefixes, Loop(self.tile, (Loop(self.line.step), Loop(4)))
+    def item_loads(self) -> int:
+        # Prefixes and suffixes have a loop for each window of the tile.
+        return self.line.loads(self.tile) + 2 * self.tile
 
     @property
     def loads(self) -> int:
@@ -261,7 +258,7 @@ class PoolSeparable(PlanningKernel):
             sum(between) * (self.words + self.indexed) <= self.most_bytes
             and max(between, default=0) * self.words <= limits.segment_bytes
             and all(sweep.loads <= limits.dispatch_elements for sweep in sweeps)
-            and all(sweep.items <= limits.most_items(sweep.loops) for sweep in sweeps)
+            and all(sweep.items <= limits.most_items(sweep.item_loads) for sweep in sweeps)
         )
 
     @property
@@ -350,7 +347,7 @@ class PoolSeparable(PlanningKernel):
             "indices_base": first_output if to_outputs else 0,
         }
         written = self._written(number, to_outputs=to_outputs)
-        iterations = self.limits.loop(sweep.items, sweep.loops).iterations
+        loads = self.limits.loads(sweep.items, sweep.item_loads)
         if sweep.axis == 2:
             variant, own = "pool_separable_rows", self._input_rows(share)
             bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
@@ -360,7 +357,7 @@ class PoolSeparable(PlanningKernel):
             before = self._intermediates(number - 1, ("source_base", "source_indices_base"))
             bindings = before[0], *written, before[1]
         shader = shader_of(variant, self.problem, constants, built_in=True)
-        return Dispatch(shader, Values(**given, **own), bindings, iterations, outputs)
+        return Dispatch(shader, Values(**given, **own), bindings, loads, outputs)
 
     def _input_rows(self, share: Share) -> dict[str, Any]:
         """The push constants for the rows of the input that a share needs."""

@@ -21,7 +21,6 @@ from typing import ClassVar
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.kernels.kernel import InPlace, Target
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect, WindowsPiece
-from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 
 # The largest window along each dimension, as its loops are unrolled.
@@ -60,8 +59,8 @@ class PoolSmall(PoolDirect):
             return "a row of outputs is too long for a dispatch"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
-        if self.limits.most_items(self._loops) < self.tiles_per_row:
-            return "the loops of an invocation would be too long for a row of outputs"
+        if self.limits.most_items(self._item_loads) < self.tiles_per_row:
+            return "an invocation would have too many loads for a row of outputs"
         if self.source.size_in_bytes * 8 // self.source.data_type.bits >= 1 << 31:
             return "the input has 2^31 elements or more"
         return ""
@@ -111,7 +110,7 @@ class PoolSmall(PoolDirect):
         data_type, windows = self.source.data_type, self.windows
         states = self.ring_rows * width * self.problem.accumulator.state_registers(data_type)
         operands = self._span(width) * 2 * -(-data_type.bits // 32)
-        loops = windows.window_size[0] * self.held_rows > 1 or bool(self.problem.accumulator.loops)
+        loops = windows.window_size[0] * self.held_rows > 1 or self.problem.accumulator.loads() > 1
         return states + operands + 32 * loops
 
     def _span(self, width: int) -> int:
@@ -160,7 +159,7 @@ class PoolSmall(PoolDirect):
     def tile_height(self) -> int:
         """Rows of a tile, so that each invocation has about four tiles."""
         height = self._height(self.tile_width)
-        while height > 1 and self.limits.most_items(self._loops_of(height)) < self.tiles_per_row:
+        while height > 1 and self.limits.most_items(self._loads_of(height)) < self.tiles_per_row:
             height = -(-height // 2)
         return height
 
@@ -175,21 +174,20 @@ class PoolSmall(PoolDirect):
         return math.prod(self.windows.output_size[1:])
 
     @cached_property
-    def _loops(self) -> tuple[Loop, ...]:
-        return self._loops_of(self.tile_height)
+    def _item_loads(self) -> int:
+        return self._loads_of(self.tile_height)
 
-    def _loops_of(self, height: int) -> tuple[Loop, ...]:
-        """The loops of an item: of a tile of this height."""
-        row = Loop(self.held_rows, unrolled(self.span, self.problem.accumulator.loops))
-        rows = (Loop(self.windows.window_size[0], (row,)),)
+    def _loads_of(self, height: int) -> int:
+        """Loads of an item, a tile of this height: of the rows of the input that it spans, each loaded at once."""
+        rows = 1 + self.windows.window_size[0] * (1 + self.held_rows * self.problem.accumulator.loads(self.span))
         # The first row of a tile reuses no rows of the ring.
-        return Loop(height, (Loop(self.fresh, rows),)), Loop(self.ring_rows - self.fresh, rows)
+        return height * (1 + self.fresh * rows) + (self.ring_rows - self.fresh) * rows
 
     @cached_property
     def most_in_place(self) -> int:
         """Outputs of a dispatch that writes in place, at most."""
         height, width = self.windows.output_size[1:]
-        items = self.limits.most_items(self._loops)
+        items = self.limits.most_items(self._item_loads)
         short = self.limits.dispatch_elements // math.prod(self.most_inside)
         rows = min(items // self.tiles_per_row * self.tile_height, short // width)
         # A multiple of a slab, if one fits. The last tiles of a slab may have fewer rows than the others.
@@ -222,9 +220,9 @@ class PoolSmall(PoolDirect):
         rows = (end - begin) // self.windows.output_size[2]
         height = min(self.windows.output_size[1], rows)
         items = rows // height * -(-height // self.tile_height) * self.tiles_per_row
-        loop = self.limits.loop(items, self._loops)
+        loads = self.limits.loads(items, self._item_loads)
         bindings = self.bindings(begin, piece, target)
-        return Dispatch(self.shader(), push, bindings, loop.iterations, range(begin, end))
+        return Dispatch(self.shader(), push, bindings, loads, range(begin, end))
 
     def shader(self) -> Shader:
         """The shader, for whole rows in place."""

@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from dmlgpu.lowering.geometry import Dim, address_span, segments_touched
 from dmlgpu.lowering.kernels.kernel import RANGE_ALIGNMENT, Piece, RangedKernel, States, Target, dimensions, shader_of
-from dmlgpu.lowering.loops import Loop
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
 
@@ -98,38 +97,28 @@ class Reduce(RangedKernel):
         ascend = all(outer.stride >= inner.size * inner.stride for outer, inner in pairwise(self.reduced))
         return self.problem.output_count * self.count * (1 if ascend else len(self.limits.segments(self.source)))
 
-    # Loops
-
-    def loops(self, split_size: int) -> tuple[Loop, ...]:
-        """The loops of an item: of one output, or of a block of columns."""
+    def item_loads(self, split_size: int) -> int:
+        """Loads of an item, for an invocation: of a split of one output, or of a block of columns."""
         # A split may begin anywhere in a line along the last dimension, in each invocation at another element.
         line = min(self.reduced[-1].size, split_size)
         lines = (split_size + line - 2) // line + 1 if len(self.reduced) > 1 else 1
-        four = Loop(line // 4, 4 * self.problem.accumulator.loops)
-        rest = Loop(min(line, 3), self.problem.accumulator.loops)
-        return self.kept_loop, Loop(lines, (Loop(len(self.reduced) - 1), four, rest))
-
-    @property
-    def kept_loop(self) -> Loop:
-        """The loop that computes the address of an output's first element."""
-        return Loop(max(0, len(self.kept) - 1))
+        return lines * (len(self.reduced) + line * self.problem.accumulator.loads())
 
     @property
     def covers_all(self) -> bool:
         """Whether it covers every piece."""
         return True
 
-    def _most_items(self, split_size: int) -> int:
-        """Items of a dispatch, at most, each with a split of this size; 0 where the loops of one are too long."""
-        most = self.limits.most_items(self.loops(split_size), self.lanes)
-        return most if self.covers_all else min(most, Reduce(self.problem, self.limits)._most_items(split_size))
+    def _most_outputs(self, split_size: int) -> int:
+        """Outputs of a dispatch, at most, with a split of this size each; 0 where one has too many loads."""
+        most = self.outputs_of(self.limits.most_items(self.item_loads(split_size), self.lanes))
+        return most if self.covers_all else min(most, Reduce(self.problem, self.limits)._most_outputs(split_size))
 
     # How the work is cut
 
     @cached_property
     def most_with_states(self) -> int:
-        splits = -(-self.count // self.split_size)  # of an output
-        return max(min(self._most_items(self.split_size) // splits, self.short_outputs), 1)
+        return max(min(self._most_outputs(self.split_size), self.short_outputs), 1)
 
     @property
     def short_outputs(self) -> int:
@@ -155,10 +144,11 @@ class Reduce(RangedKernel):
             # Each segment may leave a state for each split.
             states = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_states, 1))
             split = max(self.least_split, -(-count * items // self.limits.busy_invocations), states)
-        while split > 1 and self._most_items(split) == 0:
-            split = -(-split // 2)
         # A multiple of a block: if the first split begins with a block, all do.
-        return min(self.count, -(-split // self.block) * self.block)
+        split = -(-split // self.block) * self.block
+        while split > self.block and self._most_outputs(min(self.count, split)) == 0:
+            split = -(-split // (2 * self.block)) * self.block
+        return min(self.count, split)
 
     def dispatch_end(self, begin: int) -> int:
         """The last end of a range from `begin` on that one dispatch can compute, wherever the elements lie."""
@@ -221,7 +211,7 @@ class Reduce(RangedKernel):
         return pieces
 
     def cut(self, outputs: int, piece: AxesPiece) -> Iterator[AxesPiece]:
-        most = min(self.limits.dispatch_elements // self.split_size, self._most_items(self.split_size)) // outputs
+        most = min(self.limits.dispatch_elements // self.split_size, self._most_outputs(self.split_size)) // outputs
         most = max(most, 1) * self.split_size
         for at in range(piece.begin, piece.end, most):
             yield replace(piece, begin=at, end=min(at + most, piece.end))
@@ -236,6 +226,10 @@ class Reduce(RangedKernel):
     def item_count(self, outputs: int) -> int:
         """Items of this number of outputs, with one split each."""
         return outputs
+
+    def outputs_of(self, items: int) -> int:
+        """Outputs that take no more than this number of items, wherever they begin."""
+        return items
 
     def dispatch(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Dispatch:
         push = Values(
@@ -253,8 +247,8 @@ class Reduce(RangedKernel):
         )
         bindings = self.source_binding(piece.segment), self.target_binding(begin, 0, "target_base", target)
         items = self.item_count(end - begin) * (piece.states if isinstance(target, States) else 1)
-        loop = self.limits.loop(items, self.loops(min(piece.split_size, piece.end - piece.begin)), self.lanes)
-        return Dispatch(self.shader(begin, end, piece, target), push, bindings, loop.iterations, range(begin, end))
+        loads = self.limits.loads(items, self.item_loads(min(piece.split_size, piece.end - piece.begin)), self.lanes)
+        return Dispatch(self.shader(begin, end, piece, target), push, bindings, loads, range(begin, end))
 
     def is_aligned(self, *steps: int) -> bool:
         """Whether all these distances, in elements, are multiples of a block."""

@@ -15,7 +15,6 @@ from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.kernel import Target, shader_of
 from dmlgpu.lowering.kernels.reduce import AxesPiece, Reduce
 from dmlgpu.lowering.limits import LOADS
-from dmlgpu.lowering.loops import Loop, unrolled
 from dmlgpu.lowering.plan import Shader
 
 # Up to so many blocks an invocation is faster if it compares every element (SHORT), on a CPU and on a GPU.
@@ -52,12 +51,13 @@ class Rows(Reduce):
     def least_split(self) -> int:
         return self.limits.least_loads * self.block * self.lanes
 
-    def loops(self, split_size: int) -> tuple[Loop, ...]:
-        blocks, of_block = LOADS if self.limits.cooperating else 1, unrolled(self.block, self.problem.accumulator.loops)
-        # What a GPU's compiler unrolls is a loop elsewhere.
-        inner = (Loop(LOADS), Loop(LOADS, of_block)) if self.limits.cooperating else of_block
-        turns = -(-split_size // (blocks * self.block * self.lanes))
-        return self.kept_loop, Loop(turns, inner), Loop(self.lanes.bit_length())
+    def item_loads(self, split_size: int) -> int:
+        accumulator = self.problem.accumulator
+        if self.limits.cooperating:
+            # What a GPU's compiler unrolls may be a loop over elements elsewhere.
+            at_once = LOADS * self.block
+            return -(-split_size // (at_once * self.lanes)) * at_once * accumulator.loads()
+        return -(-split_size // self.block) * accumulator.loads(self.block)
 
     def covers(self, begin: int, end: int, piece: AxesPiece, target: Target) -> bool:
         return piece.whole
