@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
         else:
             result.append(dim)
     return tuple(result)
+
+
+def ascend(dims: Sequence[Dim]) -> bool:
+    """Whether addresses ascend with the row-major flat index."""
+    return all(outer.stride >= inner.size * inner.stride for outer, inner in pairwise(dims))
 
 
 def coordinate_ranges(sizes: Sequence[int], begin: int, end: int) -> tuple[tuple[int, int], ...]:

@@ -15,7 +15,7 @@ from dmlgpu.lowering.kernels.kernel import InPlace, Piece, PlanningKernel, Range
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Problem, Role, problems_of
-from dmlgpu.lowering.split import Range, ranges, states_of
+from dmlgpu.lowering.split import Range, ranges
 
 
 def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan:
@@ -102,18 +102,16 @@ def _steps(kernel: RangedKernel | PlanningKernel) -> Iterator[tuple[Dispatch, in
         return (kernel if covered else general).dispatch(outputs.begin, outputs.end, piece, target)
 
     for outputs in ranges(kernel):
-        pieces = kernel.pieces(outputs.begin, outputs.end)
         if outputs.in_place:
-            yield dispatch_of(outputs, pieces[0], InPlace()), 0
+            yield dispatch_of(outputs, outputs.pieces[0], InPlace()), 0
             continue
-        count, states = outputs.end - outputs.begin, states_of(pieces)
-        size = 4 * kernel.state_words * state_count(kernel.limits, states) * count
-        first = 0
-        for piece in pieces:
+        count, first = outputs.end - outputs.begin, 0
+        size = 4 * kernel.state_words * state_count(kernel.limits, outputs.states) * count
+        for piece in outputs.pieces:
             for part in kernel.cut(count, piece):
                 yield dispatch_of(outputs, part, States(first)), size
                 first += part.states
-        for dispatch in combine(kernel.problem, kernel.limits, outputs.begin, outputs.end, states):
+        for dispatch in combine(kernel.problem, kernel.limits, outputs.begin, outputs.end, outputs.states):
             yield dispatch, size
 
 

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
-from dmlgpu.lowering.kernels.kernel import RANGE_ALIGNMENT, Target, shader_of
-from dmlgpu.lowering.kernels.reduce import AxesPiece, Reduce
+from dmlgpu.lowering.kernels.kernel import RANGE_ALIGNMENT, Piece, Target, shader_of
+from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.plan import Shader
 
@@ -90,7 +90,7 @@ class Columns(Reduce):
             return -(-split_size // (LOADS * self.lanes)) * LOADS * columns * accumulator.loads()
         return split_size * accumulator.loads(columns)
 
-    def covers(self, begin: int, end: int, piece: AxesPiece, target: Target) -> bool:
+    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
         whole_rows = begin % self.row == end % self.row == 0
         part_of_a_row = begin // self.row == (end - 1) // self.row and end - begin >= self.block
         return piece.whole and (whole_rows or part_of_a_row)
@@ -108,11 +108,11 @@ class Columns(Reduce):
         of_row = self.item_count(self.row)
         return items // of_row * self.row if items >= of_row else items * self.block
 
-    def dispatch_end(self, begin: int) -> int:
-        end = super().dispatch_end(begin)
+    def furthest(self, begin: int) -> int:
+        end = super().furthest(begin)
         return end if self.range_alignment == self.row else min(end, (begin // self.row + 1) * self.row)
 
-    def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
+    def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
         width, rows = min(self.row, end - begin), (dim.stride for dim in self.kept[:-1])
         constants = self.constants(
             target,

@@ -8,13 +8,13 @@ states, and combine.comp computes the outputs from them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_RANK, TensorDesc
-from dmlgpu.lowering.geometry import Dim, merged
+from dmlgpu.lowering.geometry import Dim, ascend, merged
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Dispatch, NumberKind, Shader, Values
 from dmlgpu.lowering.problem import OutputTensor, Problem, Result, Role
@@ -28,14 +28,23 @@ SCRATCH_SHARE = 16
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the work on a range of outputs: some of their elements, in one segment of the input."""
+    """A part of the work on a range of outputs: some elements of each, in one segment of each source.
 
-    segment: int
+    `begin` and `end` number the elements of an output, the windows that cover it, or the parts of its window; each
+    invocation takes `size` of them. A kernel that never takes but all of them leaves them as they are.
+    """
+
+    segments: tuple[int, ...]
+    begin: int = 0
+    end: int = 1
+    size: int = 1
+    whole: bool = False
+    """Whether all of these elements lie in the segments, for every output (axes)."""
 
     @property
     def states(self) -> int:
         """States that it leaves for each output."""
-        return 1
+        return -(-(self.end - self.begin) // self.size)
 
 
 @dataclass(frozen=True)
@@ -117,8 +126,14 @@ class RangedKernel(Kernel):
         """The pieces of outputs begin to end - 1."""
 
     @abstractmethod
-    def cut(self, outputs: int, piece: Any) -> Iterable[Piece]:
+    def states_at_once(self, outputs: int) -> int:
+        """States of each of so many outputs that one dispatch can leave, if that is more than one."""
+
+    def cut(self, outputs: int, piece: Piece) -> Iterator[Piece]:
         """A piece for this number of outputs, cut so that each dispatch is short."""
+        most = max(self.states_at_once(outputs), 1) * piece.size
+        for begin in range(piece.begin, piece.end, most):
+            yield replace(piece, begin=begin, end=min(begin + most, piece.end))
 
     @abstractmethod
     def furthest(self, begin: int) -> int:
@@ -140,16 +155,21 @@ class RangedKernel(Kernel):
         """Ranges of outputs begin at multiples of this where they can."""
 
     @property
+    @abstractmethod
+    def ascending(self) -> bool:
+        """Whether outputs lie one behind the other in the input, so that ranges of them change segments seldom."""
+
+    @property
     def writes_outputs(self) -> bool:
         """Whether it can write outputs in place, if one piece has all of their elements."""
         return all(output.tensor.is_packed for output in self.problem.outputs)
 
-    def covers(self, begin: int, end: int, piece: Any, target: Target) -> bool:
+    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
         """Whether it can compute a piece of outputs begin to end - 1. The last kernel of the list covers all."""
         return True
 
     @abstractmethod
-    def dispatch(self, begin: int, end: int, piece: Any, target: Target) -> Dispatch:
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
         """The dispatch of a piece that it covers."""
 
     @property
@@ -218,6 +238,10 @@ class PlanesKernel(RangedKernel):
     @property
     def range_alignment(self) -> int:
         return RANGE_ALIGNMENT
+
+    @cached_property
+    def ascending(self) -> bool:
+        return ascend(merged(map(Dim, self.source.sizes, self.source.element_strides)))
 
     def fits(self, loads: int, words: int = 1) -> bool:
         """Whether a dispatch can have RANGE_ALIGNMENT outputs, in items of so many loads and words of outputs each."""

@@ -20,13 +20,6 @@ from dmlgpu.lowering.plan import Binding, Dispatch, Values
 
 
 @dataclass(frozen=True)
-class PickPiece(Piece):
-    """A segment of the source, and one of the places."""
-
-    places_segment: int
-
-
-@dataclass(frozen=True)
 class Pick(RangedKernel):
     """out[i] = source[places[i] - 1]."""
 
@@ -45,36 +38,40 @@ class Pick(RangedKernel):
         return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
     @property
+    def ascending(self) -> bool:
+        return True
+
+    @property
     def range_alignment(self) -> int:
         return RANGE_ALIGNMENT
 
     def furthest(self, begin: int) -> int:
         return begin + self.most_with_states
 
-    def pieces(self, begin: int, end: int) -> Sequence[PickPiece]:
+    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         size = self.limits.segment_elements(self.problem.sources[1].tensor)
         places = range(begin // size, (end - 1) // size + 1)
         sources = range(len(self.limits.segments(self.source)))
-        return [PickPiece(*segments) for segments in itertools.product(sources, places)]
+        return [Piece(segments) for segments in itertools.product(sources, places)]
 
-    def cut(self, outputs: int, piece: PickPiece) -> Sequence[PickPiece]:
-        return [piece]
+    def states_at_once(self, outputs: int) -> int:
+        return 1
 
-    def dispatch(self, begin: int, end: int, piece: PickPiece, target: Target) -> Dispatch:
-        places = self.problem.sources[1]
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
+        places, (of_source, of_places) = self.problem.sources[1], piece.segments
         push = Values(
             size=self.source.sizes,
             stride=self.source.element_strides,
-            **self.source_push(piece.segment),
-            **segment_push("places", self.limits.segment_elements(places.tensor), piece.places_segment),
+            **self.source_push(of_source),
+            **segment_push("places", self.limits.segment_elements(places.tensor), of_places),
             first_output=begin,
             output_count=end - begin,
             values_base=self.target_base(begin, end, 0, target),
         )
         bindings = (
-            self.source_binding(piece.segment),
+            self.source_binding(of_source),
             self.target_binding(begin, 0, "values_base", target),
-            Binding(places.role, places.number, piece.places_segment, "places_base"),
+            Binding(places.role, places.number, of_places, "places_base"),
         )
         constants = self.constants(target, segmented=True, packed=self.source.is_packed)
         # Of each output its place, and the element that stands there.

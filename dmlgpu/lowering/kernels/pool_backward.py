@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -30,21 +30,6 @@ from dmlgpu.lowering.problem import CoveringWindows
 # Words of outputs in a tile, at most: they share the divisions that find where the tile begins. On a GPU tiles are
 # shorter, as neighbouring invocations should write neighbouring words.
 _TILE, _COOPERATING_TILE = 8, 4
-
-
-@dataclass(frozen=True)
-class PoolBackwardPiece(Piece):
-    """Windows begin to end - 1 of those that may cover an element; segments of the gradient and of the maxima."""
-
-    maxima_segment: int
-    begin: int
-    end: int
-    part_size: int
-    """Windows of an invocation."""
-
-    @property
-    def states(self) -> int:
-        return -(-(self.end - self.begin) // self.part_size)
 
 
 @dataclass(frozen=True)
@@ -136,16 +121,15 @@ class PoolBackward(PlanesKernel):
     def most_in_place(self) -> int:
         return self._most_outputs(self.limits.most_items(self._in_place) * self.tile, math.prod(self.most))
 
-    def pieces(self, begin: int, end: int) -> Sequence[PoolBackwardPiece]:
+    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         total = math.prod(self.most)
-        return [PoolBackwardPiece(*segments, 0, total, self.part) for segments in self.segments(begin, end)]
+        return [Piece(segments, 0, total, self.part) for segments in self.segments(begin, end)]
 
-    def cut(self, outputs: int, piece: PoolBackwardPiece) -> Iterator[PoolBackwardPiece]:
+    def states_at_once(self, outputs: int) -> int:
         words = -(-outputs * self.source.data_type.bits // 32)
-        short = self.limits.dispatch_elements // (outputs * self.part)
-        most = max(min(short, self.limits.most_items(self._of_parts) // words), 1) * self.part
-        for begin in range(piece.begin, piece.end, most):
-            yield replace(piece, begin=begin, end=min(begin + most, piece.end))
+        return min(
+            self.limits.dispatch_elements // (outputs * self.part), self.limits.most_items(self._of_parts) // words
+        )
 
     def segments(self, begin: int, end: int) -> list[tuple[int, int]]:
         """The pairs of segments, of the source and of the maxima, with windows that cover outputs begin to end - 1."""
@@ -169,7 +153,7 @@ class PoolBackward(PlanesKernel):
         size = self.limits.segment_elements(self.problem.sources[1].tensor)
         return list(itertools.product(found, segments_touched(low, high, (), size)))
 
-    def dispatch(self, begin: int, end: int, piece: PoolBackwardPiece, target: Target) -> Dispatch:
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
         windows = self.windows
         given: dict[str, Any] = {
             "plane_stride": self.planes.stride,
@@ -183,20 +167,20 @@ class PoolBackward(PlanesKernel):
             "output_count": end - begin,
             "values_base": self.target_base(begin, end, 0, target),
         }
-        given |= self.source_place(begin, piece.segment, target)
-        bindings = [self.source_binding(piece.segment), self.target_binding(begin, 0, "values_base", target)]
+        given |= self.source_place(begin, piece.segments[0], target)
+        bindings = [self.source_binding(piece.segments[0]), self.target_binding(begin, 0, "values_base", target)]
         if len(self.problem.sources) == 1:
             given |= {"counts_padding": windows.counts_padding, "counted_end": windows.counted_end}
             variant = "pool_backward_shares"
         else:
             maxima = self.problem.sources[1]
-            bound = segment_push("maxima", self.limits.segment_elements(maxima.tensor), piece.maxima_segment)
+            bound = segment_push("maxima", self.limits.segment_elements(maxima.tensor), piece.segments[1])
             given |= bound if isinstance(target, States) else {"maxima_base": bound["maxima_base"]}
-            bindings.append(Binding(maxima.role, maxima.number, piece.maxima_segment, "maxima_base"))
+            bindings.append(Binding(maxima.role, maxima.number, piece.segments[1], "maxima_base"))
             variant = "pool_backward_maxima"
         words = -(-(end - begin) * self.source.data_type.bits // 32)
         if isinstance(target, States):
-            push = Values(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.part_size)
+            push = Values(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.size)
             shader = shader_of(f"{variant}_parts", self.problem, self.constants(target, segmented=True))
             loads = self.limits.loads(words * piece.states, self._of_parts)
         else:

@@ -12,7 +12,7 @@ It computes what the other kernels over windows do not cover. It is compiled thr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -31,18 +31,6 @@ from dmlgpu.lowering.kernels.kernel import (
 )
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
-
-
-@dataclass(frozen=True)
-class WindowsPiece(Piece):
-    """Parts begin to end - 1 of every window."""
-
-    begin: int
-    end: int
-
-    @property
-    def states(self) -> int:
-        return self.end - self.begin
 
 
 @dataclass(frozen=True)
@@ -171,7 +159,7 @@ class PoolDirect(PlanesKernel):
     def most_in_place(self) -> int:
         return self._most_outputs(self._in_place, math.prod(self.most_inside))
 
-    def pieces(self, begin: int, end: int) -> Sequence[WindowsPiece]:
+    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         windows, strides = self.windows, self.source.element_strides
         ranges = self.ranges(begin, end)
         # The outermost dimension along which there are parts; of the others the whole extent counts.
@@ -209,17 +197,15 @@ class PoolDirect(PlanesKernel):
                 first, end = segment * size, (segment + 1) * size
                 here = parts(max(0, -(-(first - high) // stride)), min(last, (end - 1 - low) // stride))
             if here:
-                pieces.append(WindowsPiece(segment, here.start * inner, here.stop * inner))
+                pieces.append(Piece((segment,), here.start * inner, here.stop * inner))
         return pieces
 
-    def cut(self, outputs: int, piece: WindowsPiece) -> Iterator[WindowsPiece]:
+    def states_at_once(self, outputs: int) -> int:
         words = -(-outputs // max(1, 32 // self.source.data_type.bits))
         short = self.limits.dispatch_elements // (outputs * self.part_elements)
-        most = max(min(short, self.limits.most_items(self._of_parts) // words), 1)
-        for begin in range(piece.begin, piece.end, most):
-            yield WindowsPiece(piece.segment, begin, min(begin + most, piece.end))
+        return min(short, self.limits.most_items(self._of_parts) // words)
 
-    def push(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> dict[str, Any]:
+    def push(self, begin: int, end: int, piece: Piece, target: Target) -> dict[str, Any]:
         """The push constants of all kernels over windows."""
         windows = self.windows
         given = {
@@ -230,7 +216,7 @@ class PoolDirect(PlanesKernel):
             "start_padding": windows.start_padding,
             "first_output": begin,
             "output_count": end - begin,
-            **self.source_place(begin, piece.segment, target),
+            **self.source_place(begin, piece.segments[0], target),
         }
         if isinstance(target, States):
             return given | {"states_base": self.target_base(begin, end, 0, target)}
@@ -249,15 +235,15 @@ class PoolDirect(PlanesKernel):
         """The output tensor with indices; where there is none, its binding has the values, unused."""
         return len(self.problem.outputs) - 1
 
-    def bindings(self, begin: int, piece: WindowsPiece, target: Target) -> tuple[Binding, ...]:
+    def bindings(self, begin: int, piece: Piece, target: Target) -> tuple[Binding, ...]:
         """The bindings of all kernels over windows."""
-        source = self.source_binding(piece.segment)
+        source = self.source_binding(piece.segments[0])
         if isinstance(target, States):
             return source, self.target_binding(begin, 0, "states_base", target)
         indices = self.target_binding(begin, self.indices, "indices_base", target)
         return source, indices, self.target_binding(begin, 0, "values_base", target)
 
-    def dispatch(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> Dispatch:
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
         windows, words = self.windows, -(-(end - begin) // max(1, 32 // self.source.data_type.bits))
         given = self.push(begin, end, piece, target)
         given |= {"stride": windows.stride, "dilation": windows.dilation, "window_size": windows.window_size}

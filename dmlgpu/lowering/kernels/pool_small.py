@@ -19,8 +19,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.kernels.kernel import InPlace, Target
-from dmlgpu.lowering.kernels.pool_direct import PoolDirect, WindowsPiece
+from dmlgpu.lowering.kernels.kernel import InPlace, Piece, Target
+from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 
 # The largest window along each dimension, as its loops are unrolled.
@@ -207,10 +207,10 @@ class PoolSmall(PoolDirect):
             together = self.planes.size * self.plane_outputs
         return min(begin + most, (begin // together + 1) * together)
 
-    def covers(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> bool:
+    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
         return isinstance(target, InPlace) and begin % self.range_alignment == end % self.range_alignment == 0
 
-    def dispatch(self, begin: int, end: int, piece: WindowsPiece, target: Target) -> Dispatch:
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
         push = Values(
             **self.push(begin, end, piece, target),
             stride=self.windows.stride[:2],

@@ -5,32 +5,15 @@ The other kernels over axes are subclasses, which plan in the same way. This one
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import ClassVar
 
-from dmlgpu.lowering.geometry import Dim, address_span, segments_touched
+from dmlgpu.lowering.geometry import Dim, address_span, ascend, segments_touched
 from dmlgpu.lowering.kernels.kernel import RANGE_ALIGNMENT, Piece, RangedKernel, States, Target, dimensions, shader_of
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
-
-
-@dataclass(frozen=True)
-class AxesPiece(Piece):
-    """Elements begin to end - 1 of each output; each invocation takes a split of `split_size` of them."""
-
-    begin: int
-    end: int
-    split_size: int
-    whole: bool
-    """Whether all of these elements lie in the segment, for every output."""
-
-    @property
-    def states(self) -> int:
-        return -(-(self.end - self.begin) // self.split_size)
 
 
 @dataclass(frozen=True)
@@ -94,8 +77,12 @@ class Reduce(RangedKernel):
     @property
     def work(self) -> int:
         # If the addresses of an output's elements do not ascend, every segment looks at all of them.
-        ascend = all(outer.stride >= inner.size * inner.stride for outer, inner in pairwise(self.reduced))
-        return self.problem.output_count * self.count * (1 if ascend else len(self.limits.segments(self.source)))
+        looks = 1 if ascend(self.reduced) else len(self.limits.segments(self.source))
+        return self.problem.output_count * self.count * looks
+
+    @property
+    def ascending(self) -> bool:
+        return ascend(self.kept)
 
     def item_loads(self, split_size: int) -> int:
         """Loads of an item, for an invocation: of a split of one output, or of a block of columns."""
@@ -150,40 +137,18 @@ class Reduce(RangedKernel):
             split = -(-split // (2 * self.block)) * self.block
         return min(self.count, split)
 
-    def dispatch_end(self, begin: int) -> int:
-        """The last end of a range from `begin` on that one dispatch can compute, wherever the elements lie."""
-        most = self.most_with_states
-        return min(begin + (most // self.range_alignment * self.range_alignment or most), self.problem.output_count)
-
     def furthest(self, begin: int) -> int:
-        end = self.dispatch_end(begin)
-        if len(self.limits.segments(self.source)) == 1 or not self.ascending:
-            return end
-        # The elements of all outputs of a range begin in the same segment, and end in the same one. So few ranges have
-        # elements in several segments, and a fast kernel, which needs one, takes the others.
-        ends = range(begin + self.range_alignment, end + self.range_alignment, self.range_alignment)
-        alike = bisect_left(ends, True, key=lambda last: not self.are_alike(begin, min(last, end)))
-        return min(begin + max(alike, 1) * self.range_alignment, end)
+        most = self.most_with_states
+        return begin + (most // self.range_alignment * self.range_alignment or most)
 
-    @cached_property
-    def ascending(self) -> bool:
-        """Whether each output begins behind the one before, so that ranges of them change segments seldom."""
-        return all(outer.stride >= inner.size * inner.stride for outer, inner in pairwise(self.kept))
-
-    def are_alike(self, begin: int, end: int) -> bool:
-        """Whether all these outputs begin in one segment, and end in one segment, maybe another."""
-        size, (low, high) = self.limits.segment_elements(self.source), address_span(self.kept, begin, end)
-        reach = sum((dim.size - 1) * dim.stride for dim in self.reduced)
-        return low // size == high // size and (low + reach) // size == (high + reach) // size
-
-    def pieces(self, begin: int, end: int) -> Sequence[AxesPiece]:
+    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         size, (outer, *inner) = self.limits.segment_elements(self.source), self.reduced
         low, high = address_span(self.kept, begin, end)
         segments = segments_touched(low, high, self.reduced, size)
         if len(segments) == 1:
-            return [AxesPiece(segments[0], 0, self.count, self.split_size, True)]
+            return [Piece(segments, 0, self.count, self.split_size, True)]
         if outer.stride == 0:
-            return [AxesPiece(segment, 0, self.count, self.split_size, False) for segment in segments]
+            return [Piece((segment,), 0, self.count, self.split_size) for segment in segments]
         # The elements of the outputs come in groups, one for each place along the outermost reduced dimension. Group 0
         # of the outputs is between addresses `low` and `high`, group g is g * stride further on. So the higher an
         # output begins, the lower are the numbers of those of its groups that lie in the segment:
@@ -198,7 +163,7 @@ class Reduce(RangedKernel):
         # lies in the segment; and all of it, where `every` is shorter than a block.
         each = self.count // outer.size
         reach = sum((dim.size - 1) * dim.stride for dim in inner)
-        pieces: list[AxesPiece] = []
+        pieces: list[Piece] = []
         for segment in segments:
             first, last = segment * size, (segment + 1) * size - 1
             begins = max(0, -(-(first - high - reach) // outer.stride)), max(0, -(-(first - low) // outer.stride))
@@ -207,18 +172,15 @@ class Reduce(RangedKernel):
             if every[1] - every[0] < self.block:
                 every = some[1], some[1]
             shares = (some[0], every[0], False), (*every, True), (every[1], some[1], False)
-            pieces += [AxesPiece(segment, a, b, self.split_size, whole) for a, b, whole in shares if a < b]
+            pieces += [Piece((segment,), a, b, self.split_size, whole) for a, b, whole in shares if a < b]
         return pieces
 
-    def cut(self, outputs: int, piece: AxesPiece) -> Iterator[AxesPiece]:
-        most = min(self.limits.dispatch_elements // self.split_size, self._most_outputs(self.split_size)) // outputs
-        most = max(most, 1) * self.split_size
-        for at in range(piece.begin, piece.end, most):
-            yield replace(piece, begin=at, end=min(at + most, piece.end))
+    def states_at_once(self, outputs: int) -> int:
+        return min(self.limits.dispatch_elements // self.split_size, self._most_outputs(self.split_size)) // outputs
 
     # What runs
 
-    def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
+    def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
         """The shader of a piece."""
         constants = self.constants(target, segmented=not piece.whole, flat=len(self.kept) <= 1)
         return shader_of("reduce", self.problem, constants)
@@ -231,23 +193,23 @@ class Reduce(RangedKernel):
         """Outputs that take no more than this number of items, wherever they begin."""
         return items
 
-    def dispatch(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Dispatch:
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
         push = Values(
             **dimensions(self.kept + self.reduced),
             kept_rank=len(self.kept),
             reduced_rank=len(self.reduced),
             reduced_begin=piece.begin,
             reduced_end=piece.end,
-            split_size=piece.split_size,
+            split_size=piece.size,
             first_output=begin,
             output_count=end - begin,
             element_count=self.count,
-            **self.source_push(piece.segment),
+            **self.source_push(piece.segments[0]),
             target_base=self.target_base(begin, end, 0, target),
         )
-        bindings = self.source_binding(piece.segment), self.target_binding(begin, 0, "target_base", target)
+        bindings = self.source_binding(piece.segments[0]), self.target_binding(begin, 0, "target_base", target)
         items = self.item_count(end - begin) * (piece.states if isinstance(target, States) else 1)
-        loads = self.limits.loads(items, self.item_loads(min(piece.split_size, piece.end - piece.begin)), self.lanes)
+        loads = self.limits.loads(items, self.item_loads(min(piece.size, piece.end - piece.begin)), self.lanes)
         return Dispatch(self.shader(begin, end, piece, target), push, bindings, loads, range(begin, end))
 
     def is_aligned(self, *steps: int) -> bool:

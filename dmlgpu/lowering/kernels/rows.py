@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
-from dmlgpu.lowering.kernels.kernel import Target, shader_of
-from dmlgpu.lowering.kernels.reduce import AxesPiece, Reduce
+from dmlgpu.lowering.kernels.kernel import Piece, Target, shader_of
+from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.plan import Shader
 
@@ -59,14 +59,14 @@ class Rows(Reduce):
             return -(-split_size // (at_once * self.lanes)) * at_once * accumulator.loads()
         return -(-split_size // self.block) * accumulator.loads(self.block)
 
-    def covers(self, begin: int, end: int, piece: AxesPiece, target: Target) -> bool:
+    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
         return piece.whole
 
     @property
     def covers_all(self) -> bool:
         return len(self.limits.segments(self.source)) == 1
 
-    def shader(self, begin: int, end: int, piece: AxesPiece, target: Target) -> Shader:
+    def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
         short = _SHORT_OF_LANES if self.limits.cooperating else _SHORT
         constants = self.constants(
             target,
