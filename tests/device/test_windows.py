@@ -264,7 +264,7 @@ def test_far_windows(unrolling, case):
 
 @by_far_window
 def test_far_windows_element_by_element(driver, open_device, case):
-    limits = dataclasses.replace(device_limits(driver), invocation_loads=15, unrolls=False)
+    limits = dataclasses.replace(device_limits(driver), invocation_loads=20, unrolls=False)
     device = open_device(driver.index, limits)
     assert PoolDirect(*problems_of(case.desc.canonical()), limits).part_elements < 8
     verify(case.desc, *case.inputs(), device=device)
