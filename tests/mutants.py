@@ -54,7 +54,7 @@ LIKELY = {
     "dmlgpu/files": ("streaming",),
     "dmlgpu/functional": ("functions",),
     "dmlgpu/descriptors/": ("messages", "operators", "functions"),
-    "dmlgpu/lowering/": ("plans", "kernels", "splitting", "cases"),
+    "dmlgpu/lowering/": ("plans", "kernels", "splitting", "cases", "loops"),
     "dmlgpu/lowering/kernels/pi": ("plans", "unpooling", "cases"),
     "dmlgpu/lowering/kernels/pl": ("plans", "unpooling", "cases"),
     "dmlgpu/lowering/kernels/pool_": ("plans", "kernels", "windows", "cases"),

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
-from dmlgpu.lowering.kernels.combine import combine, state_count
-from dmlgpu.lowering.kernels.kernel import InPlace, Piece, PlanningKernel, RangedKernel, States, Target
+from dmlgpu.lowering.kernels.kernel import Kernel
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.lowering.plan import Dispatch, Plan
+from dmlgpu.lowering.plan import Plan
 from dmlgpu.lowering.problem import Problem, Role, problems_of
-from dmlgpu.lowering.split import Range, ranges
 
 
 def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan:
@@ -30,7 +27,7 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
         DescriptorError: the operator cannot be computed by the kernel that is asked for, or not within the limits.
     """
     problems = problems_of(desc.canonical())
-    kernels: list[RangedKernel | PlanningKernel] = []
+    kernels: list[Kernel] = []
     passed_over: dict[str, str] = {}
     for problem in problems:
         # Of several problems each has kernels of its own.
@@ -41,15 +38,15 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     limits = _widened(limits, sum(kernel.loads for kernel in kernels))
     kernels = [replace(kernel, limits=limits) for kernel in kernels]
     work = sum(kernel.work for kernel in kernels)
-    steps = itertools.chain.from_iterable(map(_steps, kernels))
+    planned = itertools.chain.from_iterable(kernel.dispatches() for kernel in kernels)
     too_much = work > limits.dispatch_count * limits.dispatch_elements
-    planned = list(itertools.islice(steps, 0 if too_much else limits.dispatch_count))
-    if too_much or next(steps, None):
+    found = list(itertools.islice(planned, 0 if too_much else limits.dispatch_count))
+    if too_much or next(planned, None):
         raise DescriptorError(
             f"{type(desc).__name__}: it looks at {work} elements, which takes more than {limits.dispatch_count} "
             f"dispatches; allowed is what takes so many, each of {limits.dispatch_elements} elements at most"
         )
-    dispatches = tuple(dispatch for dispatch, _ in planned)
+    dispatches = tuple(dispatch for dispatch, _ in found)
     longest = max(dispatches, key=lambda dispatch: dispatch.loads)
     if longest.loads > limits.invocation_loads:
         raise DescriptorError(
@@ -61,10 +58,10 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     not_taken = (f"not {name}: {why}" for name, why in passed_over.items() if name not in names)
     between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
     of_problems = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
-    of_kernels = [kernel.intermediates for kernel in kernels if isinstance(kernel, PlanningKernel)]
+    of_kernels = [kernel.intermediates for kernel in kernels]
     if sum(map(bool, of_kernels)) > 1:
         raise NotImplementedError("intermediates of two kernels would have the same numbers")
-    state_bytes = max(size for _, size in planned)
+    state_bytes = max(size for _, size in found)
     return Plan(desc, limits, dispatches, work, of_problems + sum(of_kernels, ()), state_bytes, (*taken, *not_taken))
 
 
@@ -89,35 +86,7 @@ def _widened(limits: Limits, loads: int) -> Limits:
     )
 
 
-def _steps(kernel: RangedKernel | PlanningKernel) -> Iterator[tuple[Dispatch, int]]:
-    """The dispatches of a kernel, each with the bytes of the states of its range."""
-    if isinstance(kernel, PlanningKernel):
-        yield from ((dispatch, 0) for dispatch in kernel.dispatches())
-        return
-    general = KERNELS[type(kernel.problem.domain)][-1](kernel.problem, kernel.limits)
-    assert isinstance(general, RangedKernel)
-
-    def dispatch_of(outputs: Range, piece: Piece, target: Target) -> Dispatch:
-        covered = kernel.covers(outputs.begin, outputs.end, piece, target)
-        return (kernel if covered else general).dispatch(outputs.begin, outputs.end, piece, target)
-
-    for outputs in ranges(kernel):
-        if outputs.in_place:
-            yield dispatch_of(outputs, outputs.pieces[0], InPlace()), 0
-            continue
-        count, first = outputs.end - outputs.begin, 0
-        size = 4 * kernel.state_words * state_count(kernel.limits, outputs.states) * count
-        for piece in outputs.pieces:
-            for part in kernel.cut(count, piece):
-                yield dispatch_of(outputs, part, States(first)), size
-                first += part.states
-        for dispatch in combine(kernel.problem, kernel.limits, outputs.begin, outputs.end, outputs.states):
-            yield dispatch, size
-
-
-def _choose(
-    desc: OperatorDesc, problem: Problem, limits: Limits, wanted: str | None
-) -> tuple[RangedKernel | PlanningKernel, dict[str, str]]:
+def _choose(desc: OperatorDesc, problem: Problem, limits: Limits, wanted: str | None) -> tuple[Kernel, dict[str, str]]:
     """The kernel that computes a problem, and why those before it in the list do not."""
     passed_over: dict[str, str] = {}
     kernels = KERNELS[type(problem.domain)]

@@ -155,8 +155,8 @@ def test_a_seed_draws_the_same_of_a_file_whatever_the_others_are():
 def test_files_have_the_suite_of_their_names_and_those_that_are_likely():
     stems = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     assert {f"test_{name}" for names in LIKELY.values() for name in names} <= stems
-    likely, others = suite_of("dmlgpu/lowering/loops.py")
-    assert [Path(test).stem for test in likely][:2] == ["test_loops", "test_plans"]
+    likely, others = suite_of("dmlgpu/lowering/accumulators.py")
+    assert [Path(test).stem for test in likely][:2] == ["test_accumulators", "test_plans"]
     assert not {*likely} & {*others}
     assert [test for test in (*likely, *others) if "/adapters/" in test] == []
 

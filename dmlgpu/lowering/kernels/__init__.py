@@ -2,7 +2,7 @@
 
 from dmlgpu.lowering.kernels.columns import Columns
 from dmlgpu.lowering.kernels.combine import COMBINE
-from dmlgpu.lowering.kernels.kernel import PlanningKernel, RangedKernel
+from dmlgpu.lowering.kernels.kernel import Kernel
 from dmlgpu.lowering.kernels.pick import Pick
 from dmlgpu.lowering.kernels.place import Place
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
@@ -14,7 +14,7 @@ from dmlgpu.lowering.kernels.rows import Rows
 from dmlgpu.lowering.problem import Axes, CoveringWindows, Named, Numbered, Windows
 
 # By domain, in the order in which they are tried; the last one fits every problem.
-KERNELS: dict[type, tuple[type[RangedKernel] | type[PlanningKernel], ...]] = {
+KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Axes: (Rows, Columns, Reduce),
     Windows: (PoolSmall, PoolSeparable, PoolDirect),
     CoveringWindows: (PoolBackward,),

@@ -12,7 +12,9 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
-from dmlgpu.lowering.kernels.kernel import RANGE_ALIGNMENT, Piece, Target, shader_of
+from dmlgpu.lowering.kernels.axes import AxesKernel
+from dmlgpu.lowering.kernels.kernel import shader_of
+from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, Target, Tiling
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.plan import Shader
@@ -26,7 +28,7 @@ _LANES = 16
 
 
 @dataclass(frozen=True)
-class Columns(Reduce):
+class Columns(AxesKernel):
     """Over axes, where neighbouring outputs have neighbouring elements."""
 
     name: ClassVar = "columns"
@@ -35,6 +37,8 @@ class Columns(Reduce):
         "columns_wide": "one invocation per cache line of neighbouring outputs, whose elements are side by side",
         "columns_lanes": "several invocations per block of neighbouring outputs, as suits a GPU",
     }
+
+    longest_split: ClassVar = _PACKED
 
     @property
     def why_impossible(self) -> str:
@@ -73,15 +77,11 @@ class Columns(Reduce):
     @property
     def range_alignment(self) -> int:
         # Whole rows of outputs, or a part of one.
-        return self.row if self.row <= self.most_with_states else RANGE_ALIGNMENT
+        return self.row if self.row <= self.most_outputs(self.with_states) else RANGE_ALIGNMENT
 
     @property
     def least_split(self) -> int:
         return self.limits.least_loads * self.block // self.outputs_per_item * self.lanes
-
-    @cached_property
-    def split_size(self) -> int:
-        return min(super().split_size, _PACKED)
 
     def item_loads(self, split_size: int) -> int:
         columns, accumulator = self.outputs_per_item, self.problem.accumulator
@@ -95,17 +95,18 @@ class Columns(Reduce):
         part_of_a_row = begin // self.row == (end - 1) // self.row and end - begin >= self.block
         return piece.whole and (whole_rows or part_of_a_row)
 
-    @property
-    def covers_all(self) -> bool:
-        return False
+    @cached_property
+    def general(self) -> AxesKernel:
+        return Reduce(self.problem, self.limits)
 
-    def item_count(self, outputs: int) -> int:
+    def items(self, outputs: int, tiling: Tiling) -> int:
         width = min(self.row, outputs)
         columns = self.wide if self.is_wide(width) else self.block
         return -(-width // columns) * (outputs // width)
 
-    def outputs_of(self, items: int) -> int:
-        of_row = self.item_count(self.row)
+    def most_splits(self, tiling: Tiling) -> int:
+        # Items of whole rows, or of a part of one, where an item may be a single block.
+        items, of_row = self.limits.most_items(tiling.loads, tiling.lanes), self.items(self.row, tiling)
         return items // of_row * self.row if items >= of_row else items * self.block
 
     def furthest(self, begin: int) -> int:

@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from dmlgpu.lowering.kernels.kernel import (
-    RANGE_ALIGNMENT,
-    Piece,
-    RangedKernel,
-    Target,
-    segment_push,
-    shader_of,
-)
+from dmlgpu.lowering.kernels.kernel import segment_push, shader_of
+from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, Target, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 
 
@@ -27,15 +21,13 @@ class Pick(RangedKernel):
     variants: ClassVar = {"pick": "one invocation per word of outputs: the element whose number stands there, or 0"}
 
     @property
-    def _per_word(self) -> int:
-        """Outputs of an item, a word of them; an output of 64 bits is two words."""
-        return max(1, 32 // self.source.data_type.bits)
+    def work(self) -> int:
+        return self.source.element_count + self.problem.output_count
 
     @cached_property
-    def most_with_states(self) -> int:
-        words = self.limits.most_items(2 * self._per_word)
-        most = min(words * 32 // self.source.data_type.bits, self.limits.dispatch_elements)
-        return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
+    def with_states(self) -> Tiling:
+        # An item is a word of outputs. Of each it loads its place, and the element that stands there.
+        return Tiling(self.per_word, elements=1, loads=2 * self.per_word)
 
     @property
     def ascending(self) -> bool:
@@ -46,16 +38,13 @@ class Pick(RangedKernel):
         return RANGE_ALIGNMENT
 
     def furthest(self, begin: int) -> int:
-        return begin + self.most_with_states
+        return begin + self.most_outputs(self.with_states)
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         size = self.limits.segment_elements(self.problem.sources[1].tensor)
         places = range(begin // size, (end - 1) // size + 1)
         sources = range(len(self.limits.segments(self.source)))
         return [Piece(segments) for segments in itertools.product(sources, places)]
-
-    def states_at_once(self, outputs: int) -> int:
-        return 1
 
     def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
         places, (of_source, of_places) = self.problem.sources[1], piece.segments
@@ -74,6 +63,5 @@ class Pick(RangedKernel):
             Binding(places.role, places.number, of_places, "places_base"),
         )
         constants = self.constants(target, segmented=True, packed=self.source.is_packed)
-        # Of each output its place, and the element that stands there.
-        loads = self.limits.loads(-(-(end - begin) // self._per_word), 2 * self._per_word)
+        loads = self.dispatch_loads(end - begin, self.with_states, piece, target)
         return Dispatch(shader_of("pick", self.problem, constants), push, bindings, loads, range(begin, end))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import Dim, address_span
-from dmlgpu.lowering.kernels.kernel import PlanningKernel, constants_of, segment_push, shader_of, wrapped
+from dmlgpu.lowering.kernels.kernel import Kernel, constants_of, segment_push, shader_of, wrapped
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 
 
 @dataclass(frozen=True)
-class Place(PlanningKernel):
+class Place(Kernel):
     """Per output 1 + the number of the last element with its index."""
 
     name: ClassVar = "place"
@@ -26,7 +26,11 @@ class Place(PlanningKernel):
         """Outputs, or elements, of a dispatch."""
         return max(1, min(self.limits.dispatch_elements, self.limits.most_items(1)))
 
-    def dispatches(self) -> Iterator[Dispatch]:
+    @property
+    def work(self) -> int:
+        return self.source.element_count + self.problem.output_count
+
+    def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         # For each segment of the places all segments of the indices.
         (places,) = self.problem.outputs
         size, count = self.limits.segment_elements(places.tensor), self.problem.output_count
@@ -42,14 +46,14 @@ class Place(PlanningKernel):
                 outputs = range(begin, min(begin + self.most, end))
                 clear = Values(first_output=begin, output_count=len(outputs), places_base=base)
                 loads = self.limits.loads(len(outputs), 0)
-                yield Dispatch(clearing, clear, (target,), loads, outputs)
+                yield Dispatch(clearing, clear, (target,), loads, outputs), 0
             for begin, of, push in self._elements():
                 place = Values(
                     **push, first_element=begin, first_output=first, output_count=end - first, places_base=base
                 )
                 bindings = self.source_binding(of), target
                 loads = self.limits.loads(place["element_count"], 1)
-                yield Dispatch(placing, place, bindings, loads, range(first, end))
+                yield Dispatch(placing, place, bindings, loads, range(first, end)), 0
 
     def _elements(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Ranges of elements: where each begins, a segment that has some of them, and push constants."""

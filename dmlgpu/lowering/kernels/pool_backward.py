@@ -14,16 +14,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
-from dmlgpu.lowering.kernels.kernel import (
-    RANGE_ALIGNMENT,
-    Piece,
-    PlanesKernel,
-    States,
-    Target,
-    constants_of,
-    segment_push,
-    shader_of,
-)
+from dmlgpu.lowering.kernels.kernel import constants_of, segment_push, shader_of
+from dmlgpu.lowering.kernels.ranged import Piece, PlanesKernel, States, Target, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
@@ -64,72 +56,38 @@ class PoolBackward(PlanesKernel):
         rows = zip(windows.window_count, windows.reach, windows.window_stride, strict=True)
         return tuple(min(count, reach // stride + 1) for count, reach, stride in rows)
 
-    def item_loads(self, tile: int, each: int) -> int:
-        """Loads of an item: of a tile of this many words of outputs, each with so many loads."""
-        outputs = tile * 32 // self.source.data_type.bits
+    def tiling_of(self, words: int, windows: int, loads: int) -> Tiling:
+        """This many words of outputs, each with so many windows, which take so many loads."""
+        outputs = words * self.per_word
         # A tile may begin anywhere in a row of outputs, in each invocation at another output.
         width = min(outputs, self.windows.size[2])
-        return ((outputs + width - 2) // width + 1) * (1 + width * (1 + each))
+        rows = (outputs + width - 2) // width + 1
+        return Tiling(outputs, windows, rows * (1 + width * (1 + loads)))
 
-    @property
-    def _output_loads(self) -> int:
-        """Loads of an output in place, of all of its windows."""
+    @cached_property
+    def in_place(self) -> Tiling:
         depth, height, width = self.most
-        return 1 + depth * (1 + height * (1 + width))
-
-    @cached_property
-    def _in_place(self) -> int:
-        """Loads of an item in place."""
-        return self.item_loads(self.tile, self._output_loads)
-
-    @cached_property
-    def part(self) -> int:
-        """Windows of an output for an invocation that writes states."""
-        size = math.prod(self.most)
-        while size > 1 and not self.fits(self.item_loads(1, size)):
-            size = -(-size // 2)
-        return size
-
-    @cached_property
-    def _of_parts(self) -> int:
-        """Loads of an item with states."""
-        return self.item_loads(1, self.part)
-
-    @cached_property
-    def tile(self) -> int:
-        """Words of outputs of a tile."""
-        words = self.problem.output_count * self.source.data_type.bits // 32
-        tile = max(1, min(_COOPERATING_TILE if self.limits.cooperating else _TILE, words // self.limits.invocations))
-        while tile > 1 and not self.fits(self.item_loads(tile, self._output_loads), tile):
+        loads = 1 + depth * (1 + height * (1 + width))
+        words = self.problem.output_count // self.per_word // self.limits.invocations
+        tile = max(1, min(_COOPERATING_TILE if self.limits.cooperating else _TILE, words))
+        while tile > 1 and not self.fits(self.tiling_of(tile, math.prod(self.most), loads)):
             tile -= 1
-        return tile
+        return self.tiling_of(tile, math.prod(self.most), loads)
+
+    @cached_property
+    def with_states(self) -> Tiling:
+        part = math.prod(self.most)
+        while part > 1 and not self.fits(self.tiling_of(1, part, part)):
+            part = -(-part // 2)
+        return self.tiling_of(1, part, part)
 
     @property
     def writes_outputs(self) -> bool:
-        return super().writes_outputs and self.fits(self._in_place, self.tile)
-
-    def _most_outputs(self, words: int, windows: int) -> int:
-        """Outputs of a dispatch, at most, with this many words, and this many windows for each."""
-        most = min(words * 32 // self.source.data_type.bits, self.limits.dispatch_elements // windows)
-        return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
-
-    @cached_property
-    def most_with_states(self) -> int:
-        return self._most_outputs(self.limits.most_items(self._of_parts), self.part)
-
-    @cached_property
-    def most_in_place(self) -> int:
-        return self._most_outputs(self.limits.most_items(self._in_place) * self.tile, math.prod(self.most))
+        return super().writes_outputs and self.fits(self.in_place)
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         total = math.prod(self.most)
-        return [Piece(segments, 0, total, self.part) for segments in self.segments(begin, end)]
-
-    def states_at_once(self, outputs: int) -> int:
-        words = -(-outputs * self.source.data_type.bits // 32)
-        return min(
-            self.limits.dispatch_elements // (outputs * self.part), self.limits.most_items(self._of_parts) // words
-        )
+        return [Piece(segments, 0, total, self.with_states.elements) for segments in self.segments(begin, end)]
 
     def segments(self, begin: int, end: int) -> list[tuple[int, int]]:
         """The pairs of segments, of the source and of the maxima, with windows that cover outputs begin to end - 1."""
@@ -178,13 +136,13 @@ class PoolBackward(PlanesKernel):
             given |= bound if isinstance(target, States) else {"maxima_base": bound["maxima_base"]}
             bindings.append(Binding(maxima.role, maxima.number, piece.segments[1], "maxima_base"))
             variant = "pool_backward_maxima"
-        words = -(-(end - begin) * self.source.data_type.bits // 32)
         if isinstance(target, States):
+            tiling = self.with_states
             push = Values(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.size)
             shader = shader_of(f"{variant}_parts", self.problem, self.constants(target, segmented=True))
-            loads = self.limits.loads(words * piece.states, self._of_parts)
         else:
-            push = Values(**given, tile=self.tile)
+            tiling = self.in_place
+            push = Values(**given, tile=tiling.outputs // self.per_word)
             shader = shader_of(variant, self.problem, constants_of(self.problem, self.limits, self.problem.outputs))
-            loads = self.limits.loads(-(-words // self.tile), self._in_place)
+        loads = self.dispatch_loads(end - begin, tiling, piece, target)
         return Dispatch(shader, push, tuple(bindings), loads, range(begin, end))

@@ -19,16 +19,8 @@ from typing import Any, ClassVar
 
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
-from dmlgpu.lowering.kernels.kernel import (
-    RANGE_ALIGNMENT,
-    InPlace,
-    Piece,
-    PlanesKernel,
-    States,
-    Target,
-    constants_of,
-    shader_of,
-)
+from dmlgpu.lowering.kernels.kernel import constants_of, shader_of
+from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, States, Target, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
@@ -77,10 +69,6 @@ class PoolDirect(PlanesKernel):
         """The strides from one row of the input to another: of planes, batch entries, depths, heights."""
         return (self.planes.stride, self.source.element_strides[0], *self.windows.stride[:2])
 
-    def ranges(self, begin: int, end: int) -> tuple[tuple[int, int], ...]:
-        """The lowest and highest coordinate (N, C, D, H, W) of outputs begin to end - 1."""
-        return coordinate_ranges((*self.source.sizes[:2], *self.windows.output_size), begin, end)
-
     @cached_property
     def most_inside(self) -> tuple[int, ...]:
         """Elements of a window along each dimension that can lie in the input at once."""
@@ -90,7 +78,7 @@ class PoolDirect(PlanesKernel):
 
     @property
     def writes_outputs(self) -> bool:
-        return super().writes_outputs and self.fits(self._in_place)
+        return super().writes_outputs and self.fits(self.in_place)
 
     @property
     def blocks(self) -> bool:
@@ -98,8 +86,8 @@ class PoolDirect(PlanesKernel):
         windows = self.windows
         return windows.stride[2] == 1 and windows.dilation[2] == 1 and windows.window_size[2] >= 2 * self.block
 
-    def item_loads(self, size: Sequence[int], *, blocks: bool = False) -> int:
-        """Loads of an item, a word of outputs, with this part of each window."""
+    def tiling_of(self, size: Sequence[int], *, blocks: bool = False) -> Tiling:
+        """A word of outputs, each with a part of its window that has this size."""
         depth, height, width = map(min, size, self.most_inside)
         accumulator = self.problem.accumulator
         row = width * accumulator.loads()
@@ -107,29 +95,28 @@ class PoolDirect(PlanesKernel):
             # At the edge of the input the invocations of a vector have rows of different lengths.
             rest = min(width, self.block - 1) * accumulator.loads()
             row = width // self.block * accumulator.loads(self.block) + rest
-        return max(1, 32 // self.source.data_type.bits) * (1 + depth * (1 + height * (1 + row)))
+        loads = self.per_word * (1 + depth * (1 + height * (1 + row)))
+        return Tiling(self.per_word, depth * height * width, loads)
 
     @cached_property
-    def _in_place(self) -> int:
-        """Loads of an item in place."""
-        return self.item_loads(self.windows.window_size, blocks=self.blocks)
+    def in_place(self) -> Tiling:
+        return self.tiling_of(self.windows.window_size, blocks=self.blocks)
+
+    @cached_property
+    def with_states(self) -> Tiling:
+        return self.tiling_of(self.part_sizes)
 
     @cached_property
     def part(self) -> Part:
-        """The part of a window for an invocation that writes states: the whole window, if it is not too long."""
+        """The part of a window for an item that writes states: the whole window, if it is not too long."""
         window_size = self.windows.window_size
         for cut in range(3):
             part = Part(cut, window_size[cut])
-            while part.size > 1 and not self.fits(self.item_loads(part.sizes(window_size))):
+            while part.size > 1 and not self.fits(self.tiling_of(part.sizes(window_size))):
                 part = Part(cut, -(-min(part.size, self.most_inside[cut]) // 2))
             if part.size > 1:
                 break
         return part
-
-    @cached_property
-    def _of_parts(self) -> int:
-        """Loads of an item with states."""
-        return self.item_loads(self.part_sizes)
 
     @cached_property
     def part_sizes(self) -> tuple[int, ...]:
@@ -141,27 +128,9 @@ class PoolDirect(PlanesKernel):
         """Parts of a window along each dimension."""
         return tuple(-(-n // size) for n, size in zip(self.windows.window_size, self.part_sizes, strict=True))
 
-    @cached_property
-    def part_elements(self) -> int:
-        """Elements of a part, at most."""
-        return math.prod(map(min, self.part_sizes, self.most_inside))
-
-    def _most_outputs(self, loads: int, elements: int) -> int:
-        """Outputs of a dispatch, at most, if a word has so many loads, and an output this many elements."""
-        outputs = self.limits.most_items(loads) * 32 // self.source.data_type.bits
-        return max(min(outputs, self.limits.dispatch_elements // elements) // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
-
-    @cached_property
-    def most_with_states(self) -> int:
-        return self._most_outputs(self._of_parts, self.part_elements)
-
-    @cached_property
-    def most_in_place(self) -> int:
-        return self._most_outputs(self._in_place, math.prod(self.most_inside))
-
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         windows, strides = self.windows, self.source.element_strides
-        ranges = self.ranges(begin, end)
+        ranges = coordinate_ranges((*self.source.sizes[:2], *windows.output_size), begin, end)
         # The outermost dimension along which there are parts; of the others the whole extent counts.
         along = next((d for d in range(3) if self.part_counts[d] > 1), 0)
         low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
@@ -199,11 +168,6 @@ class PoolDirect(PlanesKernel):
             if here:
                 pieces.append(Piece((segment,), here.start * inner, here.stop * inner))
         return pieces
-
-    def states_at_once(self, outputs: int) -> int:
-        words = -(-outputs // max(1, 32 // self.source.data_type.bits))
-        short = self.limits.dispatch_elements // (outputs * self.part_elements)
-        return min(short, self.limits.most_items(self._of_parts) // words)
 
     def push(self, begin: int, end: int, piece: Piece, target: Target) -> dict[str, Any]:
         """The push constants of all kernels over windows."""
@@ -244,16 +208,16 @@ class PoolDirect(PlanesKernel):
         return source, indices, self.target_binding(begin, 0, "values_base", target)
 
     def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
-        windows, words = self.windows, -(-(end - begin) // max(1, 32 // self.source.data_type.bits))
+        windows = self.windows
         given = self.push(begin, end, piece, target)
         given |= {"stride": windows.stride, "dilation": windows.dilation, "window_size": windows.window_size}
         bindings, shader = self.bindings(begin, piece, target), self.pool_shader(target)
         if isinstance(target, InPlace):
-            loads = self.limits.loads(words, self._in_place)
+            loads = self.dispatch_loads(end - begin, self.in_place, piece, target)
             return Dispatch(shader, Values(**given, **self.counted), bindings, loads, range(begin, end))
         given |= {"cut": self.part.cut, "part_size": self.part.size}
         push = Values(**given, part_begin=piece.begin, part_count=piece.states)
-        loads = self.limits.loads(words * piece.states, self._of_parts)
+        loads = self.dispatch_loads(end - begin, self.with_states, piece, target)
         return Dispatch(shader, push, bindings, loads, range(begin, end))
 
     def pool_shader(self, target: Target) -> Shader:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.accumulators import Selection
-from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, PlanningKernel, constants_of, planes_of, shader_of
+from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, planes_of, shader_of
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows
 
@@ -136,7 +136,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class PoolSeparable(PlanningKernel):
+class PoolSeparable(Kernel):
     """Max pooling with windows of any size, along one dimension after the other."""
 
     name: ClassVar = "pool_separable"
@@ -298,11 +298,11 @@ class PoolSeparable(PlanningKernel):
         # Of all shares; rows that several of them need count once.
         return sum(sweep.loads for sweep in self._sweeps(math.prod(self.source.sizes[:2]), self.lines))
 
-    def dispatches(self) -> Iterator[Dispatch]:
+    def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         for share in self._shares():
             sweeps = self._sweeps(len(share.planes), self._lines(share)[1])
             for number, sweep in enumerate(sweeps):
-                yield self._dispatch(share, sweep, number, to_outputs=number == len(sweeps) - 1)
+                yield self._dispatch(share, sweep, number, to_outputs=number == len(sweeps) - 1), 0
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:

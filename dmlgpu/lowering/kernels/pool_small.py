@@ -14,14 +14,16 @@ unrolled for one output at a time 50 ms, element by element 150 ms.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.kernels.kernel import InPlace, Piece, Target
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
+from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, Target, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
+from dmlgpu.lowering.problem import Windows
 
 # The largest window along each dimension, as its loops are unrolled.
 _SMALL_WINDOW = 7
@@ -34,7 +36,25 @@ _REGISTERS = 110
 
 
 @dataclass(frozen=True)
-class PoolSmall(PoolDirect):
+class Tile:
+    """The outputs of an item, and the rows of the input that it keeps for them."""
+
+    width: int
+    """Outputs in a row."""
+    height: int
+    """Rows of outputs."""
+    span: int
+    """Elements of an input row from the first of a row's first window to the last of its last window."""
+    ring_rows: int
+    """Rows of the ring: all that a window spans if outputs share rows; else one, for the whole window."""
+    fresh: int
+    """Rows of the ring that an output does not share with the one above it."""
+    held_rows: int
+    """Rows of a window that a row of the ring combines."""
+
+
+@dataclass(frozen=True)
+class PoolSmall(PlanesKernel):
     """Over windows so small that loops over them are unrolled."""
 
     name: ClassVar = "pool_small"
@@ -44,22 +64,22 @@ class PoolSmall(PoolDirect):
 
     @property
     def why_impossible(self) -> str:
-        windows, per_word = self.windows, 32 // self.source.data_type.bits or 1
+        windows, tile = self.windows, self.tile
         if max(windows.window_size) > _SMALL_WINDOW:
             return f"the window is larger than {_SMALL_WINDOW} along a dimension"
         if max(self.window_end) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
-        if self.span > (most := _SPAN * max(4, self.block, self.tile_width)):
-            return f"a tile of {self.tile_width} outputs touches {self.span} elements of a row, more than {most}"
+        if tile.span > (most := _SPAN * max(4, self.block, tile.width)):
+            return f"a tile of {tile.width} outputs touches {tile.span} elements of a row, more than {most}"
         if windows.stride[2] != 1 and windows.size[2] != 1:
             return "the elements of a row do not follow each other"
-        if windows.output_size[2] % per_word != 0:
+        if windows.output_size[2] % self.per_word != 0:
             return "rows of outputs share words"
-        if windows.output_size[2] > self.most_with_states:
+        if windows.output_size[2] > self.most_outputs(self.with_states):
             return "a row of outputs is too long for a dispatch"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
-        if self.limits.most_items(self._item_loads) < self.tiles_per_row:
+        if self.limits.most_items(self.in_place.loads) < self._tiles_of_row(tile.width):
             return "an invocation would have too many loads for a row of outputs"
         if self.source.size_in_bytes * 8 // self.source.data_type.bits >= 1 << 31:
             return "the input has 2^31 elements or more"
@@ -69,10 +89,15 @@ class PoolSmall(PoolDirect):
     def why_slow(self) -> str:
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
-        registers = self._registers(self.tile_width)
+        registers = self._registers(self.tile)
         return "" if registers <= _REGISTERS else f"an invocation would need more than {_REGISTERS} registers"
 
-    @cached_property
+    @property
+    def windows(self) -> Windows:
+        assert isinstance(self.problem.domain, Windows)
+        return self.problem.domain
+
+    @property
     def window_end(self) -> tuple[int, ...]:
         """Where the last window ends, from the start of the padding; that may be behind the end of the input.
 
@@ -82,19 +107,30 @@ class PoolSmall(PoolDirect):
         steps = zip(windows.output_size, windows.window_stride, windows.window_size, windows.dilation, strict=True)
         return tuple((n - 1) * stride + 1 + (window - 1) * dilation for n, stride, window, dilation in steps)
 
-    @cached_property
-    def tile_width(self) -> int:
-        """Outputs of a tile in a row: `_widest_tile`, or fewer, so that registers hold their states.
+    # How the work is divided
 
-        At least a word of outputs.
-        """
-        width = self._widest_tile
-        while width > max(1, 32 // self.source.data_type.bits) and self._registers(width) > _REGISTERS:
-            width //= 2
-        return width
+    @cached_property
+    def tile(self) -> Tile:
+        """The widest tile whose states registers hold, of rows enough that each invocation has about four tiles."""
+        tile = self._tile_of(self._widest)
+        while tile.width > self.per_word and self._registers(tile) > _REGISTERS:
+            tile = self._tile_of(tile.width // 2)
+        while tile.height > 1 and self.limits.most_items(self._loads(tile)) < self._tiles_of_row(tile.width):
+            tile = replace(tile, height=-(-tile.height // 2))
+        return tile
+
+    def _tile_of(self, width: int) -> Tile:
+        _, rows, _ = self.windows.window_size
+        stride, reach = self.windows.window_stride[1], (rows - 1) * self.windows.dilation[1] + 1
+        span, height = self._span(width), self._height(width)
+        # Outputs share rows where one has no more fresh rows than its window has rows. The ring then has all that a
+        # window spans, with a dilation also those between the window's own rows.
+        if stride < min(reach, rows + 1) and reach <= _RING and self._height(self._widest) > 1:
+            return Tile(width, height, span, ring_rows=reach, fresh=stride, held_rows=1)
+        return Tile(width, height, span, ring_rows=1, fresh=1, held_rows=rows)
 
     @property
-    def _widest_tile(self) -> int:
+    def _widest(self) -> int:
         """The width of tiles, if registers did not matter.
 
         A block, at least 4; with states of many words 4, as SwiftShader takes seconds to compile more. On a GPU that
@@ -105,129 +141,122 @@ class PoolSmall(PoolDirect):
             return 8
         return 4 if self.state_words > 3 else max(4, self.block)
 
-    def _registers(self, width: int) -> int:
-        """Registers for the states of the ring, the operands of a span, and loops, about."""
-        data_type, windows = self.source.data_type, self.windows
-        states = self.ring_rows * width * self.problem.accumulator.state_registers(data_type)
-        operands = self._span(width) * 2 * -(-data_type.bits // 32)
-        loops = windows.window_size[0] * self.held_rows > 1 or self.problem.accumulator.loads() > 1
-        return states + operands + 32 * loops
-
     def _span(self, width: int) -> int:
         windows = self.windows
         reach = (windows.window_size[2] - 1) * windows.dilation[2]
         return (width - 1) * windows.window_stride[2] + reach + 1
 
-    @cached_property
-    def span(self) -> int:
-        """Elements of an input row from the first of a tile row's first window to the last of its last window."""
-        return self._span(self.tile_width)
-
-    @cached_property
-    def shares_rows(self) -> bool:
-        """Whether an output reuses rows of the ring from the output above it.
-
-        The ring then has all rows that a window spans, with a dilation also those between the window's own rows. It
-        pays where an output loads no more new rows than its window has.
-        """
-        windows = self.windows
-        reach = (windows.window_size[1] - 1) * windows.dilation[1] + 1
-        pays = windows.window_stride[1] < min(reach, windows.window_size[1] + 1) and reach <= _RING
-        return pays and self._height(self._widest_tile) > 1
-
-    @cached_property
-    def ring_rows(self) -> int:
-        """Rows of the ring: all that a window spans if outputs share rows; else one, for the whole window."""
-        return (self.windows.window_size[1] - 1) * self.windows.dilation[1] + 1 if self.shares_rows else 1
-
-    @cached_property
-    def held_rows(self) -> int:
-        """Rows of a window that a row of the ring combines."""
-        return 1 if self.shares_rows else self.windows.window_size[1]
-
-    @cached_property
-    def fresh(self) -> int:
-        """Rows of the ring that an output does not reuse from the one above it."""
-        return self.windows.window_stride[1] if self.shares_rows else 1
-
-    @cached_property
-    def tiles_per_row(self) -> int:
-        """Runs in a row of outputs."""
-        return -(-self.windows.output_size[2] // self.tile_width)
-
-    @cached_property
-    def tile_height(self) -> int:
-        """Rows of a tile, so that each invocation has about four tiles."""
-        height = self._height(self.tile_width)
-        while height > 1 and self.limits.most_items(self._loads_of(height)) < self.tiles_per_row:
-            height = -(-height // 2)
-        return height
-
-    def _height(self, tile_width: int) -> int:
-        height, width = self.windows.output_size[1:]
-        tiles = self.problem.output_count // width * -(-width // tile_width)
+    def _height(self, width: int) -> int:
+        height, row = self.windows.output_size[1:]
+        tiles = self.problem.output_count // row * self._tiles_of_row(width)
         return max(1, min(height, tiles // (4 * self.limits.invocations)))
 
+    def _tiles_of_row(self, width: int) -> int:
+        """Tiles of this width in a row of outputs."""
+        return -(-self.windows.output_size[2] // width)
+
+    def _registers(self, tile: Tile) -> int:
+        """Registers for the states of the ring, the operands of a span, and loops, about."""
+        data_type, accumulator = self.source.data_type, self.problem.accumulator
+        states = tile.ring_rows * tile.width * accumulator.state_registers(data_type)
+        operands = tile.span * 2 * -(-data_type.bits // 32)
+        loops = self.windows.window_size[0] * tile.held_rows > 1 or accumulator.loads() > 1
+        return states + operands + 32 * loops
+
+    def _loads(self, tile: Tile) -> int:
+        """Loads of a tile: of the rows of the input that it spans, each loaded at once."""
+        rows = 1 + self.windows.window_size[0] * (1 + tile.held_rows * self.problem.accumulator.loads(tile.span))
+        # The first row of a tile reuses no rows of the ring.
+        return tile.height * (1 + tile.fresh * rows) + (tile.ring_rows - tile.fresh) * rows
+
     @cached_property
+    def in_place(self) -> Tiling:
+        return Tiling(self.tile.width * self.tile.height, self.general.in_place.elements, self._loads(self.tile))
+
+    def items(self, outputs: int, tiling: Tiling) -> int:
+        # The last tiles of a slab may have fewer rows than the others.
+        _, height, width = self.windows.output_size
+        height = min(height, outputs // width)
+        return outputs // width // height * -(-height // self.tile.height) * self._tiles_of_row(self.tile.width)
+
+    def most_outputs(self, tiling: Tiling) -> int:
+        if tiling is self.with_states:
+            return self.general.most_outputs(tiling)
+        width = self.windows.output_size[2]
+        items, short = self.limits.most_items(tiling.loads), self.limits.dispatch_elements // tiling.elements
+        rows = min(items // self._tiles_of_row(self.tile.width) * self.tile.height, short // width)
+        # A multiple of a slab, if one fits.
+        slabs = min(items // self.items(self.slab, tiling), short // self.slab)
+        return slabs * self.slab if slabs else max(rows, 1) * width
+
+    @property
     def slab(self) -> int:
         """Outputs of one depth of a plane."""
         return math.prod(self.windows.output_size[1:])
 
-    @cached_property
-    def _item_loads(self) -> int:
-        return self._loads_of(self.tile_height)
-
-    def _loads_of(self, height: int) -> int:
-        """Loads of an item, a tile of this height: of the rows of the input that it spans, each loaded at once."""
-        rows = 1 + self.windows.window_size[0] * (1 + self.held_rows * self.problem.accumulator.loads(self.span))
-        # The first row of a tile reuses no rows of the ring.
-        return height * (1 + self.fresh * rows) + (self.ring_rows - self.fresh) * rows
+    # What pool_direct.comp computes: states, and outputs that are no whole rows
 
     @cached_property
-    def most_in_place(self) -> int:
-        """Outputs of a dispatch that writes in place, at most."""
-        height, width = self.windows.output_size[1:]
-        items = self.limits.most_items(self._item_loads)
-        short = self.limits.dispatch_elements // math.prod(self.most_inside)
-        rows = min(items // self.tiles_per_row * self.tile_height, short // width)
-        # A multiple of a slab, if one fits. The last tiles of a slab may have fewer rows than the others.
-        slabs = min(items // (self.tiles_per_row * -(-height // self.tile_height)), short // self.slab)
-        return slabs * self.slab if slabs else max(rows, 1) * width
+    def general(self) -> PoolDirect:
+        return PoolDirect(self.problem, self.limits)
+
+    @property
+    def work(self) -> int:
+        return self.general.work
+
+    @property
+    def plane_outputs(self) -> int:
+        return self.general.plane_outputs
+
+    @property
+    def with_states(self) -> Tiling:
+        return self.general.with_states
+
+    @property
+    def writes_outputs(self) -> bool:
+        return self.general.writes_outputs
+
+    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
+        return self.general.pieces(begin, end)
+
+    def states_at_once(self, outputs: int) -> int:
+        return self.general.states_at_once(outputs)
+
+    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
+        return isinstance(target, InPlace) and begin % self.range_alignment == end % self.range_alignment == 0
+
+    # Ranges
 
     @property
     def range_alignment(self) -> int:
-        # Whole slabs, or whole rows of one. pool_direct.comp computes the rest, as at the end of a segment.
-        width = self.windows.output_size[2]
-        return self.slab if self.slab <= min(self.most_in_place, self.most_with_states) else width
+        # Whole slabs, or whole rows of one.
+        fits = self.slab <= min(map(self.most_outputs, (self.in_place, self.with_states)))
+        return self.slab if fits else self.windows.output_size[2]
 
     def furthest(self, begin: int) -> int:
-        most = self.most_with_states if begin % self.range_alignment else self.most_in_place
+        most = self.most_outputs(self.with_states if begin % self.range_alignment else self.in_place)
         together = self.slab
         if self.range_alignment == self.slab:
             together = self.planes.size * self.plane_outputs
         return min(begin + most, (begin // together + 1) * together)
 
-    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
-        return isinstance(target, InPlace) and begin % self.range_alignment == end % self.range_alignment == 0
+    # What runs
 
     def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
         push = Values(
-            **self.push(begin, end, piece, target),
+            **self.general.push(begin, end, piece, target),
             stride=self.windows.stride[:2],
-            tile_height=self.tile_height,
-            **self.counted,
+            tile_height=self.tile.height,
+            **self.general.counted,
         )
-        rows = (end - begin) // self.windows.output_size[2]
-        height = min(self.windows.output_size[1], rows)
-        items = rows // height * -(-height // self.tile_height) * self.tiles_per_row
-        loads = self.limits.loads(items, self._item_loads)
-        bindings = self.bindings(begin, piece, target)
+        bindings = self.general.bindings(begin, piece, target)
+        loads = self.dispatch_loads(end - begin, self.in_place, piece, target)
         return Dispatch(self.shader(), push, bindings, loads, range(begin, end))
 
     def shader(self) -> Shader:
         """The shader, for whole rows in place."""
-        windows = self.windows
-        steps = [self.tile_width * windows.window_stride[2], *self.row_steps]
+        windows, tile = self.windows, self.tile
+        steps = [tile.width * windows.window_stride[2], *self.general.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
         constants = self.constants(
             InPlace(),
@@ -239,9 +268,9 @@ class PoolSmall(PoolDirect):
             dilation_depth=windows.dilation[0],
             dilation_height=windows.dilation[1],
             dilation_width=windows.dilation[2],
-            ring_rows=self.ring_rows,
+            ring_rows=tile.ring_rows,
             phase=-windows.start_padding[2] % self.block if aligned else 0,
-            tile_width=self.tile_width,
-            whole_tiles=windows.output_size[2] % self.tile_width == 0 and self.tile_width % max(4, self.block) == 0,
+            tile_width=tile.width,
+            whole_tiles=windows.output_size[2] % tile.width == 0 and tile.width % max(4, self.block) == 0,
         )
-        return self.shader_of("pool_small", constants)
+        return self.general.shader_of("pool_small", constants)

@@ -12,7 +12,9 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
-from dmlgpu.lowering.kernels.kernel import Piece, Target, shader_of
+from dmlgpu.lowering.kernels.axes import AxesKernel
+from dmlgpu.lowering.kernels.kernel import shader_of
+from dmlgpu.lowering.kernels.ranged import Piece, Target
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import LOADS
 from dmlgpu.lowering.plan import Shader
@@ -24,7 +26,7 @@ _LANES = 8
 
 
 @dataclass(frozen=True)
-class Rows(Reduce):
+class Rows(AxesKernel):
     """Over axes, where an output's elements are contiguous."""
 
     name: ClassVar = "rows"
@@ -32,6 +34,7 @@ class Rows(Reduce):
         "rows": "one invocation per output, whose elements are contiguous: they are read in blocks of 16 bytes",
         "rows_lanes": "several invocations per output, whose elements are contiguous, as suits a GPU",
     }
+    outputs_per_item: ClassVar = 1
 
     @property
     def why_impossible(self) -> str:
@@ -59,12 +62,12 @@ class Rows(Reduce):
             return -(-split_size // (at_once * self.lanes)) * at_once * accumulator.loads()
         return -(-split_size // self.block) * accumulator.loads(self.block)
 
+    @cached_property
+    def general(self) -> AxesKernel:
+        return self if len(self.limits.segments(self.source)) == 1 else Reduce(self.problem, self.limits)
+
     def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
         return piece.whole
-
-    @property
-    def covers_all(self) -> bool:
-        return len(self.limits.segments(self.source)) == 1
 
     def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
         short = _SHORT_OF_LANES if self.limits.cooperating else _SHORT

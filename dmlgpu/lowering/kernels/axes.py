@@ -1,0 +1,212 @@
+"""What kernels over axes share: the elements of an output are split among invocations, and lie in segments."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from dmlgpu.lowering.geometry import Dim, address_span, ascend, segments_touched
+from dmlgpu.lowering.kernels.kernel import dimensions
+from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, Target, Tiling
+from dmlgpu.lowering.plan import Dispatch, Shader, Values
+from dmlgpu.lowering.problem import Axes, Result
+
+
+@dataclass(frozen=True)
+class AxesKernel(RangedKernel):
+    """A kernel over axes. An item has a split of an output, or of several outputs that are side by side."""
+
+    @property
+    @abstractmethod
+    def outputs_per_item(self) -> int:
+        """Outputs of an item."""
+
+    @property
+    @abstractmethod
+    def lanes(self) -> int:
+        """Invocations that share an item."""
+
+    @abstractmethod
+    def item_loads(self, split_size: int) -> int:
+        """Loads of an item, for an invocation."""
+
+    @property
+    @abstractmethod
+    def least_split(self) -> int:
+        """Elements of a split, at least, where outputs are too few for all invocations."""
+
+    longest_split: ClassVar[int] = 1 << 32
+    """Elements of a split, at most; whole blocks."""
+
+    @abstractmethod
+    def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
+        """The shader of a piece."""
+
+    @property
+    def general(self) -> AxesKernel:
+        return self
+
+    @property
+    def axes(self) -> Axes:
+        assert isinstance(self.problem.domain, Axes)
+        return self.problem.domain
+
+    @property
+    def kept(self) -> tuple[Dim, ...]:
+        return self.axes.kept
+
+    @property
+    def reduced(self) -> tuple[Dim, ...]:
+        return self.axes.reduced
+
+    @property
+    def count(self) -> int:
+        """Elements of an output."""
+        return self.axes.element_count
+
+    @property
+    def row(self) -> int:
+        """Outputs along the last kept dimension."""
+        return self.kept[-1].size if self.kept else 1
+
+    @property
+    def work(self) -> int:
+        # If the addresses of an output's elements do not ascend, every segment looks at all of them.
+        looks = 1 if ascend(self.reduced) else len(self.limits.segments(self.source))
+        return self.problem.output_count * self.count * looks
+
+    @property
+    def ascending(self) -> bool:
+        return ascend(self.kept)
+
+    @property
+    def range_alignment(self) -> int:
+        return 1
+
+    @property
+    def writes_outputs(self) -> bool:
+        # combine.comp writes several tensors, indices that do not count from 0, and outputs that were split.
+        indices = any(output.result is Result.INDEX for output in self.problem.outputs)
+        one = len(self.problem.outputs) == 1 and not (indices and self.axes.index_step)
+        return super().writes_outputs and one and self.split_size == self.count
+
+    # How the work is divided
+
+    def tiling_of(self, split_size: int) -> Tiling:
+        return Tiling(self.outputs_per_item, split_size, self.item_loads(split_size), self.lanes)
+
+    @cached_property
+    def with_states(self) -> Tiling:
+        return self.tiling_of(self.split_size)
+
+    @cached_property
+    def split_size(self) -> int:
+        """Elements of a split: all of an output, or fewer where outputs are too few for all invocations."""
+        # Of a dispatch.
+        outputs = min(self.problem.output_count, self._short_outputs)
+        count = min(self.count, self.limits.dispatch_elements // outputs)
+        items = outputs * self.lanes // self.outputs_per_item
+        split = self.count
+        if self.count > 2 * self.least_split:
+            # Each segment may leave a state for each split.
+            states = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_states, 1))
+            split = max(self.least_split, -(-count * items // self.limits.busy_invocations), states)
+        # A multiple of a block: if the first split begins with a block, all do.
+        split = min(-(-split // self.block) * self.block, self.longest_split)
+        while split > self.block and self._most_splits(min(self.count, split)) == 0:
+            split = -(-split // (2 * self.block)) * self.block
+        return min(self.count, split)
+
+    @property
+    def _short_outputs(self) -> int:
+        """Outputs whose elements in one segment are no more than `Limits.dispatch_elements`.
+
+        At least RANGE_ALIGNMENT: where these have more elements than that, their elements are cut.
+        """
+        outer, together = self.reduced[0], self.count
+        if outer.stride > 0:
+            groups = self.limits.segment_elements(self.source) // outer.stride + 1
+            together = min(together, groups * (self.count // outer.size))
+        return max(self.limits.dispatch_elements // together, RANGE_ALIGNMENT)
+
+    def _most_splits(self, split_size: int) -> int:
+        """Splits of this size that one dispatch can have, whether it is of this kernel or of the general one."""
+        most = self.most_splits(self.tiling_of(split_size))
+        return most if self.general is self else min(most, self.general._most_splits(split_size))
+
+    def most_splits(self, tiling: Tiling) -> int:
+        """Splits that one dispatch of this kernel can have, wherever their outputs are."""
+        return tiling.most_outputs(self.limits)
+
+    def most_outputs(self, tiling: Tiling) -> int:
+        return max(min(self._most_splits(tiling.elements), self._short_outputs), 1)
+
+    def states_at_once(self, outputs: int) -> int:
+        return min(self.limits.dispatch_elements // self.split_size, self._most_splits(self.split_size)) // outputs
+
+    def furthest(self, begin: int) -> int:
+        most = self.most_outputs(self.with_states)
+        return begin + (most // self.range_alignment * self.range_alignment or most)
+
+    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
+        size, (outer, *inner) = self.limits.segment_elements(self.source), self.reduced
+        low, high = address_span(self.kept, begin, end)
+        segments = segments_touched(low, high, self.reduced, size)
+        if len(segments) == 1:
+            return [Piece(segments, 0, self.count, self.split_size, True)]
+        if outer.stride == 0:
+            return [Piece((segment,), 0, self.count, self.split_size) for segment in segments]
+        # The elements of the outputs come in groups, one for each place along the outermost reduced dimension. Group 0
+        # of the outputs is between addresses `low` and `high`, group g is g * stride further on. So the higher an
+        # output begins, the lower are the numbers of those of its groups that lie in the segment:
+        #
+        #   number g of a group                  0 ----------------------------->
+        #   in the segment, of output at high        [===================]
+        #   in the segment, of output at low                 [===================]
+        #   every: of all outputs                            [===========]
+        #   some: of at least one output             [===========================]
+        #
+        # `every` can take a fast kernel. reduce.comp takes the rest of `some`, where it asks of each element whether it
+        # lies in the segment; and all of it, where `every` is shorter than a block.
+        each = self.count // outer.size
+        reach = sum((dim.size - 1) * dim.stride for dim in inner)
+        pieces: list[Piece] = []
+        for segment in segments:
+            first, last = segment * size, (segment + 1) * size - 1
+            begins = max(0, -(-(first - high - reach) // outer.stride)), max(0, -(-(first - low) // outer.stride))
+            ends = (last - low) // outer.stride + 1, (last - high - reach) // outer.stride + 1
+            some, every = ((a * each, min(b, outer.size) * each) for a, b in zip(begins, ends, strict=True))
+            if every[1] - every[0] < self.block:
+                every = some[1], some[1]
+            shares = (some[0], every[0], False), (*every, True), (every[1], some[1], False)
+            pieces += [Piece((segment,), a, b, self.split_size, whole) for a, b, whole in shares if a < b]
+        return pieces
+
+    # What runs
+
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
+        (segment,) = piece.segments
+        push = Values(
+            **dimensions(self.kept + self.reduced),
+            kept_rank=len(self.kept),
+            reduced_rank=len(self.reduced),
+            reduced_begin=piece.begin,
+            reduced_end=piece.end,
+            split_size=piece.size,
+            first_output=begin,
+            output_count=end - begin,
+            element_count=self.count,
+            **self.source_push(segment),
+            target_base=self.target_base(begin, end, 0, target),
+        )
+        bindings = self.source_binding(segment), self.target_binding(begin, 0, "target_base", target)
+        tiling = self.tiling_of(min(piece.size, piece.end - piece.begin))
+        loads = self.dispatch_loads(end - begin, tiling, piece, target)
+        return Dispatch(self.shader(begin, end, piece, target), push, bindings, loads, range(begin, end))
+
+    def is_aligned(self, *steps: int) -> bool:
+        """Whether all these distances, in elements, are multiples of a block."""
+        return all(step % self.block == 0 for step in steps)

@@ -1,0 +1,362 @@
+"""Kernels that compute outputs in ranges, each in place, or in two passes with states between them.
+
+A range goes on as long as its outputs have elements in the same segments of the input. Where that is one segment, one
+dispatch computes them in place. Elsewhere there is a piece for each segment, whose dispatches write states, and
+combine.comp computes the outputs from these:
+
+    input     [ segment 0          ][ segment 1          ...
+    elements   000 111 222 333 444 555 666 777 888              of outputs 0, 1, 2, ...
+    ranges    |---- in place -----|---|---- in place ---- ...
+                                  states
+
+So it is, too, where outputs have too many elements for one dispatch. A range with states ends where their memory is
+full (`Limits.state_bytes`). No range goes on into another segment of an output tensor.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from dmlgpu.lowering.geometry import Dim, ascend, merged
+from dmlgpu.lowering.kernels.combine import combine, most_combined, state_count
+from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, planes_of, segment_push, wrapped
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.plan import Binding, Dispatch
+from dmlgpu.lowering.problem import Role
+
+# Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
+# to begin with a word.
+RANGE_ALIGNMENT = 64
+# With more outputs in a dispatch a counter of a shader could wrap around at 2^32.
+_MAX_OUTPUTS = 1 << 31
+# Where outputs go back and forth between segments, a range in place has at least this part of those that it could have.
+_FEWEST = 64
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """What an invocation computes in a turn of its outermost loop: an item."""
+
+    outputs: int
+    """Of an item."""
+    elements: int
+    """Of each of these outputs, those that an item has, at most."""
+    loads: int
+    """Of an item, as `Limits.invocation_loads` counts them."""
+    lanes: int = 1
+    """Invocations that share an item."""
+
+    def most_outputs(self, limits: Limits) -> int:
+        """Outputs of a dispatch, at most, with an item for each; 0 where an item has too many loads."""
+        return limits.most_items(self.loads, self.lanes) * self.outputs
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the work on a range of outputs: some elements of each, in one segment of each source.
+
+    `begin` and `end` number the elements of an output, the windows that cover it, or the parts of its window; each item
+    has `size` of them. A kernel that never takes but all of them leaves them as they are.
+    """
+
+    segments: tuple[int, ...]
+    begin: int = 0
+    end: int = 1
+    size: int = 1
+    whole: bool = False
+    """Whether all of these elements lie in the segments, for every output (axes)."""
+
+    @property
+    def states(self) -> int:
+        """States that it leaves for each output."""
+        return -(-(self.end - self.begin) // self.size)
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A dispatch writes the outputs themselves."""
+
+
+@dataclass(frozen=True)
+class States:
+    """A dispatch writes states of its outputs."""
+
+    first: int
+    """How many states of each output come before these, from other pieces of the range."""
+
+
+Target = InPlace | States
+
+
+@dataclass(frozen=True)
+class Range:
+    """Outputs begin to end - 1, and the pieces of their elements."""
+
+    begin: int
+    end: int
+    pieces: Sequence[Piece]
+    in_place: bool
+
+    @property
+    def states(self) -> int:
+        """The states that its pieces leave for each output."""
+        return sum(piece.states for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class RangedKernel(Kernel):
+    """A kernel whose outputs are computed in ranges, each in pieces."""
+
+    # What a kernel is
+
+    @property
+    @abstractmethod
+    def with_states(self) -> Tiling:
+        """How it writes states."""
+
+    @property
+    def in_place(self) -> Tiling:
+        """How it writes outputs."""
+        return self.with_states
+
+    @property
+    def general(self) -> RangedKernel:
+        """The kernel for pieces that it does not cover."""
+        return self
+
+    @property
+    @abstractmethod
+    def range_alignment(self) -> int:
+        """Ranges of outputs begin at multiples of this where they can."""
+
+    @property
+    @abstractmethod
+    def ascending(self) -> bool:
+        """Whether outputs lie one behind the other in the input, so that ranges of them change segments seldom."""
+
+    @property
+    def writes_outputs(self) -> bool:
+        """Whether it can write outputs in place, if one piece has all of their elements."""
+        return all(output.tensor.is_packed for output in self.problem.outputs)
+
+    @abstractmethod
+    def furthest(self, begin: int) -> int:
+        """The last end of a range from `begin` on that one dispatch can compute."""
+
+    @abstractmethod
+    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
+        """The pieces of outputs begin to end - 1."""
+
+    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
+        """Whether it can compute a piece of outputs begin to end - 1."""
+        return True
+
+    @abstractmethod
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
+        """The dispatch of a piece that it covers."""
+
+    def items(self, outputs: int, tiling: Tiling) -> int:
+        """Items of so many outputs, one for each."""
+        return -(-outputs // tiling.outputs)
+
+    def most_outputs(self, tiling: Tiling) -> int:
+        """Outputs of a dispatch, at most; at least RANGE_ALIGNMENT, which `fits` has to allow."""
+        most = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
+        return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
+
+    def fits(self, tiling: Tiling) -> bool:
+        """Whether a dispatch can compute RANGE_ALIGNMENT outputs."""
+        return tiling.most_outputs(self.limits) >= RANGE_ALIGNMENT
+
+    # What runs
+
+    def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
+        for found in self.ranges():
+            if found.in_place:
+                yield self._dispatch(found, found.pieces[0], InPlace()), 0
+                continue
+            count, first = found.end - found.begin, 0
+            size = 4 * self.state_words * state_count(self.limits, found.states) * count
+            for piece in found.pieces:
+                most = max(self.states_at_once(count), 1) * piece.size
+                for begin in range(piece.begin, piece.end, most):
+                    part = replace(piece, begin=begin, end=min(begin + most, piece.end))
+                    yield self._dispatch(found, part, States(first)), size
+                    first += part.states
+            for dispatch in combine(self.problem, self.limits, found.begin, found.end, found.states):
+                yield dispatch, size
+
+    def _dispatch(self, found: Range, piece: Piece, target: Target) -> Dispatch:
+        kernel = self if self.covers(found.begin, found.end, piece, target) else self.general
+        return kernel.dispatch(found.begin, found.end, piece, target)
+
+    def states_at_once(self, outputs: int) -> int:
+        """States of each of so many outputs that one dispatch can leave; it may be asked for one in any case."""
+        tiling, limits = self.with_states, self.limits
+        short = limits.dispatch_elements // (outputs * tiling.elements)
+        return min(short, limits.most_items(tiling.loads, tiling.lanes) // self.items(outputs, tiling))
+
+    # Where ranges begin and end
+
+    def ranges(self) -> Iterator[Range]:
+        """All outputs as ranges, in order."""
+        count, begin = self.problem.output_count, 0
+        segments = [self.limits.segment_elements(output.tensor) for output in self.problem.outputs]
+        while begin < count:
+            last = min(count, begin + _MAX_OUTPUTS, self.furthest(begin), *((begin // n + 1) * n for n in segments))
+            found = self._alike(begin, last if last == count else self._aligned(begin, last))
+            found = found if found.in_place else self._fitting(found)
+            yield found
+            begin = found.end
+
+    def _range(self, begin: int, end: int) -> Range:
+        pieces = self.pieces(begin, end)
+        aligned = begin % self.range_alignment == 0
+        return Range(begin, end, pieces, len(pieces) == 1 and aligned and self.writes_outputs)
+
+    def _aligned(self, begin: int, end: int) -> int:
+        """An end at which the next range can begin: up to `end`, a multiple of the alignment if there is one."""
+        over = end % self.range_alignment
+        return end - over if over < end - begin else end
+
+    def _alike(self, begin: int, last: int) -> Range:
+        """The longest range up to `last` whose outputs have elements in the same segments."""
+        found = self._range(begin, self._alike_end(begin, last))
+        if self.ascending or (found.in_place and (found.end - begin) * _FEWEST > last - begin):
+            return found
+        # Outputs go back and forth between segments: all are computed with states of all segments.
+        return self._range(begin, last)
+
+    def _alike_end(self, begin: int, last: int) -> int:
+        """The last end up to `last` of outputs that all have elements in the segments of the first ones."""
+        alignment = self.range_alignment
+        steps = range(begin // alignment * alignment + alignment, last + alignment, alignment)
+
+        def segments(begin: int, end: int) -> set[tuple[int, ...]]:
+            return {piece.segments for piece in self.pieces(begin, end)}
+
+        first = segments(begin, min(steps[0], last))
+
+        def differ(end: int) -> bool:
+            end = min(end, last)
+            step = max(begin, (end - 1) // alignment * alignment)
+            return first != segments(begin, end) or first != segments(step, end)
+
+        return steps[max(1, bisect_left(steps, True, key=differ)) - 1] if differ(last) else last
+
+    def _fitting(self, longest: Range) -> Range:
+        """The longest part of a range, from its begin on, whose states fit their memory and are combined together."""
+        begin, over = longest.begin, longest.begin % self.range_alignment
+        # Up to the next multiple of the alignment at most, as the next range may then be in place.
+        most = min(self.most_outputs(self.with_states), self.range_alignment - over if over else longest.end)
+        found = longest
+        while True:
+            most = max(1, min(most, self.most_states // found.states, most_combined(self.limits, found.states)))
+            if found.end - begin <= most:
+                return found
+            # A shorter range may need more states for an output, as the pieces that it is cut into are others.
+            found = self._range(begin, self._aligned(begin, begin + most))
+
+    @property
+    def most_states(self) -> int:
+        """States of a range, at most, unless one output alone has more."""
+        limits = self.limits
+        most = max(limits.state_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+        return min(most, limits.segment_bytes) // (4 * self.state_words)
+
+    # What dispatches are given
+
+    @property
+    def block(self) -> int:
+        """Elements of a block of 16 bytes (blocks.glsl)."""
+        return 128 // self.source.data_type.bits
+
+    @property
+    def per_word(self) -> int:
+        """Elements of a word; an element of 64 bits is two words."""
+        return max(1, 32 // self.source.data_type.bits)
+
+    @property
+    def state_words(self) -> int:
+        """Words of a stored state."""
+        return self.problem.accumulator.state_words(self.source.data_type)
+
+    def dispatch_loads(self, outputs: int, tiling: Tiling, piece: Piece, target: Target) -> int:
+        """Loads of an invocation of a dispatch."""
+        items = self.items(outputs, tiling) * (piece.states if isinstance(target, States) else 1)
+        return self.limits.loads(items, tiling.loads, tiling.lanes)
+
+    def constants(self, target: Target, *, segmented: bool = False, **own: int) -> dict[str, int]:
+        """The specialization constants of a shader that can write states; in place it leaves no elements out."""
+        in_place = isinstance(target, InPlace)
+        return constants_of(
+            self.problem,
+            self.limits,
+            self.problem.outputs if in_place else (),
+            segmented=segmented and not in_place,
+            to_states=not in_place,
+            **own,
+        )
+
+    def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
+        """The push constants for the bound segment of the input; shaders compute addresses less `shift`."""
+        return segment_push("source", self.limits.segment_elements(self.source), segment, shift)
+
+    def target_binding(self, begin: int, output: int, base: str, target: Target) -> Binding:
+        """The binding of an output tensor, or of the states."""
+        if isinstance(target, States):
+            return Binding(Role.STATES, base=base, written=True)
+        written = self.problem.outputs[output]
+        segment = begin // self.limits.segment_elements(written.tensor)
+        return Binding(written.role, written.number, segment, base, written.tensor.data_type.bits, written=True)
+
+    def target_base(self, begin: int, end: int, output: int, target: Target) -> int:
+        """Where states begin; in place what to add to the number of an output for its place in the segment."""
+        if isinstance(target, States):
+            return target.first * (end - begin) * self.state_words
+        size = self.limits.segment_elements(self.problem.outputs[output].tensor)
+        return wrapped(-(begin // size * size))
+
+
+@dataclass(frozen=True)
+class PlanesKernel(RangedKernel):
+    """A kernel over (batch, channel) planes: source and outputs have the same number of them."""
+
+    @property
+    @abstractmethod
+    def plane_outputs(self) -> int:
+        """Outputs of a plane."""
+
+    @cached_property
+    def planes(self) -> Dim:
+        """As `planes_of` the source."""
+        return planes_of(self.source)
+
+    @property
+    def range_alignment(self) -> int:
+        return RANGE_ALIGNMENT
+
+    @cached_property
+    def ascending(self) -> bool:
+        return ascend(merged(map(Dim, self.source.sizes, self.source.element_strides)))
+
+    def furthest(self, begin: int) -> int:
+        together = self.planes.size * self.plane_outputs
+        most = self.most_outputs(self.in_place if self.writes_outputs else self.with_states)
+        return min(begin + most, (begin // together + 1) * together)
+
+    def plane_shift(self, begin: int) -> int:
+        """Shaders address planes with one stride: how much less that gives than the address, from output `begin` on."""
+        plane = begin // self.plane_outputs // self.planes.size * self.planes.size
+        batch = plane // self.source.sizes[1] * self.source.element_strides[0]
+        return batch - plane * self.planes.stride
+
+    def source_place(self, begin: int, segment: int, target: Target) -> dict[str, Any]:
+        """The push constants for the bound segment of the source; in place only its base."""
+        push = self.source_push(segment, self.plane_shift(begin))
+        return push if isinstance(target, States) else {"source_base": push["source_base"]}
