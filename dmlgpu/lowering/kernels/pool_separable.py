@@ -128,8 +128,8 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Share:
-    """What is swept together: planes, or some outputs of a plane along depth or height."""
+class Range:
+    """What is swept swept: planes, or some outputs of a plane along depth or height."""
 
     planes: range
     outputs: range
@@ -169,10 +169,10 @@ class PoolSeparable(Kernel):
     @property
     def why_slow(self) -> str:
         windows = self.windows
-        outputs = windows.output_size[self.split] if self.most_planes else self.most_outputs
+        outputs = windows.output_size[self.range_axis] if self.most_planes else self.most_outputs
         loads = sum(sweep.loads for sweep in self._sweeps(1, self._widest(outputs)))
         # In loads of pool_direct.comp: an output takes 4 more, a load of a sweep counts 5, on SwiftShader 12.
-        count = math.prod(windows.output_size) // windows.output_size[self.split] * outputs
+        count = math.prod(windows.output_size) // windows.output_size[self.range_axis] * outputs
         by_pool = count * (4 + math.prod(windows.window_size))
         each = 5 if self.limits.unrolls else 12
         return "windows have few elements in common" if each * loads > by_pool else ""
@@ -183,20 +183,8 @@ class PoolSeparable(Kernel):
     def lines(self) -> tuple[Line, ...]:
         """The windows along depth, height and width."""
         windows = self.windows
-        return tuple(
-            itertools.starmap(
-                Line,
-                zip(
-                    windows.size,
-                    windows.output_size,
-                    windows.window_size,
-                    windows.window_stride,
-                    windows.dilation,
-                    windows.start_padding,
-                    strict=True,
-                ),
-            )
-        )
+        fields = windows.size, windows.output_size, windows.window_size, windows.window_stride, windows.dilation
+        return tuple(map(Line, *fields, windows.start_padding))
 
     @property
     def indexed(self) -> bool:
@@ -209,8 +197,8 @@ class PoolSeparable(Kernel):
         return max(1, self.source.data_type.bits // 32)
 
     @cached_property
-    def split(self) -> int:
-        """The dimension along which a plane is divided into shares: depth, or height if there is one depth."""
+    def range_axis(self) -> int:
+        """The dimension along which a plane is divided into ranges: depth, or height if there is one depth."""
         return 0 if self.windows.output_size[0] > 1 else 1
 
     @cached_property
@@ -225,18 +213,18 @@ class PoolSeparable(Kernel):
         # RADV keeps more states in memory, not in registers.
         return _MOST_TILE // self.words if axis == 2 else _MOST_TILE // 4
 
-    def _lines(self, share: Share) -> tuple[tuple[int, ...], tuple[Line, ...]]:
-        """The first element that a share needs along depth and height, and its windows."""
+    def _lines(self, swept: Range) -> tuple[tuple[int, ...], tuple[Line, ...]]:
+        """The first element that a range needs along depth and height, and its windows."""
         firsts, lines = [0, 0], list(self.lines)
-        firsts[self.split], lines[self.split] = lines[self.split].part(share.outputs)
+        firsts[self.range_axis], lines[self.range_axis] = lines[self.range_axis].part(swept.outputs)
         return tuple(firsts), tuple(lines)
 
     def _widest(self, outputs: int) -> tuple[Line, ...]:
-        """The windows of a share with this many outputs along `split`, over the most elements it can need."""
-        return tuple(line.widest(outputs) if d == self.split else line for d, line in enumerate(self.lines))
+        """The windows of a range with this many outputs along `range_axis`, over the most elements it can need."""
+        return tuple(line.widest(outputs) if d == self.range_axis else line for d, line in enumerate(self.lines))
 
     def _sweeps(self, planes: int, lines: Sequence[Line]) -> list[Sweep]:
-        """The sweeps of a share, in order. The one along width is always there, as it reads the input."""
+        """The sweeps of a range, in order. The one along width is always there, as it reads the input."""
         depth, height, width = lines
         sweeps = []
         for axis, line in (2, width), (1, height), (0, depth):
@@ -251,7 +239,7 @@ class PoolSeparable(Kernel):
         return sweeps
 
     def _fits(self, planes: int, outputs: int) -> bool:
-        """Whether the sweeps of every share with this many planes, and outputs along `split`, keep to the limits."""
+        """Whether the sweeps of ranges with so many planes, and outputs along `range_axis`, keep to the limits."""
         sweeps, limits = self._sweeps(planes, self._widest(outputs)), self.limits
         between = [4 * sweep.written for sweep in sweeps[:-1]]
         return (
@@ -268,52 +256,52 @@ class PoolSeparable(Kernel):
 
     @cached_property
     def most_planes(self) -> int:
-        """Whole planes of a share; 0 if not even one fits."""
-        outputs = self.windows.output_size[self.split]
+        """Whole planes of a range; 0 if not even one fits."""
+        outputs = self.windows.output_size[self.range_axis]
         return _greatest(planes_of(self.source).size, lambda count: self._fits(count, outputs))
 
     @cached_property
     def most_outputs(self) -> int:
-        """Outputs along `split` of a share, if a whole plane does not fit; 0 if not even one does."""
-        return _greatest(self.windows.output_size[self.split], lambda count: self._fits(1, count))
+        """Outputs along `range_axis` of a range, if a whole plane does not fit; 0 if not even one does."""
+        return _greatest(self.windows.output_size[self.range_axis], lambda count: self._fits(1, count))
 
-    def _shares(self) -> Iterator[Share]:
-        """The shares of all outputs, in order."""
-        count, together = math.prod(self.source.sizes[:2]), planes_of(self.source).size
-        outputs = range(self.windows.output_size[self.split])
+    def _ranges(self) -> Iterator[Range]:
+        """The ranges of all outputs, in order."""
+        count, of_batch = math.prod(self.source.sizes[:2]), planes_of(self.source).size
+        outputs = range(self.windows.output_size[self.range_axis])
         if not self.most_planes:
             starts = outputs[:: self.most_outputs]
             for plane, first in itertools.product(range(count), starts):
-                yield Share(range(plane, plane + 1), outputs[first : first + self.most_outputs])
+                yield Range(range(plane, plane + 1), outputs[first : first + self.most_outputs])
             return
-        for batch in range(0, count, together):
-            end = batch + together
+        for batch in range(0, count, of_batch):
+            end = batch + of_batch
             for begin in range(batch, end, self.most_planes):
-                yield Share(range(begin, min(begin + self.most_planes, end)), outputs)
+                yield Range(range(begin, min(begin + self.most_planes, end)), outputs)
 
     # What runs
 
     @property
     def work(self) -> int:
-        # Of all shares; rows that several of them need count once.
+        # Of all ranges; rows that several of them need count once.
         return sum(sweep.loads for sweep in self._sweeps(math.prod(self.source.sizes[:2]), self.lines))
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
-        for share in self._shares():
-            sweeps = self._sweeps(len(share.planes), self._lines(share)[1])
+        for swept in self._ranges():
+            sweeps = self._sweeps(len(swept.planes), self._lines(swept)[1])
             for number, sweep in enumerate(sweeps):
-                yield self._dispatch(share, sweep, number, to_outputs=number == len(sweeps) - 1), 0
+                yield self._dispatch(swept, sweep, number, to_outputs=number == len(sweeps) - 1), 0
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
         """Values and indices that a first sweep leaves, then those of a second one."""
-        outputs = self.windows.output_size[self.split] if self.most_planes else self.most_outputs
+        outputs = self.windows.output_size[self.range_axis] if self.most_planes else self.most_outputs
         sweeps = self._sweeps(self.most_planes or 1, self._widest(outputs))
         kinds = (self.words, 1) if self.indexed else (self.words,)
         return tuple(TensorDesc(DataType.UINT32, (sweep.written * words,)) for sweep in sweeps[:-1] for words in kinds)
 
-    def _dispatch(self, share: Share, sweep: Sweep, number: int, *, to_outputs: bool) -> Dispatch:
-        """The dispatch of a sweep, which is number `number` of its share."""
+    def _dispatch(self, swept: Range, sweep: Sweep, number: int, *, to_outputs: bool) -> Dispatch:
+        """The dispatch of a sweep, which is number `number` of its range."""
         windows, line, bits = self.windows, sweep.line, self.source.data_type.bits
         width = windows.output_size[2]
         side_by_side = sweep.axis == 2 and line.spacing == 1 and sweep.tile % 4 == 0
@@ -327,16 +315,16 @@ class PoolSeparable(Kernel):
             step=line.step,
             copies=line.window_size == 1,
             dilated=(line.dilation, line.spacing) != (1, 1),
-            flat=sweep.axis == 2 and self._is_flat(share),
+            flat=sweep.axis == 2 and self._is_flat(swept),
             to_outputs=to_outputs,
             indexed=self.indexed,
             side_by_side=side_by_side,
             whole=width % group == 0,
             shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
         )
-        each = math.prod(windows.output_size[self.split + 1 :])
-        first_output = share.planes.start * math.prod(windows.output_size) + share.outputs.start * each
-        outputs = range(first_output, first_output + len(share.planes) * len(share.outputs) * each)
+        each = math.prod(windows.output_size[self.range_axis + 1 :])
+        first_output = swept.planes.start * math.prod(windows.output_size) + swept.outputs.start * each
+        outputs = range(first_output, first_output + len(swept.planes) * len(swept.outputs) * each)
         given: dict[str, Any] = {
             **asdict(line),
             "spacing": line.spacing,
@@ -349,7 +337,7 @@ class PoolSeparable(Kernel):
         written = self._written(number, to_outputs=to_outputs)
         loads = self.limits.loads(sweep.items, sweep.item_loads)
         if sweep.axis == 2:
-            variant, own = "pool_separable_rows", self._input_rows(share)
+            variant, own = "pool_separable_rows", self._input_rows(swept)
             bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
         else:
             variant, own = "pool_separable_columns", {"row_count": sweep.row_count}
@@ -359,10 +347,10 @@ class PoolSeparable(Kernel):
         shader = shader_of(variant, self.problem, constants, built_in=True)
         return Dispatch(shader, Values(**given, **own), bindings, loads, outputs)
 
-    def _input_rows(self, share: Share) -> dict[str, Any]:
-        """The push constants for the rows of the input that a share needs."""
-        windows, source, plane = self.windows, self.source, share.planes.start
-        (depth, height), lines = self._lines(share)
+    def _input_rows(self, swept: Range) -> dict[str, Any]:
+        """The push constants for the rows of the input that a range needs."""
+        windows, source, plane = self.windows, self.source, swept.planes.start
+        (depth, height), lines = self._lines(swept)
         batch, channel = divmod(plane, source.sizes[1])
         first = batch * source.element_strides[0] + channel * source.element_strides[1]
         first += depth * windows.stride[0] + height * windows.stride[1]
@@ -376,13 +364,13 @@ class PoolSeparable(Kernel):
             "source_base": first,
         }
 
-    def _is_flat(self, share: Share) -> bool:
-        """Whether the rows that a share needs have one stride, and their indices follow each other."""
-        windows, (depth, height, _) = self.windows, self._lines(share)[1]
+    def _is_flat(self, swept: Range) -> bool:
+        """Whether the rows that a range needs have one stride, and their indices follow each other."""
+        windows, (depth, height, _) = self.windows, self._lines(swept)[1]
         slab, plane = (height.size, windows.stride[1] * height.size), depth.size * height.size * windows.stride[1]
         slabs_follow = depth.size == 1 or slab == (windows.size[1], windows.stride[0])
         whole = (depth.size, height.size) == windows.size[:2]
-        return slabs_follow and (len(share.planes) == 1 or (whole and plane == planes_of(self.source).stride))
+        return slabs_follow and (len(swept.planes) == 1 or (whole and plane == planes_of(self.source).stride))
 
     def _written(self, number: int, *, to_outputs: bool) -> tuple[Binding, Binding]:
         """The bindings of values and indices; where there is one of them, both have it."""
