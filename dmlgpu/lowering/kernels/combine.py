@@ -62,17 +62,8 @@ def _level(
     """Combines splits of the states at `base` into those `behind` them."""
     items = (end - begin) * -(-states // split_size)
     lanes = _lanes(limits, items, split_size)
-    push = Values(
-        **dimensions(()),
-        **_given(begin, end, states, base),
-        target_first=0,
-        target_count=0,
-        target_base=behind,
-        rank=0,
-        element_count=0,
-        index_step=0,
-        split_size=split_size,
-    )
+    own = _of_axes(None, ()) | {"split_size": split_size}
+    push = Values(**own, **_given(begin, end, states, base), target_first=0, target_count=0, target_base=behind)
     bindings = _STATES, Binding(Role.STATES, base="target_base", written=True)
     loads = limits.loads(items, _item_loads(split_size, lanes), lanes)
     shader = _shader("combine", problem, limits, (), lanes, segmented=False, to_states=True)
@@ -81,26 +72,50 @@ def _level(
 
 def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int, base: int) -> Iterator[Dispatch]:
     """Combines states into outputs."""
+    lanes = _lanes(limits, end - begin, states)
+    loads = limits.loads(end - begin, _item_loads(states, lanes), lanes)
     for output in problem.outputs:
         tensor = output.tensor
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
-        size = limits.segment_elements(tensor)
-        low, high = address_span(dims, begin, end)
-        lanes = _lanes(limits, end - begin, states)
-        if _needs_count(problem):
+        if isinstance(problem.domain, Windows) and problem.accumulator.needs_count:
+            # Windows have different numbers of elements.
             shader = _shader("combine_windows", problem, limits, (output,), lanes)
+            own = _of_windows(problem.domain, dims)
         else:
             shader = _shader("combine", problem, limits, (output,), lanes, segmented=False, to_states=False)
-        loads = limits.loads(end - begin, _item_loads(states, lanes), lanes)
+            own = _of_axes(problem.domain, dims)
+        size = limits.segment_elements(tensor)
+        low, high = address_span(dims, begin, end)
         for segment in range(low // size, high // size + 1):
-            given = _given(begin, end, states, base) | {
-                "target_first": segment * size,
-                "target_count": size,
-                "target_base": wrapped(-segment * size),
-            }
+            push = Values(
+                **own,
+                **_given(begin, end, states, base),
+                target_first=segment * size,
+                target_count=size,
+                target_base=wrapped(-segment * size),
+            )
             target = Binding(output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True)
-            push = _push(problem, dims, given)
             yield Dispatch(shader, push, (_STATES, target), loads, range(begin, end))
+
+
+def _of_axes(domain: object, dims: Sequence[Dim]) -> dict[str, Any]:
+    """The push constants for an output with these dimensions."""
+    count, step = (domain.element_count, domain.index_step) if isinstance(domain, Axes) else (0, 0)
+    return {**dimensions(dims), "rank": len(dims), "element_count": count, "index_step": step, "split_size": 0}
+
+
+def _of_windows(domain: Windows, dims: Sequence[Dim]) -> dict[str, Any]:
+    """The push constants for an average over windows; a 4-D tensor gets a depth of 1."""
+    filled = [*dims[:2], *(Dim(1, 0),) * (5 - len(dims)), *dims[2:]]
+    return {
+        "size": tuple(dim.size for dim in filled),
+        "stride": tuple(dim.stride for dim in filled),
+        "window_size": domain.window_size,
+        "window_stride": domain.window_stride,
+        "dilation": domain.dilation,
+        "counted_begin": domain.counted_begin,
+        "counted_end": domain.counted_end,
+    }
 
 
 _STATES = Binding(Role.STATES, base="states_base")
@@ -115,11 +130,6 @@ def _shader(
     return shader_of(variant, problem, constants)
 
 
-def _needs_count(problem: Problem) -> bool:
-    """Whether windows have different numbers of elements, on which a result depends."""
-    return isinstance(problem.domain, Windows) and problem.accumulator.needs_count
-
-
 def _given(begin: int, end: int, states: int, base: int) -> dict[str, Any]:
     return {"state_count": states, "first_output": begin, "output_count": end - begin, "states_base": base}
 
@@ -132,23 +142,3 @@ def _lanes(limits: Limits, items: int, states: int) -> int:
 def _item_loads(states: int, lanes: int) -> int:
     """Loads of an item with this many states, beside the loop that computes its address."""
     return -(-states // lanes) + 3
-
-
-def _push(problem: Problem, dims: list[Dim], given: dict[str, Any]) -> Values:
-    """The push constants for an output with these dimensions."""
-    domain = problem.domain
-    if not (isinstance(domain, Windows) and _needs_count(problem)):
-        count, step = (domain.element_count, domain.index_step) if isinstance(domain, Axes) else (0, 0)
-        return Values(**dimensions(dims), rank=len(dims), element_count=count, index_step=step, split_size=0, **given)
-    # A 4-D tensor gets a depth of 1.
-    filled = [*dims[:2], *(Dim(1, 0),) * (5 - len(dims)), *dims[2:]]
-    return Values(
-        size=tuple(dim.size for dim in filled),
-        stride=tuple(dim.stride for dim in filled),
-        window_size=domain.window_size,
-        window_stride=domain.window_stride,
-        dilation=domain.dilation,
-        counted_begin=domain.counted_begin,
-        counted_end=domain.counted_end,
-        **given,
-    )
