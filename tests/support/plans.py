@@ -4,7 +4,7 @@ import collections
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -129,6 +129,11 @@ def check_sweep(dispatch: Dispatch, limits: Limits) -> None:
     assert constants["copies"] or (constants["tile"] - 1) * constants["step"] < push["window_size"]
 
 
+def inside(window: Sequence[int], size: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """The elements of a window, along each dimension, that can lie in the input at once."""
+    return [min(w, (n - 1) // d + 1) for w, n, d in zip(window, size, dilation, strict=True)]
+
+
 def check_work(plan: Plan, limits: Limits) -> None:
     """No dispatch looks at many more elements than a dispatch should, for a range of 64 outputs at least."""
     for dispatch in plan.dispatches:
@@ -136,29 +141,33 @@ def check_work(plan: Plan, limits: Limits) -> None:
         if "spacing" in push:
             check_sweep(dispatch, limits)
             continue
-        if "reduced_end" in push:
+        if "state_count" in push:
+            each = push["state_count"]
+        elif "reduced_end" in push:
             each = push["reduced_end"] - push["reduced_begin"]
             least = min(64, push["output_count"])  # the elements of so many outputs are cut, too
             assert each * least <= limits.dispatch_elements or each <= push["split_size"]
         elif "tile_height" in push:
             constants = dispatch.shader.constants
-            each = constants["window_depth"] * constants["window_height"] * constants["window_width"]
+            window, dilation = (
+                [constants[f"{name}_{axis}"] for axis in ("depth", "height", "width")]
+                for name in ("window", "dilation")
+            )
+            each = math.prod(inside(window, push["size"], dilation))
             least = push["output_size"][2]
-        elif "part_count" in push:
-            within = list(map(min, push["window_size"], push["size"]))[push["cut"] + 1 :]
-            each = push["part_count"] * push["part_size"] * math.prod(within)
-            assert each * push["output_count"] <= limits.dispatch_elements or push["part_count"] == 1
         elif "window_size" in push:
-            each = math.prod(map(min, push["window_size"], push.get("size", push["window_size"])))
+            found = inside(push["window_size"], push["size"], push["dilation"])
+            each = math.prod(found)
+            if "part_count" in push:
+                each = push["part_count"] * push["part_size"] * math.prod(found[push["cut"] + 1 :])
+                assert each * push["output_count"] <= limits.dispatch_elements or push["part_count"] == 1
         elif "places_base" in push:
             each = 1
         elif "part_end" in push:
             each = push["part_end"] - push["part_begin"]
-        elif "window_count" in push:
+        else:
             steps = zip(push["window_count"], push["reach"], push["window_stride"], strict=True)
             each = math.prod(min(count, 1 + reach // stride) for count, reach, stride in steps)
-        else:
-            each = push["state_count"]
         assert push["output_count"] <= max(least, 2 * limits.dispatch_elements // each)
 
 
@@ -175,19 +184,21 @@ def check_states(plan: Plan, limits: Limits) -> None:
     words_of = {
         problem.accumulator.name: problem.accumulator.state_words(problem.source.data_type) for problem in problems
     }
-    written, most, combined = 0, 0, True
+    read, written, most, combined = 0, 0, 0, True
     for dispatch in states:
         push = dispatch.push
         words = push["output_count"] * words_of[dispatch.shader.accumulator]
         if "state_count" in push:
-            assert push["states_base"] + push["state_count"] * words == written
+            assert push["states_base"] == read
             if dispatch.shader.constants.get("to_states"):
                 assert push["target_base"] == written
+                read += push["state_count"] * words
                 written += math.ceil(push["state_count"] / push["split_size"]) * words
                 continue
+            assert read + push["state_count"] * words == written
             most, combined = max(most, written), True
             continue
-        written = 0 if combined else written
+        read, written = 0, 0 if combined else written
         combined = False
         assert push[dispatch.bindings[1].base] == written
         written += states_of(push) * words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from dmlgpu.lowering.geometry import Dim, address_span, power_of_2
@@ -41,8 +42,10 @@ def state_count(limits: Limits, states: int) -> int:
 
 
 def most_combined(limits: Limits, states: int) -> int:
-    """Outputs, at most, whose states one dispatch combines."""
-    return limits.most_items(_item_loads(levels(limits, states)[-1], 1))
+    """Outputs, at most, so that a dispatch of each level can have a split of each."""
+    found = levels(limits, states)
+    splits = *(-(-states // left) for states, left in pairwise(found)), found[-1]
+    return min(min(limits.most_items(_item_loads(size, 1)), limits.dispatch_elements // size) for size in splits)
 
 
 def combine(problem: Problem, limits: Limits, begin: int, end: int, states: int) -> Iterator[Dispatch]:
@@ -51,23 +54,32 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, states: int)
     base, (first, *others) = 0, levels(limits, states)
     for left in others:
         behind = base + first * (end - begin) * words
-        yield _level(problem, limits, begin, end, first, -(-first // left), base, behind)
+        yield from _level(problem, limits, begin, end, first, -(-first // left), base, behind)
         base, first = behind, left
     yield from _outputs(problem, limits, begin, end, first, base)
 
 
 def _level(
     problem: Problem, limits: Limits, begin: int, end: int, states: int, split_size: int, base: int, behind: int
-) -> Dispatch:
+) -> Iterator[Dispatch]:
     """Combines splits of the states at `base` into those `behind` them."""
-    items = (end - begin) * -(-states // split_size)
-    lanes = _lanes(limits, items, split_size)
-    own = _of_axes(None, ()) | {"split_size": split_size}
-    push = Values(**own, **_given(begin, end, states, base), target_first=0, target_count=0, target_base=behind)
-    bindings = _STATES, Binding(Role.STATES, base="target_base", written=True)
-    loads = limits.loads(items, _item_loads(split_size, lanes), lanes)
+    count, words = end - begin, problem.accumulator.state_words(problem.source.data_type)
+    splits = -(-states // split_size)
+    lanes = _lanes(limits, count * splits, split_size)
     shader = _shader("combine", problem, limits, (), lanes, segmented=False, to_states=True)
-    return Dispatch(shader, push, bindings, loads, range(begin, end))
+    bindings = _STATES, Binding(Role.STATES, base="target_base", written=True)
+    each = _item_loads(split_size, lanes)
+    most = max(1, min(limits.most_items(each, lanes), limits.dispatch_elements // split_size) // count)
+    for split in range(0, splits, most):
+        here, first = min(most, splits - split), split * split_size
+        push = Values(
+            **_of_axes(None, ()) | {"split_size": split_size},
+            **_given(begin, end, min(here * split_size, states - first), base + first * count * words),
+            target_first=0,
+            target_count=0,
+            target_base=behind + split * count * words,
+        )
+        yield Dispatch(shader, push, bindings, limits.loads(count * here, each, lanes), range(begin, end))
 
 
 def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int, base: int) -> Iterator[Dispatch]:
