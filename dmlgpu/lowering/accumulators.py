@@ -21,8 +21,8 @@ class Accumulator(ABC):
         """Whether a result depends on the number of elements."""
         return False
 
-    def loads(self, elements: int = 1) -> int:
-        """What a load of so many elements counts as (`Limits.invocation_loads`): more where each takes a loop."""
+    def cost(self, elements: int = 1) -> int:
+        """What a load of so many elements counts as (`Limits.invocation_loads`): more where each has a loop."""
         return 1
 
     @abstractmethod
@@ -81,8 +81,8 @@ class Sum(Accumulator):
         """Whether a result depends on the number of elements."""
         return self.result is SumResult.AVERAGE
 
-    def loads(self, elements: int = 1) -> int:
-        """More with a power above 2: each element then takes a loop over its bits."""
+    def cost(self, elements: int = 1) -> int:
+        """More with a power above 2: each element then has a loop over its bits."""
         return 1 + elements * self.power.bit_length() if self.power > 2 else 1
 
     def state_words(self, data_type: DataType) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dmlgpu.descriptors.tensor import TensorDesc
 
 # Loads that an invocation on a GPU issues before it waits for them.
-LOADS = 4
+IN_FLIGHT = 4
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Limits:
     group_size: int
     """Invocations of a workgroup."""
     group_count: int
-    """Workgroups of a dispatch; the same for every shape, so that shapes share a pipeline."""
+    """Workgroups of a dispatch; the same for every shape, so that shapes share a pipeline. Long plans have more
+    (lower.py)."""
 
     # What we chose for a class of devices.
 
@@ -46,11 +47,10 @@ class Limits:
     # What a driver does badly.
 
     invocation_loads: int = 1 << 14
-    """Loads of an invocation, at most; each time that a loop begins counts as a load, too.
+    """Loads of an invocation, at most. Wherever a loop begins, that counts as a load, too.
 
     llvmpipe (Mesa 22.3; no longer with 25.0) ends every loop without a word once it has counted 65,535 turns of all
-    loops of the invocations that a vector holds. tests/host/test_loops.py reads its counter: it counts less than 3.5
-    turns for a load, and 20 for the loops that end.
+    loops of the invocations that a vector holds. tests/host/test_loops.py reads its counter: turns <= 3.5 x loads + 20.
     """
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
@@ -82,8 +82,8 @@ class Limits:
 
     @property
     def busy_invocations(self) -> int:
-        """Invocations that keep the device busy. On a GPU each has LOADS loads under way."""
-        return max(1, self.invocations // LOADS) if self.cooperating else self.invocations
+        """Invocations that keep the device busy. On a GPU each has IN_FLIGHT loads under way."""
+        return max(1, self.invocations // IN_FLIGHT) if self.cooperating else self.invocations
 
     @property
     def most_lanes(self) -> int:

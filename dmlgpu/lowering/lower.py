@@ -35,7 +35,8 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
         chosen, not_chosen = _choose(desc, problem, limits, None if kernel in others else kernel)
         kernels.append(chosen)
         passed_over |= not_chosen
-    limits = _widened(limits, sum(kernel.loads for kernel in kernels))
+    costs = (kernel.work * kernel.problem.accumulator.cost() + kernel.problem.output_count for kernel in kernels)
+    limits = _widened(limits, sum(costs))
     kernels = [replace(kernel, limits=limits) for kernel in kernels]
     work = sum(kernel.work for kernel in kernels)
     planned = itertools.chain.from_iterable(kernel.dispatches() for kernel in kernels)
@@ -65,19 +66,19 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     return Plan(desc, limits, dispatches, work, of_problems + sum(of_kernels, ()), state_bytes, (*taken, *not_taken))
 
 
-# No watchdog resets a CPU: where a plan would need more than 1/_MANY of the dispatches that it may have, they become up
-# to _LONGER times longer; where it would need _FEW or more, they have up to _WIDER times as many workgroups, so that
-# loops stay short. Every device allows _GROUPS workgroups.
-_MANY, _FEW = 8, 16
-_LONGER, _WIDER, _GROUPS = 64, 8, (1 << 16) - 1
+# No watchdog resets a CPU. From _WIDER_FROM dispatches on, those of a plan have up to _WIDER times as many workgroups,
+# so that loops stay short; where they would be more than 1/_LONGER_FROM of those that a plan may have, they become
+# longer, up to _LONGER times. Every device allows _GROUPS workgroups.
+_WIDER_FROM, _LONGER_FROM = 16, 8
+_WIDER, _LONGER, _GROUPS = 8, 64, (1 << 16) - 1
 
 
 def _widened(limits: Limits, loads: int) -> Limits:
     """The limits for a plan with so many loads in all."""
     dispatches = loads // limits.dispatch_elements
-    if limits.cooperating or dispatches < _FEW:
+    if limits.cooperating or dispatches < _WIDER_FROM:
         return limits
-    longer = min(_LONGER, power_of_2(dispatches * _MANY // limits.dispatch_count))
+    longer = min(_LONGER, power_of_2(dispatches * _LONGER_FROM // limits.dispatch_count))
     return replace(
         limits,
         group_count=max(limits.group_count, min(_WIDER * longer * limits.group_count, _GROUPS)),

@@ -96,7 +96,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One dispatch of a kernel; it must be finished before the next one starts."""
+    """One dispatch of a kernel. It sees what those before it wrote."""
 
     shader: Shader
     push: Values

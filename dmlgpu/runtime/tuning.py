@@ -38,7 +38,7 @@ _GROUP_SIZE = 64
 _CPU_GROUPS_PER_CORE = 4
 _GPU_GROUPS = 4096
 # Loads of an invocation, at least, if several invocations share an output and a second pass combines their states.
-_CPU_LOADS, _GPU_LOADS = 1024, 16
+_CPU_LEAST_LOADS, _GPU_LEAST_LOADS = 1024, 16
 # Seconds per element on a slow device, because a watchdog resets a GPU that is busy for seconds. LOG_SUM_EXP has 200
 # instructions for each element: the VideoCore VII of a Raspberry Pi 5 needs 5 ns for them (38 billion in a second), and
 # a GeForce GTX 660 0.2 ns. lavapipe and SwiftShader on two cores need 10 ns for pool_direct.comp.
@@ -102,7 +102,7 @@ def device_limits(info: DeviceInfo) -> Limits:
         dispatch_count=Limits.dispatch_count if _is_cpu(info) else _GPU_DISPATCHES,
         unrolls=_unrolls(info),
         bundle=info.subgroup_size if _is_cpu(info) else group_size * group_count,
-        least_loads=_CPU_LOADS if _is_cpu(info) else _GPU_LOADS,
+        least_loads=_CPU_LEAST_LOADS if _is_cpu(info) else _GPU_LEAST_LOADS,
         cooperating=not _is_cpu(info),
     )
 

@@ -46,7 +46,7 @@ class AxesKernel(RangedKernel):
         """The shader of a piece."""
 
     @property
-    def general(self) -> AxesKernel:
+    def fallback(self) -> AxesKernel:
         return self
 
     @property
@@ -68,7 +68,7 @@ class AxesKernel(RangedKernel):
         return self.axes.element_count
 
     @property
-    def row(self) -> int:
+    def row_length(self) -> int:
         """Outputs along the last kept dimension."""
         return self.kept[-1].size if self.kept else 1
 
@@ -105,18 +105,19 @@ class AxesKernel(RangedKernel):
     @cached_property
     def split_size(self) -> int:
         """Elements of a split: all of an output, or fewer where outputs are too few for all invocations."""
-        # Of a dispatch.
-        outputs = min(self.problem.output_count, self._short_outputs)
-        count = min(self.count, self.limits.dispatch_elements // outputs)
-        items = outputs * self.lanes // self.outputs_per_item
         split = self.count
         if self.count > 2 * self.least_split:
-            # Each segment may leave a state for each split.
+            # As many splits of a dispatch as keep the device busy.
+            outputs = min(self.problem.output_count, self._short_outputs)
+            elements = min(self.count, self.limits.dispatch_elements // outputs)
+            invocations = outputs * self.lanes // self.outputs_per_item  # with one split of each output
+            busy = -(-elements * invocations // self.limits.busy_invocations)
+            # States that fit their memory: each segment may leave one for each split.
             states = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_states, 1))
-            split = max(self.least_split, -(-count * items // self.limits.busy_invocations), states)
+            split = max(self.least_split, busy, states)
         # A multiple of a block: if the first split begins with a block, all do.
         split = min(-(-split // self.block) * self.block, self.longest_split)
-        while split > self.block and self._most_splits(min(self.count, split)) == 0:
+        while split > self.block and self._dispatch_splits(min(self.count, split)) == 0:
             split = -(-split // (2 * self.block)) * self.block
         return min(self.count, split)
 
@@ -132,20 +133,20 @@ class AxesKernel(RangedKernel):
             together = min(together, groups * (self.count // outer.size))
         return max(self.limits.dispatch_elements // together, RANGE_ALIGNMENT)
 
-    def _most_splits(self, split_size: int) -> int:
-        """Splits of this size that one dispatch can have, whether it is of this kernel or of the general one."""
-        most = self.most_splits(self.tiling_of(split_size))
-        return most if self.general is self else min(most, self.general._most_splits(split_size))
-
-    def most_splits(self, tiling: Tiling) -> int:
-        """Splits that one dispatch of this kernel can have, wherever their outputs are."""
+    def own_splits(self, tiling: Tiling) -> int:
+        """Splits that a dispatch of this kernel can have, wherever their outputs are; 0 where one is too long."""
         return tiling.most_outputs(self.limits)
 
+    def _dispatch_splits(self, split_size: int) -> int:
+        """Splits of this size that a dispatch can have, of this kernel or of its fallback."""
+        own = self.own_splits(self.tiling_of(split_size))
+        return own if self.fallback is self else min(own, self.fallback._dispatch_splits(split_size))
+
     def most_outputs(self, tiling: Tiling) -> int:
-        return max(min(self._most_splits(tiling.elements), self._short_outputs), 1)
+        return max(min(self._dispatch_splits(tiling.elements), self._short_outputs), 1)
 
     def states_at_once(self, outputs: int) -> int:
-        return min(self.limits.dispatch_elements // self.split_size, self._most_splits(self.split_size)) // outputs
+        return min(self.limits.dispatch_elements // self.split_size, self._dispatch_splits(self.split_size)) // outputs
 
     def furthest(self, begin: int) -> int:
         most = self.most_outputs(self.with_states)
@@ -159,18 +160,18 @@ class AxesKernel(RangedKernel):
             return [Piece(segments, 0, self.count, self.split_size, True)]
         if outer.stride == 0:
             return [Piece((segment,), 0, self.count, self.split_size) for segment in segments]
-        # The elements of the outputs come in groups, one for each place along the outermost reduced dimension. Group 0
-        # of the outputs is between addresses `low` and `high`, group g is g * stride further on. So the higher an
-        # output begins, the lower are the numbers of those of its groups that lie in the segment:
+        # The elements of an output come in groups, one for each coordinate g of the outermost reduced dimension. Group
+        # 0 begins between addresses `low` and `high`, group g begins g * stride behind that. So an output that begins
+        # further on has other groups in a segment, with lower numbers:
         #
-        #   number g of a group                  0 ----------------------------->
-        #   in the segment, of output at high        [===================]
-        #   in the segment, of output at low                 [===================]
-        #   every: of all outputs                            [===========]
-        #   some: of at least one output             [===========================]
+        #   g                                          0 ----------------------------->
+        #   in the segment, of the output at `high`        [===================]
+        #   in the segment, of the output at `low`                 [===================]
+        #   of all outputs                                         [===========]
+        #   of at least one                                [===========================]
         #
-        # `every` can take a fast kernel. reduce.comp takes the rest of `some`, where it asks of each element whether it
-        # lies in the segment; and all of it, where `every` is shorter than a block.
+        # A fast kernel takes those of all outputs, if they are a block at least. reduce.comp takes the rest: it asks of
+        # each element whether it lies in the segment.
         each = self.count // outer.size
         reach = sum((dim.size - 1) * dim.stride for dim in inner)
         pieces: list[Piece] = []
@@ -178,11 +179,11 @@ class AxesKernel(RangedKernel):
             first, last = segment * size, (segment + 1) * size - 1
             begins = max(0, -(-(first - high - reach) // outer.stride)), max(0, -(-(first - low) // outer.stride))
             ends = (last - low) // outer.stride + 1, (last - high - reach) // outer.stride + 1
-            some, every = ((a * each, min(b, outer.size) * each) for a, b in zip(begins, ends, strict=True))
-            if every[1] - every[0] < self.block:
-                every = some[1], some[1]
-            shares = (some[0], every[0], False), (*every, True), (every[1], some[1], False)
-            pieces += [Piece((segment,), a, b, self.split_size, whole) for a, b, whole in shares if a < b]
+            of_one, of_all = ((a * each, min(b, outer.size) * each) for a, b in zip(begins, ends, strict=True))
+            if of_all[1] - of_all[0] < self.block:
+                of_all = of_one[1], of_one[1]
+            cuts = (of_one[0], of_all[0], False), (*of_all, True), (of_all[1], of_one[1], False)
+            pieces += [Piece((segment,), a, b, self.split_size, whole) for a, b, whole in cuts if a < b]
         return pieces
 
     # What runs

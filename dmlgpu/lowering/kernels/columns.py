@@ -16,7 +16,7 @@ from dmlgpu.lowering.kernels.axes import AxesKernel
 from dmlgpu.lowering.kernels.kernel import shader_of
 from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, Target, Tiling
 from dmlgpu.lowering.kernels.reduce import Reduce
-from dmlgpu.lowering.limits import LOADS
+from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Shader
 
 # Elements of a column whose numbers fit below a key of 16 bits (packed.glsl); they are whole blocks.
@@ -48,8 +48,8 @@ class Columns(AxesKernel):
             return "an output has one element"
         if not self.kept or self.kept[-1].stride != 1:
             return "the elements of neighbouring outputs do not stand side by side"
-        if self.row < self.block:
-            return f"a row has {self.row} outputs, less than a block of {self.block}"
+        if self.row_length < self.block:
+            return f"a row has {self.row_length} outputs, less than a block of {self.block}"
         return ""
 
     def is_wide(self, row: int) -> bool:
@@ -68,16 +68,16 @@ class Columns(AxesKernel):
     def lanes(self) -> int:
         blocks = max(1, self.problem.output_count // self.block)
         idle = power_of_2(self.limits.busy_invocations // blocks)
-        return min(idle, power_of_2(self.count // LOADS), _LANES, self.limits.most_lanes)
+        return min(idle, power_of_2(self.count // IN_FLIGHT), _LANES, self.limits.most_lanes)
 
     @property
     def outputs_per_item(self) -> int:
-        return self.wide if self.is_wide(self.row) else self.block
+        return self.wide if self.is_wide(self.row_length) else self.block
 
     @property
     def range_alignment(self) -> int:
         # Whole rows of outputs, or a part of one.
-        return self.row if self.row <= self.most_outputs(self.with_states) else RANGE_ALIGNMENT
+        return self.row_length if self.row_length <= self.most_outputs(self.with_states) else RANGE_ALIGNMENT
 
     @property
     def least_split(self) -> int:
@@ -87,37 +87,41 @@ class Columns(AxesKernel):
         columns, accumulator = self.outputs_per_item, self.problem.accumulator
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
-            return -(-split_size // (LOADS * self.lanes)) * LOADS * columns * accumulator.loads()
-        return split_size * accumulator.loads(columns)
+            return -(-split_size // (IN_FLIGHT * self.lanes)) * IN_FLIGHT * columns * accumulator.cost()
+        return split_size * accumulator.cost(columns)
 
     def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
-        whole_rows = begin % self.row == end % self.row == 0
-        part_of_a_row = begin // self.row == (end - 1) // self.row and end - begin >= self.block
+        whole_rows = begin % self.row_length == end % self.row_length == 0
+        part_of_a_row = begin // self.row_length == (end - 1) // self.row_length and end - begin >= self.block
         return piece.whole and (whole_rows or part_of_a_row)
 
     @cached_property
-    def general(self) -> AxesKernel:
+    def fallback(self) -> AxesKernel:
         return Reduce(self.problem, self.limits)
 
     def items(self, outputs: int, tiling: Tiling) -> int:
-        width = min(self.row, outputs)
+        width = min(self.row_length, outputs)
         columns = self.wide if self.is_wide(width) else self.block
         return -(-width // columns) * (outputs // width)
 
-    def most_splits(self, tiling: Tiling) -> int:
+    def own_splits(self, tiling: Tiling) -> int:
         # Items of whole rows, or of a part of one, where an item may be a single block.
-        items, of_row = self.limits.most_items(tiling.loads, tiling.lanes), self.items(self.row, tiling)
-        return items // of_row * self.row if items >= of_row else items * self.block
+        items, of_row = self.limits.most_items(tiling.loads, tiling.lanes), self.items(self.row_length, tiling)
+        return items // of_row * self.row_length if items >= of_row else items * self.block
 
     def furthest(self, begin: int) -> int:
         end = super().furthest(begin)
-        return end if self.range_alignment == self.row else min(end, (begin // self.row + 1) * self.row)
+        return (
+            end
+            if self.range_alignment == self.row_length
+            else min(end, (begin // self.row_length + 1) * self.row_length)
+        )
 
     def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
-        width, rows = min(self.row, end - begin), (dim.stride for dim in self.kept[:-1])
+        width, rows = min(self.row_length, end - begin), (dim.stride for dim in self.kept[:-1])
         constants = self.constants(
             target,
-            aligned=self.is_aligned(begin % self.row, width, self.reduced[0].stride, *rows),
+            aligned=self.is_aligned(begin % self.row_length, width, self.reduced[0].stride, *rows),
             flat=len(self.kept) <= 2,
         )
         if self.limits.cooperating:

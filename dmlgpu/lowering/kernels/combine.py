@@ -9,7 +9,7 @@ from typing import Any
 
 from dmlgpu.lowering.geometry import Dim, address_span, power_of_2
 from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
-from dmlgpu.lowering.limits import LOADS, Limits
+from dmlgpu.lowering.limits import IN_FLIGHT, Limits
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Role, Windows
 
@@ -148,7 +148,7 @@ def _given(begin: int, end: int, states: int, base: int) -> dict[str, Any]:
 
 def _lanes(limits: Limits, items: int, states: int) -> int:
     """Lanes of an item with this many states."""
-    return min(power_of_2(states // LOADS), power_of_2(limits.invocations // items), limits.most_lanes)
+    return min(power_of_2(states // IN_FLIGHT), power_of_2(limits.invocations // items), limits.most_lanes)
 
 
 def _item_loads(states: int, lanes: int) -> int:

@@ -43,11 +43,6 @@ class Kernel(ABC):
     def work(self) -> int:
         """Elements that it loads, about: its time is proportional to them."""
 
-    @property
-    def loads(self) -> int:
-        """Loads of all invocations together, as `Limits.invocation_loads` counts them, about."""
-        return self.work * self.problem.accumulator.loads() + self.problem.output_count
-
     @abstractmethod
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         """All dispatches, in order, each with the bytes of the states of its outputs."""

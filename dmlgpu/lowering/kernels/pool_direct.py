@@ -90,11 +90,11 @@ class PoolDirect(PlanesKernel):
         """A word of outputs, each with a part of its window that has this size."""
         depth, height, width = map(min, size, self.most_inside)
         accumulator = self.problem.accumulator
-        row = width * accumulator.loads()
+        row = width * accumulator.cost()
         if blocks:
             # At the edge of the input the invocations of a vector have rows of different lengths.
-            rest = min(width, self.block - 1) * accumulator.loads()
-            row = width // self.block * accumulator.loads(self.block) + rest
+            rest = min(width, self.block - 1) * accumulator.cost()
+            row = width // self.block * accumulator.cost(self.block) + rest
         loads = self.per_word * (1 + depth * (1 + height * (1 + row)))
         return Tiling(self.per_word, depth * height * width, loads)
 

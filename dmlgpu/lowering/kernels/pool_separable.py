@@ -31,7 +31,7 @@ from dmlgpu.lowering.problem import Result, Role, Windows
 # Windows of a tile, at most: lavapipe takes seconds to compile 32.
 _MOST_TILE = 16
 # Elements of a tile behind its first window, at most: the loop that loads them is unrolled.
-_LOADS = 32
+_MOST_BEHIND = 32
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Line:
         return (self.window_size, self.window_stride, self.start_padding, self.size) != (1, 1, 0, self.output_size)
 
     @property
-    def reach(self) -> int:
+    def end(self) -> int:
         """Where the last window ends, from the start of the padding; that may be behind the end of the input."""
         return (self.output_size - 1) * self.window_stride + (self.window_size - 1) * self.dilation + 1
 
@@ -68,7 +68,7 @@ class Line:
     def tile(self, most: int) -> int:
         """Windows of an invocation: all have an element in common, or each is one element."""
         tile = 1
-        while 2 * tile <= most and 2 * tile * self.step <= _LOADS and tile * self.spacing < self.output_size:
+        while 2 * tile <= most and 2 * tile * self.step <= _MOST_BEHIND and tile * self.spacing < self.output_size:
             if 1 < self.window_size <= (2 * tile - 1) * self.step:
                 break
             tile *= 2
@@ -86,13 +86,13 @@ class Line:
     def widest(self, outputs: int) -> Line:
         """The windows of this many neighbouring outputs, over the most elements that they can have."""
         windows = replace(self, output_size=outputs, start_padding=0)
-        return replace(windows, size=min(self.size, windows.reach))
+        return replace(windows, size=min(self.size, windows.end))
 
     def part(self, outputs: range) -> tuple[int, Line]:
         """Some outputs: their first element, and their windows over the elements from there on."""
         origin = outputs.start * self.window_stride - self.start_padding
         first, windows = max(0, origin), replace(self, output_size=len(outputs), start_padding=max(0, origin) - origin)
-        return first, replace(windows, size=min(self.size, origin + windows.reach) - first)
+        return first, replace(windows, size=min(self.size, origin + windows.end) - first)
 
 
 @dataclass(frozen=True)
@@ -155,21 +155,21 @@ class PoolSeparable(Kernel):
         if not isinstance(self.problem.accumulator, Selection):
             return "only a selection may take an element again"
         # Positions are signed, and a tile continues behind the last output.
-        if max(line.reach + line.window_stride * line.spacing * _MOST_TILE for line in self.lines) >= 1 << 31:
+        if max(line.end + line.window_stride * line.spacing * _MOST_TILE for line in self.lines) >= 1 << 31:
             return "windows reach so far that positions would wrap around"
         tensors = self.source, *(output.tensor for output in self.problem.outputs)
         if any(len(self.limits.segments(tensor)) > 1 for tensor in tensors):
             return "a tensor lies in several segments"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
-        if not (self.most_planes or self.most_outputs):
+        if not (self.planes_at_once or self.outputs_at_once):
             return "what a row of outputs, or those of one depth, need is too much"
         return ""
 
     @property
     def why_slow(self) -> str:
         windows = self.windows
-        outputs = windows.output_size[self.range_axis] if self.most_planes else self.most_outputs
+        outputs = windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
         loads = sum(sweep.loads for sweep in self._sweeps(1, self._widest(outputs)))
         # In loads of pool_direct.comp: an output takes 4 more, a load of a sweep counts 5, on SwiftShader 12.
         count = math.prod(windows.output_size) // windows.output_size[self.range_axis] * outputs
@@ -255,13 +255,13 @@ class PoolSeparable(Kernel):
         return max(self.limits.intermediate_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
 
     @cached_property
-    def most_planes(self) -> int:
+    def planes_at_once(self) -> int:
         """Whole planes of a range; 0 if not even one fits."""
         outputs = self.windows.output_size[self.range_axis]
         return _greatest(planes_of(self.source).size, lambda count: self._fits(count, outputs))
 
     @cached_property
-    def most_outputs(self) -> int:
+    def outputs_at_once(self) -> int:
         """Outputs along `range_axis` of a range, if a whole plane does not fit; 0 if not even one does."""
         return _greatest(self.windows.output_size[self.range_axis], lambda count: self._fits(1, count))
 
@@ -269,15 +269,15 @@ class PoolSeparable(Kernel):
         """The ranges of all outputs, in order."""
         count, of_batch = math.prod(self.source.sizes[:2]), planes_of(self.source).size
         outputs = range(self.windows.output_size[self.range_axis])
-        if not self.most_planes:
-            starts = outputs[:: self.most_outputs]
+        if not self.planes_at_once:
+            starts = outputs[:: self.outputs_at_once]
             for plane, first in itertools.product(range(count), starts):
-                yield Range(range(plane, plane + 1), outputs[first : first + self.most_outputs])
+                yield Range(range(plane, plane + 1), outputs[first : first + self.outputs_at_once])
             return
         for batch in range(0, count, of_batch):
             end = batch + of_batch
-            for begin in range(batch, end, self.most_planes):
-                yield Range(range(begin, min(begin + self.most_planes, end)), outputs)
+            for begin in range(batch, end, self.planes_at_once):
+                yield Range(range(begin, min(begin + self.planes_at_once, end)), outputs)
 
     # What runs
 
@@ -295,8 +295,8 @@ class PoolSeparable(Kernel):
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
         """Values and indices that a first sweep leaves, then those of a second one."""
-        outputs = self.windows.output_size[self.range_axis] if self.most_planes else self.most_outputs
-        sweeps = self._sweeps(self.most_planes or 1, self._widest(outputs))
+        outputs = self.windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
+        sweeps = self._sweeps(self.planes_at_once or 1, self._widest(outputs))
         kinds = (self.words, 1) if self.indexed else (self.words,)
         return tuple(TensorDesc(DataType.UINT32, (sweep.written * words,)) for sweep in sweeps[:-1] for words in kinds)
 

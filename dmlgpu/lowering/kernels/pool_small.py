@@ -121,12 +121,12 @@ class PoolSmall(PlanesKernel):
 
     def _tile_of(self, width: int) -> Tile:
         _, rows, _ = self.windows.window_size
-        stride, reach = self.windows.window_stride[1], (rows - 1) * self.windows.dilation[1] + 1
+        stride, extent = self.windows.window_stride[1], (rows - 1) * self.windows.dilation[1] + 1
         span, height = self._span(width), self._height(width)
         # Outputs share rows where one has no more fresh rows than its window has rows. The ring then has all that a
         # window spans, with a dilation also those between the window's own rows.
-        if stride < min(reach, rows + 1) and reach <= _RING and self._height(self._widest) > 1:
-            return Tile(width, height, span, ring_rows=reach, fresh=stride, held_rows=1)
+        if stride < min(extent, rows + 1) and extent <= _RING and self._height(self._widest) > 1:
+            return Tile(width, height, span, ring_rows=extent, fresh=stride, held_rows=1)
         return Tile(width, height, span, ring_rows=1, fresh=1, held_rows=rows)
 
     @property
@@ -143,8 +143,7 @@ class PoolSmall(PlanesKernel):
 
     def _span(self, width: int) -> int:
         windows = self.windows
-        reach = (windows.window_size[2] - 1) * windows.dilation[2]
-        return (width - 1) * windows.window_stride[2] + reach + 1
+        return (width - 1) * windows.window_stride[2] + (windows.window_size[2] - 1) * windows.dilation[2] + 1
 
     def _height(self, width: int) -> int:
         height, row = self.windows.output_size[1:]
@@ -160,18 +159,18 @@ class PoolSmall(PlanesKernel):
         data_type, accumulator = self.source.data_type, self.problem.accumulator
         states = tile.ring_rows * tile.width * accumulator.state_registers(data_type)
         operands = tile.span * 2 * -(-data_type.bits // 32)
-        loops = self.windows.window_size[0] * tile.held_rows > 1 or accumulator.loads() > 1
+        loops = self.windows.window_size[0] * tile.held_rows > 1 or accumulator.cost() > 1
         return states + operands + 32 * loops
 
     def _loads(self, tile: Tile) -> int:
         """Loads of a tile: of the rows of the input that it spans, each loaded at once."""
-        rows = 1 + self.windows.window_size[0] * (1 + tile.held_rows * self.problem.accumulator.loads(tile.span))
+        rows = 1 + self.windows.window_size[0] * (1 + tile.held_rows * self.problem.accumulator.cost(tile.span))
         # The first row of a tile reuses no rows of the ring.
         return tile.height * (1 + tile.fresh * rows) + (tile.ring_rows - tile.fresh) * rows
 
     @cached_property
     def in_place(self) -> Tiling:
-        return Tiling(self.tile.width * self.tile.height, self.general.in_place.elements, self._loads(self.tile))
+        return Tiling(self.tile.width * self.tile.height, self.fallback.in_place.elements, self._loads(self.tile))
 
     def items(self, outputs: int, tiling: Tiling) -> int:
         # The last tiles of a slab may have fewer rows than the others.
@@ -181,7 +180,7 @@ class PoolSmall(PlanesKernel):
 
     def most_outputs(self, tiling: Tiling) -> int:
         if tiling is self.with_states:
-            return self.general.most_outputs(tiling)
+            return self.fallback.most_outputs(tiling)
         width = self.windows.output_size[2]
         items, short = self.limits.most_items(tiling.loads), self.limits.dispatch_elements // tiling.elements
         rows = min(items // self._tiles_of_row(self.tile.width) * self.tile.height, short // width)
@@ -197,30 +196,30 @@ class PoolSmall(PlanesKernel):
     # What pool_direct.comp computes: states, and outputs that are no whole rows
 
     @cached_property
-    def general(self) -> PoolDirect:
+    def fallback(self) -> PoolDirect:
         return PoolDirect(self.problem, self.limits)
 
     @property
     def work(self) -> int:
-        return self.general.work
+        return self.fallback.work
 
     @property
     def plane_outputs(self) -> int:
-        return self.general.plane_outputs
+        return self.fallback.plane_outputs
 
     @property
     def with_states(self) -> Tiling:
-        return self.general.with_states
+        return self.fallback.with_states
 
     @property
     def writes_outputs(self) -> bool:
-        return self.general.writes_outputs
+        return self.fallback.writes_outputs
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
-        return self.general.pieces(begin, end)
+        return self.fallback.pieces(begin, end)
 
     def states_at_once(self, outputs: int) -> int:
-        return self.general.states_at_once(outputs)
+        return self.fallback.states_at_once(outputs)
 
     def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
         return isinstance(target, InPlace) and begin % self.range_alignment == end % self.range_alignment == 0
@@ -244,19 +243,19 @@ class PoolSmall(PlanesKernel):
 
     def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
         push = Values(
-            **self.general.push(begin, end, piece, target),
+            **self.fallback.push(begin, end, piece, target),
             stride=self.windows.stride[:2],
             tile_height=self.tile.height,
-            **self.general.counted,
+            **self.fallback.counted,
         )
-        bindings = self.general.bindings(begin, piece, target)
+        bindings = self.fallback.bindings(begin, piece, target)
         loads = self.dispatch_loads(end - begin, self.in_place, piece, target)
         return Dispatch(self.shader(), push, bindings, loads, range(begin, end))
 
     def shader(self) -> Shader:
         """The shader, for whole rows in place."""
         windows, tile = self.windows, self.tile
-        steps = [tile.width * windows.window_stride[2], *self.general.row_steps]
+        steps = [tile.width * windows.window_stride[2], *self.fallback.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
         constants = self.constants(
             InPlace(),
@@ -273,4 +272,4 @@ class PoolSmall(PlanesKernel):
             tile_width=tile.width,
             whole_tiles=windows.output_size[2] % tile.width == 0 and tile.width % max(4, self.block) == 0,
         )
-        return self.general.shader_of("pool_small", constants)
+        return self.fallback.shader_of("pool_small", constants)

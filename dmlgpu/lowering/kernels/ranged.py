@@ -1,7 +1,7 @@
 """Kernels that compute outputs in ranges, each in place, or in two passes with states between them.
 
 A range goes on as long as its outputs have elements in the same segments of the input. Where that is one segment, one
-dispatch computes them in place. Elsewhere there is a piece for each segment, whose dispatches write states, and
+dispatch can compute them in place. Elsewhere there are pieces for each segment, whose dispatches write states, and
 combine.comp computes the outputs from these:
 
     input     [ segment 0          ][ segment 1          ...
@@ -9,8 +9,10 @@ combine.comp computes the outputs from these:
     ranges    |---- in place -----|---|---- in place ---- ...
                                   states
 
-So it is, too, where outputs have too many elements for one dispatch. A range with states ends where their memory is
-full (`Limits.state_bytes`). No range goes on into another segment of an output tensor.
+States it takes, too, where an output has too many elements for an invocation, or so few neighbours that several
+invocations should share it; where an output tensor is not packed; where a kernel over axes has two output tensors; and
+up to the next multiple of `range_alignment`. A range with states ends where their memory is full
+(`Limits.state_bytes`). No range goes on into another segment of an output tensor.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Dispatch
 from dmlgpu.lowering.problem import Role
 
-# Ranges of outputs begin at multiples of this where they can: writing 8- or 16-bit elements in place needs a range
-# to begin with a word.
+# Kernels over planes and `pick` write whole words. So their ranges begin at multiples of this where they can, and a
+# dispatch has at least as many outputs.
 RANGE_ALIGNMENT = 64
 # With more outputs in a dispatch a counter of a shader could wrap around at 2^32.
 _MAX_OUTPUTS = 1 << 31
-# Where outputs go back and forth between segments, a range in place has at least this part of those that it could have.
+# Where outputs go back and forth between segments, a range in place has at least 1/_FEWEST of those that it could have.
 _FEWEST = 64
 
 
@@ -61,7 +63,7 @@ class Piece:
     """A part of the work on a range of outputs: some elements of each, in one segment of each source.
 
     `begin` and `end` number the elements of an output, the windows that cover it, or the parts of its window; each item
-    has `size` of them. A kernel that never takes but all of them leaves them as they are.
+    has `size` of them. Kernels that never cut an output keep the defaults.
     """
 
     segments: tuple[int, ...]
@@ -125,7 +127,7 @@ class RangedKernel(Kernel):
         return self.with_states
 
     @property
-    def general(self) -> RangedKernel:
+    def fallback(self) -> RangedKernel:
         """The kernel for pieces that it does not cover."""
         return self
 
@@ -192,11 +194,11 @@ class RangedKernel(Kernel):
                 yield dispatch, size
 
     def _dispatch(self, found: Range, piece: Piece, target: Target) -> Dispatch:
-        kernel = self if self.covers(found.begin, found.end, piece, target) else self.general
+        kernel = self if self.covers(found.begin, found.end, piece, target) else self.fallback
         return kernel.dispatch(found.begin, found.end, piece, target)
 
     def states_at_once(self, outputs: int) -> int:
-        """States of each of so many outputs that one dispatch can leave; it may be asked for one in any case."""
+        """States of each of so many outputs that one dispatch can leave; a dispatch has one at least."""
         tiling, limits = self.with_states, self.limits
         short = limits.dispatch_elements // (outputs * tiling.elements)
         return min(short, limits.most_items(tiling.loads, tiling.lanes) // self.items(outputs, tiling))
@@ -252,7 +254,7 @@ class RangedKernel(Kernel):
     def _fitting(self, longest: Range) -> Range:
         """The longest part of a range, from its begin on, whose states fit their memory and are combined together."""
         begin, over = longest.begin, longest.begin % self.range_alignment
-        # Up to the next multiple of the alignment at most, as the next range may then be in place.
+        # A range that begins in between goes to the next multiple, from where outputs may be written in place.
         most = min(self.most_outputs(self.with_states), self.range_alignment - over if over else longest.end)
         found = longest
         while True:

@@ -30,7 +30,7 @@ class Reduce(AxesKernel):
         # A split may begin anywhere in a line along the last dimension, in each invocation at another element.
         line = min(self.reduced[-1].size, split_size)
         lines = (split_size + line - 2) // line + 1 if len(self.reduced) > 1 else 1
-        return lines * (len(self.reduced) + line * self.problem.accumulator.loads())
+        return lines * (len(self.reduced) + line * self.problem.accumulator.cost())
 
     def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
         constants = self.constants(target, segmented=not piece.whole, flat=len(self.kept) <= 1)

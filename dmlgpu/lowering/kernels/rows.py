@@ -16,11 +16,11 @@ from dmlgpu.lowering.kernels.axes import AxesKernel
 from dmlgpu.lowering.kernels.kernel import shader_of
 from dmlgpu.lowering.kernels.ranged import Piece, Target
 from dmlgpu.lowering.kernels.reduce import Reduce
-from dmlgpu.lowering.limits import LOADS
+from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Shader
 
 # Up to so many blocks an invocation is faster if it compares every element (SHORT), on a CPU and on a GPU.
-_SHORT, _SHORT_OF_LANES = 16, LOADS
+_SHORT, _SHORT_OF_LANES = 16, IN_FLIGHT
 # Lanes of a row, at most, where there are rows enough for all invocations: together they read 128 bytes.
 _LANES = 8
 
@@ -46,8 +46,8 @@ class Rows(AxesKernel):
 
     @cached_property
     def lanes(self) -> int:
-        # Each lane has LOADS blocks, unless the row is short.
-        most = min(power_of_2(self.count // (LOADS * self.block)), self.limits.most_lanes)
+        # Each lane has IN_FLIGHT blocks, unless the row is short.
+        most = min(power_of_2(self.count // (IN_FLIGHT * self.block)), self.limits.most_lanes)
         return min(most, max(_LANES, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
 
     @property
@@ -58,12 +58,12 @@ class Rows(AxesKernel):
         accumulator = self.problem.accumulator
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
-            at_once = LOADS * self.block
-            return -(-split_size // (at_once * self.lanes)) * at_once * accumulator.loads()
-        return -(-split_size // self.block) * accumulator.loads(self.block)
+            at_once = IN_FLIGHT * self.block
+            return -(-split_size // (at_once * self.lanes)) * at_once * accumulator.cost()
+        return -(-split_size // self.block) * accumulator.cost(self.block)
 
     @cached_property
-    def general(self) -> AxesKernel:
+    def fallback(self) -> AxesKernel:
         return self if len(self.limits.segments(self.source)) == 1 else Reduce(self.problem, self.limits)
 
     def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
