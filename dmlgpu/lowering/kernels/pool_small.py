@@ -7,8 +7,8 @@ Neighbouring windows share what is loaded; the picture is at the top of pool_sma
                                        +-------+-------+-------+
                                        | tile  | tile  | tile  |
 
-lavapipe (Mesa 22.3) with 2 cores, float32, 8 x 64 x 112 x 112, 3 x 3, stride 2: 17 ms. With a loop over the window
-unrolled for one output at a time 50 ms, element by element 150 ms.
+On lavapipe (Mesa 22.3), windows of 3 x 3 take three times as long where the loop over a window is unrolled for one
+output at a time, and nine times element by element.
 """
 
 from __future__ import annotations
