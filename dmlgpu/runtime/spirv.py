@@ -55,9 +55,17 @@ def layouts() -> dict[str, Layout]:
     """The layouts of all modules; errors as `load`."""
     file = _FOLDER / _LAYOUTS
     try:
-        return {module: Layout(**layout) for module, layout in json.loads(_read(file)).items()}
+        return {module: _layout(**found) for module, found in json.loads(_read(file)).items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise DeviceError(f"{file} is damaged: {error}; {MEND}") from None
+
+
+def _layout(constants: Mapping[str, int], push: Mapping[str, tuple[int, int]]) -> Layout:
+    """What a file says, if it is what a build writes."""
+    return Layout(
+        {name: int(number) for name, number in constants.items()},
+        {name: (int(first), int(count)) for name, (first, count) in push.items()},
+    )
 
 
 def layout_of(module: str) -> Layout:

@@ -23,7 +23,7 @@ def test_workgroup_size_is_the_first_constant():
 def test_layouts_are_what_the_shaders_declare():
     layout = spirv.layout_of("place_last_32")
     assert list(layout.push)[:4] == ["size", "stride", "first_element", "element_count"]
-    assert [layout.push[name] for name in ("size", "stride", "places_base")] == [[0, 4], [4, 4], [15, 1]]
+    assert [layout.push[name] for name in ("size", "stride", "places_base")] == [(0, 4), (4, 4), (15, 1)]
     assert {name: layout.constants[name] for name in ("bundle", "packed")} == {"bundle": 2, "packed": 10}
     source = included("rows.comp")
     declared = {(name.lower(), int(n)) for n, name in re.findall(r"constant_id = (\d+)\) const \w+ (\w+) =", source)}
@@ -192,7 +192,13 @@ def test_missing_file_is_named(installed, name):
         spirv.load("rows_selection_8")
 
 
-@pytest.mark.parametrize("content", ["", '{"rows_selection_8":', "[]", '{"rows_selection_8": 1}'])
+SHAPES = ['{"constants": {"group_size": "x"}, "push": {}}', '{"constants": [0], "push": {}}', '{"constants": {}}']
+SHAPES += ['{"constants": {}, "push": {"size": 3}}', '{"constants": {}, "push": {"size": [1]}}', "1"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", '{"rows_selection_8":', "[]", *(f'{{"rows_selection_8": {shape}}}' for shape in SHAPES)]
+)
 def test_damaged_layouts_are_named(installed, content):
     (installed / "layouts.json").write_text(content)
     with pytest.raises(DeviceError, match=r"^.*/layouts\.json is damaged: .*; reinstall dmlgpu"):
