@@ -26,7 +26,7 @@ layout(push_constant) uniform Push {
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint states_base;       // in words
-    uint target_first;      // the bound segment of the output tensor: its first element, and how many it has
+    uint target_first;      // the bound segment of the output: its first element, and the size of a full segment
     uint target_count;
     uint target_base;       // address + target_base is the place in the buffer, in elements
 #ifdef WINDOWS  // for averages, which divide by the number of elements

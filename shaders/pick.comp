@@ -18,7 +18,7 @@ layout(set = 0, binding = 2) readonly buffer Places { uint places[]; };
 layout(push_constant) uniform Push {
     uint size[4];        // of the source
     uint stride[4];      // in elements
-    uint source_first;   // the bound segment of the source: its first element, and how many it has
+    uint source_first;   // the bound segment of the source: its first element, and the size of a full segment
     uint source_count;
     uint places_first;   // the bound segment of `places`, likewise
     uint places_count;

@@ -23,7 +23,7 @@ layout(push_constant) uniform Push {
     uint stride[4];      // in elements
     uint first_element;  // the elements of this dispatch: the first, and how many
     uint element_count;
-    uint source_first;   // the bound segment of the indices: its first element, and how many it has
+    uint source_first;   // the bound segment of the indices: its first element, and the size of a full segment
     uint source_count;
     uint source_base;    // address + source_base is the place in the buffer, in elements
 #endif

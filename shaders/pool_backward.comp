@@ -42,7 +42,7 @@ layout(push_constant) uniform Push {
     uint part_begin;        // windows of this dispatch, of those that can hold an element
     uint part_end;
     uint part_size;         // windows of a part: one invocation takes one part
-    uint source_first;      // the bound segment of the source: its first element, and how many it has
+    uint source_first;      // the bound segment of the source: its first element, and the size of a full segment
     uint source_count;
 #ifndef SHARES
     uint maxima_first;      // the bound segment of `maxima`, likewise

@@ -47,7 +47,7 @@ layout(push_constant) uniform Push {
     uint part_size;
     uint part_begin;        // the parts of this dispatch: the first, and how many
     uint part_count;
-    uint source_first;      // the bound segment of the input: its first element, and how many it has
+    uint source_first;      // the bound segment of the input: its first element, and the size of a full segment
     uint source_count;
 #endif
 } push;

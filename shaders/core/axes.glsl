@@ -22,7 +22,7 @@ layout(push_constant) uniform Push {
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint element_count;     // elements of an output, in all dispatches together
-    uint source_first;      // the bound segment of the input: its first element, and how many it has
+    uint source_first;      // the bound segment of the input: its first element, and the size of a full segment
     uint source_count;
     uint source_base;       // address + source_base is the place in the buffer, in elements
     uint target_base;       // number of an output + target_base is its place; TO_STATES: where they begin, in words

@@ -1,4 +1,8 @@
 // Specialization constants of all kernels. The accumulator has the ids 8 and 9, the kernel has those from 10 on.
+//
+// Push constants give a bound segment's first element, and the size of a full segment: the tensor's last segment may be
+// shorter, but no address lies behind the tensor.
+
 // clang-format off: a table
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint GROUP_SIZE = 64;
