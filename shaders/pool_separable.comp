@@ -39,25 +39,25 @@ layout(constant_id = 18) const bool WHOLE = false;       // a row of outputs con
 layout(constant_id = 19) const bool SHARED_WORDS = false;  // several invocations write to one word
 // clang-format on
 
-// A block of the intermediate.
+// A block of the intermediate: how many elements it has, and how they are written and read.
 #if BITS < 32
-const uint PARTIALS = 4;
-#define PUT_PARTIAL(words, i, bits) (words)[i] = bits;
-Bits partial_of(uvec4 block, uint i) { return block[i]; }
+const uint INTERMEDIATE_BLOCK = 4;
+#define PUT_INTERMEDIATE(words, i, bits) (words)[i] = bits;
+Bits intermediate_of(uvec4 block, uint i) { return block[i]; }
 #else
-const uint PARTIALS = BLOCK;
-#define PUT_PARTIAL(words, i, bits) PUT(words, i, bits)
-Bits partial_of(uvec4 block, uint i) { return element_of(block, i); }
+const uint INTERMEDIATE_BLOCK = BLOCK;
+#define PUT_INTERMEDIATE(words, i, bits) PUT(words, i, bits)
+Bits intermediate_of(uvec4 block, uint i) { return element_of(block, i); }
 #endif
 
 // COLUMNS: neighbouring lines that an invocation sweeps together. GROUP: windows that it stores together.
 #ifdef ROWS
 const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
 #else
-const uint COLUMNS = PARTIALS, GROUP = COLUMNS;
+const uint COLUMNS = INTERMEDIATE_BLOCK, GROUP = COLUMNS;
 layout(set = 0, binding = 3) readonly buffer SourceIndices { uint source_indices[]; };  // of the intermediate
 #endif
-const uint PARTIAL_WORDS = GROUP * WORDS_PER_ELEMENT;
+const uint INTERMEDIATE_WORDS = GROUP * WORDS_PER_ELEMENT;
 const uint GROUP_WORDS = (GROUP * BITS + 31) / 32;
 layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or the intermediate
 layout(set = 0, binding = 1) buffer ValueBlocks { uvec4 value_blocks[]; };
@@ -195,7 +195,7 @@ void load(out State states[COLUMNS], Tile tile, int position)
 #else
     uvec4 block = source_blocks[at];
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-        states[c] = state_of(operand_of(partial_of(block, c)), inside);
+        states[c] = state_of(operand_of(intermediate_of(block, c)), inside);
 #endif
 }
 
@@ -236,17 +236,17 @@ void grow_prefixes(Tile tile)
     }
 }
 
-// Stores a group of windows, and `found`, the indices of their winners in the input. The first window is output or
-// partial number `number`; `left` windows are left in its row.
+// Stores a group of windows, and `found`, the indices of their winners in the input. The first window is output
+// number `number`, or this element of the intermediate; `left` windows are left in its row.
 void store(State group[GROUP], uint found[GROUP], uint number, uint left)
 {
     if (!TO_OUTPUTS) {
-        uint words[PARTIAL_WORDS], at = number * WORDS_PER_ELEMENT + values_base;
+        uint words[INTERMEDIATE_WORDS], at = number * WORDS_PER_ELEMENT + values_base;
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
-            PUT_PARTIAL(words, i, value_of(group[i], 0))
-        [[unroll]] for (uint i = 0; i + 3 < PARTIAL_WORDS; i += 4)
+            PUT_INTERMEDIATE(words, i, value_of(group[i], 0))
+        [[unroll]] for (uint i = 0; i + 3 < INTERMEDIATE_WORDS; i += 4)
             value_blocks[(at + i) / 4] = uvec4(words[i], words[i + 1], words[i + 2], words[i + 3]);
-        [[unroll]] for (uint i = PARTIAL_WORDS / 4 * 4; i < PARTIAL_WORDS; ++i)
+        [[unroll]] for (uint i = INTERMEDIATE_WORDS / 4 * 4; i < INTERMEDIATE_WORDS; ++i)
             values[at + i] = words[i];
     } else if (VALUES && SHARED_WORDS) {
         [[unroll]] for (uint i = 0; i < GROUP; ++i)

@@ -187,7 +187,7 @@ void main()
                         }
                         [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
 #ifdef HAS_PAIRWISE_ADD
-                            // Four partial sums, then their sum: no element goes through more than 3 additions before
+                            // Four sums, then the sum of all four: no element goes through more than 3 additions before
                             // accumulate().
                             Operand parts[4];
                             [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {

@@ -11,8 +11,8 @@ void take_block(inout State state, uvec4 block, uint skipped, uint index)
 #endif
 
 // The state of elements begin to end - 1 of a row, or with lanes of every LANES-th block of them. If the last block is
-// partial, the full block that ends at `end` is read instead; it may begin before `begin` if there is less than one
-// block. `next` counts from `begin`, because `end` and some blocks may be more than 2^32.
+// not full, the block that ends at `end` is read instead; it may begin before `begin` if there is less than one block.
+// `next` counts from `begin`, because `end` and some blocks may be more than 2^32.
 State state_of_blocks(uint address, uint begin, uint end)
 {
     uint first = min(begin, end - BLOCK), last = end - BLOCK - first, next = lane() * BLOCK;
