@@ -60,7 +60,7 @@ void write_column(Column column, uint i, uint split, uint begin, uint address, u
 }
 
 // Reduces an item: elements begin to end - 1 of its columns. Element `begin` of the first column is at `address`.
-// Writes columns as outputs `i`, `i` + 1, ... of the dispatch, but not the first `others`: the item before writes these.
+// Writes columns as outputs `i`, `i` + 1, ... of the dispatch, but not the first `others`: the item before has these.
 #ifdef COOPERATING
 void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint end, uint address, uint step_size)
 {
