@@ -132,7 +132,7 @@ Element after(Element element)
 // What windows give to an element: all windows, or with states those of a part.
 State gathered(Element element, uint part_begin, uint part_end)
 {
-    State state = identity();
+    State state = identity();  // as empty_from(): this kernel has sums only
     uvec3 begin = element.begin, end = element.end;
 #ifdef IN_PLACE
     uint first = element.plane * window_count.x, plane_address = element.plane * plane_stride;

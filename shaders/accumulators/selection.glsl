@@ -17,6 +17,9 @@
 //   RELOAD_BITS(state, bits)   sets the bits of element index_of(state), for kernels that load them at the end
 //   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words, which one dispatch writes and a later one reads
 //
+// identity() and empty_from() differ only in the selection. In a tie at the lowest key, combine() compares indices, so
+// identity() has the one that never wins; accumulate() without LAST keeps the state, whose index must be an element's.
+//
 // Only some accumulators have these:
 //
 //   HAS_EXTREMES, HAS_PACKED_STATES        the selection: extremes.glsl and packed.glsl work with it
