@@ -31,7 +31,6 @@ layout(push_constant) uniform Push {
 
 void main()
 {
-    // Each is read once: llvmpipe loads a push constant for one invocation after the other, wherever it is read.
     uvec4 size = all_of(push.size), stride = all_of(push.stride);
     uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
     uint places_first = push.places_first, places_count = push.places_count, places_base = push.places_base;

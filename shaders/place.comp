@@ -40,7 +40,6 @@ void main()
     for (uint i = mine.next; i < mine.end; i += BUNDLE)
         places[first + i] = 0;
 #else
-    // Each is read once: llvmpipe loads a push constant for one invocation after the other, wherever it is read.
     uvec4 size = all_of(push.size), stride = all_of(push.stride);
     uint source_first = push.source_first, source_count = push.source_count, source_base = push.source_base;
     uint first_element = push.first_element, places_base = push.places_base;

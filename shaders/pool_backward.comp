@@ -51,8 +51,7 @@ layout(push_constant) uniform Push {
 #endif
 } push;
 
-// The push constants that every output needs, each read once: llvmpipe loads a push constant for one invocation after
-// the other, wherever it is read.
+// The push constants that every output needs, each read once (constants.glsl).
 uint plane_stride, source_base;
 uvec3 size, window_count, stride, reach, window_stride, start_padding;
 #ifdef SHARES

@@ -54,7 +54,6 @@ layout(push_constant) uniform Push {
 
 void main()
 {
-    // Each is read once: llvmpipe loads a push constant for one invocation after the other, wherever it is read.
     uvec3 size = all_of(push.size), stride = all_of(push.stride), output_size = all_of(push.output_size);
     uvec3 window_size = all_of(push.window_size), window_stride = all_of(push.window_stride);
     uvec3 dilation = all_of(push.dilation), start_padding = all_of(push.start_padding);

@@ -91,8 +91,8 @@ layout(push_constant) uniform Push {
     uint indices_base;
 } push;
 
-// The push constants, each read once: llvmpipe loads a push constant for one invocation after the other, wherever it is
-// read. It divides in the same way, even in a branch that is not taken: DILATED tells where dilation and spacing are 1.
+// The push constants, each read once (constants.glsl). DILATED tells where dilation and spacing are 1: llvmpipe divides
+// for one invocation after the other, even in a branch that is not taken.
 uint size, output_size, window_size, window_stride, dilation, start_padding, spacing, width, pitch;
 uint source_base, values_base, indices_base, line_stride;
 #ifdef ROWS

@@ -121,7 +121,6 @@ uint first_inside(uint at, uint padding, uint dilation)
 
 void main()
 {
-    // Each is read once: llvmpipe loads a push constant for one invocation after the other, wherever it is read.
     uvec3 size = all_of(push.size), output_size = all_of(push.output_size);
     uvec3 window_stride = all_of(push.window_stride), start_padding = all_of(push.start_padding);
     uint plane_stride = push.plane_stride, depth_stride = push.stride[0], row_stride = push.stride[1];

@@ -28,8 +28,7 @@ layout(push_constant) uniform Push {
     uint target_base;       // number of an output + target_base is its place; TO_STATES: where they begin, in words
 } push;
 
-// The push constants that every output needs. read_push() reads them once: at every place where a shader reads a push
-// constant, llvmpipe loads it for one invocation after the other.
+// The push constants that every output needs, each read once (constants.glsl).
 uint kept_rank, outer_stride, reduced_begin, reduced_end, split_size, split_count, first_output, output_count;
 uint source_first, source_count, source_base, target_base;
 

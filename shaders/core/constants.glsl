@@ -1,5 +1,8 @@
 // Specialization constants of all kernels. The accumulator has the ids 8 and 9, the kernel has those from 10 on.
 //
+// Kernels copy most push constants to variables first: at every place where a shader reads a push constant, llvmpipe
+// loads it for one invocation after the other.
+//
 // Push constants give a bound segment's first element, and the size of a full segment: the tensor's last segment may be
 // shorter, but no address lies behind the tensor.
 
