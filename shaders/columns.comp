@@ -12,7 +12,7 @@
 //
 // With WIDE an item is four blocks wide: neighbouring invocations read neighbouring cache lines of 64 bytes, and wait
 // for four loads together. Without it, an item is one block wide; on a GPU (COOPERATING) an invocation waits for the
-// blocks of LOADS rows together.
+// blocks of IN_FLIGHT rows together.
 //
 // The last item of a row ends where the row ends. The item before may have some of its columns, too, and writes them.
 
@@ -68,10 +68,10 @@ void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint 
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
         columns[k] = first_of_column();
     uint at = address + lane() * step_size;
-    for (uint offset = lane(); offset < end - begin; offset += LOADS * LANES, at += LOADS * LANES * step_size) {
-        // Rows behind the last one are not taken: the first of the LOADS rows is read in their place.
-        uvec4 blocks[LOADS][COLUMNS / BLOCK];
-        [[unroll]] for (uint r = 0; r < LOADS; ++r) {
+    for (uint offset = lane(); offset < end - begin; offset += IN_FLIGHT * LANES, at += IN_FLIGHT * LANES * step_size) {
+        // Rows behind the last one are not taken: the first of the IN_FLIGHT rows is read in their place.
+        uvec4 blocks[IN_FLIGHT][COLUMNS / BLOCK];
+        [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
             bool taken = r == 0 || offset + r * LANES < end - begin;
             [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
                 blocks[r][k / BLOCK] = load_block((taken ? at + r * LANES * step_size : at) + k);
@@ -81,12 +81,12 @@ void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint 
 #ifdef HAS_SHIFT
         for (uint k = 0; k < COLUMNS; ++k) {
             Operand greatest = operand_of(element_of(blocks[0][0], k));
-            for (uint r = 1; r < LOADS; ++r)
+            for (uint r = 1; r < IN_FLIGHT; ++r)
                 greatest = greater(greatest, operand_of(element_of(blocks[r][0], k)));
             prepare(columns[k], greatest);
         }
 #endif
-        for (uint r = 0; r < LOADS; ++r) {
+        for (uint r = 0; r < IN_FLIGHT; ++r) {
             bool taken = r == 0 || offset + r * LANES < end - begin;
             [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
                 take_in_column(columns[k], element_of(blocks[r][k / BLOCK], k % BLOCK),

@@ -51,14 +51,14 @@ layout(push_constant) uniform Push {
 State combined(uint i, uint begin, uint end)
 {
     State state = identity();
-    for (uint first = begin + lane(); first < end; first += LOADS * LANES) {
-        State found[LOADS];
-        [[unroll]] for (uint r = 0; r < LOADS; ++r) {
+    for (uint first = begin + lane(); first < end; first += IN_FLIGHT * LANES) {
+        State found[IN_FLIGHT];
+        [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
             uint number = min(first + r * LANES, end - 1);
             uint at = (number * push.output_count + i) * STATE_WORDS + push.states_base;
             found[r] = LOAD_STATE(stored, at);
         }
-        [[unroll]] for (uint r = 0; r < LOADS; ++r) {
+        [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
             if (r > 0 && first + r * LANES >= end)
                 found[r] = identity();
             state = combine(state, found[r]);

@@ -13,7 +13,7 @@
 #ifdef COOPERATING
 
 const uint AT_ONCE = GROUP_SIZE / LANES;  // items that a workgroup works on at a time
-const uint LOADS = 4;  // blocks or states that an invocation loads before it uses the first
+const uint IN_FLIGHT = 4;  // blocks or states that an invocation loads before it uses the first
 
 uint lane() { return gl_LocalInvocationID.x / LANES_APART % LANES; }
 
@@ -47,7 +47,7 @@ State of_all_lanes(State state)
 
 #else
 
-const uint LANES = 1, LOADS = 1;
+const uint LANES = 1, IN_FLIGHT = 1;
 uint lane() { return 0; }
 Items shared_items_of(uint count) { return items_of(count); }
 uint turn() { return BUNDLE; }

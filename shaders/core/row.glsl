@@ -19,18 +19,18 @@ State state_of_blocks(uint address, uint begin, uint end)
     State state = empty_from(first + min(next, last));
 #ifdef COOPERATING
     // A block behind the last one is read as the last one, again; all its elements are skipped.
-    for (; next < end - begin; next += LOADS * LANES * BLOCK) {
-        uvec4 blocks[LOADS];
-        [[unroll]] for (uint i = 0; i < LOADS; ++i)
+    for (; next < end - begin; next += IN_FLIGHT * LANES * BLOCK) {
+        uvec4 blocks[IN_FLIGHT];
+        [[unroll]] for (uint i = 0; i < IN_FLIGHT; ++i)
             blocks[i] = load_block(address + first + min(next + i * LANES * BLOCK, last));
         // No [[unroll]] for loops over loaded blocks: GPUs' compilers unroll them without it; see columns.comp.
 #ifdef HAS_SHIFT
         Operand greatest = greatest_of(blocks[0]);
-        for (uint i = 1; i < LOADS; ++i)
+        for (uint i = 1; i < IN_FLIGHT; ++i)
             greatest = greater(greatest, greatest_of(blocks[i]));
         prepare(state, greatest);
 #endif
-        for (uint i = 0; i < LOADS; ++i) {
+        for (uint i = 0; i < IN_FLIGHT; ++i) {
             uint at = first + min(next + i * LANES * BLOCK, last);
             take_block(state, blocks[i], begin + next + i * LANES * BLOCK - at, at);
         }
