@@ -18,7 +18,7 @@ def included(name: str, accumulator: str = "selection") -> str:
 # The entry point and the definitions of every kernel.
 KERNELS = {
     name: words.split()
-    for name, words in re.findall(r"^set\(kernel_(\w+) (.*)\)$", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+    for name, words in re.findall(r"^set\(variant_(\w+) (.*)\)$", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
 }
 # The entry point of every module.
 MODULES = {module: KERNELS[module.rsplit("_", 2)[0]][0] for module in spirv.layouts()}
