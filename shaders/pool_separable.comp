@@ -5,9 +5,10 @@
 // each, a sweep: along width, then height, then depth. A sweep writes its winners for the next one to an intermediate:
 // a word of bits (two of 64 bits), and an index.
 //
-// One invocation computes a tile: TILE windows, each STEP elements behind the one before. All windows of a tile have
-// the elements in the middle, which are loaded once. From there on, prefixes grow towards the first element, and a
-// suffix grows towards the last one:
+// One invocation computes a tile: TILE windows, each STEP elements behind the one before. The middle is the elements
+// that all windows of a tile have in common. A window's prefix is its elements up to the end of the middle, and its
+// suffix is those behind the middle. The middle is loaded once, and is the last window's prefix. From there, prefixes
+// grow towards the first element, and suffixes towards the last one:
 //
 //   elements      0    1    2   [ 3   ... middle ...   8 ]   9   10   11       TILE = 4, STEP = 1, a window of 9
 //   window 0      <----------------- prefix 0 ---------->
@@ -201,12 +202,12 @@ void load(out State states[COLUMNS], Tile tile, int position)
 
 State prefixes[TILE][COLUMNS];
 
-// Computes the prefix of each window of a tile: the elements in the middle, and those of the window before them.
+// Computes the prefix of each window of a tile.
 void grow_prefixes(Tile tile)
 {
     State loaded[COLUMNS];
-    int next = int(dilation), middle = tile.start + int((TILE - 1) * STEP * dilation);
-    if (COPIES) {
+    int next = int(dilation), middle_begin = tile.start + int((TILE - 1) * STEP * dilation);
+    if (COPIES) {  // there is no middle: a prefix is the window's one element
         [[unroll]] for (uint k = 0; k < TILE; ++k) {
             load(loaded, tile, tile.start + int(k * STEP) * next);
             [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
@@ -214,7 +215,7 @@ void grow_prefixes(Tile tile)
         }
     } else {
         State prefix[COLUMNS];
-        int at = middle;
+        int at = middle_begin;
         load(prefix, tile, at);
         for (uint i = (TILE - 1) * STEP + 1; i < window_size; ++i) {
             at += next;
@@ -222,7 +223,7 @@ void grow_prefixes(Tile tile)
             [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
                 prefix[c] = appended(prefix[c], loaded[c]);
         }
-        at = middle;
+        at = middle_begin;
         [[unroll]] for (uint k = TILE - 1; int(k) >= 0; --k) {
             [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
                 prefixes[k][c] = prefix[c];
