@@ -10,9 +10,9 @@
 //      |       [block][block][block][block]   lane 1
 //      v       [block][block][block][block]   lane 0
 //
-// With WIDE an item is four blocks wide: neighbouring invocations read neighbouring cache lines of 64 bytes, and wait
-// for four loads together. Without it, an item is one block wide; on a GPU (COOPERATING) an invocation waits for the
-// blocks of IN_FLIGHT rows together.
+// With WIDE an item is two to four blocks wide, of 16 columns at most: neighbouring invocations read neighbouring cache
+// lines of 64 bytes, if elements have 32 bits, and wait for their loads together. Without it, an item is one block wide;
+// on a GPU (COOPERATING) an invocation waits for the blocks of IN_FLIGHT rows together.
 //
 // The last item of a row ends where the row ends. The item before may have some of its columns, too, and writes them.
 

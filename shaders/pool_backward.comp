@@ -147,9 +147,9 @@ State gathered(Element element, uint part_begin, uint part_end)
 #else
     // The most windows that hold one element, along each dimension.
     uvec3 most = min(window_count, reach / window_stride + 1);
-    for (uint part = part_begin; part < part_end; ++part) {
-        uint row = part / most.z, depth = row / most.y;
-        uvec3 at = begin + uvec3(depth, row - depth * most.y, part - row * most.z);
+    for (uint number = part_begin; number < part_end; ++number) {
+        uint row = number / most.z, depth = row / most.y;
+        uvec3 at = begin + uvec3(depth, row - depth * most.y, number - row * most.z);
         uint window = ((element.plane * window_count.x + at.x) * window_count.y + at.y) * window_count.z + at.z;
         uint address = element.plane * plane_stride + at.x * stride.x + at.y * stride.y + at.z * stride.z;
         if (all(lessThan(at, end)))

@@ -28,9 +28,10 @@ class Limits:
     # What we chose for a class of devices.
 
     state_bytes: int = 1 << 20
-    """Bytes of the states between two passes, at most; more only where the states of one output are."""
+    """Bytes of the states of a first pass, at most, or a sixteenth of the source's where that is more; more only where
+    the states of one output are."""
     intermediate_bytes: int = 16 << 20
-    """Bytes of the intermediates that a kernel's own dispatches hand on, at most."""
+    """Bytes of the intermediates that a kernel's own dispatches hand on, at most, or a sixteenth of the source's."""
     dispatch_elements: int = 1 << 24
     """Elements that a dispatch loads, about: a slow device of its kind is done within 200 ms."""
     dispatch_count: int = 2048
@@ -54,6 +55,10 @@ class Limits:
     """
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
+
+    def __post_init__(self) -> None:
+        if self.segment_bytes % 256:
+            raise ValueError(f"Limits.segment_bytes: {self.segment_bytes} is not allowed; allowed are multiples of 256")
 
     @property
     def invocations(self) -> int:

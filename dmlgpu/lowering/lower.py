@@ -66,9 +66,9 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     return Plan(desc, limits, dispatches, work, of_problems + sum(of_kernels, ()), state_bytes, (*taken, *not_taken))
 
 
-# No watchdog resets a CPU. From _WIDER_FROM dispatches on, those of a plan have up to _WIDER times as many workgroups,
-# so that loops stay short; where they would be more than 1/_LONGER_FROM of those that a plan may have, they become
-# longer, up to _LONGER times. Every device allows _GROUPS workgroups.
+# Long plans of a CPU, which no watchdog resets. A plan of _WIDER_FROM dispatches or more gets _WIDER times the
+# workgroups, so that loops stay short. A plan of more than 1/_LONGER_FROM of the dispatches that it may have gets
+# longer ones, up to _LONGER times. Every device allows _GROUPS workgroups.
 _WIDER_FROM, _LONGER_FROM = 16, 8
 _WIDER, _LONGER, _GROUPS = 8, 64, (1 << 16) - 1
 

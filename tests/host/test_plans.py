@@ -225,3 +225,10 @@ def test_segments_are_whole_words_whatever_the_total():
 def test_operator_without_a_lowering_says_so():
     with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no lowering$"):
         lower(OperatorDesc(), LOWERED)
+
+
+def test_segments_are_whole_blocks_of_memory():
+    with pytest.raises(
+        ValueError, match=r"^Limits\.segment_bytes: 300500 is not allowed; allowed are multiples of 256$"
+    ):
+        Limits(300_500, 64, 8)

@@ -588,7 +588,7 @@ def any_cpu(driver, monkeypatch):
 EXPLAINED = {
     "argmax float32 4096,1024 axes=0": (
         "axes=(0,), axis_direction=AxisDirection.INCREASING)",
-        "columns_wide one invocation per cache line of neighbouring outputs",
+        "columns_wide one invocation per 2 to 4 blocks of neighbouring outputs",
         "not rows the elements of an output do not follow each other",
         "0 to 1,023 columns_wide_selection_32 input_tensor states 0 to 1,023 combine_selection_32 states",
         "Tensors of 16 MiB and 4 KiB, states of 128 KiB. END",

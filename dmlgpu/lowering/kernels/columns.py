@@ -1,8 +1,8 @@
 """columns.comp: over axes, where the elements of neighbouring outputs are side by side: blocks of 16 bytes.
 
-On a CPU driver an invocation looks at a cache line of 64 bytes of each row: the loads of neighbouring invocations then
-wait for memory together. On lavapipe (Mesa 22.3) with one core, 16 bytes take four times as long. On a GPU several
-invocations share the rows of a block, and each loads from four rows at a time.
+On a CPU driver an invocation looks at two to four blocks of each row, of 32-bit elements a cache line of 64 bytes: the
+loads of neighbouring invocations then wait for memory together. On lavapipe (Mesa 22.3) with one core, 16 bytes take
+four times as long. On a GPU several invocations share the rows of a block, and each loads from four rows at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Columns(AxesKernel):
     name: ClassVar = "columns"
     variants: ClassVar = {
         "columns": "one invocation per block of neighbouring outputs, whose elements are side by side",
-        "columns_wide": "one invocation per cache line of neighbouring outputs, whose elements are side by side",
+        "columns_wide": "one invocation per 2 to 4 blocks of neighbouring outputs, whose elements are side by side",
         "columns_lanes": "several invocations per block of neighbouring outputs, as suits a GPU",
     }
 

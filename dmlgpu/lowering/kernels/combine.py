@@ -28,7 +28,7 @@ _MOST_STATES = 2048
 def levels(limits: Limits, states: int) -> tuple[int, ...]:
     """The states of an output after the first pass, and after each level, until they are few enough.
 
-    The size of a level's splits is about their number.
+    Of n states, splits have about sqrt(n) each.
     """
     most = min(_MOST_STATES, max(2, limits.invocation_loads // 2))
     if states <= most * limits.most_lanes:

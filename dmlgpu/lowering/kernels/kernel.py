@@ -93,7 +93,7 @@ def shader_of(variant: str, problem: Problem, constants: Mapping[str, int], *, b
 
 
 def segment_push(name: str, size: int, segment: int, shift: int = 0) -> dict[str, Any]:
-    """The push constants for the bound segment of a tensor; shaders compute addresses less `shift`."""
+    """The push constants for the bound segment of a tensor; an address is what shaders compute, plus `shift`."""
     first = wrapped(segment * size - shift)
     return {f"{name}_first": first, f"{name}_count": size, f"{name}_base": wrapped(-first)}
 

@@ -129,7 +129,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Range:
-    """What is swept swept: planes, or some outputs of a plane along depth or height."""
+    """What is swept together: planes, or some outputs of a plane along depth or height."""
 
     planes: range
     outputs: range

@@ -123,8 +123,9 @@ class PoolSmall(PlanesKernel):
         _, rows, _ = self.windows.window_size
         stride, extent = self.windows.window_stride[1], (rows - 1) * self.windows.dilation[1] + 1
         span, height = self._span(width), self._height(width)
-        # Outputs share rows where one has no more fresh rows than its window has rows. The ring then has all that a
-        # window spans, with a dilation also those between the window's own rows.
+        # Outputs share rows where windows overlap, an output has no more fresh rows than its window has rows, the ring
+        # is not too long, and a tile has several rows of outputs. The ring then has all rows that a window spans, with
+        # a dilation also those between the window's own.
         if stride < min(extent, rows + 1) and extent <= _RING and self._height(self._widest) > 1:
             return Tile(width, height, span, ring_rows=extent, fresh=stride, held_rows=1)
         return Tile(width, height, span, ring_rows=1, fresh=1, held_rows=rows)

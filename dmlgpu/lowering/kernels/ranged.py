@@ -9,10 +9,13 @@ combine.comp computes the outputs from these:
     ranges    |---- in place -----|---|---- in place ---- ...
                                   states
 
-States it takes, too, where an output has too many elements for an invocation, or so few neighbours that several
-invocations should share it; where an output tensor is not packed; where a kernel over axes has two output tensors; and
-up to the next multiple of `range_alignment`. A range with states ends where their memory is full
-(`Limits.state_bytes`). No range goes on into another segment of an output tensor.
+Other ranges that take states:
+
+- an output has too many elements for an invocation, or several invocations should share it (`Tiling.elements`);
+- the kernel cannot write these outputs (`writes_outputs`): one is not packed, or, over axes, there are two;
+- the range does not begin at a multiple of `range_alignment`.
+
+They end where the memory for states is full (`most_states`). No range goes on into another segment of a packed output.
 """
 
 from __future__ import annotations
@@ -167,7 +170,7 @@ class RangedKernel(Kernel):
         return -(-outputs // tiling.outputs)
 
     def most_outputs(self, tiling: Tiling) -> int:
-        """Outputs of a dispatch, at most; at least RANGE_ALIGNMENT, which `fits` has to allow."""
+        """Outputs of a dispatch, at most; RANGE_ALIGNMENT at least, which `lower()` refuses where they do not fit."""
         most = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
         return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
 
@@ -187,9 +190,9 @@ class RangedKernel(Kernel):
             for piece in found.pieces:
                 most = max(self.states_at_once(count), 1) * piece.size
                 for begin in range(piece.begin, piece.end, most):
-                    part = replace(piece, begin=begin, end=min(begin + most, piece.end))
-                    yield self._dispatch(found, part, States(first)), size
-                    first += part.states
+                    cut = replace(piece, begin=begin, end=min(begin + most, piece.end))
+                    yield self._dispatch(found, cut, States(first)), size
+                    first += cut.states
             for dispatch in combine(self.problem, self.limits, found.begin, found.end, found.states):
                 yield dispatch, size
 
@@ -306,7 +309,7 @@ class RangedKernel(Kernel):
         )
 
     def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
-        """The push constants for the bound segment of the input; shaders compute addresses less `shift`."""
+        """The push constants for the bound segment of the input; an address is what shaders compute, plus `shift`."""
         return segment_push("source", self.limits.segment_elements(self.source), segment, shift)
 
     def target_binding(self, begin: int, output: int, base: str, target: Target) -> Binding:
@@ -336,7 +339,7 @@ class PlanesKernel(RangedKernel):
 
     @cached_property
     def planes(self) -> Dim:
-        """As `planes_of` the source."""
+        """Those of the source: `planes_of`."""
         return planes_of(self.source)
 
     @property
@@ -353,7 +356,7 @@ class PlanesKernel(RangedKernel):
         return min(begin + most, (begin // together + 1) * together)
 
     def plane_shift(self, begin: int) -> int:
-        """Shaders address planes with one stride: how much less that gives than the address, from output `begin` on."""
+        """Shaders address planes with one stride: what to add to that for the address, from output `begin` on."""
         plane = begin // self.plane_outputs // self.planes.size * self.planes.size
         batch = plane // self.source.sizes[1] * self.source.element_strides[0]
         return batch - plane * self.planes.stride
