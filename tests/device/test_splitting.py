@@ -156,6 +156,7 @@ OTHER_LIMITS = {
     "short-loops": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, invocation_loads=75),
     "short-dispatches": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, dispatch_elements=1000),
     "few-states": Limits(segment_bytes=2048, group_size=64, group_count=64, state_bytes=64),
+    "few-loads": Limits(segment_bytes=256, group_size=1, group_count=8, invocation_loads=60, dispatch_count=1 << 20),
 }
 
 

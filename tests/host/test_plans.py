@@ -232,3 +232,20 @@ def test_segments_are_whole_blocks_of_memory():
         ValueError, match=r"^Limits\.segment_bytes: 300500 is not allowed; allowed are multiples of 256$"
     ):
         Limits(300_500, 64, 8)
+
+
+def test_states_of_many_outputs_are_combined_in_several_dispatches():
+    """134 million outputs, each of 8 elements in 8 segments."""
+    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (1_443_200, 31, 8, 3), [2], strides=(93, 3, 134_217_600, 1))
+    plan = lower(desc, Limits(1 << 28, 64, 16))
+    combined = [dispatch for dispatch in plan.dispatches if dispatch.shader.variant == "combine"]
+    assert max(len(dispatch.outputs) * dispatch.push["state_count"] for dispatch in combined) <= 1 << 24
+    check(plan)
+
+
+def test_a_level_of_states_takes_several_dispatches_where_invocations_are_few():
+    limits = Limits(256, 1, 8, invocation_loads=100, dispatch_count=1 << 20, cooperating=True)
+    plan = lower(arg_desc(ArgmaxOperatorDesc, UINT8, (256 * 1000,), [0]), limits)
+    to_states = [dispatch.shader.constants.get("to_states") for dispatch in plan.dispatches[-8:]]
+    assert to_states.count(True) > 2
+    check(plan)
