@@ -24,7 +24,7 @@ from dmlgpu.runtime import spirv
 from tests.support.cases import UINT32, arranged, permuted_strides
 from tests.support.limits import LOWERED
 from tests.support.processes import ROOT
-from tests.support.shaders import KERNELS, SHADERS
+from tests.support.shaders import SHADERS, VARIANTS
 
 pytestmark = pytest.mark.every_driver
 
@@ -85,7 +85,7 @@ def modules(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sum")
     load, layout_of = spirv.load, spirv.layout_of
     compiled, layouts = {}, {}
-    for kernel, (entry_point, *defines) in KERNELS.items():
+    for kernel, (entry_point, *defines) in VARIANTS.items():
         module = folder / f"{kernel}.spv"
         options = ["--target-env", "vulkan1.1", f"-I{SHADERS}", f"-I{ROOT / 'tests/accumulators/sum'}", "-DBITS=32"]
         options += [f"-D{define}" for define in defines]
@@ -193,9 +193,9 @@ def test_these_take_every_kernel():
             taken |= {dispatch.shader.module for dispatch in lower(desc, limits).dispatches}
     # Those of gradients and of unpooling have tests of their own.
     others = tuple(
-        kernel for kernel in KERNELS if kernel.startswith(("pool_backward", "place", "pick", "pool_separable"))
+        kernel for kernel in VARIANTS if kernel.startswith(("pool_backward", "place", "pick", "pool_separable"))
     )
-    assert taken == {f"{kernel}_sum_32" for kernel in KERNELS if kernel not in others}
+    assert taken == {f"{kernel}_sum_32" for kernel in VARIANTS if kernel not in others}
 
 
 _ORDER = "^kernels over axes and windows write the value, then the index$"

@@ -15,10 +15,10 @@ def included(name: str, accumulator: str = "selection") -> str:
     return re.sub(r'#include "(.*?)"', lambda match: included(match[1], accumulator), SOURCES[name])
 
 
-# The entry point and the definitions of every kernel.
-KERNELS = {
+# The entry point and the definitions of every variant.
+VARIANTS = {
     name: words.split()
     for name, words in re.findall(r"^set\(variant_(\w+) (.*)\)$", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
 }
 # The entry point of every module.
-MODULES = {module: KERNELS[module.rsplit("_", 2)[0]][0] for module in spirv.layouts()}
+MODULES = {module: VARIANTS[module.rsplit("_", 2)[0]][0] for module in spirv.layouts()}
