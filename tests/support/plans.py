@@ -113,7 +113,7 @@ def check_limits(plan: Plan, limits: Limits) -> None:
 
 
 def check_sweep(dispatch: Dispatch, limits: Limits) -> None:
-    """A sweep looks at no more elements than a dispatch should."""
+    """A sweep looks at no more elements than a dispatch should, and an invocation has the loads that it says."""
     constants, push = dispatch.shader.constants, dispatch.push
     lines = push["outer_count"]
     if "row_count" in push:
@@ -124,6 +124,7 @@ def check_sweep(dispatch: Dispatch, limits: Limits) -> None:
         constants["tile"] if constants["copies"] else push["window_size"] + (constants["tile"] - 1) * constants["step"]
     )
     assert items * loads <= limits.dispatch_elements
+    assert -(-items // (limits.group_size * limits.group_count)) * loads <= dispatch.loads
     # All windows of a run have an element in common, but copies.
     assert constants["copies"] == (push["window_size"] == 1)
     assert constants["copies"] or (constants["tile"] - 1) * constants["step"] < push["window_size"]
