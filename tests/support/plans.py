@@ -160,7 +160,8 @@ def check_work(plan: Plan, limits: Limits) -> None:
             found = inside(push["window_size"], push["size"], push["dilation"])
             each = math.prod(found)
             if "part_count" in push:
-                each = push["part_count"] * push["part_size"] * math.prod(found[push["cut"] + 1 :])
+                part = min(push["part_size"], found[push["cut"]])
+                each = push["part_count"] * part * math.prod(found[push["cut"] + 1 :])
                 assert each * push["output_count"] <= limits.dispatch_elements or push["part_count"] == 1
         elif "places_base" in push:
             each = 1
