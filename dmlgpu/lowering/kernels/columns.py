@@ -74,7 +74,7 @@ class Columns(AxesKernel):
     def outputs_per_item(self) -> int:
         return self.wide if self.is_wide(self.row_length) else self.block
 
-    @property
+    @cached_property
     def range_alignment(self) -> int:
         # Whole rows of outputs, or a part of one.
         return self.row_length if self.row_length <= self.most_outputs(self.with_states) else RANGE_ALIGNMENT

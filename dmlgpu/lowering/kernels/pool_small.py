@@ -227,7 +227,7 @@ class PoolSmall(PlanesKernel):
 
     # Ranges
 
-    @property
+    @cached_property
     def range_alignment(self) -> int:
         # Whole slabs, or whole rows of one.
         fits = self.slab <= min(map(self.most_outputs, (self.in_place, self.with_states)))

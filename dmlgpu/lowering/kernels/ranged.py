@@ -248,9 +248,10 @@ class RangedKernel(Kernel):
         first = segments(begin, min(steps[0], last))
 
         def differ(end: int) -> bool:
+            """Whether the last step up to `end` has others; where outputs do not ascend, whether any has."""
             end = min(end, last)
             step = max(begin, (end - 1) // alignment * alignment)
-            return first != segments(begin, end) or first != segments(step, end)
+            return first != segments(step, end) or (not self.ascending and first != segments(begin, end))
 
         return steps[max(1, bisect_left(steps, True, key=differ)) - 1] if differ(last) else last
 
