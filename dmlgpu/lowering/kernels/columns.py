@@ -106,7 +106,7 @@ class Columns(AxesKernel):
 
     def own_splits(self, tiling: Tiling) -> int:
         # Items of whole rows, or of a part of one, where an item may be a single block.
-        items, of_row = self.limits.most_items(tiling.loads, tiling.lanes), self.items(self.row_length, tiling)
+        items, of_row = tiling.most_items(self.limits), self.items(self.row_length, tiling)
         return items // of_row * self.row_length if items >= of_row else items * self.block
 
     def furthest(self, begin: int) -> int:

@@ -39,9 +39,9 @@ class Kernel(ABC):
         return ""
 
     @property
-    @abstractmethod
     def work(self) -> int:
         """Elements that it loads, about: its time is proportional to them."""
+        return self.source.element_count + self.problem.output_count
 
     @abstractmethod
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:

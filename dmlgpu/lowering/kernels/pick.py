@@ -20,10 +20,6 @@ class Pick(RangedKernel):
     name: ClassVar = "pick"
     variants: ClassVar = {"pick": "one invocation per word of outputs: the element whose number stands there, or 0"}
 
-    @property
-    def work(self) -> int:
-        return self.source.element_count + self.problem.output_count
-
     @cached_property
     def with_states(self) -> Tiling:
         # An item is a word of outputs. Of each it loads its place, and the element that stands there.

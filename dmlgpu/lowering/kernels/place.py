@@ -26,10 +26,6 @@ class Place(Kernel):
         """Outputs, or elements, of a dispatch."""
         return max(1, min(self.limits.dispatch_elements, self.limits.most_items(1)))
 
-    @property
-    def work(self) -> int:
-        return self.source.element_count + self.problem.output_count
-
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         # For each segment of the places all segments of the indices.
         (places,) = self.problem.outputs

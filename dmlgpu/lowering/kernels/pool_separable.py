@@ -184,7 +184,7 @@ class PoolSeparable(Kernel):
         """The windows along depth, height and width."""
         windows = self.windows
         fields = windows.size, windows.output_size, windows.window_size, windows.window_stride, windows.dilation
-        return tuple(map(Line, *fields, windows.start_padding))
+        return tuple(itertools.starmap(Line, zip(*fields, windows.start_padding, strict=True)))
 
     @property
     def indexed(self) -> bool:

@@ -79,7 +79,7 @@ class PoolSmall(PlanesKernel):
             return "a row of outputs is too long for a dispatch"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
-        if self.limits.most_items(self.in_place.loads) < self._tiles_of_row(tile.width):
+        if self.in_place.most_items(self.limits) < self._tiles_of_row(tile.width):
             return "an invocation would have too many loads for a row of outputs"
         if self.source.size_in_bytes * 8 // self.source.data_type.bits >= 1 << 31:
             return "the input has 2^31 elements or more"
@@ -94,8 +94,7 @@ class PoolSmall(PlanesKernel):
 
     @property
     def windows(self) -> Windows:
-        assert isinstance(self.problem.domain, Windows)
-        return self.problem.domain
+        return self.fallback.windows
 
     @property
     def window_end(self) -> tuple[int, ...]:
@@ -183,7 +182,7 @@ class PoolSmall(PlanesKernel):
         if tiling is self.with_states:
             return self.fallback.most_outputs(tiling)
         width = self.windows.output_size[2]
-        items, short = self.limits.most_items(tiling.loads), self.limits.dispatch_elements // tiling.elements
+        items, short = tiling.most_items(self.limits), self.limits.dispatch_elements // tiling.elements
         rows = min(items // self._tiles_of_row(self.tile.width) * self.tile.height, short // width)
         # A multiple of a slab, if one fits.
         slabs = min(items // self.items(self.slab, tiling), short // self.slab)

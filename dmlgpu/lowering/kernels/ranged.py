@@ -56,9 +56,13 @@ class Tiling:
     lanes: int = 1
     """Invocations that share an item."""
 
+    def most_items(self, limits: Limits) -> int:
+        """Items of a dispatch, at most; 0 where one has too many loads."""
+        return limits.most_items(self.loads, self.lanes)
+
     def most_outputs(self, limits: Limits) -> int:
         """Outputs of a dispatch, at most, with an item for each; 0 where an item has too many loads."""
-        return limits.most_items(self.loads, self.lanes) * self.outputs
+        return self.most_items(limits) * self.outputs
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,7 @@ class RangedKernel(Kernel):
         """States of each of so many outputs that one dispatch can leave; a dispatch has one at least."""
         tiling, limits = self.with_states, self.limits
         short = limits.dispatch_elements // (outputs * tiling.elements)
-        return min(short, limits.most_items(tiling.loads, tiling.lanes) // self.items(outputs, tiling))
+        return min(short, tiling.most_items(limits) // self.items(outputs, tiling))
 
     # Where ranges begin and end
 
