@@ -1,6 +1,6 @@
 """DirectML's axis reductions and windowed pooling, with exact results, on any Vulkan device."""
 
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -14,7 +14,13 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingOperatorDesc,
     MaxUnpoolingOperatorDesc,
 )
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    AxisDirection,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import (
     DescriptorError,

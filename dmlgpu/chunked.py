@@ -20,7 +20,7 @@ import numpy as np
 from dmlgpu import functional
 from dmlgpu.descriptors import conventions
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
     WINDOW_FIELDS,
@@ -30,7 +30,14 @@ from dmlgpu.descriptors.pooling import (
     PoolingOperatorDesc,
     window_extent,
 )
-from dmlgpu.descriptors.reduction import REDUCE_TYPES, ArgmaxOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    REDUCE_TYPES,
+    ArgmaxOperatorDesc,
+    ArgOperatorDesc,
+    AxisDirection,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
 

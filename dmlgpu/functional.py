@@ -10,7 +10,7 @@ import numpy as np
 
 from dmlgpu.descriptors import conventions
 from dmlgpu.descriptors.arrays import Array, as_array
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -25,6 +25,8 @@ from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
     ArgOperatorDesc,
+    AxisDirection,
+    ReduceFunction,
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc

@@ -51,9 +51,9 @@ import numpy as np
 from dmlgpu import DeviceTensor
 from dmlgpu.chunked import Pooling, Reduction, Region, Regions, Shape
 from dmlgpu.descriptors.arrays import Array, as_array
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection, ReduceFunction
 from dmlgpu.descriptors.tensor import integer
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction, conversion, listed
+from dmlgpu.descriptors.dtypes import DataType, conversion, listed
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
     HOW_MANY,
@@ -23,7 +23,14 @@ from dmlgpu.descriptors.pooling import (
     PoolingOperatorDesc,
     count_windows,
 )
-from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    ARG_TYPES,
+    REDUCE_TYPES,
+    ArgOperatorDesc,
+    AxisDirection,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, integer, integers, unsigned_array
 from dmlgpu.errors import DescriptorError, shown
 

@@ -1,4 +1,4 @@
-"""DirectML's enumerations with their values in DirectML.h, and what counts as an integer."""
+"""DirectML's data types and their names in NumPy, and what counts as an integer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def index(value: Any) -> int:
     return operator.index(value)
 
 
-class _Enum(enum.IntEnum):
-    """An IntEnum whose members print as Python code: `DataType.FLOAT32`."""
+class Enumeration(enum.IntEnum):
+    """An enumeration of DirectML.h. Its members print as Python code: `DataType.FLOAT32`."""
 
     __str__ = enum.Enum.__str__
 
@@ -45,7 +45,7 @@ class _Enum(enum.IntEnum):
             return None
 
 
-class DataType(_Enum):
+class DataType(Enumeration):
     """DML_TENSOR_DATA_TYPE."""
 
     UNKNOWN = 0
@@ -156,42 +156,3 @@ def conversion(name: str, allowed: Iterable[DataType]) -> str:
         return ""
     to, rounds = nearest.name.lower(), "" if nearest in exact else ", which rounds"
     return f"; convert the array, as by x.astype(np.{to}), a list by np.asarray(x, np.{to}){rounds}"
-
-
-class AxisDirection(_Enum):
-    """DML_AXIS_DIRECTION: whether an index is that of the first or of the last of equal elements."""
-
-    INCREASING = 0
-    DECREASING = 1
-
-
-class ReduceFunction(_Enum):
-    """DML_REDUCE_FUNCTION: the function that reduces n elements x to one output.
-
-    Attributes:
-        ARGMAX: the index of max(x), as `ArgmaxOperatorDesc` gives it.
-        ARGMIN: the index of min(x), as `ArgminOperatorDesc` gives it.
-        AVERAGE: sum(x) / n.
-        L1: sum(abs(x)).
-        L2: sqrt(sum(x * x)).
-        LOG_SUM: log(sum(x)); NaN where the sum is negative.
-        LOG_SUM_EXP: log(sum(exp(x))), computed without overflow.
-        MAX: max(x), with the bits of the element: the first of equal ones, and NaN before all others.
-        MIN: min(x), likewise.
-        MULTIPLY: the product of all x.
-        SUM: sum(x).
-        SUM_SQUARE: sum(x * x).
-    """
-
-    ARGMAX = 0
-    ARGMIN = 1
-    AVERAGE = 2
-    L1 = 3
-    L2 = 4
-    LOG_SUM = 5
-    LOG_SUM_EXP = 6
-    MAX = 7
-    MIN = 8
-    MULTIPLY = 9
-    SUM = 10
-    SUM_SQUARE = 11

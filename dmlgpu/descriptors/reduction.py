@@ -5,13 +5,53 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import DataType, Enumeration
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
 from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.errors import shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+class AxisDirection(Enumeration):
+    """DML_AXIS_DIRECTION: whether an index is that of the first or of the last of equal elements."""
+
+    INCREASING = 0
+    DECREASING = 1
+
+
+class ReduceFunction(Enumeration):
+    """DML_REDUCE_FUNCTION: the function that reduces n elements x to one output.
+
+    Attributes:
+        ARGMAX: the index of max(x), as `ArgmaxOperatorDesc` gives it.
+        ARGMIN: the index of min(x), as `ArgminOperatorDesc` gives it.
+        AVERAGE: sum(x) / n.
+        L1: sum(abs(x)).
+        L2: sqrt(sum(x * x)).
+        LOG_SUM: log(sum(x)); NaN where the sum is negative.
+        LOG_SUM_EXP: log(sum(exp(x))), computed without overflow.
+        MAX: max(x), with the bits of the element: the first of equal ones, and NaN before all others.
+        MIN: min(x), likewise.
+        MULTIPLY: the product of all x.
+        SUM: sum(x).
+        SUM_SQUARE: sum(x * x).
+    """
+
+    ARGMAX = 0
+    ARGMIN = 1
+    AVERAGE = 2
+    L1 = 3
+    L2 = 4
+    LOG_SUM = 5
+    LOG_SUM_EXP = 6
+    MAX = 7
+    MIN = 8
+    MULTIPLY = 9
+    SUM = 10
+    SUM_SQUARE = 11
+
 
 INDEX_TYPES = (DataType.INT64, DataType.INT32, DataType.UINT64, DataType.UINT32)
 ARG_TYPES: TypeTable = {"input_tensor": SELECTED_TYPES, "output_tensor": INDEX_TYPES}  # 4_1

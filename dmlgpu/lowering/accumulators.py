@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmlgpu.descriptors.dtypes import DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.reduction import ReduceFunction
 
 
 @dataclass(frozen=True)

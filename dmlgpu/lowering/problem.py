@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 from operator import mul
 
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType
+from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -24,7 +24,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
 )
-from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc, AxisDirection, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.accumulators import Accumulator, Last, Selection, Sum, SumResult, accumulator_of
 from dmlgpu.lowering.geometry import Dim, merged

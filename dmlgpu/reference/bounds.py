@@ -31,7 +31,6 @@ from functools import partial, singledispatch
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.dtypes import ReduceFunction
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -39,7 +38,7 @@ from dmlgpu.descriptors.pooling import (
     LpPooling1OperatorDesc,
     MaxPoolingGradOperatorDesc,
 )
-from dmlgpu.descriptors.reduction import ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import ReduceFunction, ReduceOperatorDesc
 from dmlgpu.reference.pooling import averaged, counts, exact_average, exact_norm, gathered, scattered, shares, sums
 from dmlgpu.reference.reduction import exact, rows_of
 

@@ -7,8 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.dtypes import AxisDirection, ReduceFunction
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    ArgmaxOperatorDesc,
+    ArgOperatorDesc,
+    AxisDirection,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
 
 
 def arg(desc: ArgOperatorDesc, x: Array) -> tuple[Array, ...]:

@@ -12,9 +12,8 @@ import numpy as np
 
 from dmlgpu.descriptors import conventions
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.dtypes import ReduceFunction
 from dmlgpu.descriptors.layout import Bytes, check, elements, write
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceFunction
 from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.errors import DescriptorError, DeviceError, shown
 from dmlgpu.runtime.engine import Segments

@@ -34,11 +34,18 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.layout import bits, elements
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import MaxPoolingOperatorDesc
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    ArgOperatorDesc,
+    AxisDirection,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import VerificationError
 from dmlgpu.reference import reference

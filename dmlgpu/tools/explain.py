@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dmlgpu.descriptors import conventions
-from dmlgpu.descriptors.dtypes import AxisDirection, ReduceFunction, listed
+from dmlgpu.descriptors.dtypes import listed
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
-from dmlgpu.descriptors.reduction import INDEX_TYPES
+from dmlgpu.descriptors.reduction import INDEX_TYPES, AxisDirection, ReduceFunction
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.plan import Dispatch, Plan

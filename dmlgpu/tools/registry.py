@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.dtypes import AxisDirection, DataType, ReduceFunction
+from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
     WINDOW_FIELDS,
@@ -35,6 +35,8 @@ from dmlgpu.descriptors.reduction import (
     REDUCE_TYPES,
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
+    AxisDirection,
+    ReduceFunction,
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc, packed_strides
