@@ -30,7 +30,7 @@ from dmlgpu.errors import (
     SettingError,
     VerificationError,
 )
-from dmlgpu.functional import (
+from dmlgpu.functions import (
     argmax,
     argmin,
     average_pooling,

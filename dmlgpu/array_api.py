@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import DeviceTensor, ReduceFunction, functional
+from dmlgpu import DeviceTensor, ReduceFunction, functions
 from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.dtypes import conversion
 from dmlgpu.descriptors.operator import SELECTED_TYPES
@@ -96,9 +96,9 @@ def _reduced(function: ReduceFunction, x: Any, axis: Any, keepdims: bool, dtype:
         result = np.full(shape, _OF_NOTHING[function], computed)[()]
     elif isinstance(axis, tuple) and not axis and x.ndim:
         # Over no axes each element is a result: reduce over an added last axis of size 1.
-        result = functional.reduce(x.reshape(-1, 1), function, 1).reshape(x.shape)
+        result = functions.reduce(x.reshape(-1, 1), function, 1).reshape(x.shape)
     else:
-        result = functional.reduce(x, function, axis if x.ndim else axis or None, keepdims=keepdims)
+        result = functions.reduce(x, function, axis if x.ndim else axis or None, keepdims=keepdims)
     return result if narrow is None else result.astype(narrow)
 
 

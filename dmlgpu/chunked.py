@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from dmlgpu import functional
-from dmlgpu.descriptors import conventions
+from dmlgpu import arguments, functions
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
@@ -85,10 +84,10 @@ class Selection:
     def state_type(self) -> Type:
         return np.dtype([("value", self.dtype), ("index", np.int64)])
 
-    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functions.Selector) -> Array:
         greatest = self.function in (ReduceFunction.ARGMAX, ReduceFunction.MAX)
         direction = AxisDirection.DECREASING if self.last else AxisDirection.INCREASING
-        function = functional.argmax if greatest else functional.argmin
+        function = functions.argmax if greatest else functions.argmin
         index = function(chunk, axes=axes, axis_direction=direction, device=device)
         place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
         state = np.zeros(index.shape, self.state_type)
@@ -133,8 +132,8 @@ class Integer:
     def state_type(self) -> Type:
         return self.dtype
 
-    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
-        state: Array = functional.reduce(chunk, self.function, axes=axes, device=device)
+    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functions.Selector) -> Array:
+        state: Array = functions.reduce(chunk, self.function, axes=axes, device=device)
         return state
 
     def merged(self, rows: Array) -> Array:
@@ -168,9 +167,9 @@ class Sum:
         ReduceFunction.L2: ReduceFunction.SUM_SQUARE,
     }
 
-    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functions.Selector) -> Array:
         function = self._SUMS.get(self.function, self.function)
-        state: Array = functional.reduce(_float32(chunk), function, axes=axes, device=device)
+        state: Array = functions.reduce(_float32(chunk), function, axes=axes, device=device)
         return state.astype(np.float64)
 
     def merged(self, rows: Array) -> Array:
@@ -195,13 +194,13 @@ class Product:
 
     state_type: ClassVar[Type] = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
 
-    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functional.Selector) -> Array:
+    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functions.Selector) -> Array:
         # Mantissas are 0, or from 0.5 to 1: the product of 100 is in the range of float32.
         mantissas, exponents = np.frexp(_rows(_float32(chunk), axes))
         *kept, count = mantissas.shape
         factors = np.ones((*kept, -(-count // 100) * 100), np.float32)
         factors[..., :count] = mantissas
-        products = functional.reduce(factors.reshape(-1, 100), ReduceFunction.MULTIPLY, 1, device=device)
+        products = functions.reduce(factors.reshape(-1, 100), ReduceFunction.MULTIPLY, 1, device=device)
         rows = np.empty((*kept, factors.shape[-1] // 100), self.state_type)
         rows["mantissa"] = products.reshape(rows.shape)
         rows["exponent"] = 0
@@ -249,7 +248,7 @@ class Reduction:
     accumulator: Accumulator
 
     @classmethod
-    def of_arg(cls, kind: type[ArgOperatorDesc], shape: Shape, dtype: Type, *arguments: Any, **options: Any) -> Self:
+    def of_arg(cls, kind: type[ArgOperatorDesc], shape: Shape, dtype: Type, *given: Any, **options: Any) -> Self:
         """The reduction that `argmax` or `argmin` computes of an array of this shape and type.
 
         The other arguments are those of the function.
@@ -257,25 +256,25 @@ class Reduction:
         Raises:
             DescriptorError: an argument is not allowed.
         """
-        call = conventions.arg(kind, *_described(kind, shape, dtype, kind.types), *arguments, **options)
+        call = arguments.arg(kind, *_described(kind, shape, dtype, kind.types), *given, **options)
         desc = call.desc
         assert isinstance(desc, ArgOperatorDesc)
         function = ReduceFunction.ARGMAX if kind is ArgmaxOperatorDesc else ReduceFunction.ARGMIN
         return cls._of(call, desc.axes, shape, dtype, function, desc.axis_direction is AxisDirection.DECREASING)
 
     @classmethod
-    def of_reduce(cls, shape: Shape, dtype: Type, function: Any, *arguments: Any, **options: Any) -> Self:
+    def of_reduce(cls, shape: Shape, dtype: Type, function: Any, *given: Any, **options: Any) -> Self:
         """The reduction that `reduce` computes; otherwise as `of_arg`."""
         types = REDUCE_TYPES.get(ReduceFunction.member(function), ReduceOperatorDesc.types)
         source = _described(ReduceOperatorDesc, shape, dtype, types)
-        call = conventions.reduce(*source, function, *arguments, **options)
+        call = arguments.reduce(*source, function, *given, **options)
         desc = call.desc
         assert isinstance(desc, ReduceOperatorDesc)
         return cls._of(call, desc.axes, shape, dtype, desc.function, False)
 
     @classmethod
     def _of(
-        cls, call: conventions.Call, axes: Shape, shape: Shape, dtype: Type, function: ReduceFunction, last: bool
+        cls, call: arguments.Call, axes: Shape, shape: Shape, dtype: Type, function: ReduceFunction, last: bool
     ) -> Self:
         dtype = dtype.newbyteorder("=")
         data_type = call.data_types[0]
@@ -309,7 +308,7 @@ class Reduction:
         """The type of states."""
         return self.accumulator.state_type
 
-    def state(self, chunk: Array, begin: Shape, device: functional.Selector = None) -> Array:
+    def state(self, chunk: Array, begin: Shape, device: functions.Selector = None) -> Array:
         """The states of a chunk: an array with size 1 on every reduced axis.
 
         Args:
@@ -349,7 +348,7 @@ def _described(kind: type[OperatorDesc], shape: Shape, dtype: Type, types: TypeT
     All sizes are 1, unless one is 0: the array may have more elements than a tensor.
     """
     sizes = shape if 0 in shape else (1,) * len(shape)
-    return sizes, conventions.packed(sizes, _data_type(kind, dtype, types))
+    return sizes, arguments.packed(sizes, _data_type(kind, dtype, types))
 
 
 def _data_type(kind: type[OperatorDesc], dtype: Type, types: TypeTable) -> DataType:
@@ -407,9 +406,9 @@ class Dimension:
 
 # The functions that compute blocks, by their descriptors.
 _POOLINGS: dict[type[PoolingOperatorDesc], Any] = {
-    MaxPooling2OperatorDesc: functional.max_pooling,
-    AveragePooling1OperatorDesc: functional.average_pooling,
-    LpPooling1OperatorDesc: functional.lp_pooling,
+    MaxPooling2OperatorDesc: functions.max_pooling,
+    AveragePooling1OperatorDesc: functions.average_pooling,
+    LpPooling1OperatorDesc: functions.lp_pooling,
 }
 
 
@@ -437,16 +436,16 @@ class Pooling:
         *,
         output_indices: Any = False,
         indices_data_type: Any = DataType.INT64,
-        **arguments: Any,
+        **given: Any,
     ) -> Self:
         """The pooling that the function of this descriptor computes of an array; the arguments are the function's.
 
         Raises:
             DescriptorError: an argument is not allowed.
         """
-        options: dict[str, Any] = {name: arguments[name] for name in ("include_padding", "p") if name in arguments}
+        options: dict[str, Any] = {name: given[name] for name in ("include_padding", "p") if name in given}
         data_type = _data_type(kind, dtype, kind.types)
-        alone = conventions.pooled_dimensions(kind, shape, data_type, window_size, **arguments)
+        alone = arguments.pooled_dimensions(kind, shape, data_type, window_size, **given)
         dimensions = tuple(
             Dimension(
                 desc.input_tensor.sizes[2 + i],
@@ -457,8 +456,8 @@ class Pooling:
         )
         dtypes = [dtype.newbyteorder("=")]
         if kind is MaxPooling2OperatorDesc:
-            one = conventions.packed((1, 1), data_type)
-            call = conventions.max_pooling(
+            one = arguments.packed((1, 1), data_type)
+            call = arguments.max_pooling(
                 (1, 1), one, (1, 1), output_indices=output_indices, indices_data_type=indices_data_type
             )
             for index_type in call.data_types[1:]:
@@ -482,7 +481,7 @@ class Pooling:
         spatial = zip(self.dimensions, block[self.leading :], strict=True)
         return (*block[: self.leading], *(dimension.source(part) for dimension, part in spatial))
 
-    def outputs(self, x: Array, block: Region, device: functional.Selector = None) -> tuple[Array, ...]:
+    def outputs(self, x: Array, block: Region, device: functions.Selector = None) -> tuple[Array, ...]:
         """A block of the outputs.
 
         Args:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import AxisDirection, DescriptorError, Device, DeviceTensor, functional
+from dmlgpu import AxisDirection, DescriptorError, Device, DeviceTensor, functions
 from dmlgpu import ReduceFunction as F
 from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.dtypes import DataType
@@ -117,11 +117,11 @@ def _reduce(function: F, call: _Call) -> Sequence[Value]:
     keepdims = call.flag("keepdims", 1)
     if axes is None and call.flag("noop_with_empty_axes"):
         # Over no axes each element is an output: reduce over an added last dimension of size 1.
-        return [functional.reduce(x.reshape(-1, 1), function, 1, device=call.device).reshape(x.shape)]
+        return [functions.reduce(x.reshape(-1, 1), function, 1, device=call.device).reshape(x.shape)]
     if isinstance(x, np.ndarray):
         sizes = np.any(x, axis=axes, keepdims=keepdims).shape
         return [np.full(sizes, _of_nothing(function, x.dtype), x.dtype)]
-    return [functional.reduce(x, function, axes, keepdims=keepdims, device=call.device)]
+    return [functions.reduce(x, function, axes, keepdims=keepdims, device=call.device)]
 
 
 def _geometry(call: _Call, rank: int) -> tuple[list[int], ...]:
@@ -194,8 +194,8 @@ def _pool(function: Callable[..., Any], call: _Call, **options: Any) -> Sequence
 
 def _max_pool(call: _Call) -> Sequence[Value]:
     if len(call.outputs) == 1:
-        return _pool(functional.max_pooling, call)
-    values, indices = _pool(functional.max_pooling, call, output_indices=True)
+        return _pool(functions.max_pooling, call)
+    values, indices = _pool(functions.max_pooling, call, output_indices=True)
     if call.flag("storage_order"):
         sizes = call.data(0).shape[2:]
         # numbers.take(i) is the column-major index of the element with the row-major index i.
@@ -212,13 +212,13 @@ def _power(call: _Call) -> int:
 
 def _global_pool(function: F, call: _Call) -> Sequence[Value]:
     x = call.image()
-    return [functional.reduce(x, function, tuple(range(2, x.ndim)), keepdims=True, device=call.device)]
+    return [functions.reduce(x, function, tuple(range(2, x.ndim)), keepdims=True, device=call.device)]
 
 
 def _global_lp_pool(call: _Call) -> Sequence[Value]:
     x = call.image()
     plane = x.reshape(*x.shape[:2], 1, math.prod(x.shape[2:]))
-    norm = functional.lp_pooling(plane, (1, plane.shape[3]), p=_power(call), device=call.device)
+    norm = functions.lp_pooling(plane, (1, plane.shape[3]), p=_power(call), device=call.device)
     return [norm.reshape(*x.shape[:2], *(1,) * (x.ndim - 2))]
 
 
@@ -231,7 +231,7 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
     reached = [(size - 1) * stride + k - start - end for size, stride, k, start, end in lines]
     # Indices are row-major over the whole output, so that its spatial dimensions can be one.
     source, places = (each.reshape(*x.shape[:2], 1, math.prod(x.shape[2:])) for each in (x, indices))
-    found = functional.max_unpooling(source, places, (1, math.prod(reached)), device=call.device)
+    found = functions.max_unpooling(source, places, (1, math.prod(reached)), device=call.device)
     found = found.reshape(*x.shape[:2], *reached)
     sizes = call.integers("output_shape", 2)
     if sizes in (None, found.shape):
@@ -260,14 +260,14 @@ def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
 _NAMES = {F.AVERAGE: "Mean", F.MULTIPLY: "Prod"}
 # The types that an operator takes, and the function that computes it.
 _OPERATORS: Mapping[str, tuple[TypeTable, Callable[[_Call], Sequence[Value]]]] = {
-    "ArgMax": (ARG_TYPES, partial(_arg, functional.argmax)),
-    "ArgMin": (ARG_TYPES, partial(_arg, functional.argmin)),
+    "ArgMax": (ARG_TYPES, partial(_arg, functions.argmax)),
+    "ArgMin": (ARG_TYPES, partial(_arg, functions.argmin)),
     "MaxPool": (MAX_POOLING_TYPES, _max_pool),
     "AveragePool": (
         FLOAT_POOLING_TYPES,
-        lambda call: _pool(functional.average_pooling, call, include_padding=call.flag("count_include_pad")),
+        lambda call: _pool(functions.average_pooling, call, include_padding=call.flag("count_include_pad")),
     ),
-    "LpPool": (FLOAT_POOLING_TYPES, lambda call: _pool(functional.lp_pooling, call, p=_power(call))),
+    "LpPool": (FLOAT_POOLING_TYPES, lambda call: _pool(functions.lp_pooling, call, p=_power(call))),
     "GlobalMaxPool": (REDUCE_TYPES[F.MAX], partial(_global_pool, F.MAX)),
     "GlobalAveragePool": (REDUCE_TYPES[F.AVERAGE], partial(_global_pool, F.AVERAGE)),
     "GlobalLpPool": (FLOAT_POOLING_TYPES, _global_lp_pool),
@@ -358,7 +358,7 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
         self._constants = _constants(graph)
         _check_types(graph, self._constants)
         selector = device.partition(":")[2]
-        self.device = functional.open_device(int(selector) if selector.isdecimal() else selector or None)
+        self.device = functions.open_device(int(selector) if selector.isdecimal() else selector or None)
         self._nodes = [node for node in graph.node if node.op_type != "Constant"]
         self._outputs, self.executions = [each.name for each in graph.output], 0
         self._results = base.namedtupledict("Outputs", self._outputs)

@@ -57,7 +57,7 @@ from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc,
 from dmlgpu.descriptors.tensor import integer
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written
-from dmlgpu.functional import Selector, open_device
+from dmlgpu.functions import Selector, open_device
 
 __all__ = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import array_api, functional
+from dmlgpu import array_api, functions
 from dmlgpu.errors import extra
 
 with extra("torch", "torch"):
@@ -229,10 +229,10 @@ def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any
 
 
 def max_pooling(x: Any, output_indices: bool, **window: Any) -> Any:
-    """`functional.max_pooling` with indices that count within a plane; without indices their array is empty."""
+    """`functions.max_pooling` with indices that count within a plane; without indices their array is empty."""
     if not output_indices:
-        return functional.max_pooling(x, **window), np.empty(0, np.int64)
-    values, indices = functional.max_pooling(x, **window, output_indices=True)
+        return functions.max_pooling(x, **window), np.empty(0, np.int64)
+    values, indices = functions.max_pooling(x, **window, output_indices=True)
     return values, indices % math.prod(x.shape[-len(window["window_size"]) :])
 
 
@@ -276,7 +276,7 @@ def _reduce_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
 _WINDOW = "SymInt[] window_size, SymInt[] strides, SymInt[] start_padding, SymInt[] end_padding"
 
 _max_pooling_grad = _operator(
-    functional.max_pooling_grad,
+    functions.max_pooling_grad,
     f"Tensor x, Tensor gradient, {_WINDOW}, SymInt[] dilations",
     "Tensor",
     fake=lambda x, *_: x.new_empty(x.shape),
@@ -290,13 +290,13 @@ _max_pooling = _operator(
     lambda ctx, gradient, _: (_max_pooling_grad(*ctx.saved_tensors, gradient, *ctx.window[:5]), *[None] * 7),
 )
 _average_pooling_grad = _operator(
-    functional.average_pooling_grad,
+    functions.average_pooling_grad,
     f"Tensor gradient, SymInt[] input_sizes, {_WINDOW}, bool include_padding",
     "Tensor",
     fake=lambda gradient, sizes, *_: gradient.new_empty(sizes),
 )
 _average_pooling = _operator(
-    functional.average_pooling,
+    functions.average_pooling,
     f"Tensor x, {_WINDOW}, bool include_padding, SymInt[] output_sizes",
     "Tensor",
     lambda x, *window: x.new_empty(window[-1]),

@@ -52,7 +52,7 @@ LIKELY = {
     "dmlgpu/comparison": ("verification", "chunked"),
     "dmlgpu/errors": ("faults", "threads"),
     "dmlgpu/files": ("streaming",),
-    "dmlgpu/functional": ("functions",),
+    "dmlgpu/functions": ("functions",),
     "dmlgpu/descriptors/": ("messages", "operators", "functions"),
     "dmlgpu/lowering/": ("plans", "kernels", "splitting", "cases", "loops"),
     "dmlgpu/lowering/kernels/pi": ("plans", "unpooling", "cases"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors import conventions
+from dmlgpu import arguments
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
@@ -107,14 +107,14 @@ class Device:
                 self._operators.popitem(last=False)
             return compiled
 
-    def _call(self, call: conventions.Call, *arguments: DeviceTensor | Array) -> Any:
-        """Computes the call of a function; device tensors if all arguments are, else arrays; one, or a tuple."""
+    def _call(self, call: arguments.Call, *inputs: DeviceTensor | Array) -> Any:
+        """Computes the call of a function; device tensors if all inputs are, else arrays; one, or a tuple."""
         with timed(self._engine.kompute.profile, "call", type(call.desc).__name__, call.desc):
-            return self._results(call, arguments)
+            return self._results(call, inputs)
 
-    def _results(self, call: conventions.Call, arguments: Sequence[DeviceTensor | Array]) -> Any:
+    def _results(self, call: arguments.Call, given: Sequence[DeviceTensor | Array]) -> Any:
         inputs: list[DeviceTensor | Array] = []
-        for x, source in zip(arguments, call.desc.inputs, strict=True):
+        for x, source in zip(given, call.desc.inputs, strict=True):
             if isinstance(x, DeviceTensor):
                 check_owns(self, x)
                 inputs.append(view_of(x, source, source.sizes))

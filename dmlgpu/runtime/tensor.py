@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmlgpu.descriptors import conventions
+from dmlgpu import arguments
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.layout import Bytes, check, elements, write
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceFunction
@@ -166,12 +166,12 @@ class DeviceTensor:
         return self._reduce(ReduceFunction.AVERAGE, axis, out, options, dtype)
 
     def _arg(self, kind: type[ArgOperatorDesc], axis: Any, out: Any, options: dict[str, Any]) -> DeviceTensor:
-        return self._computed(conventions.arg(kind, self.shape, self.desc, axis, **options), out)
+        return self._computed(arguments.arg(kind, self.shape, self.desc, axis, **options), out)
 
     def _reduce(
         self, function: ReduceFunction, axis: Any, out: Any, options: dict[str, Any], dtype: Any = None
     ) -> DeviceTensor:
-        call = conventions.reduce(self.shape, self.desc, function, axis, **options)
+        call = arguments.reduce(self.shape, self.desc, function, axis, **options)
         promoted = function in (ReduceFunction.SUM, ReduceFunction.MULTIPLY) and self.dtype.kind in "iu"
         wanted = np.dtype(dtype or ("u8" if self.dtype.kind == "u" else "i8") if promoted else dtype or self.dtype)
         if wanted != self.dtype:
@@ -181,7 +181,7 @@ class DeviceTensor:
             )
         return self._computed(call, out)
 
-    def _computed(self, call: conventions.Call, out: Any) -> DeviceTensor:
+    def _computed(self, call: arguments.Call, out: Any) -> DeviceTensor:
         if out is not None:
             raise TypeError("out must be None: the result is a new device tensor")
         tensor: DeviceTensor = self._device._call(call, self)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dmlgpu.descriptors import conventions
+from dmlgpu import arguments
 from dmlgpu.descriptors.dtypes import listed
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
@@ -24,7 +24,7 @@ _FLAGS = {"TRUE": True, "FALSE": False}
 _WORDS: dict[str, Mapping[str, Any]] = {
     "axis_direction": AxisDirection.__members__,
     "function": ReduceFunction.__members__,
-    "indices_data_type": {data_type.name: data_type for data_type in conventions.INDEX_TYPES},
+    "indices_data_type": {data_type.name: data_type for data_type in arguments.INDEX_TYPES},
     "output_data_type": {data_type.name: data_type for data_type in INDEX_TYPES},
     "include_padding": _FLAGS,
     "keepdims": _FLAGS,

@@ -40,7 +40,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc, packed_strides
-from dmlgpu.functional import (
+from dmlgpu.functions import (
     argmax,
     argmin,
     average_pooling,

@@ -11,7 +11,7 @@ from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import VerificationError
-from dmlgpu.functional import verify
+from dmlgpu.functions import verify
 from dmlgpu.reference.bounds import is_exact
 from dmlgpu.runtime.device import Device
 from dmlgpu.tools.registry import OPERATORS, inputs_of

@@ -7,12 +7,12 @@ import time
 import numpy as np
 from distributed import Lock, Variable
 
-from dmlgpu import functional
+from dmlgpu import functions
 
 
 def opened():
     """The default device of a worker."""
-    return functional.open_device().info.uuid
+    return functions.open_device().info.uuid
 
 
 def settings():

@@ -252,7 +252,7 @@ def test_indices_of_device_tensors_are_int64(t):
 
 
 def test_functions_run_where_the_tensor_is(any_device, driver, monkeypatch):
-    monkeypatch.setattr("dmlgpu.functional.open_device", lambda selector: pytest.fail("another device was opened"))
+    monkeypatch.setattr("dmlgpu.functions.open_device", lambda selector: pytest.fail("another device was opened"))
     assert int(argmax(any_device.tensor(X))) == X.argmax()
     desc = ArgmaxOperatorDesc.of(X)
     assert dmlgpu.verify(desc, any_device.tensor(X)).item() == X.argmax()

@@ -402,7 +402,7 @@ def test_error_of_numpy_is_handed_on():
 
 
 def test_device_is_not_opened_for_bad_input(monkeypatch):
-    monkeypatch.setattr(dmlgpu.functional, "open_device", lambda selector: pytest.fail("a device was opened"))
+    monkeypatch.setattr(dmlgpu.functions, "open_device", lambda selector: pytest.fail("a device was opened"))
     with pytest.raises(DescriptorError):
         argmax(X, 5)
     with pytest.raises(DescriptorError):
@@ -493,7 +493,7 @@ def test_an_iterator_is_taken_once(device):
 
 def test_large_strides_are_uploaded_packed():
     x = np.zeros((4, 5000), np.float32)[:, ::1000]
-    assert dmlgpu.functional._input(x, dmlgpu.ArgmaxOperatorDesc)[2] == dmlgpu.TensorDesc(DataType.FLOAT32, (4, 5))
+    assert dmlgpu.functions._input(x, dmlgpu.ArgmaxOperatorDesc)[2] == dmlgpu.TensorDesc(DataType.FLOAT32, (4, 5))
 
 
 def test_a_field_of_a_packed_structure(device):

@@ -302,7 +302,7 @@ def test_cache_of_the_functions(driver, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
     dmlgpu.clear_cache()
     argmax(X)
-    assert dmlgpu.cache_info() == dmlgpu.functional.open_device().cache_info()
+    assert dmlgpu.cache_info() == dmlgpu.functions.open_device().cache_info()
     assert dmlgpu.cache_info().operators == 1
     dmlgpu.clear_cache()
     assert dmlgpu.cache_info().operators == dmlgpu.cache_info().buffer_bytes == 0

@@ -427,11 +427,11 @@ from tests.support.kompute_seam import Seam
 kp = Seam().install()
 os.environ["DMLGPU_DEVICE"] = str(index)
 print(argmax(x, axes=1).tolist())
-first = dmlgpu.functional.open_device()
+first = dmlgpu.functions.open_device()
 kp.before = lambda: True
 print(says(argmax, x, 1))
 kp.before = bool
-print(argmax(x, axes=1).tolist(), dmlgpu.functional.open_device() is first)
+print(argmax(x, axes=1).tolist(), dmlgpu.functions.open_device() is first)
 print(first)
 """
     first, error, again, lost = run(PRELUDE + program, driver)

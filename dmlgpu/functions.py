@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors import conventions
+from dmlgpu import arguments
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
@@ -156,7 +156,7 @@ def reduce(
         SettingError: an environment variable has a value that is not allowed.
     """
     x, shape, source = _input(x, ReduceOperatorDesc, types=REDUCE_TYPES.get(ReduceFunction.member(function)))
-    call = conventions.reduce(
+    call = arguments.reduce(
         shape, source, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type
     )
     return _run(call, device, x)
@@ -205,7 +205,7 @@ def max_pooling(
         SettingError: an environment variable has a value that is not allowed.
     """
     x, shape, source = _input(x, MaxPooling2OperatorDesc)
-    call = conventions.max_pooling(
+    call = arguments.max_pooling(
         shape,
         source,
         window_size,
@@ -257,7 +257,7 @@ def average_pooling(
         SettingError: an environment variable has a value that is not allowed.
     """
     x, shape, source = _input(x, AveragePooling1OperatorDesc)
-    call = conventions.pooling(
+    call = arguments.pooling(
         AveragePooling1OperatorDesc,
         shape,
         source,
@@ -304,7 +304,7 @@ def lp_pooling(
         The norms, of x's type and rank; otherwise as `max_pooling`. Errors as of `average_pooling`.
     """
     x, shape, source = _input(x, LpPooling1OperatorDesc)
-    call = conventions.pooling(
+    call = arguments.pooling(
         LpPooling1OperatorDesc,
         shape,
         source,
@@ -351,7 +351,7 @@ def average_pooling_grad(
         `average_pooling`.
     """
     gradient, shape, source = _input(gradient, AveragePoolingGradOperatorDesc, "input_gradient_tensor")
-    call = conventions.average_pooling_grad(
+    call = arguments.average_pooling_grad(
         shape,
         source,
         input_sizes,
@@ -396,7 +396,7 @@ def max_pooling_grad(
     x, shape, source = _input(x, MaxPoolingGradOperatorDesc)
     field = "input_gradient_tensor"
     gradient, gradient_shape, gradient_source = _input(gradient, MaxPoolingGradOperatorDesc, field)
-    call = conventions.max_pooling_grad(
+    call = arguments.max_pooling_grad(
         shape,
         source,
         gradient_shape,
@@ -427,12 +427,12 @@ def max_unpooling(x: Any, indices: Any, output_sizes: Any, *, device: Selector =
         if x and indices are. Errors as of `max_pooling`.
     """
     x, shape, source = _input(x, MaxUnpoolingOperatorDesc)
-    types: TypeTable = {"indices_tensor": conventions.INDEX_TYPES}
+    types: TypeTable = {"indices_tensor": arguments.INDEX_TYPES}
     indices, indices_shape, places = _input(indices, MaxUnpoolingOperatorDesc, "indices_tensor", types)
     if isinstance(indices, np.ndarray) and places.data_type is DataType.INT64:
         # As UINT64, negative indices are beyond the output.
         indices = indices.view(indices.dtype.str.replace("i", "u"))
-    call = conventions.max_unpooling(shape, source, indices_shape, places, output_sizes)
+    call = arguments.max_unpooling(shape, source, indices_shape, places, output_sizes)
     return _run(call, device, x, indices)
 
 
@@ -485,9 +485,9 @@ def clear_cache(*, device: Selector = None) -> None:
     open_device(device).clear_cache()
 
 
-def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *arguments: Any) -> Any:
+def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *given: Any) -> Any:
     x, shape, source = _input(x, kind)
-    return _run(conventions.arg(kind, shape, source, *arguments), device, x)
+    return _run(arguments.arg(kind, shape, source, *given), device, x)
 
 
 def _input(
@@ -507,14 +507,14 @@ def _input(
 
 def _layout(array: Array, data_type: DataType) -> TensorDesc:
     """The layout in which an array is uploaded by one copy: its own if that has no gaps, else packed."""
-    packed = conventions.packed(array.shape, data_type)
+    packed = arguments.packed(array.shape, data_type)
     if array.flags.c_contiguous or any(stride < 0 or stride % array.itemsize for stride in array.strides):
         return packed
     as_it_lies = TensorDesc.of(array)
     return as_it_lies if as_it_lies.reach <= packed.element_count else packed
 
 
-def _run(call: conventions.Call, device: Selector, *inputs: DeviceTensor | Array) -> Any:
+def _run(call: arguments.Call, device: Selector, *inputs: DeviceTensor | Array) -> Any:
     if call.is_empty:
         empty = tuple(np.empty(call.shape, data_type.numpy) for data_type in call.data_types)
         results = empty if len(empty) > 1 else empty[0]

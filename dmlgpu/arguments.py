@@ -1,4 +1,4 @@
-"""Calls in NumPy's conventions as descriptors: negative axes, results without reduced axes, ints for windows, int64."""
+"""The arguments of functions as descriptors: negative axes, results without reduced axes, ints for windows, int64."""
 
 from __future__ import annotations
 
