@@ -48,7 +48,7 @@ test-numpy1: ## set up .venv-numpy1 and run the suite with NumPy 1.26 (Python 3.
 
 test-numpy2: ## set up .venv-numpy2 and run the tests of chunks on lavapipe with NumPy 2.0 (Python 3.10 to 3.12)
 	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy2 NUMPY='numpy==2.0.*' \
-		ARGS='-k "not swiftshader" tests/device/test_chunked.py tests/device/test_streaming.py tests/host/test_reference.py'
+		ARGS='-k "not swiftshader" tests/device/test_chunks.py tests/device/test_streaming.py tests/host/test_reference.py'
 
 pytest: ## set up and run the suite once
 	@sh .ci/setup $(VENV) test

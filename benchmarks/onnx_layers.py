@@ -16,7 +16,7 @@ import onnx
 
 from benchmarks.measure import interleave
 from benchmarks.report import Table, digits, duration, show
-from dmlgpu import onnx_backend
+from dmlgpu import interop
 from dmlgpu.errors import import_problem
 from tests.support.cases import Array
 
@@ -40,7 +40,7 @@ def layers(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
         given = [constants[name] for name in node.input if name in constants]
         layer = onnx.helper.make_graph([node], "layer", [source], outputs, given)
         alone = onnx.helper.make_model(layer, opset_imports=model.opset_import, ir_version=max(4, model.ir_version))
-        if 0 not in sizes and onnx_backend.is_compatible(alone):
+        if 0 not in sizes and interop.onnx.is_compatible(alone):
             yield f"{number}: {node.op_type} {'x'.join(map(str, sizes))}", alone
 
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, layer in layers(onnx.load(args.model)):
         given = layer.graph.input[0]
         session = onnxruntime.InferenceSession(layer.SerializeToString(), options)
-        ours = onnx_backend.prepare(layer, args.device)
+        ours = interop.onnx.prepare(layer, args.device)
         x = _values(given)
         runs = {"dmlgpu": partial(ours.run, [x]), "ONNX": partial(session.run, None, {given.name: x})}
         same = _agree(layer.graph.node[0].op_type, *(run() for run in runs.values()))

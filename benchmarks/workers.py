@@ -37,7 +37,7 @@ from benchmarks import machine
 from benchmarks.plot import finish
 from benchmarks.report import COLUMNS, Table, duration, percent, show, to_markdown
 from benchmarks.streaming import peak
-from dmlgpu import ReduceFunction, dask_array
+from dmlgpu import ReduceFunction, interop
 from dmlgpu.tools.terminal import open_console
 
 WIDTH = 1 << 12  # of rows of float32
@@ -47,12 +47,12 @@ _COLOURS = "#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#CC79A7"
 
 
 def pooled_maximum(x: Any) -> Any:
-    return dask_array.reduce(dask_array.max_pooling(x, 3, strides=2), ReduceFunction.MAX)
+    return interop.dask.reduce(interop.dask.max_pooling(x, 3, strides=2), ReduceFunction.MAX)
 
 
 # What gives one number, so that nothing but parts of chunks is moved.
 CASES: dict[str, Callable[[Any], Any]] = {
-    "argmax": dask_array.argmax,
+    "argmax": interop.dask.argmax,
     "max_pooling 3x3 s2, then MAX": pooled_maximum,
     "Dask's own argmax": lambda x: da.argmax(x),
 }
@@ -129,7 +129,7 @@ def measured(path: Path, chunk_bytes: int, workers: int, rounds: int, info: dmlg
     """Every case on a cluster of its own, medians."""
     x = array(path, chunk_bytes)
     env = {"LP_NUM_THREADS": "1"} if "llvmpipe" in info.name else {}
-    cluster = dask_array.LocalVulkanCluster([info.index], n_workers=workers, env=env, dashboard_address=":0")
+    cluster = interop.dask.LocalVulkanCluster([info.index], n_workers=workers, env=env, dashboard_address=":0")
     seconds: dict[str, list[float]] = {name: [] for name in CASES}
     with cluster, cluster.get_client() as client:
         for name, case in [*CASES.items()] * (1 + rounds):

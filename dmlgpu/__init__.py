@@ -1,5 +1,6 @@
 """DirectML's axis reductions and windowed pooling, with exact results, on any Vulkan device."""
 
+from dmlgpu import interop, streaming
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
@@ -93,11 +94,13 @@ __all__ = [
     "clear_cache",
     "devices",
     "explain",
+    "interop",
     "lp_pooling",
     "max_pooling",
     "max_pooling_grad",
     "max_unpooling",
     "reduce",
     "reference",
+    "streaming",
     "verify",
 ]

@@ -48,8 +48,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dmlgpu import DeviceTensor
-from dmlgpu.chunked import Pooling, Reduction, Region, Regions, Shape
+from dmlgpu.chunks.pooling import Pooling
+from dmlgpu.chunks.reduction import Reduction
+from dmlgpu.chunks.regions import Region, Regions, Shape
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
@@ -58,6 +59,7 @@ from dmlgpu.descriptors.tensor import integer
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written
 from dmlgpu.functions import Selector, open_device
+from dmlgpu.runtime.tensor import DeviceTensor
 
 __all__ = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 

@@ -49,7 +49,8 @@ LIKELY = {
     "shaders/pool_backward": ("mappings", "gradients", "cases"),
     "shaders/accumulators/": ("mappings", "reduce", "values", "exhaustive", "cases"),
     "shaders/core/": ("mappings", "reduce", "values", "layouts", "barriers", "cases"),
-    "dmlgpu/comparison": ("verification", "chunked"),
+    "dmlgpu/comparison": ("verification", "chunks"),
+    "dmlgpu/chunks/": ("chunks", "streaming"),
     "dmlgpu/errors": ("faults", "threads"),
     "dmlgpu/files": ("streaming",),
     "dmlgpu/functions": ("functions",),
@@ -120,7 +121,9 @@ def sources() -> list[str]:
     modules = [module for pattern in ("*.comp", "*/*.glsl") for module in (ROOT / "shaders").glob(pattern)]
     modules += [*(ROOT / "dmlgpu").glob("[!_]*.py"), ROOT / "dmlgpu/reference/bounds.py"]
     modules += [
-        module for name in ("descriptors", "lowering", "runtime") for module in (ROOT / "dmlgpu" / name).rglob("*.py")
+        module
+        for name in ("chunks", "descriptors", "interop", "lowering", "runtime")
+        for module in (ROOT / "dmlgpu" / name).rglob("*.py")
     ]
     return sorted(module.relative_to(ROOT).as_posix() for module in modules)
 

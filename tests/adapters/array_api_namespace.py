@@ -1,4 +1,4 @@
-"""NumPy's namespace with the functions of dmlgpu.array_api: the library that `conformance.py` has tested."""
+"""NumPy's namespace with the functions of dmlgpu.interop.array_api: the library that `conformance.py` has tested."""
 
 import atexit
 import collections
@@ -6,7 +6,7 @@ import functools
 
 import numpy
 
-from dmlgpu import array_api
+from dmlgpu.interop import array_api
 
 calls = collections.Counter()
 atexit.register(lambda: print("calls:", ", ".join(f"{count} {name}" for name, count in sorted(calls.items()))))

@@ -1,4 +1,4 @@
-"""Runs the tests of the array API standard of the functions that dmlgpu.array_api has, on every driver under test.
+"""Runs the tests of the array API standard of the functions of dmlgpu.interop.array_api, on every driver under test.
 
     python -m tests.adapters.conformance CHECKOUT [EXAMPLES]
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dmlgpu import array_api
+from dmlgpu.interop import array_api
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
 NAMES = sorted(array_api.__all__)

@@ -1,4 +1,4 @@
-"""What the tests of dask_array run on workers. It imports no conftest, which would change the environment there."""
+"""What the tests of interop.dask run on workers. It imports no conftest, which would change the environment there."""
 
 import os
 import signal

@@ -8,7 +8,7 @@ import torch
 import xarray
 
 import dmlgpu
-from dmlgpu import array_api
+from dmlgpu.interop import array_api
 
 X = np.random.default_rng(5).integers(-50, 50, (3, 4, 5)).astype(np.float32)
 

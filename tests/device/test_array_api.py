@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import array_api as xp
+from dmlgpu.interop import array_api as xp
 
 SIGNED = ["int8", "int16", "int32", "int64"]
 UNSIGNED = ["uint8", "uint16", "uint32", "uint64"]

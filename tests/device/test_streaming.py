@@ -21,7 +21,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import DescriptorError, ReduceFunction, streaming
-from dmlgpu.chunked import Reduction
+from dmlgpu.chunks.reduction import Reduction
 
 NAMES = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 

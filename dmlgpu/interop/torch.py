@@ -1,7 +1,7 @@
 """Pooling and reductions of PyTorch tensors on a Vulkan device, with PyTorch's signatures.
 
-    from dmlgpu import torch_ops
-    torch_ops.max_pool2d(x, 3, stride=2, return_indices=True)
+    from dmlgpu import interop
+    interop.torch.max_pool2d(x, 3, stride=2, return_indices=True)
 
 max_pool2d, max_pool3d, avg_pool2d, avg_pool3d as in `torch.nn.functional`; argmax, argmin, sum, mean, amax and amin as
 in `torch`. Tensors must be on the CPU: they are copied to the default device of dmlgpu, and results are copied back.
@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import array_api, functions
+from dmlgpu import functions
 from dmlgpu.errors import extra
+from dmlgpu.interop import array_api
 
 with extra("torch", "torch"):
     import torch

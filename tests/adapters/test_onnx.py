@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from dmlgpu import DescriptorError, onnx_backend
+from dmlgpu import DescriptorError, interop
 
 
 def random_pool(op_type, number):
@@ -52,7 +52,7 @@ def test_pooling_is_that_of_onnx_runtime(driver, op_type):
     for number in range(300):
         model, x = random_pool(op_type, number)
         session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-        ours = onnx_backend.prepare(model, f"VULKAN:{driver.index}")
+        ours = interop.onnx.prepare(model, f"VULKAN:{driver.index}")
         try:
             expected = session.run(None, {"x": x})
         except Exception:

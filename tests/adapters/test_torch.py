@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.library import opcheck
 
-from dmlgpu import DescriptorError, torch_ops
+from dmlgpu import DescriptorError, interop
 
 F = torch.nn.functional
 ops = torch.ops.dmlgpu
@@ -24,7 +24,7 @@ def _on_the_driver(driver, monkeypatch):
 
 def called(name, x, **options):
     """A function of an input, and of windows of 2 where it has windows."""
-    return getattr(torch_ops, name)(x, **({"kernel_size": 2} if name in POOLS else {}) | options)
+    return getattr(interop.torch, name)(x, **({"kernel_size": 2} if name in POOLS else {}) | options)
 
 
 def values(*sizes, dtype=torch.float32, seed=0):
@@ -47,12 +47,12 @@ def gradient_of(function, x):
 
 
 def test_names():
-    assert sorted(torch_ops.__all__) == sorted(POOLS + REDUCTIONS)
+    assert sorted(interop.torch.__all__) == sorted(POOLS + REDUCTIONS)
 
 
 @pytest.mark.parametrize("name", POOLS + REDUCTIONS)
 def test_signatures_are_those_of_pytorch(name):
-    ours = inspect.signature(getattr(torch_ops, name)).parameters
+    ours = inspect.signature(getattr(interop.torch, name)).parameters
     if name.startswith("max_pool"):
         theirs = inspect.signature(getattr(F, f"_{name}")).parameters
         assert {key: each.default for key, each in ours.items()} == {key: each.default for key, each in theirs.items()}
@@ -94,7 +94,7 @@ def random_pool(name, number):
 
 @pytest.mark.parametrize("name", POOLS)
 def test_pooling_is_that_of_pytorch(name):
-    ours, theirs = getattr(torch_ops, name), getattr(F, name)
+    ours, theirs = getattr(interop.torch, name), getattr(F, name)
     pooled = refused = 0
     for number in range(150):
         x, arguments = random_pool(name, number)
@@ -133,7 +133,7 @@ def test_pooling_is_that_of_pytorch(name):
 def test_a_dilated_window_that_is_larger_than_the_padded_input(rank, stride):
     x = torch.arange(48.0).reshape(1, 2, *(1,) * (rank - 2), 6, 4)
     size, stride, dilation = ((*(1,) * (rank - 2), *entries) for entries in ((3, 1), stride, (3, 1)))
-    ours, theirs = (getattr(module, f"max_pool{rank}d") for module in (torch_ops, F))
+    ours, theirs = (getattr(module, f"max_pool{rank}d") for module in (interop.torch, F))
     for got, expected in zip(*(f(x, size, stride, 0, dilation, True, True) for f in (ours, theirs)), strict=True):
         assert torch.equal(got, expected)
     gradients = (gradient_of(lambda y, f=f: f(y, size, stride, 0, dilation, True), x)[0] for f in (ours, theirs))
@@ -145,7 +145,7 @@ def test_a_dilated_window_that_is_larger_than_the_padded_input(rank, stride):
 def test_types_of_max_pooling(name, dtype):
     sizes = (2, 2, 5, 6) if name == "max_pool2d" else (1, 2, 4, 5, 6)
     x = with_ties(*sizes, dtype=getattr(torch, dtype))
-    got, indices = getattr(torch_ops, name)(x, 2, return_indices=True)
+    got, indices = getattr(interop.torch, name)(x, 2, return_indices=True)
     # PyTorch has not all of these types.
     expected, places = getattr(F, name)(x.double(), 2, return_indices=True)
     assert got.dtype == x.dtype
@@ -160,7 +160,7 @@ def test_a_divisor_of_float16_neither_under_nor_overflows(size):
     x[0, 0, 1, 1] = 1e-5
     x.requires_grad_()
     results = []
-    for pool in (torch_ops.avg_pool2d, F.avg_pool2d):
+    for pool in (interop.torch.avg_pool2d, F.avg_pool2d):
         result = pool(x, size, divisor_override=1)
         results.append((result, torch.autograd.grad(result.sum() * 2000, x)[0]))
     for got, expected in zip(*results, strict=True):
@@ -173,7 +173,7 @@ def test_sums_need_no_elements_for_their_gradient(name):
     """Both may change before it is computed."""
     x = values(3, 4).requires_grad_()
     y = x * 1
-    result = getattr(torch_ops, name)(y, 1)
+    result = getattr(interop.torch, name)(y, 1)
     y.add_(1)
     result.mul_(2)
     assert torch.equal(torch.autograd.grad(result.sum(), x)[0], torch.full((3, 4), 2 if name == "sum" else 0.5))
@@ -182,7 +182,7 @@ def test_sums_need_no_elements_for_their_gradient(name):
 def test_a_nan_wins_and_the_first_one_has_the_index():
     x = values(1, 1, 4, 4)
     x[0, 0, 0, 1] = x[0, 0, 1, 0] = torch.nan
-    got, indices = torch_ops.max_pool2d(x, 2, return_indices=True)
+    got, indices = interop.torch.max_pool2d(x, 2, return_indices=True)
     expected = F.max_pool2d(x, 2)
     assert torch.equal(got.isnan(), expected.isnan())
     assert indices[0, 0, 0, 0] == 1
@@ -190,10 +190,10 @@ def test_a_nan_wins_and_the_first_one_has_the_index():
 
 def test_pooling_of_empty_batches():
     x = torch.empty(0, 3, 8, 8, requires_grad=True)
-    for got in (torch_ops.max_pool2d(x, 2), torch_ops.avg_pool2d(x, 2)):
+    for got in (interop.torch.max_pool2d(x, 2), interop.torch.avg_pool2d(x, 2)):
         assert got.shape == (0, 3, 4, 4)
         assert torch.autograd.grad(got.sum(), x)[0].shape == x.shape
-    assert torch_ops.max_pool2d(x, 2, return_indices=True)[1].shape == (0, 3, 4, 4)
+    assert interop.torch.max_pool2d(x, 2, return_indices=True)[1].shape == (0, 3, 4, 4)
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -202,7 +202,7 @@ def test_pooling_of_empty_batches():
 def test_reductions_are_those_of_pytorch(name, dim, keepdim):
     x = values(3, 4, 5)
     options = {"keepdim": keepdim} | ({} if dim is None and name.startswith("am") else {"dim": dim})
-    got, expected = getattr(torch_ops, name)(x, **options), getattr(torch, name)(x, **options)
+    got, expected = getattr(interop.torch, name)(x, **options), getattr(torch, name)(x, **options)
     assert got.dtype == expected.dtype
     torch.testing.assert_close(got, expected)
 
@@ -212,7 +212,7 @@ def test_reductions_are_those_of_pytorch(name, dim, keepdim):
 @pytest.mark.parametrize("name", ["amax", "amin", "sum", "mean"])
 def test_gradients_of_reductions(name, dim, keepdim):
     x = with_ties(3, 4, 5)
-    ours = gradient_of(lambda y: getattr(torch_ops, name)(y, dim, keepdim), x)
+    ours = gradient_of(lambda y: getattr(interop.torch, name)(y, dim, keepdim), x)
     theirs = gradient_of(lambda y: getattr(torch, name)(y, dim, keepdim), x)
     for got, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(got, expected)
@@ -221,7 +221,7 @@ def test_gradients_of_reductions(name, dim, keepdim):
 def test_gradients_of_gradients_of_reductions():
     x = values(3, 4).requires_grad_()
     results = []
-    for module in (torch_ops, torch):
+    for module in (interop.torch, torch):
         (first,) = torch.autograd.grad((module.amax(x, 1) ** 2).sum() + module.sum(x) ** 3, x, create_graph=True)
         results.append(torch.autograd.grad(first.sum(), x)[0])
     torch.testing.assert_close(*results)
@@ -229,7 +229,7 @@ def test_gradients_of_gradients_of_reductions():
 
 def test_gradients_of_gradients_of_pooling_are_refused():
     x = values(1, 1, 4, 4).requires_grad_()
-    for pool in (torch_ops.max_pool2d, torch_ops.avg_pool2d):
+    for pool in (interop.torch.max_pool2d, interop.torch.avg_pool2d):
         (first,) = torch.autograd.grad((pool(x, 2) ** 2).sum(), x, create_graph=True)
         with pytest.raises(RuntimeError, match="no autograd formula was registered"):
             torch.autograd.grad(first.sum(), x)
@@ -239,42 +239,42 @@ def test_gradients_of_gradients_of_pooling_are_refused():
 def test_types_of_reductions(dtype):
     x = (with_ties(4, 6) - 2).to(getattr(torch, dtype))
     for name in ("amax", "amin"):
-        assert torch.equal(getattr(torch_ops, name)(x, 1), getattr(torch, name)(x, 1))
-    assert torch.equal(torch_ops.argmax(x, 1), torch.from_numpy(x.numpy().argmax(1)))
-    assert torch.equal(torch_ops.argmin(x, 1), torch.from_numpy(x.numpy().argmin(1)))
+        assert torch.equal(getattr(interop.torch, name)(x, 1), getattr(torch, name)(x, 1))
+    assert torch.equal(interop.torch.argmax(x, 1), torch.from_numpy(x.numpy().argmax(1)))
+    assert torch.equal(interop.torch.argmin(x, 1), torch.from_numpy(x.numpy().argmin(1)))
     if dtype != "float64":
-        got, expected = torch_ops.sum(x, 1), torch.sum(x, 1)
+        got, expected = interop.torch.sum(x, 1), torch.sum(x, 1)
         assert got.dtype == expected.dtype
         assert torch.equal(got, expected)
     for wanted in (torch.float32, torch.int64, torch.int8, torch.uint8):
-        got, expected = torch_ops.sum(x.clamp(min=0), dtype=wanted), torch.sum(x.clamp(min=0), dtype=wanted)
+        got, expected = interop.torch.sum(x.clamp(min=0), dtype=wanted), torch.sum(x.clamp(min=0), dtype=wanted)
         assert got.dtype == wanted
         assert torch.equal(got, expected)
-    torch.testing.assert_close(torch_ops.mean(x, 0, dtype=torch.float32), torch.mean(x, 0, dtype=torch.float32))
+    torch.testing.assert_close(interop.torch.mean(x, 0, dtype=torch.float32), torch.mean(x, 0, dtype=torch.float32))
 
 
 def test_tensors_without_dimensions_and_of_nothing():
     x = torch.tensor(3.0, requires_grad=True)
     for name in REDUCTIONS:
         for dim in (0, -1):
-            got = getattr(torch_ops, name)(x, dim)
+            got = getattr(interop.torch, name)(x, dim)
             assert got.shape == ()
             assert got == getattr(torch, name)(x, dim)
-    assert torch.autograd.grad(torch_ops.sum(x), x)[0] == 1
+    assert torch.autograd.grad(interop.torch.sum(x), x)[0] == 1
     nothing = torch.empty(0, 3)
-    assert torch.equal(torch_ops.sum(nothing, 0), torch.zeros(3))
-    assert torch_ops.mean(nothing, 0).isnan().all()
-    assert torch_ops.amax(nothing, 1).shape == (0,)
+    assert torch.equal(interop.torch.sum(nothing, 0), torch.zeros(3))
+    assert interop.torch.mean(nothing, 0).isnan().all()
+    assert interop.torch.amax(nothing, 1).shape == (0,)
     with pytest.raises(ValueError, match="are empty"):
-        torch_ops.amax(nothing, 0)
+        interop.torch.amax(nothing, 0)
 
 
 def test_dimensions_of_one_that_are_kept():
     x = values(1, 4, 1, 3)
     for name in REDUCTIONS:
-        assert getattr(torch_ops, name)(x, 1).shape == (1, 1, 3)
-        assert getattr(torch_ops, name)(x, 0, keepdim=True).shape == (1, 4, 1, 3)
-    assert torch_ops.amax(x, (0, 1)).shape == (1, 3)
+        assert getattr(interop.torch, name)(x, 1).shape == (1, 1, 3)
+        assert getattr(interop.torch, name)(x, 0, keepdim=True).shape == (1, 4, 1, 3)
+    assert interop.torch.amax(x, (0, 1)).shape == (1, 3)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which PyTorch calls itself
@@ -288,8 +288,8 @@ def test_a_tangent_is_not_dropped(name):
 def test_without_and_beside_autograd():
     x = values(2, 3, 4, 4).requires_grad_()
     with torch.inference_mode():
-        assert torch.equal(torch_ops.max_pool2d(x, 2), F.max_pool2d(x, 2))
-    assert torch.equal(torch_ops.argmax(x), torch.argmax(x))
+        assert torch.equal(interop.torch.max_pool2d(x, 2), F.max_pool2d(x, 2))
+    assert torch.equal(interop.torch.argmax(x), torch.argmax(x))
     gradient = ops.max_pooling_grad(x, values(2, 3, 2, 2), [2, 2], [2, 2], [0, 0], [0, 0], [1, 1])
     assert gradient.sum() == values(2, 3, 2, 2).sum()
 
@@ -299,9 +299,9 @@ def test_views():
     z = torch.complex(x, -x).conj().imag
     assert z.is_neg()
     for view in (x.permute(2, 0, 1), x[::2, 1:], x[:1].expand(5, 8, 4), z):
-        assert torch.equal(torch_ops.amax(view, 1), torch.amax(view, 1))
-        assert torch.equal(torch_ops.max_pool2d(view, 2), F.max_pool2d(view, 2))
-        gradient = gradient_of(lambda y: torch_ops.avg_pool2d(y, 2).permute(2, 1, 0), view)[0]
+        assert torch.equal(interop.torch.amax(view, 1), torch.amax(view, 1))
+        assert torch.equal(interop.torch.max_pool2d(view, 2), F.max_pool2d(view, 2))
+        gradient = gradient_of(lambda y: interop.torch.avg_pool2d(y, 2).permute(2, 1, 0), view)[0]
         expected = gradient_of(lambda y: F.avg_pool2d(y, 2).permute(2, 1, 0), view)[0]
         torch.testing.assert_close(gradient, expected)
 
@@ -352,15 +352,19 @@ def test_gradients_are_those_of_finite_differences(name, arguments, sizes):
     # Numbers are 1 apart, so that 1/4 changes no maximum, and results are exact but for quotients.
     x = values(*sizes).requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda y: getattr(torch_ops, name)(y, *arguments), (x,), eps=0.25, atol=1e-3, rtol=1e-3, nondet_tol=0.0
+        lambda y: getattr(interop.torch, name)(y, *arguments), (x,), eps=0.25, atol=1e-3, rtol=1e-3, nondet_tol=0.0
     )
 
 
 def network(x):
-    largest, indices = torch_ops.max_pool2d(x, 3, 2, 1, return_indices=True)
-    averages = torch_ops.avg_pool2d(largest, 2, ceil_mode=True, divisor_override=3)
-    sums = torch_ops.sum(averages, (2, 3)) + torch_ops.amax(x, (2, 3)) - torch_ops.mean(x, (2, 3), keepdim=False)
-    return sums, indices, torch_ops.argmax(x, 1)
+    largest, indices = interop.torch.max_pool2d(x, 3, 2, 1, return_indices=True)
+    averages = interop.torch.avg_pool2d(largest, 2, ceil_mode=True, divisor_override=3)
+    sums = (
+        interop.torch.sum(averages, (2, 3))
+        + interop.torch.amax(x, (2, 3))
+        - interop.torch.mean(x, (2, 3), keepdim=False)
+    )
+    return sums, indices, interop.torch.argmax(x, 1)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -381,7 +385,7 @@ def test_compiled_by_pytorch(backend):
 def test_module_in_a_training_step():
     """A convolution learns through a pooling as it does through PyTorch's."""
     weights = []
-    for pool in (torch_ops.max_pool2d, F.max_pool2d):
+    for pool in (interop.torch.max_pool2d, F.max_pool2d):
         torch.manual_seed(0)
         layer = torch.nn.Conv2d(1, 4, 3)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -444,7 +448,7 @@ def test_arguments_that_are_refused(name, x, options, error, message):
 
 def test_dimensions_that_are_given_twice_are_refused():
     with pytest.raises(DescriptorError, match=r"0 of \(0, 0\) is given twice"):
-        torch_ops.amin(X, (0, -4))
+        interop.torch.amin(X, (0, -4))
 
 
 @pytest.mark.parametrize("wrong", [1, None, "yes", np.True_])
@@ -475,10 +479,10 @@ def test_integers_are_integers(wrong):
             called("avg_pool2d", X, divisor_override=wrong)
     with pytest.raises(IndexError, match=r"^amax: dim=.* is not allowed; allowed are integers from -4 to 3"):
         called("amax", X, dim=wrong)
-    assert torch_ops.max_pool2d(X, np.int64(2), stride=torch.Size([1, 2])).shape == (1, 2, 3, 2)
+    assert interop.torch.max_pool2d(X, np.int64(2), stride=torch.Size([1, 2])).shape == (1, 2, 3, 2)
 
 
 def test_without_gradients_all_types_are_pooled():
     x = values(1, 1, 4, 4, dtype=torch.float64).requires_grad_()
     with torch.no_grad():
-        assert torch.equal(torch_ops.max_pool2d(x, 2), F.max_pool2d(x, 2))
+        assert torch.equal(interop.torch.max_pool2d(x, 2), F.max_pool2d(x, 2))

@@ -1,6 +1,6 @@
 """Reductions with the signatures of the Python array API standard: argmax, argmin, max, min, sum, prod and mean.
 
-    from dmlgpu import array_api as xp
+    from dmlgpu.interop import array_api as xp
     xp.sum(x, axis=(0, 2), keepdims=True)
 
 The result for a device tensor is a device tensor. For anything that NumPy can view, such as arrays of other libraries
@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import DeviceTensor, ReduceFunction, functions
+from dmlgpu import functions
 from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.dtypes import conversion
 from dmlgpu.descriptors.operator import SELECTED_TYPES
-from dmlgpu.descriptors.reduction import REDUCE_TYPES
+from dmlgpu.descriptors.reduction import REDUCE_TYPES, ReduceFunction
+from dmlgpu.runtime.tensor import DeviceTensor
 
 __all__ = ["argmax", "argmin", "max", "mean", "min", "prod", "sum"]
 

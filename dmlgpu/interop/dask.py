@@ -1,8 +1,8 @@
 """Reductions and poolings of Dask arrays, chunk by chunk, on the Vulkan devices of the workers.
 
-    from dmlgpu import dask_array
-    with dask_array.LocalVulkanCluster() as cluster, cluster.get_client():
-        dask_array.argmax(x, axes=(1, 2)).compute()
+    from dmlgpu.interop.dask import LocalVulkanCluster, argmax
+    with LocalVulkanCluster() as cluster, cluster.get_client():
+        argmax(x, axes=(1, 2)).compute()
 
 argmax, argmin, reduce, max_pooling, average_pooling and lp_pooling take the arguments of dmlgpu's functions of the same
 names, and Dask arrays in any chunks. Results are Dask arrays: until they are computed, no chunk is loaded. They equal
@@ -24,6 +24,7 @@ import itertools
 import math
 import warnings
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
@@ -31,10 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import AxisDirection, DataType, Device, ReduceFunction
-from dmlgpu.chunked import Dimension, Pooling, Reduction, Region
-from dmlgpu.dask_cluster import LocalVulkanCluster
+from dmlgpu.chunks.pooling import Dimension, Pooling
+from dmlgpu.chunks.reduction import Reduction
+from dmlgpu.chunks.regions import Region
 from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -42,11 +44,22 @@ from dmlgpu.descriptors.pooling import (
     MaxPooling2OperatorDesc,
     PoolingOperatorDesc,
 )
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    AxisDirection,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
+from dmlgpu.descriptors.tensor import unsigned
 from dmlgpu.errors import extra
+from dmlgpu.runtime import drivers
+from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import index_of
+from dmlgpu.runtime.settings import setting
 
 with extra("dask", "dask", "distributed"):
+    import dask
     import dask.array as da
     from dask import config
     from dask.array.chunk import getitem
@@ -56,7 +69,8 @@ with extra("dask", "dask", "distributed"):
     from dask.layers import ArrayBlockIdDep, ArrayChunkShapeDep
     from dask.task_spec import DataNode, Task, TaskRef
     from dask.utils import format_bytes, parse_bytes
-    from distributed import Client
+    from distributed import Client, LocalCluster
+    from distributed.system import MEMORY_LIMIT
 
 __all__ = ["LocalVulkanCluster", "argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 
@@ -409,3 +423,83 @@ def _pool(pooling: Pooling, device: Selector, region: Region, counts: Sequence[i
             joined = [np.concatenate(joined[i : i + counts[axis]], axis) for i in rows]
     results = pooling.outputs(joined[0], region, device)
     return results if len(results) > 1 else results[0]
+
+
+# A cluster on this machine
+
+
+class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # mypy skips distributed
+    """One worker process for each Vulkan device of this machine; it is the default device of the worker's tasks.
+
+    Workers have the resource `vulkan`: 1. They are started by spawn, so a script needs `if __name__ == "__main__":`
+    around the code that makes the cluster. A worker that dies is started again with the same device.
+
+    Args:
+        devices: a list of what `Device` takes: indices, parts of names, or UUIDs. None: the device that DMLGPU_DEVICE
+            names; if it is not set, all GPUs, or the best device if there is no GPU.
+        n_workers: the number of workers. None: one for each device. If there are more, they share devices evenly.
+        threads_per_worker: the number of tasks that a worker runs at a time; only one of them uses the device.
+        **kw: further arguments of `distributed.LocalCluster`. If `memory_limit` is left out, each worker gets an equal
+            share of the machine's memory.
+
+    Raises:
+        DeviceError: no device, or more than one, matches an entry of `devices`; the message lists the devices.
+        TypeError: `devices` is no list, or an entry is neither an integer nor a string.
+        ValueError: `devices` is empty, a number is no integer or too small, `env` has DMLGPU_DEVICE, `processes` is
+            False, or Dask's setting for starting processes is not spawn.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[int | str] | None = None,
+        n_workers: int | None = None,
+        threads_per_worker: int = 1,
+        **kw: Any,
+    ) -> None:
+        self._devices = _names(devices)
+        count = len(self._devices) if n_workers is None else unsigned("LocalVulkanCluster", "n_workers", n_workers)
+        method = dask.config.get("distributed.worker.multiprocessing-method")
+        if method != "spawn":
+            raise ValueError(f"distributed.worker.multiprocessing-method: {method!r} is not allowed; allowed is spawn")
+        unsigned("LocalVulkanCluster", "threads_per_worker", threads_per_worker, 1)
+        if "DMLGPU_DEVICE" in (kw.get("env") or {}):
+            raise ValueError("env: DMLGPU_DEVICE is not allowed; devices= says which devices workers have")
+        if not kw.pop("processes", True):
+            raise ValueError("processes: False is not allowed; each worker is a process with a device of its own")
+        kw = {"memory_limit": MEMORY_LIMIT // max(count, 1), **kw}
+        resources = {"vulkan": 1, **(kw.pop("resources", None) or {})}
+        super().__init__(n_workers=0, threads_per_worker=threads_per_worker, resources=resources, **kw)
+        for _ in range(count):
+            self.worker_spec.update(self.new_worker_spec())
+        # An asynchronous cluster starts its workers when it is awaited.
+        if not self.asynchronous:
+            try:
+                self.sync(self._correct_state)
+            except BaseException:
+                self.close()
+                raise
+
+    def new_worker_spec(self) -> dict[Any, Any]:
+        """The next worker's name and specification, with the device that the fewest workers have."""
+        ((name, spec),) = super().new_worker_spec().items()
+        options = spec["options"]
+        used = Counter(other["options"]["env"]["DMLGPU_DEVICE"] for other in self.worker_spec.values())
+        env = {**options.get("env", {}), "DMLGPU_DEVICE": min(self._devices, key=used.__getitem__)}
+        return {name: {**spec, "options": {**options, "env": env}}}
+
+
+def _names(devices: Sequence[int | str] | None) -> list[str]:
+    """The names by which worker processes select their devices."""
+    found = drivers.devices()
+    if devices is None:
+        gpus = [info for info in found if info.type != "cpu"]
+        chosen = gpus if gpus and setting("DMLGPU_DEVICE") is None else [drivers.default(found)]
+    elif isinstance(devices, (list, tuple)):
+        chosen = [drivers.choose(found, wanted) for wanted in devices]
+    else:
+        raise TypeError(f"devices: {devices!r} is not allowed; give a list of indices, parts of names or UUIDs")
+    if not chosen:
+        raise ValueError(f"devices: {devices!r} is empty; leave it out for all GPUs")
+    uuids = [info.uuid for info in found]
+    # Several CPU drivers may have the same UUID.
+    return [info.uuid if uuids.count(info.uuid) == 1 else str(info.index) for info in chosen]

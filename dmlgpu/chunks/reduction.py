@@ -1,13 +1,4 @@
-"""Reductions and poolings of arrays in chunks: what is computed from each chunk, and how the parts are combined.
-
-    chunks       -- state -->   states   -- merged -->   one state   -- result -->   outputs        Reduction
-    chunk of x   -- outputs -->  a block of the outputs                                             Pooling
-
-A reduction computes a state from each chunk. States merge in any order and grouping, so any process can compute any
-chunk. A pooling computes each block of its outputs from the part of x that the block's windows read.
-
-Devices compute the chunks. NumPy merges their results, in float64 where that rounds.
-"""
+"""Reductions over axes of arrays in chunks."""
 
 from __future__ import annotations
 
@@ -18,17 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dmlgpu import arguments, functions
+from dmlgpu.chunks.regions import Shape, Type, check_counts, data_type_of
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
-from dmlgpu.descriptors.pooling import (
-    WINDOW_FIELDS,
-    AveragePooling1OperatorDesc,
-    LpPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    PoolingOperatorDesc,
-    window_extent,
-)
 from dmlgpu.descriptors.reduction import (
     REDUCE_TYPES,
     ArgmaxOperatorDesc,
@@ -38,37 +21,9 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc
-from dmlgpu.errors import DescriptorError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-Shape = tuple[int, ...]
-Type = np.dtype[Any]
-# A part of an array: for every dimension a slice with a start and a stop.
-Region = tuple[slice, ...]
-
-
-@dataclass(frozen=True)
-class Regions:
-    """The regions of an array that is cut into parts of these sizes, in row-major order; smaller at the ends."""
-
-    shape: Shape
-    sizes: Shape
-
-    @property
-    def count(self) -> int:
-        """The number of regions, which may exceed the limit of `len`."""
-        return math.prod(-(-size // step) for size, step in zip(self.shape, self.sizes, strict=True))
-
-    def __getitem__(self, i: int) -> Region:
-        if i >= self.count:
-            raise IndexError(i)
-        region = []
-        for size, step in zip(reversed(self.shape), reversed(self.sizes), strict=True):
-            i, number = divmod(i, -(-size // step))
-            region.append(slice(number * step, min((number + 1) * step, size)))
-        return tuple(reversed(region))
 
 
 @dataclass(frozen=True)
@@ -284,7 +239,7 @@ class Reduction:
         found = cls(shape or (1,), axes, keepdims, result_type, _accumulator(function, dtype, last))
         if function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN):
             name = f"{type(call.desc).__name__}.output_tensor.data_type"
-            _check_counts(name, data_type, found.count, "reduced elements")
+            check_counts(name, data_type, found.count, "reduced elements")
         return found
 
     @property
@@ -348,191 +303,4 @@ def _described(kind: type[OperatorDesc], shape: Shape, dtype: Type, types: TypeT
     All sizes are 1, unless one is 0: the array may have more elements than a tensor.
     """
     sizes = shape if 0 in shape else (1,) * len(shape)
-    return sizes, arguments.packed(sizes, _data_type(kind, dtype, types))
-
-
-def _data_type(kind: type[OperatorDesc], dtype: Type, types: TypeTable) -> DataType:
-    return DataType.of(dtype, f"{kind.__name__}.input_tensor.data_type", types["input_tensor"])
-
-
-def _check_counts(name: str, data_type: DataType, count: int, what: str) -> None:
-    """Raises a DescriptorError if a type cannot hold the indices of `count` elements."""
-    if count - 1 > np.iinfo(data_type.numpy).max:
-        raise DescriptorError(
-            f"{name}: {data_type.name} cannot hold the index of {count} {what}; allowed are INT64 and UINT64"
-        )
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """The windows along one spatial dimension."""
-
-    size: int
-    outputs: int
-    # In the order of WINDOW_FIELDS.
-    window_size: int
-    stride: int
-    start_padding: int
-    end_padding: int
-    dilation: int
-
-    def computed(self, block: slice) -> slice:
-        """The windows that are computed for a block.
-
-        A last window that extends beyond the end padding does not fit alone: the one before it is computed, too.
-        """
-        hangs_over = self._places(block)[1] > self.size + self.end_padding
-        return slice(min(block.start, block.stop - 2), block.stop) if hangs_over else block
-
-    def source(self, block: slice) -> slice:
-        """The part of the input that the computed windows of a block read."""
-        begin, end = self._places(self.computed(block))
-        return slice(max(begin, 0), min(end, self.size))
-
-    def padding(self, block: slice) -> tuple[int, int]:
-        """The paddings before and after `source`; a last window that extends beyond the end padding still does."""
-        begin, end = self._places(self.computed(block))
-        return max(-begin, 0), max(min(end, self.size + self.end_padding) - self.size, 0)
-
-    def extent(self, outputs: int) -> int:
-        """The most elements of the input that this number of windows read."""
-        return min((outputs - 1) * self.stride + window_extent(self.window_size, self.dilation), self.size)
-
-    def _places(self, block: slice) -> tuple[int, int]:
-        begin = block.start * self.stride - self.start_padding
-        last = (block.stop - 1) * self.stride - self.start_padding
-        return begin, last + window_extent(self.window_size, self.dilation)
-
-
-# The functions that compute blocks, by their descriptors.
-_POOLINGS: dict[type[PoolingOperatorDesc], Any] = {
-    MaxPooling2OperatorDesc: functions.max_pooling,
-    AveragePooling1OperatorDesc: functions.average_pooling,
-    LpPooling1OperatorDesc: functions.lp_pooling,
-}
-
-
-@dataclass(frozen=True)
-class Pooling:
-    """A pooling of a whole array. It can be pickled."""
-
-    kind: type[PoolingOperatorDesc]
-    shape: Shape
-    """Of the array."""
-    dimensions: tuple[Dimension, ...]
-    """The spatial ones."""
-    options: dict[str, Any]
-    """Further arguments of the function."""
-    dtypes: tuple[Type, ...]
-    """Of the results: the values, and the indices where there are any."""
-
-    @classmethod
-    def of(
-        cls,
-        kind: type[PoolingOperatorDesc],
-        shape: Shape,
-        dtype: Type,
-        window_size: Any,
-        *,
-        output_indices: Any = False,
-        indices_data_type: Any = DataType.INT64,
-        **given: Any,
-    ) -> Self:
-        """The pooling that the function of this descriptor computes of an array; the arguments are the function's.
-
-        Raises:
-            DescriptorError: an argument is not allowed.
-        """
-        options: dict[str, Any] = {name: given[name] for name in ("include_padding", "p") if name in given}
-        data_type = _data_type(kind, dtype, kind.types)
-        alone = arguments.pooled_dimensions(kind, shape, data_type, window_size, **given)
-        dimensions = tuple(
-            Dimension(
-                desc.input_tensor.sizes[2 + i],
-                desc.output_tensor.sizes[2 + i],
-                *(getattr(desc, name)[i] for name in WINDOW_FIELDS),
-            )
-            for i, desc in enumerate(alone)
-        )
-        dtypes = [dtype.newbyteorder("=")]
-        if kind is MaxPooling2OperatorDesc:
-            one = arguments.packed((1, 1), data_type)
-            call = arguments.max_pooling(
-                (1, 1), one, (1, 1), output_indices=output_indices, indices_data_type=indices_data_type
-            )
-            for index_type in call.data_types[1:]:
-                name = f"{kind.__name__}.output_indices_tensor.data_type"
-                _check_counts(name, index_type, math.prod(shape), "elements")
-                dtypes.append(index_type.numpy)
-        return cls(kind, shape, dimensions, options, tuple(dtypes))
-
-    @property
-    def leading(self) -> int:
-        """The number of dimensions before the spatial ones."""
-        return len(self.shape) - len(self.dimensions)
-
-    @property
-    def output_shape(self) -> Shape:
-        """The shape of each result."""
-        return (*self.shape[: self.leading], *(dimension.outputs for dimension in self.dimensions))
-
-    def source(self, block: Region) -> Region:
-        """The part of the array that a block of outputs needs."""
-        spatial = zip(self.dimensions, block[self.leading :], strict=True)
-        return (*block[: self.leading], *(dimension.source(part) for dimension, part in spatial))
-
-    def outputs(self, x: Array, block: Region, device: functions.Selector = None) -> tuple[Array, ...]:
-        """A block of the outputs.
-
-        Args:
-            x: the part of the array that `source` returns.
-            block: the region of the outputs.
-            device: the device that computes it.
-        """
-        spatial = [*zip(self.dimensions, block[self.leading :], strict=True)]
-        computed = [dimension.computed(part) for dimension, part in spatial]
-        before, behind = zip(*(dimension.padding(part) for dimension, part in spatial), strict=True)
-        further = {"output_indices": True} if len(self.dtypes) > 1 else {}
-        results = _POOLINGS[self.kind](
-            x,
-            tuple(dimension.window_size for dimension in self.dimensions),
-            strides=tuple(dimension.stride for dimension in self.dimensions),
-            dilations=tuple(dimension.dilation for dimension in self.dimensions),
-            start_padding=before,
-            end_padding=behind,
-            output_sizes=tuple(part.stop - part.start for part in computed),
-            device=device,
-            **self.options,
-            **further,
-        )
-        wanted = (
-            ...,
-            *(slice(part.start - each.start, None) for each, (_, part) in zip(computed, spatial, strict=True)),
-        )
-        if not further:
-            return (results[wanted],)
-        values, indices = (result[wanted] for result in results)
-        begin = tuple(part.start for part in self.source(block))
-        return values, _numbered(indices, x.shape, begin, self.shape).astype(self.dtypes[1], copy=False)
-
-
-def _numbered(indices: Array, sizes: Shape, begin: Shape, shape: Shape) -> Array:
-    """Indices in the whole array, from indices in a part of it.
-
-    Args:
-        indices: indices in the part, of int64.
-        sizes: the sizes of the part.
-        begin: the coordinates of its first element in the whole array.
-        shape: the shape of the whole array.
-    """
-    # Along the last dimensions that the part has whole, indices are the same in both.
-    whole = len(shape)
-    while whole > 1 and sizes[whole - 1] == shape[whole - 1]:
-        whole -= 1
-    step = math.prod(shape[whole:])
-    rest, numbered = np.divmod(indices, step)
-    for axis in reversed(range(whole)):
-        rest, number = np.divmod(rest, sizes[axis])
-        numbered += (number + begin[axis]) * step
-        step *= shape[axis]
-    return numbered
+    return sizes, arguments.packed(sizes, data_type_of(kind, dtype, types))

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 import dmlgpu
 from benchmarks.onnx_layers import layers, main
-from dmlgpu import onnx_backend
+from dmlgpu import interop
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
@@ -42,7 +42,7 @@ def official():
             model = test.model or onnx.load(f"{test.model_dir}/model.onnx")
             # What is expanded has the same operators, but for one, which is made of others.
             others = "_expanded" in test.name or {node.op_type for node in model.graph.node} <= {"Constant"}
-            if not others and onnx_backend.is_compatible(model):
+            if not others and interop.onnx.is_compatible(model):
                 found.setdefault("node" if kind == "node" else "file", []).append(test.name)
     return found
 
@@ -58,7 +58,7 @@ def test_all_official_tests_run(driver, names):
     assert {kind: len(found) for kind, found in names.items()} == {"node": 176, "file": 18}
     prepared = []
 
-    class Backend(onnx_backend.Backend):
+    class Backend(interop.onnx.Backend):
         @classmethod
         def prepare(cls, model, device="CPU", **kwargs):
             prepared.append(super().prepare(model, f"VULKAN:{driver.index}", **kwargs))
@@ -95,7 +95,7 @@ def model_of(nodes, inputs, outputs, opset=22, initializers=()):
 def run(vulkan, nodes, inputs, outputs, **options):
     """The outputs of a model on a device, and what the reference of ONNX has for it."""
     model = model_of(nodes, inputs, outputs, **options)
-    return onnx_backend.run_model(model, inputs, vulkan), ReferenceEvaluator(model).run(None, dict(inputs))
+    return interop.onnx.run_model(model, inputs, vulkan), ReferenceEvaluator(model).run(None, dict(inputs))
 
 
 def node_of(op_type, count=1, **attributes):
@@ -105,14 +105,14 @@ def node_of(op_type, count=1, **attributes):
 
 def output_of(vulkan, op_type, *inputs, **attributes):
     """The output of a single node."""
-    (y,) = onnx_backend.run_node(node_of(op_type, len(inputs), **attributes), [*inputs], vulkan)
+    (y,) = interop.onnx.run_node(node_of(op_type, len(inputs), **attributes), [*inputs], vulkan)
     return y
 
 
 def unsupported(words, model):
     """A model is refused before anything runs."""
-    with pytest.raises(onnx_backend.UnsupportedError, match=f"^{words}"):
-        onnx_backend.prepare(model)
+    with pytest.raises(interop.onnx.UnsupportedError, match=f"^{words}"):
+        interop.onnx.prepare(model)
 
 
 def values(*sizes, dtype=np.float32):
@@ -141,7 +141,7 @@ def values(*sizes, dtype=np.float32):
 def test_indices_of_maxima_name_them(vulkan, sizes, attributes, storage_order):
     x = values(*sizes)
     node = helper.make_node("MaxPool", ["x"], ["y", "i"], storage_order=storage_order, **attributes)
-    got = onnx_backend.run_model(model_of([node], {"x": x}, {"y": FLOAT, "i": INT64}), [x], vulkan)
+    got = interop.onnx.run_model(model_of([node], {"x": x}, {"y": FLOAT, "i": INT64}), [x], vulkan)
     (y,) = ReferenceEvaluator(model_of([node_of("MaxPool", **attributes)], {"x": x}, {"y": FLOAT})).run(None, {"x": x})
     assert np.array_equal(got.y, y)
     assert got.i.dtype == np.int64
@@ -223,7 +223,7 @@ def test_an_empty_auto_pad_is_none(vulkan):
 def test_outputs_that_are_left_out(vulkan):
     x = values(1, 1, 4, 4)
     node = helper.make_node("MaxPool", ["x"], ["y", ""], kernel_shape=[4, 4])
-    outputs = onnx_backend.run_node(node, [x], vulkan)
+    outputs = interop.onnx.run_node(node, [x], vulkan)
     assert [output.tolist() for output in outputs] == [[[[[x.max()]]]]]
 
 
@@ -234,7 +234,7 @@ def test_norms_have_whole_powers(vulkan, op_type, opset, p):
     options = {} if op_type.startswith("Global") else {"kernel_shape": [4, 5]}
 
     def norm(p, opset):
-        return onnx_backend.run_model(
+        return interop.onnx.run_model(
             model_of([node_of(op_type, p=p, **options)], {"x": x}, {"y": FLOAT}, opset=opset), [x], vulkan
         ).y
 
@@ -295,7 +295,7 @@ def test_no_elements(vulkan, name, dtype):
     node = helper.make_node(f"Reduce{name}", ["x", "axes"], ["y"], keepdims=0)
     kind = helper.np_dtype_to_tensor_dtype(x.dtype)
     model = model_of([node], {"x": x}, {"y": kind}, initializers={"axes": np.array([1])})
-    (got,) = onnx_backend.run_model(model, [x], vulkan)
+    (got,) = interop.onnx.run_model(model, [x], vulkan)
     if dtype is np.float32:
         low, high = -np.inf, np.inf
     else:
@@ -329,7 +329,7 @@ def test_what_does_not_depend_is_submitted_together(driver, kp, monkeypatch):
     x = values(3, 4, 5)
     model = model_of(nodes, {"x": x}, dict.fromkeys("abc", INT64))
     with dmlgpu.Device(driver.index) as device:
-        representation = onnx_backend.prepare(model, f"VULKAN:{driver.index}")
+        representation = interop.onnx.prepare(model, f"VULKAN:{driver.index}")
         monkeypatch.setattr(representation, "device", device)
         representation.run([x])
         before, uploads, tensor = kp.counts["submissions"], [], device.tensor
@@ -346,7 +346,7 @@ def test_what_is_given_back_is_new(vulkan):
     outputs = {"y": FLOAT, "x": FLOAT, "axes": INT64}
     # As before version 4, initializers are inputs, too.
     model = model_of([node], {"x": x, "axes": axes}, outputs, initializers={"axes": axes})
-    representation = onnx_backend.prepare(model, vulkan)
+    representation = interop.onnx.prepare(model, vulkan)
     for _ in range(2):
         got = representation.run([x])
         assert np.array_equal(got.y, x.max(1, keepdims=True))
@@ -362,11 +362,11 @@ def test_bools_are_bools_again(vulkan):
     ]
     outputs = {"a": TensorProto.BOOL, "y": TensorProto.BOOL, "x": TensorProto.BOOL}
     model = model_of(nodes, {"x": x}, outputs, initializers={"axes": np.array([1])})
-    got = onnx_backend.run_model(model, {"x": x}, vulkan)
+    got = interop.onnx.run_model(model, {"x": x}, vulkan)
     assert [each.dtype for each in got] == [np.bool_] * 3
     assert np.array_equal(got.a, x.any(1, keepdims=True))
     assert got.y == x.any(1).all()
-    (found,) = onnx_backend.run_node(helper.make_node("ArgMax", ["x"], ["y"]), [x], vulkan)
+    (found,) = interop.onnx.run_node(helper.make_node("ArgMax", ["x"], ["y"]), [x], vulkan)
     assert found.dtype == np.int64
     assert np.array_equal(got.x, x)
     assert not np.shares_memory(got.x, x)
@@ -401,7 +401,7 @@ def test_indices_of_no_elements(vulkan, sizes, expected, storage_order):
     ]
     outputs, axes = {"y": FLOAT, "i": INT64, "z": FLOAT}, np.array([3])
     x = np.zeros(sizes, np.float32)
-    got = onnx_backend.run_model(model_of(nodes, {"x": x}, outputs, initializers={"axes": axes}), [x], vulkan)
+    got = interop.onnx.run_model(model_of(nodes, {"x": x}, outputs, initializers={"axes": axes}), [x], vulkan)
     assert [each.shape for each in got] == [expected, expected, expected[:3]]
     assert got.i.dtype == np.int64
 
@@ -418,7 +418,7 @@ def test_unpooling_undoes_pooling(vulkan, sizes):
     larger = np.array([*sizes[:2], *(size + 1 for size in sizes[2:])])
     outputs = {"y": FLOAT, "z": FLOAT, "w": FLOAT}
     model = model_of(nodes, {"x": x}, outputs, initializers={"larger": larger})
-    got = onnx_backend.run_model(model, [x], vulkan)
+    got = interop.onnx.run_model(model, [x], vulkan)
     assert np.array_equal(got.z, np.where(np.isin(x, got.y) & (got.z != 0), x, 0))
     assert np.sort(got.z[got.z != 0]).tolist() == np.sort(got.y, axis=None).tolist()
     assert got.w.shape == tuple(larger)
@@ -434,7 +434,7 @@ def test_unpooling_takes_off_what_was_padded(vulkan):
         helper.make_node("MaxUnpool", ["y", "i"], ["z"], **window),
     ]
     model = model_of(nodes, {"x": x}, {"y": FLOAT, "z": FLOAT})
-    got = onnx_backend.run_model(model, [x], vulkan)
+    got = interop.onnx.run_model(model, [x], vulkan)
     assert got.y.shape == (1, 2, 4, 4)
     assert got.z.shape == x.shape
     assert np.array_equal(got.z[got.z != 0], x[got.z != 0])
@@ -443,9 +443,9 @@ def test_unpooling_takes_off_what_was_padded(vulkan):
 def test_what_onnx_does_not_allow_is_refused():
     node, x = node_of("ArgMax", ax=1), values(3, 4)
     with pytest.raises(onnx.checker.ValidationError):
-        onnx_backend.run_node(node, [x])
+        interop.onnx.run_node(node, [x])
     with pytest.raises(onnx.checker.ValidationError):
-        onnx_backend.prepare(model_of([node], {"x": x}, {"y": INT64}))
+        interop.onnx.prepare(model_of([node], {"x": x}, {"y": INT64}))
 
 
 def test_other_operators_are_refused_by_name():
@@ -457,7 +457,7 @@ def test_other_operators_are_refused_by_name():
         (model_of(nodes, {"x": x}, {"y": FLOAT}), r"Relu \(last\)"),
         (foreign, r"elsewhere\.ArgMax \(y\)"),
     ):
-        assert not onnx_backend.is_compatible(model)
+        assert not interop.onnx.is_compatible(model)
         unsupported(f"dmlgpu lacks operators of this model: {name}$", model)
 
 
@@ -472,7 +472,7 @@ def test_an_array_is_the_single_input(vulkan):
     x = values(1, 3, 1, 1)
     model = model_of([node_of("GlobalMaxPool")], {"x": x}, {"y": FLOAT})
     for given in (x, [x], (x,), {"x": x}):
-        assert np.array_equal(onnx_backend.run_model(model, given, vulkan).y, x)
+        assert np.array_equal(interop.onnx.run_model(model, given, vulkan).y, x)
 
 
 @pytest.mark.parametrize(
@@ -488,7 +488,7 @@ def test_an_array_is_the_single_input(vulkan):
 )
 def test_other_inputs_are_refused(inputs, message):
     with pytest.raises(ValueError, match=rf"^the model's inputs are \['x', 'axes'\], {message}$"):
-        onnx_backend.run_model(with_axes((2, 3)), inputs)
+        interop.onnx.run_model(with_axes((2, 3)), inputs)
 
 
 @pytest.mark.parametrize("given", [[], [values(2, 3), np.array([0])], {"axes": np.array([0])}])
@@ -497,14 +497,14 @@ def test_inputs_with_defaults_are_named_as_such(given):
     with pytest.raises(
         ValueError, match=r"^the model's inputs are \['x'\] and, by name in a dictionary, \['axes'\], (and|not)"
     ):
-        onnx_backend.run_model(model, given)
+        interop.onnx.run_model(model, given)
 
 
 @pytest.mark.parametrize("ir_version", [3, 10])
 def test_an_initializer_that_is_an_input_is_a_default(vulkan, ir_version):
     x, model = values(2, 3), with_axes((2, 3), initializers={"axes": np.array([1])})
     model.ir_version = ir_version
-    representation = onnx_backend.prepare(model, vulkan)
+    representation = interop.onnx.prepare(model, vulkan)
     assert representation.run([x]).y.tolist() == x.max(1).tolist()
     assert representation.run({"x": x, "axes": np.array([0])}).y.tolist() == x.max(0).tolist()
     assert representation.run({"x": x}).y.tolist() == x.max(1).tolist()
@@ -516,7 +516,7 @@ def test_constants_are_no_inputs():
     model = with_axes((2, 3), initializers={"axes": np.array([1])})
     del model.graph.input[1]
     with pytest.raises(ValueError, match=r"^the model's inputs are \['x'\], not \['x', 'axes'\]$"):
-        onnx_backend.run_model(model, {"x": values(2, 3), "axes": np.array([0])})
+        interop.onnx.run_model(model, {"x": values(2, 3), "axes": np.array([0])})
 
 
 @pytest.mark.parametrize(
@@ -535,14 +535,14 @@ def test_constants_are_no_inputs():
 def test_inputs_are_as_the_model_says(x, error, message):
     model = model_of([helper.make_node("ReduceMax", ["x"], ["y"])], {"x": values(2, 3)}, {"y": FLOAT})
     with pytest.raises(error, match=f"^input x: {message}"):
-        onnx_backend.run_model(model, [x])
+        interop.onnx.run_model(model, [x])
 
 
 @pytest.mark.parametrize("sizes", [["batch", 3], [None, 3], [None, None], ["batch", "batch"], None, [-1, 3]])
 def test_sizes_that_the_model_leaves_open(vulkan, sizes):
     x, model = values(2, 3), with_axes((2, 3))
     model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", FLOAT, sizes))
-    representation = onnx_backend.prepare(model, vulkan)
+    representation = interop.onnx.prepare(model, vulkan)
     assert representation.run([x.astype(">f4"), np.array([1])]).y.tolist() == x.max(1).tolist()
     if sizes and sizes[1] == 3:
         size = {"batch": "batch", None: r"\?", -1: r"\?"}[sizes[0]]
@@ -553,7 +553,7 @@ def test_sizes_that_the_model_leaves_open(vulkan, sizes):
 def test_outputs_without_a_shape(vulkan):
     x, model = values(2, 3), with_axes((2, 3), ["y"])
     model.graph.output[0].type.tensor_type.ClearField("shape")
-    assert onnx_backend.run_model(model, [x, np.array([1])], vulkan).y.tolist() == x.max(1).tolist()
+    assert interop.onnx.run_model(model, [x, np.array([1])], vulkan).y.tolist() == x.max(1).tolist()
     assert not model.graph.output[0].type.tensor_type.HasField("shape")
 
 
@@ -562,13 +562,13 @@ def test_models_in_files_and_bytes(vulkan, tmp_path):
     content = model.SerializeToString()
     onnx.save(model, path, save_as_external_data=True, size_threshold=0)
     for each in (path, str(path), content):
-        assert onnx_backend.is_compatible(each)
-        assert onnx_backend.prepare(each, vulkan).run([x]).y.tolist() == x.max(1).tolist()
+        assert interop.onnx.is_compatible(each)
+        assert interop.onnx.prepare(each, vulkan).run([x]).y.tolist() == x.max(1).tolist()
     with pytest.raises(FileNotFoundError):
-        onnx_backend.prepare(tmp_path / "other.onnx")
+        interop.onnx.prepare(tmp_path / "other.onnx")
     for wrong in model.graph, 5:
         with pytest.raises(TypeError):
-            onnx_backend.prepare(wrong)
+            interop.onnx.prepare(wrong)
 
 
 DOUBLE_SUM = r"of DOUBLE is not supported; allowed are FLOAT, FLOAT16, INT64, INT32, UINT64, UINT32$"
@@ -661,16 +661,16 @@ def test_models_that_are_refused(change, message):
 def test_functions_of_other_domains_replace_no_operators(vulkan):
     x, model = values(2, 3), with_axes((2, 3))
     model.functions.append(minimum_as_maximum("elsewhere"))
-    assert onnx_backend.run_model(model, [x, np.array([1])], vulkan).y.tolist() == x.max(1).tolist()
+    assert interop.onnx.run_model(model, [x, np.array([1])], vulkan).y.tolist() == x.max(1).tolist()
 
 
 def test_an_input_that_a_node_names_twice_is_one():
     node, x = helper.make_node("MaxUnpool", ["x", "x"], ["y"], kernel_shape=[1, 1]), values(1, 1, 2, 2)
     with pytest.raises(ValueError, match=r"^the model's inputs are \['x'\], and 2 are given$"):
-        onnx_backend.run_node(node, [x, x])
+        interop.onnx.run_node(node, [x, x])
 
 
-UNSUPPORTED, BAD = onnx_backend.UnsupportedError, dmlgpu.DescriptorError
+UNSUPPORTED, BAD = interop.onnx.UnsupportedError, dmlgpu.DescriptorError
 PADDINGS = "NOTSET, VALID, SAME_UPPER, SAME_LOWER"
 
 
@@ -695,7 +695,7 @@ PADDINGS = "NOTSET, VALID, SAME_UPPER, SAME_LOWER"
 def test_attributes_that_are_refused(op_type, attributes, error, message):
     window = {"kernel_shape": [1, 1]} if op_type == "MaxPool" else {}
     with pytest.raises(error, match=rf"^{op_type} \(first\): {message}"):
-        onnx_backend.run_node(node_of(op_type, name="first", **{**window, **attributes}), [values(1, 1, 4, 4)])
+        interop.onnx.run_node(node_of(op_type, name="first", **{**window, **attributes}), [values(1, 1, 4, 4)])
 
 
 @pytest.mark.parametrize(
@@ -709,13 +709,13 @@ def test_attributes_that_are_refused(op_type, attributes, error, message):
 def test_unpoolings_that_are_refused(inputs, message):
     given = {"x": values(1, 1, 2, 2), "i": np.zeros((1, 1, 2, 2), np.int64), "s": np.array([1, 1, 5, 5]), **inputs}
     with pytest.raises(dmlgpu.DescriptorError, match=rf"^MaxUnpool \(y\): {message}"):
-        onnx_backend.run_node(node_of("MaxUnpool", 3, kernel_shape=[2, 2], strides=[2, 2]), given)
+        interop.onnx.run_node(node_of("MaxUnpool", 3, kernel_shape=[2, 2], strides=[2, 2]), given)
 
 
 def test_devices(driver, device):
-    assert onnx_backend.supports_device("CPU")
-    assert onnx_backend.supports_device(f"VULKAN:{driver.index}")
-    assert not onnx_backend.supports_device("CUDA")
+    assert interop.onnx.supports_device("CPU")
+    assert interop.onnx.supports_device(f"VULKAN:{driver.index}")
+    assert not interop.onnx.supports_device("CUDA")
     x = values(3, 4)
     for named in (f"VULKAN:{driver.index}", f"VULKAN:{driver.name}"):
         assert output_of(named, "ArgMin", x, axis=1, keepdims=0).tolist() == x.argmin(1).tolist()

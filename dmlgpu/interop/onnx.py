@@ -1,6 +1,6 @@
 """Runs ONNX models on a Vulkan device, through ONNX's standard interface `onnx.backend.base.Backend`.
 
-    outputs = dmlgpu.onnx_backend.prepare(model).run([x])
+    outputs = dmlgpu.interop.onnx.prepare(model).run([x])
 
 Supported are ArgMax, ArgMin, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalAveragePool, GlobalLpPool, MaxUnpool
 and Reduce*, of every opset that has them; and Constant, because exporters write axes as constants. Results follow
@@ -24,14 +24,16 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import AxisDirection, DescriptorError, Device, DeviceTensor, functions
-from dmlgpu import ReduceFunction as F
+from dmlgpu import functions
 from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import TypeTable
 from dmlgpu.descriptors.pooling import FLOAT_POOLING_TYPES, MAX_POOLING_TYPES, MaxUnpoolingOperatorDesc
-from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES
-from dmlgpu.errors import extra
+from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, AxisDirection
+from dmlgpu.descriptors.reduction import ReduceFunction as F
+from dmlgpu.errors import DescriptorError, extra
+from dmlgpu.runtime.device import Device
+from dmlgpu.runtime.tensor import DeviceTensor
 
 with extra("onnx", "onnx"):
     import onnx

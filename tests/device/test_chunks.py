@@ -20,7 +20,9 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.chunked import Pooling, Reduction, Regions
+from dmlgpu.chunks.pooling import Pooling
+from dmlgpu.chunks.reduction import Reduction
+from dmlgpu.chunks.regions import Regions
 from dmlgpu.descriptors.layout import bits
 from dmlgpu.descriptors.reduction import REDUCE_TYPES
 from dmlgpu.reference import reference

@@ -1,0 +1,19 @@
+"""The operators as other libraries have them; a module is imported at its first use, with its library.
+
+array_api: reductions with the signatures of the Python array API standard. torch: tensors of PyTorch. onnx: models.
+dask: Dask arrays.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["array_api", "dask", "onnx", "torch"]
+
+if TYPE_CHECKING:
+    from dmlgpu.interop import array_api, dask, onnx, torch
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.{name}")
