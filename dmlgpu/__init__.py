@@ -1,6 +1,9 @@
 """DirectML's axis reductions and windowed pooling, with exact results, on any Vulkan device."""
 
-from dmlgpu import interop, streaming
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dmlgpu import interop
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
@@ -104,3 +107,13 @@ __all__ = [
     "streaming",
     "verify",
 ]
+
+if TYPE_CHECKING:
+    from dmlgpu import streaming
+else:
+
+    def __getattr__(name: str) -> Any:
+        # What streaming imports takes a tenth of the time that all else takes.
+        if name != "streaming":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module("dmlgpu.streaming")

@@ -134,6 +134,26 @@ print("done")
     assert output_of(program) == "done\n"
 
 
+def test_what_is_not_used_costs_nothing():
+    program = """
+import sys
+import dmlgpu
+print(sorted({"onnx", "torch", "dask", "rich", "dmlgpu.streaming", "dmlgpu.interop.torch"} & set(sys.modules)))
+print(dmlgpu.streaming.argmax.__name__, dmlgpu.interop.array_api.sum.__name__)
+for module in dmlgpu, dmlgpu.interop:
+    try:
+        module.anything
+    except AttributeError as error:
+        print(error)
+"""
+    expected = [
+        "[]",
+        "argmax sum",
+        *(f"module '{name}' has no attribute 'anything'" for name in ("dmlgpu", "dmlgpu.interop")),
+    ]
+    assert output_of(program).splitlines() == expected
+
+
 @pytest.mark.parametrize("library", ["onnx", "torch", "dask"])
 def test_an_adapter_without_its_library_names_the_extra(library):
     program = f"""
