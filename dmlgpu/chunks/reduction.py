@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,170 +28,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Selection:
-    """ARGMAX, ARGMIN, MAX and MIN: a state is the winning element and its index in the whole array."""
-
-    function: ReduceFunction
-    last: bool
-    """Whether of equal elements the last one wins."""
-    dtype: Type
-
-    @property
-    def state_type(self) -> Type:
-        return np.dtype([("value", self.dtype), ("index", np.int64)])
-
-    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functions.Selector) -> Array:
-        greatest = self.function in (ReduceFunction.ARGMAX, ReduceFunction.MAX)
-        direction = AxisDirection.DECREASING if self.last else AxisDirection.INCREASING
-        function = functions.argmax if greatest else functions.argmin
-        index = function(chunk, axes=axes, axis_direction=direction, device=device)
-        place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
-        state = np.zeros(index.shape, self.state_type)
-        # np.unravel_index of NumPy 2.3.0 to 2.5.1 has a bug if more than 8,192 indices have a last dimension of 1.
-        rest, step = index, 1
-        for axis in reversed(axes):
-            rest, place[axis] = np.divmod(rest, chunk.shape[axis])
-            state["index"] += (place[axis] + begin[axis]) * step
-            step *= shape[axis]
-        state["value"] = chunk[tuple(place)]
-        return state
-
-    def merged(self, rows: Array) -> Array:
-        best = rows[..., 0]
-        for i in range(1, rows.shape[-1]):
-            best = np.where(self._beats(rows[..., i], best), rows[..., i], best)
-        return best
-
-    def _beats(self, a: Array, b: Array) -> Array:
-        """Where a wins: NaN over all other elements, and of equal elements the first or the last."""
-        x, y = a["value"], b["value"]
-        x_is_nan, y_is_nan = x != x, y != y
-        greater = x > y if self.function in (ReduceFunction.ARGMAX, ReduceFunction.MAX) else x < y
-        before = a["index"] > b["index"] if self.last else a["index"] < b["index"]
-        found: Array = (x_is_nan & ~y_is_nan) | greater | (((x == y) | (x_is_nan & y_is_nan)) & before)
-        return found
-
-    def result(self, state: Array, count: int) -> Array:
-        name = "index" if self.function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN) else "value"
-        found: Array = state[name]
-        return found
-
-
-@dataclass(frozen=True)
-class Integer:
-    """Sums and products of integers: a state is that of a chunk, modulo 2^32 or 2^64."""
-
-    function: ReduceFunction
-    dtype: Type
-
-    @property
-    def state_type(self) -> Type:
-        return self.dtype
-
-    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functions.Selector) -> Array:
-        state: Array = functions.reduce(chunk, self.function, axes=axes, device=device)
-        return state
-
-    def merged(self, rows: Array) -> Array:
-        join = np.multiply if self.function is ReduceFunction.MULTIPLY else np.add
-        merged: Array = join.reduce(rows, axis=-1, dtype=self.dtype)
-        return merged
-
-    def result(self, state: Array, count: int) -> Array:
-        return state
-
-
-def _float32(chunk: Array) -> Array:
-    """A chunk as float32, so that its result is one, too: as float16 it might overflow before chunks are merged."""
-    return chunk.astype(np.float32, copy=False)
-
-
-@dataclass(frozen=True)
-class Sum:
-    """Sums of floats and functions of a sum: a state is the sum of a chunk, rounded to float32.
-
-    So the error may be larger than for the whole array, by 2^-23 of the sum of the absolute terms.
-    """
-
-    function: ReduceFunction
-
-    state_type: ClassVar[Type] = np.dtype(np.float64)
-    # The sum that each function of a sum needs.
-    _SUMS: ClassVar[dict[ReduceFunction, ReduceFunction]] = {
-        ReduceFunction.AVERAGE: ReduceFunction.SUM,
-        ReduceFunction.LOG_SUM: ReduceFunction.SUM,
-        ReduceFunction.L2: ReduceFunction.SUM_SQUARE,
-    }
-
-    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functions.Selector) -> Array:
-        function = self._SUMS.get(self.function, self.function)
-        state: Array = functions.reduce(_float32(chunk), function, axes=axes, device=device)
-        return state.astype(np.float64)
-
-    def merged(self, rows: Array) -> Array:
-        join = np.logaddexp if self.function is ReduceFunction.LOG_SUM_EXP else np.add
-        merged: Array = join.reduce(rows, axis=-1)
-        return merged
-
-    def result(self, state: Array, count: int) -> Array:
-        match self.function:
-            case ReduceFunction.AVERAGE:
-                return state / count
-            case ReduceFunction.LOG_SUM:
-                return np.log(state)
-            case ReduceFunction.L2:
-                return np.sqrt(state)
-        return state
-
-
-@dataclass(frozen=True)
-class Product:
-    """Products of floats: a state is a mantissa and an exponent, as a chunk's product may leave the range of floats."""
-
-    state_type: ClassVar[Type] = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
-
-    def state(self, chunk: Array, axes: Shape, shape: Shape, begin: Shape, device: functions.Selector) -> Array:
-        # Mantissas are 0, or from 0.5 to 1: the product of 100 is in the range of float32.
-        mantissas, exponents = np.frexp(_rows(_float32(chunk), axes))
-        *kept, count = mantissas.shape
-        factors = np.ones((*kept, -(-count // 100) * 100), np.float32)
-        factors[..., :count] = mantissas
-        products = functions.reduce(factors.reshape(-1, 100), ReduceFunction.MULTIPLY, 1, device=device)
-        rows = np.empty((*kept, factors.shape[-1] // 100), self.state_type)
-        rows["mantissa"] = products.reshape(rows.shape)
-        rows["exponent"] = 0
-        rows["exponent"][..., 0] = exponents.sum(-1, np.int64)
-        sizes = [1 if axis in axes else size for axis, size in enumerate(chunk.shape)]
-        return self.merged(rows).reshape(sizes)
-
-    def merged(self, rows: Array) -> Array:
-        mantissas, exponents = np.frexp(rows["mantissa"])
-        exponents = exponents + rows["exponent"]
-        # The product of 1,000 mantissas is in the range of float64.
-        while mantissas.shape[-1] > 1:
-            begins = np.arange(0, mantissas.shape[-1], 1000)
-            mantissas, more = np.frexp(np.multiply.reduceat(mantissas, begins, axis=-1))
-            exponents = np.add.reduceat(exponents, begins, axis=-1) + more
-        merged = np.empty(rows.shape[:-1], self.state_type)
-        merged["mantissa"], merged["exponent"] = mantissas[..., 0], exponents[..., 0]
-        return merged
-
-    def result(self, state: Array, count: int) -> Array:
-        # Beyond these exponents every result is 0 or infinite.
-        result: Array = np.ldexp(state["mantissa"], state["exponent"].clip(-2000, 2000).astype(np.int32))
-        return result
-
-
-Accumulator = Selection | Integer | Sum | Product
-
-
-def _rows(x: Array, axes: Shape) -> Array:
-    """Moves the elements of each output to the last axis."""
-    kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
-    return np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*kept, math.prod(x.shape[axis] for axis in axes))
-
-
-@dataclass(frozen=True)
 class Reduction:
     """A reduction over axes of a whole array. It can be pickled."""
 
@@ -200,7 +37,10 @@ class Reduction:
     keepdims: bool
     dtype: Type
     """Of the results."""
-    accumulator: Accumulator
+    element_type: Type
+    function: ReduceFunction
+    last: bool
+    """Whether of equal elements the last one wins."""
 
     @classmethod
     def of_arg(cls, kind: type[ArgOperatorDesc], shape: Shape, dtype: Type, *given: Any, **options: Any) -> Self:
@@ -236,7 +76,7 @@ class Reduction:
         # Selected values keep the array's type. It may be bool, which descriptors do not have.
         result_type = dtype if function in (ReduceFunction.MAX, ReduceFunction.MIN) else data_type.numpy
         keepdims = len(call.shape) == len(shape or (1,))
-        found = cls(shape or (1,), axes, keepdims, result_type, _accumulator(function, dtype, last))
+        found = cls(shape or (1,), axes, keepdims, result_type, dtype, function, last)
         if function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN):
             name = f"{type(call.desc).__name__}.output_tensor.data_type"
             check_counts(name, data_type, found.count, "reduced elements")
@@ -259,9 +99,13 @@ class Reduction:
         return tuple(size for axis, size in enumerate(sizes) if axis not in self.axes)
 
     @property
+    def _aggregation(self) -> Aggregation:
+        return (_AGGREGATIONS if self.element_type.kind == "f" else _OF_INTEGERS)[self.function]
+
+    @property
     def state_type(self) -> Type:
         """The type of states."""
-        return self.accumulator.state_type
+        return self._aggregation.state_type(self.element_type)
 
     def state(self, chunk: Array, begin: Shape, device: functions.Selector = None) -> Array:
         """The states of a chunk: an array with size 1 on every reduced axis.
@@ -271,30 +115,19 @@ class Reduction:
             begin: the coordinates of its first element in the whole array.
             device: the device that computes it.
         """
-        return self.accumulator.state(chunk, self.axes, self.shape, begin, device)
+        return self._aggregation.of_chunk(self, chunk, begin, device)
 
     def merged(self, states: Array) -> Array:
         """Merges the states of chunks that are side by side along the reduced axes: these get size 1."""
         sizes = [1 if axis in self.axes else size for axis, size in enumerate(states.shape)]
         with np.errstate(all="ignore"):
-            return self.accumulator.merged(_rows(states, self.axes)).reshape(sizes)
+            return self._aggregation.merge(self, _rows(states, self.axes)).reshape(sizes)
 
     def result(self, state: Array) -> Array:
         """The outputs, from the merged states of all chunks."""
         with np.errstate(all="ignore"):
-            result = self.accumulator.result(state, self.count).astype(self.dtype)
+            result = self._aggregation.finish(state, self.count).astype(self.dtype)
         return result.reshape(self.reduced(state.shape))
-
-
-def _accumulator(function: ReduceFunction, dtype: Type, last: bool) -> Accumulator:
-    match function:
-        case ReduceFunction.ARGMAX | ReduceFunction.ARGMIN | ReduceFunction.MAX | ReduceFunction.MIN:
-            return Selection(function, last, dtype)
-        case _ if dtype.kind != "f":
-            return Integer(function, dtype)
-        case ReduceFunction.MULTIPLY:
-            return Product()
-    return Sum(function)
 
 
 def _described(kind: type[OperatorDesc], shape: Shape, dtype: Type, types: TypeTable) -> tuple[Shape, TensorDesc]:
@@ -304,3 +137,150 @@ def _described(kind: type[OperatorDesc], shape: Shape, dtype: Type, types: TypeT
     """
     sizes = shape if 0 in shape else (1,) * len(shape)
     return sizes, arguments.packed(sizes, data_type_of(kind, dtype, types))
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How a function is computed in chunks: a row of the table at the end."""
+
+    state_type: Callable[[Type], Type]
+    """The type of states, from that of the elements."""
+    of_chunk: Callable[[Reduction, Array, Shape, functions.Selector], Array]
+    """The states of a chunk; the arguments are a reduction and those of its `state`."""
+    merge: Callable[[Reduction, Array], Array]
+    """One state of the states along the last axis."""
+    finish: Callable[[Array, int], Array] = lambda state, count: state
+    """The outputs, from the states of all elements, and the number of elements of each output."""
+
+
+def _rows(x: Array, axes: Shape) -> Array:
+    """Moves the elements of each output to the last axis."""
+    kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
+    return np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*kept, math.prod(x.shape[axis] for axis in axes))
+
+
+def _float32(chunk: Array) -> Array:
+    """A chunk as float32, so that its result is one, too: as float16 it might overflow before chunks are merged."""
+    return chunk.astype(np.float32, copy=False)
+
+
+# ARGMAX, ARGMIN, MAX and MIN: a state is the winning element and its index in the whole array.
+
+_GREATEST = (ReduceFunction.ARGMAX, ReduceFunction.MAX)
+
+
+def _winners(reduction: Reduction, chunk: Array, begin: Shape, device: functions.Selector) -> Array:
+    direction = AxisDirection.DECREASING if reduction.last else AxisDirection.INCREASING
+    select = functions.argmax if reduction.function in _GREATEST else functions.argmin
+    index = select(chunk, axes=reduction.axes, axis_direction=direction, device=device)
+    place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
+    state = np.zeros(index.shape, reduction.state_type)
+    # np.unravel_index of NumPy 2.3.0 to 2.5.1 has a bug if more than 8,192 indices have a last dimension of 1.
+    rest, step = index, 1
+    for axis in reversed(reduction.axes):
+        rest, place[axis] = np.divmod(rest, chunk.shape[axis])
+        state["index"] += (place[axis] + begin[axis]) * step
+        step *= reduction.shape[axis]
+    state["value"] = chunk[tuple(place)]
+    return state
+
+
+def _best(reduction: Reduction, rows: Array) -> Array:
+    best = rows[..., 0]
+    for i in range(1, rows.shape[-1]):
+        best = np.where(_beats(reduction, rows[..., i], best), rows[..., i], best)
+    return best
+
+
+def _beats(reduction: Reduction, a: Array, b: Array) -> Array:
+    """Where a wins: NaN over all other elements, and of equal elements the first or the last."""
+    x, y = a["value"], b["value"]
+    x_is_nan, y_is_nan = x != x, y != y
+    greater = x > y if reduction.function in _GREATEST else x < y
+    before = a["index"] > b["index"] if reduction.last else a["index"] < b["index"]
+    found: Array = (x_is_nan & ~y_is_nan) | greater | (((x == y) | (x_is_nan & y_is_nan)) & before)
+    return found
+
+
+def _selection(field: str) -> Aggregation:
+    def state_type(dtype: Type) -> Type:
+        return np.dtype([("value", dtype), ("index", np.int64)])
+
+    return Aggregation(state_type, _winners, _best, lambda state, count: state[field])
+
+
+# Sums, and products of integers: a state is that of a chunk. That of floats is rounded to float32, so the error may be
+# larger than for the whole array, by 2^-23 of the sum of the absolute terms. Integers wrap.
+
+
+def _joined(
+    function: ReduceFunction,
+    join: np.ufunc = np.add,
+    finish: Callable[[Array, int], Array] = lambda state, count: state,
+) -> Aggregation:
+    def state_type(dtype: Type) -> Type:
+        return np.dtype(np.float64) if dtype.kind == "f" else dtype
+
+    def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: functions.Selector) -> Array:
+        elements = _float32(chunk) if chunk.dtype.kind == "f" else chunk
+        found: Array = functions.reduce(elements, function, axes=reduction.axes, device=device)
+        return found.astype(reduction.state_type)
+
+    return Aggregation(state_type, of_chunk, lambda _, rows: join.reduce(rows, axis=-1, dtype=rows.dtype), finish)
+
+
+# Products of floats: a state is a mantissa and an exponent, as a chunk's product may leave the range of floats.
+
+_FACTOR: Type = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
+
+
+def _products(reduction: Reduction, chunk: Array, begin: Shape, device: functions.Selector) -> Array:
+    # Mantissas are 0, or from 0.5 to 1: the product of 100 is in the range of float32.
+    mantissas, exponents = np.frexp(_rows(_float32(chunk), reduction.axes))
+    *kept, count = mantissas.shape
+    factors = np.ones((*kept, -(-count // 100) * 100), np.float32)
+    factors[..., :count] = mantissas
+    products = functions.reduce(factors.reshape(-1, 100), ReduceFunction.MULTIPLY, 1, device=device)
+    rows = np.empty((*kept, factors.shape[-1] // 100), _FACTOR)
+    rows["mantissa"] = products.reshape(rows.shape)
+    rows["exponent"] = 0
+    rows["exponent"][..., 0] = exponents.sum(-1, np.int64)
+    sizes = [1 if axis in reduction.axes else size for axis, size in enumerate(chunk.shape)]
+    return _multiplied(reduction, rows).reshape(sizes)
+
+
+def _multiplied(reduction: Reduction, rows: Array) -> Array:
+    mantissas, exponents = np.frexp(rows["mantissa"])
+    exponents = exponents + rows["exponent"]
+    # The product of 1,000 mantissas is in the range of float64.
+    while mantissas.shape[-1] > 1:
+        begins = np.arange(0, mantissas.shape[-1], 1000)
+        mantissas, more = np.frexp(np.multiply.reduceat(mantissas, begins, axis=-1))
+        exponents = np.add.reduceat(exponents, begins, axis=-1) + more
+    product = np.empty(rows.shape[:-1], _FACTOR)
+    product["mantissa"], product["exponent"] = mantissas[..., 0], exponents[..., 0]
+    return product
+
+
+def _number(state: Array, count: int) -> Array:
+    # Beyond these exponents every result is 0 or infinite.
+    found: Array = np.ldexp(state["mantissa"], state["exponent"].clip(-2000, 2000).astype(np.int32))
+    return found
+
+
+_F = ReduceFunction
+_AGGREGATIONS: dict[ReduceFunction, Aggregation] = {
+    _F.ARGMAX: _selection("index"),
+    _F.ARGMIN: _selection("index"),
+    _F.AVERAGE: _joined(_F.SUM, finish=lambda state, count: state / count),
+    _F.L1: _joined(_F.L1),
+    _F.L2: _joined(_F.SUM_SQUARE, finish=lambda state, count: np.sqrt(state)),
+    _F.LOG_SUM: _joined(_F.SUM, finish=lambda state, count: np.log(state)),
+    _F.LOG_SUM_EXP: _joined(_F.LOG_SUM_EXP, np.logaddexp),
+    _F.MAX: _selection("value"),
+    _F.MIN: _selection("value"),
+    _F.MULTIPLY: Aggregation(lambda dtype: _FACTOR, _products, _multiplied, _number),
+    _F.SUM: _joined(_F.SUM),
+    _F.SUM_SQUARE: _joined(_F.SUM_SQUARE),
+}
+_OF_INTEGERS = _AGGREGATIONS | {_F.MULTIPLY: _joined(_F.MULTIPLY, np.multiply)}
