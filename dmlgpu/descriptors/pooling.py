@@ -228,10 +228,9 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
             TypeError: an argument for a field that the descriptor lacks.
         """
         source = TensorDesc.of(input_tensor)
-        spatial = max(source.rank - 2, 0)
         if indices_data_type is not None and "output_indices_tensor" not in cls.output_fields:
             window["indices_data_type"] = indices_data_type
-        given = {"input_tensor": source, **cls._window(spatial, {"window_size": window_size, **window})}
+        given = {"input_tensor": source, **cls._window(source.rank - 2, {"window_size": window_size, **window})}
         sizes = cls._window_counts(source, given, output_sizes)
         if indices_data_type is not None:
             field = "output_indices_tensor"
