@@ -74,7 +74,7 @@ def _with_leading(source: TensorDesc, count: int) -> TensorDesc:
 
 
 # Types whose values never change what they are equal to, so that they can be keys of a cache.
-_LASTING = frozenset({int, bool, type(None), type, DataType, AxisDirection, ReduceFunction, TensorDesc})
+_LASTING = frozenset({int, bool, str, type(None), type, DataType, AxisDirection, ReduceFunction, TensorDesc})
 
 
 def _cached(function: Callable[P, Call]) -> Callable[P, Call]:

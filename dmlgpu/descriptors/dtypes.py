@@ -34,9 +34,11 @@ class Enumeration(enum.IntEnum):
 
     @classmethod
     def member(cls, value: Any) -> Any:
-        """The member for a value, which is a member or its integer; None if there is none."""
+        """The member for a value: a member, its name in upper or lower case, or its integer; None if there is none."""
         if isinstance(value, cls):
             return value
+        if isinstance(value, str):
+            return cls.__members__.get(value.upper())
         if isinstance(value, enum.Enum):
             return None
         try:
@@ -96,7 +98,7 @@ class DataType(Enumeration):
         """The data type of a NumPy type in any byte order; for arrays of bool UINT8, where that is allowed.
 
         Args:
-            dtype: anything that NumPy takes as a dtype, except None; or a DataType, which is returned.
+            dtype: anything that NumPy takes as a dtype, except None; or a DataType or its name.
             field: its name in errors: a descriptor and its field.
             allowed: the types that errors list; bool is UINT8 only if that is one of them. The result is not checked
                 against them. None: all types that NumPy has too.
@@ -105,8 +107,9 @@ class DataType(Enumeration):
         Raises:
             DescriptorError: DirectML has no such type.
         """
-        if isinstance(dtype, cls):
-            return dtype
+        if isinstance(dtype, (cls, str)) and (member := cls.member(dtype)) is not None:
+            found: DataType = member
+            return found
         try:
             if dtype is None:  # NumPy takes it as float64
                 raise TypeError

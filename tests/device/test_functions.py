@@ -165,6 +165,16 @@ def test_argmin(device):
     assert argmin(X, axes=1, axis_direction=AxisDirection.DECREASING, device=device).tolist() == [[0], [1], [2]]
 
 
+def test_names_are_members(device):
+    ties, rows = np.float32([3, 1, 3]), np.float32([[1, 2], [3, 4]])
+    assert argmax(ties, axis_direction="decreasing") == argmax(ties, axis_direction="DECREASING") == 2
+    assert reduce(rows, "sum_square", 1, device=device).tolist() == [5, 25]
+    assert argmax(ties, output_data_type="uint32").dtype == np.uint32
+    desc = dmlgpu.ReduceOperatorDesc.of("max", dmlgpu.TensorDesc("float32", (2, 2)), (0,))
+    assert desc.function is ReduceFunction.MAX
+    assert desc.input_tensor.data_type is DataType.FLOAT32
+
+
 def test_axis_direction_may_be_a_number(device):
     assert argmax([3, 2, 1, 2, 3], axis_direction=0, device=device) == 0
     assert argmax([3, 2, 1, 2, 3], axis_direction=1, device=device) == 4

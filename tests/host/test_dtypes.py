@@ -50,7 +50,7 @@ def test_numpy_type_and_back(order):
         assert DataType.of(data_type.numpy.newbyteorder(order)) is data_type
 
 
-@pytest.mark.parametrize("name", ["float32", "<f4", np.float32, np.dtype(">f4")])
+@pytest.mark.parametrize("name", ["float32", "FLOAT32", "<f4", np.float32, np.dtype(">f4")])
 def test_of_takes_all_that_numpy_calls_a_type(name):
     assert DataType.of(name) is DataType.FLOAT32
 
@@ -122,6 +122,14 @@ def test_types_of_outputs_are_not_converted():
 @pytest.mark.parametrize("wrong", [True, 1.0, DataType.FLOAT32, np.float32(1), "1", None, np.array([1])], ids=repr)
 def test_a_member_is_an_integer_or_a_member(wrong):
     assert AxisDirection.member(wrong) is None
+
+
+def test_members_by_their_names():
+    for member in (*DataType, *AxisDirection, *ReduceFunction):
+        for name in (member.name, member.name.lower(), member.name.title()):
+            assert type(member).member(name) is member
+    for wrong in ("", "max ", "bits", "__str__"):
+        assert ReduceFunction.member(wrong) is DataType.member(wrong) is None
 
 
 def test_members_by_their_numbers():

@@ -93,7 +93,7 @@ FORMULA = "(input + padding - extent) / stride + 1"
 # value, or of a field with an index this entry.
 ALONE = {
     TensorDesc: [
-        ("data_type", [DataType.UNKNOWN, True, 14, "FLOAT32", np.zeros(0), None], TYPES),
+        ("data_type", [DataType.UNKNOWN, True, 14, "FLOAT33", np.zeros(0), None], TYPES),
         ("sizes", [5, "12", None, np.array(1)], LIST),
         ("sizes[1]", [(1, 2.0), (1, "2")], "an integer"),
         ("sizes[1]", [(4, 0), (4, -1), (4, 2**32)], FROM_1),
@@ -113,7 +113,7 @@ ALONE = {
         ("axes[0]", [(2,), (-1,)], "0 to 1"),
         ("axes[1]", [(1, 1)], "once"),
         ("axes[2]", [(0, 1, 0)], "once"),
-        ("axis_direction", [2, "INCREASING"], DIRECTIONS),
+        ("axis_direction", [2, "UP"], DIRECTIONS),
     ],
     ReduceOperatorDesc: [("function", [12], FUNCTIONS)],
     MaxPooling2OperatorDesc: [
