@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, wraps
@@ -30,8 +29,10 @@ from dmlgpu.descriptors.reduction import (
     AxisDirection,
     ReduceFunction,
     ReduceOperatorDesc,
+    axes_of,
+    one_of_both,
 )
-from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, integer, integers, unsigned_array
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, integers_or_one, is_integer, unsigned_array
 from dmlgpu.errors import DescriptorError, shown
 
 Shape = tuple[int, ...]
@@ -71,6 +72,13 @@ def _with_leading(source: TensorDesc, count: int) -> TensorDesc:
         return source
     strides = None if source.strides is None else (0,) * count + source.strides
     return replace(source, sizes=(1,) * count + source.sizes, strides=strides)
+
+
+def _with_trailing(source: TensorDesc) -> TensorDesc:
+    """The tensor with a dimension of size 1 behind its own; of a packed one these become one, as ranks are limited."""
+    if source.is_packed:
+        return replace(source, sizes=(source.element_count, 1), strides=None)
+    return replace(source, sizes=(*source.sizes, 1), strides=(*source.element_strides, 0))
 
 
 # Types whose values never change what they are equal to, so that they can be keys of a cache.
@@ -126,9 +134,16 @@ def reduce(
     output_data_type: Any = None,
 ) -> Call:
     """A call of reduce, with its arguments, on an array of this shape and the layout of `source`."""
-    if output_data_type is None and REDUCE_TYPES.get(ReduceFunction.member(function)) is ARG_TYPES:
+    gives_indices = REDUCE_TYPES.get(ReduceFunction.member(function)) is ARG_TYPES
+    if output_data_type is None and gives_indices:
         output_data_type = DataType.INT64
     fields = {"function": function, "output_data_type": output_data_type}
+    if axes is None and isinstance(axis, (tuple, list)) and not axis and not gives_indices:
+        # As in NumPy: over no axes each element is an output. It is reduced along an added dimension.
+        _flag(ReduceOperatorDesc.__name__, "keepdims", False if keepdims is None else keepdims)
+        alone = _with_trailing(source)
+        call = _reduction(ReduceOperatorDesc, alone.sizes, alone, -1, None, None, fields)
+        return replace(call, shape=shape, is_empty=0 in shape)
     return _reduction(ReduceOperatorDesc, shape, source, axis, axes, keepdims, fields)
 
 
@@ -144,53 +159,20 @@ def _reduction(
     """A call of a reduction; `fields` are further arguments of its descriptor's `of`."""
     name = kind.__name__
     if axes is None:
-        axes = _axes(name, axis, source.rank)
+        axes = axes_of(name, axis, source.rank)
         keepdims = False if keepdims is None else _flag(name, "keepdims", keepdims)
     else:
         if axis is not None:
-            raise DescriptorError(f"{name}.axes: {shown(axes)} is given beside axis={shown(axis)}; give one of them")
+            raise one_of_both(name, axes, axis)
         if keepdims is not None and not _flag(name, "keepdims", keepdims):
             raise DescriptorError(f"{name}.axes: {shown(axes)} keeps the rank; give axis= for keepdims=False")
-        axes = (axes,) if _is_int(axes) else axes
+        axes = (axes,) if is_integer(axes) else axes
         keepdims = True
     desc = kind.of(input_tensor=source, axes=axes, **fields)
     if any(shape[i] == 0 for i in desc.axes if i < len(shape)):
         raise DescriptorError(f"{name}.input_tensor.sizes: axes {desc.axes} of {shape} are empty")
     sizes = [(1 if i in desc.axes else size) for i, size in enumerate(shape) if keepdims or i not in desc.axes]
     return Call(desc, tuple(sizes), (desc.output_tensor.data_type,), 0 in shape)
-
-
-def _axes(name: str, axis: Any, rank: int) -> Shape:
-    """NumPy's `axis` as DirectML's axes."""
-    if axis is None:
-        return tuple(range(rank))
-    axes = (integer(name, "axis", axis),) if _is_int(axis) else _integers(name, "axis", axis, ordered=False)
-    if not axes:
-        raise DescriptorError(f"{name}.axis: () is empty; at least one axis is needed")
-    for i, value in enumerate(axes):
-        if not -rank <= value < rank:
-            raise DescriptorError(f"{name}.axis: {shown(value)} is out of range; allowed are {-rank} to {rank - 1}")
-        if value % rank in (other % rank for other in axes[:i]):
-            raise DescriptorError(f"{name}.axis: {value} of {shown(axes)} is given twice; every axis may be given once")
-    return tuple(value % rank for value in axes)
-
-
-def _integers(name: str, field: str, values: Any, *, ordered: bool = True) -> Shape:
-    """`values` as ints. An error says that a single integer is allowed, too."""
-    if isinstance(values, str) or not np.iterable(values):
-        raise DescriptorError(f"{name}.{field}: {shown(values)} is neither an integer nor a sequence of integers")
-    return integers(name, field, values, ordered=ordered)
-
-
-def _is_int(value: Any) -> bool:
-    """Whether a value is taken as an int. True is, so that the check of integers refuses it."""
-    if isinstance(value, np.bool_):
-        return True
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _flag(name: str, field: str, value: Any) -> bool:
@@ -410,7 +392,7 @@ def _window(
 
     The names are the caller's for fields that have another name there: `padding` for start_padding and end_padding.
     """
-    window_size = window_size if _is_int(window_size) else _integers(name, "window_size", window_size)
+    window_size = window_size if is_integer(window_size) else integers_or_one(name, "window_size", window_size)
     spatial = _spatial(name, window_size, shape)
     if padding is not None:
         if start_padding is not None or end_padding is not None:
@@ -436,7 +418,7 @@ def _each(name: str, field: str, value: Any, spatial: int) -> Shape | None:
     """The value of a field, with an entry for each spatial dimension; None stays None."""
     if value is None:
         return None
-    given = (value,) * spatial if _is_int(value) else _integers(name, field, value)
+    given = (value,) * spatial if is_integer(value) else integers_or_one(name, field, value)
     if len(given) != spatial:
         raise DescriptorError(f"{name}.{field}: {shown(given)} has {len(given)} entries; the window has {spatial}")
     return unsigned_array(name, field, given, WINDOW_FIELDS.get(field, 0))
@@ -447,7 +429,7 @@ def _sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Sha
     if sizes is None:
         return None
     spatial = len(shape) - leading
-    given = (sizes,) * spatial if _is_int(sizes) else _integers(name, field, sizes)
+    given = (sizes,) * spatial if is_integer(sizes) else integers_or_one(name, field, sizes)
     if len(given) == len(shape):
         if given[:leading] != shape[:leading]:
             raise DescriptorError(f"{name}.{field}: {shown(given)} is wrong; it must begin as {shape} does")
@@ -459,7 +441,7 @@ def _sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Sha
 
 def _spatial(name: str, window_size: Any, shape: Shape) -> int:
     """The number of spatial dimensions of a window over an array; none, C, or N and C come before them."""
-    spatial = (3 if len(shape) == 5 else 2) if _is_int(window_size) else len(window_size)
+    spatial = (3 if len(shape) == 5 else 2) if is_integer(window_size) else len(window_size)
     if spatial == 1 or len(shape) == 1:
         raise DescriptorError(
             f"{name}.window_size: {shown(window_size)} over {shape} is 1-D; pooling is 2-D or 3-D: "
@@ -469,7 +451,7 @@ def _spatial(name: str, window_size: Any, shape: Shape) -> int:
         raise DescriptorError(f"{name}.window_size: {shown(window_size)} has {spatial} entries; allowed are 2 and 3")
     if not spatial <= len(shape) <= spatial + 2:
         takes = "an int as window takes 2 to 5"
-        if not _is_int(window_size):
+        if not is_integer(window_size):
             takes = f"a window of {spatial} entries takes {spatial} to {spatial + 2}"
         raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; {takes}")
     return spatial

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dmlgpu.descriptors.dtypes import DataType, Enumeration
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
-from dmlgpu.descriptors.tensor import TensorDesc, integers
-from dmlgpu.errors import shown
+from dmlgpu.descriptors.tensor import TensorDesc, integer, integers, integers_or_one, is_integer
+from dmlgpu.errors import DescriptorError, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,6 +83,28 @@ REDUCE_TYPES: dict[ReduceFunction, TypeTable] = {
 }
 
 
+def axes_of(owner: str, axis: Any, rank: int) -> tuple[int, ...]:
+    """NumPy's `axis` as DirectML's axes: negative ones count from the last, None are all; errors name the owner."""
+    if axis is None:
+        return tuple(range(rank))
+    axes = (integer(owner, "axis", axis),) if is_integer(axis) else integers_or_one(owner, "axis", axis, ordered=False)
+    if not axes:
+        raise DescriptorError(f"{owner}.axis: () is empty; at least one axis is needed")
+    for i, value in enumerate(axes):
+        if not -rank <= value < rank:
+            raise DescriptorError(f"{owner}.axis: {shown(value)} is out of range; allowed are {-rank} to {rank - 1}")
+        if value % rank in (other % rank for other in axes[:i]):
+            raise DescriptorError(
+                f"{owner}.axis: {value} of {shown(axes)} is given twice; every axis may be given once"
+            )
+    return tuple(value % rank for value in axes)
+
+
+def one_of_both(owner: str, axes: Any, axis: Any) -> DescriptorError:
+    """The error for axes beside an axis."""
+    return DescriptorError(f"{owner}.axes: {shown(axes)} is given beside axis={shown(axis)}; give one of them")
+
+
 class _ReductionOperatorDesc(OperatorDesc):
     """Validation that ARGMAX, ARGMIN and REDUCE share."""
 
@@ -91,10 +113,16 @@ class _ReductionOperatorDesc(OperatorDesc):
     axes: tuple[int, ...]
 
     @classmethod
-    def _inferred(cls, input_tensor: Any, axes: Any, output_data_type: Any, types: TypeTable) -> dict[str, Any]:
+    def _inferred(
+        cls, input_tensor: Any, axes: Any, axis: Any, output_data_type: Any, types: TypeTable
+    ) -> dict[str, Any]:
         """The fields for an input and its axes; the output is packed."""
         source = TensorDesc.of(input_tensor)
-        axes = tuple(range(source.rank)) if axes is None else integers(cls.__name__, "axes", axes, ordered=False)
+        if axes is None:
+            axes = axes_of(cls.__name__, axis, source.rank)
+        elif axis is not None:
+            raise one_of_both(cls.__name__, axes, axis)
+        axes = integers(cls.__name__, "axes", axes, ordered=False)
         sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))
         field = f"{cls.__name__}.output_tensor.data_type"
         data_type = DataType.of(output_data_type, field, types["output_tensor"], of_input=False)
@@ -141,6 +169,7 @@ class ArgOperatorDesc(_ReductionOperatorDesc):
         axes: Any = None,
         axis_direction: AxisDirection = AxisDirection.INCREASING,
         *,
+        axis: Any = None,
         output_data_type: Any = DataType.UINT32,
     ) -> Self:
         """The descriptor for an input; its output is inferred: packed, with size 1 on every reduced axis.
@@ -149,12 +178,15 @@ class ArgOperatorDesc(_ReductionOperatorDesc):
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
             axes: the reduced axes; None: all.
             axis_direction: see the field.
+            axis: in place of axes, as in NumPy: an axis or several; negative ones count from the last.
             output_data_type: the type of the indices: a DataType, or a NumPy type.
 
         Raises:
             DescriptorError: naming the field that breaks a rule.
         """
-        return cls(**cls._inferred(input_tensor, axes, output_data_type, cls.types), axis_direction=axis_direction)
+        return cls(
+            **cls._inferred(input_tensor, axes, axis, output_data_type, cls.types), axis_direction=axis_direction
+        )
 
     def __post_init__(self) -> None:
         self._check_reduction()
@@ -269,13 +301,16 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     axes: tuple[int, ...]
 
     @classmethod
-    def of(cls, function: ReduceFunction, input_tensor: Any, axes: Any = None, *, output_data_type: Any = None) -> Self:
+    def of(
+        cls, function: Any, input_tensor: Any, axes: Any = None, *, axis: Any = None, output_data_type: Any = None
+    ) -> Self:
         """The descriptor for a function and an input; its output is inferred as by `ArgOperatorDesc.of`.
 
         Args:
             function: see the field.
             input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
-            axes: the reduced axes; None: all.
+            axes: as for `ArgOperatorDesc.of`.
+            axis: as for `ArgOperatorDesc.of`.
             output_data_type: a DataType, or a NumPy type; None: UINT32 for indices, else the input's.
 
         Raises:
@@ -284,7 +319,7 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
         source, types = TensorDesc.of(input_tensor), REDUCE_TYPES.get(ReduceFunction.member(function), cls.types)
         if output_data_type is None:
             output_data_type = DataType.UINT32 if types is ARG_TYPES else source.data_type
-        return cls(function, **cls._inferred(source, axes, output_data_type, types))
+        return cls(function, **cls._inferred(source, axes, axis, output_data_type, types))
 
     @property
     def _own_types(self) -> TypeTable:

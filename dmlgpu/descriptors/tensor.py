@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,6 +52,24 @@ def integers(owner: str, field: str, values: Any, *, ordered: bool = True) -> tu
     if len(entries) > _MOST_ENTRIES:
         raise DescriptorError(f"{owner}.{field}: {shown(values)} has more entries than the {MAX_RANK} of any tensor")
     return tuple(integer(owner, f"{field}[{i}]", value) for i, value in enumerate(entries))
+
+
+def integers_or_one(owner: str, field: str, values: Any, *, ordered: bool = True) -> tuple[int, ...]:
+    """As `integers`, of a field that may be a single integer, too: errors say so."""
+    if isinstance(values, str) or not np.iterable(values):
+        raise DescriptorError(f"{owner}.{field}: {shown(values)} is neither an integer nor a sequence of integers")
+    return integers(owner, field, values, ordered=ordered)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is taken as an int. True is, so that the check of integers refuses it."""
+    if isinstance(value, np.bool_):
+        return True
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
 
 
 def unsigned_array(owner: str, field: str, values: Any, minimum: int = 0) -> tuple[int, ...]:

@@ -175,6 +175,26 @@ def test_names_are_members(device):
     assert desc.input_tensor.data_type is DataType.FLOAT32
 
 
+NOTHING_REDUCED = {
+    "rows": X,
+    "columns": np.asfortranarray(np.arange(24, dtype=np.float16).reshape(2, 3, 4)),
+    "gaps": np.arange(24, dtype=np.int32).reshape(2, 3, 4)[:, ::2],
+    "no dimensions": np.float32(-5),
+    "no elements": np.zeros((0, 3), np.float32),
+    "eight dimensions": np.full((1,) * 8, -3, np.int64),
+}
+
+
+@pytest.mark.parametrize("keepdims", [None, False, True])
+@pytest.mark.parametrize("x", NOTHING_REDUCED.values(), ids=NOTHING_REDUCED)
+def test_over_no_axes_each_element_is_an_output(device, x, keepdims):
+    for axis in (), []:
+        got = reduce(x, "l1", axis, keepdims=keepdims, device=device)
+        assert (got.shape, got.dtype) == (np.shape(x), x.dtype)
+        np.testing.assert_array_equal(got, np.abs(x))
+    assert reduce(device.tensor(X), "sum_square", ()).numpy().tolist() == (X * X).tolist()
+
+
 def test_axis_direction_may_be_a_number(device):
     assert argmax([3, 2, 1, 2, 3], axis_direction=0, device=device) == 0
     assert argmax([3, 2, 1, 2, 3], axis_direction=1, device=device) == 4

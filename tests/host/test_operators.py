@@ -367,6 +367,8 @@ def test_outputs_of_reductions_are_inferred(x):
     source = TensorDesc(INT64, (2, 3, 4))
     assert ArgmaxOperatorDesc.of(x, (2, 0)) == ArgmaxOperatorDesc(source, TensorDesc(UINT32, (1, 3, 1)), (0, 2))
     assert ArgmaxOperatorDesc.of(x).axes == (0, 1, 2)
+    assert ArgmaxOperatorDesc.of(x, axis=(-1, 0)) == ArgmaxOperatorDesc.of(x, (0, 2))
+    assert ReduceOperatorDesc.of("sum", x, axis=-2) == ReduceOperatorDesc.of(ReduceFunction.SUM, x, (1,))
     last = ArgminOperatorDesc.of(x, [1], AxisDirection.DECREASING, output_data_type=np.uint64)
     assert last == ArgminOperatorDesc(source, TensorDesc(UINT64, (2, 1, 4)), (1,), AxisDirection.DECREASING)
     reduced = ReduceOperatorDesc.of(ReduceFunction.ARGMIN, x, (0,), output_data_type=INT64)
