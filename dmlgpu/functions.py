@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import arguments
+from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
@@ -31,6 +32,7 @@ from dmlgpu.descriptors.reduction import (
 )
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.plan import Plan
+from dmlgpu.runtime.compiled import CompiledOperator
 from dmlgpu.runtime.device import CacheInfo, Device
 from dmlgpu.runtime.drivers import index_of, select
 from dmlgpu.runtime.settings import setting
@@ -38,6 +40,8 @@ from dmlgpu.runtime.tensor import DeviceTensor
 
 # What `device=` takes; None: the device that DMLGPU_DEVICE names, or the best device.
 Selector = Device | int | str | None
+
+CompiledOperator.check = staticmethod(check_outputs)
 
 _devices: dict[int | str | None, Device] = {}
 _devices_lock = threading.Lock()
@@ -450,7 +454,7 @@ def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:
     Raises:
         VerificationError: the results differ; the message has the first such coordinates, both values and the plan.
     """
-    return _device_for(device, *inputs)._operator(desc)._call(inputs, verified=True)
+    return _device_for(device, *inputs).planned(desc).run(inputs, check=check_outputs)
 
 
 def explain(desc: OperatorDesc, *, device: Selector = None, kernel: str | None = None) -> Plan:
@@ -465,7 +469,7 @@ def explain(desc: OperatorDesc, *, device: Selector = None, kernel: str | None =
         DescriptorError: the kernel cannot compute the operator, or it would take more dispatches than a plan may have.
         DeviceError: there is no such device. OutOfMemoryError: the operator's tensors do not fit its memory.
     """
-    return open_device(device)._operator(desc, kernel).plan
+    return open_device(device).planned(desc, kernel=kernel).plan
 
 
 def cache_info(*, device: Selector = None) -> CacheInfo:
@@ -519,7 +523,7 @@ def _run(call: arguments.Call, device: Selector, *inputs: DeviceTensor | Array) 
         empty = tuple(np.empty(call.shape, data_type.numpy) for data_type in call.data_types)
         results = empty if len(empty) > 1 else empty[0]
     else:
-        results = _device_for(device, *inputs)._call(call, *inputs)
+        results = _device_for(device, *inputs).compute(call, *inputs)
     if inputs[0].dtype == np.bool_:
         results = tuple(map(_values_as_bool, results)) if isinstance(results, tuple) else _values_as_bool(results)
     return results

@@ -67,7 +67,7 @@ def hash_of(outputs: Iterable[Array]) -> str:
 
 def results(device: Device, operator: Operator, data_type: DataType) -> Iterable[Array]:
     for desc in descs(operator, data_type):
-        outputs = device._operator(desc)(*inputs_of(desc, lambda tensor: arranged(tensor, same_bits)))
+        outputs = device.planned(desc)(*inputs_of(desc, lambda tensor: arranged(tensor, same_bits)))
         yield from outputs if isinstance(outputs, tuple) else (outputs,)
 
 

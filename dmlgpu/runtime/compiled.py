@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from dmlgpu.comparison import check_outputs
-from dmlgpu.descriptors.arrays import as_array
+from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, OutOfMemoryError
@@ -36,6 +35,9 @@ if TYPE_CHECKING:  # device.py imports this module
 # Cached tuples of steps of an operator: one for each set of places where a call's tensors lay.
 _KEPT_STEPS = 8
 
+# Compares the outputs of a plan with the right ones, which it knows: raises if they differ. The inputs come first.
+Check = Callable[[Plan, tuple[Array, ...], tuple[Array, ...]], None]
+
 # For each role, its tensors; for each tensor, the slices where its segments lie.
 SlicesByRole = dict[Role, list[list[Slice[KpBuffer]]]]
 
@@ -49,6 +51,9 @@ class CompiledOperator:
         plan: what a call does; print it to read it. After a call took too long on a GPU, it is a new plan with shorter
             dispatches.
     """
+
+    check: ClassVar[Check | None] = None
+    """Called after every call while DMLGPU_VERIFY is on. The runtime knows no oracle: functions.py names one."""
 
     def __init__(self, device: Device, desc: OperatorDesc, kernel: str | None = None) -> None:
         self.device = device
@@ -101,30 +106,32 @@ class CompiledOperator:
             OutOfMemoryError: the tensors do not fit the device.
             SettingError: DMLGPU_VERIFY is neither on nor off.
         """
-        return self._call(inputs, out)
+        return self.run(inputs, out)
 
-    def _call(
+    def run(
         self,
         inputs: Sequence[Any],
         out: DeviceTensor | Sequence[DeviceTensor] | None = None,
-        verified: bool = False,
+        check: Check | None = None,
     ) -> Any:
+        """As a call; `check` compares the outputs with the right ones, None: as DMLGPU_VERIFY says."""
         with timed(self._engine.kompute.profile, "call", type(self.desc).__name__, self.desc):
-            return to_caller(self._compute(inputs, out, verified), inputs)
+            return to_caller(self.compute(inputs, out, check), inputs)
 
-    def _compute(
+    def compute(
         self,
         inputs: Sequence[Any],
         out: DeviceTensor | Sequence[DeviceTensor] | None = None,
-        verified: bool = False,
+        check: Check | None = None,
     ) -> list[DeviceTensor]:
-        """The outputs, compared with the oracle's if `verified` or DMLGPU_VERIFY asks for it."""
+        """As `run`, but the outputs stay on the device, whatever the inputs are."""
         fields = self._input_fields
         if len(inputs) != len(fields):
             takes = "1 input" if len(fields) == 1 else f"{len(fields)} inputs"
             were = "1 was" if len(inputs) == 1 else f"{len(inputs)} were"
             raise TypeError(f"{type(self.desc).__name__} takes {takes}, {were} given")
-        verified = verified or switch("DMLGPU_VERIFY")
+        if check is None and switch("DMLGPU_VERIFY"):
+            check = CompiledOperator.check
         begin = time.perf_counter()
         with self._engine.lock:
             self._engine.kompute.check_usable()
@@ -132,10 +139,10 @@ class CompiledOperator:
             targets = [*map(self._new_target, self.desc.outputs)] if out is None else self._given_targets(out, sources)
             plan = self.plan  # `_run` may replace it for later calls
             self._run(inputs, sources, targets)
-            if verified:
+            if check is not None:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
-                check_outputs(plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
-            done = "put off" if self._engine.in_batch else "verified" if verified else "computed"
+                check(plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
+            done = "put off" if self._engine.in_batch else "verified" if check is not None else "computed"
         logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
         return targets
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import arguments
+from dmlgpu.arguments import Call
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
@@ -80,7 +80,7 @@ class Device:
             OutOfMemoryError: its tensors do not fit the device.
         """
         with self._engine.lock:
-            compiled = self._operator(desc, kernel)
+            compiled = self.planned(desc, kernel=kernel)
             if compiled not in self._compiled:
                 self._compiled[compiled] = compiled._prepare()
                 self._keep_buffers()
@@ -89,8 +89,8 @@ class Device:
     def _keep_buffers(self) -> None:
         self._engine.keep(set().union(*self._compiled.values()))
 
-    def _operator(self, desc: OperatorDesc, kernel: str | None = None) -> CompiledOperator:
-        """A cached operator, or a new one: planned, but without pipelines."""
+    def planned(self, desc: OperatorDesc, *, kernel: str | None = None) -> CompiledOperator:
+        """As `compile`, but pipelines and buffers are made by the first call, and buffers are not kept for it."""
         if not isinstance(desc, OperatorDesc):
             raise TypeError(f"{desc!r} is not an operator descriptor")
         with self._engine.lock:
@@ -107,26 +107,32 @@ class Device:
                 self._operators.popitem(last=False)
             return compiled
 
-    def _call(self, call: arguments.Call, *inputs: DeviceTensor | Array) -> Any:
-        """Computes the call of a function; device tensors if all inputs are, else arrays; one, or a tuple."""
-        with timed(self._engine.kompute.profile, "call", type(call.desc).__name__, call.desc):
-            return self._results(call, inputs)
+    def compute(self, call: Call, *inputs: DeviceTensor | Array) -> Any:
+        """Computes the call of a function.
 
-    def _results(self, call: arguments.Call, given: Sequence[DeviceTensor | Array]) -> Any:
-        inputs: list[DeviceTensor | Array] = []
-        for x, source in zip(given, call.desc.inputs, strict=True):
-            if isinstance(x, DeviceTensor):
-                check_owns(self, x)
-                inputs.append(view_of(x, source, source.sizes))
-            else:
-                inputs.append(x.reshape(source.sizes))
-        targets = [
-            view_of(target, desc, call.shape)
-            for target, desc in zip(self._operator(call.desc)._compute(inputs), call.tensors, strict=True)
-        ]
-        results = to_caller(targets, inputs)
-        # As in NumPy: a scalar, not an array without dimensions.
-        return results[()] if isinstance(results, np.ndarray) and call.shape == () else results
+        Args:
+            call: the operator, and the shape and types of the results; they are not empty.
+            inputs: one for each input of the operator, with its elements, and its type or bool.
+
+        Returns:
+            Device tensors if all inputs are, else arrays, or NumPy scalars; one, or a tuple of several.
+
+        Raises:
+            DeviceError: a device tensor of another device; and the errors of `CompiledOperator`.
+        """
+        with timed(self._engine.kompute.profile, "call", type(call.desc).__name__, call.desc):
+            sources: list[DeviceTensor | Array] = []
+            for x, source in zip(inputs, call.desc.inputs, strict=True):
+                if isinstance(x, DeviceTensor):
+                    check_owns(self, x)
+                    sources.append(view_of(x, source, source.sizes))
+                else:
+                    sources.append(x.reshape(source.sizes))
+            targets = self.planned(call.desc).compute(sources)
+            shaped = [view_of(target, desc, call.shape) for target, desc in zip(targets, call.tensors, strict=True)]
+            results = to_caller(shaped, sources)
+            # As in NumPy: a scalar, not an array without dimensions.
+            return results[()] if isinstance(results, np.ndarray) and call.shape == () else results
 
     @contextmanager
     def batch(self) -> Iterator[None]:

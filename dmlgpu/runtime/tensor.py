@@ -184,7 +184,7 @@ class DeviceTensor:
     def _computed(self, call: arguments.Call, out: Any) -> DeviceTensor:
         if out is not None:
             raise TypeError("out must be None: the result is a new device tensor")
-        tensor: DeviceTensor = self._device._call(call, self)
+        tensor: DeviceTensor = self._device.compute(call, self)
         return tensor
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:

@@ -437,7 +437,7 @@ def test_staged_results(staged, operator):
 
 
 def test_staged_results_are_those_of_every_kernel_of_a_gpu(staged):
-    plans = [staged._operator(case.desc).plan for case in CASES]
+    plans = [staged.planned(case.desc).plan for case in CASES]
     taken = {dispatch.shader.module for plan in plans for dispatch in plan.dispatches}
     # SwiftShader, even in disguise, takes no pool_small.comp.
     others = () if staged.limits.unrolls else ("pool_small",)

@@ -24,7 +24,7 @@ def displaced_call(device: Device, desc: OperatorDesc, bytes: int) -> None:
     (part,) = target._segments.slices
     target._segments.slices[0] = Slice(part.buffer, part.offset + bytes, part.size)
     try:
-        device._operator(desc)(device.tensor(arranged(desc.inputs[0], ties)), out=target)
+        device.planned(desc)(device.tensor(arranged(desc.inputs[0], ties)), out=target)
     finally:
         target._segments.slices[0] = part
 

@@ -133,7 +133,7 @@ def test_kept_buffers_make_room_for_states(driver):
         tensor, beside = device.tensor(x), device.tensor(np.zeros(20 << 20, np.uint8))
         device.tensor(np.zeros((5 << 19) - 50_000, np.uint8))
         assert device.cache_info().buffer_bytes > 2 << 20
-        assert device._operator(LONG)(tensor).numpy().item() == 77_777
+        assert device.planned(LONG)(tensor).numpy().item() == 77_777
         assert beside.numpy().max() == 0
 
 

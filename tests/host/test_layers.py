@@ -18,8 +18,9 @@ LAYERS = [
     {"errors", "files"},
     {"descriptors"},
     {"reference", "lowering"},
-    {"arguments", "comparison"},
+    {"arguments"},
     {"runtime"},
+    {"comparison"},
     {"functions"},
     {"chunks"},
     {"interop", "streaming"},
@@ -116,6 +117,10 @@ def test_the_schedule_knows_nothing_else():
 def test_the_oracle_and_the_lowering_know_nothing_of_each_other():
     assert {folder(name) for name in imports_deep("reference")} == {"reference", "descriptors", "errors"}
     assert {folder(name) for name in imports_deep("lowering.lower")} == {"lowering", "descriptors", "errors"}
+
+
+def test_the_runtime_knows_no_oracle():
+    assert not {"comparison", "reference"} & {folder(name) for name in imports_deep("runtime.device")}
 
 
 def test_plans_are_made_without_kompute_and_vulkan():
