@@ -43,10 +43,15 @@ from dmlgpu.functions import (
     clear_cache,
     explain,
     lp_pooling,
+    max,
     max_pooling,
     max_pooling_grad,
     max_unpooling,
+    mean,
+    min,
+    prod,
     reduce,
+    sum,
     verify,
 )
 from dmlgpu.reference import reference
@@ -99,12 +104,17 @@ __all__ = [
     "explain",
     "interop",
     "lp_pooling",
+    "max",
     "max_pooling",
     "max_pooling_grad",
     "max_unpooling",
+    "mean",
+    "min",
+    "prod",
     "reduce",
     "reference",
     "streaming",
+    "sum",
     "verify",
 ]
 

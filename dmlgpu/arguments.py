@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from dmlgpu.descriptors.dtypes import DataType, conversion, listed
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     HOW_MANY,
     WINDOW_FIELDS,
@@ -145,6 +145,58 @@ def reduce(
         call = _reduction(ReduceOperatorDesc, alone.sizes, alone, -1, None, None, fields)
         return replace(call, shape=shape, is_empty=0 in shape)
     return _reduction(ReduceOperatorDesc, shape, source, axis, axes, keepdims, fields)
+
+
+Type = np.dtype[Any]
+# Functions whose results are wider than integers of x.
+_WIDENING = (ReduceFunction.SUM, ReduceFunction.MULTIPLY)
+
+
+def converted(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tuple[Type, Type | None]:
+    """The types that NumPy's function of this name computes in.
+
+    Returns:
+        What x is converted to; and a narrower type for the result, which keeps its lowest bits, or None.
+
+    Raises:
+        TypeError: the function does not take x's type or `dtype`.
+    """
+    taken = [each.numpy for each in REDUCE_TYPES[function]["input_tensor"]]
+    widening = function in _WIDENING
+    data_types = [each for each in SELECTED_TYPES if _wide(each.numpy) in taken]
+    allowed = [each.numpy for each in data_types]
+    if np.dtype(np.uint8) in taken:
+        allowed.append(np.dtype(bool))
+    wanted = source if dtype is None else np.dtype(dtype).newbyteorder("=")
+    if wanted not in allowed or source.kind not in "biuf":
+        refused = f"dtype={wanted} of {source}" if dtype is not None else source
+        how = conversion(source.name, data_types) if dtype is None else ""
+        raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
+    if dtype is None:
+        return (_wide(wanted) if widening else wanted), None
+    return (wanted, None) if wanted in taken else (_wide(wanted), wanted)
+
+
+def _wide(dtype: Type) -> Type:
+    """The 64-bit type for integers, signed or unsigned; floats stay."""
+    return np.dtype({"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))
+
+
+def numpy_reduce(
+    name: str, function: ReduceFunction, shape: Shape, source: TensorDesc, axis: Any, dtype: Any, keepdims: Any
+) -> Call:
+    """A call of NumPy's function of this name on a tensor, which is not converted.
+
+    Raises:
+        TypeError: the function does not take its type or `dtype`, or would have to convert it.
+    """
+    computed, narrow = converted(name, function, source.data_type.numpy, dtype)
+    if narrow or computed != source.data_type.numpy:
+        raise TypeError(
+            f"{name}: {source} would have to be converted to {computed}, and a device tensor is not; "
+            "pass x.numpy(), or dtype=x.dtype where that has 32 or 64 bits"
+        )
+    return reduce(shape, source, function, axis, keepdims=keepdims)
 
 
 def _reduction(

@@ -166,6 +166,52 @@ def reduce(
     return _run(call, device, x)
 
 
+def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, device: Selector = None) -> Any:
+    """The sum along axes, as `np.sum`.
+
+    Args:
+        x: a device tensor, or anything that NumPy can view, of float16, float32 or an integer type.
+        axis: an axis or several, negative ones counted from the last; None: all; (): none, so that elements stay.
+        dtype: one of these types, in which x is summed. None: int64 for signed integers, uint64 for unsigned ones, x's
+            type for floats. A device tensor is not converted: int32 and uint32 need dtype=x.dtype.
+        keepdims: whether reduced axes stay, with size 1.
+        device: as for `argmax`.
+
+    Returns:
+        The sums; integers wrap. Of no elements: 0. A device tensor if x is one, else an array; a NumPy scalar if no
+        axis is left.
+
+    Raises:
+        TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
+        DescriptorError: another argument is not allowed.
+        DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
+    """
+    return numpy_reduce("sum", ReduceFunction.SUM, x, axis, keepdims, dtype, device)
+
+
+def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, device: Selector = None) -> Any:
+    """The product along axes, as `np.prod`; of no elements 1. Otherwise as `sum`."""
+    return numpy_reduce("prod", ReduceFunction.MULTIPLY, x, axis, keepdims, dtype, device)
+
+
+def mean(x: Any, axis: Any = None, *, keepdims: bool = False, device: Selector = None) -> Any:
+    """The mean along axes, as `np.mean`, of float16 or float32; of no elements NaN. Otherwise as `sum`."""
+    return numpy_reduce("mean", ReduceFunction.AVERAGE, x, axis, keepdims, None, device)
+
+
+def max(x: Any, axis: Any = None, *, keepdims: bool = False, device: Selector = None) -> Any:
+    """The maximum along axes, as `np.max`, of the types of `argmax`; of no elements an error. A NaN wins.
+
+    Otherwise as `sum`.
+    """
+    return numpy_reduce("max", ReduceFunction.MAX, x, axis, keepdims, None, device)
+
+
+def min(x: Any, axis: Any = None, *, keepdims: bool = False, device: Selector = None) -> Any:
+    """The minimum along axes, as `np.min`; otherwise as `max`."""
+    return numpy_reduce("min", ReduceFunction.MIN, x, axis, keepdims, None, device)
+
+
 def max_pooling(
     x: Any,
     window_size: Any,
@@ -492,6 +538,26 @@ def clear_cache(*, device: Selector = None) -> None:
 def _arg(kind: type[ArgOperatorDesc], x: Any, device: Selector, *given: Any) -> Any:
     x, shape, source = _input(x, kind)
     return _run(arguments.arg(kind, shape, source, *given), device, x)
+
+
+# What NumPy's functions give for no elements; the others give an error.
+_OF_NOTHING = {ReduceFunction.SUM: 0, ReduceFunction.MULTIPLY: 1, ReduceFunction.AVERAGE: np.nan}
+
+
+def numpy_reduce(
+    name: str, function: ReduceFunction, x: Any, axis: Any, keepdims: Any, dtype: Any = None, device: Selector = None
+) -> Any:
+    """NumPy's function of this name; arguments, results and errors as of `sum`."""
+    if isinstance(x, DeviceTensor):
+        return _run(arguments.numpy_reduce(name, function, x.shape, x.desc, axis, dtype, keepdims), device, x)
+    x = as_array(x, f"{name}.x")
+    computed, narrow = arguments.converted(name, function, x.dtype.newbyteorder("="), dtype)
+    x = x.astype(computed, copy=False)
+    if x.size == 0 and function in _OF_NOTHING:
+        result = np.full(np.any(x, axis=axis, keepdims=keepdims).shape, _OF_NOTHING[function], computed)[()]
+    else:
+        result = reduce(x, function, axis, keepdims=keepdims, device=device)
+    return result if narrow is None else result.astype(narrow)
 
 
 def _input(

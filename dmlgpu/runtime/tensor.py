@@ -12,8 +12,15 @@ import numpy as np
 
 from dmlgpu import arguments
 from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.layout import Bytes, check, elements, write
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, ArgOperatorDesc, ReduceFunction
+from dmlgpu.descriptors.reduction import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    ArgOperatorDesc,
+    AxisDirection,
+    ReduceFunction,
+)
 from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.errors import DescriptorError, DeviceError, shown
 from dmlgpu.runtime.engine import Segments
@@ -133,52 +140,59 @@ class DeviceTensor:
         """
         return self.numpy().item()
 
-    def argmax(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+    def argmax(
+        self,
+        axis: Any = None,
+        out: None = None,
+        *,
+        axes: Any = None,
+        keepdims: bool | None = None,
+        axis_direction: AxisDirection = AxisDirection.INCREASING,
+        output_data_type: Any = DataType.INT64,
+    ) -> DeviceTensor:
         """`dmlgpu.argmax` of this tensor, on its device; `out` is there for `np.argmax`, and must be None."""
-        return self._arg(ArgmaxOperatorDesc, axis, out, options)
+        return self._arg(ArgmaxOperatorDesc, out, axis, axes, keepdims, axis_direction, output_data_type)
 
-    def argmin(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
+    def argmin(
+        self,
+        axis: Any = None,
+        out: None = None,
+        *,
+        axes: Any = None,
+        keepdims: bool | None = None,
+        axis_direction: AxisDirection = AxisDirection.INCREASING,
+        output_data_type: Any = DataType.INT64,
+    ) -> DeviceTensor:
         """`dmlgpu.argmin` of this tensor, on its device; `out` is there for `np.argmin`, and must be None."""
-        return self._arg(ArgminOperatorDesc, axis, out, options)
+        return self._arg(ArgminOperatorDesc, out, axis, axes, keepdims, axis_direction, output_data_type)
 
-    def max(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
-        """`dmlgpu.reduce` of this tensor with ReduceFunction.MAX, on its device; `out` must be None."""
-        return self._reduce(ReduceFunction.MAX, axis, out, options)
+    def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """`dmlgpu.max` of this tensor, on its device; `out` is there for `np.max`, and must be None."""
+        return self._reduce("max", ReduceFunction.MAX, axis, None, out, keepdims)
 
-    def min(self, axis: Any = None, out: None = None, **options: Any) -> DeviceTensor:
-        """`dmlgpu.reduce` of this tensor with ReduceFunction.MIN, on its device; `out` must be None."""
-        return self._reduce(ReduceFunction.MIN, axis, out, options)
+    def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """`dmlgpu.min` of this tensor, on its device; otherwise as `max`."""
+        return self._reduce("min", ReduceFunction.MIN, axis, None, out, keepdims)
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, **options: Any) -> DeviceTensor:
-        """`dmlgpu.reduce` of this tensor with ReduceFunction.SUM, on its device; `out` must be None.
+    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """`dmlgpu.sum` of this tensor, on its device; otherwise as `max`."""
+        return self._reduce("sum", ReduceFunction.SUM, axis, dtype, out, keepdims)
 
-        The result has the tensor's type, and integers wrap. If NumPy would compute in a larger type, `dtype` must be
-        given, and be the tensor's type; otherwise a DescriptorError says so.
-        """
-        return self._reduce(ReduceFunction.SUM, axis, out, options, dtype)
+    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """`dmlgpu.prod` of this tensor, on its device; otherwise as `max`."""
+        return self._reduce("prod", ReduceFunction.MULTIPLY, axis, dtype, out, keepdims)
 
-    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, **options: Any) -> DeviceTensor:
-        """`dmlgpu.reduce` of this tensor with ReduceFunction.MULTIPLY, on its device; otherwise as `sum`."""
-        return self._reduce(ReduceFunction.MULTIPLY, axis, out, options, dtype)
+    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """`dmlgpu.mean` of this tensor, on its device; `dtype` must be None or the tensor's. Otherwise as `max`."""
+        return self._reduce("mean", ReduceFunction.AVERAGE, axis, dtype, out, keepdims)
 
-    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, **options: Any) -> DeviceTensor:
-        """`dmlgpu.reduce` of this tensor with ReduceFunction.AVERAGE, on its device; otherwise as `sum`."""
-        return self._reduce(ReduceFunction.AVERAGE, axis, out, options, dtype)
-
-    def _arg(self, kind: type[ArgOperatorDesc], axis: Any, out: Any, options: dict[str, Any]) -> DeviceTensor:
-        return self._computed(arguments.arg(kind, self.shape, self.desc, axis, **options), out)
+    def _arg(self, kind: type[ArgOperatorDesc], out: Any, *given: Any) -> DeviceTensor:
+        return self._computed(arguments.arg(kind, self.shape, self.desc, *given), out)
 
     def _reduce(
-        self, function: ReduceFunction, axis: Any, out: Any, options: dict[str, Any], dtype: Any = None
+        self, name: str, function: ReduceFunction, axis: Any, dtype: Any, out: Any, keepdims: bool
     ) -> DeviceTensor:
-        call = arguments.reduce(self.shape, self.desc, function, axis, **options)
-        promoted = function in (ReduceFunction.SUM, ReduceFunction.MULTIPLY) and self.dtype.kind in "iu"
-        wanted = np.dtype(dtype or ("u8" if self.dtype.kind == "u" else "i8") if promoted else dtype or self.dtype)
-        if wanted != self.dtype:
-            raise DescriptorError(
-                f"ReduceOperatorDesc.output_tensor.data_type: {wanted} differs from the input's {self.dtype}; "
-                f"give dtype=np.{self.dtype} for a result of that type"
-            )
+        call = arguments.numpy_reduce(name, function, self.shape, self.desc, axis, dtype, keepdims)
         return self._computed(call, out)
 
     def _computed(self, call: arguments.Call, out: Any) -> DeviceTensor:

@@ -131,36 +131,36 @@ def test_over_no_axes_elements_stay():
 @pytest.mark.parametrize(
     ("name", "x", "options", "message"),
     [
-        ("sum", "float64", {}, r"^array_api\.sum: float64 is not supported; allowed are .*8; conv.*float32.* rounds$"),
+        ("sum", "float64", {}, r"^sum: float64 is not supported; allowed are .*8; conv.*float32.* rounds$"),
         (
             "sum",
             "bool",
             {},
-            r"^array_api\.sum: bool is not supported; .*8; convert the array, .*np\.int32\)$",
+            r"^sum: bool is not supported; .*8; convert the array, .*np\.int32\)$",
         ),
         (
             "prod",
             "int8",
             {"dtype": "float64"},
-            r"^array_api\.prod: dtype=float64 of int8 is not supported; .*8$",
+            r"^prod: dtype=float64 of int8 is not supported; .*8$",
         ),
-        ("prod", "int8", {"dtype": bool}, r"^array_api\.prod: dtype=bool of int8 is not supported"),
-        ("sum", "complex64", {"dtype": "float32"}, r"^array_api\.sum: dtype=float32 of complex64 is not supported"),
+        ("prod", "int8", {"dtype": bool}, r"^prod: dtype=bool of int8 is not supported"),
+        ("sum", "complex64", {"dtype": "float32"}, r"^sum: dtype=float32 of complex64 is not supported"),
         (
             "mean",
             "float64",
             {},
-            r"^array_api\.mean: float64 is not supported; .*t16; convert .* rounds$",
+            r"^mean: float64 is not supported; .*t16; convert .* rounds$",
         ),
         (
             "mean",
             "int32",
             {},
-            r"^array_api\.mean: int32 is not supported; .*; convert .*float32\), which rounds$",
+            r"^mean: int32 is not supported; .*; convert .*float32\), which rounds$",
         ),
-        ("mean", "uint8", {}, r"^array_api\.mean: uint8 is not supported; .*; convert the array, .*float32\)$"),
-        ("max", "complex64", {}, r"^array_api\.max: complex64 is not supported; allowed are float32.*float64.* bool$"),
-        ("argmin", "datetime64[s]", {}, r"^array_api\.argmin: datetime64\[s\] is not supported"),
+        ("mean", "uint8", {}, r"^mean: uint8 is not supported; .*; convert the array, .*float32\)$"),
+        ("max", "complex64", {}, r"^max: complex64 is not supported; allowed are float32.*float64.* bool$"),
+        ("argmin", "datetime64[s]", {}, r"^argmin: datetime64\[s\] is not supported"),
     ],
 )
 def test_other_types_are_refused(name, x, options, message):
@@ -171,7 +171,7 @@ def test_other_types_are_refused(name, x, options, message):
 
 
 def test_arrays_that_are_more_than_elements_are_refused():
-    with pytest.raises(ValueError, match=r"^array_api\.max\.x: a masked array"):
+    with pytest.raises(ValueError, match=r"^max\.x: a masked array"):
         xp.max(np.ma.masked_less([1.0, 2.0], 1.5))
 
 
@@ -208,9 +208,7 @@ def test_device_tensors_stay_on_the_device(device):
 def test_device_tensors_are_not_converted(device):
     x = values("int32", 4, 5)
     t = device.tensor(x)
-    with pytest.raises(
-        TypeError, match=r"^array_api\.sum: <dmlgpu\.DeviceTensor .* converted to int64, and a device tensor"
-    ):
+    with pytest.raises(TypeError, match=r"^sum: TensorDesc.* converted to int64, and a device tensor"):
         xp.sum(t)
     same(xp.sum(t, axis=0, dtype=np.int32).numpy(), x.sum(axis=0, dtype=np.int32))
     same(xp.sum(device.tensor(x.astype(np.int64)), axis=0).numpy(), x.sum(axis=0, dtype=np.int64))

@@ -589,3 +589,46 @@ def test_what_changes_is_looked_at_every_time(device):
         for value in (1, 0):
             axis.value = axes[0] = value
             assert argmax(X, given, device=device).tolist() == X.argmax(value).tolist()
+
+
+# NumPy's reductions
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2), ()])
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("sum", ["float32", "int32", "uint8", "int64"]),
+        ("prod", ["float32", "int32", "uint8", "uint64"]),
+        ("mean", ["float32"]),
+        ("max", ["float32", "int32", "uint8", "bool"]),
+        ("min", ["float32", "int32", "uint8", "bool"]),
+    ],
+)
+def test_functions_of_numpy(device, name, types, axis):
+    ours, numpys = getattr(dmlgpu, name), getattr(np, name)
+    for dtype, keepdims in itertools.product(types, (False, True)):
+        x = np.random.default_rng(0).integers(0, 3, (2, 3, 4)).astype(dtype)
+        expected, got = numpys(x, axis, keepdims=keepdims), ours(x, axis, keepdims=keepdims, device=device)
+        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+        if expected.dtype == x.dtype != bool:
+            for found in (function(device.tensor(x), axis, keepdims=keepdims) for function in (ours, numpys)):
+                assert isinstance(found, dmlgpu.DeviceTensor)
+                np.testing.assert_array_equal(found.numpy(), got)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "max", "min"])
+def test_what_functions_of_numpy_have_beyond_is_refused_by_name(device, name):
+    tensor = device.tensor(X)
+    for wrong in "where", "initial", "out":
+        with pytest.raises(TypeError, match=wrong):
+            getattr(dmlgpu, name)(X, **{wrong: np.ones(3)})
+        with pytest.raises(TypeError, match=wrong):
+            getattr(tensor, name)(**{wrong: np.ones(3)})
+
+
+def test_a_device_tensor_is_not_widened(device):
+    with pytest.raises(TypeError, match=r"^sum: .* converted to int64, .* dtype=x\.dtype"):
+        device.tensor(np.arange(3, dtype=np.int32)).sum()
+    assert device.tensor(np.arange(3, dtype=np.int32)).sum(dtype=np.int32).item() == 3
