@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, wraps
-from typing import Any, ParamSpec
+from typing import Any, Literal, ParamSpec, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 
 from dmlgpu.descriptors.dtypes import DataType, conversion, listed
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc
@@ -37,6 +38,16 @@ from dmlgpu.errors import DescriptorError, shown
 
 Shape = tuple[int, ...]
 P = ParamSpec("P")
+
+# What users type: an entry for each axis or dimension, or one for all; members of enumerations, or their names.
+Ints = SupportsIndex | Iterable[SupportsIndex]
+Direction = AxisDirection | Literal["increasing", "decreasing"]
+Function = (
+    ReduceFunction
+    | Literal["argmax", "argmin", "average", "l1", "l2", "log_sum", "log_sum_exp"]
+    | Literal["max", "min", "multiply", "sum", "sum_square"]
+)
+ElementType = DataType | npt.DTypeLike
 
 
 @dataclass(frozen=True)

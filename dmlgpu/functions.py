@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from dmlgpu import arguments
+from dmlgpu.arguments import Direction, ElementType, Function, Ints
 from dmlgpu.comparison import check_outputs
-from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.arrays import Array, ArrayLike, as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
@@ -79,14 +80,24 @@ def open_device(selector: Selector = None) -> Device:
         return device
 
 
+@overload
 def argmax(
-    x: Any,
-    axis: Any = None,
+    x: DeviceTensor, axis: Ints | None = ..., *, axes: Ints | None = ..., keepdims: bool | None = ...,
+    axis_direction: Direction = ..., output_data_type: ElementType = ..., device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def argmax(
+    x: ArrayLike, axis: Ints | None = ..., *, axes: Ints | None = ..., keepdims: bool | None = ...,
+    axis_direction: Direction = ..., output_data_type: ElementType = ..., device: Selector = ...,
+) -> Array: ...  # fmt: skip
+def argmax(
+    x: ArrayLike,
+    axis: Ints | None = None,
     *,
-    axes: Any = None,
+    axes: Ints | None = None,
     keepdims: bool | None = None,
-    axis_direction: AxisDirection = AxisDirection.INCREASING,
-    output_data_type: Any = DataType.INT64,
+    axis_direction: Direction = AxisDirection.INCREASING,
+    output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
 ) -> Any:
     """The index of the maximum over one or more axes: `ArgmaxOperatorDesc` of an array.
@@ -114,28 +125,48 @@ def argmax(
     return _arg(ArgmaxOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
 
 
+@overload
 def argmin(
-    x: Any,
-    axis: Any = None,
+    x: DeviceTensor, axis: Ints | None = ..., *, axes: Ints | None = ..., keepdims: bool | None = ...,
+    axis_direction: Direction = ..., output_data_type: ElementType = ..., device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def argmin(
+    x: ArrayLike, axis: Ints | None = ..., *, axes: Ints | None = ..., keepdims: bool | None = ...,
+    axis_direction: Direction = ..., output_data_type: ElementType = ..., device: Selector = ...,
+) -> Array: ...  # fmt: skip
+def argmin(
+    x: ArrayLike,
+    axis: Ints | None = None,
     *,
-    axes: Any = None,
+    axes: Ints | None = None,
     keepdims: bool | None = None,
-    axis_direction: AxisDirection = AxisDirection.INCREASING,
-    output_data_type: Any = DataType.INT64,
+    axis_direction: Direction = AxisDirection.INCREASING,
+    output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
 ) -> Any:
     """The index of the minimum over one or more axes: `ArgminOperatorDesc` of an array; otherwise as `argmax`."""
     return _arg(ArgminOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
 
 
+@overload
 def reduce(
-    x: Any,
-    function: ReduceFunction,
-    axis: Any = None,
+    x: DeviceTensor, function: Function, axis: Ints | None = ..., *, keepdims: bool | None = ...,
+    axes: Ints | None = ..., output_data_type: ElementType | None = ..., device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def reduce(
+    x: ArrayLike, function: Function, axis: Ints | None = ..., *, keepdims: bool | None = ...,
+    axes: Ints | None = ..., output_data_type: ElementType | None = ..., device: Selector = ...,
+) -> Array: ...  # fmt: skip
+def reduce(
+    x: ArrayLike,
+    function: Function,
+    axis: Ints | None = None,
     *,
     keepdims: bool | None = None,
-    axes: Any = None,
-    output_data_type: Any = None,
+    axes: Ints | None = None,
+    output_data_type: ElementType | None = None,
     device: Selector = None,
 ) -> Any:
     """A function of the elements along one or more axes: `ReduceOperatorDesc` of an array.
@@ -166,7 +197,24 @@ def reduce(
     return _run(call, device, x)
 
 
-def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, device: Selector = None) -> Any:
+@overload
+def sum(
+    x: DeviceTensor, axis: Ints | None = ..., *, dtype: ElementType | None = ..., keepdims: bool = ...,
+    device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def sum(
+    x: ArrayLike, axis: Ints | None = ..., *, dtype: ElementType | None = ..., keepdims: bool = ...,
+    device: Selector = ...,
+) -> Array: ...  # fmt: skip
+def sum(
+    x: ArrayLike,
+    axis: Ints | None = None,
+    *,
+    dtype: ElementType | None = None,
+    keepdims: bool = False,
+    device: Selector = None,
+) -> Any:
     """The sum along axes, as `np.sum`.
 
     Args:
@@ -189,17 +237,42 @@ def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, 
     return numpy_reduce("sum", ReduceFunction.SUM, x, axis, keepdims, dtype, device)
 
 
-def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False, device: Selector = None) -> Any:
+@overload
+def prod(
+    x: DeviceTensor, axis: Ints | None = ..., *, dtype: ElementType | None = ..., keepdims: bool = ...,
+    device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def prod(
+    x: ArrayLike, axis: Ints | None = ..., *, dtype: ElementType | None = ..., keepdims: bool = ...,
+    device: Selector = ...,
+) -> Array: ...  # fmt: skip
+def prod(
+    x: ArrayLike,
+    axis: Ints | None = None,
+    *,
+    dtype: ElementType | None = None,
+    keepdims: bool = False,
+    device: Selector = None,
+) -> Any:
     """The product along axes, as `np.prod`; of no elements 1. Otherwise as `sum`."""
     return numpy_reduce("prod", ReduceFunction.MULTIPLY, x, axis, keepdims, dtype, device)
 
 
-def mean(x: Any, axis: Any = None, *, keepdims: bool = False, device: Selector = None) -> Any:
+@overload
+def mean(x: DeviceTensor, axis: Ints | None = ..., *, keepdims: bool = ..., device: Selector = ...) -> DeviceTensor: ...
+@overload
+def mean(x: ArrayLike, axis: Ints | None = ..., *, keepdims: bool = ..., device: Selector = ...) -> Array: ...
+def mean(x: ArrayLike, axis: Ints | None = None, *, keepdims: bool = False, device: Selector = None) -> Any:
     """The mean along axes, as `np.mean`, of float16 or float32; of no elements NaN. Otherwise as `sum`."""
     return numpy_reduce("mean", ReduceFunction.AVERAGE, x, axis, keepdims, None, device)
 
 
-def max(x: Any, axis: Any = None, *, keepdims: bool = False, device: Selector = None) -> Any:
+@overload
+def max(x: DeviceTensor, axis: Ints | None = ..., *, keepdims: bool = ..., device: Selector = ...) -> DeviceTensor: ...
+@overload
+def max(x: ArrayLike, axis: Ints | None = ..., *, keepdims: bool = ..., device: Selector = ...) -> Array: ...
+def max(x: ArrayLike, axis: Ints | None = None, *, keepdims: bool = False, device: Selector = None) -> Any:
     """The maximum along axes, as `np.max`, of the types of `argmax`; of no elements an error. A NaN wins.
 
     Otherwise as `sum`.
@@ -207,23 +280,62 @@ def max(x: Any, axis: Any = None, *, keepdims: bool = False, device: Selector = 
     return numpy_reduce("max", ReduceFunction.MAX, x, axis, keepdims, None, device)
 
 
-def min(x: Any, axis: Any = None, *, keepdims: bool = False, device: Selector = None) -> Any:
+@overload
+def min(x: DeviceTensor, axis: Ints | None = ..., *, keepdims: bool = ..., device: Selector = ...) -> DeviceTensor: ...
+@overload
+def min(x: ArrayLike, axis: Ints | None = ..., *, keepdims: bool = ..., device: Selector = ...) -> Array: ...
+def min(x: ArrayLike, axis: Ints | None = None, *, keepdims: bool = False, device: Selector = None) -> Any:
     """The minimum along axes, as `np.min`; otherwise as `max`."""
     return numpy_reduce("min", ReduceFunction.MIN, x, axis, keepdims, None, device)
 
 
+@overload
 def max_pooling(
-    x: Any,
-    window_size: Any,
+    x: DeviceTensor, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., output_sizes: Ints | None = ...,
+    output_indices: Literal[False] = ..., indices_data_type: ElementType = ..., device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def max_pooling(
+    x: DeviceTensor, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., output_sizes: Ints | None = ...,
+    output_indices: Literal[True], indices_data_type: ElementType = ..., device: Selector = ...,
+) -> tuple[DeviceTensor, DeviceTensor]: ...  # fmt: skip
+@overload
+def max_pooling(
+    x: ArrayLike, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., output_sizes: Ints | None = ...,
+    output_indices: Literal[False] = ..., indices_data_type: ElementType = ..., device: Selector = ...,
+) -> Array: ...  # fmt: skip
+@overload
+def max_pooling(
+    x: ArrayLike, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., output_sizes: Ints | None = ...,
+    output_indices: Literal[True], indices_data_type: ElementType = ..., device: Selector = ...,
+) -> tuple[Array, Array]: ...  # fmt: skip
+@overload
+def max_pooling(
+    x: ArrayLike, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., output_sizes: Ints | None = ...,
+    output_indices: bool, indices_data_type: ElementType = ..., device: Selector = ...,
+) -> Any: ...  # fmt: skip
+def max_pooling(
+    x: ArrayLike,
+    window_size: Ints,
     *,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
-    output_sizes: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
+    dilations: Ints | None = None,
+    output_sizes: Ints | None = None,
     output_indices: bool = False,
-    indices_data_type: Any = DataType.INT64,
+    indices_data_type: ElementType = DataType.INT64,
     device: Selector = None,
 ) -> Any:
     """The maximum of every window: `MaxPooling2OperatorDesc` of an array.
@@ -271,16 +383,28 @@ def max_pooling(
     return _run(call, device, x)
 
 
+@overload
 def average_pooling(
-    x: Any,
-    window_size: Any,
+    x: DeviceTensor, window_size: Ints, *, strides: Ints | None = ..., padding: Ints | None = ...,
+    start_padding: Ints | None = ..., end_padding: Ints | None = ..., dilations: Ints | None = ...,
+    output_sizes: Ints | None = ..., include_padding: bool = ..., device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def average_pooling(
+    x: ArrayLike, window_size: Ints, *, strides: Ints | None = ..., padding: Ints | None = ...,
+    start_padding: Ints | None = ..., end_padding: Ints | None = ..., dilations: Ints | None = ...,
+    output_sizes: Ints | None = ..., include_padding: bool = ..., device: Selector = ...,
+) -> Array: ...  # fmt: skip
+def average_pooling(
+    x: ArrayLike,
+    window_size: Ints,
     *,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
-    output_sizes: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
+    dilations: Ints | None = None,
+    output_sizes: Ints | None = None,
     include_padding: bool = False,
     device: Selector = None,
 ) -> Any:
@@ -323,17 +447,29 @@ def average_pooling(
     return _run(call, device, x)
 
 
+@overload
 def lp_pooling(
-    x: Any,
-    window_size: Any,
+    x: DeviceTensor, window_size: Ints, *, p: int = ..., strides: Ints | None = ..., padding: Ints | None = ...,
+    start_padding: Ints | None = ..., end_padding: Ints | None = ..., dilations: Ints | None = ...,
+    output_sizes: Ints | None = ..., device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def lp_pooling(
+    x: ArrayLike, window_size: Ints, *, p: int = ..., strides: Ints | None = ..., padding: Ints | None = ...,
+    start_padding: Ints | None = ..., end_padding: Ints | None = ..., dilations: Ints | None = ...,
+    output_sizes: Ints | None = ..., device: Selector = ...,
+) -> Array: ...  # fmt: skip
+def lp_pooling(
+    x: ArrayLike,
+    window_size: Ints,
     *,
     p: int = 2,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
-    output_sizes: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
+    dilations: Ints | None = None,
+    output_sizes: Ints | None = None,
     device: Selector = None,
 ) -> Any:
     """The Lp norm of every window, sum(abs(x) ** p) ** (1 / p): `LpPooling1OperatorDesc` of an array.
@@ -370,15 +506,27 @@ def lp_pooling(
     return _run(call, device, x)
 
 
+@overload
 def average_pooling_grad(
-    gradient: Any,
-    input_sizes: Any,
-    window_size: Any,
+    gradient: DeviceTensor, input_sizes: Ints, window_size: Ints, *, strides: Ints | None = ...,
+    padding: Ints | None = ..., start_padding: Ints | None = ..., end_padding: Ints | None = ...,
+    include_padding: bool = ..., device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def average_pooling_grad(
+    gradient: ArrayLike, input_sizes: Ints, window_size: Ints, *, strides: Ints | None = ...,
+    padding: Ints | None = ..., start_padding: Ints | None = ..., end_padding: Ints | None = ...,
+    include_padding: bool = ..., device: Selector = ...,
+) -> Array: ...  # fmt: skip
+def average_pooling_grad(
+    gradient: ArrayLike,
+    input_sizes: Ints,
+    window_size: Ints,
     *,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
     include_padding: bool = False,
     device: Selector = None,
 ) -> Any:
@@ -415,16 +563,28 @@ def average_pooling_grad(
     return _run(call, device, gradient)
 
 
+@overload
 def max_pooling_grad(
-    x: Any,
-    gradient: Any,
-    window_size: Any,
+    x: DeviceTensor, gradient: DeviceTensor, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def max_pooling_grad(
+    x: ArrayLike, gradient: ArrayLike, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., device: Selector = ...,
+) -> Array: ...  # fmt: skip
+def max_pooling_grad(
+    x: ArrayLike,
+    gradient: ArrayLike,
+    window_size: Ints,
     *,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
+    dilations: Ints | None = None,
     device: Selector = None,
 ) -> Any:
     """The gradient of `max_pooling`: `MaxPoolingGradOperatorDesc` of arrays.
@@ -461,7 +621,13 @@ def max_pooling_grad(
     return _run(call, device, x, gradient)
 
 
-def max_unpooling(x: Any, indices: Any, output_sizes: Any, *, device: Selector = None) -> Any:
+@overload
+def max_unpooling(
+    x: DeviceTensor, indices: DeviceTensor, output_sizes: Ints, *, device: Selector = ...
+) -> DeviceTensor: ...
+@overload
+def max_unpooling(x: ArrayLike, indices: ArrayLike, output_sizes: Ints, *, device: Selector = ...) -> Array: ...
+def max_unpooling(x: ArrayLike, indices: ArrayLike, output_sizes: Ints, *, device: Selector = None) -> Any:
     """Puts elements back to where `max_pooling` found them: `MaxUnpoolingOperatorDesc` of arrays.
 
     Args:
@@ -476,14 +642,14 @@ def max_unpooling(x: Any, indices: Any, output_sizes: Any, *, device: Selector =
         An array of x's type and rank: 0 where no index points, and the last element where several do; a device tensor
         if x and indices are. Errors as of `max_pooling`.
     """
-    x, shape, source = _input(x, MaxUnpoolingOperatorDesc)
+    given, shape, source = _input(x, MaxUnpoolingOperatorDesc)
     types: TypeTable = {"indices_tensor": arguments.INDEX_TYPES}
-    indices, indices_shape, places = _input(indices, MaxUnpoolingOperatorDesc, "indices_tensor", types)
-    if isinstance(indices, np.ndarray) and places.data_type is DataType.INT64:
+    positions, indices_shape, places = _input(indices, MaxUnpoolingOperatorDesc, "indices_tensor", types)
+    if isinstance(positions, np.ndarray) and places.data_type is DataType.INT64:
         # As UINT64, negative indices are beyond the output.
-        indices = indices.view(indices.dtype.str.replace("i", "u"))
+        positions = positions.view(positions.dtype.str.replace("i", "u"))
     call = arguments.max_unpooling(shape, source, indices_shape, places, output_sizes)
-    return _run(call, device, x, indices)
+    return _run(call, device, given, positions)
 
 
 def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:

@@ -48,13 +48,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from dmlgpu.arguments import Direction, ElementType, Function, Ints
 from dmlgpu.chunks.pooling import Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region, Regions, Shape
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
-from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection, ReduceFunction
+from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection
 from dmlgpu.descriptors.tensor import integer
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written
@@ -74,12 +75,12 @@ Progress = Callable[[int, int], object] | None
 
 def argmax(
     x: Any,
-    axis: Any = None,
+    axis: Ints | None = None,
     *,
-    axes: Any = None,
+    axes: Ints | None = None,
     keepdims: bool | None = None,
-    axis_direction: AxisDirection = AxisDirection.INCREASING,
-    output_data_type: Any = DataType.INT64,
+    axis_direction: Direction = AxisDirection.INCREASING,
+    output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
     out: Any = None,
     chunk_bytes: int = CHUNK_BYTES,
@@ -94,12 +95,12 @@ def argmax(
 
 def argmin(
     x: Any,
-    axis: Any = None,
+    axis: Ints | None = None,
     *,
-    axes: Any = None,
+    axes: Ints | None = None,
     keepdims: bool | None = None,
-    axis_direction: AxisDirection = AxisDirection.INCREASING,
-    output_data_type: Any = DataType.INT64,
+    axis_direction: Direction = AxisDirection.INCREASING,
+    output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
     out: Any = None,
     chunk_bytes: int = CHUNK_BYTES,
@@ -114,12 +115,12 @@ def argmin(
 
 def reduce(
     x: Any,
-    function: ReduceFunction,
-    axis: Any = None,
+    function: Function,
+    axis: Ints | None = None,
     *,
     keepdims: bool | None = None,
-    axes: Any = None,
-    output_data_type: Any = None,
+    axes: Ints | None = None,
+    output_data_type: ElementType | None = None,
     device: Selector = None,
     out: Any = None,
     chunk_bytes: int = CHUNK_BYTES,
@@ -135,16 +136,16 @@ def reduce(
 
 def max_pooling(
     x: Any,
-    window_size: Any,
+    window_size: Ints,
     *,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
-    output_sizes: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
+    dilations: Ints | None = None,
+    output_sizes: Ints | None = None,
     output_indices: bool = False,
-    indices_data_type: Any = DataType.INT64,
+    indices_data_type: ElementType = DataType.INT64,
     device: Selector = None,
     out: Any = None,
     chunk_bytes: int = CHUNK_BYTES,
@@ -171,14 +172,14 @@ def max_pooling(
 
 def average_pooling(
     x: Any,
-    window_size: Any,
+    window_size: Ints,
     *,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
-    output_sizes: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
+    dilations: Ints | None = None,
+    output_sizes: Ints | None = None,
     include_padding: bool = False,
     device: Selector = None,
     out: Any = None,
@@ -205,15 +206,15 @@ def average_pooling(
 
 def lp_pooling(
     x: Any,
-    window_size: Any,
+    window_size: Ints,
     *,
     p: int = 2,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
-    output_sizes: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
+    dilations: Ints | None = None,
+    output_sizes: Ints | None = None,
     device: Selector = None,
     out: Any = None,
     chunk_bytes: int = CHUNK_BYTES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,17 @@ import numpy.typing as npt
 from dmlgpu.errors import DescriptorError, shown
 
 Array = npt.NDArray[Any]
+
+
+class SupportsDLPack(Protocol):
+    """An array of another library, by DLPack."""
+
+    def __dlpack__(self, *arguments: Any, **options: Any) -> Any:
+        """The capsule."""
+
+
+# Anything that NumPy can view.
+ArrayLike = npt.ArrayLike | SupportsDLPack
 
 _VIEWABLE = ("__array__", "__array_interface__", "__array_struct__")
 # A subclass of ndarray that overrides one of these gives its elements a meaning of its own.

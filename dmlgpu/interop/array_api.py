@@ -18,12 +18,14 @@ from __future__ import annotations
 from typing import Any
 
 from dmlgpu import functions
+from dmlgpu.arguments import ElementType
+from dmlgpu.descriptors.arrays import ArrayLike
 from dmlgpu.descriptors.reduction import ReduceFunction
 
 __all__ = ["argmax", "argmin", "max", "mean", "min", "prod", "sum"]
 
 
-def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+def argmax(x: ArrayLike, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
     """The int64 index of the first maximum along an axis; axis=None: in all of x, in row-major order.
 
     x is of an integer type, bool, float16, float32 or float64. A NaN counts as greater than any number.
@@ -31,22 +33,29 @@ def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any
     return functions.numpy_reduce("argmax", ReduceFunction.ARGMAX, x, axis, keepdims)
 
 
-def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+def argmin(x: ArrayLike, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
     """The index of the first minimum; otherwise as `argmax`. A NaN counts as less than any number."""
     return functions.numpy_reduce("argmin", ReduceFunction.ARGMIN, x, axis, keepdims)
 
 
-def max(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
+def max(x: ArrayLike, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
     """The maximum along axes (None: all of them), in x's type, which is any type of `argmax`. A NaN wins."""
     return functions.max(x, axis, keepdims=keepdims)
 
 
-def min(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
+def min(x: ArrayLike, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
     """The minimum along axes; otherwise as `max`."""
     return functions.min(x, axis, keepdims=keepdims)
 
 
-def sum(x: Any, /, *, axis: int | tuple[int, ...] | None = None, dtype: Any = None, keepdims: bool = False) -> Any:
+def sum(
+    x: ArrayLike,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    dtype: ElementType | None = None,
+    keepdims: bool = False,
+) -> Any:
     """The sum along axes (None: all of them).
 
     x is of an integer type, float16 or float32; so is `dtype`, which x is converted to before it is summed. dtype=None:
@@ -56,11 +65,18 @@ def sum(x: Any, /, *, axis: int | tuple[int, ...] | None = None, dtype: Any = No
     return functions.sum(x, axis, dtype=dtype, keepdims=keepdims)
 
 
-def prod(x: Any, /, *, axis: int | tuple[int, ...] | None = None, dtype: Any = None, keepdims: bool = False) -> Any:
+def prod(
+    x: ArrayLike,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    dtype: ElementType | None = None,
+    keepdims: bool = False,
+) -> Any:
     """The product along axes. The product of no elements is 1; otherwise as `sum`."""
     return functions.prod(x, axis, dtype=dtype, keepdims=keepdims)
 
 
-def mean(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
+def mean(x: ArrayLike, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
     """The mean along axes (None: all of them), of x's type, float16 or float32. The mean of no elements is NaN."""
     return functions.mean(x, axis, keepdims=keepdims)

@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlgpu.arguments import Direction, ElementType, Function, Ints
 from dmlgpu.chunks.pooling import Dimension, Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region
@@ -48,7 +49,6 @@ from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
     AxisDirection,
-    ReduceFunction,
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import unsigned
@@ -80,14 +80,14 @@ Selector = int | str | None
 
 def argmax(
     x: Any,
-    axis: Any = None,
+    axis: Ints | None = None,
     *,
-    axes: Any = None,
+    axes: Ints | None = None,
     keepdims: bool | None = None,
-    axis_direction: AxisDirection = AxisDirection.INCREASING,
-    output_data_type: Any = DataType.INT64,
+    axis_direction: Direction = AxisDirection.INCREASING,
+    output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
-) -> Any:
+) -> da.Array:
     """As `dmlgpu.argmax`, of a Dask array: a Dask array of indices, which count over all chunks."""
     arguments = axis, axes, keepdims, axis_direction, output_data_type
     return _reduced(ArgmaxOperatorDesc, x, device, partial(Reduction.of_arg, ArgmaxOperatorDesc), *arguments)
@@ -95,14 +95,14 @@ def argmax(
 
 def argmin(
     x: Any,
-    axis: Any = None,
+    axis: Ints | None = None,
     *,
-    axes: Any = None,
+    axes: Ints | None = None,
     keepdims: bool | None = None,
-    axis_direction: AxisDirection = AxisDirection.INCREASING,
-    output_data_type: Any = DataType.INT64,
+    axis_direction: Direction = AxisDirection.INCREASING,
+    output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
-) -> Any:
+) -> da.Array:
     """As `dmlgpu.argmin`, of a Dask array; otherwise as `argmax`."""
     arguments = axis, axes, keepdims, axis_direction, output_data_type
     return _reduced(ArgminOperatorDesc, x, device, partial(Reduction.of_arg, ArgminOperatorDesc), *arguments)
@@ -110,14 +110,14 @@ def argmin(
 
 def reduce(
     x: Any,
-    function: ReduceFunction,
-    axis: Any = None,
+    function: Function,
+    axis: Ints | None = None,
     *,
     keepdims: bool | None = None,
-    axes: Any = None,
-    output_data_type: Any = None,
+    axes: Ints | None = None,
+    output_data_type: ElementType | None = None,
     device: Selector = None,
-) -> Any:
+) -> da.Array:
     """As `dmlgpu.reduce`, of a Dask array: a Dask array of x's type, or of indices."""
     options = {"axes": axes, "keepdims": keepdims, "output_data_type": output_data_type}
     return _reduced(ReduceOperatorDesc, x, device, Reduction.of_reduce, function, axis, **options)
@@ -125,18 +125,18 @@ def reduce(
 
 def max_pooling(
     x: Any,
-    window_size: Any,
+    window_size: Ints,
     *,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
-    output_sizes: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
+    dilations: Ints | None = None,
+    output_sizes: Ints | None = None,
     output_indices: bool = False,
-    indices_data_type: Any = DataType.INT64,
+    indices_data_type: ElementType = DataType.INT64,
     device: Selector = None,
-) -> Any:
+) -> da.Array | tuple[da.Array, da.Array]:
     """As `dmlgpu.max_pooling`, of a Dask array: a Dask array, or two; indices count over all of x."""
     return _pooled(
         MaxPooling2OperatorDesc,
@@ -156,17 +156,17 @@ def max_pooling(
 
 def average_pooling(
     x: Any,
-    window_size: Any,
+    window_size: Ints,
     *,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
-    output_sizes: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
+    dilations: Ints | None = None,
+    output_sizes: Ints | None = None,
     include_padding: bool = False,
     device: Selector = None,
-) -> Any:
+) -> da.Array:
     """As `dmlgpu.average_pooling`, of a Dask array: a Dask array."""
     return _pooled(
         AveragePooling1OperatorDesc,
@@ -185,17 +185,17 @@ def average_pooling(
 
 def lp_pooling(
     x: Any,
-    window_size: Any,
+    window_size: Ints,
     *,
     p: int = 2,
-    strides: Any = None,
-    padding: Any = None,
-    start_padding: Any = None,
-    end_padding: Any = None,
-    dilations: Any = None,
-    output_sizes: Any = None,
+    strides: Ints | None = None,
+    padding: Ints | None = None,
+    start_padding: Ints | None = None,
+    end_padding: Ints | None = None,
+    dilations: Ints | None = None,
+    output_sizes: Ints | None = None,
     device: Selector = None,
-) -> Any:
+) -> da.Array:
     """As `dmlgpu.lp_pooling`, of a Dask array: a Dask array."""
     return _pooled(
         LpPooling1OperatorDesc,

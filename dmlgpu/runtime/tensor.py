@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlgpu import arguments
+from dmlgpu.arguments import Direction, ElementType, Ints
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.layout import Bytes, check, elements, write
@@ -142,47 +143,53 @@ class DeviceTensor:
 
     def argmax(
         self,
-        axis: Any = None,
+        axis: Ints | None = None,
         out: None = None,
         *,
-        axes: Any = None,
+        axes: Ints | None = None,
         keepdims: bool | None = None,
-        axis_direction: AxisDirection = AxisDirection.INCREASING,
-        output_data_type: Any = DataType.INT64,
+        axis_direction: Direction = AxisDirection.INCREASING,
+        output_data_type: ElementType = DataType.INT64,
     ) -> DeviceTensor:
         """`dmlgpu.argmax` of this tensor, on its device; `out` is there for `np.argmax`, and must be None."""
         return self._arg(ArgmaxOperatorDesc, out, axis, axes, keepdims, axis_direction, output_data_type)
 
     def argmin(
         self,
-        axis: Any = None,
+        axis: Ints | None = None,
         out: None = None,
         *,
-        axes: Any = None,
+        axes: Ints | None = None,
         keepdims: bool | None = None,
-        axis_direction: AxisDirection = AxisDirection.INCREASING,
-        output_data_type: Any = DataType.INT64,
+        axis_direction: Direction = AxisDirection.INCREASING,
+        output_data_type: ElementType = DataType.INT64,
     ) -> DeviceTensor:
         """`dmlgpu.argmin` of this tensor, on its device; `out` is there for `np.argmin`, and must be None."""
         return self._arg(ArgminOperatorDesc, out, axis, axes, keepdims, axis_direction, output_data_type)
 
-    def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
+    def max(self, axis: Ints | None = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
         """`dmlgpu.max` of this tensor, on its device; `out` is there for `np.max`, and must be None."""
         return self._reduce("max", ReduceFunction.MAX, axis, None, out, keepdims)
 
-    def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
+    def min(self, axis: Ints | None = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
         """`dmlgpu.min` of this tensor, on its device; otherwise as `max`."""
         return self._reduce("min", ReduceFunction.MIN, axis, None, out, keepdims)
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
+    def sum(
+        self, axis: Ints | None = None, dtype: ElementType | None = None, out: None = None, *, keepdims: bool = False
+    ) -> DeviceTensor:
         """`dmlgpu.sum` of this tensor, on its device; otherwise as `max`."""
         return self._reduce("sum", ReduceFunction.SUM, axis, dtype, out, keepdims)
 
-    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
+    def prod(
+        self, axis: Ints | None = None, dtype: ElementType | None = None, out: None = None, *, keepdims: bool = False
+    ) -> DeviceTensor:
         """`dmlgpu.prod` of this tensor, on its device; otherwise as `max`."""
         return self._reduce("prod", ReduceFunction.MULTIPLY, axis, dtype, out, keepdims)
 
-    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
+    def mean(
+        self, axis: Ints | None = None, dtype: ElementType | None = None, out: None = None, *, keepdims: bool = False
+    ) -> DeviceTensor:
         """`dmlgpu.mean` of this tensor, on its device; `dtype` must be None or the tensor's. Otherwise as `max`."""
         return self._reduce("mean", ReduceFunction.AVERAGE, axis, dtype, out, keepdims)
 

@@ -1,0 +1,51 @@
+"""What users write, for type checkers: they find an error in each line that is marked so, and in no other."""
+
+import numpy as np
+from typing_extensions import assert_type
+
+import dmlgpu
+from dmlgpu import AxisDirection, Device, DeviceTensor, ReduceFunction
+from dmlgpu.descriptors.arrays import Array
+
+x = np.zeros((2, 3), np.float32)
+with Device() as device:
+    t = device.tensor(x)
+
+# Arrays give arrays, device tensors give device tensors.
+assert_type(dmlgpu.argmax(x, 1), Array)
+assert_type(dmlgpu.argmax(x=[[1, 2], [3, 4]], axis=(0, -1), keepdims=True), Array)
+assert_type(dmlgpu.argmin(t, axes=[0, 1], axis_direction="decreasing"), DeviceTensor)
+assert_type(dmlgpu.argmin(t, axis_direction=AxisDirection.DECREASING, output_data_type=np.uint32), DeviceTensor)
+assert_type(dmlgpu.reduce(x, "log_sum_exp", np.int64(1)), Array)
+assert_type(dmlgpu.reduce(t, ReduceFunction.L2), DeviceTensor)
+assert_type(dmlgpu.sum(x, 1, dtype="int32"), Array)
+assert_type(dmlgpu.mean(t, keepdims=True), DeviceTensor)
+assert_type(t.max(0), DeviceTensor)
+assert_type(dmlgpu.average_pooling(x, 2, include_padding=True), Array)
+assert_type(dmlgpu.lp_pooling(t, (2, 2), p=3, device=device), DeviceTensor)
+assert_type(dmlgpu.average_pooling_grad(t, (4, 4), 2), DeviceTensor)
+assert_type(dmlgpu.max_pooling_grad(t, t, 2), DeviceTensor)
+assert_type(dmlgpu.max_pooling_grad(t, x, 2), Array)
+assert_type(dmlgpu.max_unpooling(t, t, 8), DeviceTensor)
+
+# With indices there are two.
+assert_type(dmlgpu.max_pooling(x, 2), Array)
+assert_type(dmlgpu.max_pooling(x, 2, output_indices=True), tuple[Array, Array])
+assert_type(dmlgpu.max_pooling(t, 2, output_indices=False), DeviceTensor)
+values, indices = dmlgpu.max_pooling(t, 2, strides=(1, 2), output_indices=True)
+assert_type(values, DeviceTensor)
+
+dmlgpu.argmax(x, axis="zero")  # error
+dmlgpu.argmax(x, 1.0)  # error
+dmlgpu.argmax(x, 1, direction=AxisDirection.DECREASING)  # error
+dmlgpu.argmax(x, axis_direction="down")  # error
+dmlgpu.reduce(x, "summ")  # error
+dmlgpu.reduce(x)  # error
+dmlgpu.sum(x, where=x > 0)  # error
+dmlgpu.max_pooling(x)  # error
+dmlgpu.max_pooling(x, "2")  # error
+values, indices = dmlgpu.max_pooling(t, 2)  # error
+dmlgpu.streaming.argmax(x, axis="zero")  # error
+t.sum(out=x)  # error
+t.transpose()  # error
+t + 1  # error
