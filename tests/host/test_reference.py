@@ -26,7 +26,7 @@ from dmlgpu import (
     reference,
 )
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
-from dmlgpu.reference.bounds import is_exact
+from dmlgpu.reference.bounds import bounds, is_exact
 from tests.support.cases import (
     CASES_OF,
     DECREASING,
@@ -292,3 +292,48 @@ def test_reference_leaves_its_input_as_it_is():
 def test_operator_without_a_reference_says_so():
     with pytest.raises(NotImplementedError, match=r"^OperatorDesc has no reference$"):
         reference(OperatorDesc())
+
+
+# The bounds, as the page of operators states them: E(m) = (4 + m) U sum(abs(terms)) + 2^-126 n
+
+U, FLUSHED = 2.0**-23, 2.0**-126
+
+
+def sums_error(terms, multiplications):
+    return (4 + multiplications) * U * sum(map(abs, terms)) + FLUSHED * len(terms)
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "error"),
+    [
+        ("sum", lambda x: sum(x), lambda x: sums_error(x, 0)),
+        ("l1", lambda x: sum(map(abs, x)), lambda x: sums_error(x, 0)),
+        ("average", lambda x: sum(x) / len(x), lambda x: sums_error(x, 0) / len(x)),
+        ("sum_square", lambda x: sum(e * e for e in x), lambda x: sums_error([e * e for e in x], 1)),
+        (
+            "l2",
+            lambda x: math.hypot(*x),
+            lambda x: sums_error([e * e for e in x], 1) / (2 * math.hypot(*x)),  # the slope of the root
+        ),
+        (
+            "log_sum",
+            lambda x: math.log(sum(x)),
+            lambda x: sums_error(x, 0) / sum(x) + 2 * U * math.log(sum(x)),  # the slope of the logarithm
+        ),
+        (
+            "log_sum_exp",
+            lambda x: math.log(sum(map(math.exp, x))),
+            lambda x: 8 * U + 2 * U * (4 + math.log(len(x))),
+        ),
+        ("multiply", math.prod, lambda x: len(x) * U * abs(math.prod(x))),
+    ],
+    ids=str,
+)
+def test_bounds_are_as_stated(function, value, error):
+    for row in ([3.0, -1.0, 5.0, 0.5], [2.0] * 1000, [7.0]):
+        if function == "multiply":
+            row = row[:9]
+        x = np.array([row], np.float32)
+        (bound,) = bounds(ReduceOperatorDesc.of(function, x, (1,)), x)
+        rounding = 2 * 2.0**-23 * abs(value(row)) + FLUSHED
+        assert bound.item() == pytest.approx(error(row) + rounding, rel=1e-3), row

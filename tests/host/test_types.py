@@ -7,7 +7,6 @@ import pytest
 from mypy import api
 
 import dmlgpu
-from dmlgpu import streaming
 from dmlgpu.interop import array_api
 from tests.support.processes import ROOT
 
@@ -25,13 +24,6 @@ def test_mypy_finds_the_errors_of_a_script_and_no_others(tmp_path):
 def parameters(function, *left_out):
     found = inspect.signature(function).parameters
     return [str(parameter) for name, parameter in found.items() if name not in left_out]
-
-
-@pytest.mark.parametrize("name", streaming.__all__)
-def test_streaming_has_the_same_arguments(name):
-    ours, own = getattr(streaming, name), ["out", "chunk_bytes", "progress"]
-    assert list(inspect.signature(ours).parameters)[-3:] == own
-    assert parameters(ours, "x", *own) == parameters(getattr(dmlgpu, name), "x")
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "mean", "max", "min", "argmax", "argmin"])
