@@ -722,7 +722,7 @@ def numpy_reduce(
     if x.size == 0 and function in _OF_NOTHING:
         result = np.full(np.any(x, axis=axis, keepdims=keepdims).shape, _OF_NOTHING[function], computed)[()]
     else:
-        result = reduce(x, function, axis, keepdims=keepdims, device=device)
+        result = reduce(x, function, axis if x.ndim else axis or None, keepdims=keepdims, device=device)
     return result if narrow is None else result.astype(narrow)
 
 

@@ -292,7 +292,7 @@ def _pooled(pooling: Pooling, x: Any, device: Selector, out: Any, chunk_bytes: A
 def _array(x: Any, name: str) -> tuple[Shape, np.dtype[Any]]:
     """The shape and the type of an array that is read by slices."""
     if isinstance(x, DeviceTensor):
-        raise TypeError(f"streaming.{name}: {x!r} is on a device; call dmlgpu.{name}")
+        raise TypeError(f"streaming.{name}: {x.description} is on a device; call dmlgpu.{name}")
     try:
         shape, dtype = tuple(map(operator.index, x.shape)), np.dtype(x.dtype)
         taken = callable(x.__getitem__)

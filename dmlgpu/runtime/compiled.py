@@ -175,7 +175,7 @@ class CompiledOperator:
             for other_field, other in others:
                 if segments_of(target).overlap(segments_of(other)):
                     raise DescriptorError(
-                        f"{type(self.desc).__name__}.{field}: out has {target!r}, which shares memory with "
+                        f"{type(self.desc).__name__}.{field}: out has {target.description}, which shares memory with "
                         f"{other_field}; an output needs memory of its own"
                     )
             others.append((field, target))

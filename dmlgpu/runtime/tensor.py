@@ -31,6 +31,10 @@ if TYPE_CHECKING:  # device.py imports this module
     from dmlgpu.runtime.device import Device
 
 
+# Elements that are printed, and bytes of a tensor whose elements are, at most.
+_SHOWN, _SHOWN_BYTES = 6, 1 << 20
+
+
 class DeviceTensor:
     """A tensor in the memory of a device; nothing is downloaded until asked. Made by `Device.tensor` and by operators.
 
@@ -66,7 +70,7 @@ class DeviceTensor:
 
     @shape.setter
     def shape(self, shape: Any) -> None:
-        raise AttributeError(f"the shape of {self!r} stays as it is; .reshape() gives another tensor")
+        raise AttributeError(f"the shape of {self.description} stays as it is; .reshape() gives another tensor")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -114,10 +118,12 @@ class DeviceTensor:
             sizes = tuple(self.size // rest if size == -1 else size for size in sizes)
         if math.prod(sizes) != self.size or min(sizes, default=1) < 1:
             raise DescriptorError(
-                f"DeviceTensor.shape: {shown(sizes)} is not allowed; {self!r} has {self.size} elements"
+                f"DeviceTensor.shape: {shown(sizes)} is not allowed; {self.description} has {self.size} elements"
             )
         if not self.desc.is_packed:
-            raise DescriptorError(f"DeviceTensor.shape: {self!r} is not packed; copy it with .numpy() and reshape that")
+            raise DescriptorError(
+                f"DeviceTensor.shape: {self.description} is not packed; copy it with .numpy() and reshape that"
+            )
         return view_of(self, replace(self.desc, sizes=sizes or (1,), strides=None), sizes)
 
     def numpy(self) -> Array:
@@ -140,6 +146,10 @@ class DeviceTensor:
             ValueError: the tensor has several elements.
         """
         return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """The elements as Python numbers, in lists of lists; of a tensor without dimensions the number."""
+        return self.numpy().tolist()
 
     def argmax(
         self,
@@ -210,12 +220,12 @@ class DeviceTensor:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
-            raise ValueError(f"{self!r} is in the device's memory: an array of it is always a copy")
+            raise ValueError(f"{self.description} is in the device's memory: an array of it is always a copy")
         return self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
 
     def __dlpack__(self, **options: Any) -> Any:
         if options.get("copy") is False:
-            raise BufferError(f"{self!r} is in the device's memory: what is exported is always a copy")
+            raise BufferError(f"{self.description} is in the device's memory: what is exported is always a copy")
         return self.numpy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -225,7 +235,8 @@ class DeviceTensor:
 
         def __getattr__(self, name: str) -> Any:
             # Libraries look for names with an underscore, and do without them.
-            hint = "" if name.startswith("_") else "; .numpy() gives an array, which may have it"
+            hint = f"; an array has: .numpy().{name}" if hasattr(np.ndarray, name) else "; .numpy() gives an array"
+            hint = "" if name.startswith("_") else hint
             raise AttributeError(f"a device tensor has no {name}{hint}", name=name, obj=self)
 
     def __bool__(self) -> bool:
@@ -243,7 +254,9 @@ class DeviceTensor:
     __hash__ = object.__hash__
 
     def __reduce__(self) -> str:
-        raise TypeError(f"{self!r} cannot be copied or pickled; .numpy() gives an array, Device.tensor() a new tensor")
+        raise TypeError(
+            f"{self.description} cannot be copied or pickled; .numpy() gives an array, Device.tensor() a new tensor"
+        )
 
     def bytes(self) -> Bytes:
         """The whole buffer, gaps included: `desc.size_in_bytes` bytes.
@@ -278,14 +291,27 @@ class DeviceTensor:
                 view[: part.size] = part
                 begin += view.size
 
-    def __repr__(self) -> str:
+    @property
+    def description(self) -> str:
+        """What it is, without its elements, for messages."""
         shape = "" if self.shape == self.desc.sizes else f" of shape {self.shape}"
         return f"<dmlgpu.DeviceTensor {self.desc}{shape} on device {self._engine.kompute.label}>"
+
+    def __repr__(self) -> str:
+        """`description` with a few elements, unless they would take long to download, or are not computed yet."""
+        if self.nbytes > _SHOWN_BYTES or self._engine.in_batch:
+            return self.description
+        try:
+            first = np.array2string(self.numpy().reshape(-1)[:_SHOWN], separator=", ")
+        except DeviceError:
+            return self.description
+        more = ", ...]" if self.size > _SHOWN else "]"
+        return f"{self.description[:-1]}: {first[:-1]}{more}>"
 
 
 def _refused(name: str) -> Callable[..., Any]:
     def method(self: DeviceTensor, *_: object) -> Any:
-        raise TypeError(f"a device tensor has no {name}, an array has: use .numpy() of {self!r}")
+        raise TypeError(f"a device tensor has no {name}, an array has: use .numpy() of {self.description}")
 
     method.__name__ = name
     return method
@@ -353,4 +379,4 @@ def check_owns(device: Device, tensor: DeviceTensor) -> None:
     """Raises a DeviceError where a tensor is on another device."""
     if tensor.device is not device:
         again = ": the same one, opened another time" if tensor.device.info == device.info else ""
-        raise DeviceError(f"{tensor!r} is on another device than {device!r}{again}")
+        raise DeviceError(f"{tensor.description} is on another device than {device!r}{again}")

@@ -123,12 +123,40 @@ def test_what_else_names_numpy(t):
 
 
 @pytest.mark.parametrize(
-    "name", ["std", "T", "astype", "tolist", "flatten", "cpu", "detach", "to", "unsqueeze", "clone", "get"]
+    ("names", "hint"),
+    [
+        ([name for name in dir(np.ndarray) if name[0] != "_"], r"an array has: \.numpy\(\)\.{name}"),
+        (["cpu", "detach", "to", "unsqueeze", "clone", "get"], r"\.numpy\(\) gives an array"),
+    ],
 )
-def test_what_only_arrays_have_names_numpy(t, name):
-    words = rf"^a device tensor has no {name}; \.numpy\(\) gives an array, which may have it$"
-    with pytest.raises(AttributeError, match=words):
-        getattr(t, name)
+def test_what_only_others_have_names_numpy(t, names, hint):
+    missing = [name for name in names if not hasattr(t, name)]
+    assert len(missing) > 5
+    for name in missing:
+        with pytest.raises(AttributeError, match=rf"^a device tensor has no {name}; {hint.format(name=name)}$"):
+            getattr(t, name)
+
+
+def test_to_list(t):
+    assert t.tolist() == X.tolist()
+    assert t.max().tolist() == X.max().item()
+
+
+def test_a_tensor_prints_its_first_elements(driver):
+    with dmlgpu.Device(driver.index) as device:
+        on = f"on device {driver.index}: {driver.name}"
+        for elements, printed in (
+            ([1, 2, 3], "[1, 2, 3]"),
+            (range(7), "[0, 1, 2, 3, 4, 5, ...]"),
+            (np.float32([[0.5, np.nan]]), "[0.5, nan]"),
+        ):
+            t = device.tensor(elements)
+            assert repr(t) == f"<dmlgpu.DeviceTensor {t.desc} {on}: {printed}>"
+        large = device.tensor(np.zeros((1 << 18) + 1, np.float32))
+        assert repr(large) == large.description == f"<dmlgpu.DeviceTensor {large.desc} {on}>"
+        with device.batch():
+            # It would be computed here.
+            assert repr(t.max()).endswith(f"{on}>")
 
 
 def test_protocols_are_looked_for_in_vain(t):
@@ -148,6 +176,7 @@ def test_tensors_and_devices_say_that_they_are_closed(driver):
         assert "closed" not in repr(t) + repr(device) + repr(compiled)
     assert repr(device) == f"<dmlgpu.Device {driver.index}: {driver.name}, closed>"
     assert repr(compiled).endswith(f"on device {driver.index}: {driver.name}, closed>")
+    assert repr(t) == t.description
     assert repr(t) == f"<dmlgpu.DeviceTensor {t.desc} on device {driver.index}: {driver.name}, closed>"
 
 
@@ -271,7 +300,7 @@ def test_output_that_is_an_input(any_device):
     op = any_device.compile(MaxPooling2OperatorDesc.of(source, (3, 3), start_padding=(1, 1), end_padding=(1, 1)))
     x = np.random.default_rng(0).random((1, 1, 64, 64), np.float32)
     q = any_device.tensor(x)
-    says = f"MaxPooling2OperatorDesc.output_tensor: out has {q!r}, which shares memory with input_tensor; "
+    says = f"MaxPooling2OperatorDesc.output_tensor: out has {q.description}, which shares memory with input_tensor; "
     for out in q, q.reshape(4096).reshape(1, 1, 64, 64), [q]:
         with pytest.raises(DescriptorError, match=f"^{re.escape(says)}an output needs memory of its own$"):
             op(q, out=out)
@@ -301,7 +330,7 @@ def test_what_is_on_a_device_cannot_be_copied(device, duplicate):
         (device.tensor(X), ".numpy() gives an array"),
         (device.compile(ArgmaxOperatorDesc.of(X)), "Device.compile(desc) makes another"),
     ):
-        says = re.escape(f"{thing!r} cannot be copied or pickled; ")
+        says = re.escape(f"{getattr(thing, 'description', repr(thing))} cannot be copied or pickled; ")
         with pytest.raises(TypeError, match=f"^{says}.*{re.escape(instead)}"):
             duplicate(thing)
 

@@ -174,7 +174,7 @@ def test_tensor_from_too_few_or_too_many_bytes(device, size):
 def test_tensor_prints_what_and_where_it_is(device):
     text = repr(device.tensor(np.zeros(3, np.float32)))
     on = f"device {device.info.index}: {device.info.name}"
-    assert text == f"<dmlgpu.DeviceTensor TensorDesc(DataType.FLOAT32, (3,)) on {on}>"
+    assert text == f"<dmlgpu.DeviceTensor TensorDesc(DataType.FLOAT32, (3,)) on {on}: [0., 0., 0.]>"
 
 
 # Elements that share memory
