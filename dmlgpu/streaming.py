@@ -9,7 +9,10 @@ reads the next one, and copies it unless x is a plain ndarray: x may reuse the m
 memory for two chunks, for one slice of x, for one chunk on the device, and for the results, unless they go to `out`. A
 chunk consists of whole chunks of zarr or HDF5 if these fit.
 
-Each function takes the arguments of the function of the same name in dmlgpu, but any number of elements in x, and:
+Each function takes the arguments of the function of the same name in dmlgpu, but any number of elements in x, and
+those below. Besides the errors below it raises those of that function, and those of reading x and writing to `out`.
+
+Args:
     out: where results are written: an array of their shape and type, anything else that takes slices, or the path of a
         new .npy file; for two results a tuple of two. The function returns `out`, and np.memmap for a path. None: new
         arrays.
@@ -19,7 +22,7 @@ Each function takes the arguments of the function of the same name in dmlgpu, bu
 Indices, maxima and minima are those of the whole array, bit for bit, whatever the chunks. A sum of floats is within the
 bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, as the sum of each chunk is rounded.
 
-Each function raises what the function of the same name raises, what reading x and writing to `out` raises, and:
+Raises:
     TypeError: x cannot be read by slices; `out` cannot be written by slices, or has another type than the results.
     DescriptorError: `out` is not as many arrays as there are results, has another shape, or shares memory or a file
         with x or another result; `chunk_bytes` makes too many chunks.

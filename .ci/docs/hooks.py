@@ -14,13 +14,18 @@ ROOT = Path(__file__).parents[2]
 # Pages that are not in docs/.
 OUTSIDE = {"README.md": "index.md", ".github/CONTRIBUTING.md": "contributing.md"}
 
+# Wide enough for lines of code; of labels in the API reference those that say something.
+STYLE = """
+.md-grid { max-width: 82rem; }
+.doc-label-instance-attribute, .doc-label-class-attribute, .doc-label-writable { display: none; }
+"""
+
 
 def on_files(files, config):
     """Adds the pages that are not in docs/, and the style."""
     for source, page in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
-    # Wide enough for lines of code.
-    files.append(File.generated(config, "site.css", content=".md-grid { max-width: 82rem; }"))
+    files.append(File.generated(config, "site.css", content=STYLE))
     return files
 
 

@@ -48,7 +48,11 @@ class Enumeration(enum.IntEnum):
 
 
 class DataType(Enumeration):
-    """DML_TENSOR_DATA_TYPE."""
+    """DML_TENSOR_DATA_TYPE, the type of an element.
+
+    Members are UNKNOWN, FLOAT16, FLOAT32, FLOAT64, and INT and UINT of 4, 8, 16, 32 and 64 bits. No operator takes
+    UNKNOWN, INT4 and UINT4.
+    """
 
     UNKNOWN = 0
     FLOAT32 = 1

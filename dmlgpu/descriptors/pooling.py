@@ -292,8 +292,8 @@ class MaxPooling2OperatorDesc(PoolingOperatorDesc):
         [[[[1, 2, 1, 4, 3, 6, 5, 8, 7]]]]
     """
 
-    types: ClassVar = MAX_POOLING_TYPES
-    output_fields: ClassVar = ("output_tensor", "output_indices_tensor")
+    types: ClassVar[TypeTable] = MAX_POOLING_TYPES
+    output_fields: ClassVar[tuple[str, ...]] = ("output_tensor", "output_indices_tensor")
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -318,8 +318,8 @@ class MaxPooling1OperatorDesc(PoolingOperatorDesc):
         ([[[[7.0, 7.0], [9.0, 8.0]]]], [[[[2, 2], [4, 7]]]])
     """
 
-    types: ClassVar = MAX_POOLING_TYPES
-    output_fields: ClassVar = ("output_tensor", "output_indices_tensor")
+    types: ClassVar[TypeTable] = MAX_POOLING_TYPES
+    output_fields: ClassVar[tuple[str, ...]] = ("output_tensor", "output_indices_tensor")
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -345,7 +345,7 @@ class MaxPoolingOperatorDesc(PoolingOperatorDesc):
         [[[[9.0, 8.0]]]]
     """
 
-    types: ClassVar = MAX_POOLING_TYPES
+    types: ClassVar[TypeTable] = MAX_POOLING_TYPES
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -406,7 +406,7 @@ class AveragePooling1OperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
         [[[[0.25, 1.25], [2.75, 7.0]]]]
     """
 
-    types: ClassVar = FLOAT_POOLING_TYPES
+    types: ClassVar[TypeTable] = FLOAT_POOLING_TYPES
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -430,7 +430,7 @@ class AveragePoolingOperatorDesc(_AveragingOperatorDesc, PoolingOperatorDesc):
         [[[[3.0, 4.0], [6.0, 7.0]]]]
     """
 
-    types: ClassVar = FLOAT_POOLING_TYPES
+    types: ClassVar[TypeTable] = FLOAT_POOLING_TYPES
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -483,7 +483,7 @@ class LpPooling1OperatorDesc(_LpPoolingOperatorDesc):
         [[[[5.0]]]]
     """
 
-    types: ClassVar = FLOAT_POOLING_TYPES
+    types: ClassVar[TypeTable] = FLOAT_POOLING_TYPES
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -507,7 +507,7 @@ class LpPoolingOperatorDesc(_LpPoolingOperatorDesc):
         [[[[3.0, 4.0]]]]
     """
 
-    types: ClassVar = FLOAT_POOLING_TYPES
+    types: ClassVar[TypeTable] = FLOAT_POOLING_TYPES
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -556,10 +556,10 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
         [[[[0.25, 0.75, 0.5], [1.0, 2.5, 1.5], [0.75, 1.75, 1.0]]]]
     """
 
-    types: ClassVar = {"input_gradient_tensor": _FLOATS, "output_gradient_tensor": _FLOATS}  # 3_0
-    output_fields: ClassVar = ("output_gradient_tensor",)
-    pooled_field: ClassVar = "output_gradient_tensor"
-    windows_field: ClassVar = "input_gradient_tensor"
+    types: ClassVar[TypeTable] = {"input_gradient_tensor": _FLOATS, "output_gradient_tensor": _FLOATS}  # 3_0
+    output_fields: ClassVar[tuple[str, ...]] = ("output_gradient_tensor",)
+    pooled_field: ClassVar[str] = "output_gradient_tensor"
+    windows_field: ClassVar[str] = "input_gradient_tensor"
 
     input_gradient_tensor: TensorDesc
     output_gradient_tensor: TensorDesc
@@ -622,13 +622,13 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
         [[[[0.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 4.0, 5.0]]]]
     """
 
-    types: ClassVar = {  # 4_0
+    types: ClassVar[TypeTable] = {  # 4_0
         "input_tensor": _FLOATS,
         "input_gradient_tensor": _FLOATS,
         "output_gradient_tensor": _FLOATS,
     }
-    output_fields: ClassVar = ("output_gradient_tensor",)
-    windows_field: ClassVar = "input_gradient_tensor"
+    output_fields: ClassVar[tuple[str, ...]] = ("output_gradient_tensor",)
+    windows_field: ClassVar[str] = "input_gradient_tensor"
 
     input_tensor: TensorDesc
     input_gradient_tensor: TensorDesc
@@ -709,7 +709,7 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
         [[[[0.0, 0.0, 8.0], [0.0, 0.0, 4.0]]]]
     """
 
-    types: ClassVar = {  # 5_0
+    types: ClassVar[TypeTable] = {  # 5_0
         "input_tensor": SELECTED_TYPES,
         "indices_tensor": MAX_POOLING_TYPES["output_indices_tensor"],
         "output_tensor": SELECTED_TYPES,

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 class AxisDirection(Enumeration):
-    """DML_AXIS_DIRECTION: whether an index is that of the first or of the last of equal elements."""
+    """DML_AXIS_DIRECTION: whether an index is that of the first or of the last of equal elements.
+
+    Attributes:
+        INCREASING: the first.
+        DECREASING: the last.
+    """
 
     INCREASING = 0
     DECREASING = 1
@@ -155,7 +160,7 @@ class _ReductionOperatorDesc(OperatorDesc):
 class ArgOperatorDesc(_ReductionOperatorDesc):
     """The fields of ARGMAX and ARGMIN."""
 
-    types: ClassVar = ARG_TYPES
+    types: ClassVar[TypeTable] = ARG_TYPES
 
     input_tensor: TensorDesc
     output_tensor: TensorDesc
@@ -290,7 +295,7 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
         [[8]]
     """
 
-    types: ClassVar = {
+    types: ClassVar[TypeTable] = {
         field: tuple(dict.fromkeys(t for types in REDUCE_TYPES.values() for t in types[field]))
         for field in ("input_tensor", "output_tensor")
     }

@@ -7,7 +7,7 @@ The result for a device tensor is a device tensor. For anything that NumPy can v
 on the host, it is a NumPy array, or a NumPy scalar if no axis is left. The standard has no `device=`: functions run on
 the device of a device tensor, else on the default device of dmlgpu.
 
-All functions raise:
+Raises:
     TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
     ValueError: an axis is not allowed, or a maximum, a minimum or an index is asked of no elements.
     DeviceError: there is no device. OutOfMemoryError: x does not fit it.

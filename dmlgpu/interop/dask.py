@@ -11,7 +11,9 @@ over all chunks. Sums and products of floats are also rounded for each chunk: do
 
 Each chunk is computed on a device of the process that has it: the device that `device=` names there, or the default.
 
-Needs the extra `dask`. All functions raise:
+Needs the extra `dask`.
+
+Raises:
     TypeError: x is no Dask array, its chunks are no NumPy arrays, or `device` is neither an integer nor a string.
     ValueError: the shape is not known; or, when a chunk is computed, it has another type or shape than x declares.
     DescriptorError, a ValueError: an argument is not allowed.

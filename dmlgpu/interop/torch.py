@@ -8,7 +8,9 @@ in `torch`. Tensors must be on the CPU: they are copied to the default device of
 Indices count within a plane, as PyTorch's do. The first of equal maxima wins; the first NaN wins over all numbers.
 Autograd and torch.compile work, the transforms of torch.func do not. Only reductions have gradients of gradients.
 
-Needs the extra `torch`. All functions raise:
+Needs the extra `torch`.
+
+Raises:
     TypeError: `input` is not a tensor, its type is not supported, or a flag is neither True nor False.
     ValueError: the tensor is not on the CPU, or an argument is not allowed.
     IndexError: the tensor does not have the dimension.

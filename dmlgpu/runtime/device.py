@@ -44,6 +44,10 @@ class Device:
             DMLGPU_DEVICE says; if it is not set, the best device: discrete, integrated, virtual, llvmpipe, SwiftShader.
         limits: limits lower than the device's own, for tests.
 
+    Attributes:
+        info: which device it is, and what it allows.
+        limits: what plans for it keep to.
+
     Raises:
         DeviceError: there is no Vulkan loader, no driver, or no such device; the message lists what there is.
         SettingError: the environment variable DMLGPU_LOG has a value that is not allowed.
