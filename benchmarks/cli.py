@@ -157,8 +157,8 @@ def _parser() -> argparse.ArgumentParser:
     comparing.set_defaults(run=_compare)
     writing = commands.add_parser(
         "pages",
-        help="write what was measured into README.md and docs/performance.md",
-        description="Writes what the tables in docs/performance have into README.md and docs/performance.md.",
+        help="write what was measured into docs/compared.md and docs/performance.md",
+        description="Writes what the tables in docs/performance have into docs/compared.md and docs/performance.md.",
     )
     writing.set_defaults(run=_write_pages)
     return parser

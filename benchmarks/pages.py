@@ -1,4 +1,4 @@
-"""Writes into README.md and docs/performance.md what was measured, out of the tables in docs/performance.
+"""Writes into docs/compared.md and docs/performance.md what was measured, out of the tables in docs/performance.
 
 A page has a place for each of its blocks:
 
@@ -65,7 +65,7 @@ def _where(measured: Measured) -> str:
     return f"{measured.header['driver']} on {measured.header['CPU']}, {measured.header['date'].partition(' ')[0]}"
 
 
-# The cases of README: of each kind what is won, and what is lost.
+# The cases of compared.md: of each kind what is won, and what is lost.
 _SUMMARY = {
     "argmax-4096x1024-first": "argmax of 4096 x 1024, first axis",
     "argmax-4096x1024-last": "argmax of 4096 x 1024, last axis",
@@ -187,7 +187,7 @@ def _windows(folder: Path) -> Iterator[str]:
 
 
 _BLOCKS: dict[str, dict[str, Callable[[Path], Iterator[str]]]] = {
-    "README.md": {"summary": _summary},
+    "docs/compared.md": {"summary": _summary},
     "docs/performance.md": {"drivers": _drivers, "aims": _aims, "sizes": _sizes, "windows": _windows},
 }
 

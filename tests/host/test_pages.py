@@ -1,4 +1,4 @@
-"""README.md and docs/performance.md have what the tables in docs/performance have."""
+"""docs/compared.md and docs/performance.md have what the tables in docs/performance have."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ from benchmarks import pages
 from benchmarks.results import BenchmarkError
 from tests.support.processes import ROOT
 
-PAGES = "README.md", "docs/performance.md"
+PAGES = "docs/compared.md", "docs/performance.md"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -82,7 +82,7 @@ def test_pages_follow_the_tables(copied, file, title, row, cells, expected):
 
 
 def test_a_page_without_a_place_is_named(copied):
-    readme = copied / "README.md"
-    readme.write_text(readme.read_text(encoding="utf-8").replace("measured: summary", "measured: sumary"))
-    with pytest.raises(BenchmarkError, match=r"^README\.md has places for sumary; needed are summary$"):
+    page = copied / "docs/compared.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("measured: summary", "measured: sumary"))
+    with pytest.raises(BenchmarkError, match=r"^docs/compared\.md has places for sumary; needed are summary$"):
         pages.write(copied)
