@@ -12,7 +12,7 @@ NotebookClient.extra_arguments.default_args = (["--IPKernelApp.log_level=ERROR"]
 
 ROOT = Path(__file__).parents[2]
 # Pages that are not in docs/.
-OUTSIDE = {"README.md": "index.md", ".github/CONTRIBUTING.md": "contributing.md"}
+OUTSIDE = {"README.md": "index.md", ".github/CONTRIBUTING.md": "contributing.md", ".github/SECURITY.md": "security.md"}
 
 # Wide enough for lines of code; of labels in the API reference those that say something.
 STYLE = """
