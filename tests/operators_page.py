@@ -37,7 +37,7 @@ OPENING = """\
 <!-- `python -m tests.operators_page` writes this page from docstrings: change those. -->
 
 This page is for looking things up: what each operator computes, its fields and types, and how exact its results are.
-[semantics.md](semantics.md) explains the rules with pictures, and the [README](../README.md#use) begins with examples.
+[semantics.md](semantics.md) explains the rules with pictures, and [using.md](using.md) begins with examples.
 
 {contents}
 
