@@ -121,6 +121,16 @@ def argmax(
         DescriptorError: an argument is not allowed, or a reduced axis is empty. It is a ValueError, too.
         DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
         SettingError: an environment variable has a value that is not allowed.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> x = np.float32([[1, 2, 3], [3, 0, 4], [2, 5, 2]])
+        >>> dmlgpu.argmax(x, axis=1).tolist()
+        [2, 2, 1]
+        >>> int(dmlgpu.argmax(x))  # row 2, column 1: 2 * 3 + 1
+        7
+        >>> dmlgpu.argmax([[3, 7, 7]], axes=1, axis_direction="decreasing").tolist()  # the last of equals
+        [[2]]
     """
     return _arg(ArgmaxOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
 
@@ -145,7 +155,13 @@ def argmin(
     output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
 ) -> Any:
-    """The index of the minimum over one or more axes: `ArgminOperatorDesc` of an array; otherwise as `argmax`."""
+    """The index of the minimum over one or more axes: `ArgminOperatorDesc` of an array; otherwise as `argmax`.
+
+    Example:
+        >>> import dmlgpu
+        >>> dmlgpu.argmin([[3, 1, 2], [0, 5, 0]], axis=-1).tolist()
+        [1, 0]
+    """
     return _arg(ArgminOperatorDesc, x, device, axis, axes, keepdims, axis_direction, output_data_type)
 
 
@@ -189,6 +205,14 @@ def reduce(
         DescriptorError: an argument is not allowed, or a reduced axis is empty. It is a ValueError, too.
         DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
         SettingError: an environment variable has a value that is not allowed.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> x = np.float32([[3, 4], [6, 8]])
+        >>> dmlgpu.reduce(x, "l2", axis=1).tolist()
+        [5.0, 10.0]
+        >>> dmlgpu.reduce(x, dmlgpu.ReduceFunction.SUM_SQUARE, axes=(0, 1)).tolist()
+        [[125.0]]
     """
     x, shape, source = _input(x, ReduceOperatorDesc, types=REDUCE_TYPES.get(ReduceFunction.member(function)))
     call = arguments.reduce(
@@ -233,6 +257,14 @@ def sum(
         TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
         DescriptorError: another argument is not allowed.
         DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> x = np.int8([[100, 100], [1, 2]])
+        >>> dmlgpu.sum(x, axis=1).tolist()  # int64
+        [200, 3]
+        >>> dmlgpu.sum(x, axis=(0, -1), keepdims=True).tolist()
+        [[203]]
     """
     return numpy_reduce("sum", ReduceFunction.SUM, x, axis, keepdims, dtype, device)
 
@@ -255,7 +287,13 @@ def prod(
     keepdims: bool = False,
     device: Selector = None,
 ) -> Any:
-    """The product along axes, as `np.prod`; of no elements 1. Otherwise as `sum`."""
+    """The product along axes, as `np.prod`; of no elements 1. Otherwise as `sum`.
+
+    Example:
+        >>> import dmlgpu
+        >>> dmlgpu.prod([[1, 2], [3, 4]], axis=0).tolist()
+        [3, 8]
+    """
     return numpy_reduce("prod", ReduceFunction.MULTIPLY, x, axis, keepdims, dtype, device)
 
 
@@ -264,7 +302,13 @@ def mean(x: DeviceTensor, axis: Ints | None = ..., *, keepdims: bool = ..., devi
 @overload
 def mean(x: ArrayLike, axis: Ints | None = ..., *, keepdims: bool = ..., device: Selector = ...) -> Array: ...
 def mean(x: ArrayLike, axis: Ints | None = None, *, keepdims: bool = False, device: Selector = None) -> Any:
-    """The mean along axes, as `np.mean`, of float16 or float32; of no elements NaN. Otherwise as `sum`."""
+    """The mean along axes, as `np.mean`, of float16 or float32; of no elements NaN. Otherwise as `sum`.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> dmlgpu.mean(np.float32([[1, 2], [3, 5]]), axis=1).tolist()
+        [1.5, 4.0]
+    """
     return numpy_reduce("mean", ReduceFunction.AVERAGE, x, axis, keepdims, None, device)
 
 
@@ -276,6 +320,11 @@ def max(x: ArrayLike, axis: Ints | None = None, *, keepdims: bool = False, devic
     """The maximum along axes, as `np.max`, of the types of `argmax`; of no elements an error. A NaN wins.
 
     Otherwise as `sum`.
+
+    Example:
+        >>> import dmlgpu
+        >>> dmlgpu.max([[1.0, 4.0], [float("nan"), 2.0]], axis=1).tolist()
+        [4.0, nan]
     """
     return numpy_reduce("max", ReduceFunction.MAX, x, axis, keepdims, None, device)
 
@@ -285,7 +334,13 @@ def min(x: DeviceTensor, axis: Ints | None = ..., *, keepdims: bool = ..., devic
 @overload
 def min(x: ArrayLike, axis: Ints | None = ..., *, keepdims: bool = ..., device: Selector = ...) -> Array: ...
 def min(x: ArrayLike, axis: Ints | None = None, *, keepdims: bool = False, device: Selector = None) -> Any:
-    """The minimum along axes, as `np.min`; otherwise as `max`."""
+    """The minimum along axes, as `np.min`; otherwise as `max`.
+
+    Example:
+        >>> import dmlgpu
+        >>> dmlgpu.min([[1, 4], [-3, 2]], axis=1).tolist()
+        [1, -3]
+    """
     return numpy_reduce("min", ReduceFunction.MIN, x, axis, keepdims, None, device)
 
 
@@ -365,6 +420,15 @@ def max_pooling(
         DescriptorError: an argument is not allowed.
         DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
         SettingError: an environment variable has a value that is not allowed.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> image = np.arange(16, dtype=np.float32).reshape(4, 4)
+        >>> dmlgpu.max_pooling(image, 2, strides=2).tolist()
+        [[5.0, 7.0], [13.0, 15.0]]
+        >>> values, indices = dmlgpu.max_pooling(image, (1, 3), strides=(2, 1), output_indices=True)
+        >>> indices.tolist()
+        [[2, 3], [10, 11]]
     """
     x, shape, source = _input(x, MaxPooling2OperatorDesc)
     call = arguments.max_pooling(
@@ -429,6 +493,14 @@ def average_pooling(
         DescriptorError: an argument is not allowed.
         DeviceError: there is no such device. OutOfMemoryError: x does not fit its memory.
         SettingError: an environment variable has a value that is not allowed.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> image = np.float32([[1, 2], [3, 4]])
+        >>> dmlgpu.average_pooling(image, 2).tolist()
+        [[2.5]]
+        >>> dmlgpu.average_pooling(image, 2, strides=2, padding=1, include_padding=True).tolist()
+        [[0.25, 0.5], [0.75, 1.0]]
     """
     x, shape, source = _input(x, AveragePooling1OperatorDesc)
     call = arguments.pooling(
@@ -488,6 +560,11 @@ def lp_pooling(
 
     Returns:
         The norms, of x's type and rank; otherwise as `max_pooling`. Errors as of `average_pooling`.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> dmlgpu.lp_pooling(np.float32([[3, 4, 0]]), (1, 2)).tolist()
+        [[5.0, 4.0]]
     """
     x, shape, source = _input(x, LpPooling1OperatorDesc)
     call = arguments.pooling(
@@ -547,6 +624,11 @@ def average_pooling_grad(
     Returns:
         An array of the sizes of what was pooled, or a device tensor if `gradient` is one. Errors as of
         `average_pooling`.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> dmlgpu.average_pooling_grad(np.float32([[4, 8]]), (1, 3), (1, 2)).tolist()
+        [[2.0, 6.0, 4.0]]
     """
     gradient, shape, source = _input(gradient, AveragePoolingGradOperatorDesc, "input_gradient_tensor")
     call = arguments.average_pooling_grad(
@@ -602,6 +684,12 @@ def max_pooling_grad(
 
     Returns:
         An array of x's shape, or a device tensor if x and gradient are. Errors as of `max_pooling`.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> x, gradient = np.float32([[1, 9, 2]]), np.float32([[4, 8]])
+        >>> dmlgpu.max_pooling_grad(x, gradient, (1, 2)).tolist()
+        [[0.0, 12.0, 0.0]]
     """
     x, shape, source = _input(x, MaxPoolingGradOperatorDesc)
     field = "input_gradient_tensor"
@@ -641,6 +729,13 @@ def max_unpooling(x: ArrayLike, indices: ArrayLike, output_sizes: Ints, *, devic
     Returns:
         An array of x's type and rank: 0 where no index points, and the last element where several do; a device tensor
         if x and indices are. Errors as of `max_pooling`.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> image = np.float32([[1, 9], [2, 3]])
+        >>> values, indices = dmlgpu.max_pooling(image, 2, output_indices=True)
+        >>> dmlgpu.max_unpooling(values, indices, (2, 2)).tolist()
+        [[0.0, 9.0], [0.0, 0.0]]
     """
     given, shape, source = _input(x, MaxUnpoolingOperatorDesc)
     types: TypeTable = {"indices_tensor": arguments.INDEX_TYPES}
@@ -665,6 +760,12 @@ def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:
 
     Raises:
         VerificationError: the results differ; the message has the first such coordinates, both values and the plan.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> x = np.float32([[1, 2, 3], [3, 0, 4]])
+        >>> dmlgpu.verify(dmlgpu.ArgmaxOperatorDesc.of(x, axes=(1,)), x).tolist()
+        [[2], [2]]
     """
     return _device_for(device, *inputs).planned(desc).run(inputs, check=check_outputs)
 
@@ -680,6 +781,12 @@ def explain(desc: OperatorDesc, *, device: Selector = None, kernel: str | None =
     Raises:
         DescriptorError: the kernel cannot compute the operator, or it would take more dispatches than a plan may have.
         DeviceError: there is no such device. OutOfMemoryError: the operator's tensors do not fit its memory.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> plan = dmlgpu.explain(dmlgpu.ArgmaxOperatorDesc.of(np.zeros((3, 4), np.float32)), kernel="reduce")
+        >>> plan.mapping[0].partition(":")[0]
+        'reduce'
     """
     return open_device(device).planned(desc, kernel=kernel).plan
 
@@ -692,12 +799,24 @@ def cache_info(*, device: Selector = None) -> CacheInfo:
 
     Raises:
         DeviceError: there is no such device, or it is closed.
+
+    Example:
+        >>> import dmlgpu
+        >>> dmlgpu.cache_info().operators <= 256
+        True
     """
     return open_device(device).cache_info()
 
 
 def clear_cache(*, device: Selector = None) -> None:
-    """Frees what a device keeps for later calls; arguments and errors as of `cache_info`."""
+    """Frees what a device keeps for later calls; arguments and errors as of `cache_info`.
+
+    Example:
+        >>> import dmlgpu
+        >>> dmlgpu.clear_cache()
+        >>> dmlgpu.cache_info().operators
+        0
+    """
     open_device(device).clear_cache()
 
 

@@ -89,7 +89,15 @@ def argmax(
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
 ) -> Any:
-    """The index of the maximum over one or more axes; see `dmlgpu.argmax`."""
+    """The index of the maximum over one or more axes; see `dmlgpu.argmax`.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import streaming
+        >>> x = np.arange(24, dtype=np.float32).reshape(4, 6)  # np.memmap, zarr, h5py ...
+        >>> streaming.argmax(x, axis=0, chunk_bytes=32).tolist()
+        [3, 3, 3, 3, 3, 3]
+    """
     shape, dtype = _array(x, "argmax")
     arguments = axis, axes, keepdims, axis_direction, output_data_type
     reduction = Reduction.of_arg(ArgmaxOperatorDesc, shape, dtype, *arguments)
@@ -109,7 +117,15 @@ def argmin(
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
 ) -> Any:
-    """The index of the minimum over one or more axes; see `dmlgpu.argmin`."""
+    """The index of the minimum over one or more axes; see `dmlgpu.argmin`.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import streaming
+        >>> x = np.arange(24, dtype=np.float32).reshape(4, 6)  # np.memmap, zarr, h5py ...
+        >>> int(streaming.argmin(x, chunk_bytes=32))
+        0
+    """
     shape, dtype = _array(x, "argmin")
     arguments = axis, axes, keepdims, axis_direction, output_data_type
     reduction = Reduction.of_arg(ArgminOperatorDesc, shape, dtype, *arguments)
@@ -129,7 +145,17 @@ def reduce(
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
 ) -> Any:
-    """A function of the elements along one or more axes; see `dmlgpu.reduce`."""
+    """A function of the elements along one or more axes; see `dmlgpu.reduce`.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import streaming
+        >>> x = np.arange(24, dtype=np.float32).reshape(4, 6)  # np.memmap, zarr, h5py ...
+        >>> streaming.reduce(x, "sum", axis=1, out="sums.npy").tolist()
+        [15.0, 51.0, 87.0, 123.0]
+        >>> np.load("sums.npy").shape
+        (4,)
+    """
     shape, dtype = _array(x, "reduce")
     reduction = Reduction.of_reduce(
         shape, dtype, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type
@@ -154,7 +180,16 @@ def max_pooling(
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
 ) -> Any:
-    """The maximum of every window, and its index where that is asked for; see `dmlgpu.max_pooling`."""
+    """The maximum of every window, and its index where that is asked for; see `dmlgpu.max_pooling`.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import streaming
+        >>> x = np.arange(24, dtype=np.float32).reshape(4, 6)  # np.memmap, zarr, h5py ...
+        >>> values, indices = streaming.max_pooling(x, 2, strides=2, output_indices=True, chunk_bytes=64)
+        >>> indices.tolist()
+        [[7, 9, 11], [19, 21, 23]]
+    """
     shape, dtype = _array(x, "max_pooling")
     pooling = Pooling.of(
         MaxPooling2OperatorDesc,
@@ -189,7 +224,15 @@ def average_pooling(
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
 ) -> Any:
-    """The average of every window; see `dmlgpu.average_pooling`."""
+    """The average of every window; see `dmlgpu.average_pooling`.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import streaming
+        >>> x = np.arange(24, dtype=np.float32).reshape(4, 6)  # np.memmap, zarr, h5py ...
+        >>> streaming.average_pooling(x, 2, strides=2).tolist()
+        [[3.5, 5.5, 7.5], [15.5, 17.5, 19.5]]
+    """
     shape, dtype = _array(x, "average_pooling")
     pooling = Pooling.of(
         AveragePooling1OperatorDesc,
@@ -223,7 +266,15 @@ def lp_pooling(
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
 ) -> Any:
-    """The Lp norm of every window; see `dmlgpu.lp_pooling`."""
+    """The Lp norm of every window; see `dmlgpu.lp_pooling`.
+
+    Example:
+        >>> import numpy as np
+        >>> from dmlgpu import streaming
+        >>> x = np.arange(24, dtype=np.float32).reshape(4, 6)  # np.memmap, zarr, h5py ...
+        >>> streaming.lp_pooling(x, (4, 1), p=1).tolist()
+        [[36.0, 40.0, 44.0, 48.0, 52.0, 56.0]]
+    """
     shape, dtype = _array(x, "lp_pooling")
     pooling = Pooling.of(
         LpPooling1OperatorDesc,

@@ -40,6 +40,13 @@ def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
 
     Raises:
         DescriptorError: an array has more than elements, such as a mask.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> x = np.float32([[1, 2, 3], [3, 0, 4]])
+        >>> (indices,) = dmlgpu.reference(dmlgpu.ArgmaxOperatorDesc.of(x, axes=(1,)), x)
+        >>> indices.tolist()
+        [[2], [2]]
     """
     fields = (f"{type(desc).__name__}.{field}" for field in desc.input_fields)
     arrays = map(as_array, inputs, fields)

@@ -96,6 +96,11 @@ def devices() -> tuple[DeviceInfo, ...]:
         DeviceError: there is no Vulkan loader, no driver, or no such device, or a driver fails to load; the message
             says what is wrong, what devices lack, and what to install. Or this process is the fork of one with open
             devices, or with a thread that looked for them.
+
+    Example:
+        >>> import dmlgpu
+        >>> [info.index for info in dmlgpu.devices()][0]
+        0
     """
     forks.check_process()
     vk = _vulkan()

@@ -1,12 +1,17 @@
 """The Python examples of all pages run as they stand, and links and citations lead somewhere."""
 
 import functools
+import inspect
 import re
 import shlex
+import textwrap
 
 import pytest
 
+import dmlgpu
 from benchmarks import cli as benchmarks_cli
+from dmlgpu import streaming
+from dmlgpu.interop import array_api
 from dmlgpu.tools import cli
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.pages import ADAPTERS_PAGES, BLOCKS, DOCS, PAGES, run_block
@@ -145,3 +150,19 @@ def test_decisions_that_are_cited_are_there():
     cited = set(re.findall(r"docs/semantics\.md, decision (\d+)|test_decision_(\d+)_", text))
     assert cited
     assert {number for numbers in cited for number in numbers if number} <= decisions
+
+
+FUNCTIONS = {
+    f"{module.__name__}.{name}": getattr(module, name)
+    for module in (dmlgpu, streaming, array_api)
+    for name in module.__all__
+    if inspect.isfunction(getattr(module, name))
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_every_function_has_an_example(driver, monkeypatch, tmp_path, function):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    monkeypatch.chdir(tmp_path)
+    assert ">>>" in function.__doc__
+    run_block(function.__module__, 1, textwrap.dedent(function.__doc__))
