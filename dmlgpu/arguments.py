@@ -178,7 +178,11 @@ def converted(name: str, function: ReduceFunction, source: Type, dtype: Any) -> 
     allowed = [each.numpy for each in data_types]
     if np.dtype(np.uint8) in taken:
         allowed.append(np.dtype(bool))
-    wanted = source if dtype is None else np.dtype(dtype).newbyteorder("=")
+    try:
+        member = DataType.member(dtype) if isinstance(dtype, (DataType, str)) else None
+        wanted = source if dtype is None else np.dtype(dtype if member is None else member.numpy).newbyteorder("=")
+    except (TypeError, ValueError, SyntaxError):  # as DataType.of
+        raise TypeError(f"{name}: dtype={shown(dtype)} is neither a DataType nor a NumPy type") from None
     if wanted not in allowed or source.kind not in "biuf":
         refused = f"dtype={wanted} of {source}" if dtype is not None else source
         how = conversion(source.name, data_types) if dtype is None else ""

@@ -628,6 +628,19 @@ def test_what_functions_of_numpy_have_beyond_is_refused_by_name(device, name):
             getattr(tensor, name)(**{wrong: np.ones(3)})
 
 
+@pytest.mark.parametrize("dtype", ["int32", "INT32", "i4", np.int32, np.dtype(">i4"), DataType.INT32])
+def test_dtype_of_functions_of_numpy(device, dtype):
+    x = np.arange(4, dtype=np.int32)
+    assert dmlgpu.sum(x, dtype=dtype, device=device).dtype == device.tensor(x).prod(dtype=dtype).dtype == np.int32
+    for wrong, says in (
+        ("int33", "neither a DataType nor"),
+        (DataType.UINT4, "neither"),
+        ("complex64", "not supported"),
+    ):
+        with pytest.raises(TypeError, match=f"^sum: dtype=.*{says}"):
+            dmlgpu.sum(x, dtype=wrong)
+
+
 def test_a_device_tensor_is_not_widened(device):
     with pytest.raises(TypeError, match=r"^sum: .* converted to int64, .* dtype=x\.dtype"):
         device.tensor(np.arange(3, dtype=np.int32)).sum()
