@@ -42,6 +42,7 @@ from dmlgpu.runtime.tensor import DeviceTensor
 # What `device=` takes; None: the device that DMLGPU_DEVICE names, or the best device.
 Selector = Device | int | str | None
 
+# What DMLGPU_VERIFY compares every call with.
 CompiledOperator.check = staticmethod(check_outputs)
 
 _devices: dict[int | str | None, Device] = {}
