@@ -50,6 +50,7 @@ LIKELY = {
     "shaders/accumulators/": ("mappings", "reduce", "values", "exhaustive", "cases"),
     "shaders/core/": ("mappings", "reduce", "values", "layouts", "barriers", "cases"),
     "dmlgpu/comparison": ("verification", "chunks"),
+    "dmlgpu/arguments": ("functions", "messages", "array_api"),
     "dmlgpu/chunks/": ("chunks", "streaming"),
     "dmlgpu/errors": ("faults", "threads"),
     "dmlgpu/files": ("streaming",),
@@ -61,7 +62,7 @@ LIKELY = {
     "dmlgpu/lowering/kernels/pool_": ("plans", "kernels", "windows", "cases"),
     "dmlgpu/lowering/kernels/pool_backward": ("plans", "gradients", "cases"),
     "dmlgpu/reference/": ("reduce", "verification"),
-    "dmlgpu/runtime/": ("devices", "reuse", "faults"),
+    "dmlgpu/runtime/": ("devices", "reuse", "faults", "log"),
     "dmlgpu/runtime/spirv": ("shaders", "devices"),
 }
 
