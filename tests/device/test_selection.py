@@ -186,6 +186,21 @@ def test_devices_are_described(driver):
         assert min(each.heaps) > 0
 
 
+@pytest.mark.parametrize(("invocations", "along_x", "most"), [(64, 1024, 64), (1024, 32, 32)])
+def test_a_workgroup_keeps_to_both_limits(driver, monkeypatch, invocations, along_x, most):
+    import vulkan
+
+    ask = vulkan.vkGetPhysicalDeviceProperties2
+
+    def lowered(handle, properties):
+        ask(handle, properties)
+        limits = properties.properties.limits
+        limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0] = invocations, along_x
+
+    monkeypatch.setattr(vulkan, "vkGetPhysicalDeviceProperties2", lowered)
+    assert {each.max_group_size for each in dmlgpu.devices()} == {most}
+
+
 def test_description_is_a_value_that_json_takes(driver):
     assert json.loads(json.dumps(driver.as_dict())) == {
         field.name: list(value) if isinstance(value, tuple) else value

@@ -249,3 +249,11 @@ def test_a_level_of_states_takes_several_dispatches_where_invocations_are_few():
     to_states = [dispatch.shader.constants.get("to_states") for dispatch in plan.dispatches[-8:]]
     assert to_states.count(True) > 2
     check(plan)
+
+
+def test_a_plan_may_have_all_the_dispatches_that_are_allowed():
+    """Each with as many elements as a dispatch may have: one element more is too much."""
+    limits = dataclasses.replace(PLANNED["cpu"], dispatch_elements=1 << 12, dispatch_count=4)
+    assert len(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (256, 64), [1]), limits).dispatches) == 4
+    with pytest.raises(DescriptorError, match="takes more than 4 dispatches"):
+        lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (257, 64), [1]), limits)
