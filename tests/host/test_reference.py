@@ -327,7 +327,6 @@ def sums_error(terms, multiplications):
         ),
         ("multiply", math.prod, lambda x: len(x) * U * abs(math.prod(x))),
     ],
-    ids=str,
 )
 def test_bounds_are_as_stated(function, value, error):
     for row in ([3.0, -1.0, 5.0, 0.5], [2.0] * 1000, [7.0]):
