@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,10 +27,7 @@ from dmlgpu.runtime.memory import Buffer, Slice
 from dmlgpu.runtime.profile import timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
-from dmlgpu.runtime.tensor import DeviceTensor, check_owns, of_bytes, segments_of, staged_copy
-
-if TYPE_CHECKING:  # device.py imports this module
-    from dmlgpu.runtime.device import Device
+from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, segments_of, staged_copy
 
 # Cached tuples of steps of an operator: one for each set of places where a call's tensors lay.
 _KEPT_STEPS = 8
@@ -55,8 +52,8 @@ class CompiledOperator:
     check: ClassVar[Check | None] = None
     """Called after every call while DMLGPU_VERIFY is on. The runtime knows no oracle: functions.py names one."""
 
-    def __init__(self, device: Device, desc: OperatorDesc, kernel: str | None = None) -> None:
-        self.device = device
+    def __init__(self, device: Owner, desc: OperatorDesc, kernel: str | None = None) -> None:
+        self.device: Any = device
         self.desc = desc
         self._engine = device._engine
         self._input_fields = desc.input_fields

@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,11 +24,21 @@ from dmlgpu.descriptors.reduction import (
 )
 from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.errors import DescriptorError, DeviceError, shown
-from dmlgpu.runtime.engine import Segments
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.runtime.drivers import DeviceInfo
+from dmlgpu.runtime.engine import Engine, Segments
 from dmlgpu.runtime.profile import timed
 
-if TYPE_CHECKING:  # device.py imports this module
-    from dmlgpu.runtime.device import Device
+
+class Owner(Protocol):
+    """What a tensor or an operator needs of its device, whose module imports this one."""
+
+    info: DeviceInfo
+    limits: Limits
+    _engine: Engine
+
+    def compute(self, call: arguments.Call, *inputs: DeviceTensor | Array) -> Any:
+        """Computes the call of a function."""
 
 
 # Elements that are printed, and bytes of a tensor whose elements are, at most.
@@ -45,7 +55,7 @@ class DeviceTensor:
     # Makes NumPy leave `array + tensor` to the methods here.
     __array_priority__ = 1000
 
-    def __init__(self, device: Device, desc: TensorDesc) -> None:
+    def __init__(self, device: Owner, desc: TensorDesc) -> None:
         self._device, self._desc, self._shape = device, desc, desc.sizes
         self._engine = device._engine
         with self._engine.lock:
@@ -54,8 +64,8 @@ class DeviceTensor:
             self._segments = self._engine.allocate(device.limits.segments(desc))
 
     @property
-    def device(self) -> Device:
-        """The device in whose memory it is."""
+    def device(self) -> Any:
+        """The `Device` in whose memory it is."""
         return self._device
 
     @property
@@ -332,7 +342,7 @@ for _name in (
 # For other modules of this folder, not for users
 
 
-def of_array(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
+def of_array(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
     """A tensor with the elements of an array. Bytes between them are arbitrary if there is one segment, else 0.
 
     Raises:
@@ -345,14 +355,14 @@ def of_array(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTe
     return tensor
 
 
-def staged_copy(device: Device, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
+def staged_copy(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
     """As `of_array`, but not uploaded yet: the elements are in the views only."""
     tensor = DeviceTensor(device, desc)
     tensor._write(x, field)
     return tensor
 
 
-def of_bytes(device: Device, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
+def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
     """A tensor whose whole buffer is given; errors as `of_array`."""
     with device._engine.lock:
         tensor = DeviceTensor(device, desc)
@@ -375,7 +385,7 @@ def segments_of(tensor: DeviceTensor) -> Segments:
     return tensor._segments
 
 
-def check_owns(device: Device, tensor: DeviceTensor) -> None:
+def check_owns(device: Owner, tensor: DeviceTensor) -> None:
     """Raises a DeviceError where a tensor is on another device."""
     if tensor.device is not device:
         again = ": the same one, opened another time" if tensor.device.info == device.info else ""

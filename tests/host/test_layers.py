@@ -55,22 +55,13 @@ def imports(module: str) -> set[str]:
     return {"__init__" if name == "dmlgpu" else name.removeprefix("dmlgpu.") for name in found}
 
 
-@functools.cache
-def for_types(module: str) -> set[str]:
-    """What a module imports only for its annotations."""
-    blocks = [node for node in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(node, ast.If)]
-    blocks = [node for node in blocks if ast.unparse(node.test) == "TYPE_CHECKING"]
-    nodes = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {node.module.removeprefix("dmlgpu.") for node in nodes}
-
-
 def imports_deep(module: str) -> set[str]:
-    """The modules of dmlgpu that a module needs where it runs."""
+    """The modules of dmlgpu that a module needs, for its annotations, too."""
     found: set[str] = set()
     waiting = {module}
     while waiting:
         taken = waiting.pop()
-        new = (imports(taken) - for_types(taken)) & set(MODULES) - found
+        new = imports(taken) & set(MODULES) - found
         found |= new
         waiting |= new
     return found
