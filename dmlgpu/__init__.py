@@ -43,16 +43,22 @@ from dmlgpu.functions import (
     clear_cache,
     explain,
     lp_pooling,
-    max,
     max_pooling,
     max_pooling_grad,
     max_unpooling,
     mean,
-    min,
     prod,
     reduce,
-    sum,
     verify,
+)
+from dmlgpu.functions import (
+    max as max,
+)
+from dmlgpu.functions import (
+    min as min,
+)
+from dmlgpu.functions import (
+    sum as sum,
 )
 from dmlgpu.reference import reference
 from dmlgpu.runtime.compiled import CompiledOperator
@@ -63,6 +69,7 @@ from dmlgpu.runtime.tensor import DeviceTensor
 
 __version__ = "0.1.0"
 
+# Without max, min and sum, which a star import would put in the place of Python's.
 __all__ = [
     "ArgmaxOperatorDesc",
     "ArgminOperatorDesc",
@@ -104,17 +111,14 @@ __all__ = [
     "explain",
     "interop",
     "lp_pooling",
-    "max",
     "max_pooling",
     "max_pooling_grad",
     "max_unpooling",
     "mean",
-    "min",
     "prod",
     "reduce",
     "reference",
     "streaming",
-    "sum",
     "verify",
 ]
 

@@ -356,7 +356,7 @@ def test_arguments_are_checked_as_those_of_the_functions(arguments):
     ("shape", "dtype", "function", "words"),
     [
         ((3, 4), "uint8", ReduceFunction.SUM, r"ReduceOperatorDesc\.input_tensor\.data_type"),
-        ((3, 4), "float32", "SUM", r"ReduceOperatorDesc\.function"),
+        ((3, 4), "float32", "SUMS", r"ReduceOperatorDesc\.function"),
         ((3, 0), "float32", ReduceFunction.ARGMAX, r"axes \(1,\) of \(3, 0\) are empty"),
     ],
 )

@@ -254,7 +254,9 @@ def test_device_tensor_of_another_device(device, lowered):
             (tensor, partial(argmin, tensor, device=one)),
             (out, partial(operator, ROWS, out=out)),
         ):
-            with raises(DeviceError, f"{given!r} is on another device than {one!r}: the same one, opened another time"):
+            with raises(
+                DeviceError, f"{given.description} is on another device than {one!r}: the same one, opened another time"
+            ):
                 call()
 
 

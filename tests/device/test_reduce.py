@@ -290,8 +290,8 @@ def test_axes_as_numpy_and_directml_spell_them(device):
 
 
 def test_what_reduce_refuses(device):
-    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.function: 'SUM' is not allowed"):
-        reduce(X, "SUM", device=device)
+    with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.function: 'SUMS' is not allowed"):
+        reduce(X, "SUMS", device=device)
     with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.input_tensor\.data_type: UINT8, which arrays of"):
         reduce(X.astype(np.uint8), F.SUM, device=device)
     with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.output_tensor\.data_type: FLOAT16 differs"):
@@ -321,10 +321,10 @@ def test_integers_are_not_summed_in_another_type_than_numpy_s_in_silence(device,
     x = np.array([2, np.iinfo(dtype).max], dtype)
     t, numpys = device.tensor(x), of_numpy(x).dtype
     if numpys != dtype:
-        message = rf"{numpys} differs from the input's {x.dtype}; give dtype=np\.{x.dtype}"
-        with pytest.raises(DescriptorError, match=message):
+        message = rf"converted to {numpys}, and a device tensor is not; .* dtype=x\.dtype"
+        with pytest.raises(TypeError, match=message):
             of_numpy(t)
-        with pytest.raises(DescriptorError, match=message):
+        with pytest.raises(TypeError, match=message):
             of_numpy(t, dtype=numpys)
     got = of_numpy(t, dtype=dtype if numpys != dtype else None)
     assert got.dtype == dtype
@@ -332,7 +332,9 @@ def test_integers_are_not_summed_in_another_type_than_numpy_s_in_silence(device,
 
 
 def test_averages_are_not_of_another_type_than_the_input_s(device):
-    with pytest.raises(DescriptorError, match=r"float64 differs from the input's float32"):
+    with pytest.raises(
+        TypeError, match=r"^mean: dtype=float64 of float32 is not supported; allowed are float32, float16$"
+    ):
         np.mean(device.tensor(X), dtype=np.float64)
 
 

@@ -1,5 +1,6 @@
 """The operator descriptors: their names, types and sizes; which descriptions are valid."""
 
+import builtins
 import copy
 import dataclasses
 import itertools
@@ -68,6 +69,10 @@ def test_every_name_that_is_promised_is_exported():
     )
     assert set(promised.split()) <= set(dmlgpu.__all__)
     assert all(hasattr(dmlgpu, name) for name in dmlgpu.__all__)
+
+
+def test_a_star_import_leaves_python_s_functions_alone():
+    assert not set(dmlgpu.__all__) & set(dir(builtins))
 
 
 @pytest.mark.parametrize(
