@@ -365,6 +365,15 @@ def test_reductions_that_are_refused(shape, dtype, function, words):
         Reduction.of_reduce(shape, np.dtype(dtype), function, axis=1)
 
 
+@pytest.mark.parametrize("axis", [(), []])
+def test_a_reduction_over_no_axes_is_refused(axis):
+    """`dmlgpu.reduce` has it, with a descriptor of other sizes."""
+    with pytest.raises(
+        DescriptorError, match=r"^ReduceOperatorDesc\.axis: \(\) is empty; at least one axis is needed$"
+    ):
+        Reduction.of_reduce((3, 4), np.dtype("float32"), "sum", axis)
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
