@@ -107,13 +107,14 @@ def sum(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dty
     _check("sum", input)
     if dtype is None and input.dtype in (*_INTEGERS, torch.bool):
         dtype = torch.int64
-    return _reduced("sum", input.to(dtype or input.dtype), dim, keepdim, (*_FLOATS, *_INTEGERS))
+    types = *_FLOATS, *_INTEGERS
+    return _reduced("sum", _converted("sum", input, dtype, types), dim, keepdim, types)
 
 
 def mean(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """As `torch.mean`, of float32 and float16. Elements are first converted to `dtype`, one of these two."""
     _check("mean", input)
-    return _reduced("mean", input.to(dtype or input.dtype), dim, keepdim, _FLOATS)
+    return _reduced("mean", _converted("mean", input, dtype, _FLOATS), dim, keepdim, _FLOATS)
 
 
 # From PyTorch's arguments to those of the operators
@@ -122,14 +123,24 @@ def mean(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dt
 def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = (), **flags: Any) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: input is a {type(x).__name__}, not a tensor")
-    if x.device.type != "cpu" or x.layout != torch.strided:
-        raise ValueError(f"{name}: input is {x.layout} on {x.device}; allowed is torch.strided on cpu, as input.cpu()")
+    if x.layout != torch.strided:
+        raise ValueError(f"{name}: input is {x.layout}; allowed is torch.strided: use input.to_dense()")
+    if x.device.type != "cpu":
+        advice = "a meta tensor has no elements" if x.is_meta else "use input.cpu()"
+        raise ValueError(f"{name}: input is on {x.device}; allowed is cpu: {advice}")
     if unpack_dual(x).tangent is not None:  # it would be dropped silently
         raise ValueError(f"{name}: input has a tangent; gradients in forward mode are not supported")
     if types and x.dtype not in types:
-        raise TypeError(f"{name}: {x.dtype} is not supported; allowed are {', '.join(map(str, types))}")
+        advice = "" if x.is_complex() else ": convert it, for example by input.float()"
+        raise TypeError(f"{name}: input is of {x.dtype}{advice}; allowed are {', '.join(map(str, types))}")
     if wrong := [f"{field}={value!r}" for field, value in flags.items() if not isinstance(value, bool)]:
         raise TypeError(f"{name}: {', '.join(wrong)} is not allowed; allowed are True and False")
+
+
+def _converted(name: str, x: Tensor, dtype: torch.dtype | None, types: Sequence[torch.dtype]) -> Tensor:
+    if dtype not in (None, *types):
+        raise TypeError(f"{name}: dtype={dtype} is not allowed; allowed are {', '.join(map(str, types))}")
+    return x.to(dtype or x.dtype)
 
 
 def _is_int(value: Any) -> bool:  # also a SymInt, while PyTorch traces; not a bool

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 
 from dmlgpu import DescriptorError, interop
@@ -397,14 +398,32 @@ def test_module_in_a_training_step():
     torch.testing.assert_close(*weights)
 
 
+GPUS = "cuda", "xpu", "mps"
+
+
+def on_device(x, device):
+    """A tensor on a device that this machine need not have."""
+    with FakeTensorMode():
+        return torch.empty(x.shape, device=device)
+
+
 @pytest.mark.parametrize("name", POOLS + REDUCTIONS)
 def test_inputs_that_are_refused(name):
     x = torch.ones(SIZES[name])
     for wrong, error, says in (
-        (x.to("meta"), ValueError, r"input is torch\.strided on meta; allowed is torch\.strided on cpu"),
-        (x.to_sparse(), ValueError, r"input is torch\.sparse_coo on cpu; allowed"),
-        (x.bfloat16(), TypeError, r"torch\.bfloat16 is not supported; allowed are torch\.float32"),
+        (x.to("meta"), ValueError, "input is on meta; allowed is cpu: a meta tensor has no elements"),
+        (x.to_sparse(), ValueError, r"input is torch\.sparse_coo; allowed is torch\.strided: use input\.to_dense\(\)"),
+        (
+            x.bfloat16(),
+            TypeError,
+            r"input is of torch\.bfloat16: convert it, .* input\.float\(\); allowed are torch\.fl",
+        ),
+        (x.cfloat(), TypeError, r"input is of torch\.complex64; allowed are torch\.float32"),
         (x.numpy(), TypeError, "input is a ndarray, not a tensor"),
+        *(
+            (on_device(x, each), ValueError, rf"input is on {each}:0; allowed is cpu: use input\.cpu\(\)$")
+            for each in GPUS
+        ),
     ):
         with pytest.raises(error, match=f"^{name}: {says}"):
             called(name, wrong)
@@ -428,15 +447,28 @@ X = torch.ones(1, 2, 4, 4)
         ("max_pool3d", X[0], {}, ValueError, ": input has 3 dimensions; .* 4 and 5"),
         ("avg_pool2d", X, {"divisor_override": 0}, ValueError, ": divisor_override=0 is"),
         ("amax", X, {"dim": 4}, IndexError, ": dim=4 is not allowed; allowed are integers from -4 to 3"),
-        ("sum", X.double(), {}, TypeError, r": torch\.float64 is not supported; allowed are torch\.fl"),
-        ("sum", X, {"dtype": torch.bool}, TypeError, r": torch\.bool is not supported"),
-        ("mean", X.int(), {}, TypeError, r": torch\.int32 is not supported; .*32, torch\.float16$"),
+        ("sum", X.double(), {}, TypeError, r": input is of torch\.float64: .*; allowed are torch\.float32, "),
+        (
+            "sum",
+            X,
+            {"dtype": torch.bool},
+            TypeError,
+            r": dtype=torch\.bool is not allowed; allowed are torch\.float32, ",
+        ),
+        ("mean", X, {"dtype": "float16"}, TypeError, r": dtype=float16 is not allowed; .*32, torch\.float16$"),
+        (
+            "mean",
+            X.int(),
+            {},
+            TypeError,
+            r": input is of torch\.int32: .*; allowed are torch\.float32, torch\.float16$",
+        ),
         (
             "max_pool2d",
             X.double().requires_grad_(),
             {},
             TypeError,
-            r" with a gradient: torch\.float64 is not supported; allowed are torch\.float32, torch\.float1",
+            r" with a gradient: input is of torch\.float64: .* input\.float\(\); allowed are .*32, torch\.float16$",
         ),
     ],
     ids=lambda value: "" if isinstance(value, torch.Tensor) else None,
