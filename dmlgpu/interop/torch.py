@@ -3,8 +3,8 @@
     from dmlgpu import interop
     interop.torch.max_pool2d(x, 3, stride=2, return_indices=True)
 
-max_pool2d, max_pool3d, avg_pool2d, avg_pool3d as in `torch.nn.functional`; argmax, argmin, sum, mean, amax and amin as
-in `torch`. Tensors must be on the CPU: they are copied to the default device of dmlgpu, and results are copied back.
+max_pool1d to max_pool3d and avg_pool1d to avg_pool3d as in `torch.nn.functional`; argmax, argmin, sum, mean, amax and
+amin as in `torch`. Tensors must be on the CPU: they are copied to the default device of dmlgpu, and results back.
 Indices count within a plane, as PyTorch's do. The first of equal maxima wins; the first NaN wins over all numbers.
 Autograd and torch.compile work, the transforms of torch.func do not. Only reductions have gradients of gradients.
 
@@ -32,13 +32,35 @@ with extra("torch", "torch"):
     from torch import Tensor
     from torch.autograd.forward_ad import unpack_dual
 
-__all__ = ["amax", "amin", "argmax", "argmin", "avg_pool2d", "avg_pool3d", "max_pool2d", "max_pool3d", "mean", "sum"]
+__all__ = [
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "mean",
+    "sum",
+]
 
 _FLOATS = torch.float32, torch.float16
 _INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
 _SELECTED = *_FLOATS, torch.float64, *_INTEGERS, torch.uint64, torch.uint32, torch.uint16, torch.bool
 
 Entries = int | Sequence[int]  # an int: the same for every dimension
+
+
+def max_pool1d(
+    input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, dilation: Entries = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """As `torch.nn.functional.max_pool1d`: input is (N, C, L) or (C, L); otherwise as `max_pool2d`."""
+    pooled = _max_pool("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return tuple(each.squeeze(-2) for each in pooled) if return_indices else pooled.squeeze(-2)
 
 
 def max_pool2d(
@@ -59,6 +81,15 @@ def max_pool3d(
 ) -> Any:  # fmt: skip
     """As `torch.nn.functional.max_pool3d`: input is (N, C, D, H, W) or (C, D, H, W); otherwise as `max_pool2d`."""
     return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def avg_pool1d(
+    input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:  # fmt: skip
+    """As `torch.nn.functional.avg_pool1d`: input is (N, C, L) or (C, L), of float32 or float16."""
+    arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, None
+    return _avg_pool("avg_pool1d", 1, input, *arguments).squeeze(-2)
 
 
 def avg_pool2d(
@@ -151,12 +182,13 @@ def _entries(name: str, field: str, value: Any, rank: int, least: int) -> list[i
     """An argument as one entry for each spatial dimension."""
     given = [*value] if isinstance(value, (list, tuple)) else [value]
     if len(given) not in (1, rank) or not all(_is_int(entry) and entry >= least for entry in given):
-        raise ValueError(f"{name}: {field}={value} is not allowed; allowed are 1 or {rank} integers from {least} on")
+        counts = "is 1 integer" if rank == 1 else f"are 1 or {rank} integers"
+        raise ValueError(f"{name}: {field}={value} is not allowed; allowed {counts} from {least} on")
     return given * (rank // len(given))
 
 
-def _window(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[list[int], ...]:
-    """Window size, strides, padding, dilations and the output's sizes."""
+def _window(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[Any, ...]:
+    """The input, window size, strides, padding, dilations and the output's sizes; of 1-D those with a height of 1."""
     kernel_size, stride, padding, dilation, ceil_mode = arguments
     if x.ndim not in (rank + 1, rank + 2):
         raise ValueError(f"{name}: input has {x.ndim} dimensions; allowed are {rank + 1} and {rank + 2}")
@@ -183,7 +215,11 @@ def _window(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[list[int]
         # stride no second window fits.
         if room < 0:
             window[i], strides[i] = (size + 2 * pad - 1) // spread + 1, spread
-    return window, strides, paddings, dilations, [*x.shape[:-rank], *sizes]
+    sizes = [*x.shape[:-rank], *sizes]
+    if rank == 1:
+        sizes.insert(-1, 1)
+        return x.unsqueeze(-2), [1, *window], [1, *strides], [0, *paddings], [1, *dilations], sizes
+    return x, window, strides, paddings, dilations, sizes
 
 
 def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
@@ -191,7 +227,7 @@ def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     _check(name, x, _SELECTED, ceil_mode=ceil_mode, return_indices=return_indices)
     if x.requires_grad and torch.is_grad_enabled():
         _check(f"{name} with a gradient", x, _FLOATS)
-    window_size, strides, padding, dilations, sizes = _window(name, rank, x, *window, ceil_mode)
+    x, window_size, strides, padding, dilations, sizes = _window(name, rank, x, *window, ceil_mode)
     values, indices = _max_pooling(x, window_size, strides, padding, padding, dilations, sizes, return_indices)
     return (values, indices) if return_indices else values
 
@@ -199,7 +235,7 @@ def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
 def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override = arguments
     _check(name, x, _FLOATS, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
-    window_size, strides, start, _, sizes = _window(name, rank, x, kernel_size, stride, padding, 1, ceil_mode)
+    x, window_size, strides, start, _, sizes = _window(name, rank, x, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override is None:
         return _average_pooling(x, window_size, strides, start, start, count_include_pad, sizes)
     if not _is_int(divisor_override) or divisor_override == 0:

@@ -13,9 +13,9 @@ from dmlgpu import DescriptorError, interop
 
 F = torch.nn.functional
 ops = torch.ops.dmlgpu
-POOLS = ["max_pool2d", "max_pool3d", "avg_pool2d", "avg_pool3d"]
+POOLS = [f"{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)]
 REDUCTIONS = ["argmax", "argmin", "amax", "amin", "sum", "mean"]
-SIZES = {name: (1, 2, 4, 4, 4)[: 5 if "3d" in name else 4] for name in POOLS + REDUCTIONS}
+SIZES = {name: (1, 2, 4, 4, 4)[: 2 + int(name[-2])] for name in POOLS} | dict.fromkeys(REDUCTIONS, (1, 2, 4, 4))
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,8 @@ def test_signatures_are_those_of_pytorch(name):
     ]
     assert ours["keepdim" if name in REDUCTIONS else "ceil_mode"].default is False
     if name in POOLS:
-        assert (ours["count_include_pad"].default, ours["divisor_override"].default) == (True, None)
+        assert ours["count_include_pad"].default is True
+        assert name == "avg_pool1d" or ours["divisor_override"].default is None
 
 
 def random_pool(name, number):
@@ -89,7 +90,9 @@ def random_pool(name, number):
     if name.startswith("max"):
         arguments |= {"dilation": draw.choice([1, entries(1, 3)]), "return_indices": draw.random() < 0.5}
     else:
-        arguments |= {"count_include_pad": draw.random() < 0.5, "divisor_override": draw.choice([None, None, 5, -3])}
+        arguments["count_include_pad"] = draw.random() < 0.5
+        if rank > 1:
+            arguments["divisor_override"] = draw.choice([None, None, 5, -3])
     return x, arguments
 
 
@@ -142,9 +145,10 @@ def test_a_dilated_window_that_is_larger_than_the_padded_input(rank, stride):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "int32", "int16", "int8", "uint8"])
-@pytest.mark.parametrize("name", ["max_pool2d", "max_pool3d"])
-def test_types_of_max_pooling(name, dtype):
-    sizes = (2, 2, 5, 6) if name == "max_pool2d" else (1, 2, 4, 5, 6)
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("max_pool1d", (2, 3, 9)), ("max_pool2d", (2, 2, 5, 6)), ("max_pool3d", (1, 2, 4, 5, 6))]
+)
+def test_types_of_max_pooling(name, sizes, dtype):
     x = with_ties(*sizes, dtype=getattr(torch, dtype))
     got, indices = getattr(interop.torch, name)(x, 2, return_indices=True)
     # PyTorch has not all of these types.
@@ -335,6 +339,8 @@ def test_operators_are_registered_as_pytorch_wants(operator, arguments, needs_gr
 @pytest.mark.parametrize(
     ("name", "arguments", "sizes"),
     [
+        ("max_pool1d", (3, 2, 1), (2, 2, 9)),
+        ("avg_pool1d", (3, 2, 1, True), (2, 9)),
         ("max_pool2d", (3, 2, 1), (2, 2, 5, 6)),
         ("max_pool2d", (2, 1, 0, 2, True), (2, 5, 4)),
         ("max_pool2d", ((3, 1), (2, 1), 0, (3, 1), True), (2, 6, 4)),
@@ -365,7 +371,8 @@ def network(x):
         + interop.torch.amax(x, (2, 3))
         - interop.torch.mean(x, (2, 3), keepdim=False)
     )
-    return sums, indices, interop.torch.argmax(x, 1)
+    lines, places = interop.torch.max_pool1d(interop.torch.avg_pool1d(x[:, :, 0], 2), 3, return_indices=True)
+    return sums, indices, interop.torch.argmax(x, 1), lines, places
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -379,7 +386,8 @@ def test_compiled_by_pytorch(backend):
         for got, expected in zip(compiled(x), network(eager), strict=True):
             torch.testing.assert_close(got, expected)
         for each, function in ((x, compiled), (eager, network)):
-            (function(each)[0] ** 2).sum().backward()
+            sums, _, _, lines, _ = function(each)
+            ((sums**2).sum() + (lines**3).sum()).backward()
         torch.testing.assert_close(x.grad, eager.grad)
 
 
@@ -443,6 +451,9 @@ X = torch.ones(1, 2, 4, 4)
         ("max_pool2d", X, {"dilation": 0}, ValueError, ": dilation=0 is not allowed"),
         ("avg_pool2d", X, {"stride": 1, "padding": 2}, ValueError, ": padding=2 is not allowed; .* half"),
         ("avg_pool2d", X, {"kernel_size": 9}, ValueError, r": kernel_size=9 does not fit an input of \(1, 2"),
+        ("max_pool1d", X[0], {"stride": (1, 1)}, ValueError, r": stride=\(1, 1\) is .* allowed is 1 integer from 1 on"),
+        ("max_pool1d", X[0], {"kernel_size": 5}, ValueError, r": kernel_size=5 does not fit an input of \(2, 4, 4\)"),
+        ("avg_pool1d", X, {}, ValueError, ": input has 4 dimensions; .* 2 and 3"),
         ("avg_pool2d", X[0, 0], {}, ValueError, ": input has 2 dimensions; .* 3 and 4"),
         ("max_pool3d", X[0], {}, ValueError, ": input has 3 dimensions; .* 4 and 5"),
         ("avg_pool2d", X, {"divisor_override": 0}, ValueError, ": divisor_override=0 is"),
