@@ -3,8 +3,9 @@
     from dmlgpu import interop
     interop.torch.max_pool2d(x, 3, stride=2, return_indices=True)
 
-max_pool1d to max_pool3d and avg_pool1d to avg_pool3d as in `torch.nn.functional`; argmax, argmin, sum, mean, amax and
-amin as in `torch`. Tensors must be on the CPU: they are copied to the default device of dmlgpu, and results back.
+max_pool1d to max_pool3d, avg_pool1d to avg_pool3d and lp_pool2d as in `torch.nn.functional`; argmax, argmin, sum,
+mean, amax and amin as in `torch`. Tensors must be on the CPU: they are copied to the default device of dmlgpu, and
+results back.
 Indices count within a plane, as PyTorch's do. The first of equal maxima wins; the first NaN wins over all numbers.
 Autograd and torch.compile work, the transforms of torch.func do not. Only reductions have gradients of gradients.
 
@@ -31,6 +32,7 @@ with extra("torch", "torch"):
     import torch
     from torch import Tensor
     from torch.autograd.forward_ad import unpack_dual
+    from torch.nn import functional
 
 __all__ = [
     "amax",
@@ -40,6 +42,7 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "lp_pool2d",
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
@@ -108,6 +111,29 @@ def avg_pool3d(
     """As `torch.nn.functional.avg_pool3d`: input is (N, C, D, H, W) or (C, D, H, W), of float32 or float16."""
     arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool3d", 3, input, *arguments)
+
+
+def lp_pool2d(
+    input: Tensor, norm_type: int, kernel_size: Entries, stride: Entries | None = None, ceil_mode: bool = False
+) -> Tensor:
+    """As `torch.nn.functional.lp_pool2d`: input is (N, C, H, W) or (C, H, W), of float32 or float16.
+
+    norm_type is an integer from 1 on. With an odd one negative elements are refused: PyTorch adds their powers, which
+    are negative, where LP_POOLING adds absolute values.
+    """
+    name = "lp_pool2d"
+    _check(name, input, _FLOATS, ceil_mode=ceil_mode)
+    if not _is_int(norm_type) or norm_type < 1:
+        raise ValueError(f"{name}: norm_type={norm_type!r} is not allowed; allowed are integers from 1 on")
+    _, window_size, strides, start, _, sizes = _window(name, 2, input, kernel_size, stride, 0, 1, ceil_mode)
+    end = _end_padding(input, window_size, strides, start, sizes)
+    norms = _lp_pooling(input, norm_type, window_size, strides, start, end, sizes)
+    if not ceil_mode:
+        return norms
+    # PyTorch multiplies the average of a window that the end of the input cuts by the size of a whole window.
+    size = math.prod(_entries(name, "kernel_size", kernel_size, 2, 1))
+    ones = input.new_ones(1, *input.shape[-2:])
+    return norms / functional.avg_pool2d(ones, kernel_size, stride, 0, True, True, size) ** (1 / norm_type)
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -222,6 +248,13 @@ def _window(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[Any, ...]
     return x, window, strides, paddings, dilations, sizes
 
 
+def _end_padding(x: Tensor, window_size: Any, strides: Any, start: Any, sizes: Any) -> list[int]:
+    """Padding up to the end of the last window, so that each average divides by the whole window size."""
+    rank = len(window_size)
+    lines = zip(x.shape[-rank:], window_size, strides, start, sizes[-rank:], strict=True)
+    return [max(0, (count - 1) * step + k - size - pad) for size, k, step, pad, count in lines]
+
+
 def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     *window, ceil_mode, return_indices = arguments
     _check(name, x, _SELECTED, ceil_mode=ceil_mode, return_indices=return_indices)
@@ -240,9 +273,7 @@ def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
         return _average_pooling(x, window_size, strides, start, start, count_include_pad, sizes)
     if not _is_int(divisor_override) or divisor_override == 0:
         raise ValueError(f"{name}: divisor_override={divisor_override} is not allowed; allowed are integers but 0")
-    # Padding up to the end of the last window, so that each average divides by the whole window size.
-    lines = zip(x.shape[-rank:], window_size, strides, start, sizes[-rank:], strict=True)
-    end = [max(0, (count - 1) * step + k - size - pad) for size, k, step, pad, count in lines]
+    end = _end_padding(x, window_size, strides, start, sizes)
     # In float32, because in float16 the average may underflow, and the gradient of the product overflow.
     averages = _average_pooling(x.float(), window_size, strides, start, end, True, sizes)
     return (averages * (math.prod(window_size) / divisor_override)).to(x.dtype)
@@ -286,6 +317,14 @@ def max_pooling(x: Any, output_indices: bool, **window: Any) -> Any:
     return values, indices % math.prod(x.shape[-len(window["window_size"]) :])
 
 
+def lp_pooling(x: Any, p: int, **window: Any) -> Any:
+    """`functions.lp_pooling`, unless negative elements make its sum of absolute values another than PyTorch's sum."""
+    if p % 2 and (x < 0).any():
+        advice = "allowed are even ones, or input.abs() for the norm"
+        raise ValueError(f"lp_pool2d: norm_type={p} is odd, and input has negative elements; {advice}")
+    return functions.lp_pooling(x, p=p, **window)
+
+
 def reduce(x: Any, name: str, axes: Sequence[int]) -> Any:
     """A reduction of `array_api` by PyTorch's name, with keepdims; a sum has x's type."""
     options = {"dtype": x.dtype} if name == "sum" else {}
@@ -306,6 +345,19 @@ def _fake_reduce(x: Tensor, name: str, axes: Sequence[int]) -> Tensor:
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
     x, *ctx.window, _ = inputs
     ctx.save_for_backward(x)
+
+
+def _save_lp(ctx: Any, inputs: Any, output: Any) -> None:
+    x, ctx.p, *ctx.window, _ = inputs
+    ctx.save_for_backward(x, output)
+
+
+def _lp_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    x, norms = (each.float() for each in ctx.saved_tensors)
+    # The gradient of a norm is (x / norm) ** (p - 1), and of a sum that of the average times the window size.
+    shares = (gradient * math.prod(ctx.window[0]) / norms ** (ctx.p - 1)).where(norms != 0, 0)
+    powers = x ** (ctx.p - 1) * _average_pooling_grad(shares, x.shape, *ctx.window, True)
+    return powers.to(gradient.dtype), *[None] * 6
 
 
 def _save_reduce(ctx: Any, inputs: Any, output: Any) -> None:
@@ -352,5 +404,13 @@ _average_pooling = _operator(
     lambda x, *window: x.new_empty(window[-1]),
     _save,
     lambda ctx, gradient: (_average_pooling_grad(gradient, ctx.saved_tensors[0].shape, *ctx.window), *[None] * 6),
+)
+_lp_pooling = _operator(
+    lp_pooling,
+    f"Tensor x, SymInt p, {_WINDOW}, SymInt[] output_sizes",
+    "Tensor",
+    lambda x, *window: x.new_empty(window[-1]),
+    _save_lp,
+    _lp_backward,
 )
 _reduce = _operator(reduce, "Tensor x, str name, SymInt[] axes", "Tensor", _fake_reduce, _save_reduce, _reduce_backward)

@@ -25,7 +25,7 @@ def _on_the_driver(driver, monkeypatch):
 
 def called(name, x, **options):
     """A function of an input, and of windows of 2 where it has windows."""
-    return getattr(interop.torch, name)(x, **({"kernel_size": 2} if name in POOLS else {}) | options)
+    return getattr(interop.torch, name)(x, **({"kernel_size": 2} if "pool" in name else {}) | options)
 
 
 def values(*sizes, dtype=torch.float32, seed=0):
@@ -48,7 +48,12 @@ def gradient_of(function, x):
 
 
 def test_names():
-    assert sorted(interop.torch.__all__) == sorted(POOLS + REDUCTIONS)
+    assert sorted(interop.torch.__all__) == sorted([*POOLS, *REDUCTIONS, "lp_pool2d"])
+
+
+def test_the_signature_of_lp_pool2d_is_that_of_pytorch():
+    ours, theirs = (inspect.signature(module.lp_pool2d).parameters for module in (interop.torch, F))
+    assert {key: each.default for key, each in ours.items()} == {key: each.default for key, each in theirs.items()}
 
 
 @pytest.mark.parametrize("name", POOLS + REDUCTIONS)
@@ -157,6 +162,53 @@ def test_types_of_max_pooling(name, sizes, dtype):
     assert torch.equal(got.double(), expected)
     assert torch.equal(indices, places)
     assert indices.dtype == torch.int64
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
+def test_lp_pool2d_is_that_of_pytorch(p, dtype):
+    draw = random.Random(f"{p} {dtype}")
+    pooled = 0
+    for number in range(30):
+        sizes = [*[2] * draw.randint(0, 1), 3, draw.randint(1, 9), draw.randint(1, 9)]
+        x = (with_ties(*sizes) - 2).to(dtype) / 2
+        x = x.abs() if p % 2 else x
+        kernel_size = draw.choice([draw.randint(1, 4), (draw.randint(1, 4), draw.randint(1, 4))])
+        arguments = (p, kernel_size, draw.choice([None, (), 1, (3, 2)]), draw.random() < 0.6)
+        try:
+            # In float32: the powers of PyTorch's float16 lose bits, or overflow.
+            gradient, expected = gradient_of(lambda y, a=arguments: F.lp_pool2d(y, *a), x.float())
+        except RuntimeError:
+            with pytest.raises(ValueError, match=r"^lp_pool2d: kernel_size=.* does not fit"):
+                interop.torch.lp_pool2d(x, *arguments)
+            continue
+        got = gradient_of(lambda y, a=arguments: interop.torch.lp_pool2d(y, *a), x)
+        for ours, theirs in zip(got, (gradient, expected), strict=True):
+            assert ours.dtype == dtype
+            # A norm's rounding error counts p - 1 times in its gradient.
+            bound = 4 * p * torch.finfo(dtype).eps * theirs.abs().max()
+            assert (ours - theirs).abs().max() <= bound, (number, arguments)
+        pooled += 1
+    assert pooled > 15
+
+
+def test_lp_pool2d_of_negative_elements():
+    x = with_ties(1, 1, 4, 4) - 2
+    with pytest.raises(ValueError, match=r"^lp_pool2d: norm_type=3 is odd, and input has negative .* input\.abs\(\)"):
+        interop.torch.lp_pool2d(x, 3, 2)
+    torch.testing.assert_close(interop.torch.lp_pool2d(x, 2, 2), F.lp_pool2d(x, 2, 2))
+
+
+def test_windows_of_nothing_but_zeros_have_no_gradient():
+    for p in (1, 2, 3):
+        for pool in (interop.torch.lp_pool2d, F.lp_pool2d):
+            assert not gradient_of(lambda y, pool=pool, p=p: pool(y, p, 2), torch.zeros(1, 1, 4, 4))[0].any()
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.0, 1.2, torch.inf, True, "2", None])
+def test_norm_types_that_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"^lp_pool2d: norm_type=.* is not allowed; allowed are integers from 1 on$"):
+        interop.torch.lp_pool2d(X, wrong, 2)
 
 
 @pytest.mark.parametrize("size", [7, 16, 200])
@@ -322,6 +374,7 @@ WINDOW = ([2, 2], [2, 1], [1, 0], [1, 0])
         ("max_pooling", (values(3, 9, 8).mT, *WINDOW, [1, 1], [3, 5, 8], False)),
         ("max_pooling_grad", (values(2, 3, 9, 8), values(2, 3, 5, 7), *WINDOW, [1, 1])),
         ("average_pooling", (values(2, 3, 9, 8), *WINDOW, True, [2, 3, 5, 7])),
+        ("lp_pooling", (values(2, 3, 9, 8), 2, *WINDOW, [2, 3, 5, 7])),
         ("average_pooling_grad", (values(2, 3, 5, 7), [2, 3, 9, 8], *WINDOW, False)),
         *(("reduce", (values(3, 4, 5), name, [0, 2])) for name in REDUCTIONS),
     ],
@@ -365,7 +418,8 @@ def test_gradients_are_those_of_finite_differences(name, arguments, sizes):
 
 def network(x):
     largest, indices = interop.torch.max_pool2d(x, 3, 2, 1, return_indices=True)
-    averages = interop.torch.avg_pool2d(largest, 2, ceil_mode=True, divisor_override=3)
+    norms = interop.torch.lp_pool2d(largest, 2, 2, 1, ceil_mode=True)
+    averages = interop.torch.avg_pool2d(norms, 2, ceil_mode=True, divisor_override=3)
     sums = (
         interop.torch.sum(averages, (2, 3))
         + interop.torch.amax(x, (2, 3))
@@ -451,6 +505,9 @@ X = torch.ones(1, 2, 4, 4)
         ("max_pool2d", X, {"dilation": 0}, ValueError, ": dilation=0 is not allowed"),
         ("avg_pool2d", X, {"stride": 1, "padding": 2}, ValueError, ": padding=2 is not allowed; .* half"),
         ("avg_pool2d", X, {"kernel_size": 9}, ValueError, r": kernel_size=9 does not fit an input of \(1, 2"),
+        ("lp_pool2d", X, {"norm_type": 2, "ceil_mode": 1}, TypeError, ": ceil_mode=1 is not allowed"),
+        ("lp_pool2d", X.double(), {"norm_type": 2}, TypeError, r": input is of torch\.float64"),
+        ("lp_pool2d", X[0, 0], {"norm_type": 2}, ValueError, ": input has 2 dimensions; .* 3 and 4"),
         ("max_pool1d", X[0], {"stride": (1, 1)}, ValueError, r": stride=\(1, 1\) is .* allowed is 1 integer from 1 on"),
         ("max_pool1d", X[0], {"kernel_size": 5}, ValueError, r": kernel_size=5 does not fit an input of \(2, 4, 4\)"),
         ("avg_pool1d", X, {}, ValueError, ": input has 4 dimensions; .* 2 and 3"),
