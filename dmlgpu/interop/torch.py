@@ -3,9 +3,9 @@
     from dmlgpu import interop
     interop.torch.max_pool2d(x, 3, stride=2, return_indices=True)
 
-max_pool1d to max_pool3d, avg_pool1d to avg_pool3d and lp_pool2d as in `torch.nn.functional`; argmax, argmin, sum,
-mean, amax and amin as in `torch`. Tensors must be on the CPU: they are copied to the default device of dmlgpu, and
-results back.
+max_pool1d to max_pool3d, avg_pool1d to avg_pool3d, lp_pool2d and max_unpool2d as in `torch.nn.functional`; argmax,
+argmin, sum, mean, amax and amin as in `torch`. Tensors must be on the CPU: they are copied to the default device of
+dmlgpu, and results back.
 Indices count within a plane, as PyTorch's do. The first of equal maxima wins; the first NaN wins over all numbers.
 Autograd and torch.compile work, the transforms of torch.func do not. Only reductions have gradients of gradients.
 
@@ -46,6 +46,7 @@ __all__ = [
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "max_unpool2d",
     "mean",
     "sum",
 ]
@@ -136,6 +137,37 @@ def lp_pool2d(
     return norms / functional.avg_pool2d(ones, kernel_size, stride, 0, True, True, size) ** (1 / norm_type)
 
 
+def max_unpool2d(
+    input: Tensor, indices: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """As `torch.nn.functional.max_unpool2d`: input is (N, C, H, W) or (C, H, W), of the types of `max_pool2d`.
+
+    Of equal indices in a plane the last one wins.
+    """
+    name = "max_unpool2d"
+    _check(name, input, _SELECTED)
+    _check(name, indices, field="indices")
+    if indices.dtype != torch.int64:
+        raise TypeError(f"{name}: indices is of {indices.dtype}; allowed is torch.int64: use indices.long()")
+    if input.ndim not in (3, 4):
+        raise ValueError(f"{name}: input has {input.ndim} dimensions; allowed are 3 and 4")
+    if indices.shape != input.shape:
+        raise ValueError(f"{name}: indices of {tuple(indices.shape)} are not allowed; input is of {tuple(input.shape)}")
+    window_size = _entries(name, "kernel_size", kernel_size, 2, 1)
+    strides = window_size if stride is None else _entries(name, "stride", stride, 2, 1)
+    paddings = _entries(name, "padding", padding, 2, 0)
+    lines = zip(input.shape[-2:], window_size, strides, paddings, strict=True)
+    sizes = expected = [(count - 1) * step + k - 2 * pad for count, k, step, pad in lines]
+    if output_size is not None:
+        whole = isinstance(output_size, (list, tuple)) and len(output_size) == 4
+        sizes = _entries(name, "output_size", output_size[2:] if whole else output_size, 2, 1)
+    if any(size < 1 or abs(size - near) >= step for size, near, step in zip(sizes, expected, strides, strict=True)):
+        advice = f"allowed are sizes from 1 on that differ from {expected} by less than the stride, {strides}"
+        raise ValueError(f"{name}: output_size={tuple(sizes)} is not allowed; {advice}")
+    return _max_unpooling(input, indices, [*input.shape[:-2], *sizes])
+
+
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """As `torch.argmax`, of the types of `max_pool2d`: the int64 index of the first maximum. None: in all of input."""
     return _reduced("argmax", input, dim, keepdim)
@@ -177,16 +209,16 @@ def mean(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dt
 # From PyTorch's arguments to those of the operators
 
 
-def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = (), **flags: Any) -> None:
+def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = (), field: str = "input", **flags: Any) -> None:
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: input is a {type(x).__name__}, not a tensor")
+        raise TypeError(f"{name}: {field} is a {type(x).__name__}, not a tensor")
     if x.layout != torch.strided:
-        raise ValueError(f"{name}: input is {x.layout}; allowed is torch.strided: use input.to_dense()")
+        raise ValueError(f"{name}: {field} is {x.layout}; allowed is torch.strided: use {field}.to_dense()")
     if x.device.type != "cpu":
-        advice = "a meta tensor has no elements" if x.is_meta else "use input.cpu()"
-        raise ValueError(f"{name}: input is on {x.device}; allowed is cpu: {advice}")
+        advice = "a meta tensor has no elements" if x.is_meta else f"use {field}.cpu()"
+        raise ValueError(f"{name}: {field} is on {x.device}; allowed is cpu: {advice}")
     if unpack_dual(x).tangent is not None:  # it would be dropped silently
-        raise ValueError(f"{name}: input has a tangent; gradients in forward mode are not supported")
+        raise ValueError(f"{name}: {field} has a tangent; gradients in forward mode are not supported")
     if types and x.dtype not in types:
         advice = "" if x.is_complex() else ": convert it, for example by input.float()"
         raise TypeError(f"{name}: input is of {x.dtype}{advice}; allowed are {', '.join(map(str, types))}")
@@ -325,6 +357,16 @@ def lp_pooling(x: Any, p: int, **window: Any) -> Any:
     return functions.lp_pooling(x, p=p, **window)
 
 
+def max_unpooling(x: Any, indices: Any, output_sizes: Sequence[int]) -> Any:
+    """`functions.max_unpooling` with indices that count within a plane; all must lie in it."""
+    plane = math.prod(output_sizes[-2:])
+    outside = indices[(indices < 0) | (indices >= plane)]
+    if outside.size:
+        raise ValueError(f"max_unpool2d: index {outside[0]} is not allowed; allowed are 0 to {plane - 1}")
+    planes = np.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1)
+    return functions.max_unpooling(x, indices + plane * planes, output_sizes)
+
+
 def reduce(x: Any, name: str, axes: Sequence[int]) -> Any:
     """A reduction of `array_api` by PyTorch's name, with keepdims; a sum has x's type."""
     options = {"dtype": x.dtype} if name == "sum" else {}
@@ -358,6 +400,11 @@ def _lp_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     shares = (gradient * math.prod(ctx.window[0]) / norms ** (ctx.p - 1)).where(norms != 0, 0)
     powers = x ** (ctx.p - 1) * _average_pooling_grad(shares, x.shape, *ctx.window, True)
     return powers.to(gradient.dtype), *[None] * 6
+
+
+def _unpool_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    (indices,) = ctx.saved_tensors
+    return gradient.flatten(-2).gather(-1, indices.flatten(-2)).view(indices.shape), None, None
 
 
 def _save_reduce(ctx: Any, inputs: Any, output: Any) -> None:
@@ -412,5 +459,13 @@ _lp_pooling = _operator(
     lambda x, *window: x.new_empty(window[-1]),
     _save_lp,
     _lp_backward,
+)
+_max_unpooling = _operator(
+    max_unpooling,
+    "Tensor x, Tensor indices, SymInt[] output_sizes",
+    "Tensor",
+    lambda x, indices, sizes: x.new_empty(sizes),
+    lambda ctx, inputs, output: ctx.save_for_backward(inputs[1]),
+    _unpool_backward,
 )
 _reduce = _operator(reduce, "Tensor x, str name, SymInt[] axes", "Tensor", _fake_reduce, _save_reduce, _reduce_backward)

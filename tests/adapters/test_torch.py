@@ -48,11 +48,12 @@ def gradient_of(function, x):
 
 
 def test_names():
-    assert sorted(interop.torch.__all__) == sorted([*POOLS, *REDUCTIONS, "lp_pool2d"])
+    assert sorted(interop.torch.__all__) == sorted([*POOLS, *REDUCTIONS, "lp_pool2d", "max_unpool2d"])
 
 
-def test_the_signature_of_lp_pool2d_is_that_of_pytorch():
-    ours, theirs = (inspect.signature(module.lp_pool2d).parameters for module in (interop.torch, F))
+@pytest.mark.parametrize("name", ["lp_pool2d", "max_unpool2d"])
+def test_signatures_of_other_pools_are_those_of_pytorch(name):
+    ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (interop.torch, F))
     assert {key: each.default for key, each in ours.items()} == {key: each.default for key, each in theirs.items()}
 
 
@@ -209,6 +210,74 @@ def test_windows_of_nothing_but_zeros_have_no_gradient():
 def test_norm_types_that_are_refused(wrong):
     with pytest.raises(ValueError, match=r"^lp_pool2d: norm_type=.* is not allowed; allowed are integers from 1 on$"):
         interop.torch.lp_pool2d(X, wrong, 2)
+
+
+@pytest.mark.parametrize("window", [(2,), (3, 2, 1), (2, 1), ((3, 2), (2, 3), (1, 0)), (1, 3)])
+@pytest.mark.parametrize("sizes", [(2, 3, 7, 8), (3, 9, 9)])
+def test_max_unpool2d_is_that_of_pytorch(window, sizes):
+    x = values(*sizes)
+    largest, indices = F.max_pool2d(x, *window, return_indices=True)
+    for output_size in (None, sizes[-2:], [*sizes[-2:]], (1, 1, *sizes[-2:])):
+        options = {"output_size": output_size}
+        try:
+            theirs = gradient_of(lambda y, o=options: F.max_unpool2d(y, indices, *window, **o), largest)
+        except RuntimeError:  # an invalid max index
+            with pytest.raises(ValueError, match=r"^max_unpool2d: index \d+ is not allowed; allowed are 0 to \d+$"):
+                interop.torch.max_unpool2d(largest, indices, *window, **options)
+            continue
+        ours = gradient_of(lambda y, o=options: interop.torch.max_unpool2d(y, indices, *window, **o), largest)
+        assert all(map(torch.equal, ours, theirs))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float64"])
+def test_types_of_max_unpooling(dtype):
+    x, indices = F.max_pool2d(values(2, 3, 8, 6), 2, return_indices=True)
+    x = (x % 5).to(getattr(torch, dtype))
+    got = interop.torch.max_unpool2d(x.mT, indices.mT, 2, output_size=(6, 8))
+    assert got.dtype == x.dtype
+    assert torch.equal(got.double(), F.max_unpool2d(x.double().mT, indices.mT, 2, output_size=(6, 8)))
+
+
+def test_max_unpooling_of_equal_indices_and_of_nothing():
+    x = values(2, 3, 4, 4).requires_grad_()
+    indices = torch.arange(96).reshape(2, 3, 4, 4) % 16 // 3
+    got, expected = (module.max_unpool2d(x, indices, 1) for module in (interop.torch, F))
+    assert torch.equal(got, expected)
+    gradients = [torch.autograd.grad((y * values(2, 3, 4, 4, seed=1)).sum(), x)[0] for y in (got, expected)]
+    assert torch.equal(*gradients)
+    for sizes in ((0, 3, 4, 4), (2, 0, 4, 4)):
+        assert interop.torch.max_unpool2d(torch.empty(sizes), torch.empty(sizes).long(), 2).shape == (*sizes[:2], 8, 8)
+
+
+PLACES = torch.tensor([[[[0, 3], [8, 15]]]])
+
+
+@pytest.mark.parametrize(
+    ("indices", "options", "error", "message"),
+    [
+        (PLACES - 1, {}, ValueError, "index -1 is not allowed; allowed are 0 to 15$"),
+        (PLACES + 1, {}, ValueError, "index 16 is not allowed; allowed are 0 to 15$"),
+        (PLACES.int(), {}, TypeError, r"indices is of torch\.int32; allowed is torch\.int64: use indices\.long\(\)$"),
+        (PLACES.numpy(), {}, TypeError, "indices is a ndarray, not a tensor"),
+        (PLACES.to("meta"), {}, ValueError, "indices is on meta"),
+        (PLACES[0], {}, ValueError, r"indices of \(1, 2, 2\) are not allowed; input is of \(1, 1, 2, 2\)"),
+        (PLACES, {"kernel_size": 2.0}, ValueError, r"kernel_size=2\.0 is not allowed"),
+        (PLACES, {"stride": ()}, ValueError, r"stride=\(\) is not allowed"),
+        (PLACES, {"padding": -1}, ValueError, "padding=-1 is not allowed"),
+        (PLACES, {"padding": 2}, ValueError, r"output_size=\(0, 0\) is not allowed; allowed are sizes from 1 on that"),
+        (
+            PLACES,
+            {"output_size": (6, 4)},
+            ValueError,
+            r"output_size=\(6, 4\) .* differ from \[4, 4\] by less than .* \[2, 2",
+        ),
+        (PLACES, {"output_size": (1, 4, 4)}, ValueError, r"output_size=\(1, 4, 4\) is not allowed; .* 1 or 2 integers"),
+    ],
+    ids=lambda value: "" if isinstance(value, torch.Tensor) else None,
+)
+def test_unpoolings_that_are_refused(indices, options, error, message):
+    with pytest.raises(error, match=f"^max_unpool2d: {message}"):
+        interop.torch.max_unpool2d(torch.ones(1, 1, 2, 2), indices, **{"kernel_size": 2} | options)
 
 
 @pytest.mark.parametrize("size", [7, 16, 200])
@@ -375,6 +444,7 @@ WINDOW = ([2, 2], [2, 1], [1, 0], [1, 0])
         ("max_pooling_grad", (values(2, 3, 9, 8), values(2, 3, 5, 7), *WINDOW, [1, 1])),
         ("average_pooling", (values(2, 3, 9, 8), *WINDOW, True, [2, 3, 5, 7])),
         ("lp_pooling", (values(2, 3, 9, 8), 2, *WINDOW, [2, 3, 5, 7])),
+        ("max_unpooling", (values(2, 3, 2, 2), torch.arange(24).reshape(2, 3, 2, 2), [2, 3, 5, 5])),
         ("average_pooling_grad", (values(2, 3, 5, 7), [2, 3, 9, 8], *WINDOW, False)),
         *(("reduce", (values(3, 4, 5), name, [0, 2])) for name in REDUCTIONS),
     ],
@@ -418,6 +488,7 @@ def test_gradients_are_those_of_finite_differences(name, arguments, sizes):
 
 def network(x):
     largest, indices = interop.torch.max_pool2d(x, 3, 2, 1, return_indices=True)
+    largest = largest + interop.torch.max_unpool2d(largest, indices // 4, 1)
     norms = interop.torch.lp_pool2d(largest, 2, 2, 1, ceil_mode=True)
     averages = interop.torch.avg_pool2d(norms, 2, ceil_mode=True, divisor_override=3)
     sums = (
