@@ -3,11 +3,11 @@
     from dmlgpu import interop
     interop.torch.max_pool2d(x, 3, stride=2, return_indices=True)
 
-max_pool1d to max_pool3d, avg_pool1d to avg_pool3d, lp_pool2d and max_unpool2d as in `torch.nn.functional`; argmax,
-argmin, sum, mean, amax and amin as in `torch`. Tensors must be on the CPU: they are copied to the default device of
-dmlgpu, and results back.
-Indices count within a plane, as PyTorch's do. The first of equal maxima wins; the first NaN wins over all numbers.
-Autograd and torch.compile work, the transforms of torch.func do not. Only reductions have gradients of gradients.
+max_pool1d to max_pool3d, avg_pool1d to avg_pool3d, lp_pool2d and max_unpool2d as in `torch.nn.functional`, and their
+modules as in `torch.nn`; argmax, argmin, sum, mean, amax and amin as in `torch`. Tensors must be on the CPU: they are
+copied to the default device of dmlgpu, and results are copied back. Indices count within a plane, as PyTorch's do. The
+first of equal maxima wins; the first NaN wins over all numbers. Autograd and torch.compile work, the transforms of
+torch.func do not. Only reductions and max_unpool2d have gradients of gradients.
 
 Needs the extra `torch`.
 
@@ -19,7 +19,8 @@ Raises:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,14 @@ with extra("torch", "torch"):
     from torch.nn import functional
 
 __all__ = [
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "LPPool2d",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "MaxUnpool2d",
     "amax",
     "amin",
     "argmax",
@@ -99,7 +108,7 @@ def avg_pool1d(
 def avg_pool2d(
     input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """As `torch.nn.functional.avg_pool2d`: input is (N, C, H, W) or (C, H, W), of float32 or float16."""
     arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool2d", 2, input, *arguments)
@@ -108,7 +117,7 @@ def avg_pool2d(
 def avg_pool3d(
     input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """As `torch.nn.functional.avg_pool3d`: input is (N, C, D, H, W) or (C, D, H, W), of float32 or float16."""
     arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool3d", 3, input, *arguments)
@@ -168,27 +177,29 @@ def max_unpool2d(
     return _max_unpooling(input, indices, [*input.shape[:-2], *sizes])
 
 
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """As `torch.argmax`, of the types of `max_pool2d`: the int64 index of the first maximum. None: in all of input."""
     return _reduced("argmax", input, dim, keepdim)
 
 
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """As `torch.argmin`; otherwise as `argmax`."""
     return _reduced("argmin", input, dim, keepdim)
 
 
-def amax(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Any:
+def amax(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Tensor:
     """As `torch.amax`, of the types of `max_pool2d`. (): over all dimensions. Equal maxima share the gradient."""
     return _reduced("amax", input, dim, keepdim)
 
 
-def amin(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Any:
+def amin(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Tensor:
     """As `torch.amin`; otherwise as `amax`."""
     return _reduced("amin", input, dim, keepdim)
 
 
-def sum(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+def sum(
+    input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
     """As `torch.sum`: the sum of float32 and float16 has their type; of signed integers, uint8 and bool it is int64.
 
     Elements are first converted to `dtype`, any of these types except bool.
@@ -200,10 +211,74 @@ def sum(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dty
     return _reduced("sum", _converted("sum", input, dtype, types), dim, keepdim, types)
 
 
-def mean(input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+def mean(
+    input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
     """As `torch.mean`, of float32 and float16. Elements are first converted to `dtype`, one of these two."""
     _check("mean", input)
     return _reduced("mean", _converted("mean", input, dtype, _FLOATS), dim, keepdim, _FLOATS)
+
+
+# Modules: those of `torch.nn` with another `forward`. Their attributes have the names of the functions' parameters.
+
+
+def _forward(pool: Callable[..., Any]) -> Callable[[torch.nn.Module, Tensor], Any]:
+    names = [*signature(pool).parameters][1:]
+
+    def forward(self: torch.nn.Module, input: Tensor) -> Any:
+        return pool(input, **{name: getattr(self, name) for name in names})
+
+    return forward
+
+
+class MaxPool1d(torch.nn.MaxPool1d):  # type: ignore[misc]  # mypy skips torch
+    """`torch.nn.MaxPool1d` by `max_pool1d`."""
+
+    forward = _forward(max_pool1d)
+
+
+class MaxPool2d(torch.nn.MaxPool2d):  # type: ignore[misc]
+    """`torch.nn.MaxPool2d` by `max_pool2d`."""
+
+    forward = _forward(max_pool2d)
+
+
+class MaxPool3d(torch.nn.MaxPool3d):  # type: ignore[misc]
+    """`torch.nn.MaxPool3d` by `max_pool3d`."""
+
+    forward = _forward(max_pool3d)
+
+
+class AvgPool1d(torch.nn.AvgPool1d):  # type: ignore[misc]
+    """`torch.nn.AvgPool1d` by `avg_pool1d`."""
+
+    forward = _forward(avg_pool1d)
+
+
+class AvgPool2d(torch.nn.AvgPool2d):  # type: ignore[misc]
+    """`torch.nn.AvgPool2d` by `avg_pool2d`."""
+
+    forward = _forward(avg_pool2d)
+
+
+class AvgPool3d(torch.nn.AvgPool3d):  # type: ignore[misc]
+    """`torch.nn.AvgPool3d` by `avg_pool3d`."""
+
+    forward = _forward(avg_pool3d)
+
+
+class LPPool2d(torch.nn.LPPool2d):  # type: ignore[misc]
+    """`torch.nn.LPPool2d` by `lp_pool2d`."""
+
+    forward = _forward(lp_pool2d)
+
+
+class MaxUnpool2d(torch.nn.MaxUnpool2d):  # type: ignore[misc]
+    """`torch.nn.MaxUnpool2d` by `max_unpool2d`."""
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """As `max_unpool2d`."""
+        return max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 # From PyTorch's arguments to those of the operators
@@ -297,7 +372,7 @@ def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     return (values, indices) if return_indices else values
 
 
-def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
+def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Tensor:
     kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override = arguments
     _check(name, x, _FLOATS, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
     x, window_size, strides, start, _, sizes = _window(name, rank, x, kernel_size, stride, padding, 1, ceil_mode)
@@ -311,7 +386,7 @@ def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     return (averages * (math.prod(window_size) / divisor_override)).to(x.dtype)
 
 
-def _reduced(name: str, x: Tensor, dim: Any, keepdim: bool, types: Sequence[torch.dtype] = _SELECTED) -> Any:
+def _reduced(name: str, x: Tensor, dim: Any, keepdim: bool, types: Sequence[torch.dtype] = _SELECTED) -> Tensor:
     _check(name, x, types, keepdim=keepdim)
     dims = [*dim] if isinstance(dim, (list, tuple)) else [] if dim is None else [dim]
     rank = x.ndim or 1

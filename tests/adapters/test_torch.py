@@ -1,6 +1,8 @@
 """Operators of PyTorch tensors: PyTorch's results, its autograd and its tracing."""
 
+import copy
 import inspect
+import pickle
 import random
 
 import numpy as np
@@ -15,6 +17,16 @@ F = torch.nn.functional
 ops = torch.ops.dmlgpu
 POOLS = [f"{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)]
 REDUCTIONS = ["argmax", "argmin", "amax", "amin", "sum", "mean"]
+MODULES = {  # and arguments of each
+    "MaxPool1d": (3, 2, 1, 2, True),
+    "MaxPool2d": ((3, 2), 2, 1, 1, False, True),
+    "MaxPool3d": (2,),
+    "AvgPool1d": (3, 2, 1, True, False),
+    "AvgPool2d": (2, None, (1, 0), True, True, 3),
+    "AvgPool3d": (2, 1),
+    "LPPool2d": (2, (2, 3), None, True),
+    "MaxUnpool2d": (2,),
+}
 SIZES = {name: (1, 2, 4, 4, 4)[: 2 + int(name[-2])] for name in POOLS} | dict.fromkeys(REDUCTIONS, (1, 2, 4, 4))
 
 
@@ -48,7 +60,7 @@ def gradient_of(function, x):
 
 
 def test_names():
-    assert sorted(interop.torch.__all__) == sorted([*POOLS, *REDUCTIONS, "lp_pool2d", "max_unpool2d"])
+    assert sorted(interop.torch.__all__) == sorted([*POOLS, *REDUCTIONS, "lp_pool2d", "max_unpool2d", *MODULES])
 
 
 @pytest.mark.parametrize("name", ["lp_pool2d", "max_unpool2d"])
@@ -353,9 +365,18 @@ def test_gradients_of_gradients_of_reductions():
     torch.testing.assert_close(*results)
 
 
+def test_gradients_of_gradients_of_unpooling():
+    x = values(1, 1, 2, 2).requires_grad_()
+    results = []
+    for module in (interop.torch, F):
+        (first,) = torch.autograd.grad((module.max_unpool2d(x, PLACES, 2) ** 3).sum(), x, create_graph=True)
+        results.append(torch.autograd.grad(first.sum(), x)[0])
+    assert torch.equal(*results)
+
+
 def test_gradients_of_gradients_of_pooling_are_refused():
     x = values(1, 1, 4, 4).requires_grad_()
-    for pool in (interop.torch.max_pool2d, interop.torch.avg_pool2d):
+    for pool in (interop.torch.max_pool2d, interop.torch.avg_pool2d, lambda y, k: interop.torch.lp_pool2d(y, 2, k)):
         (first,) = torch.autograd.grad((pool(x, 2) ** 2).sum(), x, create_graph=True)
         with pytest.raises(RuntimeError, match="no autograd formula was registered"):
             torch.autograd.grad(first.sum(), x)
@@ -514,6 +535,38 @@ def test_compiled_by_pytorch(backend):
             sums, _, _, lines, _ = function(each)
             ((sums**2).sum() + (lines**3).sum()).backward()
         torch.testing.assert_close(x.grad, eager.grad)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_those_of_pytorch(name):
+    ours, theirs = (getattr(module, name)(*MODULES[name]) for module in (interop.torch, torch.nn))
+    assert isinstance(ours, type(theirs))
+    assert repr(ours) == repr(theirs)
+    x = values(2, 3, *(7,) * int(name[-2]))
+    options = {}
+    if name == "MaxUnpool2d":
+        x, options["indices"] = F.max_pool2d(x, 2, return_indices=True)
+        options["output_size"] = (7, 7)
+    for module in (ours, copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        got, expected = (each(x, **options) for each in (module, theirs))
+        assert isinstance(got, tuple) == isinstance(expected, tuple)
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what PyTorch's compiler imports
+def test_a_model_of_modules_is_compiled_by_pytorch():
+    torch._dynamo.reset()
+    pools = [(3, 2, 1), (2, 1), (2, 2)]
+    kinds = "MaxPool2d", "AvgPool2d", "LPPool2d"
+    ours, theirs = (
+        torch.nn.Sequential(*(getattr(m, kind)(*pool) for kind, pool in zip(kinds, pools, strict=True)))
+        for m in (interop.torch, torch.nn)
+    )
+    for sizes in ((2, 3, 16, 12), (1, 3, 9, 11)):
+        gradients = [
+            gradient_of(f, values(*sizes)) for f in (torch.compile(ours, backend="aot_eager", fullgraph=True), theirs)
+        ]
+        torch.testing.assert_close(*gradients)
 
 
 def test_module_in_a_training_step():
