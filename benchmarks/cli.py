@@ -322,7 +322,7 @@ def _present(run: Run, console: Console, args: argparse.Namespace) -> None:
         from benchmarks.plot import plot_cases, plot_scale
 
         figure = (plot_scale if run.scale else plot_cases)(run.header, run.results)
-        figure.savefig(args.plot, dpi=150)
+        figure.savefig(args.plot)
 
 
 def _compare(args: argparse.Namespace) -> None:
@@ -334,4 +334,6 @@ def _compare(args: argparse.Namespace) -> None:
 
 
 def _write_pages(args: argparse.Namespace) -> None:
-    write(Path(__file__).parents[1])
+    root = Path(__file__).parents[1]
+    write(root)
+    draw(root)

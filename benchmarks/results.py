@@ -19,7 +19,16 @@ FIRST_CALL = "first call"
 BATCH = "batch"
 OURS = (KERNEL, CALL, COMPILE, FIRST_CALL, BATCH)
 COPY = "copy"
-OTHERS = (COPY, "usual", "numpy", "scipy", "torch", "torch-cuda", "cupy", "onnxruntime")
+# Their names in prose.
+LIBRARIES = {
+    "numpy": "NumPy",
+    "scipy": "SciPy",
+    "torch": "PyTorch",
+    "torch-cuda": "PyTorch on CUDA",
+    "cupy": "CuPy",
+    "onnxruntime": "ONNX Runtime",
+}
+OTHERS = (COPY, "usual", *LIBRARIES)
 
 # Those of OTHERS that have a time in batches too.
 BATCHED = (COPY, "torch-cuda", "cupy")

@@ -160,23 +160,23 @@ def table(found: Sequence[Streamed], rounds: int) -> Table:
 
 def plot(header: dict[str, str], found: Sequence[Streamed]) -> Figure:
     """Reading and computing one after the other, and both at once, for each case."""
-    from matplotlib.figure import Figure
+    from benchmarks.plot import COLOURS, add_legend, add_title, new_figure
 
-    from benchmarks.plot import finish
-
-    figure = Figure(figsize=(9, 1.5 + 0.6 * len(found)), layout="constrained")
+    figure = new_figure(1.5 + 0.6 * len(found))
     axes = figure.subplots()
     rows, reading = range(len(found)), [each.reading for each in found]
     above, below = [row - 0.2 for row in rows], [row + 0.2 for row in rows]
-    axes.barh(above, reading, 0.35, color="#0072B2", label="reading alone")
-    axes.barh(above, [each.computing for each in found], 0.35, reading, color="#E69F00", label="computing alone")
-    axes.barh(below, [each.both for each in found], 0.35, color="#000000", label="dmlgpu.streaming")
+    computing, both = [each.computing for each in found], [each.both for each in found]
+    axes.barh(above, reading, 0.35, color=COLOURS["blue"], label="reading alone")
+    axes.barh(above, computing, 0.35, reading, color=COLOURS["orange"], label="then computing alone", hatch="//")
+    axes.barh(below, both, 0.35, color=COLOURS["black"], label="both at once: dmlgpu.streaming")
     axes.set_yticks(rows, [f"{each.case}\nchunks of {each.chunk_bytes >> 20} MiB" for each in found])
     axes.invert_yaxis()
     axes.set_xlabel("seconds, median")
-    axes.grid(axis="x", color="0.85")
+    axes.grid(axis="x", color="0.88")
     axes.set_axisbelow(True)
-    finish(figure, header)
+    add_title(figure, header, f"Time for {header['array']}")
+    add_legend(figure, [axes], "outside lower center", columns=3)
     return figure
 
 
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.markdown:
         Path(args.markdown).write_text(to_markdown(header, tables, ()), encoding="utf-8")
     if args.plot:
-        plot(header, found).savefig(args.plot, dpi=120)
+        plot(header, found).savefig(args.plot)
     return 0
 
 

@@ -29,12 +29,13 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, NullFormatter
 
 import dmlgpu
 from benchmarks import machine
-from benchmarks.plot import finish
+from benchmarks.plot import COLOURS, add_legend, add_title, new_figure
 from benchmarks.report import COLUMNS, Table, duration, percent, show, to_markdown
 from benchmarks.streaming import peak
 from dmlgpu import ReduceFunction, interop
@@ -42,8 +43,8 @@ from dmlgpu.tools.terminal import open_console
 
 WIDTH = 1 << 12  # of rows of float32
 MODELLED = [1, 2, 4, 8, 16, 32]  # workers
-# Okabe and Ito's, as in the other plots.
-_COLOURS = "#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#CC79A7"
+Points = Sequence[tuple[int, float]]
+_STYLES = ("black", "o"), ("orange", "s"), ("sky", "^"), ("green", "D"), ("vermilion", "v"), ("purple", "P")
 
 
 def pooled_maximum(x: Any) -> Any:
@@ -188,22 +189,20 @@ def _term(seconds: float) -> str:
 
 
 def plot(header: dict[str, str], samples: Sequence[Sample], size: int) -> Figure:
-    """For each case time over the size of chunks, and over workers: points were measured, lines are the model."""
-    figure = Figure(figsize=(12, 3.3 * len(CASES) + 1), layout="constrained")
-    for row, case in zip(figure.subplots(len(CASES), 2, sharey="row"), CASES, strict=True):
+    """For each case time over the size of chunks, and over workers: filled markers are measured, lines modelled."""
+    figure = new_figure(2.6 * len(CASES) + 1.8)
+    panels = figure.subplots(len(CASES), 2, sharey="row")
+    for (by_size, by_workers), case in zip(panels, CASES, strict=True):
         own = [sample for sample in samples if sample.case == case]
         model, groups = fit(own, size), _by_chunk(own)
-        by_size, by_workers = row
-        for count, colour in zip(MODELLED, _COLOURS, strict=True):
+        for count, style in zip(MODELLED, _STYLES, strict=True):
             line = [(chunk_bytes, model.seconds(group[0].chunks, size, count)) for chunk_bytes, group in groups]
-            by_size.plot(*zip(*line, strict=True), color=colour, linewidth=1, label=_workers(count))
             points = [(s.chunk_bytes, s.seconds) for s in own if s.workers == count]
-            by_size.plot([x for x, _ in points], [y for _, y in points], "o", color=colour, markersize=5)
-        for (chunk_bytes, group), colour in zip(groups, _COLOURS, strict=False):
+            _draw(by_size, line, points, style, _workers(count))
+        for (chunk_bytes, group), style in zip(groups, _STYLES, strict=False):
             line = [(count, model.seconds(group[0].chunks, size, count)) for count in MODELLED]
-            label = f"chunks of {_mib(chunk_bytes)}"
-            by_workers.plot(*zip(*line, strict=True), "--", color=colour, linewidth=1, label=label)
-            by_workers.plot([s.workers for s in group], [s.seconds for s in group], "D", color=colour, markersize=4)
+            points = [(s.workers, s.seconds) for s in group]
+            _draw(by_workers, line, points, style, f"chunks of {_mib(chunk_bytes)}")
         for axes, label in ((by_size, "size of chunks"), (by_workers, "workers")):
             axes.set_title(case, fontsize="medium")
             axes.set_xscale("log", base=2)
@@ -212,12 +211,21 @@ def plot(header: dict[str, str], samples: Sequence[Sample], size: int) -> Figure
             axes.xaxis.set_minor_formatter(NullFormatter())
             axes.yaxis.set_major_formatter(EngFormatter("s"))
             axes.yaxis.set_minor_formatter(NullFormatter())
-            axes.grid(color="0.85")
+            axes.grid(color="0.88")
         by_size.set_xticks([chunk_bytes for chunk_bytes, _ in groups], [_mib(chunk_bytes) for chunk_bytes, _ in groups])
-        by_size.set_ylabel(f"time for {size / (1 << 30):g} GiB, median")
+        by_size.set_ylabel("time, median")
         by_workers.set_xticks(MODELLED, [*map(str, MODELLED)])
-    finish(figure, header)
+    add_title(figure, header, f"Time for {header['array']}: filled markers measured, lines modelled")
+    add_legend(figure, panels[:, 0], "outside lower left", columns=2)
+    add_legend(figure, panels[:, 1], "outside lower right", columns=2)
     return figure
+
+
+def _draw(axes: Axes, model: Points, measured: Points, style: tuple[str, str], label: str) -> None:
+    colour, marker = COLOURS[style[0]], style[1]
+    look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
+    axes.plot(*zip(*model, strict=True), markerfacecolor="white", linewidth=1.2, label=label, **look)
+    axes.plot([x for x, _ in measured], [y for _, y in measured], linestyle="none", **look)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -250,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.markdown:
         Path(args.markdown).write_text(to_markdown(header, found, ()), encoding="utf-8")
     if args.plot:
-        plot(header, samples, size).savefig(args.plot, dpi=120)
+        plot(header, samples, size).savefig(args.plot)
     return 0
 
 
