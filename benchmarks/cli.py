@@ -17,7 +17,7 @@ from benchmarks.compare import compared, differences
 from benchmarks.compiled import FAMILIES, compile_for, compiled_table, save_compiled, sources
 from benchmarks.kompute import Kompute
 from benchmarks.machine import header
-from benchmarks.pages import write
+from benchmarks.pages import draw, write
 from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer
@@ -157,15 +157,18 @@ def _parser() -> argparse.ArgumentParser:
     comparing.set_defaults(run=_compare)
     writing = commands.add_parser(
         "pages",
-        help="write what was measured into docs/compared.md and docs/performance.md",
-        description="Writes what the tables in docs/performance have into docs/compared.md and docs/performance.md.",
+        help="write what was measured into docs/compared.md and docs/performance.md, and draw it",
+        description="Writes what the tables in docs/performance have into docs/compared.md and docs/performance.md, and "
+        "draws the pictures beside the tables.",
     )
     writing.set_defaults(run=_write_pages)
     return parser
 
 
 def _add_outputs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--plot", metavar="FILE", help="draw the times: .png, .svg or .pdf")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw the times, or their ratios to the fastest library's: .png, .svg or .pdf"
+    )
     parser.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown")
 
 

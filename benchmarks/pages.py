@@ -1,4 +1,4 @@
-"""Writes into docs/compared.md and docs/performance.md what was measured, out of the tables in docs/performance.
+"""What was measured, out of the tables in docs/performance: in docs/compared.md, docs/performance.md, and as pictures.
 
 A page has a place for each of its blocks:
 
@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.measure import Timing
 from benchmarks.report import DASH, markdown_rows
-from benchmarks.results import BenchmarkError
+from benchmarks.results import CALL, KERNEL, LIBRARIES, OTHERS, BenchmarkError, Result
 
 # Rows of a table by their first cell, cells of a row by their column.
 Rows = dict[str, dict[str, str]]
@@ -50,8 +51,6 @@ def read(path: Path) -> Measured:
     return Measured(header, tables)
 
 
-_LIBRARIES = {"numpy": "NumPy", "scipy": "SciPy", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
-
 _OWN, _RATIOS, _OTHERS = "dmlgpu", "kernel / other", "others"
 
 
@@ -85,8 +84,8 @@ def _summary(folder: Path) -> Iterator[str]:
     own, ratios, others = (measured.tables[title] for title in (_OWN, _RATIOS, _OTHERS))
     rows = []
     for case, text in _SUMMARY.items():
-        fastest, ratio = _fastest(ratios[case], _LIBRARIES)
-        other = f"{others[case][fastest].partition(' ±')[0]} ({_LIBRARIES[fastest]})"
+        fastest, ratio = _fastest(ratios[case], LIBRARIES)
+        other = f"{others[case][fastest].partition(' ±')[0]} ({LIBRARIES[fastest]})"
         rows.append((text, own[case]["median"], own[case]["call"], other, ratio))
     yield f"{_where(measured)}, medians:"
     yield markdown_rows(("float32", "kernel", "call with arrays", "fastest library", "kernel to that"), rows)
@@ -139,7 +138,7 @@ def _aims(folder: Path) -> Iterator[str]:
 
 
 def _drivers(folder: Path) -> Iterator[str]:
-    libraries = "to the fastest library", _LIBRARIES
+    libraries = "to the fastest library", LIBRARIES
     pages = {"llvmpipe": libraries, "llvmpipe-25": libraries, "swiftshader": ("to the usual kernel", ("usual",))}
     measured = {name: read(folder / f"{name}.md") for name in pages}
     columns = ["case"]
@@ -213,3 +212,55 @@ def write(root: Path) -> None:
     texts = {page: written(page, root) for page in _BLOCKS}
     for page, text in texts.items():
         (root / page).write_text(text, encoding="utf-8")
+
+
+_UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+
+
+def _timings(cells: Mapping[str, str]) -> dict[str, Timing]:
+    """The medians in cells, which `duration` wrote; a spread may follow."""
+    timings = {}
+    for name, cell in cells.items():
+        if cell != DASH:
+            number, unit, *_ = cell.split()
+            timings[name] = Timing((float(number) * _UNITS[unit],))
+    return timings
+
+
+def case_results(measured: Measured) -> list[Result]:
+    """What a picture needs of the cases of a page."""
+    own, others, cases = (measured.tables[title] for title in (_OWN, _OTHERS, "cases"))
+    return [
+        Result(
+            case,
+            cases[case]["operator"],
+            elements=0,
+            bytes=0,
+            timings=_timings({KERNEL: row["median"], CALL: row["call"], **others[case]}),
+            absent={},
+        )
+        for case, row in own.items()
+    ]
+
+
+def scale_results(measured: Measured) -> list[Result]:
+    """What a picture needs of a page over sizes of the input or of the window."""
+    results = []
+    for title, rows in measured.tables.items():
+        for step, row in rows.items():
+            elements = 1 << int(step.removeprefix("2^")) if step.startswith("2^") else 0
+            timings = _timings({name: row[name] for name in (KERNEL, *OTHERS) if name in row})
+            results.append(Result(f"{title}-{step}", "", elements, 0, timings, {}))
+    return results
+
+
+def draw(root: Path) -> None:
+    """Draws the pictures beside the tables."""
+    from benchmarks.plot import plot_cases, plot_scale
+
+    folder = root / "docs" / "performance"
+    cases = read(folder / "llvmpipe.md")
+    plot_cases(cases.header, case_results(cases)).savefig(folder / "llvmpipe.png")
+    for name in "scale", "windows":
+        measured = read(folder / f"{name}.md")
+        plot_scale(measured.header, scale_results(measured)).savefig(folder / f"{name}.png")

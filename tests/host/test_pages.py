@@ -86,3 +86,25 @@ def test_a_page_without_a_place_is_named(copied):
     page.write_text(page.read_text(encoding="utf-8").replace("measured: summary", "measured: sumary"))
     with pytest.raises(BenchmarkError, match=r"^docs/compared\.md has places for sumary; needed are summary$"):
         pages.write(copied)
+
+
+def test_pictures_are_drawn_of_the_tables(copied):
+    set_cells(copied / "docs" / "performance" / "llvmpipe.md", "others", SUM, {"torch": "1.5 µs ± 1 %", "numpy": "-"})
+    measured = pages.read(copied / "docs" / "performance" / "llvmpipe.md")
+    (found,) = [result for result in pages.case_results(measured) if result.case == SUM]
+    assert found.operator == "REDUCE SUM float32 4096x1024 axes 1"
+    assert found.timings["torch"].median == pytest.approx(1.5e-6)
+    assert "numpy" not in found.timings
+    assert {"kernel", "call", "copy", "onnxruntime"} <= set(found.timings)
+    names = "llvmpipe", "scale", "windows"
+    for name in names:
+        (copied / "docs" / "performance" / f"{name}.png").unlink()
+    pages.draw(copied)
+    assert all((copied / "docs" / "performance" / f"{name}.png").stat().st_size > 100_000 for name in names)
+
+
+def test_sizes_and_windows_of_the_tables_are_drawn():
+    folder = ROOT / "docs" / "performance"
+    (size,) = [r for r in pages.scale_results(pages.read(folder / "scale.md")) if r.case == "argmax-rows-2^12"]
+    assert (size.elements, size.timings["kernel"].median > 0, "batch" in size.timings) == (4096, True, False)
+    assert "pool-256x256-7x7" in [r.case for r in pages.scale_results(pages.read(folder / "windows.md"))]
