@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     comparing.set_defaults(run=_compare)
     writing = commands.add_parser(
         "pages",
-        help="write what was measured into docs/compared.md and docs/performance.md, and draw it",
+        help="write what was measured into pages of docs, and draw it",
         description="Writes what the tables in docs/performance have into docs/compared.md and docs/performance.md, and "
         "draws the pictures beside the tables.",
     )
