@@ -158,8 +158,8 @@ def _parser() -> argparse.ArgumentParser:
     writing = commands.add_parser(
         "pages",
         help="write what was measured into pages of docs, and draw it",
-        description="Writes what the tables in docs/performance have into docs/compared.md and docs/performance.md, and "
-        "draws the pictures beside the tables.",
+        description="Writes what the tables in docs/performance have into docs/compared.md and docs/performance.md, "
+        "and draws the pictures beside the tables.",
     )
     writing.set_defaults(run=_write_pages)
     return parser
