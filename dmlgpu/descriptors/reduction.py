@@ -127,7 +127,8 @@ class _ReductionOperatorDesc(OperatorDesc):
             axes = axes_of(cls.__name__, axis, source.rank)
         elif axis is not None:
             raise one_of_both(cls.__name__, axes, axis)
-        axes = integers(cls.__name__, "axes", axes, ordered=False)
+        else:
+            axes = integers(cls.__name__, "axes", axes, ordered=False)
         sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))
         field = f"{cls.__name__}.output_tensor.data_type"
         data_type = DataType.of(output_data_type, field, types["output_tensor"], of_input=False)
