@@ -146,15 +146,29 @@ def reduce(
 ) -> Call:
     """A call of reduce, with its arguments, on an array of this shape and the layout of `source`."""
     gives_indices = REDUCE_TYPES.get(ReduceFunction.member(function)) is ARG_TYPES
-    if output_data_type is None and gives_indices:
-        output_data_type = DataType.INT64
-    fields = {"function": function, "output_data_type": output_data_type}
     if axes is None and isinstance(axis, (tuple, list)) and not axis and not gives_indices:
         # As in NumPy: over no axes each element is an output. It is reduced along an added dimension.
         _flag(ReduceOperatorDesc.__name__, "keepdims", False if keepdims is None else keepdims)
         alone = _with_trailing(source)
-        call = _reduction(ReduceOperatorDesc, alone.sizes, alone, -1, None, None, fields)
+        call = reduce_axes(alone.sizes, alone, function, -1, output_data_type=output_data_type)
         return replace(call, shape=shape, is_empty=0 in shape)
+    return reduce_axes(shape, source, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type)
+
+
+def reduce_axes(
+    shape: Shape,
+    source: TensorDesc,
+    function: Any,
+    axis: Any = None,
+    *,
+    axes: Any = None,
+    keepdims: bool | None = None,
+    output_data_type: Any = None,
+) -> Call:
+    """As `reduce`, over one axis at least: the descriptor's axes are those of the array."""
+    if output_data_type is None and REDUCE_TYPES.get(ReduceFunction.member(function)) is ARG_TYPES:
+        output_data_type = DataType.INT64
+    fields = {"function": function, "output_data_type": output_data_type}
     return _reduction(ReduceOperatorDesc, shape, source, axis, axes, keepdims, fields)
 
 

@@ -22,7 +22,6 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc
-from dmlgpu.errors import DescriptorError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -59,13 +58,11 @@ class Reduction:
         return cls._of(call, desc.axes, shape, dtype, function, desc.axis_direction is AxisDirection.DECREASING)
 
     @classmethod
-    def of_reduce(cls, shape: Shape, dtype: Type, function: Any, axis: Any = None, **options: Any) -> Self:
+    def of_reduce(cls, shape: Shape, dtype: Type, function: Any, *given: Any, **options: Any) -> Self:
         """The reduction that `reduce` computes, over one axis at least; otherwise as `of_arg`."""
-        if isinstance(axis, (tuple, list)) and not axis:
-            raise DescriptorError(f"{ReduceOperatorDesc.__name__}.axis: () is empty; at least one axis is needed")
         types = REDUCE_TYPES.get(ReduceFunction.member(function), ReduceOperatorDesc.types)
         source = _described(ReduceOperatorDesc, shape, dtype, types)
-        call = arguments.reduce(*source, function, axis, **options)
+        call = arguments.reduce_axes(*source, function, *given, **options)
         desc = call.desc
         assert isinstance(desc, ReduceOperatorDesc)
         return cls._of(call, desc.axes, shape, dtype, desc.function, False)
