@@ -51,10 +51,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dmlgpu.arguments import Direction, ElementType, Function, Ints
+from dmlgpu.arguments import Direction, ElementType, Function, Ints, Shape
 from dmlgpu.chunks.pooling import Pooling
 from dmlgpu.chunks.reduction import Reduction
-from dmlgpu.chunks.regions import Region, Regions, Shape
+from dmlgpu.chunks.regions import Region, Regions
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc

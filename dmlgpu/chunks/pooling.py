@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlgpu import arguments, functions
-from dmlgpu.chunks.regions import Region, Shape, Type, check_counts, data_type_of
+from dmlgpu.arguments import Shape, Type
+from dmlgpu.chunks.regions import Region, check_counts, data_type_of
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.pooling import (

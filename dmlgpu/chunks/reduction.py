@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlgpu import arguments, functions
-from dmlgpu.chunks.regions import Shape, Type, check_counts, data_type_of
+from dmlgpu.arguments import Shape, Type
+from dmlgpu.chunks.regions import check_counts, data_type_of
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.reduction import (

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from dmlgpu.arguments import Shape, Type
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.errors import DescriptorError
 
-Shape = tuple[int, ...]
-Type = np.dtype[Any]
 # A part of an array: for every dimension a slice with a start and a stop.
 Region = tuple[slice, ...]
 
