@@ -11,7 +11,7 @@ from typing import Any, Literal, ParamSpec, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from dmlgpu.descriptors.dtypes import DataType, conversion, listed
+from dmlgpu.descriptors.dtypes import DataType, conversion, element_type, listed
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     HOW_MANY,
@@ -186,24 +186,27 @@ def converted(name: str, function: ReduceFunction, source: Type, dtype: Any) -> 
     Raises:
         TypeError: the function does not take x's type or `dtype`.
     """
-    taken = [each.numpy for each in REDUCE_TYPES[function]["input_tensor"]]
-    widening = function in _WIDENING
-    data_types = [each for each in SELECTED_TYPES if _wide(each.numpy) in taken]
-    allowed = [each.numpy for each in data_types]
-    if np.dtype(np.uint8) in taken:
-        allowed.append(np.dtype(bool))
-    try:
-        member = DataType.member(dtype) if isinstance(dtype, (DataType, str)) else None
-        wanted = source if dtype is None else np.dtype(dtype if member is None else member.numpy).newbyteorder("=")
-    except (TypeError, ValueError, SyntaxError):  # as DataType.of
-        raise TypeError(f"{name}: dtype={shown(dtype)} is neither a DataType nor a NumPy type") from None
+    taken, widened, allowed = _numpy_types(function)
+    found = source if dtype is None else element_type(dtype)
+    if found is None or (isinstance(found, DataType) and found.bits < 8):
+        raise TypeError(f"{name}: dtype={shown(dtype)} is neither a DataType nor a NumPy type")
+    wanted = found.numpy if isinstance(found, DataType) else found.newbyteorder("=")
     if wanted not in allowed or source.kind not in "biuf":
         refused = f"dtype={wanted} of {source}" if dtype is not None else source
-        how = conversion(source.name, data_types) if dtype is None else ""
+        how = conversion(source.name, widened) if dtype is None else ""
         raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
     if dtype is None:
-        return (_wide(wanted) if widening else wanted), None
+        return (_wide(wanted) if function in _WIDENING else wanted), None
     return (wanted, None) if wanted in taken else (_wide(wanted), wanted)
+
+
+@lru_cache
+def _numpy_types(function: ReduceFunction) -> tuple[list[Type], list[DataType], list[Type]]:
+    """The types that a function takes; those that it takes when they are widened; and all that callers may give."""
+    taken = [each.numpy for each in REDUCE_TYPES[function]["input_tensor"]]
+    widened = [each for each in SELECTED_TYPES if _wide(each.numpy) in taken]
+    booleans = [np.dtype(bool)] if np.dtype(np.uint8) in taken else []
+    return taken, widened, [each.numpy for each in widened] + booleans
 
 
 def _wide(dtype: Type) -> Type:

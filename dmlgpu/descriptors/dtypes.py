@@ -111,25 +111,34 @@ class DataType(Enumeration):
         Raises:
             DescriptorError: DirectML has no such type.
         """
-        if isinstance(dtype, (cls, str)) and (member := cls.member(dtype)) is not None:
-            found: DataType = member
+        found = element_type(dtype)
+        if found is None:
+            raise DescriptorError(f"{field}: {shown(dtype)} is neither a DataType nor a NumPy type")
+        if isinstance(found, cls):
             return found
-        try:
-            if dtype is None:  # NumPy takes it as float64
-                raise TypeError
-            name = np.dtype(dtype).name
-        except (TypeError, ValueError, SyntaxError):  # NumPy parses strings, and calls repr() of what it does not know
-            raise DescriptorError(f"{field}: {shown(dtype)} is neither a DataType nor a NumPy type") from None
+        name = found.name
         taken = [member for member in cls if member.bits >= 8] if allowed is None else [*allowed]
         if of_input and name == "bool" and cls.UINT8 in taken:
             return cls.UINT8
         if name.upper() not in cls.__members__:
             names = ", ".join(t.name.lower() for t in taken) if allowed is None else listed(taken, str.lower)
             raise DescriptorError(
-                f"{field}: NumPy type {np.dtype(dtype)} has no DirectML data type; allowed are {names}"
+                f"{field}: NumPy type {found} has no DirectML data type; allowed are {names}"
                 + (conversion(name, taken) if of_input else "")
             )
         return cls[name.upper()]
+
+
+def element_type(dtype: Any) -> DataType | np.dtype[Any] | None:
+    """The member for a DataType or its name, else NumPy's type; None: it is neither."""
+    if isinstance(dtype, (DataType, str)) and (member := DataType.member(dtype)) is not None:
+        found: DataType = member
+        return found
+    try:
+        # NumPy takes None as float64, parses strings, and calls repr() of what it does not know.
+        return None if dtype is None else np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):
+        return None
 
 
 # Types beyond DirectML that operators take if they select elements: NumPy's default type.
