@@ -103,14 +103,17 @@ class Measurement:
 
     operator: str
     desc: OperatorDesc
-    device_time: float
-    """Device tensors in, device tensors out."""
-    end_to_end_time: float
-    """ndarrays in, ndarrays out."""
-    numpy_time: float
-    """The oracle: `dmlgpu.reference`."""
+    kernel_time: float
+    """Of its dispatches, from their submission until the host sees their end."""
+    call_time: float
+    """ndarrays in, ndarrays out: the kernel, the copies, and the call itself."""
     agrees: bool
     """Whether the outputs are the oracle's, or differ by no more than the operator's bound."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second of the kernel, which reads each input and writes each output once."""
+        return sum(t.size_in_bytes for t in (*self.desc.inputs, *self.desc.outputs)) / self.kernel_time
 
 
 def _measure(
@@ -124,9 +127,10 @@ def _measure(
     return outputs, Measurement(
         operator,
         desc,
-        device_time=_median_time(lambda: compiled(*sources, out=targets)),
-        end_to_end_time=_median_time(lambda: compiled(*inputs)),
-        numpy_time=_median_time(lambda: reference(desc, *inputs)),
+        kernel_time=statistics.median(
+            _kernel_time(device, lambda: compiled(*sources, out=targets)) for _ in range(RUNS)
+        ),
+        call_time=statistics.median(_call_time(lambda: compiled(*inputs)) for _ in range(RUNS)),
         agrees=not any(differences(desc, inputs, outputs, reference(desc, *inputs))),
     )
 
@@ -135,13 +139,16 @@ def _as_tuple(outputs: Any) -> tuple[Array, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
-def _median_time(call: Callable[[], object]) -> float:
-    times = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
+def _kernel_time(device: Device, call: Callable[[], object]) -> float:
+    with device.profile() as profile:
         call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return sum(event.seconds for event in profile.events if event.kind == "dispatch")
+
+
+def _call_time(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
 
 
 @dataclass(frozen=True)
@@ -218,8 +225,9 @@ def _image(planes: Array, scale: int) -> Array:
     return image
 
 
-# The picture: two rows of three panels, each with a title, a subtitle, an image and a strip that explains it.
-_WIDTH, _MOST_HEIGHT = 384, 512  # of an image
+# The picture: six panels, each with a title, a subtitle, an image and a strip that explains it. Wide photographs get
+# fewer panels in a row.
+_WIDTH, _MOST_HEIGHT = 1296, 512  # of the page, of an image
 _MARGIN, _HEADER, _TITLE, _STRIP = 36, 108, 74, 64
 _LARGE, _MIDDLE, _SMALL = 32, 24, 17  # font sizes
 _PAPER, _INK, _FAINT = "#ffffff", "#1d2330", "#6a7080"
@@ -240,28 +248,28 @@ def draw(results: Results, info: DeviceInfo) -> Image.Image:
     left, below = page.panel(0, "Brightest pixels", "ARGMAX over height and width: x, y", results.photo)
     for channel, (row, column) in enumerate(results.brightest):
         page.ring(0, (column + 0.5) / width, (row + 0.5) / height, 10 + 4 * channel, _CHANNELS[channel])
-        x = left + channel * _WIDTH // 3
+        x = left + 128 * channel
         page.draw.ellipse((x, below + 3, x + 14, below + 17), fill=_CHANNELS[channel])
         page.text(x + 22, below, f"{column}, {row}")
 
     subtitle = f"ARGMIN over distances to {len(results.palette)} colours"
-    left, below = page.panel(3, "Posterised", subtitle, results.posterised)
+    left, below = page.panel(1, "Posterised", subtitle, results.posterised)
     for i, colour in enumerate(results.palette.tolist()):
-        x = left + i * _WIDTH // _COLOURS
-        page.draw.rectangle((x, below - 2, x + _WIDTH // _COLOURS - 5, below + 20), fill=tuple(colour), outline=_FAINT)
+        x = left + 32 * i
+        page.draw.rectangle((x, below - 2, x + 27, below + 20), fill=tuple(colour), outline=_FAINT)
 
     maximum, average = "MAX_POOLING2, 3 x 3, stride 2", "AVERAGE_POOLING1, 3 x 3, stride 2"
     for number, title, subtitle, pooled, dilation, text in (
-        (1, "Max pooled", maximum, results.max_pooled, 1, "the maximum of 9 neighbours"),
-        (2, "Average pooled", average, results.average_pooled, 1, "the average of 9 neighbours"),
-        (5, "Max pooled, dilated", f"{maximum}, dilation 2", results.dilated, 2, "the maximum of 9 over 5 x 5"),
+        (2, "Max pooled", maximum, results.max_pooled, 1, "the maximum of 9 neighbours"),
+        (3, "Average pooled", average, results.average_pooled, 1, "the average of 9 neighbours"),
+        (4, "Max pooled, dilated", f"{maximum}, dilation 2", results.dilated, 2, "the maximum of 9 over 5 x 5"),
     ):
         left, below = page.panel(number, title, subtitle, pooled)
         page.window(left, below, dilation)
         page.text(left + 40, below, f"{text}: {pooled.shape[1]} x {pooled.shape[0]}")
 
     subtitle = "MAX_UNPOOLING by the indices of the maxima"
-    left, below = page.panel(4, "Maxima put back", subtitle, results.unpooled)
+    left, below = page.panel(5, "Maxima put back", subtitle, results.unpooled)
     page.text(left, below, f"{results.winners:,} of {width * height:,} pixels won, the rest is 0")
     return page.image
 
@@ -270,10 +278,12 @@ class _Page:
     """The picture while it is drawn. All images have the size at which the photograph fits into a panel."""
 
     def __init__(self, width: int, height: int) -> None:
-        scale = min(_WIDTH / width, _MOST_HEIGHT / height)
+        self.columns = 3 if width < 1.25 * height else 2 if width < 3 * height else 1
+        self.panel_width = (_WIDTH - _MARGIN) // self.columns - _MARGIN
+        scale = min(self.panel_width / width, _MOST_HEIGHT / height)
         self.size = max(1, round(width * scale)), max(1, round(height * scale))
-        page_height = _HEADER + 2 * (_TITLE + self.size[1] + _STRIP)
-        self.image = Image.new("RGB", (_MARGIN + 3 * (_WIDTH + _MARGIN), page_height), _PAPER)
+        page_height = _HEADER + 6 // self.columns * (_TITLE + self.size[1] + _STRIP)
+        self.image = Image.new("RGB", (_WIDTH, page_height), _PAPER)
         self.draw = ImageDraw.Draw(self.image)
 
     def text(self, x: int, y: int, text: str, size: int = _SMALL, colour: str = _INK) -> None:
@@ -281,8 +291,10 @@ class _Page:
 
     def corner(self, number: int) -> tuple[int, int]:
         """Left and top of a panel's image."""
-        row, column = divmod(number, 3)
-        return _MARGIN + column * (_WIDTH + _MARGIN), _HEADER + row * (_TITLE + self.size[1] + _STRIP) + _TITLE
+        row, column = divmod(number, self.columns)
+        return _MARGIN + column * (self.panel_width + _MARGIN), _HEADER + row * (
+            _TITLE + self.size[1] + _STRIP
+        ) + _TITLE
 
     def panel(self, number: int, title: str, subtitle: str, pixels: Array) -> tuple[int, int]:
         """Draws a panel, and returns left and top of its strip."""
