@@ -90,7 +90,15 @@ def argmax(
     output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
 ) -> da.Array:
-    """As `dmlgpu.argmax`, of a Dask array: a Dask array of indices, which count over all chunks."""
+    """As `dmlgpu.argmax`, of a Dask array: a Dask array of indices, which count over all chunks.
+
+    Example:
+        >>> import dask.array as da
+        >>> from dmlgpu.interop import dask
+        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
+        >>> dask.argmax(x, axis=1).compute().tolist()
+        [5, 5, 5, 5]
+    """
     arguments = axis, axes, keepdims, axis_direction, output_data_type
     return _reduced(ArgmaxOperatorDesc, x, device, partial(Reduction.of_arg, ArgmaxOperatorDesc), *arguments)
 
@@ -105,7 +113,15 @@ def argmin(
     output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
 ) -> da.Array:
-    """As `dmlgpu.argmin`, of a Dask array; otherwise as `argmax`."""
+    """As `dmlgpu.argmin`, of a Dask array; otherwise as `argmax`.
+
+    Example:
+        >>> import dask.array as da
+        >>> from dmlgpu.interop import dask
+        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
+        >>> int(dask.argmin(x).compute())
+        0
+    """
     arguments = axis, axes, keepdims, axis_direction, output_data_type
     return _reduced(ArgminOperatorDesc, x, device, partial(Reduction.of_arg, ArgminOperatorDesc), *arguments)
 
@@ -120,7 +136,15 @@ def reduce(
     output_data_type: ElementType | None = None,
     device: Selector = None,
 ) -> da.Array:
-    """As `dmlgpu.reduce`, of a Dask array: a Dask array of x's type, or of indices."""
+    """As `dmlgpu.reduce`, of a Dask array: a Dask array of x's type, or of indices.
+
+    Example:
+        >>> import dask.array as da
+        >>> from dmlgpu.interop import dask
+        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
+        >>> dask.reduce(x, "sum", axis=0).compute().tolist()
+        [36.0, 40.0, 44.0, 48.0, 52.0, 56.0]
+    """
     options = {"axes": axes, "keepdims": keepdims, "output_data_type": output_data_type}
     return _reduced(ReduceOperatorDesc, x, device, Reduction.of_reduce, function, axis, **options)
 
@@ -139,7 +163,16 @@ def max_pooling(
     indices_data_type: ElementType = DataType.INT64,
     device: Selector = None,
 ) -> da.Array | tuple[da.Array, da.Array]:
-    """As `dmlgpu.max_pooling`, of a Dask array: a Dask array, or two; indices count over all of x."""
+    """As `dmlgpu.max_pooling`, of a Dask array: a Dask array, or two; indices count over all of x.
+
+    Example:
+        >>> import dask.array as da
+        >>> from dmlgpu.interop import dask
+        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
+        >>> values, indices = dask.max_pooling(x, 2, strides=2, output_indices=True)
+        >>> indices.compute().tolist()
+        [[7, 9, 11], [19, 21, 23]]
+    """
     return _pooled(
         MaxPooling2OperatorDesc,
         x,
@@ -169,7 +202,15 @@ def average_pooling(
     include_padding: bool = False,
     device: Selector = None,
 ) -> da.Array:
-    """As `dmlgpu.average_pooling`, of a Dask array: a Dask array."""
+    """As `dmlgpu.average_pooling`, of a Dask array: a Dask array.
+
+    Example:
+        >>> import dask.array as da
+        >>> from dmlgpu.interop import dask
+        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
+        >>> dask.average_pooling(x, 2, strides=2).compute().tolist()
+        [[3.5, 5.5, 7.5], [15.5, 17.5, 19.5]]
+    """
     return _pooled(
         AveragePooling1OperatorDesc,
         x,
@@ -198,7 +239,15 @@ def lp_pooling(
     output_sizes: Ints | None = None,
     device: Selector = None,
 ) -> da.Array:
-    """As `dmlgpu.lp_pooling`, of a Dask array: a Dask array."""
+    """As `dmlgpu.lp_pooling`, of a Dask array: a Dask array.
+
+    Example:
+        >>> import dask.array as da
+        >>> from dmlgpu.interop import dask
+        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
+        >>> dask.lp_pooling(x, (4, 1), p=1).compute().tolist()
+        [[36.0, 40.0, 44.0, 48.0, 52.0, 56.0]]
+    """
     return _pooled(
         LpPooling1OperatorDesc,
         x,

@@ -418,12 +418,26 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether `device` is CPU, VULKAN, or VULKAN: followed by an index, part of a name or a UUID."""
+        """Whether `device` is CPU, VULKAN, or VULKAN: followed by an index, part of a name or a UUID.
+
+        Example:
+            >>> from dmlgpu.interop import onnx
+            >>> onnx.supports_device("VULKAN:llvmpipe"), onnx.supports_device("CUDA")
+            (True, False)
+        """
         return device == "CPU" or device.partition(":")[0] == "VULKAN"
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether dmlgpu has all operators of a model; `model` is as for `prepare`."""
+        """Whether dmlgpu has all operators of a model; `model` is as for `prepare`.
+
+        Example:
+            >>> from onnx import parser
+            >>> from dmlgpu.interop import onnx
+            >>> text = '<ir_version: 8, opset_import: ["": 13]> m (float[n] x) => (float[n] y) { y = Relu (x) }'
+            >>> onnx.is_compatible(parser.parse_model(text))
+            False
+        """
         return cls.supports_device(device) and not _unknown(_loaded(model))
 
     @classmethod
@@ -434,6 +448,15 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
             UnsupportedError: the model has an operator or a type that dmlgpu lacks. ValidationError: ONNX's checker
                 rejects the model.
             ValueError: `device` is not supported. DeviceError: there is no such device. OSError: there is no such file.
+
+        Example:
+            >>> import numpy as np
+            >>> from onnx import parser
+            >>> from dmlgpu.interop import onnx
+            >>> model = parser.parse_model('<ir_version: 8, opset_import: ["": 13]>'
+            ...                            'm (float[n, 3] x) => (int64[n, 1] y) { y = ArgMax <axis = 1> (x) }')
+            >>> onnx.prepare(model).run([np.float32([[1, 3, 2], [5, 4, 0]])]).y.tolist()
+            [[1], [0]]
         """
         model = _loaded(model)
         complete = onnx.ModelProto()
@@ -450,7 +473,16 @@ class Backend(base.Backend):  # type: ignore[misc]  # onnx has no types
 
     @classmethod
     def run_node(cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any) -> Any:
-        """The outputs of one node. An input that it names twice is given once. Errors are as of `prepare` and `run`."""
+        """The outputs of one node. An input that it names twice is given once. Errors are as of `prepare` and `run`.
+
+        Example:
+            >>> import numpy as np
+            >>> from onnx import helper
+            >>> from dmlgpu.interop import onnx
+            >>> node = helper.make_node("ReduceMax", ["x"], ["y"], keepdims=0)
+            >>> onnx.run_node(node, [np.float32([[1, 3, 2]])]).y.tolist()
+            3.0
+        """
         super().run_node(node, inputs, device, outputs_info, **kwargs)
         names = ([onnx.ValueInfoProto(name=name) for name in each if name] for each in (node.input, node.output))
         graph = onnx.helper.make_graph([node], "node", *names)

@@ -71,7 +71,15 @@ def max_pool1d(
     input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, dilation: Entries = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """As `torch.nn.functional.max_pool1d`: input is (N, C, L) or (C, L); otherwise as `max_pool2d`."""
+    """As `torch.nn.functional.max_pool1d`: input is (N, C, L) or (C, L); otherwise as `max_pool2d`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> x = torch.tensor([[1.0, 3.0, 2.0, 4.0]])
+        >>> pooling.max_pool1d(x, 2)
+        tensor([[3., 4.]])
+    """
     pooled = _max_pool("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
     return tuple(each.squeeze(-2) for each in pooled) if return_indices else pooled.squeeze(-2)
 
@@ -84,6 +92,14 @@ def max_pool2d(
 
     It is of an integer type, bool, float16, float32 or float64. The result has the same type; with `return_indices` it
     is (values, indices), with int64 indices. Only float32 and float16 have gradients.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> x = torch.arange(16.0).reshape(1, 1, 4, 4)
+        >>> values, indices = pooling.max_pool2d(x, 2, return_indices=True)
+        >>> values.tolist(), indices.tolist()
+        ([[[[5.0, 7.0], [13.0, 15.0]]]], [[[[5, 7], [13, 15]]]])
     """
     return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
@@ -92,7 +108,15 @@ def max_pool3d(
     input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, dilation: Entries = 1,
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """As `torch.nn.functional.max_pool3d`: input is (N, C, D, H, W) or (C, D, H, W); otherwise as `max_pool2d`."""
+    """As `torch.nn.functional.max_pool3d`: input is (N, C, D, H, W) or (C, D, H, W); otherwise as `max_pool2d`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> x = torch.arange(8.0).reshape(1, 1, 2, 2, 2)
+        >>> pooling.max_pool3d(x, 2)
+        tensor([[[[[7.]]]]])
+    """
     return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -100,7 +124,15 @@ def avg_pool1d(
     input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
-    """As `torch.nn.functional.avg_pool1d`: input is (N, C, L) or (C, L), of float32 or float16."""
+    """As `torch.nn.functional.avg_pool1d`: input is (N, C, L) or (C, L), of float32 or float16.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> x = torch.tensor([[1.0, 3.0, 2.0, 4.0]])
+        >>> pooling.avg_pool1d(x, 2)
+        tensor([[2., 3.]])
+    """
     arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, None
     return _avg_pool("avg_pool1d", 1, input, *arguments).squeeze(-2)
 
@@ -109,7 +141,15 @@ def avg_pool2d(
     input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """As `torch.nn.functional.avg_pool2d`: input is (N, C, H, W) or (C, H, W), of float32 or float16."""
+    """As `torch.nn.functional.avg_pool2d`: input is (N, C, H, W) or (C, H, W), of float32 or float16.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> x = torch.arange(16.0).reshape(1, 1, 4, 4)
+        >>> pooling.avg_pool2d(x, 2).tolist()
+        [[[[2.5, 4.5], [10.5, 12.5]]]]
+    """
     arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool2d", 2, input, *arguments)
 
@@ -118,7 +158,15 @@ def avg_pool3d(
     input: Tensor, kernel_size: Entries, stride: Entries | None = None, padding: Entries = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """As `torch.nn.functional.avg_pool3d`: input is (N, C, D, H, W) or (C, D, H, W), of float32 or float16."""
+    """As `torch.nn.functional.avg_pool3d`: input is (N, C, D, H, W) or (C, D, H, W), of float32 or float16.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> x = torch.arange(8.0).reshape(1, 1, 2, 2, 2)
+        >>> pooling.avg_pool3d(x, 2)
+        tensor([[[[[3.5000]]]]])
+    """
     arguments = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool3d", 3, input, *arguments)
 
@@ -130,6 +178,13 @@ def lp_pool2d(
 
     norm_type is an integer from 1 on. With an odd one negative elements are refused: PyTorch adds their powers, which
     are negative, where LP_POOLING adds absolute values.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> x = torch.tensor([[[3.0, 4.0], [0.0, 0.0]]])
+        >>> pooling.lp_pool2d(x, 2, kernel_size=2)
+        tensor([[[5.]]])
     """
     name = "lp_pool2d"
     _check(name, input, _FLOATS, ceil_mode=ceil_mode)
@@ -153,6 +208,13 @@ def max_unpool2d(
     """As `torch.nn.functional.max_unpool2d`: input is (N, C, H, W) or (C, H, W), of the types of `max_pool2d`.
 
     Of equal indices in a plane the last one wins.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> values, indices = torch.tensor([[[5.0]]]), torch.tensor([[[3]]])
+        >>> pooling.max_unpool2d(values, indices, 2).tolist()
+        [[[0.0, 0.0], [0.0, 5.0]]]
     """
     name = "max_unpool2d"
     _check(name, input, _SELECTED)
@@ -178,22 +240,51 @@ def max_unpool2d(
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """As `torch.argmax`, of the types of `max_pool2d`: the int64 index of the first maximum. None: in all of input."""
+    """As `torch.argmax`, of the types of `max_pool2d`: the int64 index of the first maximum. None: in all of input.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.argmax(torch.tensor([[1, 7, 7], [2, 0, 9]]), dim=1)
+        tensor([1, 2])
+    """
     return _reduced("argmax", input, dim, keepdim)
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """As `torch.argmin`; otherwise as `argmax`."""
+    """As `torch.argmin`; otherwise as `argmax`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.argmin(torch.tensor([[1, 7, 7], [2, 0, 9]]))
+        tensor(4)
+    """
     return _reduced("argmin", input, dim, keepdim)
 
 
 def amax(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Tensor:
-    """As `torch.amax`, of the types of `max_pool2d`. (): over all dimensions. Equal maxima share the gradient."""
+    """As `torch.amax`, of the types of `max_pool2d`. (): over all dimensions. Equal maxima share the gradient.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.amax(torch.tensor([[1, 7, 7], [2, 0, 9]]), dim=0)
+        tensor([2, 7, 9])
+    """
     return _reduced("amax", input, dim, keepdim)
 
 
 def amin(input: Tensor, dim: Entries = (), keepdim: bool = False) -> Tensor:
-    """As `torch.amin`; otherwise as `amax`."""
+    """As `torch.amin`; otherwise as `amax`.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.amin(torch.tensor([[1, 7, 7], [2, 0, 9]]), dim=1, keepdim=True)
+        tensor([[1],
+                [0]])
+    """
     return _reduced("amin", input, dim, keepdim)
 
 
@@ -203,6 +294,12 @@ def sum(
     """As `torch.sum`: the sum of float32 and float16 has their type; of signed integers, uint8 and bool it is int64.
 
     Elements are first converted to `dtype`, any of these types except bool.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.sum(torch.tensor([[1, 7, 7], [2, 0, 9]]), dim=1)
+        tensor([15, 11])
     """
     _check("sum", input)
     if dtype is None and input.dtype in (*_INTEGERS, torch.bool):
@@ -214,7 +311,14 @@ def sum(
 def mean(
     input: Tensor, dim: Entries | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """As `torch.mean`, of float32 and float16. Elements are first converted to `dtype`, one of these two."""
+    """As `torch.mean`, of float32 and float16. Elements are first converted to `dtype`, one of these two.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> pooling.mean(torch.tensor([1.0, 2.0, 6.0]))
+        tensor(3.)
+    """
     _check("mean", input)
     return _reduced("mean", _converted("mean", input, dtype, _FLOATS), dim, keepdim, _FLOATS)
 

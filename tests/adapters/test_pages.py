@@ -1,11 +1,13 @@
-"""The examples of pages that show PyTorch and Dask run as they stand."""
+"""The examples of pages that show PyTorch and Dask, and of the adapters' docstrings, run as they stand."""
 
+import inspect
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
 
+from dmlgpu.interop import dask, onnx, torch
 from tests.support.pages import ADAPTERS_PAGES, BLOCKS, run_block
 from tests.support.processes import ROOT
 
@@ -29,3 +31,22 @@ def test_example(driver, monkeypatch, tmp_path, page, line, block):
         assert finished.stdout.startswith("[")
     else:
         run_block(page, line, block)
+
+
+FUNCTIONS = {
+    f"{module.__name__}.{name}": function
+    for module, names in (
+        (torch, torch.__all__),
+        (dask, dask.__all__),
+        (onnx, ("is_compatible", "prepare", "run_node", "supports_device")),
+    )
+    for name in names
+    if not inspect.isclass(function := getattr(module, name))
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_every_function_has_an_example(driver, monkeypatch, function):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+    assert ">>>" in function.__doc__
+    run_block(function.__module__, 1, inspect.getdoc(function))
