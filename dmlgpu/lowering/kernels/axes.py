@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import Dim, address_span, ascend, segments_touched
 from dmlgpu.lowering.kernels.kernel import dimensions
-from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, Ranges, Target, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
 
@@ -19,19 +20,9 @@ from dmlgpu.lowering.problem import Axes, Result
 class AxesKernel(RangedKernel):
     """A kernel over axes. An item has a split of an output, or of several outputs that are side by side."""
 
-    @property
     @abstractmethod
-    def outputs_per_item(self) -> int:
-        """Outputs of an item."""
-
-    @property
-    @abstractmethod
-    def lanes(self) -> int:
-        """Invocations that share an item."""
-
-    @abstractmethod
-    def item_loads(self, split_size: int) -> int:
-        """Loads of an item, for an invocation."""
+    def tiling_of(self, split_size: int, outputs: int) -> Tiling:
+        """The items of so many outputs, in splits of so many elements."""
 
     @property
     @abstractmethod
@@ -78,29 +69,31 @@ class AxesKernel(RangedKernel):
         looks = 1 if ascend(self.reduced) else len(self.limits.segments(self.source))
         return self.problem.output_count * self.count * looks
 
-    @property
-    def ascending(self) -> bool:
-        return ascend(self.kept)
-
-    @property
-    def range_alignment(self) -> int:
-        return 1
-
-    @property
-    def writes_outputs(self) -> bool:
-        # combine.comp writes several tensors, indices that do not count from 0, and outputs that were split.
-        indices = any(output.result is Result.INDEX for output in self.problem.outputs)
-        one = len(self.problem.outputs) == 1 and not (indices and self.axes.index_step)
-        return super().writes_outputs and one and self.split_size == self.count
-
     # How the work is divided
 
-    def tiling_of(self, split_size: int) -> Tiling:
-        return Tiling(self.outputs_per_item, split_size, self.item_loads(split_size), self.lanes)
-
     @cached_property
-    def with_states(self) -> Tiling:
-        return self.tiling_of(self.split_size)
+    def ranges(self) -> Ranges:
+        outputs = self.problem.outputs
+        # combine.comp writes several tensors, indices that do not count from 0, and outputs that were split.
+        indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
+        in_place = len(outputs) == 1 and outputs[0].tensor.is_packed and not indexed and self.split_size == self.count
+        tilings = self.tilings_of(self.split_size)
+        most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
+        row, alignment, together = tilings[0].row, 1, MAX_ELEMENTS
+        if row != MAX_ELEMENTS:
+            # Whole rows, or a part of one.
+            alignment, together = (row, MAX_ELEMENTS) if row <= most else (RANGE_ALIGNMENT, row)
+        most = most // alignment * alignment or most
+        return Ranges(most if in_place else 0, most, tilings, ascend(self.kept), alignment, together)
+
+    def tilings_of(self, split_size: int) -> tuple[Tiling, ...]:
+        """Those of this kernel and of its fallback."""
+        kernels = (self,) if self.fallback is self else (self, self.fallback)
+        return tuple(kernel.tiling_of(split_size, self.problem.output_count) for kernel in kernels)
+
+    def _most_outputs(self, tilings: Sequence[Tiling]) -> int:
+        """Outputs of a dispatch, at most, with a split of each; 0 where one is too long."""
+        return min(tiling.most_outputs(self.limits) for tiling in tilings)
 
     @cached_property
     def split_size(self) -> int:
@@ -110,14 +103,15 @@ class AxesKernel(RangedKernel):
             # As many splits of a dispatch as keep the device busy.
             outputs = min(self.problem.output_count, self._short_outputs)
             elements = min(self.count, self.limits.dispatch_elements // outputs)
-            invocations = outputs * self.lanes // self.outputs_per_item  # with one split of each output
+            whole = self.tiling_of(self.count, self.problem.output_count)
+            invocations = outputs * whole.lanes // whole.width  # with one split of each output
             busy = -(-elements * invocations // self.limits.busy_invocations)
             # States that fit their memory: each segment may leave one for each split.
             states = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_states, 1))
             split = max(self.least_split, busy, states)
         # A multiple of a block: if the first split begins with a block, all do.
         split = min(-(-split // self.block) * self.block, self.longest_split)
-        while split > self.block and self._dispatch_splits(min(self.count, split)) == 0:
+        while split > self.block and self._most_outputs(self.tilings_of(min(self.count, split))) == 0:
             split = -(-split // (2 * self.block)) * self.block
         return min(self.count, split)
 
@@ -132,25 +126,6 @@ class AxesKernel(RangedKernel):
             groups = self.limits.segment_elements(self.source) // outer.stride + 1
             together = min(together, groups * (self.count // outer.size))
         return max(self.limits.dispatch_elements // together, RANGE_ALIGNMENT)
-
-    def own_splits(self, tiling: Tiling) -> int:
-        """Splits that a dispatch of this kernel can have, wherever their outputs are; 0 where one is too long."""
-        return tiling.most_outputs(self.limits)
-
-    def _dispatch_splits(self, split_size: int) -> int:
-        """Splits of this size that a dispatch can have, of this kernel or of its fallback."""
-        own = self.own_splits(self.tiling_of(split_size))
-        return own if self.fallback is self else min(own, self.fallback._dispatch_splits(split_size))
-
-    def most_outputs(self, tiling: Tiling) -> int:
-        return max(min(self._dispatch_splits(tiling.elements), self._short_outputs), 1)
-
-    def states_at_once(self, outputs: int) -> int:
-        return min(self.limits.dispatch_elements // self.split_size, self._dispatch_splits(self.split_size)) // outputs
-
-    def furthest(self, begin: int) -> int:
-        most = self.most_outputs(self.with_states)
-        return begin + (most // self.range_alignment * self.range_alignment or most)
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         size, (outer, *inner) = self.limits.segment_elements(self.source), self.reduced
@@ -204,7 +179,7 @@ class AxesKernel(RangedKernel):
             target_base=self.target_base(begin, end, 0, target),
         )
         bindings = self.source_binding(segment), self.target_binding(begin, 0, "target_base", target)
-        tiling = self.tiling_of(min(piece.size, piece.end - piece.begin))
+        tiling = self.tiling_of(min(piece.size, piece.end - piece.begin), end - begin)
         loads = self.dispatch_loads(end - begin, tiling, piece, target)
         return Dispatch(self.shader(begin, end, piece, target), push, bindings, loads, range(begin, end))
 

@@ -7,14 +7,14 @@ four times as long. On a GPU several invocations share the rows of a block, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.axes import AxesKernel
 from dmlgpu.lowering.kernels.kernel import shader_of
-from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Shader
@@ -66,29 +66,29 @@ class Columns(AxesKernel):
 
     @cached_property
     def lanes(self) -> int:
+        """Invocations that share an item."""
         blocks = max(1, self.problem.output_count // self.block)
         idle = power_of_2(self.limits.busy_invocations // blocks)
         return min(idle, power_of_2(self.count // IN_FLIGHT), _LANES, self.limits.most_lanes)
 
     @property
-    def outputs_per_item(self) -> int:
-        return self.wide if self.is_wide(self.row_length) else self.block
-
-    @cached_property
-    def range_alignment(self) -> int:
-        # Whole rows of outputs, or a part of one.
-        return self.row_length if self.row_length <= self.most_outputs(self.with_states) else RANGE_ALIGNMENT
-
-    @property
     def least_split(self) -> int:
-        return self.limits.least_loads * self.block // self.outputs_per_item * self.lanes
+        return self.limits.least_loads * self.block // self._columns(self.row_length) * self.lanes
 
-    def item_loads(self, split_size: int) -> int:
-        columns, accumulator = self.outputs_per_item, self.problem.accumulator
+    def _columns(self, row: int) -> int:
+        """Outputs of an item, in rows of so many outputs."""
+        return self.wide if self.is_wide(row) else self.block
+
+    def tiling_of(self, split_size: int, outputs: int) -> Tiling:
+        row = min(self.row_length, outputs)
+        columns, accumulator = self._columns(row), self.problem.accumulator
+        loads = split_size * accumulator.cost(columns)
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
-            return -(-split_size // (IN_FLIGHT * self.lanes)) * IN_FLIGHT * columns * accumulator.cost()
-        return split_size * accumulator.cost(columns)
+            loads = -(-split_size // (IN_FLIGHT * self.lanes)) * IN_FLIGHT * columns * accumulator.cost()
+        tiling = Tiling(columns, split_size, loads, self.lanes, row=row)
+        # A part of a row may be so short that its items are single blocks.
+        return tiling if tiling.most_outputs(self.limits) >= row else replace(tiling, width=self.block)
 
     def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
         whole_rows = begin % self.row_length == end % self.row_length == 0
@@ -98,24 +98,6 @@ class Columns(AxesKernel):
     @cached_property
     def fallback(self) -> AxesKernel:
         return Reduce(self.problem, self.limits)
-
-    def items(self, outputs: int, tiling: Tiling) -> int:
-        width = min(self.row_length, outputs)
-        columns = self.wide if self.is_wide(width) else self.block
-        return -(-width // columns) * (outputs // width)
-
-    def own_splits(self, tiling: Tiling) -> int:
-        # Items of whole rows, or of a part of one, where an item may be a single block.
-        items, of_row = tiling.most_items(self.limits), self.items(self.row_length, tiling)
-        return items // of_row * self.row_length if items >= of_row else items * self.block
-
-    def furthest(self, begin: int) -> int:
-        end = super().furthest(begin)
-        return (
-            end
-            if self.range_alignment == self.row_length
-            else min(end, (begin // self.row_length + 1) * self.row_length)
-        )
 
     def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
         width, rows = min(self.row_length, end - begin), (dim.stride for dim in self.kept[:-1])

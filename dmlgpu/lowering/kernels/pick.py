@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.lowering.kernels.kernel import segment_push, shader_of
-from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, Ranges, Target, Tiling, aligned_outputs
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 
 
@@ -21,20 +21,15 @@ class Pick(RangedKernel):
     variants: ClassVar = {"pick": "one invocation per word of outputs: the element whose number stands there, or 0"}
 
     @cached_property
-    def with_states(self) -> Tiling:
-        # An item is a word of outputs. Of each it loads its place, and the element that stands there.
+    def tiling(self) -> Tiling:
+        """A word of outputs. Of each it loads its place, and the element that stands there."""
         return Tiling(self.per_word, elements=1, loads=2 * self.per_word)
 
-    @property
-    def ascending(self) -> bool:
-        return True
-
-    @property
-    def range_alignment(self) -> int:
-        return RANGE_ALIGNMENT
-
-    def furthest(self, begin: int) -> int:
-        return begin + self.most_outputs(self.with_states)
+    @cached_property
+    def ranges(self) -> Ranges:
+        most = aligned_outputs(self.limits, self.tiling)
+        packed = self.problem.outputs[0].tensor.is_packed
+        return Ranges(most if packed else 0, most, (self.tiling,), ascending=True, alignment=RANGE_ALIGNMENT)
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         size = self.limits.segment_elements(self.problem.sources[1].tensor)
@@ -59,5 +54,5 @@ class Pick(RangedKernel):
             Binding(places.role, places.number, of_places, "places_base"),
         )
         constants = self.constants(target, segmented=True, packed=self.source.is_packed)
-        loads = self.dispatch_loads(end - begin, self.with_states, piece, target)
+        loads = self.dispatch_loads(end - begin, self.tiling, piece, target)
         return Dispatch(shader_of("pick", self.problem, constants), push, bindings, loads, range(begin, end))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
 from dmlgpu.lowering.kernels.kernel import constants_of, segment_push, shader_of
-from dmlgpu.lowering.kernels.ranged import Piece, PlanesKernel, States, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import Piece, PlanesKernel, Ranges, States, Target, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
@@ -44,10 +44,6 @@ class PoolBackward(PlanesKernel):
     def work(self) -> int:
         return self.problem.output_count * math.prod(self.most)
 
-    @property
-    def plane_outputs(self) -> int:
-        return math.prod(self.windows.size)
-
     @cached_property
     def most(self) -> tuple[int, ...]:
         """Windows that may cover an element, along each dimension."""
@@ -65,6 +61,7 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def in_place(self) -> Tiling:
+        """How it writes outputs."""
         depth, height, width = self.most
         loads = 1 + depth * (1 + height * (1 + width))
         words = self.problem.output_count // self.per_word // self.limits.invocations
@@ -75,14 +72,15 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def with_states(self) -> Tiling:
+        """How it writes states."""
         part = math.prod(self.most)
         while part > 1 and not self.fits(self.tiling_of(1, part, part)):
             part = -(-part // 2)
         return self.tiling_of(1, part, part)
 
-    @property
-    def writes_outputs(self) -> bool:
-        return super().writes_outputs and self.fits(self.in_place)
+    @cached_property
+    def ranges(self) -> Ranges:
+        return self.ranges_of(self.in_place, self.with_states)
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         total = math.prod(self.most)
@@ -141,7 +139,7 @@ class PoolBackward(PlanesKernel):
             shader = shader_of(f"{variant}_parts", self.problem, self.constants(target, segmented=True))
         else:
             tiling = self.in_place
-            push = Values(**given, tile=tiling.outputs // self.per_word)
+            push = Values(**given, tile=tiling.width // self.per_word)
             shader = shader_of(variant, self.problem, constants_of(self.problem, self.limits, self.problem.outputs))
         loads = self.dispatch_loads(end - begin, tiling, piece, target)
         return Dispatch(shader, push, tuple(bindings), loads, range(begin, end))

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
 from dmlgpu.lowering.kernels.kernel import constants_of, shader_of
-from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, States, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, Ranges, States, Target, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
@@ -60,10 +60,6 @@ class PoolDirect(PlanesKernel):
         return self.problem.output_count * math.prod(self.most_inside)
 
     @property
-    def plane_outputs(self) -> int:
-        return math.prod(self.windows.output_size)
-
-    @property
     def row_steps(self) -> tuple[int, ...]:
         """The strides from one row of the input to another: of planes, batch entries, depths, heights."""
         return (self.planes.stride, self.source.element_strides[0], *self.windows.stride[:2])
@@ -74,10 +70,6 @@ class PoolDirect(PlanesKernel):
         windows = self.windows
         rows = zip(windows.window_size, windows.size, windows.dilation, strict=True)
         return tuple(min(window, (size - 1) // dilation + 1) for window, size, dilation in rows)
-
-    @property
-    def writes_outputs(self) -> bool:
-        return super().writes_outputs and self.fits(self.in_place)
 
     @property
     def blocks(self) -> bool:
@@ -99,11 +91,17 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def in_place(self) -> Tiling:
+        """How it writes outputs."""
         return self.tiling_of(self.windows.window_size, blocks=self.blocks)
 
     @cached_property
     def with_states(self) -> Tiling:
+        """How it writes states."""
         return self.tiling_of(self.part_sizes)
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        return self.ranges_of(self.in_place, self.with_states)
 
     @cached_property
     def part(self) -> Part:

@@ -13,7 +13,6 @@ output at a time, and nine times element by element.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
-from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, Ranges, Target, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
@@ -75,7 +74,7 @@ class PoolSmall(PlanesKernel):
             return "the elements of a row do not follow each other"
         if windows.output_size[2] % self.per_word != 0:
             return "rows of outputs share words"
-        if windows.output_size[2] > self.most_outputs(self.with_states):
+        if windows.output_size[2] > self.fallback.ranges.outputs_with_states:
             return "a row of outputs is too long for a dispatch"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
@@ -170,28 +169,26 @@ class PoolSmall(PlanesKernel):
 
     @cached_property
     def in_place(self) -> Tiling:
-        return Tiling(self.tile.width * self.tile.height, self.fallback.in_place.elements, self._loads(self.tile))
+        """How it writes outputs."""
+        tile, (_, rows, row) = self.tile, self.windows.output_size
+        return Tiling(
+            tile.width, self.fallback.in_place.elements, self._loads(tile), height=tile.height, row=row, rows=rows
+        )
 
-    def items(self, outputs: int, tiling: Tiling) -> int:
-        # The last tiles of a slab may have fewer rows than the others.
-        _, height, width = self.windows.output_size
-        height = min(height, outputs // width)
-        return outputs // width // height * -(-height // self.tile.height) * self._tiles_of_row(self.tile.width)
-
-    def most_outputs(self, tiling: Tiling) -> int:
-        if tiling is self.with_states:
-            return self.fallback.most_outputs(tiling)
-        width = self.windows.output_size[2]
-        items, short = tiling.most_items(self.limits), self.limits.dispatch_elements // tiling.elements
-        rows = min(items // self._tiles_of_row(self.tile.width) * self.tile.height, short // width)
-        # A multiple of a slab, if one fits.
-        slabs = min(items // self.items(self.slab, tiling), short // self.slab)
-        return slabs * self.slab if slabs else max(rows, 1) * width
-
-    @property
-    def slab(self) -> int:
-        """Outputs of one depth of a plane."""
-        return math.prod(self.windows.output_size[1:])
+    @cached_property
+    def ranges(self) -> Ranges:
+        ranges, (_, rows, row) = self.fallback.ranges, self.windows.output_size
+        short = self.limits.dispatch_elements // self.in_place.elements
+        most, slab = min(self.in_place.most_outputs(self.limits), short), rows * row
+        most = most // slab * slab or max(most // row, 1) * row
+        # Ranges are whole slabs, or whole rows of one.
+        slabs = slab <= min(most, ranges.outputs_with_states)
+        return replace(
+            ranges,
+            outputs_in_place=most if ranges.outputs_in_place else 0,
+            alignment=slab if slabs else row,
+            together=ranges.together if slabs else slab,
+        )
 
     # What pool_direct.comp computes: states, and outputs that are no whole rows
 
@@ -203,41 +200,11 @@ class PoolSmall(PlanesKernel):
     def work(self) -> int:
         return self.fallback.work
 
-    @property
-    def plane_outputs(self) -> int:
-        return self.fallback.plane_outputs
-
-    @property
-    def with_states(self) -> Tiling:
-        return self.fallback.with_states
-
-    @property
-    def writes_outputs(self) -> bool:
-        return self.fallback.writes_outputs
-
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         return self.fallback.pieces(begin, end)
 
-    def states_at_once(self, outputs: int) -> int:
-        return self.fallback.states_at_once(outputs)
-
     def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
-        return isinstance(target, InPlace) and begin % self.range_alignment == end % self.range_alignment == 0
-
-    # Ranges
-
-    @cached_property
-    def range_alignment(self) -> int:
-        # Whole slabs, or whole rows of one.
-        fits = self.slab <= min(map(self.most_outputs, (self.in_place, self.with_states)))
-        return self.slab if fits else self.windows.output_size[2]
-
-    def furthest(self, begin: int) -> int:
-        most = self.most_outputs(self.with_states if begin % self.range_alignment else self.in_place)
-        together = self.slab
-        if self.range_alignment == self.slab:
-            together = self.planes.size * self.plane_outputs
-        return min(begin + most, (begin // together + 1) * together)
+        return isinstance(target, InPlace) and begin % self.ranges.alignment == end % self.ranges.alignment == 0
 
     # What runs
 

@@ -12,14 +12,15 @@ combine.comp computes the outputs from these:
 Other ranges that take states:
 
 - an output has too many elements for an invocation, or several invocations should share it (`Tiling.elements`);
-- the kernel cannot write these outputs (`writes_outputs`): one is not packed, or, over axes, there are two;
-- the range does not begin at a multiple of `range_alignment`.
+- the kernel cannot write these outputs: one is not packed, or, over axes, there are two;
+- the range does not begin at a multiple of `Ranges.alignment`.
 
 They end where the memory for states is full (`most_states`). No range goes on into another segment of a packed output.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import Dim, ascend, merged
 from dmlgpu.lowering.kernels.combine import combine, most_combined, state_count
 from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, planes_of, segment_push, wrapped
@@ -45,24 +47,49 @@ _FEWEST = 64
 
 @dataclass(frozen=True)
 class Tiling:
-    """What an invocation computes in a turn of its outermost loop: an item."""
+    """What an invocation computes in a turn of its outermost loop: an item. It has a tile of outputs.
 
-    outputs: int
-    """Of an item."""
+    Outputs are one row, or rows of `row` outputs each; `rows` of them are a slab. Rows and slabs begin with a tile of
+    their own:
+
+        a slab of 3 rows    | tile  | tile  | ti |      rows of 18 outputs, tiles of 8 x 2
+                            |       |       |    |
+                            +-------+-------+----+
+                            | tile  | tile  | ti |
+    """
+
+    width: int
+    """Outputs of a tile, along a row."""
     elements: int
-    """Of each of these outputs, those that an item has, at most."""
+    """Of each of its outputs, those that an item has, at most."""
     loads: int
     """Of an item, as `Limits.invocation_loads` counts them."""
     lanes: int = 1
     """Invocations that share an item."""
+    height: int = 1
+    """Rows of a tile."""
+    row: int = MAX_ELEMENTS
+    """Outputs of a row."""
+    rows: int = 1
+    """Rows of a slab."""
+
+    def items(self, outputs: int) -> int:
+        """Items of so many outputs: of whole slabs, of whole rows of one, or of a part of a row."""
+        row = min(self.row, outputs)
+        rows = min(self.rows, outputs // row)
+        return outputs // row // rows * -(-rows // self.height) * -(-row // self.width)
 
     def most_items(self, limits: Limits) -> int:
         """Items of a dispatch, at most; 0 where one has too many loads."""
         return limits.most_items(self.loads, self.lanes)
 
     def most_outputs(self, limits: Limits) -> int:
-        """Outputs of a dispatch, at most, with an item for each; 0 where an item has too many loads."""
-        return self.most_items(limits) * self.outputs
+        """Outputs of a dispatch, at most: whole slabs, or else whole rows of one, or else a part of a row."""
+        items = self.most_items(limits)
+        for whole in self.row * self.rows, self.row * self.height, self.width:
+            if found := items // self.items(whole):
+                return found * whole
+        return 0
 
 
 @dataclass(frozen=True)
@@ -118,81 +145,67 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Ranges:
+    """Where ranges of outputs may begin and end."""
+
+    outputs_in_place: int
+    """Outputs of a range in place, at most; 0: the kernel cannot write these outputs."""
+    outputs_with_states: int
+    """Outputs of a range with states, at most."""
+    tilings: tuple[Tiling, ...]
+    """With states, of the kernel and of its fallback."""
+    ascending: bool
+    """Whether outputs lie one behind the other in the input, so that ranges of them change segments seldom."""
+    alignment: int = 1
+    """Ranges begin at multiples of this where they can."""
+    together: int = MAX_ELEMENTS
+    """No range goes on beyond a multiple of this."""
+
+    def furthest(self, begin: int) -> int:
+        """The last end of a range from `begin` on that one dispatch can compute."""
+        in_place = self.outputs_in_place if begin % self.alignment == 0 else 0
+        return min(begin + (in_place or self.outputs_with_states), (begin // self.together + 1) * self.together)
+
+
+@dataclass(frozen=True)
 class RangedKernel(Kernel):
     """A kernel whose outputs are computed in ranges, each in pieces."""
 
     # What a kernel is
 
-    @property
+    @cached_property
     @abstractmethod
-    def with_states(self) -> Tiling:
-        """How it writes states."""
+    def ranges(self) -> Ranges:
+        """Where its ranges may begin and end."""
 
-    @property
-    def in_place(self) -> Tiling:
-        """How it writes outputs."""
-        return self.with_states
+    @abstractmethod
+    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
+        """The pieces of outputs begin to end - 1."""
+
+    @abstractmethod
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
+        """The dispatch of a piece that it covers."""
+
+    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
+        """Whether it can compute a piece of outputs begin to end - 1."""
+        return True
 
     @property
     def fallback(self) -> RangedKernel:
         """The kernel for pieces that it does not cover."""
         return self
 
-    @property
-    @abstractmethod
-    def range_alignment(self) -> int:
-        """Ranges of outputs begin at multiples of this where they can."""
-
-    @property
-    @abstractmethod
-    def ascending(self) -> bool:
-        """Whether outputs lie one behind the other in the input, so that ranges of them change segments seldom."""
-
-    @property
-    def writes_outputs(self) -> bool:
-        """Whether it can write outputs in place, if one piece has all of their elements."""
-        return all(output.tensor.is_packed for output in self.problem.outputs)
-
-    @abstractmethod
-    def furthest(self, begin: int) -> int:
-        """The last end of a range from `begin` on that one dispatch can compute."""
-
-    @abstractmethod
-    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
-        """The pieces of outputs begin to end - 1."""
-
-    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
-        """Whether it can compute a piece of outputs begin to end - 1."""
-        return True
-
-    @abstractmethod
-    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
-        """The dispatch of a piece that it covers."""
-
-    def items(self, outputs: int, tiling: Tiling) -> int:
-        """Items of so many outputs, one for each."""
-        return -(-outputs // tiling.outputs)
-
-    def most_outputs(self, tiling: Tiling) -> int:
-        """Outputs of a dispatch, at most; RANGE_ALIGNMENT at least, which `lower()` refuses where they do not fit."""
-        most = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
-        return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
-
-    def fits(self, tiling: Tiling) -> bool:
-        """Whether a dispatch can compute RANGE_ALIGNMENT outputs."""
-        return tiling.most_outputs(self.limits) >= RANGE_ALIGNMENT
-
     # What runs
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
-        for found in self.ranges():
+        for found in self.split():
             if found.in_place:
                 yield self._dispatch(found, found.pieces[0], InPlace()), 0
                 continue
             count, first = found.end - found.begin, 0
             size = 4 * self.state_words * state_count(self.limits, found.states) * count
             for piece in found.pieces:
-                most = max(self.states_at_once(count), 1) * piece.size
+                most = self._states_at_once(count) * piece.size
                 for begin in range(piece.begin, piece.end, most):
                     cut = replace(piece, begin=begin, end=min(begin + most, piece.end))
                     yield self._dispatch(found, cut, States(first)), size
@@ -204,20 +217,24 @@ class RangedKernel(Kernel):
         kernel = self if self.covers(found.begin, found.end, piece, target) else self.fallback
         return kernel.dispatch(found.begin, found.end, piece, target)
 
-    def states_at_once(self, outputs: int) -> int:
-        """States of each of so many outputs that one dispatch can leave; a dispatch has one at least."""
-        tiling, limits = self.with_states, self.limits
-        short = limits.dispatch_elements // (outputs * tiling.elements)
-        return min(short, tiling.most_items(limits) // self.items(outputs, tiling))
+    def _states_at_once(self, outputs: int) -> int:
+        """States of each of so many outputs that one dispatch can leave."""
+        short = self.limits.dispatch_elements // outputs
+        most = (
+            min(tiling.most_items(self.limits) // tiling.items(outputs), short // tiling.elements)
+            for tiling in self.ranges.tilings
+        )
+        return max(1, min(most))
 
     # Where ranges begin and end
 
-    def ranges(self) -> Iterator[Range]:
+    def split(self) -> Iterator[Range]:
         """All outputs as ranges, in order."""
         count, begin = self.problem.output_count, 0
         segments = [self.limits.segment_elements(output.tensor) for output in self.problem.outputs]
         while begin < count:
-            last = min(count, begin + _MAX_OUTPUTS, self.furthest(begin), *((begin // n + 1) * n for n in segments))
+            of_segments = ((begin // n + 1) * n for n in segments)
+            last = min(count, begin + _MAX_OUTPUTS, self.ranges.furthest(begin), *of_segments)
             found = self._alike(begin, last if last == count else self._aligned(begin, last))
             found = found if found.in_place else self._fitting(found)
             yield found
@@ -225,25 +242,25 @@ class RangedKernel(Kernel):
 
     def _range(self, begin: int, end: int) -> Range:
         pieces = self.pieces(begin, end)
-        aligned = begin % self.range_alignment == 0
-        return Range(begin, end, pieces, len(pieces) == 1 and aligned and self.writes_outputs)
+        aligned = begin % self.ranges.alignment == 0
+        return Range(begin, end, pieces, len(pieces) == 1 and aligned and self.ranges.outputs_in_place > 0)
 
     def _aligned(self, begin: int, end: int) -> int:
         """An end at which the next range can begin: up to `end`, a multiple of the alignment if there is one."""
-        over = end % self.range_alignment
+        over = end % self.ranges.alignment
         return end - over if over < end - begin else end
 
     def _alike(self, begin: int, last: int) -> Range:
         """The longest range up to `last` whose outputs have elements in the same segments."""
         found = self._range(begin, self._alike_end(begin, last))
-        if self.ascending or (found.in_place and (found.end - begin) * _FEWEST > last - begin):
+        if self.ranges.ascending or (found.in_place and (found.end - begin) * _FEWEST > last - begin):
             return found
         # Outputs go back and forth between segments: all are computed with states of all segments.
         return self._range(begin, last)
 
     def _alike_end(self, begin: int, last: int) -> int:
         """The last end up to `last` of outputs that all have elements in the segments of the first ones."""
-        alignment = self.range_alignment
+        alignment = self.ranges.alignment
         steps = range(begin // alignment * alignment + alignment, last + alignment, alignment)
 
         def segments(begin: int, end: int) -> set[tuple[int, ...]]:
@@ -255,15 +272,16 @@ class RangedKernel(Kernel):
             """Whether the last step up to `end` has others; where outputs do not ascend, whether any has."""
             end = min(end, last)
             step = max(begin, (end - 1) // alignment * alignment)
-            return first != segments(step, end) or (not self.ascending and first != segments(begin, end))
+            return first != segments(step, end) or (not self.ranges.ascending and first != segments(begin, end))
 
         return steps[max(1, bisect_left(steps, True, key=differ)) - 1] if differ(last) else last
 
     def _fitting(self, longest: Range) -> Range:
         """The longest part of a range, from its begin on, whose states fit their memory and are combined together."""
-        begin, over = longest.begin, longest.begin % self.range_alignment
+        alignment = self.ranges.alignment
+        begin, over = longest.begin, longest.begin % alignment
         # A range that begins in between goes to the next multiple, from where outputs may be written in place.
-        most = min(self.most_outputs(self.with_states), self.range_alignment - over if over else longest.end)
+        most = min(self.ranges.outputs_with_states, alignment - over if over else longest.end)
         found = longest
         while True:
             most = max(1, min(most, self.most_states // found.states, most_combined(self.limits, found.states)))
@@ -298,7 +316,7 @@ class RangedKernel(Kernel):
 
     def dispatch_loads(self, outputs: int, tiling: Tiling, piece: Piece, target: Target) -> int:
         """Loads of an invocation of a dispatch."""
-        items = self.items(outputs, tiling) * (piece.states if isinstance(target, States) else 1)
+        items = tiling.items(outputs) * (piece.states if isinstance(target, States) else 1)
         return self.limits.loads(items, tiling.loads, tiling.lanes)
 
     def constants(self, target: Target, *, segmented: bool = False, **own: int) -> dict[str, int]:
@@ -337,28 +355,31 @@ class RangedKernel(Kernel):
 class PlanesKernel(RangedKernel):
     """A kernel over (batch, channel) planes: source and outputs have the same number of them."""
 
-    @property
-    @abstractmethod
-    def plane_outputs(self) -> int:
-        """Outputs of a plane."""
-
     @cached_property
     def planes(self) -> Dim:
         """Those of the source: `planes_of`."""
         return planes_of(self.source)
 
     @property
-    def range_alignment(self) -> int:
-        return RANGE_ALIGNMENT
+    def plane_outputs(self) -> int:
+        """Outputs of a plane."""
+        return math.prod(self.problem.outputs[0].tensor.sizes[2:])
 
-    @cached_property
-    def ascending(self) -> bool:
-        return ascend(merged(map(Dim, self.source.sizes, self.source.element_strides)))
+    def fits(self, tiling: Tiling) -> bool:
+        """Whether a dispatch can compute RANGE_ALIGNMENT outputs."""
+        return tiling.most_outputs(self.limits) >= RANGE_ALIGNMENT
 
-    def furthest(self, begin: int) -> int:
-        together = self.planes.size * self.plane_outputs
-        most = self.most_outputs(self.in_place if self.writes_outputs else self.with_states)
-        return min(begin + most, (begin // together + 1) * together)
+    def ranges_of(self, in_place: Tiling, with_states: Tiling) -> Ranges:
+        """Ranges of outputs in planes that have one stride."""
+        writes = all(output.tensor.is_packed for output in self.problem.outputs) and self.fits(in_place)
+        return Ranges(
+            outputs_in_place=aligned_outputs(self.limits, in_place) if writes else 0,
+            outputs_with_states=aligned_outputs(self.limits, with_states),
+            tilings=(with_states,),
+            ascending=ascend(merged(map(Dim, self.source.sizes, self.source.element_strides))),
+            alignment=RANGE_ALIGNMENT,
+            together=self.planes.size * self.plane_outputs,
+        )
 
     def plane_shift(self, begin: int) -> int:
         """Shaders address planes with one stride: what to add to that for the address, from output `begin` on."""
@@ -370,3 +391,9 @@ class PlanesKernel(RangedKernel):
         """The push constants for the bound segment of the source; in place only its base."""
         push = self.source_push(segment, self.plane_shift(begin))
         return push if isinstance(target, States) else {"source_base": push["source_base"]}
+
+
+def aligned_outputs(limits: Limits, tiling: Tiling) -> int:
+    """Outputs of a dispatch, at most; RANGE_ALIGNMENT at least, which `lower()` refuses where they do not fit."""
+    most = min(tiling.most_outputs(limits), limits.dispatch_elements // tiling.elements)
+    return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT

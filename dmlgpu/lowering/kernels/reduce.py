@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from dmlgpu.lowering.kernels.axes import AxesKernel
 from dmlgpu.lowering.kernels.kernel import shader_of
-from dmlgpu.lowering.kernels.ranged import Piece, Target
+from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling
 from dmlgpu.lowering.plan import Shader
 
 
@@ -19,18 +19,17 @@ class Reduce(AxesKernel):
     variants: ClassVar = {
         "reduce": "one invocation per output, element by element: any layout, or several segments",
     }
-    outputs_per_item: ClassVar = 1
-    lanes: ClassVar = 1
 
     @property
     def least_split(self) -> int:
         return self.limits.least_loads
 
-    def item_loads(self, split_size: int) -> int:
+    def tiling_of(self, split_size: int, outputs: int) -> Tiling:
         # A split may begin anywhere in a line along the last dimension, in each invocation at another element.
         line = min(self.reduced[-1].size, split_size)
         lines = (split_size + line - 2) // line + 1 if len(self.reduced) > 1 else 1
-        return lines * (len(self.reduced) + line * self.problem.accumulator.cost())
+        loads = lines * (len(self.reduced) + line * self.problem.accumulator.cost())
+        return Tiling(1, split_size, loads)
 
     def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
         constants = self.constants(target, segmented=not piece.whole, flat=len(self.kept) <= 1)

@@ -14,7 +14,7 @@ from typing import ClassVar
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.axes import AxesKernel
 from dmlgpu.lowering.kernels.kernel import shader_of
-from dmlgpu.lowering.kernels.ranged import Piece, Target
+from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Shader
@@ -34,7 +34,6 @@ class Rows(AxesKernel):
         "rows": "one invocation per output, whose elements are contiguous: they are read in blocks of 16 bytes",
         "rows_lanes": "several invocations per output, whose elements are contiguous, as suits a GPU",
     }
-    outputs_per_item: ClassVar = 1
 
     @property
     def why_impossible(self) -> str:
@@ -46,6 +45,7 @@ class Rows(AxesKernel):
 
     @cached_property
     def lanes(self) -> int:
+        """Invocations that share a row."""
         # Each lane has IN_FLIGHT blocks, unless the row is short.
         most = min(power_of_2(self.count // (IN_FLIGHT * self.block)), self.limits.most_lanes)
         return min(most, max(_LANES, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
@@ -54,13 +54,14 @@ class Rows(AxesKernel):
     def least_split(self) -> int:
         return self.limits.least_loads * self.block * self.lanes
 
-    def item_loads(self, split_size: int) -> int:
+    def tiling_of(self, split_size: int, outputs: int) -> Tiling:
         accumulator = self.problem.accumulator
+        loads = -(-split_size // self.block) * accumulator.cost(self.block)
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
             at_once = IN_FLIGHT * self.block
-            return -(-split_size // (at_once * self.lanes)) * at_once * accumulator.cost()
-        return -(-split_size // self.block) * accumulator.cost(self.block)
+            loads = -(-split_size // (at_once * self.lanes)) * at_once * accumulator.cost()
+        return Tiling(1, split_size, loads, self.lanes)
 
     @cached_property
     def fallback(self) -> AxesKernel:
