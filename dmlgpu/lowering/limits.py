@@ -29,7 +29,7 @@ class Limits:
 
     state_bytes: int = 1 << 20
     """Bytes of the states of a first pass, at most, or a sixteenth of the source's where that is more; more only where
-    the states of one output are."""
+    the states of one output are. No more than a segment."""
     intermediate_bytes: int = 16 << 20
     """Bytes of the intermediates that a kernel's own dispatches hand on, at most, or a sixteenth of the source's."""
     dispatch_elements: int = 1 << 24

@@ -67,7 +67,7 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
 
 
 # Long plans of a CPU, which no watchdog resets. A plan of _WIDER_FROM dispatches or more gets _WIDER times the
-# workgroups, so that loops stay short. A plan of more than 1/_LONGER_FROM of the dispatches that it may have gets
+# workgroups, so that loops stay short. A plan of 2/_LONGER_FROM or more of the dispatches that it may have gets
 # longer ones, up to _LONGER times. Every device allows _GROUPS workgroups.
 _WIDER_FROM, _LONGER_FROM = 16, 8
 _WIDER, _LONGER, _GROUPS = 8, 64, (1 << 16) - 1

@@ -1,5 +1,5 @@
 // The selection in a column of 8- or 16-bit elements. One word has an element's key in its high bits, and the element's
-// offset in the column in its low bits: the maximum of these words is the winner. `Columns.split_size` keeps offsets
+// offset in the column in its low bits: the maximum of these words is the winner. `Columns.longest_split` keeps offsets
 // below 2^16, so that they fit.
 
 #define Column uint

@@ -1,5 +1,5 @@
-// The accumulator of ARGMAX, ARGMIN and MAX_POOLING: the element with the highest radix key wins; of elements with
-// equal keys the first wins, or with LAST the last.
+// The accumulator of ARGMAX, ARGMIN, MAX_POOLING, and MAX and MIN of REDUCE: the element with the highest radix key
+// wins; of elements with equal keys the first wins, or with LAST the last.
 //
 // The contract. Kernels use nothing else of an accumulator, and it defines what its kernels use:
 //

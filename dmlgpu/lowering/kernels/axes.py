@@ -11,7 +11,7 @@ from typing import ClassVar
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import Dim, address_span, ascend, segments_touched
 from dmlgpu.lowering.kernels.kernel import dimensions
-from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, Ranges, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, RangeRules, Target, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
 
@@ -72,19 +72,19 @@ class AxesKernel(RangedKernel):
     # How the work is divided
 
     @cached_property
-    def ranges(self) -> Ranges:
+    def rules(self) -> RangeRules:
         outputs = self.problem.outputs
         # combine.comp writes several tensors, indices that do not count from 0, and outputs that were split.
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
         in_place = len(outputs) == 1 and outputs[0].tensor.is_packed and not indexed and self.split_size == self.count
         tilings = self.tilings_of(self.split_size)
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
-        row, alignment, together = tilings[0].row, 1, MAX_ELEMENTS
+        row, alignment, boundary = tilings[0].row, 1, MAX_ELEMENTS
         if row != MAX_ELEMENTS:
             # Whole rows, or a part of one.
-            alignment, together = (row, MAX_ELEMENTS) if row <= most else (RANGE_ALIGNMENT, row)
+            alignment, boundary = (row, MAX_ELEMENTS) if row <= most else (RANGE_ALIGNMENT, row)
         most = most // alignment * alignment or most
-        return Ranges(most if in_place else 0, most, tilings, ascend(self.kept), alignment, together)
+        return RangeRules(most if in_place else 0, most, tilings, ascend(self.kept), alignment, boundary)
 
     def tilings_of(self, split_size: int) -> tuple[Tiling, ...]:
         """Those of this kernel and of its fallback."""

@@ -9,7 +9,15 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.lowering.kernels.kernel import segment_push, shader_of
-from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, Ranges, Target, Tiling, aligned_outputs
+from dmlgpu.lowering.kernels.ranged import (
+    RANGE_ALIGNMENT,
+    Piece,
+    RangedKernel,
+    RangeRules,
+    Target,
+    Tiling,
+    aligned_outputs,
+)
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 
 
@@ -26,10 +34,10 @@ class Pick(RangedKernel):
         return Tiling(self.per_word, elements=1, loads=2 * self.per_word)
 
     @cached_property
-    def ranges(self) -> Ranges:
+    def rules(self) -> RangeRules:
         most = aligned_outputs(self.limits, self.tiling)
         packed = self.problem.outputs[0].tensor.is_packed
-        return Ranges(most if packed else 0, most, (self.tiling,), ascending=True, alignment=RANGE_ALIGNMENT)
+        return RangeRules(most if packed else 0, most, (self.tiling,), ascending=True, alignment=RANGE_ALIGNMENT)
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         size = self.limits.segment_elements(self.problem.sources[1].tensor)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
 from dmlgpu.lowering.kernels.kernel import constants_of, segment_push, shader_of
-from dmlgpu.lowering.kernels.ranged import Piece, PlanesKernel, Ranges, States, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import Piece, PlanesKernel, RangeRules, States, Target, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
@@ -79,8 +79,8 @@ class PoolBackward(PlanesKernel):
         return self.tiling_of(1, part, part)
 
     @cached_property
-    def ranges(self) -> Ranges:
-        return self.ranges_of(self.in_place, self.with_states)
+    def rules(self) -> RangeRules:
+        return self.planes_rules(self.in_place, self.with_states)
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         total = math.prod(self.most)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
 from dmlgpu.lowering.kernels.kernel import constants_of, shader_of
-from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, Ranges, States, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, RangeRules, States, Target, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
@@ -100,8 +100,8 @@ class PoolDirect(PlanesKernel):
         return self.tiling_of(self.part_sizes)
 
     @cached_property
-    def ranges(self) -> Ranges:
-        return self.ranges_of(self.in_place, self.with_states)
+    def rules(self) -> RangeRules:
+        return self.planes_rules(self.in_place, self.with_states)
 
     @cached_property
     def part(self) -> Part:

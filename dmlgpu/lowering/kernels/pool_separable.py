@@ -122,13 +122,13 @@ class Sweep:
         return self.line.loads(self.tile) + 2 * self.tile
 
     @property
-    def loads(self) -> int:
+    def total_loads(self) -> int:
         """Loads of all items."""
         return self.items * self.line.loads(self.tile)
 
 
 @dataclass(frozen=True)
-class Range:
+class Swept:
     """What is swept together: planes, or some outputs of a plane along depth or height."""
 
     planes: range
@@ -170,7 +170,7 @@ class PoolSeparable(Kernel):
     def why_slow(self) -> str:
         windows = self.windows
         outputs = windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
-        loads = sum(sweep.loads for sweep in self._sweeps(1, self._widest(outputs)))
+        loads = sum(sweep.total_loads for sweep in self._sweeps(1, self._widest(outputs)))
         # In loads of pool_direct.comp: an output takes 4 more, a load of a sweep counts 5, on SwiftShader 12.
         count = math.prod(windows.output_size) // windows.output_size[self.range_axis] * outputs
         by_pool = count * (4 + math.prod(windows.window_size))
@@ -213,7 +213,7 @@ class PoolSeparable(Kernel):
         # RADV keeps more states in memory, not in registers.
         return _MOST_TILE // self.words if axis == 2 else _MOST_TILE // 4
 
-    def _lines(self, swept: Range) -> tuple[tuple[int, ...], tuple[Line, ...]]:
+    def _lines(self, swept: Swept) -> tuple[tuple[int, ...], tuple[Line, ...]]:
         """The first element that a range needs along depth and height, and its windows."""
         firsts, lines = [0, 0], list(self.lines)
         firsts[self.range_axis], lines[self.range_axis] = lines[self.range_axis].part(swept.outputs)
@@ -245,7 +245,7 @@ class PoolSeparable(Kernel):
         return (
             sum(between) * (self.words + self.indexed) <= self.most_bytes
             and max(between, default=0) * self.words <= limits.segment_bytes
-            and all(sweep.loads <= limits.dispatch_elements for sweep in sweeps)
+            and all(sweep.total_loads <= limits.dispatch_elements for sweep in sweeps)
             and all(sweep.items <= limits.most_items(sweep.item_loads) for sweep in sweeps)
         )
 
@@ -265,26 +265,26 @@ class PoolSeparable(Kernel):
         """Outputs along `range_axis` of a range, if a whole plane does not fit; 0 if not even one does."""
         return _greatest(self.windows.output_size[self.range_axis], lambda count: self._fits(1, count))
 
-    def _ranges(self) -> Iterator[Range]:
+    def _ranges(self) -> Iterator[Swept]:
         """The ranges of all outputs, in order."""
         count, of_batch = math.prod(self.source.sizes[:2]), planes_of(self.source).size
         outputs = range(self.windows.output_size[self.range_axis])
         if not self.planes_at_once:
             starts = outputs[:: self.outputs_at_once]
             for plane, first in itertools.product(range(count), starts):
-                yield Range(range(plane, plane + 1), outputs[first : first + self.outputs_at_once])
+                yield Swept(range(plane, plane + 1), outputs[first : first + self.outputs_at_once])
             return
         for batch in range(0, count, of_batch):
             end = batch + of_batch
             for begin in range(batch, end, self.planes_at_once):
-                yield Range(range(begin, min(begin + self.planes_at_once, end)), outputs)
+                yield Swept(range(begin, min(begin + self.planes_at_once, end)), outputs)
 
     # What runs
 
     @property
     def work(self) -> int:
         # Of all ranges; rows that several of them need count once.
-        return sum(sweep.loads for sweep in self._sweeps(math.prod(self.source.sizes[:2]), self.lines))
+        return sum(sweep.total_loads for sweep in self._sweeps(math.prod(self.source.sizes[:2]), self.lines))
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         for swept in self._ranges():
@@ -300,7 +300,7 @@ class PoolSeparable(Kernel):
         kinds = (self.words, 1) if self.indexed else (self.words,)
         return tuple(TensorDesc(DataType.UINT32, (sweep.written * words,)) for sweep in sweeps[:-1] for words in kinds)
 
-    def _dispatch(self, swept: Range, sweep: Sweep, number: int, *, to_outputs: bool) -> Dispatch:
+    def _dispatch(self, swept: Swept, sweep: Sweep, number: int, *, to_outputs: bool) -> Dispatch:
         """The dispatch of a sweep, which is number `number` of its range."""
         windows, line, bits = self.windows, sweep.line, self.source.data_type.bits
         width = windows.output_size[2]
@@ -347,7 +347,7 @@ class PoolSeparable(Kernel):
         shader = shader_of(variant, self.problem, constants, built_in=True)
         return Dispatch(shader, Values(**given, **own), bindings, loads, outputs)
 
-    def _input_rows(self, swept: Range) -> dict[str, Any]:
+    def _input_rows(self, swept: Swept) -> dict[str, Any]:
         """The push constants for the rows of the input that a range needs."""
         windows, source, plane = self.windows, self.source, swept.planes.start
         (depth, height), lines = self._lines(swept)
@@ -364,7 +364,7 @@ class PoolSeparable(Kernel):
             "source_base": first,
         }
 
-    def _is_flat(self, swept: Range) -> bool:
+    def _is_flat(self, swept: Swept) -> bool:
         """Whether the rows that a range needs have one stride, and their indices follow each other."""
         windows, (depth, height, _) = self.windows, self._lines(swept)[1]
         slab, plane = (height.size, windows.stride[1] * height.size), depth.size * height.size * windows.stride[1]

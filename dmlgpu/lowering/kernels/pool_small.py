@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
-from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, Ranges, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, RangeRules, Target, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
@@ -74,7 +74,7 @@ class PoolSmall(PlanesKernel):
             return "the elements of a row do not follow each other"
         if windows.output_size[2] % self.per_word != 0:
             return "rows of outputs share words"
-        if windows.output_size[2] > self.fallback.ranges.outputs_with_states:
+        if windows.output_size[2] > self.fallback.rules.outputs_with_states:
             return "a row of outputs is too long for a dispatch"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
@@ -176,18 +176,18 @@ class PoolSmall(PlanesKernel):
         )
 
     @cached_property
-    def ranges(self) -> Ranges:
-        ranges, (_, rows, row) = self.fallback.ranges, self.windows.output_size
+    def rules(self) -> RangeRules:
+        rules, (_, rows, row) = self.fallback.rules, self.windows.output_size
         short = self.limits.dispatch_elements // self.in_place.elements
         most, slab = min(self.in_place.most_outputs(self.limits), short), rows * row
         most = most // slab * slab or max(most // row, 1) * row
         # Ranges are whole slabs, or whole rows of one.
-        slabs = slab <= min(most, ranges.outputs_with_states)
+        slabs = slab <= min(most, rules.outputs_with_states)
         return replace(
-            ranges,
-            outputs_in_place=most if ranges.outputs_in_place else 0,
+            rules,
+            outputs_in_place=most if rules.outputs_in_place else 0,
             alignment=slab if slabs else row,
-            together=ranges.together if slabs else slab,
+            boundary=rules.boundary if slabs else slab,
         )
 
     # What pool_direct.comp computes: states, and outputs that are no whole rows
@@ -204,7 +204,7 @@ class PoolSmall(PlanesKernel):
         return self.fallback.pieces(begin, end)
 
     def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
-        return isinstance(target, InPlace) and begin % self.ranges.alignment == end % self.ranges.alignment == 0
+        return isinstance(target, InPlace) and begin % self.rules.alignment == end % self.rules.alignment == 0
 
     # What runs
 

@@ -12,10 +12,11 @@ combine.comp computes the outputs from these:
 Other ranges that take states:
 
 - an output has too many elements for an invocation, or several invocations should share it (`Tiling.elements`);
-- the kernel cannot write these outputs: one is not packed, or, over axes, there are two;
-- the range does not begin at a multiple of `Ranges.alignment`.
+- the kernel cannot write these outputs: one is not packed; over axes also where there are two, or indices that do not
+  count from 0;
+- the range does not begin at a multiple of `RangeRules.alignment`.
 
-They end where the memory for states is full (`most_states`). No range goes on into another segment of a packed output.
+They end where the memory for states is full (`most_states`). No range goes on into another segment of an output.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ from dmlgpu.lowering.problem import Role
 RANGE_ALIGNMENT = 64
 # With more outputs in a dispatch a counter of a shader could wrap around at 2^32.
 _MAX_OUTPUTS = 1 << 31
-# Where outputs go back and forth between segments, a range in place has at least 1/_FEWEST of those that it could have.
-_FEWEST = 64
+# Where outputs go back and forth between segments, a range in place has at least 1/_LEAST_SHARE of those that it could
+# have.
+_LEAST_SHARE = 64
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """What an invocation computes in a turn of its outermost loop: an item. It has a tile of outputs.
+    """What an invocation, or `lanes` of them, computes in a turn of its outermost loop: an item, a tile of outputs.
 
     Outputs are one row, or rows of `row` outputs each; `rows` of them are a slab. Rows and slabs begin with a tile of
     their own:
@@ -61,7 +63,7 @@ class Tiling:
     width: int
     """Outputs of a tile, along a row."""
     elements: int
-    """Of each of its outputs, those that an item has, at most."""
+    """Elements that an item has of each of its outputs, at most."""
     loads: int
     """Of an item, as `Limits.invocation_loads` counts them."""
     lanes: int = 1
@@ -94,7 +96,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the work on a range of outputs: some elements of each, in one segment of each source.
+    """A part of the work on a range of outputs: of each output the same elements, as far as they lie in the segments.
 
     `begin` and `end` number the elements of an output, the windows that cover it, or the parts of its window; each item
     has `size` of them. Kernels that never cut an output keep the defaults.
@@ -105,7 +107,7 @@ class Piece:
     end: int = 1
     size: int = 1
     whole: bool = False
-    """Whether all of these elements lie in the segments, for every output (axes)."""
+    """Whether all of these elements lie in the segments, for every output (axes). Otherwise the shader skips some."""
 
     @property
     def states(self) -> int:
@@ -145,7 +147,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Ranges:
+class RangeRules:
     """Where ranges of outputs may begin and end."""
 
     outputs_in_place: int
@@ -153,18 +155,18 @@ class Ranges:
     outputs_with_states: int
     """Outputs of a range with states, at most."""
     tilings: tuple[Tiling, ...]
-    """With states, of the kernel and of its fallback."""
+    """Of dispatches with states, by the kernel and by its fallback."""
     ascending: bool
     """Whether outputs lie one behind the other in the input, so that ranges of them change segments seldom."""
     alignment: int = 1
-    """Ranges begin at multiples of this where they can."""
-    together: int = MAX_ELEMENTS
-    """No range goes on beyond a multiple of this."""
+    """RangeRules begin at multiples of this where they can."""
+    boundary: int = MAX_ELEMENTS
+    """No range crosses a multiple of this."""
 
     def furthest(self, begin: int) -> int:
-        """The last end of a range from `begin` on that one dispatch can compute."""
+        """The last end of a range from `begin` on."""
         in_place = self.outputs_in_place if begin % self.alignment == 0 else 0
-        return min(begin + (in_place or self.outputs_with_states), (begin // self.together + 1) * self.together)
+        return min(begin + (in_place or self.outputs_with_states), (begin // self.boundary + 1) * self.boundary)
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class RangedKernel(Kernel):
 
     @cached_property
     @abstractmethod
-    def ranges(self) -> Ranges:
+    def rules(self) -> RangeRules:
         """Where its ranges may begin and end."""
 
     @abstractmethod
@@ -198,7 +200,7 @@ class RangedKernel(Kernel):
     # What runs
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
-        for found in self.split():
+        for found in self.ranges():
             if found.in_place:
                 yield self._dispatch(found, found.pieces[0], InPlace()), 0
                 continue
@@ -222,19 +224,19 @@ class RangedKernel(Kernel):
         short = self.limits.dispatch_elements // outputs
         most = (
             min(tiling.most_items(self.limits) // tiling.items(outputs), short // tiling.elements)
-            for tiling in self.ranges.tilings
+            for tiling in self.rules.tilings
         )
         return max(1, min(most))
 
     # Where ranges begin and end
 
-    def split(self) -> Iterator[Range]:
+    def ranges(self) -> Iterator[Range]:
         """All outputs as ranges, in order."""
         count, begin = self.problem.output_count, 0
         segments = [self.limits.segment_elements(output.tensor) for output in self.problem.outputs]
         while begin < count:
             of_segments = ((begin // n + 1) * n for n in segments)
-            last = min(count, begin + _MAX_OUTPUTS, self.ranges.furthest(begin), *of_segments)
+            last = min(count, begin + _MAX_OUTPUTS, self.rules.furthest(begin), *of_segments)
             found = self._alike(begin, last if last == count else self._aligned(begin, last))
             found = found if found.in_place else self._fitting(found)
             yield found
@@ -242,25 +244,25 @@ class RangedKernel(Kernel):
 
     def _range(self, begin: int, end: int) -> Range:
         pieces = self.pieces(begin, end)
-        aligned = begin % self.ranges.alignment == 0
-        return Range(begin, end, pieces, len(pieces) == 1 and aligned and self.ranges.outputs_in_place > 0)
+        aligned = begin % self.rules.alignment == 0
+        return Range(begin, end, pieces, len(pieces) == 1 and aligned and self.rules.outputs_in_place > 0)
 
     def _aligned(self, begin: int, end: int) -> int:
         """An end at which the next range can begin: up to `end`, a multiple of the alignment if there is one."""
-        over = end % self.ranges.alignment
+        over = end % self.rules.alignment
         return end - over if over < end - begin else end
 
     def _alike(self, begin: int, last: int) -> Range:
         """The longest range up to `last` whose outputs have elements in the same segments."""
         found = self._range(begin, self._alike_end(begin, last))
-        if self.ranges.ascending or (found.in_place and (found.end - begin) * _FEWEST > last - begin):
+        if self.rules.ascending or (found.in_place and (found.end - begin) * _LEAST_SHARE > last - begin):
             return found
         # Outputs go back and forth between segments: all are computed with states of all segments.
         return self._range(begin, last)
 
     def _alike_end(self, begin: int, last: int) -> int:
         """The last end up to `last` of outputs that all have elements in the segments of the first ones."""
-        alignment = self.ranges.alignment
+        alignment = self.rules.alignment
         steps = range(begin // alignment * alignment + alignment, last + alignment, alignment)
 
         def segments(begin: int, end: int) -> set[tuple[int, ...]]:
@@ -272,16 +274,16 @@ class RangedKernel(Kernel):
             """Whether the last step up to `end` has others; where outputs do not ascend, whether any has."""
             end = min(end, last)
             step = max(begin, (end - 1) // alignment * alignment)
-            return first != segments(step, end) or (not self.ranges.ascending and first != segments(begin, end))
+            return first != segments(step, end) or (not self.rules.ascending and first != segments(begin, end))
 
         return steps[max(1, bisect_left(steps, True, key=differ)) - 1] if differ(last) else last
 
     def _fitting(self, longest: Range) -> Range:
         """The longest part of a range, from its begin on, whose states fit their memory and are combined together."""
-        alignment = self.ranges.alignment
+        alignment = self.rules.alignment
         begin, over = longest.begin, longest.begin % alignment
         # A range that begins in between goes to the next multiple, from where outputs may be written in place.
-        most = min(self.ranges.outputs_with_states, alignment - over if over else longest.end)
+        most = min(self.rules.outputs_with_states, (alignment - over) if over else longest.end - begin)
         found = longest
         while True:
             most = max(1, min(most, self.most_states // found.states, most_combined(self.limits, found.states)))
@@ -369,16 +371,16 @@ class PlanesKernel(RangedKernel):
         """Whether a dispatch can compute RANGE_ALIGNMENT outputs."""
         return tiling.most_outputs(self.limits) >= RANGE_ALIGNMENT
 
-    def ranges_of(self, in_place: Tiling, with_states: Tiling) -> Ranges:
+    def planes_rules(self, in_place: Tiling, with_states: Tiling) -> RangeRules:
         """Ranges of outputs in planes that have one stride."""
         writes = all(output.tensor.is_packed for output in self.problem.outputs) and self.fits(in_place)
-        return Ranges(
+        return RangeRules(
             outputs_in_place=aligned_outputs(self.limits, in_place) if writes else 0,
             outputs_with_states=aligned_outputs(self.limits, with_states),
             tilings=(with_states,),
             ascending=ascend(merged(map(Dim, self.source.sizes, self.source.element_strides))),
             alignment=RANGE_ALIGNMENT,
-            together=self.planes.size * self.plane_outputs,
+            boundary=self.planes.size * self.plane_outputs,
         )
 
     def plane_shift(self, begin: int) -> int:
