@@ -1,5 +1,6 @@
 """Lets the site have the README as its first page, and links of the repository lead to pages of the site."""
 
+import os
 import posixpath
 import re
 from pathlib import Path
@@ -10,22 +11,22 @@ from nbclient import NotebookClient
 # The kernel of the notebook would warn that its sockets are not encrypted; the plugin has no option for it.
 NotebookClient.extra_arguments.default_args = (["--IPKernelApp.log_level=ERROR"],)
 
-ROOT = Path(__file__).parents[2]
-# Pages that are not in docs/.
-OUTSIDE = {"README.md": "index.md", ".github/CONTRIBUTING.md": "contributing.md", ".github/SECURITY.md": "security.md"}
+os.environ["MATPLOTLIBRC"] = str(Path(__file__).with_name("matplotlibrc"))
 
-# Wide enough for lines of code; of labels in the API reference those that say something.
-STYLE = """
-.md-grid { max-width: 82rem; }
-.doc-label-instance-attribute, .doc-label-class-attribute, .doc-label-writable { display: none; }
-"""
+ROOT = Path(__file__).parents[2]
+# What is not in docs/.
+OUTSIDE = {
+    "README.md": "index.md",
+    ".github/CONTRIBUTING.md": "contributing.md",
+    ".github/SECURITY.md": "security.md",
+    ".ci/docs/site.css": "site.css",
+}
 
 
 def on_files(files, config):
-    """Adds the pages that are not in docs/, and the style."""
+    """Adds what is not in docs/."""
     for source, page in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
-    files.append(File.generated(config, "site.css", content=STYLE))
     return files
 
 
@@ -45,3 +46,8 @@ def on_page_markdown(markdown, page, config, files):
         return f"[{text}]({posixpath.relpath(there, posixpath.dirname(here) or '.')}{anchor or ''})"
 
     return re.sub(r"\[([^\[\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)", link, markdown)
+
+
+def on_page_content(html, page, config, files):
+    """The notebook's pictures have words, too."""
+    return html.replace("No description has been provided for this image", "What the code above draws")
