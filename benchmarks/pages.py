@@ -47,7 +47,7 @@ def read(path: Path) -> Measured:
             columns = cells
         elif cells[0] != "---":
             tables.setdefault(title, {})[cells[0]] = dict(zip(columns[1:], cells[1:], strict=True))
-    header = {name: cells[""] for name, cells in tables.pop("", {}).items()}
+    header = {name: cells["value"] for name, cells in tables.pop("", {}).items()}
     return Measured(header, tables)
 
 

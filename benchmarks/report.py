@@ -153,7 +153,7 @@ def operators_table(results: Sequence[Result]) -> Table:
 
 def to_markdown(header: Mapping[str, str], tables: Sequence[Table], dashes: Sequence[str]) -> str:
     """A header and tables as Markdown."""
-    parts = [markdown_rows(("", ""), tuple(header.items()))]
+    parts = [markdown_rows(("what", "value"), tuple(header.items()))]
     parts += [f"**{t.title}**\n\n{markdown_rows(t.columns, t.rows)}\n\n{t.note}" for t in tables]
     if dashes:
         parts.append("\n".join([f"`{DASH}` stands for:\n", *(f"- {text}" for text in dashes)]))
