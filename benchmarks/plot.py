@@ -167,7 +167,7 @@ def plot_scale(header: Mapping[str, str], results: Sequence[Result]) -> Figure:
         axes.set_title(name)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.xaxis.set_major_locator(FixedLocator([*sizes.values()][:: max(1, len(group) // 6)]))
+        axes.xaxis.set_major_locator(FixedLocator([*sizes.values()][:: -(-len(group) // 8)]))
         if quantity.tick:
             axes.xaxis.set_major_formatter(quantity.tick)
         axes.xaxis.set_minor_formatter(NullFormatter())
