@@ -8,6 +8,7 @@ RULES = {
     r"^Example:$": "Examples:",
     # An indented block after an empty line is code.
     r"^Formula:$": "Formula:\n",
+    r"^Decisions of docs/semantics\.md:": "[Decisions](../semantics.md#decisions):",
     # Two exceptions in a line.
     r"^( +)(\w+Error: .*\.) (?=\w+Error: )": r"\1\2\n\1",
 }
