@@ -785,7 +785,8 @@ def explain(desc: OperatorDesc, *, device: Selector = None, kernel: str | None =
 
     Example:
         >>> import numpy as np, dmlgpu
-        >>> plan = dmlgpu.explain(dmlgpu.ArgmaxOperatorDesc.of(np.zeros((3, 4), np.float32)), kernel="reduce")
+        >>> desc = dmlgpu.ArgmaxOperatorDesc.of(np.zeros((3, 4), np.float32))
+        >>> plan = dmlgpu.explain(desc, kernel="reduce")
         >>> plan.mapping[0].partition(":")[0]
         'reduce'
     """

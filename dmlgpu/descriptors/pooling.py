@@ -464,7 +464,8 @@ class LpPooling1OperatorDesc(_LpPoolingOperatorDesc):
 
     Formula:
         place(o, k) = o * strides - start_padding + k * dilations, for 0 <= k < window_size
-        output[n, c, o] = (sum of abs(input[n, c, place(o, k)]) ** p) ** (1 / p), over all k with a place in the input
+        output[n, c, o] = (sum of abs(input[n, c, place(o, k)]) ** p) ** (1 / p)
+        over all k with a place in the input
 
     Args:
         input_tensor: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
@@ -535,8 +536,10 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
 
     Formula:
         place(o, k) = o * strides - start_padding + k, for 0 <= k < window_size
-        output_gradient[n, c, i] = sum of input_gradient[n, c, o] / count(o) over all o and k with place(o, k) = i
-        count(o) = the number of places of window o in output_gradient; with include_padding also those in the padding
+        output_gradient[n, c, i] = sum of input_gradient[n, c, o] / count(o)
+        over all o and k with place(o, k) = i
+        count(o) = the number of places of window o in output_gradient;
+        with include_padding also those in the padding
 
     Args:
         input_gradient_tensor: (N, C, H, W) or (N, C, D, H, W), with an element for each window; FLOAT32 or FLOAT16.
@@ -601,7 +604,8 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
     Decisions of docs/semantics.md: 5, 6, 7, 8, 9, 15, 16, 19, 20.
 
     Formula:
-        output_gradient[n, c, i] = sum of input_gradient[n, c, o] over all windows o whose maximum is input[n, c, i]
+        output_gradient[n, c, i] = sum of input_gradient[n, c, o]
+        over all windows o whose maximum is input[n, c, i]
 
     Args:
         input_tensor: the tensor that was pooled: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.

@@ -254,7 +254,8 @@ class ArgminOperatorDesc(ArgOperatorDesc):
         >>> x = np.array([[1, 2, 3], [3, 0, 4], [2, 5, 2]], np.float32)
         >>> verify(ArgminOperatorDesc.of(x, axes=(1,)), x).tolist()
         [[0], [1], [0]]
-        >>> verify(ArgminOperatorDesc.of(x, (1,), AxisDirection.DECREASING), x).tolist()  # the last 2 of row 2
+        >>> last = AxisDirection.DECREASING
+        >>> verify(ArgminOperatorDesc.of(x, (1,), last), x).tolist()  # the last 2 of row 2
         [[0], [1], [2]]
     """
 
