@@ -16,7 +16,7 @@ from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
 from dmlgpu.lowering.kernels.kernel import constants_of, segment_push, shader_of
 from dmlgpu.lowering.kernels.ranged import Piece, PlanesKernel, RangeRules, States, Target, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
-from dmlgpu.lowering.problem import CoveringWindows
+from dmlgpu.lowering.problem import CoveringWindows, Source
 
 # Words of outputs in a tile, at most: they share the divisions that find where the tile begins. On a GPU tiles are
 # shorter, as neighbouring invocations should write neighbouring words.
@@ -39,6 +39,16 @@ class PoolBackward(PlanesKernel):
     def windows(self) -> CoveringWindows:
         assert isinstance(self.problem.domain, CoveringWindows)
         return self.problem.domain
+
+    @property
+    def maxima(self) -> Source | None:
+        """The windows' maxima; None: each window's gradient is shared by all of its elements."""
+        return self.problem.sources[1] if len(self.problem.sources) > 1 else None
+
+    @property
+    def what(self) -> str:
+        """What outputs add, in names of variants."""
+        return "maxima" if self.maxima else "shares"
 
     @property
     def work(self) -> int:
@@ -100,17 +110,18 @@ class PoolBackward(PlanesKernel):
         strides = (*source.element_strides[:2], *windows.stride)
         low, high = (sum(r[side] * stride for r, stride in zip(ranges, strides, strict=True)) for side in (0, 1))
         found = segments_touched(low, high, (), self.limits.segment_elements(source))
-        if len(self.problem.sources) == 1:
+        if self.maxima is None:
             return [(segment, 0) for segment in found]
         sizes = (*leading, *windows.window_count)
         numbers = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
         low, high = (sum(r[side] * number for r, number in zip(ranges, numbers, strict=True)) for side in (0, 1))
-        size = self.limits.segment_elements(self.problem.sources[1].tensor)
+        size = self.limits.segment_elements(self.maxima.tensor)
         return list(itertools.product(found, segments_touched(low, high, (), size)))
 
-    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
+    def push(self, begin: int, end: int, piece: Piece, target: Target) -> dict[str, Any]:
+        """The push constants of both kernels for gradients."""
         windows = self.windows
-        given: dict[str, Any] = {
+        given = {
             "plane_stride": self.planes.stride,
             "size": windows.size,
             "window_count": windows.window_count,
@@ -121,18 +132,22 @@ class PoolBackward(PlanesKernel):
             "first_output": begin,
             "output_count": end - begin,
             "values_base": self.target_base(begin, end, 0, target),
+            **self.source_place(begin, piece.segments[0], target),
         }
-        given |= self.source_place(begin, piece.segments[0], target)
-        bindings = [self.source_binding(piece.segments[0]), self.target_binding(begin, 0, "values_base", target)]
-        if len(self.problem.sources) == 1:
-            given |= {"counts_padding": windows.counts_padding, "counted_end": windows.counted_end}
-            variant = "pool_backward_shares"
-        else:
-            maxima = self.problem.sources[1]
-            bound = segment_push("maxima", self.limits.segment_elements(maxima.tensor), piece.segments[1])
-            given |= bound if isinstance(target, States) else {"maxima_base": bound["maxima_base"]}
-            bindings.append(Binding(maxima.role, maxima.number, piece.segments[1], "maxima_base"))
-            variant = "pool_backward_maxima"
+        if self.maxima is None:
+            return given | {"counts_padding": windows.counts_padding, "counted_end": windows.counted_end}
+        bound = segment_push("maxima", self.limits.segment_elements(self.maxima.tensor), piece.segments[1])
+        return given | (bound if isinstance(target, States) else {"maxima_base": bound["maxima_base"]})
+
+    def bindings(self, begin: int, piece: Piece, target: Target) -> tuple[Binding, ...]:
+        """The bindings of both kernels for gradients."""
+        found = self.source_binding(piece.segments[0]), self.target_binding(begin, 0, "values_base", target)
+        if self.maxima is None:
+            return found
+        return *found, Binding(self.maxima.role, self.maxima.number, piece.segments[1], "maxima_base")
+
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
+        given, variant = self.push(begin, end, piece, target), f"pool_backward_{self.what}"
         if isinstance(target, States):
             tiling = self.with_states
             push = Values(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.size)
@@ -142,4 +157,4 @@ class PoolBackward(PlanesKernel):
             push = Values(**given, tile=tiling.width // self.per_word)
             shader = shader_of(variant, self.problem, constants_of(self.problem, self.limits, self.problem.outputs))
         loads = self.dispatch_loads(end - begin, tiling, piece, target)
-        return Dispatch(shader, push, tuple(bindings), loads, range(begin, end))
+        return Dispatch(shader, push, self.bindings(begin, piece, target), loads, range(begin, end))

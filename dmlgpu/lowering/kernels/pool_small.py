@@ -13,14 +13,14 @@ output at a time, and nine times element by element.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
+from dmlgpu.lowering.kernels.kernel import REGISTERS
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
-from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, RangeRules, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import InPlace, Piece, Target, Tiling, WholeRowsKernel
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
@@ -30,8 +30,6 @@ _SMALL_WINDOW = 7
 _RING = 9
 # Elements of an input row per output of a tile's row, at most.
 _SPAN = 4
-# Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest.
-_REGISTERS = 110
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class PoolSmall(PlanesKernel):
+class PoolSmall(WholeRowsKernel):
     """Over windows so small that loops over them are unrolled."""
 
     name: ClassVar = "pool_small"
@@ -89,7 +87,7 @@ class PoolSmall(PlanesKernel):
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
         registers = self._registers(self.tile)
-        return "" if registers <= _REGISTERS else f"an invocation would need more than {_REGISTERS} registers"
+        return "" if registers <= REGISTERS else f"an invocation would need more than {REGISTERS} registers"
 
     @property
     def windows(self) -> Windows:
@@ -111,7 +109,7 @@ class PoolSmall(PlanesKernel):
     def tile(self) -> Tile:
         """The widest tile whose states registers hold, of rows enough that each invocation has about four tiles."""
         tile = self._tile_of(self._widest)
-        while tile.width > self.per_word and self._registers(tile) > _REGISTERS:
+        while tile.width > self.per_word and self._registers(tile) > REGISTERS:
             tile = self._tile_of(tile.width // 2)
         while tile.height > 1 and self.limits.most_items(self._loads(tile)) < self._tiles_of_row(tile.width):
             tile = replace(tile, height=-(-tile.height // 2))
@@ -169,42 +167,18 @@ class PoolSmall(PlanesKernel):
 
     @cached_property
     def in_place(self) -> Tiling:
-        """How it writes outputs."""
         tile, (_, rows, row) = self.tile, self.windows.output_size
         return Tiling(
             tile.width, self.fallback.in_place.elements, self._loads(tile), height=tile.height, row=row, rows=rows
         )
 
-    @cached_property
-    def rules(self) -> RangeRules:
-        rules, (_, rows, row) = self.fallback.rules, self.windows.output_size
-        short = self.limits.dispatch_elements // self.in_place.elements
-        most, slab = min(self.in_place.most_outputs(self.limits), short), rows * row
-        most = most // slab * slab or max(most // row, 1) * row
-        # Ranges are whole slabs, or whole rows of one.
-        slabs = slab <= min(most, rules.outputs_with_states)
-        return replace(
-            rules,
-            outputs_in_place=most if rules.outputs_in_place else 0,
-            alignment=slab if slabs else row,
-            boundary=rules.boundary if slabs else slab,
-        )
-
-    # What pool_direct.comp computes: states, and outputs that are no whole rows
+    @property
+    def unit(self) -> int:
+        return self.windows.output_size[2]
 
     @cached_property
     def fallback(self) -> PoolDirect:
         return PoolDirect(self.problem, self.limits)
-
-    @property
-    def work(self) -> int:
-        return self.fallback.work
-
-    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
-        return self.fallback.pieces(begin, end)
-
-    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
-        return isinstance(target, InPlace) and begin % self.rules.alignment == end % self.rules.alignment == 0
 
     # What runs
 

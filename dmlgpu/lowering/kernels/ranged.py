@@ -158,8 +158,8 @@ class RangeRules:
     """Of dispatches with states, by the kernel and by its fallback."""
     ascending: bool
     """Whether outputs lie one behind the other in the input, so that ranges of them change segments seldom."""
-    alignment: int = 1
-    """RangeRules begin at multiples of this where they can."""
+    alignment: int
+    """Ranges begin at multiples of this where they can."""
     boundary: int = MAX_ELEMENTS
     """No range crosses a multiple of this."""
 
@@ -393,6 +393,51 @@ class PlanesKernel(RangedKernel):
         """The push constants for the bound segment of the source; in place only its base."""
         push = self.source_push(segment, self.plane_shift(begin))
         return push if isinstance(target, States) else {"source_base": push["source_base"]}
+
+
+@dataclass(frozen=True)
+class WholeRowsKernel(PlanesKernel):
+    """A kernel over planes that writes whole rows of outputs in place. Its fallback computes the rest, and states."""
+
+    @cached_property
+    @abstractmethod
+    def fallback(self) -> PlanesKernel:
+        """The kernel over the same windows, of any size."""
+
+    @cached_property
+    @abstractmethod
+    def in_place(self) -> Tiling:
+        """How it writes outputs."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> int:
+        """Outputs that it can write alone, and of which each slab has a multiple: rows."""
+
+    @property
+    def work(self) -> int:
+        return self.fallback.work
+
+    @cached_property
+    def rules(self) -> RangeRules:
+        rules, tiling = self.fallback.rules, self.in_place
+        most = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
+        slab = tiling.rows * tiling.row
+        most = most // slab * slab or max(most // self.unit, 1) * self.unit
+        # Ranges are whole slabs, or parts of one.
+        slabs = slab <= min(most, rules.outputs_with_states)
+        return replace(
+            rules,
+            outputs_in_place=most if rules.outputs_in_place else 0,
+            alignment=slab if slabs else self.unit,
+            boundary=rules.boundary if slabs else slab,
+        )
+
+    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
+        return self.fallback.pieces(begin, end)
+
+    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
+        return isinstance(target, InPlace) and begin % self.rules.alignment == end % self.rules.alignment == 0
 
 
 def aligned_outputs(limits: Limits, tiling: Tiling) -> int:
