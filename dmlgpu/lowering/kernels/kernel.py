@@ -15,8 +15,6 @@ from dmlgpu.lowering.problem import OutputTensor, Problem, Result
 
 # States, or intermediates, may take this part of the bytes of a large source, so that its ranges are few.
 SCRATCH_SHARE = 16
-# Registers of an invocation, about: with more of them gfx1100 spills, which has the fewest.
-REGISTERS = 110
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.kernels.kernel import REGISTERS
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.ranged import InPlace, Piece, Target, Tiling, WholeRowsKernel
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
@@ -30,6 +29,8 @@ _SMALL_WINDOW = 7
 _RING = 9
 # Elements of an input row per output of a tile's row, at most.
 _SPAN = 4
+# Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest.
+_REGISTERS = 110
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class PoolSmall(WholeRowsKernel):
             return "the elements of a row do not follow each other"
         if windows.output_size[2] % self.per_word != 0:
             return "rows of outputs share words"
-        if windows.output_size[2] > self.fallback.rules.outputs_with_states:
+        if self.unit > self.most_left:
             return "a row of outputs is too long for a dispatch"
         if not all(output.tensor.is_packed for output in self.problem.outputs):
             return "an output is not packed"
@@ -87,7 +88,7 @@ class PoolSmall(WholeRowsKernel):
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
         registers = self._registers(self.tile)
-        return "" if registers <= REGISTERS else f"an invocation would need more than {REGISTERS} registers"
+        return "" if registers <= _REGISTERS else f"an invocation would need more than {_REGISTERS} registers"
 
     @property
     def windows(self) -> Windows:
@@ -109,7 +110,7 @@ class PoolSmall(WholeRowsKernel):
     def tile(self) -> Tile:
         """The widest tile whose states registers hold, of rows enough that each invocation has about four tiles."""
         tile = self._tile_of(self._widest)
-        while tile.width > self.per_word and self._registers(tile) > REGISTERS:
+        while tile.width > self.per_word and self._registers(tile) > _REGISTERS:
             tile = self._tile_of(tile.width // 2)
         while tile.height > 1 and self.limits.most_items(self._loads(tile)) < self._tiles_of_row(tile.width):
             tile = replace(tile, height=-(-tile.height // 2))

@@ -418,14 +418,20 @@ class WholeRowsKernel(PlanesKernel):
     def work(self) -> int:
         return self.fallback.work
 
+    @property
+    def most_left(self) -> int:
+        """Outputs that a dispatch of the fallback can have, in place and with states."""
+        rules = self.fallback.rules
+        return min(rules.outputs_in_place or rules.outputs_with_states, rules.outputs_with_states)
+
     @cached_property
     def rules(self) -> RangeRules:
         rules, tiling = self.fallback.rules, self.in_place
         most = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
         slab = tiling.rows * tiling.row
         most = most // slab * slab or max(most // self.unit, 1) * self.unit
-        # Ranges are whole slabs, or parts of one.
-        slabs = slab <= min(most, rules.outputs_with_states)
+        # Ranges are whole slabs, or parts of one. The fallback takes what is shorter.
+        slabs = slab <= min(most, self.most_left)
         return replace(
             rules,
             outputs_in_place=most if rules.outputs_in_place else 0,
