@@ -10,6 +10,7 @@ import dmlgpu
 from dmlgpu import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
+    AveragePoolingOperatorDesc,
     DescriptorError,
     MaxPoolingGradOperatorDesc,
     TensorDesc,
@@ -21,9 +22,11 @@ from dmlgpu import (
     reference,
     verify,
 )
+from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.support.cases import FLOAT16, FLOAT32, GRADIENTS, WINDOW_SHAPES
+from tests.support.limits import LIMITS
 
 pytestmark = pytest.mark.every_driver
 
@@ -118,9 +121,56 @@ def test_runs_of_many_outputs(device, cooperating, dtype):
         desc = MaxPoolingGradOperatorDesc.of(x, window, **steps)
         gradient = rng.standard_normal(desc.input_gradient_tensor.sizes).astype(dtype)
         for each, tile in (device, 8), (cooperating, 4):
-            assert 1 < each.compile(desc).plan.dispatches[-1].push["tile"] <= tile
-            verify(desc, x, gradient, device=each)
-            verify(AveragePoolingGradOperatorDesc.of(gradient, sizes, window, **steps), gradient, device=each)
+            operator = each.compile(desc, kernel="pool_backward")
+            assert 1 < operator.plan.dispatches[-1].push["tile"] <= tile
+            operator.run((x, gradient), check=check_outputs)
+            average = AveragePoolingGradOperatorDesc.of(gradient, sizes, window, **steps)
+            each.compile(average, kernel="pool_backward").run((gradient,), check=check_outputs)
+
+
+# Sizes, window, strides, padding at the start and at the end, dilations.
+SMALL = [
+    ((3, 5, 31, 28), (3, 3), (2, 2), (1, 2), (2, 1), (1, 1)),
+    ((2, 4, 37, 38), (2, 5), (3, 1), (0, 4), (1, 3), (1, 1)),
+    ((1, 3, 40, 2), (5, 2), (1, 1), (4, 1), (0, 0), (1, 1)),
+    ((1, 2, 17, 26), (1, 2), (2, 3), (0, 0), (0, 0), (1, 1)),  # elements between windows
+    ((2, 2, 24, 22), (3, 3), (2, 1), (2, 2), (1, 0), (2, 3)),
+    ((1, 1, 33, 18), (4, 7), (4, 5), (3, 6), (1, 4), (1, 1)),
+    ((2, 3, 9, 11, 20), (2, 2, 3), (1, 2, 2), (1, 0, 1), (0, 1, 2), (1, 1, 1)),
+    ((1, 2, 7, 8, 10), (3, 3, 3), (3, 1, 2), (2, 1, 1), (1, 1, 0), (1, 2, 1)),
+]
+
+
+@pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", SMALL, ids=str)
+def test_small_windows(device, cooperating, shape, dtype, special):
+    """Of every phase, in tiles that end behind a row and a slab, and the same bits as without tiles."""
+    sizes, window, strides, start, end, dilations = shape
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 4, sizes).astype(dtype)
+    steps = {"strides": strides, "start_padding": start, "end_padding": end}
+    largest = MaxPoolingGradOperatorDesc.of(x, window, dilations=dilations, **steps)
+    pooled = AveragePoolingOperatorDesc.of(x, window, **steps).output_tensor.sizes
+    calls = [(largest, (x, rng.standard_normal(largest.input_gradient_tensor.sizes).astype(dtype)))]
+    for counts in (False, True):
+        shares = rng.standard_normal(pooled).astype(dtype)
+        desc = AveragePoolingGradOperatorDesc.of(shares, sizes, window, include_padding=counts, **steps)
+        calls.append((desc, (shares,)))
+    for desc, inputs in calls:
+        if special:
+            inputs[-1].flat[::7] = np.resize(dtype([np.nan, np.inf, -np.inf, -0.0]), inputs[-1].flat[::7].shape)
+        for each in device, cooperating:
+            small = each.compile(desc, kernel="pool_backward_small")
+            assert small.plan.dispatches[-1].shader.variant.startswith("pool_backward_small")
+            found = small.run(inputs, check=check_outputs)
+            assert found.tobytes() == each.compile(desc, kernel="pool_backward")(*inputs).tobytes()
+
+
+def test_rows_of_outputs_that_share_words_are_no_tiles():
+    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 3, 4)), (4, 5), (2, 2))
+    with pytest.raises(DescriptorError, match="because rows of outputs share words"):
+        lower(desc, LIMITS["CPU"], "pool_backward_small")
 
 
 def test_more_windows_than_an_invocation_may_look_at(driver, open_device):
@@ -203,7 +253,9 @@ def test_plans_take_every_variant():
     for limits in (Limits(1 << 27, 64, 8), Limits(256, 32, 3, state_bytes=512, invocation_loads=50)):
         for case in GRADIENTS:
             taken |= {dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches}
-    variants = [f"pool_backward_{kind}" for kind in ("shares", "shares_parts", "maxima", "maxima_parts")]
+    variants = [
+        f"pool_backward_{kind}" for what in ("shares", "maxima") for kind in (what, f"{what}_parts", f"small_{what}")
+    ]
     assert {module for module in taken if "pool_backward" in module} == {
         f"{v}_sum_{bits}" for v in variants for bits in (16, 32)
     }

@@ -74,9 +74,12 @@ def test_the_counter_sees_the_end(counter):
     assert counter.turns(dispatch, 1) >= MOST - 1
 
 
-def grad(kind, data_type, sizes, window):
+def grad(kind, data_type, sizes, window, strides=(1, 1)):
     x = TensorDesc(data_type, sizes)
-    return kind.of(x, window) if kind is MaxPoolingGradOperatorDesc else kind.of(x, sizes, window)
+    if kind is MaxPoolingGradOperatorDesc:
+        return kind.of(x, window, strides=strides)
+    pooled = AveragePoolingOperatorDesc.of(x, window, strides=strides)
+    return kind.of(pooled.output_tensor, sizes, window, strides=strides)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +94,11 @@ def grad(kind, data_type, sizes, window):
         ("pool_direct_parts", AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2048, 2048)), (2000, 2000))),
         ("pool_small", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 2), p=3)),
         ("pool_separable_rows", pool_desc(FLOAT32, (1, 4, 512, 512), (33, 33))),
-        ("pool_backward_maxima", grad(MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1))),
-        ("pool_backward_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1))),
+        ("pool_backward_small_maxima", grad(MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1))),
+        ("pool_backward_small_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1))),
+        # Strides of 9 are too long for these.
+        ("pool_backward_maxima", grad(MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1), (9, 1))),
+        ("pool_backward_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1), (9, 1))),
         ("pick", MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096)), (4096, 4096))),
     ],
     ids=str,

@@ -148,7 +148,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
             each = push["reduced_end"] - push["reduced_begin"]
             least = min(64, push["output_count"])  # the elements of so many outputs are cut, too
             assert each * least <= limits.dispatch_elements or each <= push["split_size"]
-        elif "tile_height" in push:
+        elif "tile_height" in push and "window_count" not in push:
             constants = dispatch.shader.constants
             window, dilation = (
                 [constants[f"{name}_{axis}"] for axis in ("depth", "height", "width")]
@@ -170,6 +170,13 @@ def check_work(plan: Plan, limits: Limits) -> None:
         else:
             steps = zip(push["window_count"], push["reach"], push["window_stride"], strict=True)
             each = math.prod(min(count, 1 + reach // stride) for count, reach, stride in steps)
+            if "tile_height" in push:
+                # Rows that begin at a multiple of the stride, in each slab.
+                _, rows, row = push["size"]
+                step = push["window_stride"][1]
+                least = max(64, row * (rows if rows % step else step))
+                assert push["tile_height"] % step == 0
+                assert push["first_output"] % least == 0 or push["first_output"] % (rows * row) % (row * step) == 0
         assert push["output_count"] <= max(least, 2 * limits.dispatch_elements // each)
 
 

@@ -6,6 +6,7 @@ from dmlgpu.lowering.kernels.kernel import Kernel
 from dmlgpu.lowering.kernels.pick import Pick
 from dmlgpu.lowering.kernels.place import Place
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
+from dmlgpu.lowering.kernels.pool_backward_small import PoolBackwardSmall
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
 from dmlgpu.lowering.kernels.pool_small import PoolSmall
@@ -17,7 +18,7 @@ from dmlgpu.lowering.problem import Axes, CoveringWindows, Named, Numbered, Wind
 KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Axes: (Rows, Columns, Reduce),
     Windows: (PoolSmall, PoolSeparable, PoolDirect),
-    CoveringWindows: (PoolBackward,),
+    CoveringWindows: (PoolBackwardSmall, PoolBackward),
     Named: (Place,),
     Numbered: (Pick,),
 }

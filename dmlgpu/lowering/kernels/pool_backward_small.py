@@ -1,0 +1,151 @@
+"""pool_backward_small.comp, for gradients of pooling with small windows: an invocation computes a tile, row by row.
+
+Which windows hold an output is known when the shader is compiled; the picture is at its top. On lavapipe (Mesa 22.3)
+pool_backward.comp takes three to ten times as long.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from dmlgpu.lowering.kernels.kernel import constants_of, shader_of
+from dmlgpu.lowering.kernels.pool_backward import PoolBackward
+from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling, WholeRowsKernel
+from dmlgpu.lowering.plan import Dispatch, Values
+from dmlgpu.lowering.problem import CoveringWindows
+
+# Outputs of a tile's row, about.
+_WIDTH = 8
+# The longest stride and the largest window along a dimension.
+_LONGEST_STRIDE, _LARGEST_WINDOW = 8, 16
+# Additions of a step, at most, as they are unrolled: lavapipe (Mesa 22.3) compiles 400 in 0.6 s, and 1,000 in 7 s.
+_ADDITIONS = 512
+# Windows of the ring, at most, on a GPU: with more of them gfx1100 spills, which has the fewest registers.
+_RING = 20
+
+
+@dataclass(frozen=True)
+class PoolBackwardSmall(WholeRowsKernel):
+    """Gradients of pooling with windows so small that loops over them are unrolled."""
+
+    name: ClassVar = "pool_backward_small"
+    variants: ClassVar = {
+        "pool_backward_small_shares": "gradient of average pooling: windows are loaded once for a tile of outputs",
+        "pool_backward_small_maxima": "gradient of max pooling: windows are loaded once for a tile of outputs",
+    }
+
+    @property
+    def why_impossible(self) -> str:
+        windows = self.windows
+        if max(windows.window_stride) > _LONGEST_STRIDE:
+            return f"the stride is longer than {_LONGEST_STRIDE} along a dimension"
+        if max(windows.reach) >= _LARGEST_WINDOW:
+            return f"the window is larger than {_LARGEST_WINDOW} along a dimension"
+        if windows.size[2] % self.per_word != 0:
+            return "rows of outputs share words"
+        if not all(output.tensor.is_packed for output in self.problem.outputs):
+            return "an output is not packed"
+        if self.unit > min(self.in_place.most_outputs(self.limits), self.most_left):
+            return "rows of outputs are too long for a dispatch"
+        return ""
+
+    @property
+    def why_slow(self) -> str:
+        if not self.limits.unrolls:
+            return "the driver does not unroll loops"
+        return "" if self._is_light(self.width) else "too many windows hold an output"
+
+    @property
+    def windows(self) -> CoveringWindows:
+        return self.fallback.windows
+
+    @cached_property
+    def fallback(self) -> PoolBackward:
+        return PoolBackward(self.problem, self.limits)
+
+    # How the work is divided
+
+    @cached_property
+    def phase(self) -> tuple[int, ...]:
+        """The position of the first output in the last window that begins with it or before it, on each dimension."""
+        windows = self.windows
+        return tuple(padding % step for padding, step in zip(windows.start_padding, windows.window_stride, strict=True))
+
+    @property
+    def depths(self) -> int:
+        """Windows along depth that can hold an output."""
+        return self.windows.reach[0] // self.windows.window_stride[0] + 1
+
+    def _windows_of(self, d: int, outputs: int) -> int:
+        """Windows along a dimension that can hold so many neighbouring outputs: ROWS, or COLUMNS, of the shader."""
+        reach, stride, phase = self.windows.reach[d], self.windows.window_stride[d], self.phase[d]
+        return max(0, reach - phase) // stride + (outputs - 1 + phase) // stride + 1
+
+    def _is_light(self, width: int) -> bool:
+        """Whether a tile of this width has few enough additions, and windows."""
+        windows = self.windows
+        most = (reach // stride + 1 for reach, stride in zip(windows.reach, windows.window_stride, strict=True))
+        ring = self.depths * self._windows_of(1, windows.window_stride[1]) * self._windows_of(2, width)
+        additions = windows.window_stride[1] * width * math.prod(most)
+        return additions <= _ADDITIONS and (ring <= _RING or not self.limits.cooperating)
+
+    @cached_property
+    def width(self) -> int:
+        """Outputs of a tile's row: a multiple of the stride and of a word, _WIDTH or fewer."""
+        least = math.lcm(self.windows.window_stride[2], self.per_word)
+        width = -(-min(_WIDTH, self.windows.size[2]) // least) * least
+        while width > least and not self._is_light(width):
+            width -= least
+        return width
+
+    @property
+    def unit(self) -> int:
+        # Tiles begin at a multiple of the stride, counted from the begin of a slab.
+        (_, rows, row), step = self.windows.size, self.windows.window_stride[1]
+        return row * step if rows % step == 0 else row * rows
+
+    @cached_property
+    def in_place(self) -> Tiling:
+        (_, rows, row), step = self.windows.size, self.windows.window_stride[1]
+        # Tiles so high that each invocation has about four.
+        tiles = self.problem.output_count // row * -(-row // self.width)
+        steps = max(1, min(-(-rows // step), tiles // step // (4 * self.limits.invocations)))
+        while True:
+            # A step loads a row of windows, of all depths; the first one the whole ring.
+            loaded = steps + self._windows_of(1, step) - 1
+            tiling = Tiling(
+                self.width,
+                self.fallback.in_place.elements,
+                loads=1 + steps + loaded * (1 + self.depths),
+                height=steps * step,
+                row=row,
+                rows=rows,
+            )
+            if steps == 1 or tiling.most_outputs(self.limits) >= self.unit:
+                return tiling
+            steps = -(-steps // 2)
+
+    # What runs
+
+    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
+        windows = self.windows
+        constants = constants_of(
+            self.problem,
+            self.limits,
+            self.problem.outputs,
+            depths=self.depths,
+            window_height=windows.reach[1] + 1,
+            window_width=windows.reach[2] + 1,
+            stride_height=windows.window_stride[1],
+            stride_width=windows.window_stride[2],
+            phase_height=self.phase[1],
+            phase_width=self.phase[2],
+            tile_width=self.width,
+        )
+        push = Values(**self.fallback.push(begin, end, piece, target), tile_height=self.in_place.height)
+        shader = shader_of(f"pool_backward_small_{self.fallback.what}", self.problem, constants)
+        loads = self.dispatch_loads(end - begin, self.in_place, piece, target)
+        return Dispatch(shader, push, self.fallback.bindings(begin, piece, target), loads, range(begin, end))

@@ -1,0 +1,183 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// Gradients of pooling with small windows: what pool_backward.comp computes, in the same order. Rows of outputs never
+// share a word.
+//
+// One invocation computes a tile of outputs: TILE_WIDTH neighbours in each row, a multiple of the windows' stride, and
+// some rows. It goes down STRIDE_HEIGHT rows at a time. So the windows that hold an output are the same in every step,
+// counted from the first that holds any, and nothing is searched or divided. Windows of 3, stride 2, padding 1:
+//
+//   outputs    0 1 2 3 4 5 6 7          TILE_WIDTH = 8; output 0 is the middle element of window 0: PHASE_WIDTH = 1
+//   window 0  [...]                     output 1 is its last one, and the first one of window 1
+//   window 1      [...]
+//   window 2          [...]
+//   window 3              [...]
+//   window 4                  [...      COLUMNS = 5
+//
+// What these windows give is loaded once and kept in a ring of ROWS rows: for the next step it moves up by one row. In
+// a volume, each row has the windows of all DEPTHS that can hold an output.
+
+#include "core/windows.glsl"
+
+// The loops over windows are unrolled, because these are constants. A window's last element is at its size - 1, with a
+// dilation, too. PHASE is the position of the first output in the first window that begins with it or before it.
+// clang-format off: a table
+layout(constant_id = 10) const uint DEPTHS = 1;
+layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
+layout(constant_id = 12) const uint WINDOW_WIDTH = 1;
+layout(constant_id = 13) const uint STRIDE_HEIGHT = 1;
+layout(constant_id = 14) const uint STRIDE_WIDTH = 1;
+layout(constant_id = 15) const uint PHASE_HEIGHT = 0;
+layout(constant_id = 16) const uint PHASE_WIDTH = 0;
+layout(constant_id = 17) const uint TILE_WIDTH = 8;
+// clang-format on
+
+layout(set = 0, binding = 1) writeonly buffer Values { uint values[]; };
+#ifndef SHARES
+layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
+#endif
+
+layout(push_constant) uniform Push {
+    uint plane_stride;      // of the windows' (batch, channel) planes; strides in elements
+    uint size[3];           // of the pooled tensor, and of the outputs
+    uint window_count[3];   // windows along each dimension; `source` has an element for each
+    uint stride[3];         // of the source
+    uint reach[3];          // from the first element of a window to its last
+    uint window_stride[3];
+    uint start_padding[3];
+    uint first_output;      // the outputs of this dispatch: whole slabs (of one depth), or rows of one slab
+    uint output_count;
+    uint source_base;       // address + source_base is the place in the buffer, in elements
+    uint values_base;       // number of an output + values_base is its place
+#ifdef SHARES
+    uint counts_padding;    // whether the padding gets a share, too
+    uint counted_end[3];    // counted.glsl: where the positions that count end
+#else
+    uint maxima_base;       // number of a window + maxima_base is its place in `maxima`
+#endif
+    uint tile_height;       // rows of a tile, a multiple of the stride
+} push;
+
+// Windows before the one that begins with a tile's first output or before it, which hold outputs of the tile, too.
+const uint ABOVE = WINDOW_HEIGHT > PHASE_HEIGHT ? (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT : 0;
+const uint BEFORE = WINDOW_WIDTH > PHASE_WIDTH ? (WINDOW_WIDTH - 1 - PHASE_WIDTH) / STRIDE_WIDTH : 0;
+const uint ROWS = ABOVE + (STRIDE_HEIGHT - 1 + PHASE_HEIGHT) / STRIDE_HEIGHT + 1;
+const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
+// Windows that can hold an output, along a dimension.
+const uint MOST_ROWS = (WINDOW_HEIGHT - 1) / STRIDE_HEIGHT + 1;
+const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
+const uint RING = DEPTHS * ROWS * COLUMNS;  // depth by depth, row by row
+
+void main()
+{
+    uvec3 size = all_of(push.size), window_count = all_of(push.window_count), stride = all_of(push.stride);
+    uvec3 start_padding = all_of(push.start_padding);
+    uint reach_depth = push.reach[0], stride_depth = push.window_stride[0], plane_stride = push.plane_stride;
+    uint source_base = push.source_base, values_base = push.values_base, tile_height = push.tile_height;
+#ifdef SHARES
+    uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
+#else
+    uint maxima_base = push.maxima_base;
+#endif
+
+    uint first_row = push.first_output / size.z, row_count = push.output_count / size.z;
+    uint tiles_per_row = (size.z - 1) / TILE_WIDTH + 1;
+    uint height = min(size.y, row_count);
+    uint tile_rows = (height - 1) / tile_height + 1;
+    // An item is a tile: item = (slab * tile_rows + row of tiles) * tiles_per_row + tile of the row.
+    // `height` is the number of rows that this dispatch computes of a slab.
+    Items mine = items_of(row_count / height * tile_rows * tiles_per_row);
+    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+        uint tile_row = item / tiles_per_row, left = (item - tile_row * tiles_per_row) * TILE_WIDTH;
+        uint slab_number = tile_row / tile_rows;  // counted in this dispatch, like tile_row
+        uint row = first_row + slab_number * height + (tile_row - slab_number * tile_rows) * tile_height;
+        uint end = min(row + tile_height, first_row + (slab_number + 1) * height);
+        uint slab = row / size.y, plane = slab / size.x, top = row - slab * size.y;
+        uint front = slab - plane * size.x + start_padding.x;
+
+        // The first window of the ring. Where there is none it is negative, that is, wrapped around: so a window is
+        // there if it is below the number of windows.
+        uint last_depth = front / stride_depth, behind = front - last_depth * stride_depth;
+        uint window_row = (top + start_padding.y) / STRIDE_HEIGHT - ABOVE;
+        uint column = (left + start_padding.z) / STRIDE_WIDTH - BEFORE;
+#ifdef SHARES
+        uint in_row[COLUMNS];
+        [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+            in_row[c] = counted((column + c) * STRIDE_WIDTH, WINDOW_WIDTH, 1, counted_begin.z, counted_end.z);
+#else
+        uint winners[RING];
+#endif
+        Operand given[RING];
+        uint fresh = ROWS;
+        for (; row < end; row += STRIDE_HEIGHT, window_row += 1, fresh = 1) {
+            for (uint r = ROWS - fresh; r < ROWS; ++r) {
+                uint y = window_row + r;
+                [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
+                    uint first = d * ROWS * COLUMNS, last = first + (ROWS - 1) * COLUMNS;
+                    [[unroll]] for (uint i = first; i < last; ++i) {
+                        given[i] = given[i + COLUMNS];
+#ifndef SHARES
+                        winners[i] = winners[i + COLUMNS];
+#endif
+                    }
+                    uint steps = DEPTHS - 1 - d, z = last_depth - steps;
+                    bool there = y < window_count.y && z < window_count.x && behind + steps * stride_depth <= reach_depth;
+                    uint window = ((plane * window_count.x + z) * window_count.y + y) * window_count.z + column;
+                    uint address = plane * plane_stride + z * stride.x + y * stride.y + column * stride.z + source_base;
+#ifdef SHARES
+                    uint in_slab = counted(z * stride_depth, reach_depth + 1, 1, counted_begin.x, counted_end.x)
+                        * counted(y * STRIDE_HEIGHT, WINDOW_HEIGHT, 1, counted_begin.y, counted_end.y);
+#endif
+                    [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+                        bool is_window = there && column + c < window_count.z;
+                        uint at = is_window ? address + c * stride.z : 0;
+                        Operand operand = operand_of(LOAD(source, at));
+#ifdef SHARES
+                        operand = divided(operand, is_window ? in_slab * in_row[c] : 1);
+                        given[last + c] = or_neutral(operand, is_window);
+#else
+                        given[last + c] = operand;
+                        uint winner = maxima[is_window ? window + c + maxima_base : 0];
+                        winners[last + c] = is_window ? winner : 0xFFFFFFFFu;  // the number of no element
+#endif
+                    }
+                }
+            }
+
+            [[unroll]] for (uint a = 0; a < STRIDE_HEIGHT; ++a) {
+                uint number = (row + a) * size.z + left, at = (number + values_base) / ELEMENTS_PER_WORD, word[1];
+                [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
+                    State state = identity();
+                    // Windows in row-major order: the first ones are those from furthest above and from furthest left.
+                    uint below = (a + PHASE_HEIGHT) % STRIDE_HEIGHT, right = (k + PHASE_WIDTH) % STRIDE_WIDTH;
+                    [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
+                        [[unroll]] for (uint i = 0; i < MOST_ROWS; ++i) {
+                            uint rows = MOST_ROWS - 1 - i;
+                            [[unroll]] for (uint j = 0; j < MOST_COLUMNS; ++j) {
+                                uint columns = MOST_COLUMNS - 1 - j;
+                                if (below + rows * STRIDE_HEIGHT >= WINDOW_HEIGHT
+                                    || right + columns * STRIDE_WIDTH >= WINDOW_WIDTH)
+                                    continue;
+                                // No less than 0, also where this is not reached: Mesa 22.3 keeps an array in memory
+                                // that has such an index.
+                                uint r = max(ABOVE + (a + PHASE_HEIGHT) / STRIDE_HEIGHT, rows) - rows;
+                                uint c = max(BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH, columns) - columns;
+                                uint w = (d * ROWS + r) * COLUMNS + c;
+#ifdef SHARES
+                                accumulate(state, given[w], 0);
+#else
+                                accumulate(state, or_neutral(given[w], winners[w] == number + k), 0);
+#endif
+                            }
+                        }
+                    }
+                    PUT(word, k % ELEMENTS_PER_WORD, value_of(state, 1))
+                    // A branch for each word: llvmpipe spills registers where all outputs are computed before it.
+                    if ((k + 1) % ELEMENTS_PER_WORD == 0 && row + a < end && k < size.z - left)
+                        values[at + k / ELEMENTS_PER_WORD] = word[0];
+                }
+            }
+        }
+    }
+}
