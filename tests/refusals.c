@@ -4,6 +4,7 @@
 // `alive` counts what was made and not destroyed. TRACE=1 prints what is recorded, in its order.
 // UNCACHED=1 has the device list, before its types of memory, the first of them without HOST_CACHED.
 // LEFT=100 has VK_EXT_memory_budget say that 100 bytes of every heap are left, and LEFT= that there is no such extension.
+// PORTABLE=1 has the device offer VK_KHR_portability_subset; what is enabled is printed, and kept from the driver.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -44,7 +45,6 @@ static int refusal(const char *name) {
     }
 
 REFUSES(vkCreateInstance, 1)
-REFUSES(vkCreateDevice, 1)
 REFUSES(vkCreateBuffer, 1)
 REFUSES(vkBindBufferMemory, 0)
 REFUSES(vkMapMemory, 0)
@@ -61,6 +61,25 @@ REFUSES(vkBeginCommandBuffer, 0)
 REFUSES(vkEndCommandBuffer, 0)
 REFUSES(vkCreateFence, 1)
 REFUSES(vkQueueSubmit, 0)
+
+typedef struct {
+    int type;
+    const void *next;
+    uint32_t flags, queue_count;
+    W queues, layer_count, layers;
+    uint32_t count;
+    const char *const *extensions;
+    W features;
+} Opening;
+
+int vkCreateDevice(W device, const Opening *asked, W allocator, W made) {
+    Opening info = *asked;
+    for (uint32_t i = 0; getenv("PORTABLE") && i < asked->count; i++) puts(asked->extensions[i]), info.count = 0;
+    int result = refusal("vkCreateDevice");
+    if (!result) result = ((Function)real("vkCreateDevice"))(device, (W)&info, allocator, made, 0, 0);
+    if (!result) alive++;
+    return result;
+}
 
 typedef struct {
     int type;
@@ -158,19 +177,19 @@ void vkGetBufferMemoryRequirements(W device, W buffer, W *size_alignment_types) 
     if (getenv("UNCACHED")) *types = *types << 1 | 1;
 }
 
-// VK_EXT_memory_budget
+// Extensions
 
-#define BUDGET "VK_EXT_memory_budget"
 typedef struct {
     char name[256];
     uint32_t version;
 } Extension;
 
 int vkEnumerateDeviceExtensionProperties(W device, W layer, uint32_t *count, Extension *extensions) {
-    if (!getenv("LEFT"))
+    const char *left = getenv("LEFT"), *only = getenv("PORTABLE") ? "VK_KHR_portability_subset" : "VK_EXT_memory_budget";
+    if (!left && !getenv("PORTABLE"))
         return ((Function)real("vkEnumerateDeviceExtensionProperties"))(device, layer, (W)count, (W)extensions, 0, 0);
-    *count = getenv("LEFT")[0] != 0;
-    if (extensions && *count) strcpy(extensions->name, BUDGET);
+    *count = !left || *left;
+    if (extensions && *count) strcpy(extensions->name, only);
     return 0;
 }
 

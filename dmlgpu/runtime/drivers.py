@@ -133,12 +133,12 @@ def loader_messages() -> list[tuple[str, str]]:
     )
     messenger.pfnUserCallback = hear
     with suppress(vk.VkError):
-        instance = _instance(vk, pNext=messenger, ppEnabledExtensionNames=["VK_EXT_debug_utils"])
+        instance = _instance(vk, "VK_EXT_debug_utils", pNext=messenger)
         vk.vkDestroyInstance(instance, None)
     return list(dict.fromkeys(said))
 
 
-def _instance(vk: Any, **more: Any) -> Any:
+def _instance(vk: Any, *extensions: str, **more: Any) -> Any:
     application = vk.VkApplicationInfo(
         pApplicationName="dmlgpu",
         applicationVersion=1,
@@ -146,7 +146,15 @@ def _instance(vk: Any, **more: Any) -> Any:
         engineVersion=1,
         apiVersion=vk.VK_MAKE_VERSION(1, 1, 0),
     )
-    return vk.vkCreateInstance(vk.VkInstanceCreateInfo(pApplicationInfo=application, **more), None)
+    # The loader hides drivers that implement Vulkan in part, as MoltenVK, from whoever does not ask for them.
+    portability = vk.VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME
+    # What is wrong with the loader vkCreateInstance says better.
+    with suppress(vk.VkError):
+        if portability in [offered.extensionName for offered in vk.vkEnumerateInstanceExtensionProperties(None)]:
+            extensions += (portability,)
+            more["flags"] = vk.VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR
+    info = vk.VkInstanceCreateInfo(pApplicationInfo=application, ppEnabledExtensionNames=extensions, **more)
+    return vk.vkCreateInstance(info, None)
 
 
 def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
@@ -213,10 +221,12 @@ def _matching(found: tuple[DeviceInfo, ...], text: str) -> list[DeviceInfo]:
     return named or [info for info in found if part in info.driver.lower()]
 
 
-def preference(info: DeviceInfo) -> tuple[int, bool]:
+def preference(info: DeviceInfo) -> tuple[bool, bool, int, bool]:
     """A sort key, the best device first. Devices with equal keys are assumed to be equally fast."""
-    # SwiftShader takes many times as long as llvmpipe: docs/performance.md.
-    return _PREFERENCE.index(info.type), "SwiftShader" in info.driver
+    # Dozen has the GPU through Direct3D 12; the driver of its maker lists it as well, where there is one. SwiftShader
+    # takes many times as long as llvmpipe: docs/performance.md.
+    dozen, swiftshader = "Dozen" in info.driver, "SwiftShader" in info.driver
+    return info.type == "cpu", dozen, _PREFERENCE.index(info.type), swiftshader
 
 
 def index_of(wanted: Any) -> int:
@@ -282,6 +292,11 @@ def _lack(vk: Any, handle: Any) -> str:
     for name, least in _LEAST.items():
         value = getattr(properties.limits, name)
         needs[f"a {name} of {least} (it is {value})"] = value >= least
+    driver = vk.VkPhysicalDeviceDriverProperties()
+    answer = vk.VkPhysicalDeviceProperties2(pNext=driver)
+    vk.vkGetPhysicalDeviceProperties2(handle, answer)
+    # Older ones leave out specialization constants that are sizes of arrays. 1.2.11 is 10211.
+    needs["MoltenVK 1.3"] = driver.driverID != vk.VK_DRIVER_ID_MOLTENVK or answer.properties.driverVersion >= 10300
     lacking = [need for need, is_there in needs.items() if not is_there]
     return f"{properties.deviceName} lacks {', '.join(lacking)}" if lacking else ""
 

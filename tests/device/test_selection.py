@@ -70,6 +70,22 @@ def test_a_gpu_is_better_than_any_software_driver(machine):
     assert select(None).name == "gpu"
 
 
+DOZEN = "Dozen Mesa 25.0.0"
+
+
+@pytest.mark.parametrize(
+    ("devices", "best"),
+    [
+        ([(DOZEN, "discrete"), ("driver 1", "integrated")], 1),
+        ([(DOZEN, "integrated"), (DOZEN, "discrete"), (LLVMPIPE, "cpu")], 1),
+        ([(DOZEN, "cpu"), (LLVMPIPE, "cpu")], 1),
+    ],
+)
+def test_a_gpu_through_dozen_is_better_than_a_cpu_alone(machine, devices, best):
+    machine(*(software(i, f"device {i}", *device) for i, device in enumerate(devices)))
+    assert select(None).index == best
+
+
 @pytest.mark.parametrize("wanted", [1, "1", "beta", "BETA", "Beta 2"])
 def test_index_or_part_of_a_name_in_any_case(machine, wanted):
     machine(info(0, "Alpha 1"), info(1, "Beta 2"))

@@ -1,5 +1,6 @@
 """Machines whose Vulkan is broken: each in a process of its own, which must end well and say what is wrong."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -204,6 +205,14 @@ def test_driver_without_a_device(environment, radeon):
     assert reason_of(environment, radeon)
 
 
+def test_a_driver_that_implements_vulkan_in_part(environment, manifest):
+    # As MoltenVK says of itself. The name is that of Mesa's lavapipe.
+    content = json.loads(DRIVERS["lavapipe"].read_text())
+    content["ICD"]["is_portability_driver"] = True
+    environment["VK_DRIVER_FILES"] = str(manifest(content))
+    assert output_of("import dmlgpu; print(dmlgpu.argmax([3, 5, 4]).tolist())", environment=environment) == "1\n"
+
+
 # Devices that lack what Kompute and plans need
 
 
@@ -323,6 +332,22 @@ def test_what_the_only_device_lacks_is_said(lacking, monkeypatch, function, chan
     with pytest.raises(dmlgpu.DeviceError) as caught:
         dmlgpu.devices()
     assert f" ({info.name} lacks {lack}). Install " in str(caught.value)
+
+
+@pytest.mark.parametrize(("version", "lack"), [(10211, r" lacks MoltenVK 1\.3\). Install "), (10300, "")])
+def test_the_least_moltenvk(monkeypatch, version, lack):
+    set_drivers(monkeypatch.setenv, DRIVERS["lavapipe"])
+    asked = vulkan.vkGetPhysicalDeviceProperties2
+
+    def answer(handle, properties):
+        asked(handle, properties)
+        properties.properties.driverVersion = version
+        driver = vulkan.ffi.cast("VkPhysicalDeviceDriverProperties *", properties.pNext)
+        driver.driverID = vulkan.VK_DRIVER_ID_MOLTENVK
+
+    monkeypatch.setattr(vulkan, "vkGetPhysicalDeviceProperties2", answer)
+    with pytest.raises(dmlgpu.DeviceError, match=lack) if lack else contextlib.nullcontext():
+        dmlgpu.devices()
 
 
 of_every_driver = pytest.mark.parametrize("driver", [name for name, path in DRIVERS.items() if path])

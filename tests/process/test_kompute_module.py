@@ -42,7 +42,7 @@ def install(monkeypatch, tmp_path):
 
 
 def refused() -> None:
-    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post2 as docs"):
+    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post3 as docs"):
         kompute_module.kompute()
 
 
@@ -59,7 +59,7 @@ def test_the_right_kp(install):
     assert kompute_module.memory_left(kp.Manager()) == []
 
 
-@pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post2", None])
+@pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post3", None])
 def test_another_version_is_not_even_imported(install, version):
     install("raise SystemExit('imported')", version)
     refused()
@@ -158,8 +158,8 @@ print(kompute_module.package_of(kompute_module.kompute()), doctor._check(sys.arg
 def test_one_version():
     text = (ROOT / ".ci/kp/setup.py").read_text()
     assert 'KOMPUTE = "0.9.0"' in text
-    assert 'VERSION = f"{KOMPUTE}.post2"' in text
-    assert (kompute_module.KP_VERSION, kompute_module.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post2")
+    assert 'VERSION = f"{KOMPUTE}.post3"' in text
+    assert (kompute_module.KP_VERSION, kompute_module.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post3")
 
 
 def test_every_type_stays_in_the_module():

@@ -246,3 +246,11 @@ for left in "", "1000", str(8 << 20):
     for error in refused, also_refused:
         assert error.startswith("OutOfMemoryError: ")
         assert ": 1000 of " in error
+
+
+def test_a_device_that_implements_vulkan_in_part_is_opened_as_one(driver):
+    program = """
+with opened_as(driver, **changes) as device:
+    print(device.compile(desc)(x))
+"""
+    assert run(program, driver, PORTABLE="1") == ["VK_KHR_portability_subset", "[[70000]]"]
