@@ -11,12 +11,15 @@ MINUTES ?= 10
 CALLS ?= 200000
 # The Python of the machine with the GPU.
 KIT_PYTHON ?= 3.12
+# Which wheels `make wheels` builds, for example PLATFORM=win_amd64 PYTHONS='3.12 3.13'; nothing: all.
+PLATFORM ?=
+PYTHONS ?=
 # What `make test` also runs under the validation layer; nothing: all device tests.
 VALIDATED ?= tests/device/test_reuse.py
 # More arguments for the command that is run, for example ARGS='-k argmax'.
 ARGS ?=
 
-export PYTHON NUMPY
+export PYTHON NUMPY PLATFORM PYTHONS
 bin = $(VENV)/bin
 parallel = -n auto --maxprocesses 4 --dist worksteal
 shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
@@ -84,7 +87,7 @@ docs: ## set up .venv-docs and make dist/site, the documentation's site; its not
 	@sh .ci/setup .venv-docs demo .ci/docs/packages.txt
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict -f .ci/docs/mkdocs.yml
 
-wheels: ## build into dist/ wheels that install without a compiler
+wheels: ## build into dist/ wheels that install without a compiler, for PLATFORM= and PYTHONS= or all
 	@sh .ci/wheels
 
 gpu-kit: ## set up and make dist/gpu-kit: what a bare machine with a GPU and Python KIT_PYTHON=3.12 needs

@@ -3,6 +3,7 @@
 No index has dmlgpu-kp. Without the question pip builds dmlgpu, then ends with `No matching distribution found`.
 """
 
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -30,12 +31,14 @@ def get_requires_for_build_editable(config_settings=None):
 def look_for_kompute():
     """Ends the program where pip could not install what it is about to build.
 
-    A folder with PKG-INFO is no clone but an unpacked source distribution: `make wheels` does not work there.
+    A folder with PKG-INFO is no clone but an unpacked source distribution: `make wheels` does not work there. It
+    installs nothing itself, and may build for other machines alone.
     """
     wheels = [path.name for path in Path("dist").glob("dmlgpu_kp-*.whl")]
     fitting = set(sys_tags())
     if (
         Path("PKG-INFO").exists()
+        or "MAKING_WHEELS" in os.environ
         or any(Path(sysconfig.get_path("platlib")).glob("dmlgpu_kp-*"))
         or any(not fitting.isdisjoint(parse_wheel_filename(wheel)[3]) for wheel in wheels)
     ):

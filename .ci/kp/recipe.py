@@ -1,13 +1,14 @@
 """Builds dmlgpu-kp: Kompute as wheels that need no compiler, and as a source distribution.
 
-    python .ci/kp/recipe.py OUT                  # OUT/source, and a wheel for each Python and machine
+    python .ci/kp/recipe.py OUT                  # OUT/source, and a wheel for each Python and platform
+    python .ci/kp/recipe.py OUT --platforms musllinux_x86_64 --pythons 3.12    # only these
     python .ci/kp/recipe.py OUT --here           # the wheel for this Python on this machine
     python .ci/kp/recipe.py OUT --here --tests   # that, and what only tests need; of both what OUT lacks
 
 Everything comes from PyPI, pinned by hashes: Kompute, headers of Vulkan and fmt, pybind11, and as compiler Zig, which
-brings the C library of any Linux. Only the headers of Python are those of interpreters that are found here. The same
-sources give the same bytes, whatever the folder. All that this takes is in .cache/kp/toolchain, for the caller to
-delete.
+brings the C library of any Linux. Only the headers of Python are those of interpreters that are
+found here; all but pyconfig.h, of which one is here, are the same everywhere. The same sources give the same bytes,
+whatever the folder. All that this takes is in .cache/kp/toolchain, for the caller to delete.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import base64
 import gzip
 import hashlib
 import io
-import json
 import os
 import platform
 import re
@@ -36,14 +36,48 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TOOLCHAIN = ROOT / ".cache/kp/toolchain"
 ZIG = {f"ZIG_{kind}_CACHE_DIR": str(TOOLCHAIN / "zig") for kind in ("GLOBAL", "LOCAL")}
-MACHINES = ("x86_64", "aarch64")
-PYTHONS = ("python3.10", "python3.11", "python3.12", "python3.13", "python3.14")
-# manylinux2014. What it has beside libc.so.6 is part of the same C library.
-GLIBC = (2, 17)
-LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libvulkan.so.1"}
-LIBRARIES |= {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 # The time of every file in what is built: that of Kompute's release.
 TIME = 1705795200
+
+
+@dataclass(frozen=True)
+class System:
+    """What platforms share."""
+
+    suffix: str
+    """Of a module of Python."""
+    loader: str
+    """The library with the Vulkan loader."""
+    libraries: str
+    """All that a module may need, as a regular expression."""
+    link: tuple[str, ...]
+
+
+# With the C++ library no symbols of it are given away.
+ELF = "-Wl,--gc-sections", "-Wl,--version-script=build/exports.map"
+GNU_LIBRARIES = r"lib(vulkan|c|m|dl|pthread|rt)\.so\.\d|ld-linux-(x86-64|aarch64)\.so\.\d"
+GNU = System(".so", "libvulkan.so.1", GNU_LIBRARIES, ELF)
+MUSL = System(".so", "libvulkan.so.1", r"libvulkan\.so\.1|libc\.so", ELF)
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What a wheel is for."""
+
+    target: str
+    """As Zig names it."""
+    tags: str
+    """Those of the wheel."""
+    system: System
+
+
+PLATFORMS = {
+    "manylinux_x86_64": Platform("x86_64-linux-gnu.2.17", "manylinux2014_x86_64.manylinux_2_17_x86_64", GNU),
+    "manylinux_aarch64": Platform("aarch64-linux-gnu.2.17", "manylinux2014_aarch64.manylinux_2_17_aarch64", GNU),
+    "musllinux_x86_64": Platform("x86_64-linux-musl", "musllinux_1_2_x86_64", MUSL),
+    "musllinux_aarch64": Platform("aarch64-linux-musl", "musllinux_1_2_aarch64", MUSL),
+}
 
 
 @dataclass(frozen=True)
@@ -52,8 +86,6 @@ class Python:
 
     version: str
     include: Path
-    config: Path
-    """pyconfig.h, which on Debian lies elsewhere."""
 
     @property
     def tag(self) -> str:
@@ -110,21 +142,13 @@ def unpacked(requirement: str, python: Path) -> Path:
 
 def headers(python: str) -> Python | None:
     """An interpreter, where it is one and its headers are there."""
-    program = """
-import json, sys, sysconfig
-variable = sysconfig.get_config_var
-print(json.dumps(["%d.%d" % sys.version_info[:2], sysconfig.get_path("include"), variable("MULTIARCH") or ""]))
-"""
+    program = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2], sysconfig.get_path('include'))"
     path = shutil.which(python)
     done = path and subprocess.run([path, "-c", program], text=True, capture_output=True, check=False)
     if not done or done.returncode:
         return None
-    version, folder, triplet = json.loads(done.stdout)
-    include = Path(folder)
-    # Debian's are apart, so that headers of several architectures can be installed.
-    configs = include.parent / triplet / include.name / "pyconfig.h", include / "pyconfig.h"
-    found = Python(version, include, next(filter(Path.exists, configs), configs[-1]))
-    return found if (found.include / "Python.h").exists() and found.config.exists() else None
+    version, _, include = done.stdout.strip().partition(" ")
+    return Python(version, Path(include)) if Path(include, "Python.h").exists() else None
 
 
 # The source
@@ -195,33 +219,35 @@ def write_sdist(tree: Path, info: str, out: Path) -> None:
 # Wheels
 
 
-def build(tree: Path, python: Path, machine: str, pythons: list[Python], *, plain: bool) -> dict[Python, bytes]:
-    """The compiled module for each of these Pythons on a machine."""
+def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, plain: bool) -> dict[Python, bytes]:
+    """The compiled module for each of these Pythons on a platform."""
     name, version = ("kp", settings.KOMPUTE) if plain else (settings.NAME, settings.VERSION)
-    objects = Path("build", machine)
+    target, system = PLATFORMS[platform].target, PLATFORMS[platform].system
+    objects = Path("build", platform)
     (tree / objects).mkdir(parents=True)
+    (tree / "build/exports.map").write_text("{ global: PyInit_*; local: *; };")
     bindings = Path(run(python, "-c", "import pybind11; print(pybind11.get_include())").strip())
     if not (tree / "build/pybind11").exists():
         shutil.copytree(bindings, tree / "build/pybind11")
 
-    def zig(tool: str, *arguments: object) -> None:
-        run(python, "-m", "ziglang", tool, "-target", f"{machine}-linux-gnu.2.17", *arguments, cwd=tree, **ZIG)
+    def zig(*arguments: object) -> None:
+        run(python, "-m", "ziglang", *arguments, cwd=tree, **ZIG)
 
     # All paths are relative: none gets into what is compiled.
     flags = [*settings.FLAGS, "-fno-sanitize=all", *(f"-D{key}={value}" for key, value in settings.MACROS.items())]
     flags += [f"-I{folder}" for folder in settings.INCLUDES]
 
     # Small rather than fast is only what comes with Zig: the C++ library.
-    link = "-shared", "-s", "-Os", *settings.LINK_FLAGS
+    link = "c++", "-target", target, "-shared", "-s", "-Os", *system.link
 
     def build_library_of_zig() -> None:
         # Zig makes it from source at the first link, on one core, and keeps it.
         (tree / objects / "empty.cpp").touch()
-        zig("c++", *link, objects / "empty.cpp", "-o", objects / "empty.so")
+        zig(*link, objects / "empty.cpp", "-o", objects / "empty.so")
 
-    def translate(source: str, target: Path, *more: str) -> Path:
-        zig("c++", *flags, *more, "-c", source, "-o", target)
-        return target
+    def translate(source: str, made: Path, *more: str) -> Path:
+        zig("c++", "-target", target, *flags, *more, "-c", source, "-o", made)
+        return made
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         first = pool.submit(build_library_of_zig)
@@ -229,11 +255,8 @@ def build(tree: Path, python: Path, machine: str, pythons: list[Python], *, plai
         for found in pythons:
             include = Path("build", found.tag)
             if not (tree / include).exists():
-                # Those of x86_64 serve aarch64 too. In Debian's two pyconfig.h of one version are four differences:
-                # HAVE_GCC_ASM_FOR_X64 and _X87, HAVE_USABLE_WCHAR_T, PY_SUPPORT_TIER; no public header uses them.
                 shutil.copytree(found.include, tree / include)
-                (tree / include / "pyconfig.h").unlink(missing_ok=True)
-                shutil.copy(found.config, tree / include / "pyconfig.h")
+                shutil.copy(HERE / "pyconfig.h", tree / include)
             more = f"-I{include}", "-Ibuild/pybind11", f'-DVERSION_INFO="{version}"'
             bound[found] = pool.submit(translate, settings.BINDINGS, objects / f"{found.tag}.o", *more)
         library = pool.submit(translate, settings.LIBRARY, objects / "kompute.o")
@@ -242,39 +265,42 @@ def build(tree: Path, python: Path, machine: str, pythons: list[Python], *, plai
     declared = (tree / "external/vulkan/vulkan/vulkan_core.h").read_text()
     functions = sorted(set(re.findall(r"VKAPI_CALL (vk\w+)\(", declared)))
     (tree / objects / "loader.c").write_text("".join(f"void {function}(void) {{}}\n" for function in functions))
-    loader = objects / "libvulkan.so.1"
-    zig("cc", "-shared", "-nostdlib", "-Wl,-soname,libvulkan.so.1", objects / "loader.c", "-o", loader)
+    loader, named = objects / system.loader, f"-Wl,-soname,{system.loader}"
+    zig("cc", "-target", target, "-shared", "-nostdlib", named, objects / "loader.c", "-o", loader)
 
     first.result()
     modules = {}
     for found, translated in bound.items():
-        module = objects / f"{name}.{found.tag}.so"
-        zig("c++", *link, translated.result(), library.result(), loader, "-o", module)
+        module = objects / f"{name}.{found.tag}{system.suffix}"
+        zig(*link, translated.result(), library.result(), loader, "-o", module)
         content = (tree / module).read_bytes()
-        check(content)
+        check(content, system)
         modules[found] = content
     return modules
 
 
-def check(module: bytes) -> None:
-    """Ends the program where a module needs more than manylinux2014 has, or knows this folder."""
-    needed = {name.decode() for name in re.findall(rb"\0((?:lib|ld-linux)[\w+.-]*\.so\.\d+)(?=\0)", module)}
-    versions = {tuple(map(int, version.split(b"."))) for version in re.findall(rb"\0GLIBC_([\d.]+)(?=\0)", module)}
-    if not needed <= LIBRARIES or not versions or max(versions) > GLIBC:
-        sys.exit(f"the module needs {needed - LIBRARIES or max(versions)}, which manylinux2014 has not")
+def check(module: bytes, system: System) -> None:
+    """Ends the program where a module needs what a machine of its platform may lack, or knows this folder."""
+    needed = re.findall(rb"\0([\w+.-]+\.so[\d.]*)(?=\0)", module)
+    foreign = [name.decode() for name in needed if not re.fullmatch(system.libraries.encode(), name)]
+    if system is GNU:
+        # manylinux2014
+        versions = set(re.findall(rb"\0(GLIBC_([\d.]+))(?=\0)", module))
+        foreign += [name.decode() for name, version in versions if tuple(map(int, version.split(b"."))) > (2, 17)]
+    if foreign or not needed:
+        sys.exit(f"the module needs {', '.join(foreign) or 'nothing'}")
     for path in HERE.parents[1], Path.home():
         # With what ends it: a name of one letter is found in any module.
         if len(path.parts) > 1 and os.fsencode(f"{path}/") in module:
             sys.exit(f"the module names {path}")
 
 
-def write_wheel(module: bytes, found: Python, machine: str, tree: Path, info: str, out: Path) -> None:
+def write_wheel(module: bytes, found: Python, platform: Platform, tree: Path, info: str, out: Path) -> None:
     """A wheel with one module."""
-    platforms = f"manylinux2014_{machine}", "manylinux_{}_{}_{}".format(*GLIBC, machine)
     folder = f"{settings.NAME}-{settings.VERSION}.dist-info"
-    tags = "".join(f"Tag: {found.tag}-{found.tag}-{platform}\n" for platform in platforms)
+    tags = "".join(f"Tag: {found.tag}-{found.tag}-{tag}\n" for tag in platform.tags.split("."))
     files = {
-        f"{settings.NAME}.cpython-{found.tag[2:]}-{machine}-linux-gnu.so": module,
+        f"{settings.NAME}{platform.system.suffix}": module,
         f"{folder}/METADATA": info.encode(),
         f"{folder}/WHEEL": f"Wheel-Version: 1.0\nGenerator: dmlgpu\nRoot-Is-Purelib: false\n{tags}".encode(),
         f"{folder}/licenses/LICENSE": (tree / "LICENSE").read_bytes(),
@@ -286,7 +312,7 @@ def write_wheel(module: bytes, found: Python, machine: str, tree: Path, info: st
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
         record += f"{path},sha256={digest},{len(content)}\n"
     files[f"{folder}/RECORD"] = f"{record}{folder}/RECORD,,\n".encode()
-    path = out / f"{settings.NAME}-{settings.VERSION}-{found.tag}-{found.tag}-{'.'.join(platforms)}.whl"
+    path = out / f"{settings.NAME}-{settings.VERSION}-{found.tag}-{found.tag}-{platform.tags}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for member, content in sorted(files.items()):
             entry = zipfile.ZipInfo(member)
@@ -295,14 +321,14 @@ def write_wheel(module: bytes, found: Python, machine: str, tree: Path, info: st
     print(path, f"{path.stat().st_size >> 10} KiB", flush=True)
 
 
-def write_for_tests(module: bytes, found: Python, machine: str, python: Path, out: Path) -> None:
+def write_for_tests(module: bytes, found: Python, python: Path, out: Path) -> None:
     """A folder with kp as it is, where `sys.path` may find it, and with tests/refusals.c compiled."""
     new = out / "new"
     shutil.rmtree(new, ignore_errors=True)
     info = new / f"kp-{settings.KOMPUTE}.dist-info"
     info.mkdir(parents=True)
     shutil.copy(unpacked("sources.txt", python) / "PKG-INFO", info / "METADATA")
-    (new / f"kp.cpython-{found.tag[2:]}-{machine}-linux-gnu.so").write_bytes(module)
+    (new / "kp.so").write_bytes(module)
     options = "-shared", "-fPIC", "-O1", "-fno-sanitize=all"
     run(python, "-m", "ziglang", "cc", *options, ROOT / "tests/refusals.c", "-o", new / "refusals.so", **ZIG)
     new.rename(out / f"tests-{found.tag}")
@@ -312,17 +338,20 @@ def main() -> None:
     """Builds what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="the folder of what is built")
+    parser.add_argument("--platforms", nargs="+", choices=PLATFORMS, default=[*PLATFORMS], help="which; default: all")
+    parser.add_argument("--pythons", nargs="+", default=[*PYTHONS], help="which; default: all that are found")
     parser.add_argument("--here", action="store_true", help="only the wheel for this Python and machine")
     parser.add_argument("--tests", action="store_true", help="and what only tests need, for the same")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
 
-    found = [headers(name) for name in (sys.executable, *(() if arguments.here else PYTHONS))]
-    pythons = {python.version: python for python in found if python is not None}
-    missing = [name for name in PYTHONS if name.removeprefix("python") not in pythons]
+    wanted = [] if arguments.here else arguments.pythons
+    found = [headers(name) for name in (sys.executable, *(f"python{version}" for version in wanted))]
+    pythons = {python.version: python for python in found if python and (arguments.here or python.version in wanted)}
+    missing = [version for version in wanted if version not in pythons]
     if not pythons:
         sys.exit("There is no Python with headers (Debian: libpython3-dev)")
-    if missing and not arguments.here:
+    if missing:
         # Not a fault: others are there.
         print(
             f"Wheels for Python {', '.join(pythons)}; none for {', '.join(missing)}, which are not on PATH or lack "
@@ -340,12 +369,12 @@ def main() -> None:
         info = "" if plain else metadata(tree, python)
         if not arguments.here:
             write_sdist(tree, info, out / "source")
-        for machine in [platform.machine()] if arguments.here else MACHINES:
-            for built, module in build(tree, python, machine, [*pythons.values()], plain=plain).items():
+        for name in [f"manylinux_{platform.machine()}"] if arguments.here else arguments.platforms:
+            for built, module in build(tree, python, name, [*pythons.values()], plain=plain).items():
                 if plain:
-                    write_for_tests(module, built, machine, python, out)
+                    write_for_tests(module, built, python, out)
                 else:
-                    write_wheel(module, built, machine, tree, info, out)
+                    write_wheel(module, built, PLATFORMS[name], tree, info, out)
         shutil.rmtree(tree)
 
     unpacked("sources.txt", python), unpacked("headers.txt", python)

@@ -1,12 +1,14 @@
 """Which build of Kompute is used, and what both do in one process."""
 
 import ast
-import json
+import ctypes
+import importlib
 import logging
 import os
 import re
 import sys
-from contextlib import suppress
+import sysconfig
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -155,6 +157,12 @@ print(kompute_module.package_of(kompute_module.kompute()), doctor._check(sys.arg
 # The recipe
 
 
+@pytest.fixture
+def recipe(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / ".ci/kp")
+    return importlib.import_module("recipe")
+
+
 def test_one_version():
     text = (ROOT / ".ci/kp/setup.py").read_text()
     assert 'KOMPUTE = "0.9.0"' in text
@@ -168,18 +176,50 @@ def test_every_type_stays_in_the_module():
     assert patch.count("py::module_local()") == len(removed) - 1 == 11
 
 
-@pytest.mark.parametrize("config", ["include/x86_64-linux-gnu/python3.9/pyconfig.h", "include/python3.9/pyconfig.h"])
-def test_headers_of_debian_lie_apart(monkeypatch, tmp_path, config):
-    monkeypatch.syspath_prepend(ROOT / ".ci/kp")
-    import recipe
+def test_the_module_exports_nothing_of_the_cpp_library():
+    import dmlgpu_kp
 
-    include = tmp_path / "include/python3.9"
-    # On Debian this file includes the other one.
-    for path in include / "Python.h", include / "pyconfig.h", tmp_path / config:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    answer = json.dumps(["3.9", str(include), "x86_64-linux-gnu"])
+    assert not hasattr(ctypes.CDLL(dmlgpu_kp.__file__), "_Znwm")  # operator new
+
+
+def test_the_headers_of_an_interpreter(recipe, tmp_path):
+    include = tmp_path / "an include"
+    include.mkdir()
     python = tmp_path / "python3.9"
-    python.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    python.write_text(f"#!/bin/sh\necho 3.9 '{include}'\n")
     python.chmod(0o755)
-    assert recipe.headers(str(python)) == recipe.Python("3.9", include, tmp_path / config)
+    assert recipe.headers(str(python)) is None
+    (include / "Python.h").touch()
+    assert recipe.headers(str(python)) == recipe.Python("3.9", include)
+    assert recipe.headers(str(tmp_path / "python3.98")) is None
+
+
+def test_one_pyconfig_for_all_pythons():
+    text = (ROOT / ".ci/kp/pyconfig.h").read_text()
+    text = re.sub(r"#ifdef _WIN32.*?#else", "", text, flags=re.DOTALL)
+    ours = {name: int(value) for name, value in re.findall(r"#define (\w+) (\d+)", text)}
+    theirs = sysconfig.get_config_vars()
+    assert {name: value for name, value in ours.items() if theirs.get(name, value) != value} == {}
+    assert {name for name in ours if name.startswith("SIZEOF_")} <= set(theirs)
+
+
+@pytest.mark.parametrize(
+    ("system", "module", "error"),
+    [
+        ("GNU", b"\0libvulkan.so.1\0libc.so.6\0GLIBC_2.17\0", None),
+        ("GNU", b"\0libvulkan.so.1\0libc.so.6\0GLIBC_2.18\0", "the module needs GLIBC_2.18"),
+        ("GNU", b"", "the module needs nothing"),
+        ("GNU", b"\0libvulkan.so.1\0libstdc++.so.6\0", r"the module needs libstdc\+\+.so.6"),
+        ("MUSL", b"\0libvulkan.so.1\0libc.so\0", None),
+        ("MUSL", b"\0libvulkan.so.1\0libc.so.6\0", "the module needs libc.so.6"),
+        ("GNU", b"\0libvulkan.so.1\0%s/x.cpp\0" % os.fsencode(ROOT), "the module names /"),
+    ],
+)
+def test_a_module_that_needs_more_than_its_platform_has(recipe, system, module, error):
+    with pytest.raises(SystemExit, match=error) if error else nullcontext():
+        recipe.check(module, getattr(recipe, system))
+
+
+def test_the_platforms_are_those_of_the_page(recipe):
+    page = (ROOT / "docs/installing.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+_\w+)` \|", page, re.MULTILINE) == [*recipe.PLATFORMS]

@@ -209,13 +209,13 @@ def test_make_wheels_leaves_other_things_in_dist(tmp_path):
 def test_make_wheels_says_first_which_pythons_it_lacks(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(ROOT / ".ci/kp")
     recipe = importlib.import_module("recipe")
-    monkeypatch.setattr(recipe, "PYTHONS", ("python3.98", f"python{VERSION}", "python3.99"))
+    monkeypatch.setattr(recipe, "PYTHONS", ("3.98", VERSION, "3.99"))
     monkeypatch.setattr(recipe, "tools", lambda: sys.exit("builds"))
     monkeypatch.setattr(recipe, "TOOLCHAIN", tmp_path / "toolchain")
     monkeypatch.setattr(sys, "argv", ["recipe.py", str(tmp_path)])
     with pytest.raises(SystemExit, match="builds"):
         recipe.main()
-    assert capsys.readouterr().out.startswith(f"Wheels for Python {VERSION}; none for python3.98, python3.99, which")
+    assert capsys.readouterr().out.startswith(f"Wheels for Python {VERSION}; none for 3.98, 3.99, which")
 
 
 # pip install .
@@ -234,9 +234,11 @@ def test_make_wheels_says_first_which_pythons_it_lacks(tmp_path, monkeypatch, ca
         (f"dist/dmlgpu_kp-1-cp{CPYTHON}-cp{CPYTHON}-linux_{platform.machine()}.whl", None),
         ("site/dmlgpu_kp-1.dist-info", None),
         ("PKG-INFO", None),
+        ("MAKING_WHEELS", None),
     ],
 )
 def test_pip_in_a_clone_names_make_wheels(tmp_path, hook, present, error):
+    environment = {**os.environ, **({present: "1"} if present == "MAKING_WHEELS" else {})}
     (tmp_path / present).parent.mkdir(exist_ok=True)
     (tmp_path / present).touch()
     for name in "pyproject.toml", "CMakeLists.txt":
@@ -248,7 +250,8 @@ import backend
 backend.sysconfig = types.SimpleNamespace(get_path={{"platlib": "site"}}.get)
 assert backend.{hook}() is not None
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     if error:
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1
