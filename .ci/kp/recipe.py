@@ -1,12 +1,12 @@
 """Builds dmlgpu-kp: Kompute as wheels that need no compiler, and as a source distribution.
 
     python .ci/kp/recipe.py OUT                  # OUT/source, and a wheel for each Python and platform
-    python .ci/kp/recipe.py OUT --platforms musllinux_x86_64 --pythons 3.12    # only these
+    python .ci/kp/recipe.py OUT --platforms win_amd64 --pythons 3.12    # only these
     python .ci/kp/recipe.py OUT --here           # the wheel for this Python on this machine
     python .ci/kp/recipe.py OUT --here --tests   # that, and what only tests need; of both what OUT lacks
 
 Everything comes from PyPI, pinned by hashes: Kompute, headers of Vulkan and fmt, pybind11, and as compiler Zig, which
-brings the C library of any Linux. Only the headers of Python are those of interpreters that are
+brings the C library of any Linux and Windows. Only the headers of Python are those of interpreters that are
 found here; all but pyconfig.h, of which one is here, are the same everywhere. The same sources give the same bytes,
 whatever the folder. All that this takes is in .cache/kp/toolchain, for the caller to delete.
 """
@@ -59,6 +59,9 @@ ELF = "-Wl,--gc-sections", "-Wl,--version-script=build/exports.map"
 GNU_LIBRARIES = r"lib(vulkan|c|m|dl|pthread|rt)\.so\.\d|ld-linux-(x86-64|aarch64)\.so\.\d"
 GNU = System(".so", "libvulkan.so.1", GNU_LIBRARIES, ELF)
 MUSL = System(".so", "libvulkan.so.1", r"libvulkan\.so\.1|libc\.so", ELF)
+WINDOWS = System(
+    ".pyd", "vulkan-1.dll", r"vulkan-1\.dll|python3\d+\.dll|KERNEL32\.dll|api-ms-win-crt-\w+-l1-1-0\.dll", ELF[:1]
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ PLATFORMS = {
     "manylinux_aarch64": Platform("aarch64-linux-gnu.2.17", "manylinux2014_aarch64.manylinux_2_17_aarch64", GNU),
     "musllinux_x86_64": Platform("x86_64-linux-musl", "musllinux_1_2_x86_64", MUSL),
     "musllinux_aarch64": Platform("aarch64-linux-musl", "musllinux_1_2_aarch64", MUSL),
+    "win_amd64": Platform("x86_64-windows-gnu", "win_amd64", WINDOWS),
 }
 
 
@@ -178,6 +182,7 @@ def lay_out(tree: Path, python: Path, *, plain: bool) -> None:
         "libcxx": Path(zig) / "lib/libcxx/LICENSE.TXT",
         "libcxxabi": Path(zig) / "lib/libcxxabi/LICENSE.TXT",
         "libunwind": Path(zig) / "lib/libunwind/LICENSE.TXT",
+        "mingw-w64": Path(zig) / "lib/libc/mingw/COPYING",
         "zig": Path(zig) / "LICENSE",
     }.items():
         shutil.copy(licence, tree / "licenses" / f"{name}.txt")
@@ -236,6 +241,8 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
     # All paths are relative: none gets into what is compiled.
     flags = [*settings.FLAGS, "-fno-sanitize=all", *(f"-D{key}={value}" for key, value in settings.MACROS.items())]
     flags += [f"-I{folder}" for folder in settings.INCLUDES]
+    if system is WINDOWS:
+        flags.remove("-fPIC")
 
     # Small rather than fast is only what comes with Zig: the C++ library.
     link = "c++", "-target", target, "-shared", "-s", "-Os", *system.link
@@ -249,6 +256,22 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
         zig("c++", "-target", target, *flags, *more, "-c", source, "-o", made)
         return made
 
+    def stand_in(library: str, functions: set[str]) -> Path:
+        # What is linked with in place of a library that is not here: it has the names.
+        made = objects / library
+        if system is WINDOWS:
+            made, definition = made.with_suffix(".lib"), made.with_suffix(".def")
+            (tree / definition).write_text("\n".join([f"LIBRARY {library}", "EXPORTS", *sorted(functions)]))
+            zig("dlltool", "-m", "i386:x86-64", "-d", definition, "-l", made)
+        else:
+            source = made.with_suffix(".c")
+            (tree / source).write_text("".join(f"void {function}(void) {{}}\n" for function in sorted(functions)))
+            zig("cc", "-target", target, "-shared", "-nostdlib", f"-Wl,-soname,{library}", source, "-o", made)
+        return made
+
+    def declared(folder: Path, pattern: str) -> set[str]:
+        return {name for header in (tree / folder).rglob("*.h") for name in re.findall(pattern, header.read_text())}
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         first = pool.submit(build_library_of_zig)
         bound = {}
@@ -261,18 +284,16 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
             bound[found] = pool.submit(translate, settings.BINDINGS, objects / f"{found.tag}.o", *more)
         library = pool.submit(translate, settings.LIBRARY, objects / "kompute.o")
 
-    # What is linked with, in place of a Vulkan loader: functions with its names.
-    declared = (tree / "external/vulkan/vulkan/vulkan_core.h").read_text()
-    functions = sorted(set(re.findall(r"VKAPI_CALL (vk\w+)\(", declared)))
-    (tree / objects / "loader.c").write_text("".join(f"void {function}(void) {{}}\n" for function in functions))
-    loader, named = objects / system.loader, f"-Wl,-soname,{system.loader}"
-    zig("cc", "-target", target, "-shared", "-nostdlib", named, objects / "loader.c", "-o", loader)
-
+    loader = stand_in(system.loader, declared(Path("external/vulkan"), r"VKAPI_CALL (vk\w+)\("))
     first.result()
     modules = {}
     for found, translated in bound.items():
+        linked = [translated.result(), library.result(), loader]
+        if system is WINDOWS:
+            names = declared(Path("build", found.tag), r"PyAPI_(?:FUNC|DATA)\([^)]*\)\s*\*?\s*(\w+)")
+            linked.append(stand_in(f"python{found.tag[2:]}.dll", names))
         module = objects / f"{name}.{found.tag}{system.suffix}"
-        zig(*link, translated.result(), library.result(), loader, "-o", module)
+        zig(*link, *linked, "-o", module)
         content = (tree / module).read_bytes()
         check(content, system)
         modules[found] = content
@@ -281,7 +302,7 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
 
 def check(module: bytes, system: System) -> None:
     """Ends the program where a module needs what a machine of its platform may lack, or knows this folder."""
-    needed = re.findall(rb"\0([\w+.-]+\.so[\d.]*)(?=\0)", module)
+    needed = re.findall(rb"\0([\w+.-]+\.(?:so[\d.]*|dll))(?=\0)", module)
     foreign = [name.decode() for name in needed if not re.fullmatch(system.libraries.encode(), name)]
     if system is GNU:
         # manylinux2014

@@ -208,10 +208,11 @@ def test_one_pyconfig_for_all_pythons():
     [
         ("GNU", b"\0libvulkan.so.1\0libc.so.6\0GLIBC_2.17\0", None),
         ("GNU", b"\0libvulkan.so.1\0libc.so.6\0GLIBC_2.18\0", "the module needs GLIBC_2.18"),
-        ("GNU", b"", "the module needs nothing"),
         ("GNU", b"\0libvulkan.so.1\0libstdc++.so.6\0", r"the module needs libstdc\+\+.so.6"),
         ("MUSL", b"\0libvulkan.so.1\0libc.so\0", None),
         ("MUSL", b"\0libvulkan.so.1\0libc.so.6\0", "the module needs libc.so.6"),
+        ("WINDOWS", b"\0vulkan-1.dll\0python311.dll\0", None),
+        ("WINDOWS", b"\0vulkan-1.dll\0libc++.dll\0", r"the module needs libc\+\+.dll"),
         ("GNU", b"\0libvulkan.so.1\0%s/x.cpp\0" % os.fsencode(ROOT), "the module names /"),
     ],
 )
