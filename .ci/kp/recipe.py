@@ -6,7 +6,7 @@
     python .ci/kp/recipe.py OUT --here --tests   # that, and what only tests need; of both what OUT lacks
 
 Everything comes from PyPI, pinned by hashes: Kompute, headers of Vulkan and fmt, pybind11, and as compiler Zig, which
-brings the C library of any Linux and Windows. Only the headers of Python are those of interpreters that are
+brings the C library of any Linux, Windows and macOS. Only the headers of Python are those of interpreters that are
 found here; all but pyconfig.h, of which one is here, are the same everywhere. The same sources give the same bytes,
 whatever the folder. All that this takes is in .cache/kp/toolchain, for the caller to delete.
 """
@@ -62,6 +62,16 @@ MUSL = System(".so", "libvulkan.so.1", r"libvulkan\.so\.1|libc\.so", ELF)
 WINDOWS = System(
     ".pyd", "vulkan-1.dll", r"vulkan-1\.dll|python3\d+\.dll|KERNEL32\.dll|api-ms-win-crt-\w+-l1-1-0\.dll", ELF[:1]
 )
+MACOS = System(
+    ".so",
+    "@rpath/libvulkan.1.dylib",
+    r"@rpath/libvulkan\.1\.dylib|/usr/lib/libSystem\.B\.dylib",
+    (
+        *("-Wl,-dead_strip", "-Wl,-undefined,dynamic_lookup", f"-Wl,-install_name,{settings.NAME}.so"),
+        # Where Homebrew has the loader, on Apple silicon and on Intel; the SDK copies its own to the latter.
+        *("-Wl,-rpath,/opt/homebrew/lib", "-Wl,-rpath,/usr/local/lib"),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,8 @@ PLATFORMS = {
     "musllinux_x86_64": Platform("x86_64-linux-musl", "musllinux_1_2_x86_64", MUSL),
     "musllinux_aarch64": Platform("aarch64-linux-musl", "musllinux_1_2_aarch64", MUSL),
     "win_amd64": Platform("x86_64-windows-gnu", "win_amd64", WINDOWS),
+    "macosx_arm64": Platform("aarch64-macos.11.0", "macosx_11_0_arm64", MACOS),
+    "macosx_x86_64": Platform("x86_64-macos.10.15", "macosx_10_15_x86_64", MACOS),
 }
 
 
@@ -258,7 +270,7 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
 
     def stand_in(library: str, functions: set[str]) -> Path:
         # What is linked with in place of a library that is not here: it has the names.
-        made = objects / library
+        made = objects / Path(library).name
         if system is WINDOWS:
             made, definition = made.with_suffix(".lib"), made.with_suffix(".def")
             (tree / definition).write_text("\n".join([f"LIBRARY {library}", "EXPORTS", *sorted(functions)]))
@@ -266,7 +278,8 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
         else:
             source = made.with_suffix(".c")
             (tree / source).write_text("".join(f"void {function}(void) {{}}\n" for function in sorted(functions)))
-            zig("cc", "-target", target, "-shared", "-nostdlib", f"-Wl,-soname,{library}", source, "-o", made)
+            named = "-install_name" if system is MACOS else "-soname"
+            zig("cc", "-target", target, "-shared", "-nostdlib", f"-Wl,{named},{library}", source, "-o", made)
         return made
 
     def declared(folder: Path, pattern: str) -> set[str]:
@@ -302,7 +315,10 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
 
 def check(module: bytes, system: System) -> None:
     """Ends the program where a module needs what a machine of its platform may lack, or knows this folder."""
-    needed = re.findall(rb"\0([\w+.-]+\.(?:so[\d.]*|dll))(?=\0)", module)
+    # In Mach-O those of its commands: the C++ library has the name of another among its texts.
+    loaded = rb"(?s)\x0c\0{3}.{4}\x18\0{3}.{12}([^\0]+)"
+    pattern = loaded if system is MACOS else rb"\0([\w+.-]+\.(?:so[\d.]*|dll))(?=\0)"
+    needed = re.findall(pattern, module)
     foreign = [name.decode() for name in needed if not re.fullmatch(system.libraries.encode(), name)]
     if system is GNU:
         # manylinux2014

@@ -203,6 +203,9 @@ def test_one_pyconfig_for_all_pythons():
     assert {name for name in ours if name.startswith("SIZEOF_")} <= set(theirs)
 
 
+LOADS = b"\x0c\0\0\0\x38\0\0\0\x18\0\0\0" + bytes(12) + b"%s\0"
+
+
 @pytest.mark.parametrize(
     ("system", "module", "error"),
     [
@@ -213,6 +216,9 @@ def test_one_pyconfig_for_all_pythons():
         ("MUSL", b"\0libvulkan.so.1\0libc.so.6\0", "the module needs libc.so.6"),
         ("WINDOWS", b"\0vulkan-1.dll\0python311.dll\0", None),
         ("WINDOWS", b"\0vulkan-1.dll\0libc++.dll\0", r"the module needs libc\+\+.dll"),
+        ("MACOS", LOADS % b"@rpath/libvulkan.1.dylib" + LOADS % b"/usr/lib/libSystem.B.dylib", None),
+        ("MACOS", LOADS % b"@rpath/libvulkan.1.dylib" + LOADS % b"/usr/lib/libc++.1.dylib", r"needs /usr/lib/libc\+\+"),
+        ("MACOS", b"", "the module needs nothing"),
         ("GNU", b"\0libvulkan.so.1\0%s/x.cpp\0" % os.fsencode(ROOT), "the module names /"),
     ],
 )
