@@ -122,7 +122,8 @@ void main()
 #endif
                     }
                     uint steps = DEPTHS - 1 - d, z = last_depth - steps;
-                    bool there = y < window_count.y && z < window_count.x && behind + steps * stride_depth <= reach_depth;
+                    bool there = y < window_count.y && z < window_count.x
+                        && behind + steps * stride_depth <= reach_depth;
                     uint window = ((plane * window_count.x + z) * window_count.y + y) * window_count.z + column;
                     uint address = plane * plane_stride + z * stride.x + y * stride.y + column * stride.z + source_base;
 #ifdef SHARES
