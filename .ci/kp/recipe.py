@@ -18,6 +18,7 @@ import base64
 import gzip
 import hashlib
 import io
+import json
 import os
 import platform
 import re
@@ -198,6 +199,21 @@ def lay_out(tree: Path, python: Path, *, plain: bool) -> None:
         "zig": Path(zig) / "LICENSE",
     }.items():
         shutil.copy(licence, tree / "licenses" / f"{name}.txt")
+    llvm = version_in(Path(zig) / "lib/libcxx/include/__config", "_LIBCPP_VERSION")
+    vulkan = re.findall(r"HEADER_VERSION (\d+)", (tree / "external/vulkan/vulkan/vulkan_core.h").read_text())
+    (tree / "sbom.cdx.json").write_text(
+        bill_of_materials(
+            {
+                "Kompute": (settings.KOMPUTE, "Apache-2.0"),
+                "fmt": (version_in(tree / "external/fmt/fmt/core.h", "FMT_VERSION"), "MIT"),
+                "Vulkan-Headers": (vulkan[0], "Apache-2.0"),
+                "pybind11": (run(python, "-c", "import pybind11; print(pybind11.__version__)").strip(), "BSD-3-Clause"),
+                **dict.fromkeys(("libc++", "libc++abi", "libunwind"), (llvm, "Apache-2.0 WITH LLVM-exception")),
+                "Zig": (run(python, "-m", "ziglang", "version").strip(), "MIT"),
+                "mingw-w64": ("as in Zig, on Windows", "ZPL-2.1"),
+            }
+        )
+    )
     shutil.copy(HERE / settings.LIBRARY, tree)
     if not plain:
         # Git takes no notice of a file outside the repository that it finds: it must not find ours.
@@ -234,6 +250,23 @@ def write_sdist(tree: Path, info: str, out: Path) -> None:
 
 
 # Wheels
+
+
+def version_in(header: Path, name: str) -> str:
+    """The version that a header defines with two digits for each number."""
+    (number,) = re.findall(rf"^# *define {name} (\d+)$", header.read_text(encoding="utf-8"), re.MULTILINE)
+    return f"{int(number) // 10000}.{int(number) // 100 % 100}.{int(number) % 100}"
+
+
+def bill_of_materials(linked: dict[str, tuple[str, str]]) -> str:
+    """What is linked into the module, by name with version and licence, as CycloneDX (PEP 770)."""
+    components = [
+        {"type": "library", "name": name, "version": version, "licenses": [{"expression": licence}]}
+        for name, (version, licence) in linked.items()
+    ]
+    return json.dumps(
+        {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": components}, indent=1
+    )
 
 
 def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, plain: bool) -> dict[Python, bytes]:
@@ -341,6 +374,7 @@ def write_wheel(module: bytes, found: Python, platform: Platform, tree: Path, in
         f"{folder}/METADATA": info.encode(),
         f"{folder}/WHEEL": f"Wheel-Version: 1.0\nGenerator: dmlgpu\nRoot-Is-Purelib: false\n{tags}".encode(),
         f"{folder}/licenses/LICENSE": (tree / "LICENSE").read_bytes(),
+        f"{folder}/sboms/{settings.NAME}.cdx.json": (tree / "sbom.cdx.json").read_bytes(),
     }
     for licence in (tree / "licenses").iterdir():
         files[f"{folder}/licenses/licenses/{licence.name}"] = licence.read_bytes()

@@ -3,6 +3,8 @@
 import ast
 import ctypes
 import importlib
+import importlib.metadata
+import json
 import logging
 import os
 import re
@@ -44,7 +46,7 @@ def install(monkeypatch, tmp_path):
 
 
 def refused() -> None:
-    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post3 as docs"):
+    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post4 as docs"):
         kompute_module.kompute()
 
 
@@ -61,7 +63,7 @@ def test_the_right_kp(install):
     assert kompute_module.memory_left(kp.Manager()) == []
 
 
-@pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post3", None])
+@pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post4", None])
 def test_another_version_is_not_even_imported(install, version):
     install("raise SystemExit('imported')", version)
     refused()
@@ -166,14 +168,28 @@ def recipe(monkeypatch):
 def test_one_version():
     text = (ROOT / ".ci/kp/setup.py").read_text()
     assert 'KOMPUTE = "0.9.0"' in text
-    assert 'VERSION = f"{KOMPUTE}.post3"' in text
-    assert (kompute_module.KP_VERSION, kompute_module.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post3")
+    assert 'VERSION = f"{KOMPUTE}.post4"' in text
+    assert (kompute_module.KP_VERSION, kompute_module.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post4")
 
 
 def test_every_type_stays_in_the_module():
     patch = (ROOT / ".ci/kp/patches/1-module.patch").read_text()
     removed = [line for line in patch.splitlines() if re.match(r"-[^-]", line)]
     assert patch.count("py::module_local()") == len(removed) - 1 == 11
+
+
+def test_the_wheel_says_what_is_linked_in_and_has_its_licence():
+    distribution = importlib.metadata.distribution("dmlgpu-kp")
+    bill = json.loads(distribution.read_text("sboms/dmlgpu_kp.cdx.json"))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    versions = {each["name"]: each["version"] for each in bill["components"]}
+    assert (versions["Kompute"], versions["fmt"]) == (kompute_module.KP_VERSION, "7.1.3")
+    assert versions["libc++"] == versions["libunwind"] > "20"
+    licences = {file.stem for file in distribution.files if "licenses" in file.parts}
+    # That of Kompute is the wheel's own.
+    assert {name.replace("libc++", "libcxx").lower() for name in versions} - {"kompute"} == {
+        name.lower() for name in licences - {"LICENSE"}
+    }
 
 
 def test_the_module_exports_nothing_of_the_cpp_library():
