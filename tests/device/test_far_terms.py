@@ -95,7 +95,8 @@ def over_windows(dtype):
 
 def over_covering_windows(dtype):
     """The element in the middle is of all windows, and the maximum of each."""
-    for count, window in ((8, 8), (16, 16)):
+    # The second has whole words in each row.
+    for count, window in ((8, 8), (8, 9), (16, 16)):
         gradient = spread(count * count, 1, GREAT, SMALL, 0, -GREAT).reshape(1, 1, count, count).astype(dtype, "C")
         x = np.zeros((1, 1, count + window - 1, count + window - 1), dtype)
         x[:, :, window - 1, window - 1] = 1
