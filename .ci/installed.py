@@ -1,0 +1,21 @@
+"""installed.py STEP: runs README's Python blocks with the dmlgpu that is installed, and each STEPth case of verify."""
+
+import sys
+from pathlib import Path
+
+# Last: dmlgpu is not to be this checkout's.
+sys.path.append(str(Path(__file__).parents[1]))
+import dmlgpu
+from dmlgpu.tools.selfcheck import checks
+from tests.support.pages import BLOCKS, run_block
+
+print(dmlgpu.__file__)
+for page, line, block in BLOCKS:
+    if page == "README.md":
+        print(page, "line", line, flush=True)
+        run_block(page, line, block)
+cases = checks()[:: int(sys.argv[1])]
+with dmlgpu.Device() as device:
+    wrong = [error for case in cases if (error := case.run(device))]
+print(f"{len(cases)} cases of {len({case.operator for case in cases})} operators, {len(wrong)} wrong", *wrong, sep="\n")
+sys.exit(bool(wrong))
