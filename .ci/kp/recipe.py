@@ -341,13 +341,14 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
         module = objects / f"{name}.{found.tag}{system.suffix}"
         zig(*link, *linked, "-o", module)
         content = (tree / module).read_bytes()
-        check(content, system)
+        check(content, PLATFORMS[platform])
         modules[found] = content
     return modules
 
 
-def check(module: bytes, system: System) -> None:
+def check(module: bytes, platform: Platform) -> None:
     """Ends the program where a module needs what a machine of its platform may lack, or knows this folder."""
+    system = platform.system
     # In Mach-O those of its commands: the C++ library has the name of another among its texts.
     loaded = rb"(?s)\x0c\0{3}.{4}\x18\0{3}.{12}([^\0]+)"
     pattern = loaded if system is MACOS else rb"\0([\w+.-]+\.(?:so[\d.]*|dll))(?=\0)"
@@ -357,6 +358,12 @@ def check(module: bytes, system: System) -> None:
         # manylinux2014
         versions = set(re.findall(rb"\0(GLIBC_([\d.]+))(?=\0)", module))
         foreign += [name.decode() for name, version in versions if tuple(map(int, version.split(b"."))) > (2, 17)]
+    if system is MACOS:
+        # Its commands: the least macOS, its minor number before its major one, and where libraries are looked for.
+        versions = re.findall(rb"(?s)\x32\0{3}.{4}\x01\0{4}(.)(.)\0", module)
+        foreign += [least for b, a in versions if not platform.target.endswith(least := f"macos.{a[0]}.{b[0]}")]
+        folders = re.findall(rb"(?s)\x1c\0\0\x80.{4}\x0c\0{3}([^\0]+)", module)
+        foreign += [flag for flag in system.link if "-rpath," in flag and flag[11:].encode() not in folders]
     if foreign or not needed:
         sys.exit(f"the module needs {', '.join(foreign) or 'nothing'}")
     for path in HERE.parents[1], Path.home():

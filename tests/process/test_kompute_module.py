@@ -220,27 +220,36 @@ def test_one_pyconfig_for_all_pythons():
 
 
 LOADS = b"\x0c\0\0\0\x38\0\0\0\x18\0\0\0" + bytes(12) + b"%s\0"
+LOOKS_IN = b"\x1c\0\0\x80\x20\0\0\0\x0c\0\0\0%s\0"
+FROM = b"\x32\0\0\0\x18\0\0\0\x01\0\0\0\0%c%c\0"
+VULKAN = LOADS % b"@rpath/libvulkan.1.dylib"
+HOMEBREW = LOOKS_IN % b"/opt/homebrew/lib"
+FOUND = HOMEBREW + LOOKS_IN % b"/usr/local/lib" + VULKAN
 
 
 @pytest.mark.parametrize(
-    ("system", "module", "error"),
+    ("platform", "module", "error"),
     [
-        ("GNU", b"\0libvulkan.so.1\0libc.so.6\0GLIBC_2.17\0", None),
-        ("GNU", b"\0libvulkan.so.1\0libc.so.6\0GLIBC_2.18\0", "the module needs GLIBC_2.18"),
-        ("GNU", b"\0libvulkan.so.1\0libstdc++.so.6\0", r"the module needs libstdc\+\+.so.6"),
-        ("MUSL", b"\0libvulkan.so.1\0libc.so\0", None),
-        ("MUSL", b"\0libvulkan.so.1\0libc.so.6\0", "the module needs libc.so.6"),
-        ("WINDOWS", b"\0vulkan-1.dll\0python311.dll\0", None),
-        ("WINDOWS", b"\0vulkan-1.dll\0libc++.dll\0", r"the module needs libc\+\+.dll"),
-        ("MACOS", LOADS % b"@rpath/libvulkan.1.dylib" + LOADS % b"/usr/lib/libSystem.B.dylib", None),
-        ("MACOS", LOADS % b"@rpath/libvulkan.1.dylib" + LOADS % b"/usr/lib/libc++.1.dylib", r"needs /usr/lib/libc\+\+"),
-        ("MACOS", b"", "the module needs nothing"),
-        ("GNU", b"\0libvulkan.so.1\0%s/x.cpp\0" % os.fsencode(ROOT), "the module names /"),
+        ("manylinux_x86_64", b"\0libvulkan.so.1\0libc.so.6\0GLIBC_2.17\0", None),
+        ("manylinux_x86_64", b"\0libvulkan.so.1\0libc.so.6\0GLIBC_2.18\0", "the module needs GLIBC_2.18"),
+        ("manylinux_x86_64", b"\0libvulkan.so.1\0libstdc++.so.6\0", r"the module needs libstdc\+\+.so.6"),
+        ("musllinux_x86_64", b"\0libvulkan.so.1\0libc.so\0", None),
+        ("musllinux_x86_64", b"\0libvulkan.so.1\0libc.so.6\0", "the module needs libc.so.6"),
+        ("win_amd64", b"\0vulkan-1.dll\0python311.dll\0", None),
+        ("win_amd64", b"\0vulkan-1.dll\0libc++.dll\0", r"the module needs libc\+\+.dll"),
+        ("macosx_arm64", FROM % (0, 11) + FOUND + LOADS % b"/usr/lib/libSystem.B.dylib", None),
+        ("macosx_arm64", FROM % (1, 11) + FOUND, r"the module needs macos\.11\.1"),
+        ("macosx_x86_64", FROM % (15, 10) + FOUND, None),
+        ("macosx_x86_64", FROM % (0, 11) + FOUND, r"the module needs macos\.11\.0"),
+        ("macosx_arm64", FOUND + LOADS % b"/usr/lib/libc++.1.dylib", r"needs /usr/lib/libc\+\+"),
+        ("macosx_arm64", HOMEBREW + VULKAN, "needs -Wl,-rpath,/usr/local/lib"),
+        ("macosx_arm64", FOUND.replace(VULKAN, b""), "the module needs nothing"),
+        ("manylinux_x86_64", b"\0libvulkan.so.1\0%s/x.cpp\0" % os.fsencode(ROOT), "the module names /"),
     ],
 )
-def test_a_module_that_needs_more_than_its_platform_has(recipe, system, module, error):
+def test_a_module_that_needs_more_than_its_platform_has(recipe, platform, module, error):
     with pytest.raises(SystemExit, match=error) if error else nullcontext():
-        recipe.check(module, getattr(recipe, system))
+        recipe.check(module, recipe.PLATFORMS[platform])
 
 
 def test_the_platforms_are_those_of_the_page(recipe):
