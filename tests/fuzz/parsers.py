@@ -37,7 +37,7 @@ DEVICES = tuple(
 
 def text(data: bytes) -> str:
     """As the text of an argument or variable: any bytes but 0, which no system lets through."""
-    return os.fsdecode(data.replace(b"\0", b""))
+    return data.replace(b"\0", b"").decode(errors="surrogateescape")
 
 
 def arguments(data: bytes) -> None:

@@ -73,9 +73,10 @@ def test_types_that_directml_lacks(dtype):
 
 def test_types_that_can_be_converted():
     how = "; convert the array, as by x.astype(np.{0}), a list by np.asarray(x, np.{0})"
-    with pytest.raises(DescriptorError) as caught:
-        DataType.of(np.longdouble)
-    assert how.format("float64") in str(caught.value)
+    if np.dtype(np.longdouble) != np.float64:  # as on Windows
+        with pytest.raises(DescriptorError) as caught:
+            DataType.of(np.longdouble)
+        assert how.format("float64") in str(caught.value)
     # ml_dtypes has it; NumPy only names it.
     assert conversion("bfloat16", DataType) == how.format("float32")
     assert conversion("float64", (DataType.FLOAT16, DataType.FLOAT32)) == how.format("float32") + ", which rounds"

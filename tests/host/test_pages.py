@@ -83,7 +83,7 @@ def test_pages_follow_the_tables(copied, file, title, row, cells, expected):
 
 def test_a_page_without_a_place_is_named(copied):
     page = copied / "docs/compared.md"
-    page.write_text(page.read_text(encoding="utf-8").replace("measured: summary", "measured: sumary"))
+    page.write_text(page.read_text(encoding="utf-8").replace("measured: summary", "measured: sumary"), encoding="utf-8")
     with pytest.raises(BenchmarkError, match=r"^docs/compared\.md has places for sumary; needed are summary$"):
         pages.write(copied)
 

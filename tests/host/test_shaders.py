@@ -188,7 +188,7 @@ def test_no_more_is_read_than_a_module_can_have(installed):
 @pytest.mark.parametrize("name", ["rows_selection_8.spv", "layouts.json"])
 def test_missing_file_is_named(installed, name):
     (installed / name).unlink()
-    with pytest.raises(DeviceError, match=rf"^shader .*/{name} cannot be read \(.*\); reinstall dmlgpu"):
+    with pytest.raises(DeviceError, match=rf"^shader .*[/\\]{name} cannot be read \(.*\); reinstall dmlgpu"):
         spirv.load("rows_selection_8")
 
 
@@ -201,14 +201,14 @@ SHAPES += ['{"constants": {}, "push": {"size": 3}}', '{"constants": {}, "push": 
 )
 def test_damaged_layouts_are_named(installed, content):
     (installed / "layouts.json").write_text(content)
-    with pytest.raises(DeviceError, match=r"^.*/layouts\.json is damaged: .*; reinstall dmlgpu"):
+    with pytest.raises(DeviceError, match=r"^.*[/\\]layouts\.json is damaged: .*; reinstall dmlgpu"):
         spirv.load("rows_selection_8")
 
 
 def test_module_that_is_not_listed_is_named(installed):
     (installed / "layouts.json").write_text('{"rows_selection_8": {"constants": {}, "push": {}}}')
     assert spirv.load("rows_selection_8")
-    with pytest.raises(DeviceError, match=r"^.*/layouts\.json has no shader rows_selection_16; reinstall dmlgpu"):
+    with pytest.raises(DeviceError, match=r"^.*[/\\]layouts\.json has no shader rows_selection_16; reinstall dmlgpu"):
         spirv.load("rows_selection_16")
 
 
@@ -242,7 +242,9 @@ def test_damage_is_a_device_error_of_the_first_call(installed, driver, environme
         file.write_bytes(file.read_bytes()[:-100])
     environment["DMLGPU_DEVICE"] = str(driver.index)
     printed = output_of(DAMAGED, str(installed), environment=environment)
-    assert re.fullmatch(rf"shader {installed}/\w+_32\.spv is damaged: .*; reinstall dmlgpu .*\n", printed)
+    found = re.fullmatch(r"shader (.*)[/\\]\w+_32\.spv is damaged: .*; reinstall dmlgpu .*\n", printed)
+    assert found
+    assert found[1] == str(installed)
 
 
 def test_wheels_have_the_modules_and_their_list(tmp_path):

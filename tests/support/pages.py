@@ -9,7 +9,7 @@ from tests.support.processes import ROOT
 # What these show needs PyTorch or Dask: tests/adapters runs it.
 ADAPTERS_PAGES = "docs/coming-from/pytorch.md", "docs/scaling.md"
 DOCS = [
-    str(path.relative_to(ROOT))
+    path.relative_to(ROOT).as_posix()
     for path in (ROOT / "README.md", *sorted((ROOT / ".github").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 ]
 PAGES = {page: (ROOT / page).read_text(encoding="utf-8") for page in DOCS}

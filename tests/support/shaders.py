@@ -6,7 +6,7 @@ from dmlgpu.runtime import spirv
 from tests.support.processes import ROOT
 
 SHADERS = ROOT / "shaders"
-SOURCES = {str(path.relative_to(SHADERS)): path.read_text() for path in SHADERS.rglob("*.*")}
+SOURCES = {path.relative_to(SHADERS).as_posix(): path.read_text() for path in SHADERS.rglob("*.*")}
 
 
 def included(name: str, accumulator: str = "selection") -> str:
