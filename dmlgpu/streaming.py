@@ -379,7 +379,10 @@ def _targets(x: Any, shape: Shape, dtypes: tuple[np.dtype[Any], ...], out: Any) 
                 if path in files.values():
                     raise DescriptorError(f"out: {shown(target)} is given twice; each result needs a file of its own")
                 files[i] = path
-                targets.append(_in_file(unfinished.enter_context(written(path)), shape, dtype))
+                part = unfinished.enter_context(written(path))
+                # After an error: Windows cannot remove a mapped file.
+                unfinished.push(lambda error, *_: targets.clear() if error else None)
+                targets.append(_in_file(part, shape, dtype))
             else:
                 _check_target(target, shape, dtype, [x, *targets])
                 targets.append(target)
@@ -460,7 +463,8 @@ def _overlap(a: Any, b: Any) -> bool:
     """Whether arrays may have elements in common, as far as is known."""
     files = [file for file in (_file(a), _file(b)) if file is not None and os.path.exists(file)]
     if len(files) == 2 and os.path.samefile(*files):
-        return True
+        # Windows knows no number of a file that it cannot open.
+        return os.stat(files[0]).st_ino != 0 or os.path.realpath(files[0]) == os.path.realpath(files[1])
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return np.may_share_memory(a, b)
     return type(a) is type(b) and bool(a == b)
