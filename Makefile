@@ -24,7 +24,7 @@ bin = $(VENV)/bin
 parallel = -n auto --maxprocesses 4 --dist worksteal
 shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
 
-.PHONY: help demo quick test large test-adapters test-numpy1 test-numpy2 pytest validation mutants fuzz soak bench docs wheels gpu-kit lint format clean
+.PHONY: help demo quick test large test-adapters test-numpy1 test-numpy2 pytest validation mutants fuzz soak bench docs wheels portability gpu-kit lint format clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -89,6 +89,13 @@ docs: ## set up .venv-docs and make dist/site, the documentation's site; its not
 
 wheels: ## build into dist/ wheels that install without a compiler, for PLATFORM= and PYTHONS= or all
 	@sh .ci/wheels
+
+# Of arm64 as of Debian 12.
+portability: PYTHON = python3.11
+portability: ## build the wheels for Windows and arm64, and compute with them under Wine and qemu
+	@$(MAKE) --no-print-directory wheels PLATFORM='win_amd64 manylinux_aarch64' PYTHONS=3.11
+	@bash .ci/windows/run tests/host tests/device
+	@sh .ci/arm64/run
 
 gpu-kit: ## set up and make dist/gpu-kit: what a bare machine with a GPU and Python KIT_PYTHON=3.12 needs
 	@sh .ci/setup $(VENV) test
