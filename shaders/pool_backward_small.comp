@@ -19,6 +19,7 @@
 // a volume, each row has the windows of all DEPTHS that can hold an output.
 
 #include "core/windows.glsl"
+#include "core/tiles.glsl"
 
 // The loops over windows are unrolled, because these are constants. A window's last element is at its size - 1, with a
 // dilation, too. PHASE is the position of the first output in the first window that begins with it or before it.
@@ -74,32 +75,24 @@ void main()
     uvec3 size = all_of(push.size), window_count = all_of(push.window_count), stride = all_of(push.stride);
     uvec3 start_padding = all_of(push.start_padding);
     uint reach_depth = push.reach[0], stride_depth = push.window_stride[0], plane_stride = push.plane_stride;
-    uint source_base = push.source_base, values_base = push.values_base, tile_height = push.tile_height;
+    uint source_base = push.source_base, values_base = push.values_base;
 #ifdef SHARES
     uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 #else
     uint maxima_base = push.maxima_base;
 #endif
 
-    uint first_row = push.first_output / size.z, row_count = push.output_count / size.z;
-    uint tiles_per_row = (size.z - 1) / TILE_WIDTH + 1;
-    uint height = min(size.y, row_count);
-    uint tile_rows = (height - 1) / tile_height + 1;
-    // An item is a tile: item = (slab * tile_rows + row of tiles) * tiles_per_row + tile of the row.
-    // `height` is the number of rows that this dispatch computes of a slab.
-    Items mine = items_of(row_count / height * tile_rows * tiles_per_row);
+    Tiles tiles = tiles_of(size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
+    Items mine = items_of(tiles.count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint tile_row = item / tiles_per_row, left = (item - tile_row * tiles_per_row) * TILE_WIDTH;
-        uint slab_number = tile_row / tile_rows;  // counted in this dispatch, like tile_row
-        uint row = first_row + slab_number * height + (tile_row - slab_number * tile_rows) * tile_height;
-        uint end = min(row + tile_height, first_row + (slab_number + 1) * height);
-        uint slab = row / size.y, plane = slab / size.x, top = row - slab * size.y;
-        uint front = slab - plane * size.x + start_padding.x;
+        Tile tile = tile_number(item, tiles);
+        uint plane = tile.plane, left = tile.left, row = tile.row, end = tile.end;
+        uint front = tile.depth + start_padding.x;
 
         // The first window of the ring. Where there is none it is negative, that is, wrapped around: so a window is
         // there if it is below the number of windows.
         uint last_depth = front / stride_depth, behind = front - last_depth * stride_depth;
-        uint window_row = (top + start_padding.y) / STRIDE_HEIGHT - ABOVE;
+        uint window_row = (tile.top + start_padding.y) / STRIDE_HEIGHT - ABOVE;
         uint column = (left + start_padding.z) / STRIDE_WIDTH - BEFORE;
 #ifdef SHARES
         uint in_row[COLUMNS];

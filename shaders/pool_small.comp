@@ -23,6 +23,7 @@
 // Where windows share no rows, as in tiles of one row, the ring is one row: it combines all input rows of a window.
 
 #include "core/windows.glsl"
+#include "core/tiles.glsl"
 
 // The loops over a window are unrolled, because these are constants.
 // clang-format off: a table
@@ -124,28 +125,19 @@ void main()
     uvec3 size = all_of(push.size), output_size = all_of(push.output_size);
     uvec3 window_stride = all_of(push.window_stride), start_padding = all_of(push.start_padding);
     uint plane_stride = push.plane_stride, depth_stride = push.stride[0], row_stride = push.stride[1];
-    uint tile_height = push.tile_height, shared_fresh = SHARED ? window_stride.y : 1;
+    uint shared_fresh = SHARED ? window_stride.y : 1;
     uint source_base = push.source_base, indices_base = push.indices_base, values_base = push.values_base;
     uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 
-    uint first_row = push.first_output / output_size.z, row_count = push.output_count / output_size.z;
-    uint tiles_per_row = (output_size.z - 1) / TILE_WIDTH + 1;
-    uint height = min(output_size.y, row_count);
-    uint tile_rows = (height - 1) / tile_height + 1;
-    // An item is a tile: item = (slab * tile_rows + row of tiles) * tiles_per_row + tile of the row.
-    // `height` is the number of rows that this dispatch computes of a slab.
-    Items mine = items_of(row_count / height * tile_rows * tiles_per_row);
+    Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
+    Items mine = items_of(tiles.count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint tile_row = item / tiles_per_row, column = (item - tile_row * tiles_per_row) * TILE_WIDTH;
-        uint slab_number = tile_row / tile_rows;  // counted in this dispatch, like tile_row
-        uint row = slab_number * height + (tile_row - slab_number * tile_rows) * tile_height;
-        uint end = first_row + min(row + tile_height, (slab_number + 1) * height);
-        row += first_row;
-        uint slab = row / output_size.y, plane = slab / output_size.x;
+        Tile tile = tile_number(item, tiles);
+        uint plane = tile.plane, column = tile.left, row = tile.row, slab_row = tile.row - tile.top;
         // Where the first window begins in the input: depth, height and width. In the padding before the input these
         // are negative, that is, wrapped around: so a coordinate lies in the input if it is below the input's size.
-        uint front = (slab - plane * output_size.x) * window_stride.x - start_padding.x;
-        uint top = (row - slab * output_size.y) * window_stride.y - start_padding.y;
+        uint front = tile.depth * window_stride.x - start_padding.x;
+        uint top = tile.top * window_stride.y - start_padding.y;
         uint left = column * STRIDE_WIDTH - start_padding.z;
 
         // Where each window has its first element behind the padding; its row, first_y, is computed for each row.
@@ -159,7 +151,7 @@ void main()
 
         State ring[RING_ROWS * TILE_WIDTH];  // row by row
         uint fresh = RING_ROWS;
-        for (; row < end; ++row, top += window_stride.y, fresh = shared_fresh) {
+        for (; row < tile.end; ++row, top += window_stride.y, fresh = shared_fresh) {
             for (uint r = RING_ROWS - fresh; r < RING_ROWS; ++r) {
                 uint first_y = SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT);
                 uint first_index = ((plane * size.x + first_z) * size.y + first_y) * size.z;
@@ -220,10 +212,10 @@ void main()
             uint number = row * output_size.z + column;
             uint left_over = output_size.z - column;  // outputs of this row from `column` on
             uint written[TILE_WORDS > 4 ? TILE_WORDS : 4];
-            uint count = counted((slab - plane * output_size.x) * window_stride.x, WINDOW_DEPTH, DILATION_DEPTH,
-                                 counted_begin.x, counted_end.x)
-                * counted((row - slab * output_size.y) * window_stride.y, WINDOW_HEIGHT, DILATION_HEIGHT,
-                          counted_begin.y, counted_end.y);
+            uint count
+                = counted(tile.depth * window_stride.x, WINDOW_DEPTH, DILATION_DEPTH, counted_begin.x, counted_end.x)
+                * counted((row - slab_row) * window_stride.y, WINDOW_HEIGHT, DILATION_HEIGHT, counted_begin.y,
+                          counted_end.y);
             [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
                 uint at = (column + k) * STRIDE_WIDTH;
                 uint in_row = counted(at, WINDOW_WIDTH, DILATION_WIDTH, counted_begin.z, counted_end.z);

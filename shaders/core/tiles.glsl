@@ -1,0 +1,43 @@
+// Tiles of outputs, where a dispatch has whole slabs (of one depth), or rows of one slab. An item is a tile:
+//
+//   item = (slab * tile_rows + row of tiles) * tiles_per_row + tile of the row
+
+struct Tiles {
+    uvec3 size;          // of the outputs
+    uint width;          // outputs of a tile in each row
+    uint height;         // its rows; the last tiles of a slab may have fewer
+    uint first_row;      // of this dispatch
+    uint rows;           // that this dispatch has of a slab
+    uint tile_rows;
+    uint tiles_per_row;
+    uint count;
+};
+
+Tiles tiles_of(uvec3 size, uint width, uint height, uint first_output, uint output_count)
+{
+    uint row_count = output_count / size.z, rows = min(size.y, row_count);
+    uint tile_rows = (rows - 1) / height + 1, tiles_per_row = (size.z - 1) / width + 1;
+    uint count = row_count / rows * tile_rows * tiles_per_row;
+    return Tiles(size, width, height, first_output / size.z, rows, tile_rows, tiles_per_row, count);
+}
+
+// A tile has rows `row` to `end` - 1, counted over all slabs, of which the first is row `top` of its slab.
+struct Tile {
+    uint plane;
+    uint depth;
+    uint top;
+    uint left;
+    uint row;
+    uint end;
+};
+
+Tile tile_number(uint item, Tiles tiles)
+{
+    uint tile_row = item / tiles.tiles_per_row, left = (item - tile_row * tiles.tiles_per_row) * tiles.width;
+    uint slab_number = tile_row / tiles.tile_rows;  // counted in this dispatch, like tile_row
+    uint first = tiles.first_row + slab_number * tiles.rows;
+    uint row = first + (tile_row - slab_number * tiles.tile_rows) * tiles.height;
+    uint slab = row / tiles.size.y, plane = slab / tiles.size.x;
+    uint end = min(row + tiles.height, first + tiles.rows);
+    return Tile(plane, slab - plane * tiles.size.x, row - slab * tiles.size.y, left, row, end);
+}
