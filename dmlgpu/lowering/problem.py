@@ -244,6 +244,11 @@ class Problem:
         return self.sources[0].tensor
 
     @property
+    def has_packed_outputs(self) -> bool:
+        """Whether the elements of each output tensor follow each other."""
+        return all(output.tensor.is_packed for output in self.outputs)
+
+    @property
     def output_count(self) -> int:
         """Elements of each output tensor."""
         return self.outputs[0].tensor.element_count

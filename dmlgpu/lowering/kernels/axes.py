@@ -76,7 +76,8 @@ class AxesKernel(RangedKernel):
         outputs = self.problem.outputs
         # combine.comp writes several tensors, indices that do not count from 0, and outputs that were split.
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
-        in_place = len(outputs) == 1 and outputs[0].tensor.is_packed and not indexed and self.split_size == self.count
+        packed = len(outputs) == 1 and self.problem.has_packed_outputs
+        in_place = packed and not indexed and self.split_size == self.count
         tilings = self.tilings_of(self.split_size)
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
         row, alignment, boundary = tilings[0].row, 1, MAX_ELEMENTS

@@ -36,8 +36,8 @@ class Pick(RangedKernel):
     @cached_property
     def rules(self) -> RangeRules:
         most = aligned_outputs(self.limits, self.tiling)
-        packed = self.problem.outputs[0].tensor.is_packed
-        return RangeRules(most if packed else 0, most, (self.tiling,), ascending=True, alignment=RANGE_ALIGNMENT)
+        in_place = most if self.problem.has_packed_outputs else 0
+        return RangeRules(in_place, most, (self.tiling,), ascending=True, alignment=RANGE_ALIGNMENT)
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         size = self.limits.segment_elements(self.problem.sources[1].tensor)

@@ -46,7 +46,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             return f"the window is larger than {_LARGEST_WINDOW} along a dimension"
         if windows.size[2] % self.per_word != 0:
             return "rows of outputs share words"
-        if not all(output.tensor.is_packed for output in self.problem.outputs):
+        if not self.problem.has_packed_outputs:
             return "an output is not packed"
         if self.unit > min(self.in_place.most_outputs(self.limits), self.most_left):
             return "rows of outputs are too long for a dispatch"

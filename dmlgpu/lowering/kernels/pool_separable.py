@@ -160,7 +160,7 @@ class PoolSeparable(Kernel):
         tensors = self.source, *(output.tensor for output in self.problem.outputs)
         if any(len(self.limits.segments(tensor)) > 1 for tensor in tensors):
             return "a tensor lies in several segments"
-        if not all(output.tensor.is_packed for output in self.problem.outputs):
+        if not self.problem.has_packed_outputs:
             return "an output is not packed"
         if not (self.planes_at_once or self.outputs_at_once):
             return "what a row of outputs, or those of one depth, need is too much"

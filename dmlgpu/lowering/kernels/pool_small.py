@@ -75,7 +75,7 @@ class PoolSmall(WholeRowsKernel):
             return "rows of outputs share words"
         if self.unit > self.most_left:
             return "a row of outputs is too long for a dispatch"
-        if not all(output.tensor.is_packed for output in self.problem.outputs):
+        if not self.problem.has_packed_outputs:
             return "an output is not packed"
         if self.in_place.most_items(self.limits) < self._tiles_of_row(tile.width):
             return "an invocation would have too many loads for a row of outputs"

@@ -373,7 +373,7 @@ class PlanesKernel(RangedKernel):
 
     def planes_rules(self, in_place: Tiling, with_states: Tiling) -> RangeRules:
         """Ranges of outputs in planes that have one stride."""
-        writes = all(output.tensor.is_packed for output in self.problem.outputs) and self.fits(in_place)
+        writes = self.problem.has_packed_outputs and self.fits(in_place)
         return RangeRules(
             outputs_in_place=aligned_outputs(self.limits, in_place) if writes else 0,
             outputs_with_states=aligned_outputs(self.limits, with_states),
