@@ -176,7 +176,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
                 step = push["window_stride"][1]
                 least = max(64, row * (rows if rows % step else step))
                 assert push["tile_height"] % step == 0
-                assert push["first_output"] % least == 0 or push["first_output"] % (rows * row) % (row * step) == 0
+                assert push["first_output"] % (rows * row) % (row * step) == 0
         assert push["output_count"] <= max(least, 2 * limits.dispatch_elements // each)
 
 
