@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,11 +37,11 @@ def bind_whole_buffers() -> None:
     """
     submissions = dmlgpu.runtime.kompute.submissions
 
-    def of_whole_buffers(steps: Iterable[Step[Any]]) -> Iterator[list[Any]]:
+    def of_whole_buffers(steps: Iterable[Step[Any]], **options: bool) -> Iterator[list[Any]]:
         def whole(places: frozenset[Place[Any]]) -> frozenset[Place[Any]]:
             return frozenset((buffer, 0) for buffer, _ in places)
 
-        return submissions(dataclasses.replace(s, reads=whole(s.reads), writes=whole(s.writes)) for s in steps)
+        return submissions((replace(s, reads=whole(s.reads), writes=whole(s.writes)) for s in steps), **options)
 
     dmlgpu.runtime.kompute.submissions = of_whole_buffers
 
@@ -117,8 +117,8 @@ def lowered(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]
 @pytest.fixture(scope="session")
 def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
     """The same with the mapping of a GPU."""
-    limits = dataclasses.replace(device_limits(driver), cooperating=True, group_count=16)
-    return open_device(driver.index, dataclasses.replace(limits, bundle=limits.invocations))
+    limits = replace(device_limits(driver), cooperating=True, group_count=16)
+    return open_device(driver.index, replace(limits, bundle=limits.invocations))
 
 
 @pytest.fixture(scope="module", params=MAPPINGS)

@@ -219,7 +219,7 @@ class CompiledOperator:
         """Scratch memory of one call: for its states, and for each intermediate tensor."""
         states = (self.plan.state_bytes,) if self.plan.state_bytes else ()
         tensors = (self.device.limits.segments(tensor) for tensor in self.plan.intermediates)
-        return [self._engine.allocate_scratch(sizes) for sizes in (states, *tensors)]
+        return [self._engine.allocate(sizes) for sizes in (states, *tensors)]
 
     def _recall(
         self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], scratch: Sequence[Segments]

@@ -194,13 +194,13 @@ class Device:
         """
         with self._engine.lock:
             self._engine.kompute.check_usable()
-            allocators = self._engine.allocators
+            memory = self._engine.memory
             return CacheInfo(
                 operators=len(self._operators),
                 pipelines=self._engine.kompute.pipeline_count,
-                tensor_bytes=sum(allocator.used_bytes for allocator in allocators),
-                buffer_bytes=sum(allocator.empty_bytes for allocator in allocators),
-                buffer_bytes_limit=sum(allocator.keep for allocator in allocators),
+                tensor_bytes=memory.used_bytes,
+                buffer_bytes=memory.empty_bytes,
+                buffer_bytes_limit=memory.keep,
             )
 
     def clear_cache(self) -> None:

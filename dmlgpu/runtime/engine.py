@@ -1,4 +1,4 @@
-"""The private side of an open device: Kompute, the allocators of memory, and the pending steps of batches."""
+"""The private side of an open device: Kompute, the allocator of memory, and the pending steps of batches."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from dmlgpu.runtime.drivers import DeviceInfo
 from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep
 from dmlgpu.runtime.memory import Allocator, Buffer, Slice
 from dmlgpu.runtime.profile import Profile, timed
-from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES
-from dmlgpu.runtime.tuning import relay_memory, tensor_memory
+from dmlgpu.runtime.schedule import RECORDED_STEPS
+from dmlgpu.runtime.tuning import tensor_memory
+
+# Staged buffers of up to this size are copied in the submissions of steps. On two cores of lavapipe and SwiftShader a
+# further submission costs 30 to 60 us. A copy of 1 MiB costs as much; one of 64 KiB costs too little to be seen.
+_COPIED_BYTES = 64 << 10
 
 
 class Segments:
@@ -47,7 +51,7 @@ def _copied_with(steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple
     if len(steps) > RECORDED_STEPS:
         return ()
     buffers = (part.buffer.handle for segments in copied for part in segments.slices)
-    return tuple(buffer for buffer in buffers if buffer.relays)
+    return tuple(buffer for buffer in buffers if buffer.staged and buffer.view.size <= _COPIED_BYTES)
 
 
 class Engine:
@@ -55,18 +59,12 @@ class Engine:
 
     Attributes:
         kompute: runs steps.
-        memory: the allocator of tensors and of large scratch memory.
-        relays: the allocator of small scratch memory: its buffers relay, so that all passes of a call share a
-            submission. If tensors are staged it is `memory`, whose small buffers relay.
+        memory: the allocator of tensors and of scratch memory.
     """
 
     def __init__(self, info: DeviceInfo) -> None:
         self.kompute = Kompute(info)
-        destroy = self.kompute.destroy_buffer
-        self.memory = Allocator(self.kompute.create_buffer, destroy, **tensor_memory(info))
-        self.relays = self.memory
-        if info.unified:
-            self.relays = Allocator(self.kompute.create_relay, destroy, **relay_memory())
+        self.memory = Allocator(self.kompute.create_buffer, self.kompute.destroy_buffer, **tensor_memory(info))
         self._keep = self.memory.keep
         self._batches: set[object] = set()
         # Each step with the segments that it uses. One list, because Ctrl-C may come between any two statements.
@@ -82,42 +80,20 @@ class Engine:
 
     # Memory
 
-    @property
-    def allocators(self) -> set[Allocator[KpBuffer]]:
-        """All allocators of the device: one, or two."""
-        return {self.memory, self.relays}
-
     def allocate(self, sizes: Iterable[int]) -> Segments:
-        """Memory for a tensor: one segment for each of `sizes`, in bytes.
+        """Memory for a tensor, or scratch memory of a call: one segment for each of `sizes`, in bytes.
 
         Raises:
             OutOfMemoryError: it does not fit, even after pending steps have run and empty buffers were freed.
         """
-        return self._allocate(self.memory, sizes)
-
-    def allocate_scratch(self, sizes: Sequence[int]) -> Segments:
-        """Scratch memory of a call: one segment for each of `sizes`, in bytes; errors as `allocate`.
-
-        If pending steps hold as many relays as the allocator keeps, they run first. A further relay would be freed
-        after the batch, together with the pipelines bound to it. To build them again takes a thousand times as long as
-        a submission.
-
-        """
-        if max(sizes, default=0) > RELAY_BYTES:
-            return self._allocate(self.memory, sizes)
-        if sizes and self.relays is not self.memory and self.relays.used_bytes >= self.relays.keep:
-            self.submit_pending()
-        return self._allocate(self.relays, sizes)
-
-    def _allocate(self, memory: Allocator[KpBuffer], sizes: Iterable[int]) -> Segments:
-        segments = Segments(memory)
+        segments = Segments(self.memory)
         for size in sizes:
             try:
-                segments.slices.append(memory.allocate(size))
+                segments.slices.append(self.memory.allocate(size))
             except OutOfMemoryError:
                 self.submit_pending()
                 self.free_buffers()
-                segments.slices.append(memory.allocate(size))
+                segments.slices.append(self.memory.allocate(size))
         self._add_memory()
         return segments
 
@@ -127,9 +103,8 @@ class Engine:
 
     def free_buffers(self) -> None:
         """Frees all empty buffers."""
-        for memory in self.allocators:
-            memory.collect()
-            memory.trim(0)
+        self.memory.collect()
+        self.memory.trim(0)
 
     # Between host and device
 
@@ -258,8 +233,8 @@ class Engine:
     def _add_memory(self) -> None:
         """Adds the memory in use to the active profile, if there is one."""
         if self.kompute.profile is not None:
-            used = sum(allocator.used_bytes for allocator in self.allocators)
-            self.kompute.profile.add_memory(sum(allocator.buffer_bytes for allocator in self.allocators), used)
+            used = self.memory.used_bytes
+            self.kompute.profile.add_memory(self.memory.buffer_bytes, used)
 
     # Closing
 

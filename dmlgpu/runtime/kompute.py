@@ -23,7 +23,7 @@ from dmlgpu.lowering.plan import Dispatch, Plan, Shader
 from dmlgpu.runtime import forks, kompute_module, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.runtime.profile import Profile, timed
-from dmlgpu.runtime.schedule import RECORDED_STEPS, RELAY_BYTES, Barrier, Pace, Place, Step, learn, submissions
+from dmlgpu.runtime.schedule import RECORDED_STEPS, Barrier, Pace, Place, Step, learn, submissions
 from dmlgpu.runtime.tuning import assumed_seconds_per_element
 
 # Cached pipelines, at most. On lavapipe one takes up to 1 MiB, on SwiftShader a quarter of that.
@@ -41,7 +41,6 @@ class KpBuffer:
         # The tensor owns this memory: reading it after the tensor is destroyed would end the process. So it never
         # leaves dmlgpu.
         self.view: Bytes = tensor.data().view(np.uint8)
-        self.relays = staged and self.view.size <= RELAY_BYTES  # for schedule.py
         self.current = False
         """Whether the view of a staged buffer holds what the device has. A copy in either direction makes it true, a
         step that writes to the buffer makes it false."""
@@ -89,6 +88,7 @@ class Kompute:
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._kp = kompute_module.kompute()
+        self._barrier: Any = getattr(self._kp, "OpMemoryBarrier", None)  # the original kp has none
         with forks.looking:
             self._start()
 
@@ -224,13 +224,7 @@ class Kompute:
             OutOfMemoryError: a heap has too little left, or the driver allows no more allocations.
             DeviceError: the driver refuses the buffer for another reason.
         """
-        return self._create(size, staged=not self.info.unified)
-
-    def create_relay(self, size: int) -> KpBuffer:
-        """A new staged buffer of `size` bytes; errors as `create_buffer`."""
-        return self._create(size, staged=True)
-
-    def _create(self, size: int, *, staged: bool) -> KpBuffer:
+        staged = not self.info.unified
         self._check(size, staged, self._left())
         if len(self._buffers) >= self.info.max_memory_allocation_count // 2:
             raise OutOfMemoryError(f"device {self.info.name} allows no more than {len(self._buffers)} buffers")
@@ -365,11 +359,11 @@ class Kompute:
         Submissions of more than RECORDED_STEPS steps are not cached, and each is recorded just before it runs.
         """
         if len(steps) > RECORDED_STEPS:
-            return ((self._record(submission), submission) for submission in submissions(steps))
+            return ((self._record(submission), submission) for submission in self._submissions(steps))
         work = steps, uploads, downloads
         recording = self._recordings.pop(work, None)
         if recording is None:
-            *others, last = submissions(steps)
+            *others, last = self._submissions(steps)
             ends = [*((submission, ()) for submission in others), (last, downloads)]
             begins = (uploads, *((),) * len(others))
             recording = [
@@ -380,6 +374,9 @@ class Kompute:
         if len(self._recordings) > _RECORDINGS:
             self._recordings.popitem(last=False)
         return recording
+
+    def _submissions(self, steps: tuple[KpStep, ...]) -> Iterator[Submission]:
+        return submissions(steps, has_barriers=self._barrier is not None)
 
     def _record(
         self, submission: Submission, uploads: Sequence[KpBuffer] = (), downloads: Sequence[KpBuffer] = ()
@@ -393,7 +390,7 @@ class Kompute:
                 if isinstance(part, KpStep):
                     sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
                 else:
-                    sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in part.buffers]))
+                    sequence.record(self._barrier([buffer.tensor for buffer in part.buffers]))
             return self._flagged(sequence, (*downloads, *(buffer for buffer in written if not buffer.staged)))
 
     def _flagged(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:

@@ -10,7 +10,7 @@ from dmlgpu.errors import DeviceError, import_problem
 
 KP_VERSION = "0.9.0"
 PACKAGE = "dmlgpu-kp"
-PACKAGE_VERSION = "0.9.0.post4"
+PACKAGE_VERSION = "0.9.0.post5"
 # All names that dmlgpu uses. Kompute's later sources still say 0.9.0, but have renamed some of them.
 NAMES = {
     "Manager": ("algorithm", "destroy", "get_device_properties", "sequence", "tensor_t"),

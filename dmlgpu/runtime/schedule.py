@@ -1,37 +1,24 @@
 """Decides which steps share a submission and where barriers stand, and learns how long steps take.
 
-Nothing here knows Kompute or Vulkan. A buffer is any object that says whether it `relays`.
+Nothing here knows Kompute or Vulkan. A buffer is any object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 # The submissions of a call are cached, to be run again, if it has at most this many steps. A batch submits its pending
 # steps when it has this many.
 RECORDED_STEPS = 64
-# Staged buffers of up to this size relay. A barrier copies the whole buffer. On two cores of lavapipe and SwiftShader
-# a further submission costs 30 to 60 us. A copy of 1 MiB costs as much; a copy of 64 KiB costs too little to be seen.
-
-RELAY_BYTES = 64 << 10
 # A submission of several steps should take no longer than this. Python handles Ctrl-C only between submissions, and
 # watchdogs reset a GPU that is busy with one submission for seconds.
 SUBMISSION_SECONDS = 0.2
 # A submission that takes less time is not measured: most of its time is not spent in its steps.
 _MEASURED_SECONDS = 0.001
 
-
-class Buffer(Protocol):
-    """What this module needs of a buffer."""
-
-    @property
-    def relays(self) -> bool:
-        """Whether a barrier lets later steps of a submission read what earlier ones wrote to it."""
-
-
-B = TypeVar("B", bound=Buffer)
+B = TypeVar("B")
 # A buffer, and the offset in it where a segment of a tensor, or scratch memory, begins. What begins at two places never
 # overlaps, so steps share memory only if they name the same place.
 Place = tuple[B, int]
@@ -68,63 +55,45 @@ class Step(Generic[B]):
 
 @dataclass(frozen=True)
 class Barrier(Generic[B]):
-    """Steps after it see what steps before it wrote to these buffers."""
+    """Steps after it begin when all steps before it have ended, and see what those wrote to these buffers."""
 
-    buffers: tuple[B, ...]
+    buffers: frozenset[B]
 
 
 S = TypeVar("S", bound=Step[Any])
 
 
-def submissions(steps: Iterable[S]) -> Iterator[list[S | Barrier[Any]]]:
+def submissions(steps: Iterable[S], *, has_barriers: bool) -> Iterator[list[S | Barrier[Any]]]:
     """Cuts steps into submissions, with the barriers that they need.
 
-    The device may run the steps of a submission in any order, or at the same time. The host waits for the end of a
-    submission before it starts the next. Each submission costs time, so there are as few as possible. A new one begins
-    if a step depends on an earlier step and no barrier can stand between the two; or if the steps together should take
-    longer than SUBMISSION_SECONDS. In this picture `a>b` reads a and writes b, and only B relays:
+    The device may run the steps of a submission in any order, or at the same time. A step that reads what an earlier
+    one of its submission wrote, or that writes what an earlier one read or wrote, needs a barrier between the two. The
+    host waits for the end of a submission before it starts the next. Each submission costs time, so there are as few as
+    possible: a new one begins where steps together should take longer than SUBMISSION_SECONDS, and for each barrier if
+    Kompute has none. In this picture `a>b` reads a and writes b:
 
-        steps         a>B           B>c   d>e     c>f
+        steps              a>b        b>c   d>e        c>f
 
-        submissions   a>B  [  B  ]  B>c   d>e  |  c>f
-                           barrier             |  B>c must end before c is read, and c does not relay
+        with barriers      a>b  [b]   b>c   d>e  [ce]  c>f
+        without            a>b   |    b>c   d>e   |    c>f
 
-    A step can depend on an earlier one of its submission in three ways:
-
-        it reads what the other wrote      a barrier if the buffer relays, otherwise a new submission
-        it writes what the other wrote     a new submission
-        it writes what the other read      nothing if a barrier stands between the two, otherwise a new submission
-
-    The reason is what Kompute offers. Before a dispatch it puts a barrier for what copies wrote, but none for what
-    other dispatches wrote. The only other barrier is that of OpTensorSyncLocal, which copies a staged buffer to its
-    view: the copy waits for the steps before it, and the dispatch after it waits for the copy.
-
-        a>B  --wait-->  copy of B  --wait-->  B>c
-
-    All steps before the copy end before any step after it begins. So a step after a barrier may overwrite what steps
-    before the barrier read; but of what they wrote it sees only B. Only staged buffers can be copied in this way, and
-    only for small ones is it faster than a new submission. Nothing orders two copies of the same buffer, so a buffer
-    gets at most one barrier in a submission.
+    Args:
+        steps: the steps, in order.
+        has_barriers: whether Kompute has barriers.
     """
     submission: list[S | Barrier[Any]] = []
     seconds = 0.0
-    # In this submission: places read since its last barrier, places written, and those of them that later steps can
-    # read because a barrier stands behind the write.
+    # Since the last barrier.
     reads: set[Place[Any]] = set()
     writes: set[Place[Any]] = set()
-    visible: set[Place[Any]] = set()
     for step in steps:
-        unseen = (step.reads & writes) - visible
-        overwrites = step.writes & writes or (step.writes & reads and not unseen)
-        too_long = submission and seconds + step.seconds > SUBMISSION_SECONDS
-        if overwrites or too_long or not all(buffer.relays for buffer, _ in unseen):
+        depends = not writes.isdisjoint(step.reads | step.writes) or not reads.isdisjoint(step.writes)
+        if (depends and not has_barriers) or (submission and seconds + step.seconds > SUBMISSION_SECONDS):
             yield submission
-            submission, unseen, seconds = [], frozenset(), 0.0
-            reads, writes, visible = set(), set(), set()
-        if unseen:
-            submission.append(Barrier(tuple(buffer for buffer, _ in unseen)))
-            visible |= unseen
-            reads = set()
+            submission, seconds, reads, writes = [], 0.0, set(), set()
+        elif depends:
+            submission.append(Barrier(frozenset(buffer for buffer, _ in writes)))
+            reads, writes = set(), set()
         submission.append(step)
         seconds += step.seconds
         reads |= step.reads

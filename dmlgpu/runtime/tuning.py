@@ -13,7 +13,7 @@ from typing import TypedDict
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.drivers import DeviceInfo
 from dmlgpu.runtime.memory import ALIGNMENT
-from dmlgpu.runtime.schedule import RELAY_BYTES, SUBMISSION_SECONDS
+from dmlgpu.runtime.schedule import SUBMISSION_SECONDS
 
 # What Vulkan and Kompute allow
 
@@ -56,7 +56,7 @@ _CPU_STEP, _CPU_GROWTH, _CPU_MOST = 24 << 20, 4, 96 << 20
 _SHARED_STEP = 1 << 20
 # Elsewhere each tensor has its own buffer, because Kompute copies whole buffers between host and device. Sizes are
 # rounded up, so that tensors of similar sizes can use the same buffer, one after the other.
-_OWN_STEP = RELAY_BYTES
+_OWN_STEP = 64 << 10
 
 
 def _is_cpu(info: DeviceInfo) -> bool:
@@ -124,8 +124,3 @@ def tensor_memory(info: DeviceInfo) -> MemoryPolicy:
     if info.unified and _is_cpu(info):
         step, growth, most = min(_CPU_STEP, heap // 16), _CPU_GROWTH, min(_CPU_MOST, heap // 16, largest)
     return MemoryPolicy(shared=info.unified, step=step, growth=growth, most=most, keep=heap // 8)
-
-
-def relay_memory() -> MemoryPolicy:
-    """How relays are handed out, for small scratch memory, if buffers for tensors are not staged."""
-    return MemoryPolicy(shared=False, step=RELAY_BYTES, growth=0, most=RELAY_BYTES, keep=8 * RELAY_BYTES)

@@ -124,8 +124,6 @@ class Kompute:
         self.sizes.append(size)
         return size
 
-    create_relay = create_buffer
-
     def destroy_buffer(self, buffer):
         self.sizes.remove(buffer)
 
@@ -139,7 +137,7 @@ def test_buffers_keep_to_the_limits_of_a_device(device, monkeypatch):
     for plan in plans(limits):
         tensors = [limits.segments(tensor) for tensor in (*plan.desc.inputs, *plan.desc.outputs)]
         scratch = [*map(limits.segments, plan.intermediates), (plan.state_bytes,) if plan.state_bytes else ()]
-        held = [*map(engine.allocate, tensors), *map(engine.allocate_scratch, scratch)]
+        held = [*map(engine.allocate, (*tensors, *scratch))]
         slices = [part for segments in held for part in segments.slices]
         assert all(part.offset % device.alignment == 0 for part in slices)
         assert all(part.offset + part.size <= part.buffer.size for part in slices)

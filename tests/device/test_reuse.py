@@ -187,8 +187,8 @@ def test_transfers_are_recorded_once_for_each_buffer(fresh_staged, counts):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
-def test_small_arrays_of_a_call_with_several_submissions(either, counts, dtype):
-    """What stands between the steps is too large for a barrier."""
+def test_small_arrays_of_a_call_with_several_submissions(either, counts, dtype, monkeypatch):
+    monkeypatch.setattr("dmlgpu.runtime.schedule.SUBMISSION_SECONDS", 0)
     x, places = np.arange(1, 65, dtype=dtype).reshape(1, 1, 8, 8), np.arange(64, dtype=np.uint32).reshape(1, 1, 8, 8)
     y = np.zeros((1, 1, 200, 200), dtype)
     source, indices, target = map(TensorDesc.of, (x, places * 600, y))
@@ -233,8 +233,7 @@ MADE_OF = {
     # Its upload is a submission of its own, so that the time of its copy is not taken for that of the steps.
     "a large array, two passes": ([LONG], True, False, (1, 0, 0, 1), (1, 1, 2, 1)),
     "three operators": (CHAIN, False, False, (3, 0, 0, 0), (3, 0, 0, 0)),
-    # Only where the tensors between them are staged is there a barrier for them.
-    "three operators in a batch": (CHAIN, False, True, (3, 0, 0, 0), (1, 0, 0, 2)),
+    "three operators in a batch": (CHAIN, False, True, (1, 0, 0, 2), (1, 0, 0, 2)),
 }
 
 
@@ -253,6 +252,22 @@ def test_what_a_call_is_made_of(either, counts, descs, array, batch, unified, st
         for desc in descs:
             expected, *_ = dmlgpu.reference(desc, expected)
         assert np.array_equal(result[0] if isinstance(result, tuple) else result, expected)
+
+
+@pytest.mark.parametrize(("descs", "submissions"), [([LONG], 2), (CHAIN, 3)], ids=["two passes", "a batch"])
+def test_without_barriers_each_dependent_step_is_a_submission(driver, kp, monkeypatch, descs, submissions):
+    """The original kp has none."""
+    monkeypatch.setattr(kp, "OpMemoryBarrier", None, raising=False)
+    with opened_as(driver) as device:
+        expected = np.random.default_rng(0).standard_normal(descs[0].inputs[0].sizes, dtype=np.float32)
+        operators, result = [device.compile(desc) for desc in descs], device.tensor(expected)
+        kp.counts.clear()
+        with device.batch():
+            for operator in operators:
+                result = operator(result)
+                expected, *_ = dmlgpu.reference(operator.desc, expected)
+        assert (kp.counts["submissions"], kp.counts["barriers"]) == (submissions, 0)
+        assert np.array_equal(result, expected)
 
 
 # Memory that operators hold
@@ -394,26 +409,27 @@ def test_independent_calls_are_one_submission(either, counts):
     assert counts["recordings"] == 0
 
 
-def test_one_tensor_for_many_calls_of_a_batch(fresh_staged, counts):
-    pool, again = map(fresh_staged.compile, CHAIN[:2])
-    tensor = fresh_staged.tensor(X.reshape(1, 1, 20, 30))
+@pytest.mark.parts_of_buffers
+def test_one_tensor_for_many_calls_of_a_batch(either, counts):
+    pool, again = map(either.compile, CHAIN[:2])
+    tensor = either.tensor(X.reshape(1, 1, 20, 30))
     counts.clear()
-    with fresh_staged.batch():
+    with either.batch():
         pooled = pool(tensor)
         results = [again(pooled) for _ in range(3)]
-    assert counts["submissions"] == 1
+    assert (counts["submissions"], counts["barriers"]) == (1, 1)
     assert len({result.bytes().tobytes() for result in results}) == 1
 
 
-def test_a_large_tensor_between_calls_waits_for_the_first(fresh_staged, counts):
+def test_a_large_tensor_between_calls_waits_for_the_first(either, counts):
     x = np.random.default_rng(0).standard_normal((1, 1, 200, 200), dtype=np.float32)
-    pool = fresh_staged.compile(pool_desc(FLOAT32, x.shape, (2, 2), indices=None))
-    rows = fresh_staged.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 1, 199, 199), [3]))
-    tensor = fresh_staged.tensor(x)
+    pool = either.compile(pool_desc(FLOAT32, x.shape, (2, 2), indices=None))
+    rows = either.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 1, 199, 199), [3]))
+    tensor = either.tensor(x)
     counts.clear()
-    with fresh_staged.batch():
+    with either.batch():
         result = rows(pool(tensor))
-    assert counts["submissions"] == 2
+    assert (counts["submissions"], counts["barriers"]) == (1, 1)
     pooled = np.lib.stride_tricks.sliding_window_view(x, (2, 2), (2, 3)).max((4, 5))
     assert result.numpy().reshape(-1).tolist() == pooled.argmax(3).reshape(-1).tolist()
 
@@ -512,21 +528,19 @@ def test_a_batch_of_hundreds_of_calls_is_computed_in_parts(fresh, counts):
 
 @pytest.mark.parts_of_buffers
 @pytest.mark.parametrize("case", [LONG_CASE, *UNPOOLED[:1]], ids=["states", "between"])
-def test_a_batch_of_two_passes_takes_no_more_relays_than_are_kept(fresh, counts, case):
+def test_a_batch_of_two_passes_is_one_submission(fresh, counts, case):
     operator, inputs = fresh.compile(case.desc), case.inputs()
     (expected,) = dmlgpu.reference(case.desc, *inputs)
     tensors = [fresh.tensor(x, desc) for x, desc in zip(inputs, case.desc.inputs, strict=True)]
-    targets = [fresh.tensor(np.zeros_like(expected), case.desc.outputs[0]) for _ in range(9)]
+    targets = [fresh.tensor(np.zeros_like(expected), case.desc.outputs[0]) for _ in range(8)]
     for i in range(2):
         counts.clear()
         with fresh.batch():
             for target in targets:
                 operator(*tensors, out=target)
         assert all(target.numpy().tolist() == expected.tolist() for target in targets)
-        # One is made when the operator is compiled; in the second batch there are all.
-        assert counts["buffers"] == (0 if i else 7)
-        kernels = {dispatch.shader for dispatch in operator.plan.dispatches}
-        assert fresh.cache_info().pipelines == 8 * len(kernels)
+        assert (counts["submissions"], counts["buffers"], counts["recordings"]) == (1, 0, 1 - i)
+        assert fresh.cache_info().pipelines == len({dispatch.shader for dispatch in operator.plan.dispatches})
 
 
 def test_a_batch_computes_what_it_has_where_memory_ends(driver):

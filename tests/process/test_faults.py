@@ -241,9 +241,11 @@ def test_dispatches_of_a_gpu_are_split_by_the_measured_speed(driver, kp, monkeyp
 
 INTERRUPTED = """
 from dmlgpu.lowering.limits import Limits
+from dmlgpu.runtime import schedule
 from tests.support.kompute_seam import Seam
 kp = Seam().install()
-# Hundreds of dispatches, and dozens of submissions.
+# Hundreds of dispatches, each a submission.
+schedule.SUBMISSION_SECONDS = 0
 device = Device(index, limits=Limits(segment_bytes=256, group_size=32, group_count=3, state_bytes=512))
 y = np.random.default_rng(0).permutation(20_000).astype(np.float32)
 count = 0

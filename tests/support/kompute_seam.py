@@ -21,7 +21,7 @@ class Seam:
         self._buffers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.counts: Counter[str] = Counter()
         """Buffers made; sequences made; submissions, which run shaders, recorded and evaluated; transfers evaluated; of
-        what is evaluated, barriers, and copies of buffers besides barriers and completion flags."""
+        what is evaluated, barriers, and copies of buffers besides completion flags."""
         self._copied: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         """How many buffers an operation copies."""
         self.asked_bytes: list[int] = []
@@ -90,25 +90,23 @@ class Sequence:
 
     def __init__(self, seam: Seam, sequence: Any) -> None:
         self._seam, self._sequence, self._dispatches = seam, sequence, 0
-        self._copies = self._barriers = self._since = 0
+        self._copies = self._barriers = 0
 
     def record(self, operation: Any) -> None:
         if isinstance(operation, self._seam._kp.OpAlgoDispatch):
             self._seam.counts["recordings"] += self._dispatches == 0
             self._dispatches += 1
-            # What was copied between two dispatches stands for a barrier.
-            self._barriers += self._since > 0 and self._dispatches > 1
-            self._copies += self._since if self._dispatches == 1 else 0
-            self._since = 0
+        elif operation in self._seam._copied:
+            self._copies += self._seam._copied[operation]
         else:
-            self._since += self._seam._copied[operation]
+            self._barriers += 1
         self._sequence.record(operation)
 
     def eval(self) -> None:
         self._seam.dispatches = self._dispatches
         self._seam.counts["submissions" if self._dispatches else "transfers"] += 1
         self._seam.counts["barriers"] += self._barriers
-        self._seam.counts["copies"] += self._copies + self._since - 1  # the last is the completion flag
+        self._seam.counts["copies"] += self._copies - 1  # the last is the completion flag
         if not self._seam.before():
             self._sequence.eval()
         self._seam.after()
