@@ -1,4 +1,4 @@
-"""Chooses the build of Kompute: dmlgpu_kp, or the original kp if only that is installed."""
+"""Chooses the build of Kompute: dmlgpu_kp, or the original kp if the environment says so."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 from importlib import metadata
 from typing import Any
 
-from dmlgpu.errors import DeviceError, import_problem
+from dmlgpu.errors import DeviceError, SettingError, import_problem
+from dmlgpu.runtime.settings import setting
 
 KP_VERSION = "0.9.0"
 PACKAGE = "dmlgpu-kp"
@@ -24,36 +25,46 @@ NAMES = {
 
 
 def kompute() -> Any:
-    """Kompute's module: if possible dmlgpu_kp, because kp ends the process if a driver refuses something.
+    """Kompute's module: dmlgpu_kp, or kp if DMLGPU_KOMPUTE says so. kp ends the process if a driver refuses something.
 
     Raises:
-        DeviceError: no module is installed, or it cannot be loaded.
+        DeviceError: the module is not installed, or cannot be used.
+        SettingError: DMLGPU_KOMPUTE has another value.
     """
+    wanted = setting("DMLGPU_KOMPUTE") or "dmlgpu_kp"
+    if wanted == "kp":
+        return _kp()
+    if wanted != "dmlgpu_kp":
+        raise SettingError(f"DMLGPU_KOMPUTE: {wanted!r} is not allowed; allowed are dmlgpu_kp, kp")
     try:
         import dmlgpu_kp
     except ImportError as error:
-        # Importing kp adds a handler to the root logger.
-        handlers = list(logging.root.handlers)
-        kp = _kp()
-        logging.root.handlers[:] = handlers
-        if kp is None:
-            problem = import_problem(error, "dmlgpu_kp")
-            raise DeviceError(
-                f"the package {PACKAGE} {problem}. Install {PACKAGE} {PACKAGE_VERSION} as docs/installing.md says"
-            ) from None
-        return kp
+        raise DeviceError(
+            f"the package {PACKAGE} {import_problem(error, 'dmlgpu_kp')}. "
+            f"Install {PACKAGE} {PACKAGE_VERSION} as docs/installing.md says"
+        ) from None
     return dmlgpu_kp
 
 
 def _kp() -> Any:
-    """The original module kp; None if it is not installed, or is not the version that dmlgpu knows."""
+    """The original module kp, if it is the version that dmlgpu knows."""
+    # Importing kp adds a handler to the root logger.
+    handlers = list(logging.root.handlers)
     try:
-        if metadata.version("kp") != KP_VERSION:
-            return None
-        import kp
-    except ImportError:  # also metadata's PackageNotFoundError
-        return None
-    return kp if _is_complete(kp) else None
+        problem = f"is version {metadata.version('kp')}"
+        if problem == f"is version {KP_VERSION}":
+            import kp
+
+            if _is_complete(kp):
+                return kp
+            problem = "lacks some of the names of that version"
+    except metadata.PackageNotFoundError:
+        problem = "is not installed"
+    except ImportError as error:
+        problem = import_problem(error, "kp")
+    finally:
+        logging.root.handlers[:] = handlers
+    raise DeviceError(f"DMLGPU_KOMPUTE asks for the package kp {KP_VERSION}, which {problem}")
 
 
 def _is_complete(kp: Any) -> bool:

@@ -130,7 +130,8 @@ def answer(task: str, *arguments: str) -> None:
         try:
             found = _TASKS[task](*arguments), ""
         except Exception as error:
-            found = None, str(error) if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
+            known = isinstance(error, (DeviceError, SettingError))
+            found = None, str(error) if known else f"{type(error).__name__}: {error}"
         json.dump(found, output)
 
 
@@ -180,13 +181,15 @@ def _numpy() -> Finding:
 
 def _kompute() -> Finding:
     mend = f"install {kompute_module.PACKAGE} {kompute_module.PACKAGE_VERSION} as docs/installing.md says"
+    if setting("DMLGPU_KOMPUTE"):
+        mend = "unset DMLGPU_KOMPUTE"
     package, problem, _ = _ask("kompute")
     if problem:
         return _problem("Kompute", problem, mend)
     version = _version(package)
     if package != kompute_module.PACKAGE:
         text = "ends the process where a driver refuses something; other threads wait while a device computes"
-        return Finding("Kompute", ODD, f"{package} {version} {text}", f"{mend}; it is used then")
+        return Finding("Kompute", ODD, f"{package} {version} {text}", mend)
     if version != kompute_module.PACKAGE_VERSION:
         return Finding("Kompute", BROKEN, f"{package} {version}; dmlgpu needs {kompute_module.PACKAGE_VERSION}", mend)
     return Finding("Kompute", OK, f"{package} {version}; other threads of Python run while a device computes")

@@ -287,18 +287,26 @@ def test_default_device(monkeypatch, infos, wanted, subject, state, text):
 
 
 @pytest.mark.parametrize(
-    ("program", "state", "text"),
+    ("wanted", "program", "state", "text", "mend"),
     [
-        ("import sys; sys.modules['dmlgpu_kp'] = sys.modules['kp'] = None", BROKEN, "the package dmlgpu-kp is not "),
-        ("import os; os.kill(os.getpid(), 11)", BROKEN, "the process ended with signal 11 "),
-        ("from dmlgpu.runtime import kompute_module; kompute_module.package_of = lambda _: 'kp'", ODD, "kp "),
+        ("", "sys.modules['dmlgpu_kp'] = None", BROKEN, "the package dmlgpu-kp is not ", "install dmlgpu-kp "),
+        ("", "os.kill(os.getpid(), 11)", BROKEN, "the process ended with signal 11 ", "install dmlgpu-kp "),
+        ("kp", "sys.modules['kp'] = None", BROKEN, "DMLGPU_KOMPUTE asks for the package kp ", "unset DMLGPU_KOMPUTE"),
+        ("this", "", BROKEN, "DMLGPU_KOMPUTE: 'this' is not allowed", "unset DMLGPU_KOMPUTE"),
+        (
+            "kp",
+            "kompute_module.kompute = kompute_module.package_of = lambda *_: 'kp'",
+            ODD,
+            "kp ",
+            "unset DMLGPU_KOMPUTE",
+        ),
     ],
 )
-def test_kompute(children, program, state, text):
-    children(program)
+def test_kompute(children, monkeypatch, wanted, program, state, text, mend):
+    monkeypatch.setenv("DMLGPU_KOMPUTE", wanted)
+    children(f"import os, sys; from dmlgpu.runtime import kompute_module; {program}")
     found = doctor._kompute()
-    assert (found.state, found.text.startswith(text)) == (state, True)
-    assert "install dmlgpu-kp " in found.mend
+    assert (found.state, found.text.startswith(text), found.mend.startswith(mend)) == (state, True, True), found
 
 
 @pytest.mark.parametrize(
