@@ -23,9 +23,9 @@ Indices, maxima and minima are those of the whole array, bit for bit, whatever t
 bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, as the sum of each chunk is rounded.
 
 Raises:
-    TypeError: x cannot be read by slices; `out` cannot be written by slices, or has another type than the results.
-    DescriptorError: `out` is not as many arrays as there are results, has another shape, or shares memory or a file
-        with x or another result; `chunk_bytes` makes too many chunks.
+    DescriptorError: x cannot be read by slices; `out` is not as many arrays as there are results, has another shape, or
+        shares memory or a file with x or another result; `chunk_bytes` makes too many chunks.
+    TypeError: `out` cannot be written by slices, or has another type than the results.
     FileExistsError: there is a file at the path `out`, when the call begins or when it ends.
     OSError: the disk has no space for the results. It is reserved before anything is read.
     MemoryError: the results do not fit the memory.
@@ -55,7 +55,7 @@ from dmlgpu.arguments import Direction, ElementType, Function, Ints, Shape
 from dmlgpu.chunks.pooling import Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region, Regions
-from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection
@@ -346,15 +346,16 @@ def _pooled(pooling: Pooling, x: Any, device: Selector, out: Any, chunk_bytes: A
 def _array(x: Any, name: str) -> tuple[Shape, np.dtype[Any]]:
     """The shape and the type of an array that is read by slices."""
     if isinstance(x, DeviceTensor):
-        raise TypeError(f"streaming.{name}: {x.description} is on a device; call dmlgpu.{name}")
+        raise DescriptorError(f"streaming.{name}: {x.description} is on a device; call dmlgpu.{name}")
+    check_plain(x, f"streaming.{name}")
     try:
         shape, dtype = tuple(map(operator.index, x.shape)), np.dtype(x.dtype)
         taken = callable(x.__getitem__)
     except (AttributeError, TypeError):
         taken = False
     if not taken or not shape:
-        raise TypeError(
-            f"streaming.{name}: {_shown(x)} cannot be read by slices; allowed are arrays with a NumPy type and one "
+        raise DescriptorError(
+            f"streaming.{name}: {described(x)} cannot be read by slices; allowed are arrays with a NumPy type and one "
             "dimension or more, as np.memmap, arrays of zarr and datasets of h5py"
         )
     return shape, dtype
@@ -367,7 +368,7 @@ def _targets(x: Any, shape: Shape, dtypes: tuple[np.dtype[Any], ...], out: Any) 
     outs = (None,) * len(dtypes) if out is None else out if several else (out,)
     if not isinstance(outs, (tuple, list)) or len(outs) != len(dtypes) or isinstance(outs[0], (tuple, list)):
         allowed = f"a tuple of {len(dtypes)} arrays or paths" if several else "one array or path"
-        raise DescriptorError(f"out: {_shown(out)} is not allowed; allowed is {allowed}")
+        raise DescriptorError(f"out: {described(out)} is not allowed; allowed is {allowed}")
     targets: list[Any] = []
     files: dict[int, str] = {}
     with ExitStack() as unfinished:
@@ -431,13 +432,13 @@ def _reserve(file: BinaryIO, size: int) -> None:
 
 def _check_target(target: Any, shape: Shape, dtype: np.dtype[Any], others: Sequence[Any]) -> None:
     if not callable(getattr(target, "__setitem__", None)) or getattr(target, "dtype", None) != dtype:
-        raise TypeError(f"out: {_shown(target)} is not allowed; allowed is an array of {dtype} that takes slices")
+        raise TypeError(f"out: {described(target)} is not allowed; allowed is an array of {dtype} that takes slices")
     if tuple(target.shape) != shape:
         raise DescriptorError(f"out: the shape {tuple(target.shape)} is wrong; expected {shape}")
     if isinstance(target, np.ndarray) and not _is_apart(target):
-        raise DescriptorError(f"out: {_shown(target)} has strides {target.strides}, by which elements may share memory")
+        raise DescriptorError(f"out: {described(target)} has strides {target.strides}: elements may share memory")
     if any(_overlap(target, other) for other in others):
-        raise DescriptorError(f"out: {_shown(target)} lies in x, or in another result; it needs memory of its own")
+        raise DescriptorError(f"out: {described(target)} lies in x, or in another result; it needs memory of its own")
 
 
 def _is_apart(x: Array) -> bool:
@@ -449,14 +450,6 @@ def _is_apart(x: Array) -> bool:
                 return False
             reach += (size - 1) * stride
     return True
-
-
-def _shown(x: Any) -> str:
-    """A text for errors: an array's class, type and shape, without elements; the first entries of a sequence."""
-    if isinstance(x, (tuple, list)):
-        return f"({', '.join([*map(_shown, x[:4]), *['...'] * (len(x) > 4)])})"
-    is_array = hasattr(x, "shape") and hasattr(x, "dtype")
-    return f"{type(x).__name__} of {x.dtype} and {shown(x.shape)}" if is_array else shown(x)
 
 
 def _overlap(a: Any, b: Any) -> bool:
@@ -561,7 +554,7 @@ def _elements(x: Any, chunk: Region) -> Array:
     part = as_array(x[chunk], "x")
     expected = tuple(each.stop - each.start for each in chunk)
     if part.shape != expected or part.dtype != x.dtype:
-        raise TypeError(f"x[{chunk}] is {_shown(part)}; x.shape and x.dtype say {expected} and {x.dtype}")
+        raise DescriptorError(f"x[{chunk}] is {described(part)}; x.shape and x.dtype say {expected} and {x.dtype}")
     if type(x) is not np.ndarray:
         # The next read may overwrite this memory. If it is mapped from a file, the copy is what reads the file.
         part = part.copy()

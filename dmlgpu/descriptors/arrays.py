@@ -36,8 +36,8 @@ def as_array(x: Any, field: str) -> Array:
         field: its name in errors: a descriptor and its field.
 
     Raises:
-        DescriptorError: x is None or something else that is no array. Or x is, or is a list with, a masked array or a
-            subclass of ndarray with a meaning of its own (units, a matrix): an ndarray would lose it silently.
+        DescriptorError: x is no array of numbers: None, a string, a list of unequal lengths. Or it is, or is a list
+            with, what `check_plain` refuses.
     """
     if hasattr(x, "__dlpack__") and not _is_viewable(x):
         return np.from_dlpack(x)
@@ -47,9 +47,9 @@ def as_array(x: Any, field: str) -> Array:
         if _is_viewable(x):  # the error is its own
             raise
         raise DescriptorError(f"{field}: {error}") from error  # for example lists of unequal lengths
-    if array.dtype == np.object_ and array.ndim == 0 and array[()] is x:
-        raise DescriptorError(f"{field}: {shown(x)} is nothing that NumPy can view as an array")
-    _check_plain(array, field)
+    if array.ndim == 0 and array.dtype.kind in "OSU":
+        raise DescriptorError(f"{field}: {described(x)} is nothing that NumPy can view as an array of numbers")
+    check_plain(array, field)
     if not _is_viewable(x):
         _check_items(x, field, array.ndim)
     return np.asarray(array)
@@ -59,26 +59,41 @@ def _is_viewable(x: Any) -> bool:
     return any(hasattr(x, name) for name in _VIEWABLE)
 
 
-def _check_plain(array: Array, field: str) -> None:
-    """Raises a DescriptorError if an array is more than its elements: masked, or of a subclass with a meaning."""
+def described(x: Any) -> str:
+    """What an input is, for errors: an array's class, type and shape, without elements; the first items of a list."""
+    if isinstance(x, (tuple, list)):
+        return f"({', '.join([*map(described, x[:4]), *['...'] * (len(x) > 4)])})"
+    is_array = hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, type)
+    return f"{type(x).__name__} of {x.dtype} and {shown(x.shape)}" if is_array else shown(x)
+
+
+def check_plain(x: Any, field: str) -> None:
+    """Checks, without reading it, that an array is no more than its elements; what is no array passes.
+
+    Raises:
+        DescriptorError: x is a masked array or a subclass of ndarray with a meaning of its own (units, a matrix): an
+            ndarray would lose it silently.
+    """
+    if not isinstance(x, np.ndarray):
+        return
     alone = "its elements alone are np.asarray(x)"
     # NumPy 2 imports numpy.ma at first use, in 50 ms. If there is a masked array, it is imported already.
     ma = sys.modules.get("numpy.ma")
-    if ma is not None and isinstance(array, ma.MaskedArray):
+    if ma is not None and isinstance(x, ma.MaskedArray):
         raise DescriptorError(f"{field}: a masked array, and a tensor has no mask; fill it, as by x.filled(0); {alone}")
-    kind = type(array)
-    if isinstance(array, np.matrix) or any(getattr(kind, hook) is not getattr(np.ndarray, hook) for hook in _HOOKS):
+    kind = type(x)
+    if isinstance(x, np.matrix) or any(getattr(kind, hook) is not getattr(np.ndarray, hook) for hook in _HOOKS):
         raise DescriptorError(f"{field}: an array of type {kind.__name__}, and a tensor is a plain ndarray; {alone}")
 
 
 def _check_items(x: Any, field: str, depth: int) -> None:
-    """`_check_plain` for each array in lists and other sequences: NumPy would stack them as plain arrays."""
+    """`check_plain` for each array in lists and other sequences: NumPy would stack them as plain arrays."""
     if depth == 0 or isinstance(x, (str, bytes, bytearray, memoryview)):
         return
     for item in x:
         if isinstance(item, (int, float, np.generic)):
             continue
         if _is_viewable(item):
-            _check_plain(np.asanyarray(item), field)
+            check_plain(np.asanyarray(item), field)
         else:
             _check_items(item, field, depth - 1)

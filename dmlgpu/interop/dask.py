@@ -14,9 +14,9 @@ Each chunk is computed on a device of the process that has it: the device that `
 Needs the extra `dask`.
 
 Raises:
-    TypeError: x is no Dask array, its chunks are no NumPy arrays, or `device` is neither an integer nor a string.
-    ValueError: the shape is not known; or, when a chunk is computed, it has another type or shape than x declares.
-    DescriptorError, a ValueError: an argument is not allowed.
+    DescriptorError: x is no Dask array with NumPy arrays as chunks, or its shape is not known; another argument is not
+        allowed; or, when a chunk is computed, it has another type or shape than x declares.
+    TypeError: `device` is neither an integer nor a string.
     DeviceError, OutOfMemoryError: as of dmlgpu's functions, from the worker, when the result is computed.
 """
 
@@ -38,7 +38,7 @@ from dmlgpu.arguments import Direction, ElementType, Function, Ints
 from dmlgpu.chunks.pooling import Dimension, Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region
-from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
@@ -54,7 +54,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import unsigned
-from dmlgpu.errors import extra
+from dmlgpu.errors import DescriptorError, extra
 from dmlgpu.runtime import drivers
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import index_of
@@ -267,12 +267,12 @@ def _checked(kind: type[OperatorDesc], x: Any, device: Selector) -> Any:
     """Checks x; returns it with a task that checks each chunk, as chunks may differ from what x declares."""
     name = f"{kind.__name__}.input_tensor"
     if not isinstance(x, da.Array):
-        raise TypeError(f"{name}: x is a {type(x).__name__}, not a Dask array; dask.array.from_array(x) makes one")
+        raise DescriptorError(f"{name}: {described(x)} is no Dask array; dask.array.from_array(x) makes one")
     if not isinstance(x._meta, np.ndarray):
-        raise TypeError(f"{name}: chunks of x are of {type(x._meta).__name__}; allowed are those of NumPy")
-    as_array(x._meta, name)
+        raise DescriptorError(f"{name}: chunks of x are {described(x._meta)}; allowed are those of NumPy")
+    check_plain(x._meta, name)
     if any(math.isnan(size) for size in x.shape):
-        raise ValueError(f"{name}.sizes: {x.shape} is not known; x.compute_chunk_sizes() makes it known")
+        raise DescriptorError(f"{name}.sizes: {x.shape} is not known; x.compute_chunk_sizes() makes it known")
     if isinstance(device, Device):
         raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
     if not isinstance(device, (str, type(None))):
@@ -341,10 +341,10 @@ def _checked_chunk(
     """The chunk as an array. Raises if type or shape differ from what x declares; the byte order may differ."""
     name = f"{field}: chunk {place} of x"
     if not isinstance(chunk, (np.ndarray, np.generic)):  # a 0-D chunk may be either
-        raise TypeError(f"{name} is of {type(chunk).__name__}; allowed are those of NumPy")
+        raise DescriptorError(f"{name} is {described(chunk)}; allowed are those of NumPy")
     array = as_array(chunk, name)
     if array.dtype.newbyteorder("=") != declared.newbyteorder("=") or array.shape != sizes:
-        raise ValueError(f"{name} is {array.dtype} of {array.shape}, declared as {declared} of {sizes}")
+        raise DescriptorError(f"{name} is {array.dtype} of {array.shape}, declared as {declared} of {sizes}")
     return array
 
 

@@ -420,7 +420,7 @@ def test_operators_take_bool_for_uint8(device, monkeypatch):
 # Bad arrays
 
 
-@pytest.mark.parametrize("x", [None, "text", b"", [], object(), {"a": 1}, [None], np.array(["a"]), [1 + 2j]])
+@pytest.mark.parametrize("x", [[], [None], np.array(["a"]), [1 + 2j]])
 def test_what_is_no_array_of_numbers_is_a_descriptor_error(x):
     with pytest.raises(DescriptorError):
         argmax(x)
