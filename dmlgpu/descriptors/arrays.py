@@ -41,6 +41,7 @@ def as_array(x: Any, field: str) -> Array:
     """
     if hasattr(x, "__dlpack__") and not _is_viewable(x):
         return np.from_dlpack(x)
+    check_plain(x, field)
     try:
         array: Array = np.asanyarray(x)  # `__array__` may return a masked array
     except ValueError as error:
@@ -49,7 +50,8 @@ def as_array(x: Any, field: str) -> Array:
         raise DescriptorError(f"{field}: {error}") from error  # for example lists of unequal lengths
     if array.ndim == 0 and array.dtype.kind in "OSU":
         raise DescriptorError(f"{field}: {described(x)} is nothing that NumPy can view as an array of numbers")
-    check_plain(array, field)
+    if array is not x:
+        check_plain(array, field)
     if not _is_viewable(x):
         _check_items(x, field, array.ndim)
     return np.asarray(array)
@@ -71,18 +73,19 @@ def check_plain(x: Any, field: str) -> None:
     """Checks, without reading it, that an array is no more than its elements; what is no array passes.
 
     Raises:
-        DescriptorError: x is a masked array or a subclass of ndarray with a meaning of its own (units, a matrix): an
-            ndarray would lose it silently.
+        DescriptorError: x, or what Dask says of its chunks, is a masked array or a subclass of ndarray with a meaning
+            of its own (units, a matrix): an ndarray would lose it silently.
     """
-    if not isinstance(x, np.ndarray):
+    array = getattr(x, "_meta", x)
+    if not isinstance(array, np.ndarray):
         return
     alone = "its elements alone are np.asarray(x)"
     # NumPy 2 imports numpy.ma at first use, in 50 ms. If there is a masked array, it is imported already.
     ma = sys.modules.get("numpy.ma")
-    if ma is not None and isinstance(x, ma.MaskedArray):
+    if ma is not None and isinstance(array, ma.MaskedArray):
         raise DescriptorError(f"{field}: a masked array, and a tensor has no mask; fill it, as by x.filled(0); {alone}")
-    kind = type(x)
-    if isinstance(x, np.matrix) or any(getattr(kind, hook) is not getattr(np.ndarray, hook) for hook in _HOOKS):
+    kind = type(array)
+    if isinstance(array, np.matrix) or any(getattr(kind, hook) is not getattr(np.ndarray, hook) for hook in _HOOKS):
         raise DescriptorError(f"{field}: an array of type {kind.__name__}, and a tensor is a plain ndarray; {alone}")
 
 

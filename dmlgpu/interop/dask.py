@@ -270,7 +270,7 @@ def _checked(kind: type[OperatorDesc], x: Any, device: Selector) -> Any:
         raise DescriptorError(f"{name}: {described(x)} is no Dask array; dask.array.from_array(x) makes one")
     if not isinstance(x._meta, np.ndarray):
         raise DescriptorError(f"{name}: chunks of x are {described(x._meta)}; allowed are those of NumPy")
-    check_plain(x._meta, name)
+    check_plain(x, name)
     if any(math.isnan(size) for size in x.shape):
         raise DescriptorError(f"{name}.sizes: {x.shape} is not known; x.compute_chunk_sizes() makes it known")
     if isinstance(device, Device):

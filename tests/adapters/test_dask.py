@@ -498,8 +498,9 @@ def test_wrong_input(name, device):
     for wrong in (True, 1.5, ["llvmpipe"]):
         with pytest.raises(TypeError, match="a device is chosen by its index, part of its name or its UUID"):
             call(x, device=wrong)
-    with pytest.raises(dmlgpu.DescriptorError, match=r"input_tensor: a masked array.*x\.filled"):
-        call(da.ma.masked_greater(x, 0))
+    for masked in call, dmlgpu.argmax, dmlgpu.sum, dmlgpu.streaming.argmax, device.tensor:
+        with pytest.raises(dmlgpu.DescriptorError, match=r": a masked array.*x\.filled"):
+            masked(da.ma.masked_greater(x, 0))
     with pytest.raises(dmlgpu.DescriptorError, match=r"input_tensor\.data_type"):
         call(x.astype(np.complex64))
     with pytest.raises(dmlgpu.DescriptorError, match=r"sizes: \(nan, 4, 4\) is not known; x\.compute_chunk_sizes\(\)"):
