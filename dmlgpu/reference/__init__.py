@@ -10,6 +10,7 @@ from functools import singledispatch
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.layout import check
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -39,7 +40,7 @@ def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
         inputs: one array for each input tensor, of its sizes and type; bool is UINT8.
 
     Raises:
-        DescriptorError: an array has more than elements, such as a mask.
+        DescriptorError: an input is no array of its tensor's sizes and type.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -48,8 +49,11 @@ def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
         >>> indices.tolist()
         [[2], [2]]
     """
-    fields = (f"{type(desc).__name__}.{field}" for field in desc.input_fields)
-    arrays = map(as_array, inputs, fields)
+    arrays = []
+    for x, tensor, field in zip(inputs, desc.inputs, desc.input_fields, strict=True):
+        name = f"{type(desc).__name__}.{field}"
+        arrays.append(as_array(x, name))
+        check(tensor, name, arrays[-1])
     return _reference(desc.canonical(), *(x.astype(np.uint8) if x.dtype == np.bool_ else x for x in arrays))
 
 

@@ -15,6 +15,7 @@ from dmlgpu import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
     AxisDirection,
+    DescriptorError,
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
@@ -287,6 +288,16 @@ def test_reference_leaves_its_input_as_it_is():
     x = np.array([3, 1, 2], np.int32)
     x.setflags(write=False)
     reference(arg_desc(ArgmaxOperatorDesc, ELEMENT_TYPES[3], (3,), [0]), x)
+
+
+def test_reference_checks_its_inputs():
+    desc, x = arg_desc(ArgmaxOperatorDesc, ELEMENT_TYPES[0], (2, 3), [1], INCREASING), np.zeros((2, 3), np.float32)
+    for wrong, says in (x.T, "sizes"), (x.astype(object), "data_type"), (x.astype(np.float64), "data_type"):
+        with pytest.raises(DescriptorError, match=rf"^ArgmaxOperatorDesc\.input_tensor\.{says}: "):
+            reference(desc, wrong)
+    for inputs in (), (x, x):
+        with pytest.raises(ValueError, match="zip"):
+            reference(desc, *inputs)
 
 
 def test_operator_without_a_reference_says_so():
