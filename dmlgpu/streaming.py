@@ -47,7 +47,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast, overload
 
 import numpy as np
 
@@ -64,6 +64,13 @@ from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written
 from dmlgpu.functions import Selector, open_device
 from dmlgpu.runtime.tensor import DeviceTensor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typing_extensions import TypeVar
+
+    Out = TypeVar("Out", default=Array)  # what a call returns: its `out`, else an array
 
 __all__ = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 
@@ -85,10 +92,10 @@ def argmax(
     axis_direction: Direction = AxisDirection.INCREASING,
     output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
-    out: Any = None,
+    out: Out | str | Path | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
-) -> Any:
+) -> Out:
     """The index of the maximum over one or more axes; see `dmlgpu.argmax`.
 
     Example:
@@ -113,10 +120,10 @@ def argmin(
     axis_direction: Direction = AxisDirection.INCREASING,
     output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
-    out: Any = None,
+    out: Out | str | Path | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
-) -> Any:
+) -> Out:
     """The index of the minimum over one or more axes; see `dmlgpu.argmin`.
 
     Example:
@@ -141,10 +148,10 @@ def reduce(
     axes: Ints | None = None,
     output_data_type: ElementType | None = None,
     device: Selector = None,
-    out: Any = None,
+    out: Out | str | Path | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
-) -> Any:
+) -> Out:
     """A function of the elements along one or more axes; see `dmlgpu.reduce`.
 
     Example:
@@ -163,6 +170,30 @@ def reduce(
     return _reduced(reduction, x, device, out, chunk_bytes, progress)
 
 
+@overload
+def max_pooling(
+    x: Any, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., output_sizes: Ints | None = ...,
+    output_indices: Literal[False] = ..., indices_data_type: ElementType = ..., device: Selector = ...,
+    out: Out | str | Path | None = ..., chunk_bytes: int = ..., progress: Progress = ...,
+) -> Out: ...  # fmt: skip
+@overload
+def max_pooling(
+    x: Any, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., output_sizes: Ints | None = ...,
+    output_indices: Literal[True], indices_data_type: ElementType = ..., device: Selector = ...,
+    out: Sequence[Out | str | Path | None] | None = ..., chunk_bytes: int = ..., progress: Progress = ...,
+) -> tuple[Out, Out]: ...  # fmt: skip
+@overload
+def max_pooling(
+    x: Any, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., output_sizes: Ints | None = ...,
+    output_indices: bool, indices_data_type: ElementType = ..., device: Selector = ...,
+    out: Any = ..., chunk_bytes: int = ..., progress: Progress = ...,
+) -> Any: ...  # fmt: skip
 def max_pooling(
     x: Any,
     window_size: Ints,
@@ -220,10 +251,10 @@ def average_pooling(
     output_sizes: Ints | None = None,
     include_padding: bool = False,
     device: Selector = None,
-    out: Any = None,
+    out: Out | str | Path | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
-) -> Any:
+) -> Out:
     """The average of every window; see `dmlgpu.average_pooling`.
 
     Example:
@@ -262,10 +293,10 @@ def lp_pooling(
     dilations: Ints | None = None,
     output_sizes: Ints | None = None,
     device: Selector = None,
-    out: Any = None,
+    out: Out | str | Path | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     progress: Progress = None,
-) -> Any:
+) -> Out:
     """The Lp norm of every window; see `dmlgpu.lp_pooling`.
 
     Example:
@@ -292,7 +323,9 @@ def lp_pooling(
     return _pooled(pooling, x, device, out, chunk_bytes, progress)
 
 
-def _reduced(reduction: Reduction, x: Any, device: Selector, out: Any, chunk_bytes: Any, progress: Progress) -> Any:
+def _reduced(
+    reduction: Reduction, x: Any, device: Selector, out: Out | str | Path | None, chunk_bytes: Any, progress: Progress
+) -> Out:
     device = open_device(device)
     axes = reduction.axes
     itemsize: int = np.dtype(x.dtype).itemsize
@@ -320,7 +353,9 @@ def _reduced(reduction: Reduction, x: Any, device: Selector, out: Any, chunk_byt
     return _returned(targets, out)
 
 
-def _pooled(pooling: Pooling, x: Any, device: Selector, out: Any, chunk_bytes: Any, progress: Progress) -> Any:
+def _pooled(
+    pooling: Pooling, x: Any, device: Selector, out: Out | str | Path | None, chunk_bytes: Any, progress: Progress
+) -> Out:
     device = open_device(device)
     itemsize: int = np.dtype(x.dtype).itemsize
     leading = pooling.leading
@@ -480,10 +515,10 @@ def _owner(x: Any) -> Any:
     return x
 
 
-def _returned(targets: list[Any], out: Any) -> Any:
+def _returned(targets: list[Any], out: Out | str | Path | None) -> Out:
     """The results as functions return them: one, or a tuple; without `out`, NumPy scalars if no axis is left."""
     returned = tuple(target[()] if out is None else target for target in targets)
-    return returned[0] if len(returned) == 1 else returned
+    return cast("Out", returned[0] if len(returned) == 1 else returned)
 
 
 def _stored(x: Any) -> Shape:

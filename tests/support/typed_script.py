@@ -1,10 +1,12 @@
 """What users write, for type checkers: they find an error in each line that is marked so, and in no other."""
 
+from pathlib import Path
+
 import numpy as np
 from typing_extensions import assert_type
 
 import dmlgpu
-from dmlgpu import AxisDirection, Device, DeviceTensor, ReduceFunction
+from dmlgpu import AxisDirection, Device, DeviceTensor, ReduceFunction, streaming
 from dmlgpu.descriptors.arrays import Array
 
 x = np.zeros((2, 3), np.float32)
@@ -35,6 +37,16 @@ assert_type(dmlgpu.max_pooling(t, 2, output_indices=False), DeviceTensor)
 values, indices = dmlgpu.max_pooling(t, 2, strides=(1, 2), output_indices=True)
 assert_type(values, DeviceTensor)
 
+# Streaming returns where it writes.
+written = bytearray(8)
+assert_type(streaming.argmax(x, 0), Array)
+assert_type(streaming.reduce(x, "sum", out="sums.npy"), Array)
+assert_type(streaming.lp_pooling(x, 2, out=Path("norms.npy")), Array)
+assert_type(streaming.argmin(x, out=written), bytearray)
+assert_type(streaming.max_pooling(x, 2), Array)
+assert_type(streaming.max_pooling(x, 2, output_indices=True), tuple[Array, Array])
+assert_type(streaming.max_pooling(x, 2, output_indices=True, out=(written, "indices.npy")), tuple[bytearray, bytearray])
+
 dmlgpu.argmax(x, axis="zero")  # error
 dmlgpu.argmax(x, 1.0)  # error
 dmlgpu.argmax(x, 1, direction=AxisDirection.DECREASING)  # error
@@ -45,7 +57,7 @@ dmlgpu.sum(x, where=x > 0)  # error
 dmlgpu.max_pooling(x)  # error
 dmlgpu.max_pooling(x, "2")  # error
 values, indices = dmlgpu.max_pooling(t, 2)  # error
-dmlgpu.streaming.argmax(x, axis="zero")  # error
+streaming.argmax(x, axis="zero")  # error
 t.sum(out=x)  # error
 t.transpose()  # error
 t + 1  # error
