@@ -162,7 +162,7 @@ def max_pooling(
     output_indices: bool = False,
     indices_data_type: ElementType = DataType.INT64,
     device: Selector = None,
-) -> da.Array | tuple[da.Array, da.Array]:
+) -> Any:
     """As `dmlgpu.max_pooling`, of a Dask array: a Dask array, or two; indices count over all of x.
 
     Example:

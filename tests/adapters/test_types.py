@@ -7,11 +7,15 @@ import sys
 from tests.support.processes import ROOT
 
 SCRIPT = ROOT / "tests/support/typed_script.py"
+WITH_DASK = """
+import dask.array
+dmlgpu.interop.dask.max_pooling(dask.array.ones((4, 4)), 2).compute()
+"""
 
 
 def test_pyright_finds_the_errors_of_a_script_and_no_others(tmp_path):
     (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "standard"}))
-    (tmp_path / "script.py").write_text(SCRIPT.read_text())
+    (tmp_path / "script.py").write_text(SCRIPT.read_text() + WITH_DASK)
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
     finished = subprocess.run([*command, "--project", tmp_path], cwd=ROOT, capture_output=True, text=True, timeout=300)
     diagnostics = json.loads(finished.stdout)["generalDiagnostics"]
