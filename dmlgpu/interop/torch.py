@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import functions
+from dmlgpu.descriptors.arrays import described
 from dmlgpu.errors import extra
 from dmlgpu.interop import array_api
 
@@ -390,7 +391,7 @@ class MaxUnpool2d(torch.nn.MaxUnpool2d):  # type: ignore[misc]
 
 def _check(name: str, x: Tensor, types: Sequence[torch.dtype] = (), field: str = "input", **flags: Any) -> None:
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: {field} is a {type(x).__name__}, not a tensor")
+        raise TypeError(f"{name}: {field} is {described(x)}, not a tensor")
     if x.layout != torch.strided:
         raise ValueError(f"{name}: {field} is {x.layout}; allowed is torch.strided: use {field}.to_dense()")
     if x.device.type != "cpu":

@@ -270,7 +270,7 @@ PLACES = torch.tensor([[[[0, 3], [8, 15]]]])
         (PLACES - 1, {}, ValueError, "index -1 is not allowed; allowed are 0 to 15$"),
         (PLACES + 1, {}, ValueError, "index 16 is not allowed; allowed are 0 to 15$"),
         (PLACES.int(), {}, TypeError, r"indices is of torch\.int32; allowed is torch\.int64: use indices\.long\(\)$"),
-        (PLACES.numpy(), {}, TypeError, "indices is a ndarray, not a tensor"),
+        (PLACES.numpy(), {}, TypeError, "indices is ndarray of int64 and .*, not a tensor"),
         (PLACES.to("meta"), {}, ValueError, "indices is on meta"),
         (PLACES[0], {}, ValueError, r"indices of \(1, 2, 2\) are not allowed; input is of \(1, 1, 2, 2\)"),
         (PLACES, {"kernel_size": 2.0}, ValueError, r"kernel_size=2\.0 is not allowed"),
@@ -605,7 +605,7 @@ def test_inputs_that_are_refused(name):
             r"input is of torch\.bfloat16: convert it, .* input\.float\(\); allowed are torch\.fl",
         ),
         (x.cfloat(), TypeError, r"input is of torch\.complex64; allowed are torch\.float32"),
-        (x.numpy(), TypeError, "input is a ndarray, not a tensor"),
+        (x.numpy(), TypeError, "input is ndarray of float32 and .*, not a tensor"),
         *(
             (on_device(x, each), ValueError, rf"input is on {each}:0; allowed is cpu: use input\.cpu\(\)$")
             for each in GPUS
