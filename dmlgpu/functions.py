@@ -104,13 +104,13 @@ def argmax(
     """The index of the maximum over one or more axes: `ArgmaxOperatorDesc` of an array.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, with up to 8 dimensions and a type that ArgmaxOperatorDesc
-            takes, or bool.
-        axis: as in NumPy: an axis or several, negative ones counted from the last; None: all.
+        x: a device tensor, or anything that NumPy can view: up to 8 dimensions of bool, integers, or floats of 16 to 64
+            bits.
+        axis: an axis or several, negative ones counted from the last; None: all.
         axes: DirectML's argument in place of axis: axes counted from 0; the rank is kept.
         keepdims: whether reduced axes stay, with size 1. None: True with axes, False with axis.
-        axis_direction: of equal maxima INCREASING takes the first, DECREASING the last.
-        output_data_type: the type of the indices: INT64, INT32, UINT64 or UINT32, or the NumPy type.
+        axis_direction: of equal maxima INCREASING takes the first, DECREASING the last. NaNs are equal, and greatest.
+        output_data_type: the type of the indices: INT64, INT32, UINT64 or UINT32, its name, or the NumPy type.
         device: a Device, an index, part of a name or a UUID; None: that of x if it is a device tensor, else the default
             device.
 
@@ -156,7 +156,7 @@ def argmin(
     output_data_type: ElementType = DataType.INT64,
     device: Selector = None,
 ) -> Any:
-    """The index of the minimum over one or more axes: `ArgminOperatorDesc` of an array; otherwise as `argmax`.
+    """The index of the minimum over one or more axes, NaNs being least: `ArgminOperatorDesc`; otherwise as `argmax`.
 
     Example:
         >>> import dmlgpu
@@ -189,10 +189,10 @@ def reduce(
     """A function of the elements along one or more axes: `ReduceOperatorDesc` of an array.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, with up to 8 dimensions and a type that the function takes;
-            bool if the function takes UINT8.
-        function: the function to compute, for example ReduceFunction.SUM.
-        axis: as for `argmax`.
+        x: as for `argmax`. Of its types only max, min, argmax and argmin take all; sum, multiply, l1 and sum_square
+            take float32, float16, and integers of 32 and 64 bits; the others float32 and float16.
+        function: a ReduceFunction, or its name.
+        axis: as for `argmax`; (): none, so that each element is reduced alone (not by argmax and argmin).
         keepdims: as for `argmax`.
         axes: as for `argmax`.
         output_data_type: for ARGMAX and ARGMIN as for `argmax`; results of other functions have x's type.
@@ -397,25 +397,25 @@ def max_pooling(
     """The maximum of every window: `MaxPooling2OperatorDesc` of an array.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, of a type that MaxPooling2OperatorDesc takes, or bool:
-            (N, C, H, W) or (N, C, D, H, W), where N, or N and C, may be missing.
+        x: a device tensor, or anything that NumPy can view, of the types of `argmax`: (N, C, H, W) or (N, C, D, H, W),
+            where N, or N and C, may be missing.
         window_size: an entry for each spatial dimension: (height, width), or (depth, height, width). An int stands for
             equal entries: three for arrays of 5 dimensions, else two; so a volume (D, H, W) takes (3, 3, 3), not 3.
             The same holds for strides, paddings, dilations and spatial output_sizes.
-        strides: None: 1.
+        strides: from one window to the next. None: 1, whatever the window.
         padding: for both start_padding and end_padding.
-        start_padding: None: 0.
+        start_padding: None: 0. Elements of the padding are never the maximum.
         end_padding: None: 0.
-        dilations: None: 1.
-        output_sizes: all sizes of the output, or the spatial ones; None: as many windows as fit.
+        dilations: from one element of a window to the next. None: 1.
+        output_sizes: all sizes of the output, or the spatial ones. None: as many windows as fit; one more is allowed.
         output_indices: whether to return indices too.
         indices_data_type: INT64, UINT64 or UINT32, or the NumPy type.
         device: a Device, an index, part of a name or a UUID; None: that of x if it is a device tensor, else the default
             device.
 
     Returns:
-        The maxima, or (maxima, indices): the position of each maximum in x, counted over all of it in row-major order.
-        They have x's rank, and are empty if N or C is 0. Device tensors if x is one, else arrays.
+        The maxima, or (maxima, indices): the position of each maximum, the first of equals, counted over all of x in
+        row-major order. They have x's rank, and are empty if N or C is 0. Device tensors if x is one, else arrays.
 
     Raises:
         DescriptorError: an argument is not allowed.
@@ -550,7 +550,7 @@ def lp_pooling(
     Args:
         x: as for `average_pooling`.
         window_size: as for `max_pooling`.
-        p: 1 or more.
+        p: an integer from 1 on.
         strides: None: 1.
         padding: for both start_padding and end_padding.
         start_padding: None: 0.
@@ -674,7 +674,7 @@ def max_pooling_grad(
 
     Args:
         x: the array that was pooled: as for `max_pooling`, of float32 or float16.
-        gradient: the gradient of each window's maximum: an array or a device tensor of x's type.
+        gradient: of x's type: the gradient of each window's maximum, of equals the first.
         window_size: as for `max_pooling`.
         strides: None: 1.
         padding: for both start_padding and end_padding.
@@ -720,8 +720,8 @@ def max_unpooling(x: ArrayLike, indices: ArrayLike, output_sizes: Ints, *, devic
     """Puts elements back to where `max_pooling` found them: `MaxUnpoolingOperatorDesc` of arrays.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, of a type that MaxUnpoolingOperatorDesc takes, or bool:
-            (N, C, H, W), where N, or N and C, may be missing.
+        x: a device tensor, or anything that NumPy can view, of the types of `argmax`: (N, C, H, W), or without N, or
+            without N and C.
         indices: of x's shape: the position of each element in the output, counted over all of it in row-major order;
             INT64, UINT64 or UINT32. Negative ones, and those beyond the output, are ignored.
         output_sizes: all sizes of the output, or (height, width); an int stands for equal height and width.
@@ -761,6 +761,7 @@ def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:
 
     Raises:
         VerificationError: the results differ; the message has the first such coordinates, both values and the plan.
+            Other errors are those of `CompiledOperator`.
 
     Example:
         >>> import numpy as np, dmlgpu

@@ -9,7 +9,7 @@ the device of a device tensor, else on the default device of dmlgpu.
 
 Raises:
     TypeError: the function does not take x's type or `dtype`; the message lists the types that it takes.
-    ValueError: an axis is not allowed, or a maximum, a minimum or an index is asked of no elements.
+    ValueError: x is no array, an axis is not allowed, or a maximum, a minimum or an index is asked of no elements.
     DeviceError: there is no device. OutOfMemoryError: x does not fit it.
 """
 
