@@ -218,7 +218,7 @@ def lay_out(tree: Path, python: Path, *, plain: bool) -> None:
     if not plain:
         # Git takes no notice of a file outside the repository that it finds: it must not find ours.
         ceiling = {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
-        for patch in sorted((HERE / "patches").iterdir()):
+        for patch in sorted((HERE / "patches").iterdir(), key=lambda path: int(path.name.partition("-")[0])):
             run("git", "apply", patch, cwd=tree, **ceiling)
         for name in "setup.py", "pyproject.toml", "README.md":
             shutil.copy(HERE / name, tree)

@@ -236,9 +236,8 @@ class Kompute:
 
     def _new_buffer(self, size: int, *, staged: bool) -> KpBuffer:
         kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
-        content = np.empty(size // 4, np.uint32)
         with self._asking(f"a buffer of {size} bytes"):
-            buffer = KpBuffer(self._manager.tensor_t(content, kind), staged)
+            buffer = KpBuffer(kompute_module.new_tensor(self._manager, size // 4, kind), staged)
         self._buffers.add(buffer)
         return buffer
 
@@ -482,8 +481,8 @@ def _destroy(manager: Any, lock: Any) -> None:
 def _give_pages_back(view: Bytes) -> None:
     """Returns the pages of a CPU driver's new buffer to the system; a page takes memory again when it is written to.
 
-    Kompute writes to all of a new buffer. So with lavapipe and SwiftShader on Linux, a buffer of 16 MiB adds 16 MiB to
-    the resident memory of the process. This function removes them again, in 1 ms.
+    SwiftShader writes to all of a new buffer, and so does the original kp. So with them a buffer of 16 MiB adds 16 MiB
+    to the resident memory of the process. On Linux this function removes them again.
     """
     advice = getattr(mmap, "MADV_DONTNEED", None)
     if advice is None:

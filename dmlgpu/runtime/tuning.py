@@ -47,9 +47,9 @@ _DISCRETE_SECONDS_PER_ELEMENT = 0.5e-9
 # Dispatches of a plan, at most. First plans assume a slow device, so that large operators take many.
 _GPU_DISPATCHES = 1 << 14
 # Buffers for tensors. A pipeline is bound to buffers, and building a pipeline takes 50 to 250 ms. So tensors share
-# buffers, and with them pipelines. On a CPU driver, memory that nobody writes to costs 1 ms for each MiB when its
-# buffer is made, and nothing later (see kompute.py). So a buffer there has room for many tensors, and each new buffer
-# has more room than the last.
+# buffers, and with them pipelines. On a CPU driver, memory that nobody writes to costs at most 0.5 ms for each MiB
+# when its buffer is made (SwiftShader), and nothing later (see kompute.py). So a buffer there has room for many
+# tensors, and each new buffer has more room than the last.
 
 _CPU_STEP, _CPU_GROWTH, _CPU_MOST = 24 << 20, 4, 96 << 20
 # On a GPU that shares the host's memory, a new buffer has less than 1 MiB of room left over.

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,6 +72,7 @@ def test_the_right_kp(install):
     kp = kompute_module.kompute()
     assert (kp.__name__, kompute_module.package_of(kp)) == ("kp", "kp")
     assert kompute_module.memory_left(kp.Manager()) == []
+    assert kompute_module.new_tensor(SimpleNamespace(tensor_t=lambda *given: given), 3, "host")[1:] == ("host",)
 
 
 @pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post5"])
@@ -114,7 +116,7 @@ def test_the_names_are_those_that_are_called():
     assert names <= set(kompute_module.NAMES)
     assert {"Manager", "OpAlgoDispatch"} <= names
     manager = {found[1] for text in called if (found := re.fullmatch(r"(?:self\._)?manager\.(\w+)", text))}
-    assert manager == set(kompute_module.NAMES["Manager"])
+    assert manager | {"tensor_t"} == set(kompute_module.NAMES["Manager"])
     sequence = {found[1] for text in called if (found := re.fullmatch(r"(?:sequence|submit)\.(\w+)", text))}
     assert sequence == set(kompute_module.NAMES["Sequence"])
 

@@ -72,11 +72,11 @@ class Manager:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._manager, name)
 
-    def tensor_t(self, data: Any, kind: Any) -> Any:
+    def empty(self, words: int, kind: Any) -> Any:
         seam = self._seam
         seam.counts["buffers"] += 1
-        seam.asked_bytes.append(data.nbytes)
-        buffer = self._manager.tensor_t(data[: (seam.most_bytes or data.nbytes) // data.itemsize], kind)
+        seam.asked_bytes.append(4 * words)
+        buffer = self._manager.empty((seam.most_bytes or 4 * words) // 4, kind)
         seam._buffers.add(buffer)
         return buffer
 
