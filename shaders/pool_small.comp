@@ -75,6 +75,31 @@ const bool SHARED = RING_ROWS > 1;
 const bool KEPT = BITS == 32;
 const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // input rows of a window in a row of the ring
 
+// The push constants that every tile needs, each read once (constants.glsl).
+uint plane_stride, depth_stride, row_stride, source_base, indices_base, values_base;
+uvec3 size, start_padding, counted_begin, counted_end;
+
+void read_push()
+{
+    plane_stride = push.plane_stride;
+    depth_stride = push.stride[0];
+    row_stride = push.stride[1];
+    source_base = push.source_base;
+    indices_base = push.indices_base;
+    values_base = push.values_base;
+    size = all_of(push.size);
+    start_padding = all_of(push.start_padding);
+    counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
+    counted_end = all_of(push.counted_end);
+}
+
+// Of a tile. These are no parameters of functions, as calls copy arrays.
+bool inside[SPAN];                   // whether a column of the span lies in the input
+uint first_x[TILE_WIDTH];            // the first column of each window behind the padding
+State ring[RING_ROWS * TILE_WIDTH];  // row by row
+Operand operands[SPAN];              // of an input row
+State states[TILE_WIDTH];            // of a row of outputs
+
 // Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `blocks`:
 //
 //   in the buffer   |   block   |   block   |   block   |
@@ -120,136 +145,159 @@ uint first_inside(uint at, uint padding, uint dilation)
     return at + steps * dilation;
 }
 
+// The index of the first element of a row of the input.
+uint row_index(uint plane, uint z, uint y) { return ((plane * size.x + z) * size.y + y) * size.z; }
+
+// Sets what all rows of a tile have in common. `left` is where its first window begins.
+void begin_tile(uint left)
+{
+    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
+        first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
+    [[unroll]] for (uint c = 0; c < SPAN; ++c)
+        inside[c] = left + c < size.z;
+}
+
+// Moves the ring up, and empties its last row. Elements of row (z, y) and of later ones will be taken into it.
+void begin_ring_row(uint plane, uint z, uint y)
+{
+    uint index = row_index(plane, z, y);
+    [[unroll]] for (uint i = 0; i < LAST_ROW; ++i)
+        ring[i] = ring[i + TILE_WIDTH];
+    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
+        ring[LAST_ROW + k] = identity();
+        if (y < size.y)
+            ring[LAST_ROW + k] = empty_from(index + first_x[k]);
+    }
+}
+
+// Takes a window's elements of a span, of which the first is element `first`. Element 0 has this index.
+void take_window(inout State state, uint first, uint index)
+{
+#ifdef HAS_PAIRWISE_ADD
+    // Four sums, then the sum of all four: no element goes through more than 3 additions before accumulate().
+    Operand parts[4];
+    [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
+        Operand element = operands[first + w * DILATION_WIDTH];
+        parts[w % 4] = w < 4 ? element : joined(parts[w % 4], element);
+    }
+    if (WINDOW_WIDTH > 1)
+        parts[0] = joined(parts[0], parts[1]);
+    if (WINDOW_WIDTH > 3)
+        parts[2] = joined(parts[2], parts[3]);
+    if (WINDOW_WIDTH > 2)
+        parts[0] = joined(parts[0], parts[2]);
+    accumulate(state, parts[0], index);
+#else
+    [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
+        uint c = first + w * DILATION_WIDTH;
+        accumulate(state, operands[c], index + c);
+    }
+#endif
+}
+
+// Takes the span of row (z, y) into the last row of the ring.
+void take_span(uint plane, uint z, uint y, uint left)
+{
+    bvec2 in_row = lessThan(uvec2(y, z), size.yx);
+    uint width = all(in_row) ? size.z : 0, index = row_index(plane, z, y) + left;
+    uvec4 blocks[BLOCKS_AND_ONE];
+    load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, blocks);
+    [[unroll]] for (uint c = 0; c < SPAN; ++c) {
+        bool taken = KEPT ? all(bvec3(inside[c], in_row)) : left + c < width;
+        operands[c] = or_neutral(operand_of(element_at(blocks, c)), taken);
+    }
+    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
+        take_window(ring[LAST_ROW + k], k * STRIDE_WIDTH, index);
+}
+
+// Combines each column of the ring.
+void combine_columns()
+{
+    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
+        states[k] = ring[k];
+        [[unroll]] for (uint h = HELD_ROWS; h < WINDOW_HEIGHT; ++h)
+            states[k] = combine(states[k], ring[h * DILATION_HEIGHT * TILE_WIDTH + k]);
+    }
+}
+
+// Writes the values of a row of the tile, of which the first is output `number`, in this column. The row of outputs has
+// `left_over` from there on. `rows` rows of each window count for an average.
+void store_values(uint number, uint column, uint left_over, uint rows)
+{
+    uint written[TILE_WORDS > 4 ? TILE_WORDS : 4];
+    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
+        uint columns
+            = counted((column + k) * STRIDE_WIDTH, WINDOW_WIDTH, DILATION_WIDTH, counted_begin.z, counted_end.z);
+        PUT(written, k, value_of(states[k], rows * columns))
+    }
+    uint word = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
+    if (WHOLE_TILES) {
+        [[unroll]] for (uint i = 0; i + 3 < TILE_WORDS; i += 4)
+            value_blocks[(word + i) / 4] = uvec4(written[i], written[i + 1], written[i + 2], written[i + 3]);
+    } else {
+        [[unroll]] for (uint i = 0; i < TILE_WORDS; ++i)
+            if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left_over)
+                values[word + i] = written[i];
+    }
+}
+
+// Likewise the indices.
+void store_indices(uint number, uint left_over)
+{
+    uint at = number + indices_base;
+    if (!WHOLE_TILES) {
+        [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
+            if (k < left_over)
+                STORE_INDEX(indices, at + k, index_of(states[k]))
+    } else if (INDEX_WORDS == 1) {
+        [[unroll]] for (uint k = 0; k + 3 < TILE_WIDTH; k += 4)
+            index_blocks[(at + k) / 4]
+                = uvec4(index_of(states[k]), index_of(states[k + 1]), index_of(states[k + 2]), index_of(states[k + 3]));
+    } else {
+        [[unroll]] for (uint k = 0; k + 1 < TILE_WIDTH; k += 2)
+            index_blocks[(at + k) / 2] = uvec4(index_of(states[k]), 0, index_of(states[k + 1]), 0);
+    }
+}
+
 void main()
 {
-    uvec3 size = all_of(push.size), output_size = all_of(push.output_size);
-    uvec3 window_stride = all_of(push.window_stride), start_padding = all_of(push.start_padding);
-    uint plane_stride = push.plane_stride, depth_stride = push.stride[0], row_stride = push.stride[1];
+    read_push();
+    uvec3 output_size = all_of(push.output_size);
+    uvec3 window_stride = all_of(push.window_stride);
     uint shared_fresh = SHARED ? window_stride.y : 1;
-    uint source_base = push.source_base, indices_base = push.indices_base, values_base = push.values_base;
-    uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 
     Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         Tile tile = tile_number(item, tiles);
-        uint plane = tile.plane, column = tile.left, row = tile.row, slab_row = tile.row - tile.top;
-        // Where the first window begins in the input: depth, height and width. In the padding before the input these
-        // are negative, that is, wrapped around: so a coordinate lies in the input if it is below the input's size.
+        // Where the first window begins in the input. In the padding before the input this is negative, that is, wrapped
+        // around: so a coordinate is in the input if it is below its size.
         uint front = tile.depth * window_stride.x - start_padding.x;
         uint top = tile.top * window_stride.y - start_padding.y;
-        uint left = column * STRIDE_WIDTH - start_padding.z;
+        uint left = tile.left * STRIDE_WIDTH - start_padding.z;
+        uint first_z = first_inside(front, start_padding.x, DILATION_DEPTH);
+        begin_tile(left);
 
-        // Where each window has its first element behind the padding; its row, first_y, is computed for each row.
-        uint first_z = first_inside(front, start_padding.x, DILATION_DEPTH), first_x[TILE_WIDTH];
-        [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
-            first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
-
-        bool inside[SPAN];
-        [[unroll]] for (uint c = 0; c < SPAN; ++c)
-            inside[c] = left + c < size.z;
-
-        State ring[RING_ROWS * TILE_WIDTH];  // row by row
-        uint fresh = RING_ROWS;
+        uint row = tile.row, slab_row = tile.row - tile.top, fresh = RING_ROWS;
         for (; row < tile.end; ++row, top += window_stride.y, fresh = shared_fresh) {
             for (uint r = RING_ROWS - fresh; r < RING_ROWS; ++r) {
-                uint first_y = SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT);
-                uint first_index = ((plane * size.x + first_z) * size.y + first_y) * size.z;
-                [[unroll]] for (uint i = 0; i < LAST_ROW; ++i)
-                    ring[i] = ring[i + TILE_WIDTH];
-                [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
-                    ring[LAST_ROW + k] = identity();
-                    if (first_y < size.y)
-                        ring[LAST_ROW + k] = empty_from(first_index + first_x[k]);
-                }
+                begin_ring_row(tile.plane, first_z,
+                               SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT));
                 for (uint d = 0; d < WINDOW_DEPTH; ++d) {
-                    for (uint h = 0; h < HELD_ROWS; ++h) {
-                        uint z = front + d * DILATION_DEPTH, y = top + r + h * DILATION_HEIGHT;
-                        bvec2 in_row = lessThan(uvec2(y, z), size.yx);
-                        uint width = all(in_row) ? size.z : 0;
-                        uint index = ((plane * size.x + z) * size.y + y) * size.z + left;
-                        uvec4 blocks[BLOCKS_AND_ONE];
-                        load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base,
-                                  blocks);
-                        Operand operands[SPAN];
-                        [[unroll]] for (uint c = 0; c < SPAN; ++c) {
-                            bool taken = KEPT ? all(bvec3(inside[c], in_row)) : left + c < width;
-                            operands[c] = or_neutral(operand_of(element_at(blocks, c)), taken);
-                        }
-                        [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
-#ifdef HAS_PAIRWISE_ADD
-                            // Four sums, then the sum of all four: no element goes through more than 3 additions before
-                            // accumulate().
-                            Operand parts[4];
-                            [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
-                                Operand element = operands[k * STRIDE_WIDTH + w * DILATION_WIDTH];
-                                parts[w % 4] = w < 4 ? element : joined(parts[w % 4], element);
-                            }
-                            if (WINDOW_WIDTH > 1)
-                                parts[0] = joined(parts[0], parts[1]);
-                            if (WINDOW_WIDTH > 3)
-                                parts[2] = joined(parts[2], parts[3]);
-                            if (WINDOW_WIDTH > 2)
-                                parts[0] = joined(parts[0], parts[2]);
-                            accumulate(ring[LAST_ROW + k], parts[0], index);
-#else
-                            [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
-                                uint c = k * STRIDE_WIDTH + w * DILATION_WIDTH;
-                                accumulate(ring[LAST_ROW + k], operands[c], index + c);
-                            }
-#endif
-                        }
-                    }
+                    for (uint h = 0; h < HELD_ROWS; ++h)
+                        take_span(tile.plane, front + d * DILATION_DEPTH, top + r + h * DILATION_HEIGHT, left);
                 }
             }
-
-            State states[TILE_WIDTH];
-            [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
-                states[k] = ring[k];
-                [[unroll]] for (uint h = HELD_ROWS; h < WINDOW_HEIGHT; ++h)
-                    states[k] = combine(states[k], ring[h * DILATION_HEIGHT * TILE_WIDTH + k]);
-            }
-            uint number = row * output_size.z + column;
-            uint left_over = output_size.z - column;  // outputs of this row from `column` on
-            uint written[TILE_WORDS > 4 ? TILE_WORDS : 4];
-            uint count
+            combine_columns();
+            uint number = row * output_size.z + tile.left, left_over = output_size.z - tile.left;
+            uint rows
                 = counted(tile.depth * window_stride.x, WINDOW_DEPTH, DILATION_DEPTH, counted_begin.x, counted_end.x)
                 * counted((row - slab_row) * window_stride.y, WINDOW_HEIGHT, DILATION_HEIGHT, counted_begin.y,
                           counted_end.y);
-            [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
-                uint at = (column + k) * STRIDE_WIDTH;
-                uint in_row = counted(at, WINDOW_WIDTH, DILATION_WIDTH, counted_begin.z, counted_end.z);
-                PUT(written, k, value_of(states[k], count * in_row))
-            }
-            uint at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
-            if (WHOLE_TILES) {
-                if (VALUES) {
-                    [[unroll]] for (uint i = 0; i + 3 < TILE_WORDS; i += 4)
-                        value_blocks[(at + i) / 4] = uvec4(written[i], written[i + 1], written[i + 2], written[i + 3]);
-                }
-                if (INDEX_WORDS == 1) {
-                    [[unroll]] for (uint k = 0; k + 3 < TILE_WIDTH; k += 4)
-                        index_blocks[(number + indices_base + k) / 4]
-                            = uvec4(index_of(states[k]), index_of(states[k + 1]), index_of(states[k + 2]),
-                                    index_of(states[k + 3]));
-                }
-                if (INDEX_WORDS == 2) {
-                    [[unroll]] for (uint k = 0; k + 1 < TILE_WIDTH; k += 2)
-                        index_blocks[(number + indices_base + k) / 2]
-                            = uvec4(index_of(states[k]), 0, index_of(states[k + 1]), 0);
-                }
-            } else {
-                if (VALUES) {
-                    [[unroll]] for (uint i = 0; i < TILE_WORDS; ++i)
-                        if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left_over)
-                            values[at + i] = written[i];
-                }
-                if (INDEX_WORDS != 0) {
-                    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
-                        if (k < left_over)
-                            STORE_INDEX(indices, number + indices_base + k, index_of(states[k]))
-                }
-            }
+            if (VALUES)
+                store_values(number, tile.left, left_over, rows);
+            if (INDEX_WORDS != 0)
+                store_indices(number, left_over);
         }
     }
 }
