@@ -70,108 +70,142 @@ const uint MOST_ROWS = (WINDOW_HEIGHT - 1) / STRIDE_HEIGHT + 1;
 const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
 const uint RING = DEPTHS * ROWS * COLUMNS;  // depth by depth, row by row
 
+// The push constants that every tile needs, each read once (constants.glsl).
+uint plane_stride, source_base, values_base, reach_depth, stride_depth;
+uvec3 size, window_count, stride, start_padding;
+#ifdef SHARES
+uvec3 counted_begin, counted_end;
+#else
+uint maxima_base;
+#endif
+
+// Of a tile. These are no parameters of functions, as calls copy arrays.
+Operand given[RING];
+#ifdef SHARES
+uint in_row[COLUMNS];  // elements of a window along width that share what it gives
+#else
+uint winners[RING];  // numbers of the elements that get it
+#endif
+
+// Moves the ring up in depth d of it, and loads its last row: windows (z, y, column) and the next ones. Not `holding`:
+// they hold no output of the tile.
+void load_row(uint d, bool holding, uint plane, uint z, uint y, uint column)
+{
+    uint first = d * ROWS * COLUMNS, last = first + (ROWS - 1) * COLUMNS;
+    [[unroll]] for (uint i = first; i < last; ++i) {
+        given[i] = given[i + COLUMNS];
+#ifndef SHARES
+        winners[i] = winners[i + COLUMNS];
+#endif
+    }
+    bool there = y < window_count.y && z < window_count.x && holding;
+    uint window = ((plane * window_count.x + z) * window_count.y + y) * window_count.z + column;
+    uint address = plane * plane_stride + z * stride.x + y * stride.y + column * stride.z + source_base;
+#ifdef SHARES
+    uint in_slab = counted(z * stride_depth, reach_depth + 1, 1, counted_begin.x, counted_end.x)
+        * counted(y * STRIDE_HEIGHT, WINDOW_HEIGHT, 1, counted_begin.y, counted_end.y);
+#endif
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+        bool is_window = there && column + c < window_count.z;
+        uint at = is_window ? address + c * stride.z : 0;
+        Operand operand = operand_of(LOAD(source, at));
+#ifdef SHARES
+        operand = divided(operand, is_window ? in_slab * in_row[c] : 1);
+        given[last + c] = or_neutral(operand, is_window);
+#else
+        given[last + c] = operand;
+        uint winner = maxima[is_window ? window + c + maxima_base : 0];
+        winners[last + c] = is_window ? winner : 0xFFFFFFFFu;  // the number of no element
+#endif
+    }
+}
+
+// What windows of the ring give to element `number`, which is output (a, k) of a step.
+State gathered(uint number, uint a, uint k)
+{
+    State state = identity();
+    // Windows in row-major order: the first ones are those from furthest above and from furthest left.
+    uint below = (a + PHASE_HEIGHT) % STRIDE_HEIGHT, right = (k + PHASE_WIDTH) % STRIDE_WIDTH;
+    [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
+        [[unroll]] for (uint i = 0; i < MOST_ROWS; ++i) {
+            uint rows = MOST_ROWS - 1 - i;
+            [[unroll]] for (uint j = 0; j < MOST_COLUMNS; ++j) {
+                uint columns = MOST_COLUMNS - 1 - j;
+                if (below + rows * STRIDE_HEIGHT >= WINDOW_HEIGHT || right + columns * STRIDE_WIDTH >= WINDOW_WIDTH)
+                    continue;
+                // No less than 0, also where this is not reached: Mesa 22.3 keeps an array in memory that has such an
+                // index.
+                uint r = max(ABOVE + (a + PHASE_HEIGHT) / STRIDE_HEIGHT, rows) - rows;
+                uint c = max(BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH, columns) - columns;
+                uint w = (d * ROWS + r) * COLUMNS + c;
+#ifdef SHARES
+                accumulate(state, given[w], 0);
+#else
+                accumulate(state, or_neutral(given[w], winners[w] == number), 0);
+#endif
+            }
+        }
+    }
+    return state;
+}
+
+// Writes row `a` of a step, where it is one of the tile. Its first output is element `number`, and the row of outputs
+// has `left_over` from there on.
+void store_row(uint a, bool in_tile, uint number, uint left_over)
+{
+    uint at = (number + values_base) / ELEMENTS_PER_WORD, word[1];
+    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
+        State state = gathered(number + k, a, k);
+        PUT(word, k % ELEMENTS_PER_WORD, value_of(state, 1))
+        // A branch for each word: llvmpipe spills registers where all outputs are computed before it.
+        if ((k + 1) % ELEMENTS_PER_WORD == 0 && in_tile && k < left_over)
+            values[at + k / ELEMENTS_PER_WORD] = word[0];
+    }
+}
+
 void main()
 {
-    uvec3 size = all_of(push.size), window_count = all_of(push.window_count), stride = all_of(push.stride);
-    uvec3 start_padding = all_of(push.start_padding);
-    uint reach_depth = push.reach[0], stride_depth = push.window_stride[0], plane_stride = push.plane_stride;
-    uint source_base = push.source_base, values_base = push.values_base;
+    plane_stride = push.plane_stride;
+    source_base = push.source_base;
+    values_base = push.values_base;
+    reach_depth = push.reach[0];
+    stride_depth = push.window_stride[0];
+    size = all_of(push.size);
+    window_count = all_of(push.window_count);
+    stride = all_of(push.stride);
+    start_padding = all_of(push.start_padding);
 #ifdef SHARES
-    uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
+    counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
+    counted_end = all_of(push.counted_end);
 #else
-    uint maxima_base = push.maxima_base;
+    maxima_base = push.maxima_base;
 #endif
 
     Tiles tiles = tiles_of(size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         Tile tile = tile_number(item, tiles);
-        uint plane = tile.plane, left = tile.left, row = tile.row, end = tile.end;
-        uint front = tile.depth + start_padding.x;
-
         // The first window of the ring. Where there is none it is negative, that is, wrapped around: so a window is
         // there if it is below the number of windows.
-        uint last_depth = front / stride_depth, behind = front - last_depth * stride_depth;
+        uint front = tile.depth + start_padding.x, last_depth = front / stride_depth;
+        uint behind = front - last_depth * stride_depth;
         uint window_row = (tile.top + start_padding.y) / STRIDE_HEIGHT - ABOVE;
-        uint column = (left + start_padding.z) / STRIDE_WIDTH - BEFORE;
+        uint column = (tile.left + start_padding.z) / STRIDE_WIDTH - BEFORE;
 #ifdef SHARES
-        uint in_row[COLUMNS];
         [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
             in_row[c] = counted((column + c) * STRIDE_WIDTH, WINDOW_WIDTH, 1, counted_begin.z, counted_end.z);
-#else
-        uint winners[RING];
 #endif
-        Operand given[RING];
-        uint fresh = ROWS;
-        for (; row < end; row += STRIDE_HEIGHT, window_row += 1, fresh = 1) {
+        uint row = tile.row, fresh = ROWS;
+        for (; row < tile.end; row += STRIDE_HEIGHT, window_row += 1, fresh = 1) {
             for (uint r = ROWS - fresh; r < ROWS; ++r) {
-                uint y = window_row + r;
                 [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
-                    uint first = d * ROWS * COLUMNS, last = first + (ROWS - 1) * COLUMNS;
-                    [[unroll]] for (uint i = first; i < last; ++i) {
-                        given[i] = given[i + COLUMNS];
-#ifndef SHARES
-                        winners[i] = winners[i + COLUMNS];
-#endif
-                    }
-                    uint steps = DEPTHS - 1 - d, z = last_depth - steps;
-                    bool there = y < window_count.y && z < window_count.x
-                        && behind + steps * stride_depth <= reach_depth;
-                    uint window = ((plane * window_count.x + z) * window_count.y + y) * window_count.z + column;
-                    uint address = plane * plane_stride + z * stride.x + y * stride.y + column * stride.z + source_base;
-#ifdef SHARES
-                    uint in_slab = counted(z * stride_depth, reach_depth + 1, 1, counted_begin.x, counted_end.x)
-                        * counted(y * STRIDE_HEIGHT, WINDOW_HEIGHT, 1, counted_begin.y, counted_end.y);
-#endif
-                    [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-                        bool is_window = there && column + c < window_count.z;
-                        uint at = is_window ? address + c * stride.z : 0;
-                        Operand operand = operand_of(LOAD(source, at));
-#ifdef SHARES
-                        operand = divided(operand, is_window ? in_slab * in_row[c] : 1);
-                        given[last + c] = or_neutral(operand, is_window);
-#else
-                        given[last + c] = operand;
-                        uint winner = maxima[is_window ? window + c + maxima_base : 0];
-                        winners[last + c] = is_window ? winner : 0xFFFFFFFFu;  // the number of no element
-#endif
-                    }
+                    uint steps = DEPTHS - 1 - d;
+                    bool holding = behind + steps * stride_depth <= reach_depth;
+                    load_row(d, holding, tile.plane, last_depth - steps, window_row + r, column);
                 }
             }
-
-            [[unroll]] for (uint a = 0; a < STRIDE_HEIGHT; ++a) {
-                uint number = (row + a) * size.z + left, at = (number + values_base) / ELEMENTS_PER_WORD, word[1];
-                [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
-                    State state = identity();
-                    // Windows in row-major order: the first ones are those from furthest above and from furthest left.
-                    uint below = (a + PHASE_HEIGHT) % STRIDE_HEIGHT, right = (k + PHASE_WIDTH) % STRIDE_WIDTH;
-                    [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
-                        [[unroll]] for (uint i = 0; i < MOST_ROWS; ++i) {
-                            uint rows = MOST_ROWS - 1 - i;
-                            [[unroll]] for (uint j = 0; j < MOST_COLUMNS; ++j) {
-                                uint columns = MOST_COLUMNS - 1 - j;
-                                if (below + rows * STRIDE_HEIGHT >= WINDOW_HEIGHT
-                                    || right + columns * STRIDE_WIDTH >= WINDOW_WIDTH)
-                                    continue;
-                                // No less than 0, also where this is not reached: Mesa 22.3 keeps an array in memory
-                                // that has such an index.
-                                uint r = max(ABOVE + (a + PHASE_HEIGHT) / STRIDE_HEIGHT, rows) - rows;
-                                uint c = max(BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH, columns) - columns;
-                                uint w = (d * ROWS + r) * COLUMNS + c;
-#ifdef SHARES
-                                accumulate(state, given[w], 0);
-#else
-                                accumulate(state, or_neutral(given[w], winners[w] == number + k), 0);
-#endif
-                            }
-                        }
-                    }
-                    PUT(word, k % ELEMENTS_PER_WORD, value_of(state, 1))
-                    // A branch for each word: llvmpipe spills registers where all outputs are computed before it.
-                    if ((k + 1) % ELEMENTS_PER_WORD == 0 && row + a < end && k < size.z - left)
-                        values[at + k / ELEMENTS_PER_WORD] = word[0];
-                }
-            }
+            [[unroll]] for (uint a = 0; a < STRIDE_HEIGHT; ++a)
+                store_row(a, row + a < tile.end, (row + a) * size.z + tile.left, size.z - tile.left);
         }
     }
 }
