@@ -2,8 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Gradients of pooling. An output is the gradient of one element of the pooled tensor. It gathers from the windows that
-// hold the element, in their row-major order: no two invocations add to one output. With SHARES each window divides its
-// gradient among its elements. Without, one element gets the gradient: `maxima` holds its index.
+// hold the element, in their row-major order: no two invocations add to one output.
 //
 // One invocation computes a tile of neighbouring words; a word has two outputs of 16 bits, or one. Along a row it moves
 // from one element to the next without dividing, because llvmpipe divides for one invocation after the other.
@@ -11,52 +10,9 @@
 // Without IN_PLACE a tile is one word. An invocation takes some of the windows that hold its elements, a part, and
 // writes states for combine.comp.
 
-#include "core/windows.glsl"
+#include "core/gradients.glsl"
 
 layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or states
-#ifndef SHARES
-layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
-#endif
-
-layout(push_constant) uniform Push {
-    uint plane_stride;      // of the windows' (batch, channel) planes; strides in elements
-    uint size[3];           // of the pooled tensor, and of the outputs
-    uint window_count[3];   // windows along each dimension; `source` has an element for each
-    uint stride[3];         // of the source
-    uint reach[3];          // from the first element of a window to its last
-    uint window_stride[3];
-    uint start_padding[3];
-    uint first_output;      // the outputs of this dispatch: the first, and how many
-    uint output_count;
-    uint source_base;       // address + source_base is the place in the buffer, in elements
-    uint values_base;       // number of an output + values_base is its place; TO_STATES: where they begin, in words
-#ifdef SHARES
-    uint counts_padding;    // whether the padding gets a share, too
-    uint counted_end[3];    // counted.glsl: where the positions that count end
-#else
-    uint maxima_base;       // number of a window + maxima_base is its place in `maxima`
-#endif
-#ifdef IN_PLACE
-    uint tile;              // words of a tile
-#else
-    uint part_begin;        // windows of this dispatch, of those that can hold an element
-    uint part_end;
-    uint part_size;         // windows of a part: one invocation takes one part
-    uint source_first;      // the bound segment of the source: its first element, and the size of a full segment
-    uint source_count;
-#ifndef SHARES
-    uint maxima_first;      // the bound segment of `maxima`, likewise
-    uint maxima_count;
-#endif
-#endif
-} push;
-
-// The push constants that every output needs, each read once (constants.glsl).
-uint plane_stride, source_base;
-uvec3 size, window_count, stride, reach, window_stride, start_padding;
-#ifdef SHARES
-uvec3 counted_begin, counted_end;
-#endif
 
 // How many elements along dimension d share the gradient of window number `at`.
 uint shares(uint at, uint d)
@@ -83,7 +39,7 @@ void take(inout State state, uint window, uint address, uint number, uint count)
     if (window - push.maxima_first >= push.maxima_count)
         return;
 #endif
-    if (maxima[window + push.maxima_base] == number)
+    if (maxima[window + maxima_base] == number)
         accumulate(state, operand_of(LOAD(source, address + source_base)), window);
 #endif
 }
@@ -161,20 +117,9 @@ State gathered(Element element, uint part_begin, uint part_end)
 
 void main()
 {
-    plane_stride = push.plane_stride;
-    source_base = push.source_base;
-    size = all_of(push.size);
-    window_count = all_of(push.window_count);
-    stride = all_of(push.stride);
-    reach = all_of(push.reach);
-    window_stride = all_of(push.window_stride);
-    start_padding = all_of(push.start_padding);
-#ifdef SHARES
-    counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
-    counted_end = all_of(push.counted_end);
-#endif
+    read_push();
     uint first_output = push.first_output, output_count = push.output_count;
-    uint values_base = push.values_base, word_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
+    uint word_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
 #ifdef IN_PLACE
     uint tile = push.tile, tile_count = (word_count - 1) / tile + 1, item_count = tile_count;
 #else

@@ -18,7 +18,8 @@
 // What these windows give is loaded once and kept in a ring of ROWS rows: for the next step it moves up by one row. In
 // a volume, each row has the windows of all DEPTHS that can hold an output.
 
-#include "core/windows.glsl"
+#define SMALL_WINDOWS
+#include "core/gradients.glsl"
 #include "core/tiles.glsl"
 
 // The loops over windows are unrolled, because these are constants. A window's last element is at its size - 1, with a
@@ -35,30 +36,6 @@ layout(constant_id = 17) const uint TILE_WIDTH = 8;
 // clang-format on
 
 layout(set = 0, binding = 1) writeonly buffer Values { uint values[]; };
-#ifndef SHARES
-layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
-#endif
-
-layout(push_constant) uniform Push {
-    uint plane_stride;      // of the windows' (batch, channel) planes; strides in elements
-    uint size[3];           // of the pooled tensor, and of the outputs
-    uint window_count[3];   // windows along each dimension; `source` has an element for each
-    uint stride[3];         // of the source
-    uint reach[3];          // from the first element of a window to its last
-    uint window_stride[3];
-    uint start_padding[3];
-    uint first_output;      // the outputs of this dispatch: whole slabs (of one depth), or rows of one slab
-    uint output_count;
-    uint source_base;       // address + source_base is the place in the buffer, in elements
-    uint values_base;       // number of an output + values_base is its place
-#ifdef SHARES
-    uint counts_padding;    // whether the padding gets a share, too
-    uint counted_end[3];    // counted.glsl: where the positions that count end
-#else
-    uint maxima_base;       // number of a window + maxima_base is its place in `maxima`
-#endif
-    uint tile_height;       // rows of a tile, a multiple of the stride
-} push;
 
 // Windows before the one that begins with a tile's first output or before it, which hold outputs of the tile, too.
 const uint ABOVE = WINDOW_HEIGHT > PHASE_HEIGHT ? (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT : 0;
@@ -69,15 +46,6 @@ const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
 const uint MOST_ROWS = (WINDOW_HEIGHT - 1) / STRIDE_HEIGHT + 1;
 const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
 const uint RING = DEPTHS * ROWS * COLUMNS;  // depth by depth, row by row
-
-// The push constants that every tile needs, each read once (constants.glsl).
-uint plane_stride, source_base, values_base, reach_depth, stride_depth;
-uvec3 size, window_count, stride, start_padding;
-#ifdef SHARES
-uvec3 counted_begin, counted_end;
-#else
-uint maxima_base;
-#endif
 
 // Of a tile. These are no parameters of functions, as calls copy arrays.
 Operand given[RING];
@@ -102,7 +70,7 @@ void load_row(uint d, bool holding, uint plane, uint z, uint y, uint column)
     uint window = ((plane * window_count.x + z) * window_count.y + y) * window_count.z + column;
     uint address = plane * plane_stride + z * stride.x + y * stride.y + column * stride.z + source_base;
 #ifdef SHARES
-    uint in_slab = counted(z * stride_depth, reach_depth + 1, 1, counted_begin.x, counted_end.x)
+    uint in_slab = counted(z * window_stride.x, reach.x + 1, 1, counted_begin.x, counted_end.x)
         * counted(y * STRIDE_HEIGHT, WINDOW_HEIGHT, 1, counted_begin.y, counted_end.y);
 #endif
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
@@ -165,30 +133,15 @@ void store_row(uint a, bool in_tile, uint number, uint left_over)
 
 void main()
 {
-    plane_stride = push.plane_stride;
-    source_base = push.source_base;
-    values_base = push.values_base;
-    reach_depth = push.reach[0];
-    stride_depth = push.window_stride[0];
-    size = all_of(push.size);
-    window_count = all_of(push.window_count);
-    stride = all_of(push.stride);
-    start_padding = all_of(push.start_padding);
-#ifdef SHARES
-    counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
-    counted_end = all_of(push.counted_end);
-#else
-    maxima_base = push.maxima_base;
-#endif
-
+    read_push();
     Tiles tiles = tiles_of(size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         Tile tile = tile_number(item, tiles);
         // The first window of the ring. Where there is none it is negative, that is, wrapped around: so a window is
         // there if it is below the number of windows.
-        uint front = tile.depth + start_padding.x, last_depth = front / stride_depth;
-        uint behind = front - last_depth * stride_depth;
+        uint front = tile.depth + start_padding.x, last_depth = front / window_stride.x;
+        uint behind = front - last_depth * window_stride.x;
         uint window_row = (tile.top + start_padding.y) / STRIDE_HEIGHT - ABOVE;
         uint column = (tile.left + start_padding.z) / STRIDE_WIDTH - BEFORE;
 #ifdef SHARES
@@ -200,7 +153,7 @@ void main()
             for (uint r = ROWS - fresh; r < ROWS; ++r) {
                 [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
                     uint steps = DEPTHS - 1 - d;
-                    bool holding = behind + steps * stride_depth <= reach_depth;
+                    bool holding = behind + steps * window_stride.x <= reach.x;
                     load_row(d, holding, tile.plane, last_depth - steps, window_row + r, column);
                 }
             }

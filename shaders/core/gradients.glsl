@@ -1,0 +1,73 @@
+// Shared by the kernels for gradients of pooling: what they are given. With SHARES each window divides its gradient among
+// its elements. Without, one element gets the gradient: `maxima` holds its index.
+
+#include "core/windows.glsl"
+
+#ifndef SHARES
+layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
+#endif
+
+// clang-format off: a table
+layout(push_constant) uniform Push {
+    uint plane_stride;      // of the windows' (batch, channel) planes; strides in elements
+    uint size[3];           // of the pooled tensor, and of the outputs
+    uint window_count[3];   // windows along each dimension; `source` has an element for each
+    uint stride[3];         // of the source
+    uint reach[3];          // from the first element of a window to its last
+    uint window_stride[3];
+    uint start_padding[3];
+    uint first_output;      // the outputs of this dispatch: the first, and how many
+    uint output_count;
+    uint source_base;       // address + source_base is the place in the buffer, in elements
+    uint values_base;       // number of an output + values_base is its place; TO_STATES: where they begin, in words
+#ifdef SHARES
+    uint counts_padding;    // whether the padding gets a share, too
+    uint counted_end[3];    // counted.glsl: where the positions that count end
+#else
+    uint maxima_base;       // number of a window + maxima_base is its place in `maxima`
+#endif
+#ifndef IN_PLACE
+    uint part_begin;        // windows of this dispatch, of those that can hold an element
+    uint part_end;
+    uint part_size;         // windows of a part: one invocation takes one part
+    uint source_first;      // the bound segment of the source: its first element, and the size of a full segment
+    uint source_count;
+#ifndef SHARES
+    uint maxima_first;      // the bound segment of `maxima`, likewise
+    uint maxima_count;
+#endif
+#elif defined(SMALL_WINDOWS)
+    uint tile_height;       // rows of a tile, a multiple of the stride
+#else
+    uint tile;              // words of a tile
+#endif
+} push;
+// clang-format on
+
+// The push constants that every output needs, each read once (constants.glsl).
+uint plane_stride, source_base, values_base;
+uvec3 size, window_count, stride, reach, window_stride, start_padding;
+#ifdef SHARES
+uvec3 counted_begin, counted_end;
+#else
+uint maxima_base;
+#endif
+
+void read_push()
+{
+    plane_stride = push.plane_stride;
+    source_base = push.source_base;
+    values_base = push.values_base;
+    size = all_of(push.size);
+    window_count = all_of(push.window_count);
+    stride = all_of(push.stride);
+    reach = all_of(push.reach);
+    window_stride = all_of(push.window_stride);
+    start_padding = all_of(push.start_padding);
+#ifdef SHARES
+    counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
+    counted_end = all_of(push.counted_end);
+#else
+    maxima_base = push.maxima_base;
+#endif
+}
