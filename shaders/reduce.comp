@@ -16,22 +16,22 @@ void take(inout State state, uint address, uint index)
         state = combine(state, state_of(operand_of(LOAD(source, address + source_base)), index));
 }
 
-// The last dimension has `line` elements, which are `step` apart.
-State reduce(uint origin, uint begin, uint end, uint rank, uint line, uint step, uint outermost_stride)
+// The innermost dimension has `innermost` elements, which are `step` apart.
+State reduce(uint origin, uint begin, uint end, uint rank, uint innermost, uint step, uint outermost_stride)
 {
     State state = identity();
     if (!SEGMENTED)
         state = empty_from(begin);
     for (uint index = begin; index < end;) {
         uint address = origin + address_of(index, kept_rank, rank, outermost_stride);
-        uint line_end = min(end, index - index % line + line);
-        for (; line_end - index >= 4; index += 4, address += 4 * step) {
+        uint innermost_end = min(end, index - index % innermost + innermost);
+        for (; innermost_end - index >= 4; index += 4, address += 4 * step) {
             take(state, address, index);
             take(state, address + step, index + 1);
             take(state, address + 2 * step, index + 2);
             take(state, address + 3 * step, index + 3);
         }
-        for (; index < line_end; ++index, address += step)
+        for (; index < innermost_end; ++index, address += step)
             take(state, address, index);
     }
     return state;
@@ -40,7 +40,7 @@ State reduce(uint origin, uint begin, uint end, uint rank, uint line, uint step,
 void main()
 {
     read_push();
-    uint rank = kept_rank + push.reduced_rank, line = push.size[rank - 1], step = push.stride[rank - 1];
+    uint rank = kept_rank + push.reduced_rank, innermost = push.size[rank - 1], step = push.stride[rank - 1];
     uint outermost_stride = push.stride[kept_rank];
     Items mine = items_of(output_count * split_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
@@ -49,6 +49,6 @@ void main()
         uint begin, end;
         split_range(split, begin, end);
         uint origin = address_of_kept(first_output + i, kept_rank);
-        write(i, split, reduce(origin, begin, end, rank, line, step, outermost_stride));
+        write(i, split, reduce(origin, begin, end, rank, innermost, step, outermost_stride));
     }
 }

@@ -25,10 +25,10 @@ class Reduce(AxesKernel):
         return self.limits.least_loads
 
     def tiling_of(self, split_size: int, outputs: int) -> Tiling:
-        # A split may begin anywhere in a line along the last dimension, in each invocation at another element.
-        line = min(self.reduced[-1].size, split_size)
-        lines = (split_size + line - 2) // line + 1 if len(self.reduced) > 1 else 1
-        loads = lines * (len(self.reduced) + line * self.problem.accumulator.cost())
+        # A split may begin anywhere along the innermost dimension, in each invocation at another element.
+        innermost = min(self.reduced[-1].size, split_size)
+        begins = (split_size + innermost - 2) // innermost + 1 if len(self.reduced) > 1 else 1
+        loads = begins * (len(self.reduced) + innermost * self.problem.accumulator.cost())
         return Tiling(1, split_size, loads)
 
     def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
