@@ -1,17 +1,17 @@
 // The selection along a row, in two steps:
 //
-//   row      [ chunk 0 ][ chunk 1 ][ chunk 2 ] ... [ chunk n ]     a chunk is CHUNK blocks (of a lane: LANES apart)
-//   first    computes the highest key of each chunk, and remembers the best chunk and its key
-//   second   finds the element of the best chunk that has this key
+//   row      [ turn 0 ][ turn 1 ] ... [ turn n ]     in a turn the loop takes TURN blocks (of a lane: LANES apart)
+//   first    computes the highest key of each turn, and remembers the best turn and its key
+//   second   finds the element of the best turn that has this key
 //
-// This is fast because a chunk's highest key is computed without the keys of all its elements.
+// This is fast because a turn's highest key is computed without the keys of all its elements.
 
 // SwiftShader takes a minute to compile a chain of 64-bit comparisons, and runs loops with arrays slowly. GPUs'
 // compilers unroll such a loop without [[unroll]].
 #if BITS == 64 && !defined(COOPERATING)
-const uint CHUNK = 1;
+const uint TURN = 1;
 #else
-const uint CHUNK = 4;
+const uint TURN = 4;
 #endif
 #if BITS == 64 && defined(COOPERATING)
 #define UNROLL
@@ -21,7 +21,7 @@ const uint CHUNK = 4;
 
 #if BITS == 64
 
-// The highest key of a chunk.
+// The highest key of a turn.
 #define Extremes Bits
 Extremes no_extremes() { return Bits(0); }
 void include(inout Extremes highest, uvec4 block)
@@ -35,7 +35,7 @@ Bits highest_key(Extremes highest) { return highest; }
 #else
 
 // Each element counts as a signed and as an unsigned number: `most` and `least` are the greatest and the least signed
-// number, `top` and `bottom` the unsigned ones. The highest key of a chunk belongs to one of these four elements.
+// number, `top` and `bottom` the unsigned ones. The highest key of a turn belongs to one of these four elements.
 //
 // An element of 8 or 16 bits is shifted to the high bits of a word. Its neighbours are in the bits below. They cannot
 // change which element is the greatest; highest_key() shifts them out.
@@ -88,21 +88,21 @@ State state_of_row(uint address, uint begin, uint end)
     begin = min(begin, end - BLOCK);
     uint last = end - BLOCK - begin;
     Bits best_key = Bits(0);
-    uint best_chunk = lane() * BLOCK;
-    for (uint chunk = best_chunk; chunk < end - begin; chunk += CHUNK * LANES * BLOCK) {
+    uint best_turn = lane() * BLOCK;
+    for (uint turn = best_turn; turn < end - begin; turn += TURN * LANES * BLOCK) {
         Extremes extremes = no_extremes();
-        UNROLL for (uint i = 0; i < CHUNK; ++i)
+        UNROLL for (uint i = 0; i < TURN; ++i)
             // A block that would pass the end is replaced by the block that ends there.
-            include(extremes, load_block(address + begin + min(chunk + i * LANES * BLOCK, last)));
+            include(extremes, load_block(address + begin + min(turn + i * LANES * BLOCK, last)));
         Bits key = highest_key(extremes);
         if (LAST ? !is_above(best_key, key) : is_above(key, best_key)) {
             best_key = key;
-            best_chunk = chunk;
+            best_turn = turn;
         }
     }
     uint index = LAST ? begin : end - 1;
-    [[unroll]] for (uint i = 0; i < CHUNK; ++i) {
-        uint at = begin + min(best_chunk + i * LANES * BLOCK, last);
+    [[unroll]] for (uint i = 0; i < TURN; ++i) {
+        uint at = begin + min(best_turn + i * LANES * BLOCK, last);
         uvec4 block = load_block(address + at);
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
             if (radix_key(element_of(block, k)) == best_key)
