@@ -37,13 +37,13 @@ class Limits:
     dispatch_count: int = 2048
     """Dispatches of a plan, at most: planning takes some 50 us for each."""
     bundle: int = 8
-    """Invocations that work on neighbouring items; other bundles have other ranges of items. On a CPU driver the lanes
-    of a vector, so that a core goes on reading where it has read; on a GPU all invocations (items.glsl)."""
+    """Invocations that work on neighbouring items; other bundles have other ranges of items. On a CPU driver those of
+    a vector, so that a core goes on reading where it has read; on a GPU all invocations (items.glsl)."""
     least_loads: int = 1024
     """Loads of an invocation, at least, where several share an output and leave states for a second pass."""
     cooperating: bool = False
-    """Whether neighbouring invocations should read neighbouring memory, as on a GPU. On a CPU driver they are the lanes
-    of a vector, which read one after the other, and a barrier costs more than a row."""
+    """Whether neighbouring invocations should read neighbouring memory, as on a GPU. On a CPU driver they are a vector,
+    but read one after the other, and a barrier costs more than a row."""
 
     # What a driver does badly.
 

@@ -19,6 +19,7 @@ GIVEN_UP = {
     r"record_(words|count|type)|records_(bytes|base)": "state_words, ...",
     r"loop_iterations|most_in_place": "invocation_loads, Tiling",
     r"line_end": "innermost_end",
+    r"lanes of a vector|lane by lane": "vector",
     r"(best|highest)_?chunk": "turn",
     r"onnx_backend|torch_ops|dask_(array|cluster)": "interop.onnx, interop.torch, interop.dask",
 }
