@@ -330,26 +330,26 @@ def _reduced(
     axes = reduction.axes
     itemsize: int = np.dtype(x.dtype).itemsize
     sizes = _chunk_sizes(reduction.shape, _stored(x), x, chunk_bytes, lambda sizes: itemsize * math.prod(sizes))
-    # First all chunks of one block of outputs, then all of the next block.
+    # First all chunks of one region of the outputs, then all of the next one.
     along = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
-    blocks, parts = Regions(reduction.sizes, sizes), Regions(along, sizes)
+    regions, parts = Regions(reduction.sizes, sizes), Regions(along, sizes)
     state: Array | None = None
 
     def chunk(i: int) -> Region:
-        block, part = blocks[i // parts.count], parts[i % parts.count]
-        return tuple((part if axis in axes else block)[axis] for axis in range(len(sizes)))
+        region, part = regions[i // parts.count], parts[i % parts.count]
+        return tuple((part if axis in axes else region)[axis] for axis in range(len(sizes)))
 
     def compute(i: int, elements: Array) -> None:
         nonlocal state
         found = reduction.state(elements, tuple(part.start for part in chunk(i)), device)
         state = found if state is None else reduction.merged(np.concatenate([state, found], axes[0]))
         if (i + 1) % parts.count == 0:
-            targets[0][reduction.reduced(blocks[i // parts.count])] = reduction.result(state)
+            targets[0][reduction.reduced(regions[i // parts.count])] = reduction.result(state)
             _give_pages_back(targets[0])
             state = None
 
     with _targets(x, reduction.reduced(reduction.sizes), (reduction.dtype,), out) as targets:
-        _run(x, blocks.count * parts.count, chunk, compute, progress)
+        _run(x, regions.count * parts.count, chunk, compute, progress)
     return _returned(targets, out)
 
 
@@ -366,15 +366,15 @@ def _pooled(
         extents = (dimension.extent(size) for dimension, size in zip(pooling.dimensions, sizes[leading:], strict=True))
         return itemsize * math.prod((*sizes[:leading], *extents))
 
-    blocks = Regions(pooling.output_shape, _chunk_sizes(pooling.output_shape, stored, x, chunk_bytes, needed))
+    regions = Regions(pooling.output_shape, _chunk_sizes(pooling.output_shape, stored, x, chunk_bytes, needed))
 
     def compute(i: int, elements: Array) -> None:
-        for target, part in zip(targets, pooling.outputs(elements, blocks[i], device), strict=True):
-            target[blocks[i]] = part
+        for target, part in zip(targets, pooling.outputs(elements, regions[i], device), strict=True):
+            target[regions[i]] = part
             _give_pages_back(target)
 
     with _targets(x, pooling.output_shape, pooling.dtypes, out) as targets:
-        _run(x, blocks.count, lambda i: pooling.source(blocks[i]), compute, progress)
+        _run(x, regions.count, lambda i: pooling.source(regions[i]), compute, progress)
     return _returned(targets, out)
 
 

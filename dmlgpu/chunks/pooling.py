@@ -39,35 +39,35 @@ class Dimension:
     end_padding: int
     dilation: int
 
-    def computed(self, block: slice) -> slice:
-        """The windows that are computed for a block.
+    def computed(self, part: slice) -> slice:
+        """The windows that are computed for a part of the outputs.
 
         A last window that extends beyond the end padding does not fit alone: the one before it is computed, too.
         """
-        hangs_over = self._places(block)[1] > self.size + self.end_padding
-        return slice(min(block.start, block.stop - 2), block.stop) if hangs_over else block
+        hangs_over = self._places(part)[1] > self.size + self.end_padding
+        return slice(min(part.start, part.stop - 2), part.stop) if hangs_over else part
 
-    def source(self, block: slice) -> slice:
-        """The part of the input that the computed windows of a block read."""
-        begin, end = self._places(self.computed(block))
+    def source(self, part: slice) -> slice:
+        """The part of the input that these windows read."""
+        begin, end = self._places(self.computed(part))
         return slice(max(begin, 0), min(end, self.size))
 
-    def padding(self, block: slice) -> tuple[int, int]:
+    def padding(self, part: slice) -> tuple[int, int]:
         """The paddings before and after `source`; a last window that extends beyond the end padding still does."""
-        begin, end = self._places(self.computed(block))
+        begin, end = self._places(self.computed(part))
         return max(-begin, 0), max(min(end, self.size + self.end_padding) - self.size, 0)
 
     def extent(self, outputs: int) -> int:
         """The most elements of the input that this number of windows read."""
         return min((outputs - 1) * self.stride + window_extent(self.window_size, self.dilation), self.size)
 
-    def _places(self, block: slice) -> tuple[int, int]:
-        begin = block.start * self.stride - self.start_padding
-        last = (block.stop - 1) * self.stride - self.start_padding
+    def _places(self, part: slice) -> tuple[int, int]:
+        begin = part.start * self.stride - self.start_padding
+        last = (part.stop - 1) * self.stride - self.start_padding
         return begin, last + window_extent(self.window_size, self.dilation)
 
 
-# The functions that compute blocks, by their descriptors.
+# The functions that compute regions of the outputs, by their descriptors.
 _POOLINGS: dict[type[PoolingOperatorDesc], Any] = {
     MaxPooling2OperatorDesc: functions.max_pooling,
     AveragePooling1OperatorDesc: functions.average_pooling,
@@ -139,20 +139,20 @@ class Pooling:
         """The shape of each result."""
         return (*self.shape[: self.leading], *(dimension.outputs for dimension in self.dimensions))
 
-    def source(self, block: Region) -> Region:
-        """The part of the array that a block of outputs needs."""
-        spatial = zip(self.dimensions, block[self.leading :], strict=True)
-        return (*block[: self.leading], *(dimension.source(part) for dimension, part in spatial))
+    def source(self, region: Region) -> Region:
+        """The part of the array that a region of the outputs needs."""
+        spatial = zip(self.dimensions, region[self.leading :], strict=True)
+        return (*region[: self.leading], *(dimension.source(part) for dimension, part in spatial))
 
-    def outputs(self, x: Array, block: Region, device: functions.Selector = None) -> tuple[Array, ...]:
-        """A block of the outputs.
+    def outputs(self, x: Array, region: Region, device: functions.Selector = None) -> tuple[Array, ...]:
+        """A region of the outputs.
 
         Args:
             x: the part of the array that `source` returns.
-            block: the region of the outputs.
+            region: which one.
             device: the device that computes it.
         """
-        spatial = [*zip(self.dimensions, block[self.leading :], strict=True)]
+        spatial = [*zip(self.dimensions, region[self.leading :], strict=True)]
         computed = [dimension.computed(part) for dimension, part in spatial]
         before, behind = zip(*(dimension.padding(part) for dimension, part in spatial), strict=True)
         further = {"output_indices": True} if len(self.dtypes) > 1 else {}
@@ -175,7 +175,7 @@ class Pooling:
         if not further:
             return (results[wanted],)
         values, indices = (result[wanted] for result in results)
-        begin = tuple(part.start for part in self.source(block))
+        begin = tuple(part.start for part in self.source(region))
         return values, _numbered(indices, x.shape, begin, self.shape).astype(self.dtypes[1], copy=False)
 
 

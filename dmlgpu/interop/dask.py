@@ -404,27 +404,27 @@ def _result(reduction: Reduction, states: Array, axis: Any, keepdims: bool) -> A
 def _pooled(kind: type[PoolingOperatorDesc], x: Any, device: Selector, window_size: Any, **options: Any) -> Any:
     x = _checked(kind, x, device)
     pooling = Pooling.of(kind, x.shape, x.dtype, window_size, **options)
-    blocks = _blocks(pooling, x, device)
+    outputs = _outputs(pooling, x, device)
     if len(pooling.dtypes) == 1:
-        return blocks
+        return outputs
     return tuple(
-        blocks.map_blocks(itemgetter(i), dtype=dtype, meta=_meta(x.ndim, dtype))
+        outputs.map_blocks(itemgetter(i), dtype=dtype, meta=_meta(x.ndim, dtype))
         for i, dtype in enumerate(pooling.dtypes)
     )
 
 
-def _blocks(pooling: Pooling, x: Any, device: Selector) -> Any:
-    """The outputs as a Dask array; its blocks are tuples if there are several results.
+def _outputs(pooling: Pooling, x: Any, device: Selector) -> Any:
+    """The outputs as a Dask array; its chunks are tuples if there are several results.
 
-    There is a task for each block, and one for each part of a chunk that the block needs: only these parts are sent.
+    There is a task for each region, and one for each part of a chunk that the region needs: only these parts are sent.
     """
     token = tokenize(x, pooling, device)
     name, part_name = f"pooling-{token}", f"pooling-part-{token}"
     leading = [_whole(sizes) for sizes in x.chunks[: pooling.leading]]
     along = leading + list(map(_needed, pooling.dimensions, x.chunks[pooling.leading :]))
     tasks = {}
-    for place in itertools.product(*(range(len(blocks)) for blocks in along)):
-        region, needed = zip(*(blocks[i] for blocks, i in zip(along, place, strict=True)), strict=True)
+    for place in itertools.product(*(range(len(cuts)) for cuts in along)):
+        region, needed = zip(*(cuts[i] for cuts, i in zip(along, place, strict=True)), strict=True)
         parts = []
         for number, part in enumerate(itertools.product(*needed)):
             chunk, slices = zip(*part, strict=True)
@@ -434,22 +434,22 @@ def _blocks(pooling: Pooling, x: Any, device: Selector) -> Any:
         key = (name, *place)
         tasks[key] = Task(key, _pool, pooling, device, region, tuple(map(len, needed)), *parts)
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[x])
-    chunks = tuple(tuple(block.stop - block.start for block, _ in blocks) for blocks in along)
+    chunks = tuple(tuple(part.stop - part.start for part, _ in cuts) for cuts in along)
     return da.Array(graph, name, chunks, dtype=pooling.dtypes[0] if len(pooling.dtypes) == 1 else object)
 
 
-# Blocks of outputs along a dimension, each with the parts of chunks that it needs: the chunk's number, and a slice.
-Blocks = list[tuple[slice, list[tuple[int, slice]]]]
+# Parts of the outputs along a dimension, each with those of chunks that it needs: the chunk's number, and a slice.
+Cuts = list[tuple[slice, list[tuple[int, slice]]]]
 
 
-def _whole(sizes: Sequence[int]) -> Blocks:
-    """The blocks along a dimension without windows: one for each chunk."""
+def _whole(sizes: Sequence[int]) -> Cuts:
+    """Along a dimension without windows: a part for each chunk."""
     ends = itertools.accumulate(sizes)
     return [(slice(end - size, end), [(i, slice(size))]) for i, (size, end) in enumerate(zip(sizes, ends, strict=True))]
 
 
-def _needed(dimension: Dimension, sizes: Sequence[int]) -> Blocks:
-    """The blocks along a spatial dimension: each has the windows that begin in one chunk, or before the first chunk."""
+def _needed(dimension: Dimension, sizes: Sequence[int]) -> Cuts:
+    """Along a spatial dimension: a part has the windows that begin in one chunk, or before the first chunk."""
     ends = [*itertools.accumulate(sizes)]
     # For each chunk, the first output whose window begins after it.
     cuts = {min(-(-(end + dimension.start_padding) // dimension.stride), dimension.outputs) for end in ends}
@@ -466,7 +466,7 @@ def _needed(dimension: Dimension, sizes: Sequence[int]) -> Blocks:
 
 
 def _pool(pooling: Pooling, device: Selector, region: Region, counts: Sequence[int], *parts: Array) -> Any:
-    """A block of outputs, or a tuple of two, from parts of x in row-major order, `counts` along each dimension."""
+    """A region of the outputs, or a tuple of two, from parts of x in row-major order, `counts` along each dimension."""
     joined = [*parts]
     for axis in reversed(range(len(counts))):
         rows = range(0, len(joined), counts[axis])

@@ -243,11 +243,11 @@ def windows(choose, spatial):
 
 def pooled(pooling, x, sizes, device):
     results = [np.full(pooling.output_shape, 77, dtype) for dtype in pooling.dtypes]
-    for block in Regions(pooling.output_shape, sizes):
-        part = x[pooling.source(block)]
-        for result, found in zip(results, pooling.outputs(part, block, device), strict=True):
+    for region in Regions(pooling.output_shape, sizes):
+        part = x[pooling.source(region)]
+        for result, found in zip(results, pooling.outputs(part, region, device), strict=True):
             assert found.dtype == result.dtype
-            result[block] = found
+            result[region] = found
     return results
 
 
@@ -301,9 +301,9 @@ def test_indices_beyond_32_bits(device):
         MaxPooling2OperatorDesc, (3, 1 << 18, 1 << 17), np.dtype("uint8"), (2, 2), strides=2, output_indices=True
     )
     assert pooling.output_shape == (3, 1 << 17, 1 << 16)
-    block = (slice(2, 3), slice((1 << 17) - 1, 1 << 17), slice(10, 12))
-    assert pooling.source(block) == (slice(2, 3), slice((1 << 18) - 2, 1 << 18), slice(20, 24))
-    _, indices = pooling.outputs(np.array([[[0, 0, 0, 1], [0, 1, 0, 0]]], np.uint8), block, device)
+    region = (slice(2, 3), slice((1 << 17) - 1, 1 << 17), slice(10, 12))
+    assert pooling.source(region) == (slice(2, 3), slice((1 << 18) - 2, 1 << 18), slice(20, 24))
+    _, indices = pooling.outputs(np.array([[[0, 0, 0, 1], [0, 1, 0, 0]]], np.uint8), region, device)
     row = 2 * (1 << 35)
     assert indices.tolist() == [[[row + ((1 << 18) - 1) * (1 << 17) + 21, row + ((1 << 18) - 2) * (1 << 17) + 23]]]
 
