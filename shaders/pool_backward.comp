@@ -7,8 +7,8 @@
 // One invocation computes a tile of neighbouring words; a word has two outputs of 16 bits, or one. Along a row it moves
 // from one element to the next without dividing, because llvmpipe divides for one invocation after the other.
 //
-// Without IN_PLACE a tile is one word. An invocation takes some of the windows that hold its elements, a part, and
-// writes states for combine.comp.
+// Without IN_PLACE a tile is one word. An invocation takes a split of the windows that hold its elements, and writes
+// states for combine.comp.
 
 #include "core/gradients.glsl"
 
@@ -84,8 +84,8 @@ Element after(Element element)
     return element;
 }
 
-// What windows give to an element: all windows, or with states those of a part.
-State gathered(Element element, uint part_begin, uint part_end)
+// What windows give to an element: all windows, or with states those of a split.
+State gathered(Element element, uint split_begin, uint split_end)
 {
     State state = identity();  // as empty_from(): this kernel has sums only
     uvec3 begin = element.begin, end = element.end;
@@ -103,7 +103,7 @@ State gathered(Element element, uint part_begin, uint part_end)
 #else
     // The most windows that hold one element, along each dimension.
     uvec3 most = min(window_count, reach / window_stride + 1);
-    for (uint number = part_begin; number < part_end; ++number) {
+    for (uint number = split_begin; number < split_end; ++number) {
         uint row = number / most.z, depth = row / most.y;
         uvec3 at = begin + uvec3(depth, row - depth * most.y, number - row * most.z);
         uint window = ((element.plane * window_count.x + at.x) * window_count.y + at.y) * window_count.z + at.z;
@@ -124,18 +124,18 @@ void main()
     uint tile = push.tile, tile_count = (word_count - 1) / tile + 1, item_count = tile_count;
 #else
     const uint tile = 1;
-    uint tile_count = word_count, part_begin = push.part_begin, part_end = push.part_end, part_size = push.part_size;
-    uint item_count = tile_count * ((part_end - part_begin - 1) / part_size + 1);
+    uint split_begin = push.split_begin, split_end = push.split_end, split_size = push.split_size;
+    uint tile_count = word_count, item_count = tile_count * ((split_end - split_begin - 1) / split_size + 1);
 #endif
 
     Items mine = items_of(item_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint part = TO_STATES ? item / tile_count : 0, begin = 0, end = 0;
+        uint split = TO_STATES ? item / tile_count : 0, begin = 0, end = 0;
 #ifndef IN_PLACE
-        begin = part_begin + part * part_size;
-        end = begin + min(part_end - begin, part_size);
+        begin = split_begin + split * split_size;
+        end = begin + min(split_end - begin, split_size);
 #endif
-        uint i = (item - part * tile_count) * tile * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
+        uint i = (item - split * tile_count) * tile * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
         uint tile_end = i + min(tile * ELEMENTS_PER_WORD, output_count - i);
         while (i < tile_end) {
             // The rest of the row, or of the tile. A loop, because llvmpipe computes the body of an `if` in any case.
@@ -144,7 +144,7 @@ void main()
             for (; i < row_end; ++i, element = after(element)) {
                 State state = gathered(element, begin, end);
                 if (TO_STATES)
-                    STORE_STATE(values, (part * output_count + i) * STATE_WORDS + values_base, state)
+                    STORE_STATE(values, (split * output_count + i) * STATE_WORDS + values_base, state)
                 else {
                     uint k = i % ELEMENTS_PER_WORD;
                     PUT(words, k, value_of(state, 1))

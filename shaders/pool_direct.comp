@@ -6,9 +6,9 @@
 // window's elements that lie in the input, in row-major order, and writes value and index. With BLOCKS, the elements in
 // a row of a window are contiguous in memory, and are read in blocks.
 //
-// Without IN_PLACE windows are cut into parts: one invocation takes one part of its windows, and writes states for
-// combine.comp. A part has `part_size` steps along one dimension, the cut; one step along each dimension before the
-// cut; and all steps along each dimension behind it. The numbers of the parts of a window of 6 x 4:
+// Without IN_PLACE an invocation takes one split of its windows, and writes states for combine.comp. A split has
+// `split_size` steps along one dimension, the cut; one step along each dimension before the cut; and all steps along
+// each dimension behind it. The numbers of the splits of a window of 6 x 4:
 //
 //   cut along height, 2 steps     0 0 0 0        cut along width, 3 steps     0 0 0 1
 //                                 0 0 0 0                                     2 2 2 3
@@ -43,10 +43,10 @@ layout(push_constant) uniform Push {
     uint counted_end[3];    // counted.glsl: where the positions that count end
 #else
     uint states_base;       // where states begin, in words
-    uint cut;               // the dimension along which parts have part_size steps
-    uint part_size;
-    uint part_begin;        // the parts of this dispatch: the first, and how many
-    uint part_count;
+    uint cut;               // the dimension along which splits have split_size steps
+    uint split_size;
+    uint split_begin;       // the splits of this dispatch: the first, and how many
+    uint split_count;
     uint source_first;      // the bound segment of the input: its first element, and the size of a full segment
     uint source_count;
 #endif
@@ -59,35 +59,35 @@ void main()
     uvec3 dilation = all_of(push.dilation), start_padding = all_of(push.start_padding);
     uint plane_stride = push.plane_stride, first_output = push.first_output, output_count = push.output_count;
     uint source_base = push.source_base, word_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
-    uvec3 window_offset = uvec3(0), part_window = window_size;
+    uvec3 window_offset = uvec3(0), split_window = window_size;
 #ifdef IN_PLACE
     uint indices_base = push.indices_base, values_base = push.values_base, item_count = word_count;
     const uint source_first = 0, source_count = 0;  // SEGMENTED is false
     uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
 #else
-    uint states_base = push.states_base, item_count = word_count * push.part_count;
+    uint states_base = push.states_base, item_count = word_count * push.split_count;
     uint source_first = push.source_first, source_count = push.source_count;
-    uint cut = push.cut, part_size = push.part_size, part_begin = push.part_begin;
-    uvec3 part_sizes = uvec3(cut == 0 ? part_size : 1,
-                             cut == 1       ? part_size
-                                 : cut == 0 ? window_size.y
-                                            : 1,
-                             cut == 2 ? part_size : window_size.z);
-    uvec3 part_counts = (window_size - 1) / part_sizes + 1;
+    uint cut = push.cut, split_size = push.split_size, split_begin = push.split_begin;
+    uvec3 split_sizes = uvec3(cut == 0 ? split_size : 1,
+                              cut == 1       ? split_size
+                                  : cut == 0 ? window_size.y
+                                             : 1,
+                              cut == 2 ? split_size : window_size.z);
+    uvec3 split_counts = (window_size - 1) / split_sizes + 1;
 #endif
 
     Items mine = items_of(item_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint word = item;
 #ifndef IN_PLACE
-        uint part = item / word_count, row = (part_begin + part) / part_counts.z;
-        word -= part * word_count;
-        window_offset = uvec3(row / part_counts.y, row % part_counts.y, (part_begin + part) % part_counts.z)
-            * part_sizes;
-        part_window = min(part_sizes, window_size - window_offset);
+        uint split = item / word_count, row = (split_begin + split) / split_counts.z;
+        word -= split * word_count;
+        window_offset = uvec3(row / split_counts.y, row % split_counts.y, (split_begin + split) % split_counts.z)
+            * split_sizes;
+        split_window = min(split_sizes, window_size - window_offset);
         window_offset *= dilation;
 #endif
-        uvec3 reach = (part_window - 1) * dilation;
+        uvec3 reach = (split_window - 1) * dilation;
         uint i = word * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
         uint outputs = min(ELEMENTS_PER_WORD, output_count - i);
         for (uint k = 0; k < outputs; ++k) {
@@ -116,7 +116,7 @@ void main()
                 begin[d] = at + steps_outside * dilation[d] - padding;
                 end[d] = last >= padding ? min(size[d] - 1, last - padding) + 1 : 0;
             }
-            // A part of a window may have no element in the input: then `begin` may be behind `end`.
+            // A split of a window may have no element in the input: then `begin` may be behind `end`.
             if (SEGMENTED)
                 begin = min(begin, end);
             uint origin = plane * plane_stride + begin.z * stride.z + source_base;
@@ -153,7 +153,7 @@ void main()
         if (VALUES)
             STORE_WORD(values, first_output + i + values_base, words, outputs)
 #else
-            STORE_STATE(stored, (part * output_count + i + k) * STATE_WORDS + states_base, state)
+            STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, state)
         }
 #endif
     }

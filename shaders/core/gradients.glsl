@@ -27,9 +27,9 @@ layout(push_constant) uniform Push {
     uint maxima_base;       // number of a window + maxima_base is its place in `maxima`
 #endif
 #ifndef IN_PLACE
-    uint part_begin;        // windows of this dispatch, of those that can hold an element
-    uint part_end;
-    uint part_size;         // windows of a part: one invocation takes one part
+    uint split_begin;       // windows of this dispatch, of those that can hold an element
+    uint split_end;
+    uint split_size;        // windows of a split: one invocation takes one split
     uint source_first;      // the bound segment of the source: its first element, and the size of a full segment
     uint source_count;
 #ifndef SHARES

@@ -35,9 +35,9 @@ GPU = Limits(1 << 27, group_size=64, group_count=64, bundle=4096, cooperating=Tr
 MAPPED = {
     "CPU": CPU,
     "GPU": GPU,
-    # Windows are too long for an invocation, and have parts.
-    "CPU-parts": dataclasses.replace(CPU, invocation_loads=75),
-    "GPU-parts": dataclasses.replace(GPU, invocation_loads=75),
+    # Windows are too long for an invocation, and have splits.
+    "CPU-splits": dataclasses.replace(CPU, invocation_loads=75),
+    "GPU-splits": dataclasses.replace(GPU, invocation_loads=75),
 }
 GREAT, SMALL = 2.0**14, 2.0**-10
 # What has the place of 2^14, of 2^-10, and of 0, in the terms of a function.
@@ -106,11 +106,11 @@ def over_covering_windows(dtype):
 
 DOMAINS = {"axes": over_axes, "windows": over_windows, "covering-windows": over_covering_windows}
 DTYPES = {"float32": np.float32, "float16": np.float16}
-# Axes have states without parts, too.
+# Axes are split without these limits, too.
 TAKEN = {
     f"{name}-{mapping}-{dtype}": (domain, limits, DTYPES[dtype])
     for (name, domain), (mapping, limits), dtype in itertools.product(DOMAINS.items(), MAPPED.items(), DTYPES)
-    if domain != over_axes or "parts" not in mapping
+    if domain != over_axes or "splits" not in mapping
 }
 
 

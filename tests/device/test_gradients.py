@@ -254,7 +254,7 @@ def test_plans_take_every_variant():
         for case in GRADIENTS:
             taken |= {dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches}
     variants = [
-        f"pool_backward_{kind}" for what in ("shares", "maxima") for kind in (what, f"{what}_parts", f"small_{what}")
+        f"pool_backward_{kind}" for what in ("shares", "maxima") for kind in (what, f"{what}_splits", f"small_{what}")
     ]
     assert {module for module in taken if "pool_backward" in module} == {
         f"{v}_sum_{bits}" for v in variants for bits in (16, 32)

@@ -18,6 +18,7 @@ GIVEN_UP = {
     r"(pool|windows|sweep|gather)\.comp": "pool_direct.comp, pool_small.comp, pool_separable.comp, pool_backward.comp",
     r"record_(words|count|type)|records_(bytes|base)": "state_words, ...",
     r"loop_iterations|most_in_place": "invocation_loads, Tiling",
+    r"part_(begin|end|size|count)|pool_\w+_parts|parts? of (a |its |the )?windows?": "split",
     r"blocks? of (the |its )?outputs": "region",
     r"line_end": "innermost_end",
     r"lanes of a vector|lane by lane": "vector",

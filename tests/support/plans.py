@@ -159,14 +159,14 @@ def check_work(plan: Plan, limits: Limits) -> None:
         elif "window_size" in push:
             found = inside(push["window_size"], push["size"], push["dilation"])
             each = math.prod(found)
-            if "part_count" in push:
-                part = min(push["part_size"], found[push["cut"]])
-                each = push["part_count"] * part * math.prod(found[push["cut"] + 1 :])
-                assert each * push["output_count"] <= limits.dispatch_elements or push["part_count"] == 1
+            if "split_count" in push:
+                split = min(push["split_size"], found[push["cut"]])
+                each = push["split_count"] * split * math.prod(found[push["cut"] + 1 :])
+                assert each * push["output_count"] <= limits.dispatch_elements or push["split_count"] == 1
         elif "places_base" in push:
             each = 1
-        elif "part_end" in push:
-            each = push["part_end"] - push["part_begin"]
+        elif "split_end" in push:
+            each = push["split_end"] - push["split_begin"]
         else:
             steps = zip(push["window_count"], push["reach"], push["window_stride"], strict=True)
             each = math.prod(min(count, 1 + reach // stride) for count, reach, stride in steps)
@@ -217,10 +217,10 @@ def check_states(plan: Plan, limits: Limits) -> None:
 
 def states_of(push: Values) -> int:
     """The states that a dispatch of a first pass writes for each output."""
-    if "part_count" in push:
-        return push["part_count"]
-    if "part_end" in push:
-        return math.ceil((push["part_end"] - push["part_begin"]) / push["part_size"])
+    if "split_count" in push:
+        return push["split_count"]
+    if "split_end" in push:
+        return math.ceil((push["split_end"] - push["split_begin"]) / push["split_size"])
     return math.ceil((push["reduced_end"] - push["reduced_begin"]) / push["split_size"]) if "split_size" in push else 1
 
 

@@ -30,9 +30,9 @@ class PoolBackward(PlanesKernel):
     name: ClassVar = "pool_backward"
     variants: ClassVar = {
         "pool_backward_shares": "gradient of average pooling: an output adds its shares of the windows that cover it",
-        "pool_backward_shares_parts": "the same for windows in several segments, or too many for one invocation",
+        "pool_backward_shares_splits": "the same for windows in several segments, or too many for one invocation",
         "pool_backward_maxima": "gradient of max pooling: an output adds those of the windows whose maximum it is",
-        "pool_backward_maxima_parts": "the same for windows in several segments, or too many for one invocation",
+        "pool_backward_maxima_splits": "the same for windows in several segments, or too many for one invocation",
     }
 
     @property
@@ -83,10 +83,10 @@ class PoolBackward(PlanesKernel):
     @cached_property
     def with_states(self) -> Tiling:
         """How it writes states."""
-        part = math.prod(self.most)
-        while part > 1 and not self.fits(self.tiling_of(1, part, part)):
-            part = -(-part // 2)
-        return self.tiling_of(1, part, part)
+        split = math.prod(self.most)
+        while split > 1 and not self.fits(self.tiling_of(1, split, split)):
+            split = -(-split // 2)
+        return self.tiling_of(1, split, split)
 
     @cached_property
     def rules(self) -> RangeRules:
@@ -150,8 +150,8 @@ class PoolBackward(PlanesKernel):
         given, variant = self.push(begin, end, piece, target), f"pool_backward_{self.what}"
         if isinstance(target, States):
             tiling = self.with_states
-            push = Values(**given, part_begin=piece.begin, part_end=piece.end, part_size=piece.size)
-            shader = shader_of(f"{variant}_parts", self.problem, self.constants(target, segmented=True))
+            push = Values(**given, split_begin=piece.begin, split_end=piece.end, split_size=piece.size)
+            shader = shader_of(f"{variant}_splits", self.problem, self.constants(target, segmented=True))
         else:
             tiling = self.in_place
             push = Values(**given, tile=tiling.width // self.per_word)

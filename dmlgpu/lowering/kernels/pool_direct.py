@@ -3,7 +3,7 @@
 It computes what the other kernels over windows do not cover. It is compiled three times:
 
 - `pool_direct_blocks` reads long rows of a window in blocks of 16 bytes;
-- `pool_direct_parts` writes states of windows in parts, which lie in several segments or are too long for one
+- `pool_direct_splits` writes states of splits of windows, which lie in several segments or are too long for one
   invocation;
 - `pool_direct` does the rest.
 """
@@ -25,8 +25,8 @@ from dmlgpu.lowering.problem import Windows
 
 
 @dataclass(frozen=True)
-class Part:
-    """The part of a window that an invocation takes.
+class Split:
+    """The split of a window that an invocation takes.
 
     It has `size` elements along dimension `cut`, one along the dimensions before, and all along those after.
     """
@@ -47,7 +47,7 @@ class PoolDirect(PlanesKernel):
     variants: ClassVar = {
         "pool_direct": "one invocation per word of outputs, element by element: any layout, window or driver",
         "pool_direct_blocks": "one invocation per word of outputs: long window rows are read in blocks of 16 bytes",
-        "pool_direct_parts": "parts of windows that lie in several segments, or are too long for one invocation",
+        "pool_direct_splits": "splits of windows that lie in several segments, or are too long for one invocation",
     }
 
     @property
@@ -78,7 +78,7 @@ class PoolDirect(PlanesKernel):
         return windows.stride[2] == 1 and windows.dilation[2] == 1 and windows.window_size[2] >= 2 * self.block
 
     def tiling_of(self, size: Sequence[int], *, blocks: bool = False) -> Tiling:
-        """A word of outputs, each with a part of its window that has this size."""
+        """A word of outputs, each with a split of its window that has this size."""
         depth, height, width = map(min, size, self.most_inside)
         accumulator = self.problem.accumulator
         row = width * accumulator.cost()
@@ -97,60 +97,60 @@ class PoolDirect(PlanesKernel):
     @cached_property
     def with_states(self) -> Tiling:
         """How it writes states."""
-        return self.tiling_of(self.part_sizes)
+        return self.tiling_of(self.split_sizes)
 
     @cached_property
     def rules(self) -> RangeRules:
         return self.planes_rules(self.in_place, self.with_states)
 
     @cached_property
-    def part(self) -> Part:
-        """The part of a window for an item that writes states: the whole window, if it is not too long."""
+    def split(self) -> Split:
+        """The split of a window for an item that writes states: the whole window, if it is not too long."""
         window_size = self.windows.window_size
         for cut in range(3):
-            part = Part(cut, window_size[cut])
-            while part.size > 1 and not self.fits(self.tiling_of(part.sizes(window_size))):
-                part = Part(cut, -(-min(part.size, self.most_inside[cut]) // 2))
-            if part.size > 1:
+            split = Split(cut, window_size[cut])
+            while split.size > 1 and not self.fits(self.tiling_of(split.sizes(window_size))):
+                split = Split(cut, -(-min(split.size, self.most_inside[cut]) // 2))
+            if split.size > 1:
                 break
-        return part
+        return split
 
     @cached_property
-    def part_sizes(self) -> tuple[int, ...]:
-        """The size of a part along each dimension."""
-        return self.part.sizes(self.windows.window_size)
+    def split_sizes(self) -> tuple[int, ...]:
+        """The size of a split along each dimension."""
+        return self.split.sizes(self.windows.window_size)
 
     @cached_property
-    def part_counts(self) -> tuple[int, ...]:
-        """Parts of a window along each dimension."""
-        return tuple(-(-n // size) for n, size in zip(self.windows.window_size, self.part_sizes, strict=True))
+    def split_counts(self) -> tuple[int, ...]:
+        """Splits of a window along each dimension."""
+        return tuple(-(-n // size) for n, size in zip(self.windows.window_size, self.split_sizes, strict=True))
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         windows, strides = self.windows, self.source.element_strides
         ranges = coordinate_ranges((*self.source.sizes[:2], *windows.output_size), begin, end)
-        # The outermost dimension along which there are parts; of the others the whole extent counts.
-        along = next((d for d in range(3) if self.part_counts[d] > 1), 0)
+        # The outermost dimension along which there are splits; of the others the whole extent counts.
+        along = next((d for d in range(3) if self.split_counts[d] > 1), 0)
         low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
         high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
-        # Where the first part of the first output begins along each dimension, and that of the last output ends.
+        # Where the first split of the first output begins along each dimension, and that of the last output ends.
         begins, ends = [0] * 3, [0] * 3
         for d, (first, last) in enumerate(ranges[2:]):
-            size = self.part_sizes[d] if d == along else windows.window_size[d]
+            size = self.split_sizes[d] if d == along else windows.window_size[d]
             begins[d] = first * windows.window_stride[d] - windows.start_padding[d]
             ends[d] = last * windows.window_stride[d] - windows.start_padding[d] + (size - 1) * windows.dilation[d]
             if d != along:
                 low += max(0, begins[d]) * windows.stride[d]
                 high += min(windows.size[d] - 1, ends[d]) * windows.stride[d]
         begins_along, ends_along, stride = begins[along], ends[along], windows.stride[along]
-        step, last = self.part_sizes[along] * windows.dilation[along], windows.size[along] - 1
-        inner = math.prod(self.part_counts[along + 1 :])
+        step, last = self.split_sizes[along] * windows.dilation[along], windows.size[along] - 1
+        inner = math.prod(self.split_counts[along + 1 :])
 
-        def parts(least: int, most: int) -> range:
-            """The parts with coordinates from least to most along that dimension; both lie in the input."""
+        def splits(least: int, most: int) -> range:
+            """The splits with coordinates from least to most along that dimension; both lie in the input."""
             first, end = -(-(least - ends_along) // step), (most - begins_along) // step + 1
-            return range(max(0, first), min(end, self.part_counts[along]))
+            return range(max(0, first), min(end, self.split_counts[along]))
 
-        inside = parts(0, last)
+        inside = splits(0, last)
         least, most = (
             low + max(0, begins_along + inside.start * step) * stride,
             high + min(last, ends_along + (inside.stop - 1) * step) * stride,
@@ -161,7 +161,7 @@ class PoolDirect(PlanesKernel):
             here = inside
             if stride > 0:
                 first, end = segment * size, (segment + 1) * size
-                here = parts(max(0, -(-(first - high) // stride)), min(last, (end - 1 - low) // stride))
+                here = splits(max(0, -(-(first - high) // stride)), min(last, (end - 1 - low) // stride))
             if here:
                 pieces.append(Piece((segment,), here.start * inner, here.stop * inner))
         return pieces
@@ -212,8 +212,8 @@ class PoolDirect(PlanesKernel):
         if isinstance(target, InPlace):
             loads = self.dispatch_loads(end - begin, self.in_place, piece, target)
             return Dispatch(shader, Values(**given, **self.counted), bindings, loads, range(begin, end))
-        given |= {"cut": self.part.cut, "part_size": self.part.size}
-        push = Values(**given, part_begin=piece.begin, part_count=piece.states)
+        given |= {"cut": self.split.cut, "split_size": self.split.size}
+        push = Values(**given, split_begin=piece.begin, split_count=piece.states)
         loads = self.dispatch_loads(end - begin, self.with_states, piece, target)
         return Dispatch(shader, push, bindings, loads, range(begin, end))
 
@@ -221,8 +221,8 @@ class PoolDirect(PlanesKernel):
         """The shader of a piece."""
         windows = self.windows
         if isinstance(target, States):
-            # A part of a window may have no element in the input.
-            return self.shader_of("pool_direct_parts", self.constants(target, segmented=True))
+            # A split of a window may have no element in the input.
+            return self.shader_of("pool_direct_splits", self.constants(target, segmented=True))
         constants = constants_of(self.problem, self.limits, self.problem.outputs)
         if not self.blocks:
             return self.shader_of("pool_direct", constants)

@@ -98,8 +98,8 @@ class Tiling:
 class Piece:
     """A part of the work on a range of outputs: of each output the same elements, as far as they lie in the segments.
 
-    `begin` and `end` number the elements of an output, the windows that cover it, or the parts of its window; each item
-    has `size` of them. Kernels that never cut an output keep the defaults.
+    `begin` and `end` number the elements of an output, the windows that cover it, or the splits of its window; each
+    item has `size` of them. Kernels that never cut an output keep the defaults.
     """
 
     segments: tuple[int, ...]
