@@ -1,4 +1,4 @@
-"""Accumulators: how the elements of an output are combined. Each has a file of its name in shaders/accumulators."""
+"""Accumulators: how the elements of an output are combined. All but `Last` are files in shaders/accumulators."""
 
 from __future__ import annotations
 
@@ -130,13 +130,13 @@ class Integer(Accumulator):
 
 @dataclass(frozen=True)
 class Last(Accumulator):
-    """The last of some elements, or 0 where there is none (last.glsl)."""
+    """The last of some elements, or 0 where there is none (scatter.comp)."""
 
     name: ClassVar = "last"
 
     def state_words(self, data_type: DataType) -> int:
-        """As stored: the number and the bits of an element."""
-        return 1 + _words_of(data_type)
+        """Elements are never combined in two passes."""
+        return 0
 
 
 # Of elements that are floats, and of integers.

@@ -173,13 +173,8 @@ class CoveringWindows:
 
 
 @dataclass(frozen=True)
-class Named:
-    """The source holds indices, in four dimensions: an output has the elements with source[i] == output (scatter)."""
-
-
-@dataclass(frozen=True)
-class Numbered:
-    """A second source holds, per output, 1 + the index of its element in the first one; 0: none (gather)."""
+class Scattered:
+    """A second source holds indices: an output has the elements i of the first one with indices[i] == output."""
 
 
 class Role(enum.Enum):
@@ -224,7 +219,7 @@ class Problem:
     """A computation on the first source, helped by the others. All outputs have the same sizes."""
 
     sources: tuple[Source, ...]
-    domain: Axes | Windows | CoveringWindows | Named | Numbered
+    domain: Axes | Windows | CoveringWindows | Scattered
     accumulator: Accumulator
     outputs: tuple[OutputTensor, ...]
 
@@ -351,13 +346,8 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
 
 @problems_of.register
 def _max_unpooling(desc: MaxUnpoolingOperatorDesc) -> tuple[Problem, ...]:
-    places = TensorDesc(DataType.UINT32, desc.output_tensor.sizes)
-    outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
-    named = (OutputTensor(places, Result.INDEX, Role.INTERMEDIATE),)
-    return (
-        Problem((Source(desc.indices_tensor, number=1),), Named(), Last(), named),
-        Problem((Source(desc.input_tensor), Source(places, Role.INTERMEDIATE)), Numbered(), Last(), outputs),
-    )
+    sources = Source(desc.input_tensor), Source(desc.indices_tensor, number=1)
+    return (Problem(sources, Scattered(), Last(), (OutputTensor(desc.output_tensor, Result.VALUE),)),)
 
 
 @problems_of.register

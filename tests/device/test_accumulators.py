@@ -192,9 +192,7 @@ def test_these_take_every_kernel():
             )
             taken |= {dispatch.shader.module for dispatch in lower(desc, limits).dispatches}
     # Those of gradients and of unpooling have tests of their own.
-    others = tuple(
-        kernel for kernel in VARIANTS if kernel.startswith(("pool_backward", "place", "pick", "pool_separable"))
-    )
+    others = tuple(kernel for kernel in VARIANTS if kernel.startswith(("pool_backward", "scatter", "pool_separable")))
     assert taken == {f"{kernel}_sum_32" for kernel in VARIANTS if kernel not in others}
 
 

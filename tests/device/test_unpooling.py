@@ -82,7 +82,7 @@ def test_more_than_a_dispatch_looks_at(driver, open_device):
     x = np.random.default_rng(0).integers(0, 256, (1, 3, 40, 50)).astype(np.uint8)
     desc = MaxUnpoolingOperatorDesc.of(x, (90, 70))
     plan = lower(desc, limits)
-    assert {dispatch.shader.variant for dispatch in plan.dispatches} == {"place_clear", "place", "pick"}
+    assert {dispatch.shader.variant for dispatch in plan.dispatches} == {"scatter_clear", "scatter_find", "scatter"}
     assert len(plan.dispatches) > 20
     device = open_device(driver.index, limits)
     # The second call has fewer places: those of the first one are cleared.

@@ -99,7 +99,11 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
         # Strides of 9 are too long for these.
         ("pool_backward_maxima", grad(MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1), (9, 1))),
         ("pool_backward_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1), (9, 1))),
-        ("pick", MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096)), (4096, 4096))),
+        ("scatter", MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096)), (4096, 4096))),
+        (
+            "scatter_strided",
+            MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096), (0, 0, 4097, 1)), (4096, 4096)),
+        ),
     ],
     ids=str,
 )

@@ -662,7 +662,7 @@ def test_every_dispatch_is_explained():
             shown = [*explain.rows(plan)]
             variants |= {dispatch.shader.variant for dispatch in plan.dispatches}
             assert [module for _, module, *_ in shown] == [dispatch.shader.module for dispatch in plan.dispatches]
-            assert all(reads or module.startswith("place_clear") for _, module, reads, _ in shown)
+            assert all(reads or module.startswith("scatter_clear") for _, module, reads, _ in shown)
             for field in (field for field in case.desc.output_fields if getattr(case.desc, field)):
                 written = [row for row in shown if field in row[3]]
                 assert outputs_of(written) == {*range(getattr(case.desc, field).element_count)}, (mapping, case.id)

@@ -163,8 +163,9 @@ def check_work(plan: Plan, limits: Limits) -> None:
                 split = min(push["split_size"], found[push["cut"]])
                 each = push["split_count"] * split * math.prod(found[push["cut"] + 1 :])
                 assert each * push["output_count"] <= limits.dispatch_elements or push["split_count"] == 1
-        elif "places_base" in push:
-            each = 1
+        elif dispatch.shader.variant.startswith("scatter"):
+            assert push.get("element_count", push["output_count"]) <= max(64, limits.dispatch_elements)
+            continue
         elif "split_end" in push:
             each = push["split_end"] - push["split_begin"]
         else:
@@ -240,7 +241,7 @@ def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
         (*outputs_of(dispatch), binding.segment)
         for dispatch in plan.dispatches
         for binding in dispatch.bindings
-        if (binding.role, binding.tensor) == (Role.OUTPUT, output)
+        if (binding.role, binding.tensor) == (Role.OUTPUT, output) and "first_element" not in dispatch.push
     ]
 
 
@@ -253,6 +254,19 @@ def check_coverage(plan: Plan) -> None:
         ranges = sorted({(begin, end) for begin, end, _ in written})
         assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
         assert ranges[-1][1] == tensor.element_count
+        check_scattered(plan, tensor.element_count)
+
+
+def check_scattered(plan: Plan, outputs: int) -> None:
+    """Each step of unpooling looks once, of each segment, for each element that goes to each output."""
+    steps = collections.defaultdict(set)
+    for dispatch in plan.dispatches:
+        if "first_element" in dispatch.push:
+            push = dispatch.push
+            pairs = push["element_count"] * push["output_count"]
+            steps[dispatch.shader.module].add((push["first_element"], push["first_output"], pairs))
+    for looked in steps.values():
+        assert sum(pairs for _, _, pairs in looked) == plan.desc.inputs[0].element_count * outputs
 
 
 def steps_between_blocks(dispatch: Dispatch) -> list[int]:

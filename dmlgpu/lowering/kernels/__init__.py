@@ -3,8 +3,6 @@
 from dmlgpu.lowering.kernels.columns import Columns
 from dmlgpu.lowering.kernels.combine import COMBINE
 from dmlgpu.lowering.kernels.kernel import Kernel
-from dmlgpu.lowering.kernels.pick import Pick
-from dmlgpu.lowering.kernels.place import Place
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
 from dmlgpu.lowering.kernels.pool_backward_small import PoolBackwardSmall
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
@@ -12,15 +10,15 @@ from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
 from dmlgpu.lowering.kernels.pool_small import PoolSmall
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.kernels.rows import Rows
-from dmlgpu.lowering.problem import Axes, CoveringWindows, Named, Numbered, Windows
+from dmlgpu.lowering.kernels.scatter import Scatter
+from dmlgpu.lowering.problem import Axes, CoveringWindows, Scattered, Windows
 
 # By domain, in the order in which they are tried; the last one fits every problem.
 KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Axes: (Rows, Columns, Reduce),
     Windows: (PoolSmall, PoolSeparable, PoolDirect),
     CoveringWindows: (PoolBackwardSmall, PoolBackward),
-    Named: (Place,),
-    Numbered: (Pick,),
+    Scattered: (Scatter,),
 }
 
 # What runs, by its variant.

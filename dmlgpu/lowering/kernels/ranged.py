@@ -37,7 +37,7 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Dispatch
 from dmlgpu.lowering.problem import Role
 
-# Kernels over planes and `pick` write whole words. So their ranges begin at multiples of this where they can, and a
+# Kernels over planes write whole words. So their ranges begin at multiples of this where they can, and a
 # dispatch has at least as many outputs.
 RANGE_ALIGNMENT = 64
 # With more outputs in a dispatch a counter of a shader could wrap around at 2^32.

@@ -1,0 +1,119 @@
+"""scatter.comp: out[index[i]] = source[i]; of equal indices the last one counts, and all other outputs are 0."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.lowering.geometry import Dim, address_span, merged
+from dmlgpu.lowering.kernels.kernel import Kernel, constants_of, segment_push
+from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
+from dmlgpu.lowering.problem import Role, Source
+
+# Ranges begin at multiples of this where no segment ends before: a block belongs to one range.
+_ALIGNMENT = 64
+# Elements of an item, and its loads: for each the words of its index, the last element with that, and the element.
+_ITEM, _LOADS = 4, 16
+
+
+@dataclass(frozen=True)
+class Scatter(Kernel):
+    """Each element is written to the output that its index numbers."""
+
+    name: ClassVar = "scatter"
+    variants: ClassVar = {
+        "scatter_clear": "sets outputs, or the numbers of their last elements, to 0",
+        "scatter_find": "finds the last element of each output: the greatest number with its index",
+        "scatter": "writes each element to its output if it is the last one there",
+        **{f"{step}_strided": f"{step} for tensors with gaps" for step in ("scatter_clear", "scatter_find", "scatter")},
+    }
+
+    @property
+    def work(self) -> int:
+        return 2 * (self.source.element_count + self.problem.output_count)
+
+    @cached_property
+    def intermediates(self) -> tuple[TensorDesc, ...]:
+        """Per output, 1 + the number of its last element; 0: none."""
+        return (TensorDesc(DataType.UINT32, self.problem.outputs[0].tensor.sizes),)
+
+    def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
+        (output,), (source, indices) = self.problem.outputs, self.problem.sources
+        values = Source(output.tensor, output.role, output.number)
+        last = Source(self.intermediates[0], Role.INTERMEDIATE)
+        for cleared in values, last:
+            most = self._most(*_cleared(cleared.tensor))
+            for outputs, (segment,) in self._ranges(most, cleared):
+                yield self._dispatch("scatter_clear", outputs, range(0), values=(cleared, segment)), 0
+        count, most = self.problem.output_count, self._most(_ITEM, _LOADS)
+        for outputs, (of_last,) in self._ranges(count, last):
+            for elements, (of_indices,) in self._ranges(most, indices):
+                bound = {"indices": (indices, of_indices), "last": (last, of_last)}
+                yield self._dispatch("scatter_find", outputs, elements, **bound), 0
+        for outputs, (of_last, of_values) in self._ranges(count, last, values):
+            for elements, (of_indices, of_source) in self._ranges(most, indices, source):
+                bound = {"indices": (indices, of_indices), "last": (last, of_last)}
+                bound |= {"source": (source, of_source), "values": (values, of_values)}
+                yield self._dispatch("scatter", outputs, elements, **bound), 0
+
+    def _most(self, item: int, loads: int) -> int:
+        """Elements, or outputs, of a dispatch, at most, with so many for an item and so many loads of that."""
+        most = min(self.limits.dispatch_elements, self.limits.most_items(loads) * item)
+        return max(1, most // _ALIGNMENT) * _ALIGNMENT
+
+    def _ranges(self, most: int, *tensors: Source) -> Iterator[tuple[range, tuple[int, ...]]]:
+        """Ranges of elements, each once for every choice of segments, one of each tensor, that may have some of them.
+
+        Where a tensor is packed, a range ends with its segment.
+        """
+        begin, count = 0, tensors[0].tensor.element_count
+        sizes = [self.limits.segment_elements(each.tensor) for each in tensors]
+        while begin < count:
+            ends = [(begin // n + 1) * n for n, each in zip(sizes, tensors, strict=True) if each.tensor.is_packed]
+            end = min(begin + most, count, *ends)
+            spans = [address_span(_dims(each.tensor), begin, end) for each in tensors]
+            touched = [range(low // n, high // n + 1) for n, (low, high) in zip(sizes, spans, strict=True)]
+            for segments in itertools.product(*touched):
+                yield range(begin, end), segments
+            begin = end
+
+    def _dispatch(self, step: str, outputs: range, elements: range, **bound: tuple[Source, int]) -> Dispatch:
+        """The dispatch of a step, with the segment that is bound of each tensor; the last of them is written."""
+        *_, written = bound
+        target = bound[written][0].tensor
+        strided = not all(of.tensor.is_packed for of, _ in bound.values())
+        push: dict[str, Any] = {"first_output": outputs.start, "output_count": len(outputs)}
+        if elements:
+            push |= {"first_element": elements.start, "element_count": len(elements)}
+        if strided:
+            push |= {"size": self.source.sizes, **({"plane": target.sizes[2:]} if written == "values" else {})}
+        bindings = []
+        for name, (of, segment) in bound.items():
+            place = segment_push(name, self.limits.segment_elements(of.tensor), segment)
+            push[f"{name}_base"] = place[f"{name}_base"]
+            if strided and name != "last":
+                push |= place | {f"{name}_stride": of.tensor.element_strides}
+            bits = of.tensor.data_type.bits
+            bindings.append(Binding(of.role, of.number, segment, f"{name}_base", bits, written=name == written))
+        constants = constants_of(self.problem, self.limits, ()) | ({"packed": False} if strided else {})
+        constants["index_words"] = self.problem.sources[1].tensor.data_type.bits // 32
+        variant = f"{step}_strided" if strided else step
+        shader = Shader(variant, self.problem.accumulator.name, target.data_type.bits, Values(**constants))
+        item, each = (_ITEM, _LOADS) if elements else _cleared(target)
+        loads = self.limits.loads(-(-len(elements or outputs) // item), each)
+        return Dispatch(shader, Values(**push), tuple(bindings), loads, outputs)
+
+
+def _cleared(tensor: TensorDesc) -> tuple[int, int]:
+    """Outputs of an item that is cleared, and its loads: one block, or as many elements."""
+    block = 128 // tensor.data_type.bits
+    return block, 1 if tensor.is_packed else block
+
+
+def _dims(tensor: TensorDesc) -> tuple[Dim, ...]:
+    return merged(map(Dim, tensor.sizes, tensor.element_strides))

@@ -1,0 +1,181 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// Writes each element of the source to the output that its index numbers; of elements with equal indices the last one
+// stays. Invocations run in any order, so this takes three steps. `last` holds, per output, 1 + an element's number.
+//
+//   CLEAR       output[...] = 0, last[...] = 0
+//   FIND        last[index[i]] = max(last[index[i]], i + 1)
+//   neither     output[index[i]] = source[i] if last[index[i]] == i + 1
+//
+// An item is four elements of the source; with CLEAR 16 bytes of outputs. STRIDED: tensors need not be packed, and
+// elements, or outputs, outside the bound segments are left out.
+
+#include "core/constants.glsl"
+#ifdef STRIDED
+#include "core/address.glsl"
+#endif
+#include "core/items.glsl"
+#include "core/values.glsl"
+#include "core/stores.glsl"
+
+#ifdef CLEAR
+layout(set = 0, binding = 0) buffer Values { uint values[]; };
+layout(set = 0, binding = 0) buffer ValueBlocks { uvec4 value_blocks[]; };
+#else
+layout(set = 0, binding = 0) readonly buffer Indices { uint indices[]; };
+layout(set = 0, binding = 0) readonly buffer IndexBlocks { uvec4 index_blocks[]; };
+layout(set = 0, binding = 1) buffer LastElements { uint last[]; };
+#ifndef FIND
+layout(set = 0, binding = 2) readonly buffer Source { uint source[]; };
+layout(set = 0, binding = 3) buffer Values { uint values[]; };
+#endif
+#endif
+
+// Address + base is the place in the buffer, in elements. Of a packed tensor the address of an element is its number.
+layout(push_constant) uniform Push {
+    uint first_output;  // the outputs of this dispatch: the first, and how many
+    uint output_count;
+#ifdef STRIDED
+    uint size[4];  // of source and indices; outputs have the first two sizes, and those of a plane of their own
+#endif
+#ifndef FIND
+    uint values_base;
+#ifdef STRIDED
+    uint plane[2];
+    uint values_stride[4];
+    uint values_first;  // the bound segment of the outputs: its first element, and the size of a full segment
+    uint values_count;
+#endif
+#endif
+#ifndef CLEAR
+    uint first_element;  // the elements of this dispatch: the first, a multiple of 4, and how many
+    uint element_count;
+    uint indices_base;
+    uint last_base;
+#ifdef STRIDED
+    uint indices_stride[4];
+    uint indices_first;  // the bound segment of the indices, likewise
+    uint indices_count;
+#endif
+#ifndef FIND
+    uint source_base;
+#ifdef STRIDED
+    uint source_stride[4];
+    uint source_first;  // the bound segment of the source, likewise
+    uint source_count;
+#endif
+#endif
+#endif
+} push;
+
+#ifdef CLEAR
+
+void main()
+{
+    uint first_output = push.first_output, output_count = push.output_count, values_base = push.values_base;
+#ifdef STRIDED
+    uint values_first = push.values_first, values_count = push.values_count;
+    uvec4 size = uvec4(push.size[0], push.size[1], push.plane[0], push.plane[1]), stride = all_of(push.values_stride);
+#endif
+    Items mine = items_of((output_count - 1) / BLOCK + 1);
+    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+        uint begin = item * BLOCK, count = min(output_count - begin, BLOCK);
+#ifndef STRIDED
+        if (count == BLOCK) {
+            value_blocks[(first_output + begin + values_base) / BLOCK] = uvec4(0);
+            continue;
+        }
+#endif
+        for (uint i = 0; i < count; ++i) {
+            uint address = first_output + begin + i;
+#ifdef STRIDED
+            address = address_of(address, size, stride);
+            if (address - values_first >= values_count)
+                continue;
+#endif
+            STORE_ELEMENT(values, address + values_base, Bits(0))
+        }
+    }
+}
+
+#else
+
+const uint NONE = 0xFFFFFFFF;  // an index of 2^32 or more; no tensor has so many elements
+
+// The indices of four elements from `number` on. Those behind the last element may have any value.
+uvec4 indices_at(uint number, uint base)
+{
+    uint block = (number + base) * INDEX_WORDS / 4;
+    if (INDEX_WORDS == 1)
+        return index_blocks[block];
+    uvec4 a = index_blocks[block], b = index_blocks[block + 1];
+    return uvec4(a.xz, b.xz) | mix(uvec4(0), uvec4(NONE), notEqual(uvec4(a.yw, b.yw), uvec4(0)));
+}
+
+// The index that lies at an address.
+uint index_at(uint address, uint base)
+{
+    uint word = (address + base) * INDEX_WORDS;
+    return INDEX_WORDS == 2 && indices[word + 1] != 0 ? NONE : indices[word];
+}
+
+// Writes an output that was cleared. Other invocations may write its neighbours in the word at the same time.
+#if BITS >= 32
+#define WRITE(at, bits) STORE_ELEMENT(values, at, bits)
+#else
+#define WRITE(at, bits) atomicOr(values[(at) / ELEMENTS_PER_WORD], (bits) << (at) % ELEMENTS_PER_WORD * BITS);
+#endif
+
+void main()
+{
+    uint first_output = push.first_output, output_count = push.output_count, last_base = push.last_base;
+    uint first_element = push.first_element, end = first_element + push.element_count;
+    uint indices_base = push.indices_base;
+#ifdef STRIDED
+    uvec4 size = all_of(push.size), indices_stride = all_of(push.indices_stride);
+    uint indices_first = push.indices_first, indices_count = push.indices_count;
+#endif
+#ifndef FIND
+    uint source_base = push.source_base, values_base = push.values_base;
+#ifdef STRIDED
+    uvec4 source_stride = all_of(push.source_stride), values_stride = all_of(push.values_stride);
+    uvec4 output_size = uvec4(size.xy, push.plane[0], push.plane[1]);
+    uint source_first = push.source_first, source_count = push.source_count;
+    uint values_first = push.values_first, values_count = push.values_count;
+#endif
+#endif
+    Items mine = items_of((push.element_count - 1) / 4 + 1);
+    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+        uint number = first_element + item * 4;
+#ifndef STRIDED
+        uvec4 index = indices_at(number, indices_base);
+#endif
+        // No `continue`: with one spirv-opt does not unroll, and SwiftShader never does.
+        [[unroll]] for (uint k = 0; k < 4; ++k) {
+#ifdef STRIDED
+            uint address = address_of(number + k, size, indices_stride);
+            uint at = address - indices_first < indices_count ? index_at(address, indices_base) : NONE;
+#else
+            uint at = index[k];
+#endif
+            if (number + k < end && at - first_output < output_count) {
+#ifdef FIND
+                atomicMax(last[at + last_base], number + k + 1);
+#else
+                if (last[at + last_base] == number + k + 1) {
+                    uint from = number + k, to = at;
+#ifdef STRIDED
+                    from = address_of(from, size, source_stride);
+                    to = address_of(to, output_size, values_stride);
+                    if (from - source_first < source_count && to - values_first < values_count)
+#endif
+                        WRITE(to + values_base, LOAD(source, from + source_base))
+                }
+#endif
+            }
+        }
+    }
+}
+
+#endif
