@@ -173,47 +173,45 @@ def headers(python: str) -> Python | None:
 
 def lay_out(tree: Path, python: Path, *, plain: bool) -> None:
     """Puts everything that is compiled into a new folder, with the patches unless `plain`."""
-    kompute, older = unpacked("sources.txt", python), unpacked("headers.txt", python)
+    kompute, external = unpacked("sources.txt", python), unpacked("headers.txt", python) / "external"
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(kompute / "src", tree / "src")
     shutil.copytree(kompute / "python/src", tree / "python/src")
-    shutil.copytree(older / "external/fmt/include/fmt", tree / "external/fmt/fmt")
+    shutil.copytree(external / "fmt/include/fmt", tree / "external/fmt/fmt")
     (tree / "external/vulkan/vulkan").mkdir(parents=True)
     for name in "vulkan.hpp", "vulkan.h", "vulkan_core.h", "vk_platform.h":
-        shutil.copy(older / "external/Vulkan-Headers/include/vulkan" / name, tree / "external/vulkan/vulkan")
+        shutil.copy(external / "Vulkan-Headers/include/vulkan" / name, tree / "external/vulkan/vulkan")
     (tree / "external/shaders").mkdir()
     for shader in (tree / "src/shaders/glsl").glob("*.hpp.in"):
         shutil.copy(shader, tree / "external/shaders" / shader.stem)
-    shutil.copy(kompute / "LICENSE", tree)
-    bindings = run(python, "-c", "import pybind11; print(pybind11.__path__[0])").strip()
-    zig = run(python, "-c", "import ziglang; print(ziglang.__path__[0])").strip()
+    bindings = Path(run(python, "-c", "import pybind11; print(pybind11.__path__[0])").strip())
+    zig = Path(run(python, "-c", "import ziglang; print(ziglang.__path__[0])").strip())
+    (vulkan,) = re.findall(r"HEADER_VERSION (\d+)", (tree / "external/vulkan/vulkan/vulkan_core.h").read_text())
+    fmt = version_in(tree / "external/fmt/fmt/core.h", "FMT_VERSION")
+    (pybind11,) = bindings.parent.glob("pybind11-*.dist-info")
+    llvm = version_in(zig / "lib/libcxx/include/__config", "_LIBCPP_VERSION"), "Apache-2.0 WITH LLVM-exception"
+    # What is linked in, with its licence and the text of that. The wheel is under Kompute's.
+    linked = {
+        "Kompute": (settings.KOMPUTE, "Apache-2.0", kompute / "LICENSE", "../LICENSE"),
+        "fmt": (fmt, "MIT", external / "fmt/LICENSE.rst", "fmt.txt"),
+        "Vulkan-Headers": (vulkan, "Apache-2.0", external / "Vulkan-Headers/LICENSE.txt", "Vulkan-Headers.txt"),
+        "pybind11": (pybind11.stem.partition("-")[2], "BSD-3-Clause", pybind11 / "LICENSE", "pybind11.txt"),
+        "libc++": (*llvm, zig / "lib/libcxx/LICENSE.TXT", "libcxx.txt"),
+        "libc++abi": (*llvm, zig / "lib/libcxxabi/LICENSE.TXT", "libcxxabi.txt"),
+        "libunwind": (*llvm, zig / "lib/libunwind/LICENSE.TXT", "libunwind.txt"),
+        "Zig": (run(python, "-m", "ziglang", "version").strip(), "MIT", zig / "LICENSE", "zig.txt"),
+        "mingw-w64": ("as in Zig, on Windows", "ZPL-2.1", zig / "lib/libc/mingw/COPYING", "mingw-w64.txt"),
+    }
     (tree / "licenses").mkdir()
-    for name, licence in {
-        "fmt": older / "external/fmt/LICENSE.rst",
-        "Vulkan-Headers": older / "external/Vulkan-Headers/LICENSE.txt",
-        "pybind11": next(Path(bindings).parent.glob("pybind11-*.dist-info")) / "LICENSE",
-        "libcxx": Path(zig) / "lib/libcxx/LICENSE.TXT",
-        "libcxxabi": Path(zig) / "lib/libcxxabi/LICENSE.TXT",
-        "libunwind": Path(zig) / "lib/libunwind/LICENSE.TXT",
-        "mingw-w64": Path(zig) / "lib/libc/mingw/COPYING",
-        "zig": Path(zig) / "LICENSE",
-    }.items():
-        shutil.copy(licence, tree / "licenses" / f"{name}.txt")
-    llvm = version_in(Path(zig) / "lib/libcxx/include/__config", "_LIBCPP_VERSION")
-    vulkan = re.findall(r"HEADER_VERSION (\d+)", (tree / "external/vulkan/vulkan/vulkan_core.h").read_text())
-    (tree / "sbom.cdx.json").write_text(
-        bill_of_materials(
-            {
-                "Kompute": (settings.KOMPUTE, "Apache-2.0"),
-                "fmt": (version_in(tree / "external/fmt/fmt/core.h", "FMT_VERSION"), "MIT"),
-                "Vulkan-Headers": (vulkan[0], "Apache-2.0"),
-                "pybind11": (run(python, "-c", "import pybind11; print(pybind11.__version__)").strip(), "BSD-3-Clause"),
-                **dict.fromkeys(("libc++", "libc++abi", "libunwind"), (llvm, "Apache-2.0 WITH LLVM-exception")),
-                "Zig": (run(python, "-m", "ziglang", "version").strip(), "MIT"),
-                "mingw-w64": ("as in Zig, on Windows", "ZPL-2.1"),
-            }
-        )
-    )
+    for *_, text, name in linked.values():
+        shutil.copy(text, tree / "licenses" / name)
+    components = [
+        {"type": "library", "name": name, "version": version, "licenses": [{"expression": licence}]}
+        for name, (version, licence, *_) in linked.items()
+    ]
+    # CycloneDX (PEP 770)
+    bill = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": components}
+    (tree / "sbom.cdx.json").write_text(json.dumps(bill, indent=1))
     shutil.copy(HERE / settings.LIBRARY, tree)
     if not plain:
         # Git takes no notice of a file outside the repository that it finds: it must not find ours.
@@ -256,17 +254,6 @@ def version_in(header: Path, name: str) -> str:
     """The version that a header defines with two digits for each number."""
     (number,) = re.findall(rf"^# *define {name} (\d+)$", header.read_text(encoding="utf-8"), re.MULTILINE)
     return f"{int(number) // 10000}.{int(number) // 100 % 100}.{int(number) % 100}"
-
-
-def bill_of_materials(linked: dict[str, tuple[str, str]]) -> str:
-    """What is linked into the module, by name with version and licence, as CycloneDX (PEP 770)."""
-    components = [
-        {"type": "library", "name": name, "version": version, "licenses": [{"expression": licence}]}
-        for name, (version, licence) in linked.items()
-    ]
-    return json.dumps(
-        {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": components}, indent=1
-    )
 
 
 def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, plain: bool) -> dict[Python, bytes]:
