@@ -369,9 +369,10 @@ def _pooled(
     regions = Regions(pooling.output_shape, _chunk_sizes(pooling.output_shape, stored, x, chunk_bytes, needed))
 
     def compute(i: int, elements: Array) -> None:
-        for target, part in zip(targets, pooling.outputs(elements, regions[i], device), strict=True):
-            target[regions[i]] = part
-            _give_pages_back(target)
+        # With no name for a target: an error would keep it, and Windows cannot remove a mapped file.
+        for j, part in enumerate(pooling.outputs(elements, regions[i], device)):
+            targets[j][regions[i]] = part
+            _give_pages_back(targets[j])
 
     with _targets(x, pooling.output_shape, pooling.dtypes, out) as targets:
         _run(x, regions.count, lambda i: pooling.source(regions[i]), compute, progress)

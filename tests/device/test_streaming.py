@@ -5,6 +5,7 @@ import gc
 import inspect
 import itertools
 import mmap
+import operator
 import os
 import re
 import signal
@@ -427,6 +428,23 @@ def test_half_a_file_of_results_does_not_stay(tmp_path, monkeypatch):
         streaming.argmax(values(8, 5), 1, chunk_bytes=20, out="x.npy", progress=progress)
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["x.npy"]
     assert Path("x.npy").read_text() == "another file of this name"
+
+
+@pytest.mark.parametrize("name", ["argmax", "max_pooling"])
+def test_half_a_file_is_not_mapped_when_it_is_removed(tmp_path, monkeypatch, name):
+    """Windows does not remove a mapped file."""
+    maps, unlink, mapped = Path("/proc/self/maps"), os.unlink, []
+
+    def unlinked(path):
+        mapped.append(maps.exists() and path in maps.read_text())
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", unlinked)
+    # It raises, and being C it keeps nothing.
+    monkeypatch.setattr(streaming, "_give_pages_back", operator.index)
+    with pytest.raises(TypeError, match="scalar index"):
+        getattr(streaming, name)(values(8, 5), 1, out=tmp_path / "x.npy")
+    assert (mapped, [*tmp_path.iterdir()]) == ([False], [])
 
 
 def test_a_file_is_where_the_folder_was_at_the_beginning(tmp_path, monkeypatch):
