@@ -110,10 +110,10 @@ State states[TILE_WIDTH];            // of a row of outputs
 // Elements outside the buffer may have any value; the caller does not take them.
 void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
 {
-    // In padding before the buffer `at` is negative (wrapped around). No padding is longer than 8 blocks: these are
+    // In padding before the buffer `at` is negative (wrapped around). No padding is longer than 16 blocks: these are
     // added before the division and subtracted after it. The sum fits a uint, because a buffer ends 256 bytes before
     // 2^32.
-    uint shifted = at + 8 * BLOCK, block = shifted / BLOCK - 8, last = source_blocks.length() - 1;
+    uint shifted = at + 16 * BLOCK, block = shifted / BLOCK - 16, last = source_blocks.length() - 1;
     [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
         blocks[b] = source_blocks[min(block + b, last)];
     blocks[BLOCKS] = uvec4(0);
@@ -174,19 +174,25 @@ void begin_ring_row(uint plane, uint z, uint y)
 void take_window(inout State state, uint first, uint index)
 {
 #ifdef HAS_PAIRWISE_ADD
-    // Four sums, then the sum of all four: no element goes through more than 3 additions before accumulate().
-    Operand parts[4];
-    [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
-        Operand element = operands[first + w * DILATION_WIDTH];
-        parts[w % 4] = w < 4 ? element : joined(parts[w % 4], element);
+    // Of each eight elements four sums, then the sum of all four: none goes through more than 3 additions before
+    // accumulate().
+    [[unroll]] for (uint eight = 0; eight < (WINDOW_WIDTH + 7) / 8; ++eight) {
+        uint begin = 8 * eight;
+        Operand parts[4];
+        [[unroll]] for (uint w = 0; w < 8; ++w) {
+            if (begin + w < WINDOW_WIDTH) {
+                Operand element = operands[first + (begin + w) * DILATION_WIDTH];
+                parts[w % 4] = w < 4 ? element : joined(parts[w % 4], element);
+            }
+        }
+        if (begin + 1 < WINDOW_WIDTH)
+            parts[0] = joined(parts[0], parts[1]);
+        if (begin + 3 < WINDOW_WIDTH)
+            parts[2] = joined(parts[2], parts[3]);
+        if (begin + 2 < WINDOW_WIDTH)
+            parts[0] = joined(parts[0], parts[2]);
+        accumulate(state, parts[0], index);
     }
-    if (WINDOW_WIDTH > 1)
-        parts[0] = joined(parts[0], parts[1]);
-    if (WINDOW_WIDTH > 3)
-        parts[2] = joined(parts[2], parts[3]);
-    if (WINDOW_WIDTH > 2)
-        parts[0] = joined(parts[0], parts[2]);
-    accumulate(state, parts[0], index);
 #else
     [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
         uint c = first + w * DILATION_WIDTH;

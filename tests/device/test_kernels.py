@@ -1,5 +1,6 @@
 """Kernels asked for by name: each that can compute a case does so exactly, and the others say why they cannot."""
 
+import dataclasses
 import functools
 import re
 
@@ -11,7 +12,7 @@ from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.problem import problems_of
-from tests.support.cases import CASES, FLOAT32, UINT8, arg_desc, pool_desc
+from tests.support.cases import CASES, FLOAT32, FLOAT64, UINT8, arg_desc, pool_desc
 from tests.support.limits import LIMITS, LOWERED
 
 pytestmark = pytest.mark.every_driver
@@ -43,7 +44,7 @@ def chosen(name):
     return [*found.values()]
 
 
-NOT_FIRST = ["reduce", "pool_separable", "pool_direct", "pool_backward"]
+NOT_FIRST = ["reduce", "pool_small", "pool_separable", "pool_direct", "pool_backward"]
 
 
 @pytest.mark.parametrize("name", NOT_FIRST)
@@ -110,9 +111,9 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 15), [0]), "columns", "an output has one element"),
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]), "columns", "stand at several strides; allowed are"),
         (
-            pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2)),
+            pool_desc(FLOAT32, (1, 1, 40, 20), (32, 2)),
             "pool_small",
-            "larger than 7 along a dimension; allowed are pool_separable, pool_direct",
+            "larger than 31 along a dimension; allowed are pool_separable, pool_direct",
         ),
         (
             pool_desc(UINT8, (1, 1, 20, 20), (2, 2)),
@@ -120,9 +121,14 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
             "rows of outputs share words; allowed are pool_separable, pool_direct",
         ),
         (
-            pool_desc(FLOAT32, (1, 1, 40, 40), (2, 2), (2, 5)),
+            pool_desc(FLOAT32, (1, 1, 40, 99), (2, 2), (2, 21)),
             "pool_small",
-            "touches 17 elements of a row, more than 16",
+            "touches 65 elements of a row, more than 64",
+        ),
+        (
+            pool_desc(FLOAT64, (1, 1, 40, 99), (2, 12), None, (0, 33), (0, 33), (1, 3)),
+            "pool_small",
+            "the padding before a row has 33 elements, more than 32",
         ),
     ],
     ids=str,
@@ -138,7 +144,9 @@ def test_the_usual_plan_says_why_others_were_passed_over():
     assert [line for line in lower(COLUMNS, LIMITS["CPU"]).mapping if line.startswith("not ")] == [
         "not rows: the elements of an output do not follow each other"
     ]
-    pooled = pool_desc(FLOAT32, (1, 1, 20, 20), (8, 2))
-    assert "not pool_small: the window is larger than 7 along a dimension" in lower(pooled, LIMITS["CPU"]).mapping
+    for mapping, most in ("CPU", 15), ("GPU", 9):
+        pooled = pool_desc(FLOAT32, (1, 1, 20, 20), (most + 1, 2))
+        why = f"not pool_small: the window is larger than {most} along a dimension"
+        assert why in lower(pooled, dataclasses.replace(LIMITS[mapping], unrolls=True)).mapping
     spread = pool_desc(UINT8, (1, 1, 40, 86), (2, 7), None, None, None, (1, 9))
     assert "not pool_small: an invocation would need more than 110 registers" in lower(spread, LIMITS["GPU"]).mapping

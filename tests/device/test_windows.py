@@ -195,8 +195,8 @@ def test_small_windows(unrolling, case):
         (FLOAT16, (3, 3), 1, 8, 8),
         (FLOAT16, (5, 5), 1, 4, 8),
         (FLOAT16, (5, 5), 2, 2, 8),
-        (FLOAT32, (5, 5), 1, 4, 4),
-        (FLOAT32, (5, 5), 2, 2, 4),
+        (FLOAT32, (5, 5), 1, 4, 8),
+        (FLOAT32, (5, 5), 2, 2, 8),
         (FLOAT64, (3, 3), 1, 4, 4),
         (FLOAT64, (5, 5), 1, 2, 4),
         (FLOAT64, (5, 5), 2, 1, 4),
@@ -211,7 +211,7 @@ def test_tiles_become_shorter_where_states_would_not_fit_the_registers(
     # With eight invocations each goes down several rows of outputs, with all of them down one.
     for group_count, tile in (1, shared), (64, alone):
         limits = dataclasses.replace(device_limits(driver), group_size=8, group_count=group_count, unrolls=True)
-        device = open_device(driver.index, limits)
+        device = open_device(driver.index, dataclasses.replace(limits, cooperating=True))
         # Rows of outputs of whole tiles, and others.
         for outputs in 16, 20:
             sizes = (1, 16, height + 5, width + outputs)

@@ -18,18 +18,24 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
+from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.ranged import InPlace, Piece, Target, Tiling, WholeRowsKernel
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
-# The largest window along each dimension, as its loops are unrolled.
-_SMALL_WINDOW = 7
+# The largest window along each dimension, as its loops are unrolled: a CPU driver compiles for half a second.
+_SMALL_WINDOW = 31
+# Where pool_separable is faster on a CPU driver, and where no GPU has shown yet what is.
+_SELECTED_WINDOW, _GPU_WINDOW = 15, 9
 # Rows of the ring, at most, where windows share rows.
-_RING = 9
+_RING, _GPU_RING = 31, 9
 # Elements of an input row per output of a tile's row, at most.
-_SPAN = 4
-# Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest.
+_SPAN, _GPU_SPAN = 16, 4
+# Blocks of padding before a row, at most (load_span).
+_PADDING_BLOCKS = 16
+# Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest. A CPU
+# driver has them in memory that is as fast.
 _REGISTERS = 110
 
 
@@ -67,8 +73,10 @@ class PoolSmall(WholeRowsKernel):
             return f"the window is larger than {_SMALL_WINDOW} along a dimension"
         if max(self.window_end) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
-        if tile.span > (most := _SPAN * max(4, self.block, tile.width)):
+        if tile.span > (most := (_GPU_SPAN if self._is_gpu else _SPAN) * max(4, self.block, tile.width)):
             return f"a tile of {tile.width} outputs touches {tile.span} elements of a row, more than {most}"
+        if windows.start_padding[2] > (most := _PADDING_BLOCKS * self.block):
+            return f"the padding before a row has {windows.start_padding[2]} elements, more than {most}"
         if windows.stride[2] != 1 and windows.size[2] != 1:
             return "the elements of a row do not follow each other"
         if windows.output_size[2] % self.per_word != 0:
@@ -87,8 +95,15 @@ class PoolSmall(WholeRowsKernel):
     def why_slow(self) -> str:
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
-        registers = self._registers(self.tile)
-        return "" if registers <= _REGISTERS else f"an invocation would need more than {_REGISTERS} registers"
+        selects = isinstance(self.problem.accumulator, Selection)
+        most = _GPU_WINDOW if self._is_gpu else _SELECTED_WINDOW if selects else _SMALL_WINDOW
+        if max(self.windows.window_size) > most:
+            return f"the window is larger than {most} along a dimension"
+        return "" if self._fits(self.tile) else f"an invocation would need more than {_REGISTERS} registers"
+
+    @property
+    def _is_gpu(self) -> bool:
+        return self.limits.cooperating
 
     @property
     def windows(self) -> Windows:
@@ -110,7 +125,7 @@ class PoolSmall(WholeRowsKernel):
     def tile(self) -> Tile:
         """The widest tile whose states registers hold, of rows enough that each invocation has about four tiles."""
         tile = self._tile_of(self._widest)
-        while tile.width > self.per_word and self._registers(tile) > _REGISTERS:
+        while tile.width > self.per_word and not self._fits(tile):
             tile = self._tile_of(tile.width // 2)
         while tile.height > 1 and self.limits.most_items(self._loads(tile)) < self._tiles_of_row(tile.width):
             tile = replace(tile, height=-(-tile.height // 2))
@@ -123,7 +138,8 @@ class PoolSmall(WholeRowsKernel):
         # Outputs share rows where windows overlap, an output has no more fresh rows than its window has rows, the ring
         # is not too long, and a tile has several rows of outputs. The ring then has all rows that a window spans, with
         # a dilation also those between the window's own.
-        if stride < min(extent, rows + 1) and extent <= _RING and self._height(self._widest) > 1:
+        ring = _GPU_RING if self._is_gpu else _RING
+        if stride < min(extent, rows + 1) and extent <= ring and self._height(self._widest) > 1:
             return Tile(width, height, span, ring_rows=extent, fresh=stride, held_rows=1)
         return Tile(width, height, span, ring_rows=1, fresh=1, held_rows=rows)
 
@@ -135,7 +151,7 @@ class PoolSmall(WholeRowsKernel):
         stays busy, 8 outputs of 32 bits: more outputs share the fixed cost of a row.
         """
         busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
-        if self.block == 4 and busy and self._span(8) <= _SPAN * 8:
+        if self.block == 4 and busy and self._span(8) <= _GPU_SPAN * 8:
             return 8
         return 4 if self.state_words > 3 else max(4, self.block)
 
@@ -151,6 +167,9 @@ class PoolSmall(WholeRowsKernel):
     def _tiles_of_row(self, width: int) -> int:
         """Tiles of this width in a row of outputs."""
         return -(-self.windows.output_size[2] // width)
+
+    def _fits(self, tile: Tile) -> bool:
+        return not self._is_gpu or self._registers(tile) <= _REGISTERS
 
     def _registers(self, tile: Tile) -> int:
         """Registers for the states of the ring, the operands of a span, and loops, about."""
@@ -199,6 +218,8 @@ class PoolSmall(WholeRowsKernel):
         windows, tile = self.windows, self.tile
         steps = [tile.width * windows.window_stride[2], *self.fallback.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
+        # llvmpipe 22.3 takes up to 1.7 times as long where it writes blocks.
+        whole = windows.output_size[2] % tile.width == 0 and tile.width % max(4, self.block) == 0 and self._is_gpu
         constants = self.constants(
             InPlace(),
             aligned=aligned,
@@ -212,6 +233,6 @@ class PoolSmall(WholeRowsKernel):
             ring_rows=tile.ring_rows,
             phase=-windows.start_padding[2] % self.block if aligned else 0,
             tile_width=tile.width,
-            whole_tiles=windows.output_size[2] % tile.width == 0 and tile.width % max(4, self.block) == 0,
+            whole_tiles=whole,
         )
         return self.fallback.shader_of("pool_small", constants)
