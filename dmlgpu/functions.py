@@ -739,11 +739,7 @@ def max_unpooling(x: ArrayLike, indices: ArrayLike, output_sizes: Ints, *, devic
         [[0.0, 9.0], [0.0, 0.0]]
     """
     given, shape, source = _input(x, MaxUnpoolingOperatorDesc)
-    types: TypeTable = {"indices_tensor": arguments.INDEX_TYPES}
-    positions, indices_shape, places = _input(indices, MaxUnpoolingOperatorDesc, "indices_tensor", types)
-    if isinstance(positions, np.ndarray) and places.data_type is DataType.INT64:
-        # As UINT64, negative indices are beyond the output.
-        positions = positions.view(positions.dtype.str.replace("i", "u"))
+    positions, indices_shape, places = _indices(indices, MaxUnpoolingOperatorDesc)
     call = arguments.max_unpooling(shape, source, indices_shape, places, output_sizes)
     return _run(call, device, given, positions)
 
@@ -861,6 +857,15 @@ def _input(
     array = as_array(x, name)
     data_type = DataType.of(array.dtype, f"{name}.data_type", (types or kind.types)[field])
     return array, array.shape, _layout(array, data_type)
+
+
+def _indices(indices: Any, kind: type[OperatorDesc]) -> tuple[DeviceTensor | Array, tuple[int, ...], TensorDesc]:
+    """As `_input`, for positions that are given."""
+    found, shape, layout = _input(indices, kind, "indices_tensor", {"indices_tensor": arguments.INDEX_TYPES})
+    if isinstance(found, np.ndarray) and layout.data_type is DataType.INT64:
+        # As UINT64, negative indices are beyond the output.
+        found = found.view(found.dtype.str.replace("i", "u"))
+    return found, shape, layout
 
 
 def _layout(array: Array, data_type: DataType) -> TensorDesc:
