@@ -39,7 +39,17 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingGradOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import ReduceFunction, ReduceOperatorDesc
-from dmlgpu.reference.pooling import averaged, counts, exact_average, exact_norm, gathered, scattered, shares, sums
+from dmlgpu.reference.pooling import (
+    averaged,
+    counts,
+    exact_average,
+    exact_norm,
+    gathered,
+    scattered,
+    shares,
+    sums,
+    winners,
+)
 from dmlgpu.reference.reduction import exact, rows_of
 
 # A function of a descriptor and its inputs. It gives, for each output, the greatest allowed difference of each element;
@@ -160,7 +170,7 @@ def _average_pooling_grad(desc: AveragePoolingGradOperatorDesc, gradient: Array)
 
 def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> tuple[Array, ...]:
     terms = gradient.astype(np.float64)
-    return (_of_gathered(partial(scattered, desc, x), terms, gradient.dtype),)
+    return (_of_gathered(partial(scattered, desc, winners(desc, x)), terms, gradient.dtype),)
 
 
 def _of_gathered(gather: Callable[[Array], Array], terms: Array, dtype: np.dtype[np.generic]) -> Array:

@@ -118,22 +118,28 @@ def gathered(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
 def max_pooling_grad(desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> tuple[Array, ...]:
     """For each element the sum of the gradients that go to it, computed in float64."""
     with np.errstate(all="ignore"):
-        values = scattered(desc, x, gradient.astype(np.float64)).astype(x.dtype)
+        values = scattered(desc, winners(desc, x), gradient.astype(np.float64)).astype(x.dtype)
     return (values,)
 
 
-def scattered(desc: MaxPoolingGradOperatorDesc, x: Array, terms: Array) -> Array:
-    """For every element the sum of the terms of the windows whose maximum it is."""
-    target, indices = (TensorDesc(each, terms.shape) for each in (desc.input_tensor.data_type, DataType.UINT32))
+def winners(desc: MaxPoolingGradOperatorDesc, x: Array) -> Array:
+    """The index of every window's maximum."""
+    target, indices = (
+        TensorDesc(each, desc.input_gradient_tensor.sizes) for each in (desc.input_tensor.data_type, DataType.UINT32)
+    )
     pooled = MaxPooling2OperatorDesc(
         desc.input_tensor, target, indices, desc.strides, desc.window_size, desc.start_padding, desc.end_padding,
         desc.dilations,
     )  # fmt: skip
-    _, where = max_pooling(pooled, x)
-    total = np.zeros(x.size)
+    return max_pooling(pooled, x)[1]
+
+
+def scattered(desc: MaxPoolingGradOperatorDesc, where: Array, terms: Array) -> Array:
+    """For every element the sum of the terms of the windows whose index it is."""
+    total = np.zeros(desc.output_gradient_tensor.element_count)
     with np.errstate(all="ignore"):
         np.add.at(total, where.reshape(-1), terms.reshape(-1))
-    return total.reshape(x.shape)
+    return total.reshape(desc.output_gradient_tensor.sizes)
 
 
 def max_unpooling(desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> tuple[Array, ...]:
