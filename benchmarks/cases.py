@@ -189,13 +189,13 @@ def describe(desc: OperatorDesc) -> str:
         text += f" strides {_by(source.element_strides)}"
     if "axes" in fields:
         text += f" axes {', '.join(map(str, fields['axes']))}"
-    if "window_size" in fields:
+    elif "window_size" in fields:
         text += f" window {_by(fields['window_size'])} strides {_by(fields['strides'])}"
         text += f" padding {_by(fields['start_padding'])}"
+    else:
+        text += f" to {_by(desc.outputs[0].sizes)}"
     if max(fields.get("dilations", (1,))) > 1:
         text += f" dilations {_by(fields['dilations'])}"
-    if "indices_tensor" in fields:
-        text += f" to {_by(desc.outputs[0].sizes)}"
     if "p" in fields:
         text += f" p {fields['p']}"
     if fields.get("include_padding"):

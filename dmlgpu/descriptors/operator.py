@@ -116,9 +116,9 @@ class OperatorDesc:
 
     def _check_same_type(self) -> None:
         """Raises unless all tensors except indices have the type of the first input."""
-        source = self.inputs[0].data_type
-        for field in (*self.input_fields, *self.output_fields):
-            tensor = getattr(self, field)
+        source = getattr(self, next(iter(self.types))).data_type
+        for field in self.types:
+            tensor = getattr(self, field, None)
             if isinstance(tensor, TensorDesc) and "indices" not in field and tensor.data_type is not source:
                 raise self._error(
                     f"{field}.data_type", f"{tensor.data_type.name} differs from the input's {source.name}"

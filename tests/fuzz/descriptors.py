@@ -224,16 +224,16 @@ def operator(
     segments they take thousands of dispatches.
     """
     data_type = choices.of(data_types or kind.data_types)
-    if "indices_tensor" in kind.fields:
-        source, arguments = unpooling(choices, data_type)
-    elif "window_size" in kind.fields:
+    if "window_size" in kind.fields:
         source, arguments = pooling(choices, data_type, windows, long, "dilations" in kind.fields)
         if kind.source_field == "input_gradient_tensor":  # an element for each window; the output is what they lie over
             windows_sizes = arguments["output_sizes"]
             arguments["output_sizes"] = source.sizes
             source = tensor(choices, data_type, windows_sizes)
-    else:
+    elif "axes" in kind.fields:
         source, arguments = reduction(choices, data_type, long)
+    else:
+        source, arguments = unpooling(choices, data_type)
     options = {name: choices.of(values) for name, values in kind.options.items()}
     desc = kind.of(source, **arguments, **options)
     return with_outputs(desc, lambda target: tensor(choices, target.data_type, target.sizes, output=True))

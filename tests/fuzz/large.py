@@ -84,7 +84,7 @@ def pooling(choices: Choices, kind: Operator) -> OperatorDesc:
 def operator(choices: Choices) -> OperatorDesc:
     """A valid descriptor that looks at less than 2^40 elements, about."""
     while True:
-        kind = choices.of([each for each in OPERATORS if "indices_tensor" not in each.fields])
+        kind = choices.of([each for each in OPERATORS if each.fields & {"axes", "window_size"}])
         try:
             desc = (pooling if "window_size" in kind.fields else reduction)(choices, kind)
         except DescriptorError:
