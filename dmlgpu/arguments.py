@@ -378,9 +378,20 @@ def average_pooling_grad(shape: Shape, source: TensorDesc, input_sizes: Any, win
 
 @_cached
 def max_pooling_grad(
-    shape: Shape, source: TensorDesc, gradient_shape: Shape, gradient: TensorDesc, window_size: Any, **others: Any
+    shape: Shape,
+    source: TensorDesc,
+    gradient_shape: Shape,
+    gradient: TensorDesc,
+    window_size: Any,
+    *,
+    indices_shape: Shape | None = None,
+    indices: TensorDesc | None = None,
+    **others: Any,
 ) -> Call:
-    """A call of max_pooling_grad, with its arguments, on an array and a gradient of these shapes and layouts."""
+    """A call of max_pooling_grad, with its arguments, on an array, a gradient and indices of these shapes and layouts.
+
+    With indices the layout of the array, which is not read, does not count.
+    """
     name = MaxPoolingGradOperatorDesc.__name__
     leading, window, names = _window(name, shape, window_size, **others)
     if len(gradient_shape) != len(shape) or gradient_shape[:leading] != shape[:leading]:
@@ -391,9 +402,20 @@ def max_pooling_grad(
         raise DescriptorError(f"{name}.input_tensor.sizes: a window over {shape} is empty")
     names = {**names, "counts": "input_gradient_tensor.sizes"}
     _counts(name, shape[leading:], gradient_shape, leading, window, names)
+    if indices is not None:
+        indices = _with_leading(_indices(name, indices_shape, indices, gradient_shape, "gradient"), 2 - leading)
+        source = packed(shape, source.data_type)
     x, windows = (_with_leading(tensor, 2 - leading) for tensor in (source, gradient))
-    desc = MaxPoolingGradOperatorDesc.of(x, input_gradient_tensor=windows, **window)
+    desc = MaxPoolingGradOperatorDesc.of(x, input_gradient_tensor=windows, indices_tensor=indices, **window)
     return Call(desc, shape, (source.data_type,), 0 in shape)
+
+
+def _indices(name: str, shape: Shape | None, indices: TensorDesc, expected: Shape, whose: str) -> TensorDesc:
+    """Positions that are given, as a descriptor takes them; they must have the shape of an input."""
+    index_type = _index_type(f"{name}.indices_tensor.data_type", indices.data_type, of_input=True)
+    if shape != expected:
+        raise DescriptorError(f"{name}.indices_tensor.sizes: {shape} is wrong; expected {expected} of the {whose}")
+    return replace(indices, data_type=index_type)
 
 
 @_cached
@@ -404,9 +426,7 @@ def max_unpooling(
     name = MaxUnpoolingOperatorDesc.__name__
     if not 2 <= len(shape) <= 4:
         raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; allowed are 2 to 4")
-    index_type = _index_type(f"{name}.indices_tensor.data_type", indices.data_type, of_input=True)
-    if indices_shape != shape:
-        raise DescriptorError(f"{name}.indices_tensor.sizes: {indices_shape} is wrong; expected {shape} of the input")
+    indices = _indices(name, indices_shape, indices, shape, "input")
     leading = len(shape) - 2
     spatial = _sizes(name, "output_sizes", output_sizes, shape, leading)
     if spatial is None:
@@ -415,7 +435,6 @@ def max_unpooling(
         raise DescriptorError(f"{name}.input_tensor.sizes: {shape} is empty")
     sizes = shape[:leading] + spatial
     _check_elements(name, "output_sizes", sizes)
-    indices = replace(indices, data_type=index_type)
     x, places = (_with_leading(tensor, 2 - leading) for tensor in (source, indices))
     desc = MaxUnpoolingOperatorDesc.of(x, spatial, indices_tensor=places)
     return Call(desc, sizes, (source.data_type,), 0 in shape[:leading])

@@ -650,13 +650,21 @@ def average_pooling_grad(
 def max_pooling_grad(
     x: DeviceTensor, gradient: DeviceTensor, window_size: Ints, *,
     strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
-    end_padding: Ints | None = ..., dilations: Ints | None = ..., device: Selector = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., indices: DeviceTensor | None = ...,
+    device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
+@overload
+def max_pooling_grad(
+    x: ArrayLike, gradient: DeviceTensor, window_size: Ints, *,
+    strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., indices: DeviceTensor, device: Selector = ...,
 ) -> DeviceTensor: ...  # fmt: skip
 @overload
 def max_pooling_grad(
     x: ArrayLike, gradient: ArrayLike, window_size: Ints, *,
     strides: Ints | None = ..., padding: Ints | None = ..., start_padding: Ints | None = ...,
-    end_padding: Ints | None = ..., dilations: Ints | None = ..., device: Selector = ...,
+    end_padding: Ints | None = ..., dilations: Ints | None = ..., indices: ArrayLike | None = ...,
+    device: Selector = ...,
 ) -> Array: ...  # fmt: skip
 def max_pooling_grad(
     x: ArrayLike,
@@ -668,12 +676,14 @@ def max_pooling_grad(
     start_padding: Ints | None = None,
     end_padding: Ints | None = None,
     dilations: Ints | None = None,
+    indices: ArrayLike | None = None,
     device: Selector = None,
 ) -> Any:
     """The gradient of `max_pooling`: `MaxPoolingGradOperatorDesc` of arrays.
 
     Args:
-        x: the array that was pooled: as for `max_pooling`, of float32 or float16.
+        x: the array that was pooled: as for `max_pooling`, of float32 or float16. With indices only its shape and type
+            count.
         gradient: of x's type: the gradient of each window's maximum, of equals the first.
         window_size: as for `max_pooling`.
         strides: None: 1.
@@ -681,10 +691,14 @@ def max_pooling_grad(
         start_padding: None: 0.
         end_padding: None: 0.
         dilations: None: 1.
+        indices: of the gradient's shape: those that `max_pooling` gave; INT64, UINT64 or UINT32. None: the maxima are
+            found again, which takes about as long as the rest. The results are the same. Indices outside of their
+            windows are ignored.
         device: as for `max_pooling`.
 
     Returns:
-        An array of x's shape, or a device tensor if x and gradient are. Errors as of `max_pooling`.
+        An array of x's shape, or a device tensor if all that is read are: x and gradient, or gradient and indices.
+        Errors as of `max_pooling`.
 
     Example:
         >>> import numpy as np, dmlgpu
@@ -695,6 +709,7 @@ def max_pooling_grad(
     x, shape, source = _input(x, MaxPoolingGradOperatorDesc)
     field = "input_gradient_tensor"
     gradient, gradient_shape, gradient_source = _input(gradient, MaxPoolingGradOperatorDesc, field)
+    maxima = None if indices is None else _indices(indices, MaxPoolingGradOperatorDesc)
     call = arguments.max_pooling_grad(
         shape,
         source,
@@ -706,8 +721,10 @@ def max_pooling_grad(
         start_padding=start_padding,
         end_padding=end_padding,
         dilations=dilations,
+        indices_shape=maxima and maxima[1],
+        indices=maxima and maxima[2],
     )
-    return _run(call, device, x, gradient)
+    return _run(call, device, x, gradient) if maxima is None else _run(call, device, gradient, maxima[0])
 
 
 @overload

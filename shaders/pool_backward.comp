@@ -39,7 +39,7 @@ void take(inout State state, uint window, uint address, uint number, uint count)
     if (window - push.maxima_first >= push.maxima_count)
         return;
 #endif
-    if (maxima[window + maxima_base] == number)
+    if (maximum_at(window + maxima_base) == number)
         accumulate(state, operand_of(LOAD(source, address + source_base)), window);
 #endif
 }

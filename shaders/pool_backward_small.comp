@@ -82,7 +82,7 @@ void load_row(uint d, bool holding, uint plane, uint z, uint y, uint column)
         given[last + c] = or_neutral(operand, is_window);
 #else
         given[last + c] = operand;
-        uint winner = maxima[is_window ? window + c + maxima_base : 0];
+        uint winner = maximum_at(is_window ? window + c + maxima_base : 0);
         winners[last + c] = is_window ? winner : 0xFFFFFFFFu;  // the number of no element
 #endif
     }

@@ -601,11 +601,16 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
     The gradient of a window is added to its maximum, the element that `MaxPooling2OperatorDesc` selects: of equal ones
     the first in row-major order, and the first NaN before all others.
 
+    Beyond DirectML it takes the indices that pooling gave, and does not look for the maxima. The inputs are then the
+    gradient and the indices; of input_tensor only type and sizes count. The result has the same bits. The gradient of a
+    window goes to any index between the window's first and last element, along every dimension; with an index elsewhere
+    it goes nowhere. Packed indices are the fastest; others are copied first.
+
     Decisions of docs/semantics.md: 5, 6, 7, 8, 9, 15, 16, 19, 20.
 
     Formula:
         output_gradient[n, c, i] = sum of input_gradient[n, c, o]
-        over all windows o whose maximum is input[n, c, i]
+        over all windows o whose maximum is input[n, c, i]; with indices, whose index is that of [n, c, i]
 
     Args:
         input_tensor: the tensor that was pooled: (N, C, H, W) or (N, C, D, H, W); FLOAT32 or FLOAT16.
@@ -613,6 +618,8 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
             `MaxPooling2OperatorDesc`.
         output_gradient_tensor: the input's type and sizes.
         strides, window_size, start_padding, end_padding, dilations: as for `MaxPooling2OperatorDesc`.
+        indices_tensor: None, or a tensor of the sizes of input_gradient_tensor, UINT32 or UINT64: the position of each
+            maximum in the input, as `MaxPooling2OperatorDesc` gives them.
 
     Raises:
         DescriptorError: naming the field that breaks a rule.
@@ -624,12 +631,17 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
         >>> gradient = np.array([[[[1, 2], [4, 5]]]], np.float32)
         >>> verify(MaxPoolingGradOperatorDesc.of(x, (2, 2)), x, gradient).tolist()
         [[[[0.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 4.0, 5.0]]]]
+        >>> indices = np.array([[[[4, 4], [7, 8]]]], np.uint32)
+        >>> desc = MaxPoolingGradOperatorDesc.of(x, (2, 2), indices_tensor=indices)
+        >>> verify(desc, gradient, indices).tolist()
+        [[[[0.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 4.0, 5.0]]]]
     """
 
     types: ClassVar[TypeTable] = {  # 4_0
         "input_tensor": _FLOATS,
         "input_gradient_tensor": _FLOATS,
         "output_gradient_tensor": _FLOATS,
+        "indices_tensor": MAX_POOLING_TYPES["output_indices_tensor"],
     }
     output_fields: ClassVar[tuple[str, ...]] = ("output_gradient_tensor",)
     windows_field: ClassVar[str] = "input_gradient_tensor"
@@ -642,6 +654,12 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
     start_padding: tuple[int, ...]
     end_padding: tuple[int, ...]
     dilations: tuple[int, ...]
+    indices_tensor: TensorDesc | None = None
+
+    @property
+    def input_fields(self) -> tuple[str, ...]:
+        """With indices all but the input, which is not read."""
+        return super().input_fields[0 if self.indices_tensor is None else 1 :]
 
     @classmethod
     def of(
@@ -651,6 +669,8 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
         *,
         input_gradient_tensor: Any = None,
         output_sizes: Any = None,
+        indices_tensor: Any = None,
+        indices_data_type: Any = None,
         **window: Any,
     ) -> Self:
         """The descriptor for an input and a window; its output is packed.
@@ -660,6 +680,8 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
             window_size: see the field.
             input_gradient_tensor: as for input_tensor; None: packed, with the input's type and `output_sizes`.
             output_sizes: as for `MaxPooling2OperatorDesc.of`; used only if input_gradient_tensor is None.
+            indices_tensor: as for input_tensor; None: no indices, or packed ones of `indices_data_type`.
+            indices_data_type: UINT32 or UINT64, or the NumPy type; used only if indices_tensor is None.
             window: strides, start_padding, end_padding and dilations, as for `MaxPooling2OperatorDesc.of`.
 
         Raises:
@@ -672,6 +694,12 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
             gradient = TensorDesc(source.data_type, cls._window_counts(source, given, output_sizes))
         else:
             gradient = TensorDesc.of(input_gradient_tensor)
+        field = "indices_tensor"
+        if indices_tensor is not None:
+            given[field] = TensorDesc.of(indices_tensor)
+        elif indices_data_type is not None:
+            data_type = DataType.of(indices_data_type, f"{cls.__name__}.{field}.data_type", cls.types[field])
+            given[field] = TensorDesc(data_type, gradient.sizes)
         target = TensorDesc(source.data_type, source.sizes)
         return cls(input_tensor=source, input_gradient_tensor=gradient, output_gradient_tensor=target, **given)
 
@@ -679,6 +707,9 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
         super()._check_windows()
         self._check_tensor("output_gradient_tensor")
         self._check_sizes("output_gradient_tensor", self.input_tensor.sizes, "the sizes of input_tensor")
+        if self.indices_tensor is not None:
+            self._check_tensor("indices_tensor")
+            self._check_sizes("indices_tensor", self.input_gradient_tensor.sizes, "the sizes of input_gradient_tensor")
 
 
 @dataclass(frozen=True)

@@ -334,14 +334,23 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
     windows = Windows.of(
         desc.input_tensor, gradient.sizes, desc.window_size, desc.strides, desc.dilations, desc.start_padding
     )
-    maxima = TensorDesc(DataType.UINT32, gradient.sizes)
-    found = (OutputTensor(maxima, Result.INDEX, Role.INTERMEDIATE),)
-    outputs = (OutputTensor(desc.output_gradient_tensor, Result.VALUE),)
-    sources = Source(gradient, number=1), Source(maxima, Role.INTERMEDIATE)
-    return (
-        _over_windows(desc.input_tensor, windows, Selection(), found),
-        Problem(sources, CoveringWindows.of(windows, gradient), Sum(), outputs),
+    covering, outputs = (
+        CoveringWindows.of(windows, gradient),
+        (OutputTensor(desc.output_gradient_tensor, Result.VALUE),),
     )
+    indices = desc.indices_tensor
+    if indices is not None and indices.is_packed:
+        return (Problem((Source(gradient), Source(indices, number=1)), covering, Sum(), outputs),)
+    maxima = TensorDesc(DataType.UINT32 if indices is None else indices.data_type, gradient.sizes)
+    between = Source(maxima, Role.INTERMEDIATE)
+    if indices is None:
+        found = (OutputTensor(maxima, Result.INDEX, Role.INTERMEDIATE),)
+        first = _over_windows(desc.input_tensor, windows, Selection(), found)
+        return first, Problem((Source(gradient, number=1), between), covering, Sum(), outputs)
+    # A maximum over no axes is a copy.
+    copied = (OutputTensor(maxima, Result.VALUE, Role.INTERMEDIATE),)
+    first = Problem((Source(indices, number=1),), Axes.of(indices, ()), Selection(), copied)
+    return first, Problem((Source(gradient), between), covering, Sum(), outputs)
 
 
 @problems_of.register

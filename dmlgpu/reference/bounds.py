@@ -168,9 +168,9 @@ def _average_pooling_grad(desc: AveragePoolingGradOperatorDesc, gradient: Array)
     return (_of_gathered(partial(gathered, pooled), terms, gradient.dtype),)
 
 
-def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> tuple[Array, ...]:
-    terms = gradient.astype(np.float64)
-    return (_of_gathered(partial(scattered, desc, winners(desc, x)), terms, gradient.dtype),)
+def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, ...]:
+    gradient, where = winners(desc, *inputs)
+    return (_of_gathered(partial(scattered, desc, where), gradient.astype(np.float64), gradient.dtype),)
 
 
 def _of_gathered(gather: Callable[[Array], Array], terms: Array, dtype: np.dtype[np.generic]) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,15 +115,19 @@ def gathered(desc: AveragePooling1OperatorDesc, terms: Array) -> Array:
     return total
 
 
-def max_pooling_grad(desc: MaxPoolingGradOperatorDesc, x: Array, gradient: Array) -> tuple[Array, ...]:
+def max_pooling_grad(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, ...]:
     """For each element the sum of the gradients that go to it, computed in float64."""
+    gradient, where = winners(desc, *inputs)
     with np.errstate(all="ignore"):
-        values = scattered(desc, winners(desc, x), gradient.astype(np.float64)).astype(x.dtype)
+        values = scattered(desc, where, gradient.astype(np.float64)).astype(gradient.dtype)
     return (values,)
 
 
-def winners(desc: MaxPoolingGradOperatorDesc, x: Array) -> Array:
-    """The index of every window's maximum."""
+def winners(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Array]:
+    """The gradients of the windows, and the index of the element that each goes to; -1: to none."""
+    if desc.indices_tensor is not None:
+        return inputs[0], _inside(desc, inputs[1])
+    x, gradient = inputs
     target, indices = (
         TensorDesc(each, desc.input_gradient_tensor.sizes) for each in (desc.input_tensor.data_type, DataType.UINT32)
     )
@@ -131,14 +135,29 @@ def winners(desc: MaxPoolingGradOperatorDesc, x: Array) -> Array:
         desc.input_tensor, target, indices, desc.strides, desc.window_size, desc.start_padding, desc.end_padding,
         desc.dilations,
     )  # fmt: skip
-    return max_pooling(pooled, x)[1]
+    return gradient, max_pooling(pooled, x)[1].astype(np.int64)
+
+
+def _inside(desc: MaxPoolingGradOperatorDesc, indices: Array) -> Array:
+    """The indices that lie between the first and the last element of their windows; the others become -1."""
+    sizes = desc.output_gradient_tensor.sizes
+    inside = indices < desc.output_gradient_tensor.element_count
+    found = np.where(inside, indices, 0).astype(np.int64)
+    places: Sequence[Array] = np.unravel_index(found, sizes)
+    windows: Sequence[Array] = np.indices(indices.shape, sparse=True)
+    inside &= (places[0] == windows[0]) & (places[1] == windows[1])
+    rows = zip(places[2:], windows[2:], desc.strides, desc.start_padding, desc.window_size, desc.dilations, strict=True)
+    for place, window, stride, start, size, dilation in rows:
+        offset = place - (window * stride - start)
+        inside &= (offset >= 0) & (offset <= (size - 1) * dilation)
+    return np.where(inside, found, -1)
 
 
 def scattered(desc: MaxPoolingGradOperatorDesc, where: Array, terms: Array) -> Array:
     """For every element the sum of the terms of the windows whose index it is."""
     total = np.zeros(desc.output_gradient_tensor.element_count)
     with np.errstate(all="ignore"):
-        np.add.at(total, where.reshape(-1), terms.reshape(-1))
+        np.add.at(total, where[where >= 0], terms[where >= 0])
     return total.reshape(desc.output_gradient_tensor.sizes)
 
 

@@ -162,14 +162,28 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
 
     Args:
         desc: the operator.
-        fill: gives any array for a tensor. Indices are then reduced, so that most of them are those of an output.
+        fill: gives any array for a tensor. Of indices most then become those of an output, of its window if it has one.
     """
     arrays = [fill(tensor) for tensor in desc.inputs]
     for i, field in enumerate(desc.input_fields):
         if "indices" in field:
             count = desc.outputs[0].element_count
-            arrays[i] = arrays[i] % np.array(count + count // 8 + 1, arrays[i].dtype)
+            if isinstance(desc, MaxPoolingGradOperatorDesc):
+                arrays[i] = np.where(arrays[i] % 8 == 0, arrays[i], _in_windows(desc, arrays[i]))
+            else:
+                arrays[i] = arrays[i] % np.array(count + count // 8 + 1, arrays[i].dtype)
     return tuple(arrays)
+
+
+def _in_windows(desc: MaxPoolingGradOperatorDesc, numbers: Array) -> Array:
+    """For each window the index of one of its elements, by any number; windows in the padding have the next element."""
+    places, dtype = [*np.indices(numbers.shape)], numbers.dtype
+    rows = zip(desc.strides, desc.start_padding, desc.window_size, desc.dilations, strict=True)
+    for d, (stride, start, size, dilation) in enumerate(rows, 2):
+        numbers, k = np.divmod(numbers, np.array(size, dtype))
+        places[d] = places[d] * stride - start + k.astype(np.int64) * dilation
+    found: Array = np.ravel_multi_index(places, desc.output_gradient_tensor.sizes, mode="clip").astype(dtype)
+    return found
 
 
 def with_outputs(desc: OperatorDesc, change: Callable[[TensorDesc], TensorDesc]) -> OperatorDesc:
@@ -252,7 +266,7 @@ OPERATORS = (
     Operator("MAX_POOLING", MaxPoolingOperatorDesc, None, _WINDOWS, {}),
     Operator("MAX_POOLING1", MaxPooling1OperatorDesc, None, _WINDOWS, _INDICES),
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
-    Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, {}),
+    Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, _INDICES),
     Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _GIVEN_INDICES),
 )
 # Descriptors by the names of DirectML, which has one REDUCE.

@@ -17,7 +17,7 @@ const bool SEGMENTED = false, TO_STATES = false;
 layout(constant_id = 3) const bool SEGMENTED = false;  // skip elements outside the bound segment
 layout(constant_id = 4) const bool TO_STATES = false;  // write states for combine.comp, not the outputs
 #endif
-layout(constant_id = 5) const uint INDEX_WORDS = 1;  // words of an index; 0: write no indices
+layout(constant_id = 5) const uint INDEX_WORDS = 1;  // words of an index; 0: write no indices (gradients.glsl reads them)
 layout(constant_id = 6) const bool VALUES = false;   // write values, that is, elements
 layout(constant_id = 7) const bool ALIGNED = false;  // blocks that load_block() loads begin at multiples of 16 bytes
 // clang-format on

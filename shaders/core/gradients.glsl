@@ -5,6 +5,15 @@
 
 #ifndef SHARES
 layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
+
+// The index at place `at` of `maxima`. Callers may give indices of 64 bits; one beyond 32 is that of no element.
+const uint MAXIMA_WORDS = INDEX_WORDS == 2 ? 2 : 1;
+uint maximum_at(uint at)
+{
+    // No branch: SwiftShader runs both sides of it.
+    uint low = maxima[at * MAXIMA_WORDS], high = maxima[at * MAXIMA_WORDS + MAXIMA_WORDS - 1];
+    return MAXIMA_WORDS == 1 || high == 0 ? low : 0xFFFFFFFFu;
+}
 #endif
 
 // clang-format off: a table

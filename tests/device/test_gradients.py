@@ -1,6 +1,7 @@
 """Gradients of pooling: to whom they go, of any window, and their functions."""
 
 import importlib
+import itertools
 import sys
 
 import numpy as np
@@ -12,6 +13,7 @@ from dmlgpu import (
     AveragePoolingGradOperatorDesc,
     AveragePoolingOperatorDesc,
     DescriptorError,
+    MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
     TensorDesc,
     VerificationError,
@@ -25,7 +27,7 @@ from dmlgpu import (
 from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from tests.support.cases import FLOAT16, FLOAT32, GRADIENTS, WINDOW_SHAPES
+from tests.support.cases import FLOAT16, FLOAT32, GRADIENTS, INT64, UINT32, UINT64, WINDOW_SHAPES
 from tests.support.limits import LIMITS
 
 pytestmark = pytest.mark.every_driver
@@ -197,6 +199,87 @@ def test_inputs_that_repeat_and_lie_anywhere(any_device):
         verify(AveragePoolingGradOperatorDesc.of(windows, (6, 7), (2, 2)), gradient, device=any_device)
 
 
+def test_indices_of_the_forward_pass_give_the_same_bits(mapped):
+    """Packed or not, of every type."""
+    rng = np.random.default_rng(0)
+    for (sizes, window, strides, start, end, dilations), dtype in itertools.product(WINDOW_SHAPES, ("f4", "f2")):
+        x = rng.integers(-3, 4, sizes).astype(dtype)
+        steps = {"strides": strides, "start_padding": start, "end_padding": end, "dilations": dilations}
+        for index_type in (UINT32, UINT64, INT64):
+            values, indices = max_pooling(
+                x, window, **steps, output_indices=True, indices_data_type=index_type, device=mapped
+            )
+            gradient = rng.standard_normal(values.shape).astype(dtype)
+            expected = max_pooling_grad(x, gradient, window, **steps, device=mapped)
+            for given in (indices, np.asfortranarray(indices)):
+                got = max_pooling_grad(x, gradient, window, **steps, indices=given, device=mapped)
+                assert got.tobytes() == expected.tobytes()
+
+
+def test_indices_save_the_first_pass(device):
+    x = TensorDesc(FLOAT32, (2, 3, 16, 16))
+    without, packed, strided = (
+        lower(MaxPoolingGradOperatorDesc.of(x, (3, 3), indices_tensor=indices), device.limits)
+        for indices in (None, TensorDesc(UINT64, (2, 3, 14, 14)), TensorDesc(UINT64, (2, 3, 14, 14), (1, 2, 6, 84)))
+    )
+    assert len(packed.dispatches) == len(without.dispatches) - 1 == len(strided.dispatches) - 1 == 1
+    assert not packed.intermediates
+    assert strided.intermediates == (TensorDesc(UINT64, (2, 3, 14, 14)),)
+
+
+@pytest.mark.parametrize("kernel", ["pool_backward", "pool_backward_small"])
+@pytest.mark.parametrize("index_type", [UINT32, UINT64], ids=str)
+def test_indices_outside_of_their_windows_count_nowhere(any_device, index_type, kernel):
+    x = TensorDesc(FLOAT32, (2, 2, 8, 8))
+    steps = {"strides": (2, 2), "start_padding": (1, 1), "end_padding": (1, 1)}
+    pooled = MaxPooling2OperatorDesc.of(x, (3, 3), **steps, indices_data_type=index_type)
+    desc = MaxPoolingGradOperatorDesc.of(x, (3, 3), **steps, indices_data_type=index_type)
+    operator = any_device.compile(desc, kernel=kernel)
+    gradient = np.random.default_rng(0).standard_normal(desc.input_gradient_tensor.sizes).astype(np.float32)
+    _, right = reference(pooled, np.random.default_rng(1).standard_normal(x.sizes).astype(np.float32))
+    width = 1 << index_type.bits
+    wrong = {
+        "another plane": (right.astype(np.uint64) + 64) % 256,
+        "the next window's": np.roll(right, 1, axis=3),
+        "beyond the input": np.full_like(right, 256),
+        "the greatest": np.full_like(right, width - 1),
+        "negative": (width - 1 - right.astype(object)).astype(right.dtype),
+        "2^32 and more": right.astype(np.uint64) + (1 << 32) if index_type is UINT64 else right,
+        "all equal": np.full_like(right, 9),
+    }
+    nowhere = {"another plane", "beyond the input", "the greatest", "negative"}
+    nowhere |= {"2^32 and more"} if index_type is UINT64 else set()
+    for name, indices in wrong.items():
+        got = operator.run((gradient, indices.astype(right.dtype)), check=check_outputs)
+        assert (name in nowhere) == (not got.any())
+    assert operator(gradient, wrong["all equal"]).sum() == pytest.approx(gradient[0, 0, :2, :2].sum(), 1e-5)
+
+
+def test_an_index_between_the_elements_of_a_dilated_window_counts(any_device):
+    gradient, indices = np.float32([[[5, 7]]]), np.array([[[1, 3]]])
+    got = max_pooling_grad(
+        np.zeros((1, 1, 6), np.float32), gradient, (1, 2), strides=(1, 3), dilations=(1, 2), indices=indices,
+        device=any_device,
+    )  # fmt: skip
+    assert got.tolist() == [[[0, 5, 0, 7, 0, 0]]]
+
+
+def test_with_indices_the_input_is_not_read(device):
+    x = np.random.default_rng(0).standard_normal((3, 8, 8)).astype(np.float32)
+    values, indices = max_pooling(x, 2, strides=2, output_indices=True, device=device)
+    expected = max_pooling_grad(x, values, 2, strides=2, device=device)
+    shape = np.broadcast_to(np.float32(np.nan), x.shape)
+    g, i = device.tensor(values), device.tensor(indices)
+    with device.batch():
+        on_device = max_pooling_grad(shape, g, 2, strides=2, indices=i)
+    assert isinstance(on_device, dmlgpu.DeviceTensor)
+    for got in (
+        on_device,
+        *(max_pooling_grad(shape, a, 2, strides=2, indices=b) for a, b in ((g, indices), (values, i))),
+    ):
+        assert np.array_equal(got, expected)
+
+
 def test_device_tensors_and_arrays_may_be_mixed(device):
     x = np.random.default_rng(0).standard_normal((3, 8, 8)).astype(np.float32)
     gradient = np.ones((3, 4, 4), np.float32)
@@ -299,6 +382,33 @@ X = np.zeros((1, 4, 4), np.float32)
         (
             lambda: max_pooling_grad(X.astype(np.int32), np.zeros((1, 3, 3), np.int32), 2),
             "MaxPoolingGradOperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16",
+        ),
+        (
+            lambda: max_pooling_grad(X, X[:, :3, :3], 2, indices=np.zeros((1, 3, 2), int)),
+            "MaxPoolingGradOperatorDesc.indices_tensor.sizes: (1, 3, 2) is wrong; expected (1, 3, 3) of the gradient",
+        ),
+        (
+            lambda: max_pooling_grad(X, X[:, :3, :3], 2, indices=np.zeros((1, 3, 3), np.int32)),
+            "MaxPoolingGradOperatorDesc.indices_tensor.data_type: INT32 is not supported; "
+            "allowed are INT64, UINT64, UINT32; convert the array",
+        ),
+        (
+            lambda: MaxPoolingGradOperatorDesc.of(
+                TensorDesc(FLOAT32, (1, 1, 4, 4)), (2, 2), indices_tensor=TensorDesc(UINT32, (1, 1, 3, 4))
+            ),
+            "MaxPoolingGradOperatorDesc.indices_tensor.sizes[3]: 4 is wrong; expected 3 of (1, 1, 3, 3), "
+            "the sizes of input_gradient_tensor",
+        ),
+        (
+            lambda: MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4, 4)), (2, 2), indices_data_type=INT64),
+            "MaxPoolingGradOperatorDesc.indices_tensor.data_type: INT64 is not supported; allowed are UINT64, UINT32",
+        ),
+        (
+            lambda: MaxPoolingGradOperatorDesc.of(
+                TensorDesc(FLOAT32, (1, 1, 4, 4)), (2, 2), indices_data_type=UINT32,
+                input_gradient_tensor=TensorDesc(FLOAT16, (1, 1, 3, 3)),
+            ),
+            "MaxPoolingGradOperatorDesc.input_gradient_tensor.data_type: FLOAT16 differs from the input's FLOAT32",
         ),
         (
             lambda: average_pooling_grad(GRADIENT, 4, 2),

@@ -534,7 +534,8 @@ def _gradient(
     window: dict[str, Any],
     count: Sequence[int] | None,
     gap: int,
-    arguments: dict[str, Any],
+    index_type: DataType | None = None,
+    **arguments: Any,
 ) -> OperatorDesc:
     """The gradient of a pooling over these sizes, with so many windows, None: as many as fit."""
     pooled = MaxPooling2OperatorDesc.of(TensorDesc(data_type, sizes), **window, output_sizes=count)
@@ -545,6 +546,8 @@ def _gradient(
     fields = {"input_tensor": spread(pooled.input_tensor), **window, **arguments}
     fields |= {"input_gradient_tensor": spread(pooled.output_tensor)}
     fields |= {"output_gradient_tensor": spread(pooled.input_tensor)}
+    if index_type:
+        fields["indices_tensor"] = dataclasses.replace(fields["input_gradient_tensor"], data_type=index_type)
     return kind(**{field: value for field, value in fields.items() if field in kind.__dataclass_fields__})
 
 
@@ -600,11 +603,13 @@ SUMMED_WINDOWS = [
 GRADIENTS = [
     Case(
         f"gradient-{name}-{tag}-{data_type.name}".lower(),
-        _gradient(kind, data_type, sizes, dict(zip(WINDOW_FIELDS, window, strict=True)), count, gap, arguments),
-        (fill,) * inputs,
+        _gradient(kind, data_type, sizes, dict(zip(WINDOW_FIELDS, window, strict=True)), count, gap, **arguments),
+        (fill,) * inputs + (any_bits,) * ("index_type" in arguments),
     )
     for name, kind, inputs, arguments in (
         ("maxima", MaxPoolingGradOperatorDesc, 2, {}),
+        ("indices-32", MaxPoolingGradOperatorDesc, 1, {"index_type": UINT32}),
+        ("indices-64", MaxPoolingGradOperatorDesc, 1, {"index_type": UINT64}),
         ("shares", AveragePoolingGradOperatorDesc, 1, {"include_padding": False}),
         ("padding", AveragePoolingGradOperatorDesc, 1, {"include_padding": True}),
     )

@@ -28,6 +28,8 @@ assert_type(dmlgpu.lp_pooling(t, (2, 2), p=3, device=device), DeviceTensor)
 assert_type(dmlgpu.average_pooling_grad(t, (4, 4), 2), DeviceTensor)
 assert_type(dmlgpu.max_pooling_grad(t, t, 2), DeviceTensor)
 assert_type(dmlgpu.max_pooling_grad(t, x, 2), Array)
+assert_type(dmlgpu.max_pooling_grad(x, t, 2, indices=t), DeviceTensor)
+assert_type(dmlgpu.max_pooling_grad(t, t, 2, indices=x), Array)
 assert_type(dmlgpu.max_unpooling(t, t, 8), DeviceTensor)
 
 # With indices there are two.

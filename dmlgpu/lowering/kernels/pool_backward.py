@@ -46,6 +46,11 @@ class PoolBackward(PlanesKernel):
         return self.problem.sources[1] if len(self.problem.sources) > 1 else None
 
     @property
+    def index_words(self) -> int:
+        """The constant of both kernels for gradients: 2 where indices of 64 bits are given."""
+        return 2 if self.maxima and self.maxima.tensor.data_type.bits == 64 else 0
+
+    @property
     def what(self) -> str:
         """What outputs add, in names of variants."""
         return "maxima" if self.maxima else "shares"
@@ -144,17 +149,21 @@ class PoolBackward(PlanesKernel):
         found = self.source_binding(piece.segments[0]), self.target_binding(begin, 0, "values_base", target)
         if self.maxima is None:
             return found
-        return *found, Binding(self.maxima.role, self.maxima.number, piece.segments[1], "maxima_base")
+        bits = self.maxima.tensor.data_type.bits
+        return *found, Binding(self.maxima.role, self.maxima.number, piece.segments[1], "maxima_base", bits)
 
     def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
         given, variant = self.push(begin, end, piece, target), f"pool_backward_{self.what}"
         if isinstance(target, States):
             tiling = self.with_states
             push = Values(**given, split_begin=piece.begin, split_end=piece.end, split_size=piece.size)
-            shader = shader_of(f"{variant}_splits", self.problem, self.constants(target, segmented=True))
+            constants = self.constants(target, segmented=True, index_words=self.index_words)
+            shader = shader_of(f"{variant}_splits", self.problem, constants)
         else:
             tiling = self.in_place
             push = Values(**given, tile=tiling.width // self.per_word)
-            shader = shader_of(variant, self.problem, constants_of(self.problem, self.limits, self.problem.outputs))
+            outputs = self.problem.outputs
+            constants = constants_of(self.problem, self.limits, outputs, index_words=self.index_words)
+            shader = shader_of(variant, self.problem, constants)
         loads = self.dispatch_loads(end - begin, tiling, piece, target)
         return Dispatch(shader, push, self.bindings(begin, piece, target), loads, range(begin, end))

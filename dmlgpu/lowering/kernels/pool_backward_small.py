@@ -136,6 +136,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             self.problem,
             self.limits,
             self.problem.outputs,
+            index_words=self.fallback.index_words,
             depths=self.depths,
             window_height=windows.reach[1] + 1,
             window_width=windows.reach[2] + 1,
