@@ -470,11 +470,18 @@ def _end_padding(x: Tensor, window_size: Any, strides: Any, start: Any, sizes: A
 def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     *window, ceil_mode, return_indices = arguments
     _check(name, x, _SELECTED, ceil_mode=ceil_mode, return_indices=return_indices)
-    if x.requires_grad and torch.is_grad_enabled():
+    has_gradient = x.requires_grad and torch.is_grad_enabled()
+    if has_gradient:
         _check(f"{name} with a gradient", x, _FLOATS)
     x, window_size, strides, padding, dilations, sizes = _window(name, rank, x, *window, ceil_mode)
-    values, indices = _max_pooling(x, window_size, strides, padding, padding, dilations, sizes, return_indices)
-    return (values, indices) if return_indices else values
+    given = window_size, strides, padding, padding, dilations, sizes
+    values, indices = _max_pooling(x, *given, return_indices or has_gradient)
+    if not return_indices:
+        return values
+    # Within a plane: in 32 bits, which wrap around.
+    planes, plane = x.shape[: -len(window_size)], math.prod(x.shape[-len(window_size) :])
+    firsts = torch.arange(0, x.numel(), plane).int().view(*planes, *(1 for _ in window_size))
+    return values, (indices - firsts).long().bitwise_and_(0xFFFFFFFF)
 
 
 def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Tensor:
@@ -522,11 +529,17 @@ def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any
 
 
 def max_pooling(x: Any, output_indices: bool, **window: Any) -> Any:
-    """`functions.max_pooling` with indices that count within a plane; without indices their array is empty."""
+    """`functions.max_pooling` with indices of 32 bits, which are taken for signed; without any their array is empty."""
     if not output_indices:
-        return functions.max_pooling(x, **window), np.empty(0, np.int64)
-    values, indices = functions.max_pooling(x, **window, output_indices=True)
-    return values, indices % math.prod(x.shape[-len(window["window_size"]) :])
+        return functions.max_pooling(x, **window), np.empty(0, np.int32)
+    values, indices = functions.max_pooling(x, **window, output_indices=True, indices_data_type=np.uint32)
+    return values, indices.view(np.int32)
+
+
+def max_pooling_grad(x: Any, gradient: Any, indices: Any, **window: Any) -> Any:
+    """`functions.max_pooling_grad` with the indices of `max_pooling`, if there are any."""
+    given = indices.view(np.uint32) if indices.size else None
+    return functions.max_pooling_grad(x, gradient, **window, indices=given)
 
 
 def lp_pooling(x: Any, p: int, **window: Any) -> Any:
@@ -556,7 +569,7 @@ def reduce(x: Any, name: str, axes: Sequence[int]) -> Any:
 
 def _fake_max_pooling(x: Tensor, *window: Any) -> tuple[Tensor, Tensor]:
     *_, sizes, output_indices = window
-    return x.new_empty(sizes), x.new_empty(sizes if output_indices else 0, dtype=torch.int64)
+    return x.new_empty(sizes), x.new_empty(sizes if output_indices else 0, dtype=torch.int32)
 
 
 def _fake_reduce(x: Tensor, name: str, axes: Sequence[int]) -> Tensor:
@@ -567,6 +580,18 @@ def _fake_reduce(x: Tensor, name: str, axes: Sequence[int]) -> Tensor:
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
     x, *ctx.window, _ = inputs
     ctx.save_for_backward(x)
+
+
+def _save_maxima(ctx: Any, inputs: Any, output: Any) -> None:
+    x, *ctx.window, _, _ = inputs
+    ctx.save_for_backward(x, output[1])
+    ctx.set_materialize_grads(False)  # for indices these would be as many zeros
+
+
+def _max_backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    x, indices = ctx.saved_tensors
+    found = None if gradient is None else _max_pooling_grad(x, gradient, indices, *ctx.window)
+    return found, *[None] * 7
 
 
 def _save_lp(ctx: Any, inputs: Any, output: Any) -> None:
@@ -605,8 +630,8 @@ def _reduce_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
 _WINDOW = "SymInt[] window_size, SymInt[] strides, SymInt[] start_padding, SymInt[] end_padding"
 
 _max_pooling_grad = _operator(
-    functions.max_pooling_grad,
-    f"Tensor x, Tensor gradient, {_WINDOW}, SymInt[] dilations",
+    max_pooling_grad,
+    f"Tensor x, Tensor gradient, Tensor indices, {_WINDOW}, SymInt[] dilations",
     "Tensor",
     fake=lambda x, *_: x.new_empty(x.shape),
 )
@@ -615,8 +640,8 @@ _max_pooling = _operator(
     f"Tensor x, {_WINDOW}, SymInt[] dilations, SymInt[] output_sizes, bool output_indices",
     "(Tensor, Tensor)",
     _fake_max_pooling,
-    _save,
-    lambda ctx, gradient, _: (_max_pooling_grad(*ctx.saved_tensors, gradient, *ctx.window[:5]), *[None] * 7),
+    _save_maxima,
+    _max_backward,
 )
 _average_pooling_grad = _operator(
     functions.average_pooling_grad,

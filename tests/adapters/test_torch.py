@@ -432,12 +432,29 @@ def test_a_tangent_is_not_dropped(name):
         torch.func.jvp(lambda y: called(name, y), (x,), (x,))
 
 
+@pytest.mark.parametrize("return_indices", [False, True])
+def test_maxima_are_found_once_for_values_and_gradient(monkeypatch, return_indices):
+    given = []
+    gradient = interop.torch.functions.max_pooling_grad
+    monkeypatch.setattr(
+        interop.torch.functions,
+        "max_pooling_grad",
+        lambda *arguments, indices, **window: given.append(indices) or gradient(*arguments, indices=indices, **window),
+    )
+    x = values(2, 3, 6, 6).requires_grad_()
+    found = interop.torch.max_pool2d(x, 2, return_indices=return_indices)
+    (found[0] if return_indices else found).sum().backward()
+    expected, indices = F.max_pool2d(x, 2, return_indices=True)
+    assert torch.equal(x.grad, torch.autograd.grad(expected.sum(), x)[0])
+    assert np.array_equal(given[0] % 36, indices)
+
+
 def test_without_and_beside_autograd():
     x = values(2, 3, 4, 4).requires_grad_()
     with torch.inference_mode():
         assert torch.equal(interop.torch.max_pool2d(x, 2), F.max_pool2d(x, 2))
     assert torch.equal(interop.torch.argmax(x), torch.argmax(x))
-    gradient = ops.max_pooling_grad(x, values(2, 3, 2, 2), [2, 2], [2, 2], [0, 0], [0, 0], [1, 1])
+    gradient = ops.max_pooling_grad(x, values(2, 3, 2, 2), NO_INDICES, [2, 2], [2, 2], [0, 0], [0, 0], [1, 1])
     assert gradient.sum() == values(2, 3, 2, 2).sum()
 
 
@@ -454,6 +471,7 @@ def test_views():
 
 
 WINDOW = ([2, 2], [2, 1], [1, 0], [1, 0])
+NO_INDICES = torch.empty(0, dtype=torch.int32)
 
 
 @pytest.mark.parametrize("needs_gradient", [False, True])
@@ -462,7 +480,8 @@ WINDOW = ([2, 2], [2, 1], [1, 0], [1, 0])
     [
         ("max_pooling", (values(2, 3, 9, 8), *WINDOW, [1, 1], [2, 3, 5, 7], True)),
         ("max_pooling", (values(3, 9, 8).mT, *WINDOW, [1, 1], [3, 5, 8], False)),
-        ("max_pooling_grad", (values(2, 3, 9, 8), values(2, 3, 5, 7), *WINDOW, [1, 1])),
+        ("max_pooling_grad", (values(2, 3, 9, 8), values(2, 3, 5, 7), NO_INDICES, *WINDOW, [1, 1])),
+        ("max_pooling_grad", (values(2, 3, 9, 8), values(2, 3, 5, 7), torch.zeros(2, 3, 5, 7).int(), *WINDOW, [1, 1])),
         ("average_pooling", (values(2, 3, 9, 8), *WINDOW, True, [2, 3, 5, 7])),
         ("lp_pooling", (values(2, 3, 9, 8), 2, *WINDOW, [2, 3, 5, 7])),
         ("max_unpooling", (values(2, 3, 2, 2), torch.arange(24).reshape(2, 3, 2, 2), [2, 3, 5, 5])),
