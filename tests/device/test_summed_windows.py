@@ -77,6 +77,25 @@ def test_windows_of_many_shapes(mapped, dtype):
             verify(desc, x, device=mapped)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize("window", [(2, 9), (3, 16), (17, 2), (31, 1), (2, 31), (9, 24)], ids=str)
+def test_windows_that_share_rows(driver, open_device, window, dtype):
+    """One invocation goes down all rows of a plane, with a ring of as many rows as a window has."""
+    limits = replace(device_limits(driver), group_size=1, group_count=1, bundle=1, unrolls=True)
+    device = open_device(driver.index, limits)
+    # Large terms of both signs, so that what is lost or taken twice is far beyond the bound.
+    x = np.random.default_rng(0).standard_normal((1, 2, window[0] + 9, 2 * window[1] + 9)).astype(dtype) * 1000
+    for strides, dilations in ((1, 1), (1, 1)), ((2, 3), (1, 1)), ((1, 1), (1, 2)):
+        steps = {"strides": strides, "dilations": dilations, "start_padding": (1, 0), "end_padding": (1, 0)}
+        for desc in (
+            AveragePooling1OperatorDesc.of(x, window, include_padding=True, **steps),
+            LpPooling1OperatorDesc.of(x, window, **steps),
+        ):
+            taken = {dispatch.shader.variant for dispatch in lower(desc, device.limits).dispatches}
+            assert taken == {"pool_small"} or desc.output_tensor.sizes[-1] * np.dtype(dtype).itemsize % 4
+            verify(desc, x, device=device)
+
+
 @pytest.mark.parametrize("width", range(1, 8))
 @pytest.mark.parametrize(("cooperating", "tile"), [(False, 4), (True, 8)])
 def test_every_element_of_a_row_counts(driver, open_device, cooperating, tile, width):
