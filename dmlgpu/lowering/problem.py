@@ -334,10 +334,8 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
     windows = Windows.of(
         desc.input_tensor, gradient.sizes, desc.window_size, desc.strides, desc.dilations, desc.start_padding
     )
-    covering, outputs = (
-        CoveringWindows.of(windows, gradient),
-        (OutputTensor(desc.output_gradient_tensor, Result.VALUE),),
-    )
+    covering = CoveringWindows.of(windows, gradient)
+    outputs = (OutputTensor(desc.output_gradient_tensor, Result.VALUE),)
     indices = desc.indices_tensor
     if indices is not None and indices.is_packed:
         return (Problem((Source(gradient), Source(indices, number=1)), covering, Sum(), outputs),)

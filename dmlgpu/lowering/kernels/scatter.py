@@ -100,8 +100,9 @@ class Scatter(Kernel):
                 push |= place | {f"{name}_stride": of.tensor.element_strides}
             bits = of.tensor.data_type.bits
             bindings.append(Binding(of.role, of.number, segment, f"{name}_base", bits, written=name == written))
-        constants = constants_of(self.problem, self.limits, ()) | ({"packed": False} if strided else {})
-        constants["index_words"] = self.problem.sources[1].tensor.data_type.bits // 32
+        words = self.problem.sources[1].tensor.data_type.bits // 32
+        own = {"packed": False} if strided else {}
+        constants = constants_of(self.problem, self.limits, (), index_words=words, **own)
         variant = f"{step}_strided" if strided else step
         shader = Shader(variant, self.problem.accumulator.name, target.data_type.bits, Values(**constants))
         item, each = (_ITEM, _LOADS) if elements else _cleared(target)
