@@ -380,7 +380,9 @@ def test_message(call, wrong, says):
     assert all((word in str(caught.value)) == (word in says) for word in ("astype", "rounds"))
 
 
-@pytest.mark.parametrize("x", [None, {1}, "x.npy", b"12", len, np.ndarray, np.array(None), object()], ids=repr)
+@pytest.mark.parametrize(
+    "x", [None, {1}, "x.npy", b"12", len, np.ndarray, np.array(None), object()], ids=lambda x: type(x).__name__
+)
 def test_what_is_no_array(x):
     text = re.escape("ndarray of object and ()" if isinstance(x, np.ndarray) else repr(x))
     for call, field, arguments in [
