@@ -185,7 +185,12 @@ def test_these_take_every_kernel():
             target = TensorDesc(UINT32, tuple(1 if i in axes else size for i, size in enumerate(sizes)))
             plan = lower(OverAxes(Sum(), TensorDesc(UINT32, sizes), target, axes), limits)
             taken |= {dispatch.shader.module for dispatch in plan.dispatches}
-        for sizes, window in (((1, 2, 10, 12), (3, 3)), ((1, 2, 20, 21), (8, 5)), ((1, 2, 13, 60), (9, 41))):
+        for sizes, window in (
+            ((1, 2, 10, 12), (3, 3)),
+            ((1, 2, 20, 21), (8, 5)),
+            ((1, 2, 40, 12), (33, 2)),
+            ((1, 2, 13, 60), (9, 41)),
+        ):
             spatial = tuple(n - size + 1 for n, size in zip(sizes[2:], window, strict=True))
             desc = OverWindows(
                 Sum(), TensorDesc(UINT32, sizes), TensorDesc(UINT32, sizes[:2] + spatial), window, (0, 0)

@@ -79,7 +79,13 @@ def over_axes(dtype):
 
 def over_windows(dtype):
     # A term for each row of a window. Of windows that share rows only some have both great ones.
-    for window, strides in (((7, 4), (7, 4)), ((7, 4), (1, 4)), ((8, 4), (8, 4)), ((8, 8), (1, 8))):
+    for window, strides in (
+        ((7, 4), (7, 4)),
+        ((7, 4), (1, 4)),
+        ((8, 8), (1, 8)),
+        ((5, 16), (1, 16)),
+        ((33, 4), (33, 4)),
+    ):
         above = window[0] // 2 if strides[0] == 1 else 0
         x = np.zeros((1, 2, window[0] + 2 * above, 64), dtype)
         x[..., :: window[1]] = SMALL

@@ -55,7 +55,7 @@ def test_other_threads_run(driver):
 
 
 def test_other_threads_wait_with_kp_as_it_is(driver):
-    kp = f"import sys; sys.modules['dmlgpu_kp'] = None; sys.path.insert(0, {str(PLAIN)!r})\n"
+    kp = f"import os, sys; os.environ['DMLGPU_KOMPUTE'] = 'kp'; sys.path.insert(0, {str(PLAIN)!r})\n"
     assert run(kp + BUSY + HEARTBEAT, driver) == [RESULT, "False"]
 
 
