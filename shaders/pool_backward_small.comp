@@ -83,7 +83,7 @@ void load_row(uint d, bool holding, uint plane, uint z, uint y, uint column)
 #else
         given[last + c] = operand;
         uint winner = maximum_at(is_window ? window + c + maxima_base : 0);
-        winners[last + c] = is_window ? winner : 0xFFFFFFFFu;  // the number of no element
+        winners[last + c] = is_window ? winner : NONE;
 #endif
     }
 }

@@ -101,8 +101,6 @@ void main()
 
 #else
 
-const uint NONE = 0xFFFFFFFF;  // an index of 2^32 or more; no tensor has so many elements
-
 // The indices of four elements from `number` on. Those behind the last element may have any value.
 uvec4 indices_at(uint number, uint base)
 {
@@ -110,14 +108,14 @@ uvec4 indices_at(uint number, uint base)
     if (INDEX_WORDS == 1)
         return index_blocks[block];
     uvec4 a = index_blocks[block], b = index_blocks[block + 1];
-    return uvec4(a.xz, b.xz) | mix(uvec4(0), uvec4(NONE), notEqual(uvec4(a.yw, b.yw), uvec4(0)));
+    return uvec4(given_index(a.x, a.y), given_index(a.z, a.w), given_index(b.x, b.y), given_index(b.z, b.w));
 }
 
 // The index that lies at an address.
 uint index_at(uint address, uint base)
 {
     uint word = (address + base) * INDEX_WORDS;
-    return INDEX_WORDS == 2 && indices[word + 1] != 0 ? NONE : indices[word];
+    return given_index(indices[word], indices[word + INDEX_WORDS - 1]);
 }
 
 // Writes an output that was cleared. Other invocations may write its neighbours in the word at the same time.

@@ -118,8 +118,6 @@ struct State {
     uint index;
 };
 
-const uint NONE = 0xFFFFFFFFu;  // no element has this index: a tensor has at most 2^32 - 1 elements
-
 // It has the lowest key, and the bits of an element with this key: a stored state has no key, LOAD_STATE computes it
 // from the bits.
 State empty_from(uint index)

@@ -6,13 +6,11 @@
 #ifndef SHARES
 layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
 
-// The index at place `at` of `maxima`. Callers may give indices of 64 bits; one beyond 32 is that of no element.
+// The index at place `at` of `maxima`. No branch: SwiftShader runs both sides of it.
 const uint MAXIMA_WORDS = INDEX_WORDS == 2 ? 2 : 1;
 uint maximum_at(uint at)
 {
-    // No branch: SwiftShader runs both sides of it.
-    uint low = maxima[at * MAXIMA_WORDS], high = maxima[at * MAXIMA_WORDS + MAXIMA_WORDS - 1];
-    return MAXIMA_WORDS == 1 || high == 0 ? low : 0xFFFFFFFFu;
+    return given_index(maxima[at * MAXIMA_WORDS], maxima[at * MAXIMA_WORDS + MAXIMA_WORDS - 1]);
 }
 #endif
 

@@ -38,3 +38,8 @@ Bits element_of(uvec4 block, uint i)
     return block[i / ELEMENTS_PER_WORD] >> (i % ELEMENTS_PER_WORD * BITS) & MASK;
 #endif
 }
+
+const uint NONE = 0xFFFFFFFFu;  // no element has this index: a tensor has at most 2^32 - 1 elements
+
+// An index that is given, of one word or of two; NONE for one of 2^32 or more.
+uint given_index(uint low, uint high) { return INDEX_WORDS != 2 || high == 0 ? low : NONE; }
