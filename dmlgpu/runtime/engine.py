@@ -13,11 +13,7 @@ from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep
 from dmlgpu.runtime.memory import Allocator, Buffer, Slice
 from dmlgpu.runtime.profile import Profile, timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS
-from dmlgpu.runtime.tuning import tensor_memory
-
-# Staged buffers of up to this size are copied in the submissions of steps. On two cores of lavapipe and SwiftShader a
-# further submission costs 30 to 60 us. A copy of 1 MiB costs as much; one of 64 KiB costs too little to be seen.
-_COPIED_BYTES = 64 << 10
+from dmlgpu.runtime.tuning import SMALL_COPY_BYTES, tensor_memory
 
 
 class Segments:
@@ -51,7 +47,7 @@ def _copied_with(steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple
     if len(steps) > RECORDED_STEPS:
         return ()
     buffers = (part.buffer.handle for segments in copied for part in segments.slices)
-    return tuple(buffer for buffer in buffers if buffer.staged and buffer.view.size <= _COPIED_BYTES)
+    return tuple(buffer for buffer in buffers if buffer.staged and buffer.view.size <= SMALL_COPY_BYTES)
 
 
 class Engine:

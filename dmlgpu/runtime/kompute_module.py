@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.errors import DeviceError, SettingError, import_problem
-from dmlgpu.runtime.settings import setting
+from dmlgpu.errors import DeviceError, import_problem
+from dmlgpu.runtime.settings import choice
 
 KP_VERSION = "0.9.0"
 PACKAGE = "dmlgpu-kp"
@@ -33,11 +33,8 @@ def kompute() -> Any:
         DeviceError: the module is not installed, or cannot be used.
         SettingError: DMLGPU_KOMPUTE has another value.
     """
-    wanted = setting("DMLGPU_KOMPUTE") or "dmlgpu_kp"
-    if wanted == "kp":
+    if choice("DMLGPU_KOMPUTE", ("dmlgpu_kp", "kp")) == "kp":
         return _kp()
-    if wanted != "dmlgpu_kp":
-        raise SettingError(f"DMLGPU_KOMPUTE: {wanted!r} is not allowed; allowed are dmlgpu_kp, kp")
     try:
         import dmlgpu_kp
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Environment variables; all of them allow the same words for on and off."""
+"""Environment variables; all that can be on allow the same words for on and off."""
 
 from __future__ import annotations
 
@@ -37,9 +37,19 @@ def setting(name: str) -> str | None:
     return os.environ.get(name, "").strip() or None
 
 
+def choice(name: str, allowed: tuple[str, ...]) -> str | None:
+    """The word of `allowed` that a variable holds, in upper or lower case; None if it is empty or not set.
+
+    Raises:
+        SettingError: it has another value.
+    """
+    word = (setting(name) or "").lower()
+    if word and word not in allowed:
+        raise SettingError(f"{name}: {os.environ[name]!r} is not allowed; allowed are {', '.join(allowed)}")
+    return word or None
+
+
 def _word(name: str, allowed: tuple[str, ...]) -> str | None:
     """The word of `allowed` that a variable holds; None if it is off."""
-    word = (setting(name) or _OFF[0]).lower()
-    if word not in allowed + _OFF:
-        raise SettingError(f"{name}: {os.environ[name]!r} is not allowed; allowed are {', '.join(allowed + _OFF)}")
+    word = choice(name, allowed + _OFF)
     return word if word in allowed else None

@@ -54,9 +54,13 @@ _GPU_DISPATCHES = 1 << 14
 _CPU_STEP, _CPU_GROWTH, _CPU_MOST = 24 << 20, 4, 96 << 20
 # On a GPU that shares the host's memory, a new buffer has less than 1 MiB of room left over.
 _SHARED_STEP = 1 << 20
+# Buffers of up to this size are copied between host and device in the submissions of steps. On two cores of lavapipe
+# and SwiftShader a further submission costs 30 to 60 us. A copy of 1 MiB costs as much; one of 64 KiB costs too little
+# to be seen.
+SMALL_COPY_BYTES = 64 << 10
 # Elsewhere each tensor has its own buffer, because Kompute copies whole buffers between host and device. Sizes are
 # rounded up, so that tensors of similar sizes can use the same buffer, one after the other.
-_OWN_STEP = 64 << 10
+_OWN_STEP = SMALL_COPY_BYTES
 
 
 def _is_cpu(info: DeviceInfo) -> bool:

@@ -180,18 +180,19 @@ def _numpy() -> Finding:
 
 
 def _kompute() -> Finding:
-    mend = f"install {kompute_module.PACKAGE} {kompute_module.PACKAGE_VERSION} as docs/installing.md says"
-    if setting("DMLGPU_KOMPUTE"):
-        mend = "unset DMLGPU_KOMPUTE"
+    install = f"install {kompute_module.PACKAGE} {kompute_module.PACKAGE_VERSION} as docs/installing.md says"
+    unset = "unset DMLGPU_KOMPUTE"
     package, problem, _ = _ask("kompute")
     if problem:
-        return _problem("Kompute", problem, mend)
+        return _problem("Kompute", problem, unset if setting("DMLGPU_KOMPUTE") else install)
     version = _version(package)
     if package != kompute_module.PACKAGE:
         text = "ends the process where a driver refuses something; other threads wait while a device computes"
-        return Finding("Kompute", ODD, f"{package} {version} {text}", mend)
+        return Finding("Kompute", ODD, f"{package} {version} {text}", unset)
     if version != kompute_module.PACKAGE_VERSION:
-        return Finding("Kompute", BROKEN, f"{package} {version}; dmlgpu needs {kompute_module.PACKAGE_VERSION}", mend)
+        return Finding(
+            "Kompute", BROKEN, f"{package} {version}; dmlgpu needs {kompute_module.PACKAGE_VERSION}", install
+        )
     return Finding("Kompute", OK, f"{package} {version}; other threads of Python run while a device computes")
 
 

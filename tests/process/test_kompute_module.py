@@ -51,7 +51,7 @@ def refused(problem: str) -> None:
         kompute_module.kompute()
 
 
-@pytest.mark.parametrize("wanted", ["", "dmlgpu_kp"])
+@pytest.mark.parametrize("wanted", ["", "dmlgpu_kp", " DMLGPU_KP "])
 def test_kp_is_not_even_imported_where_nobody_asks_for_it(install, monkeypatch, wanted):
     install("raise SystemExit('imported')", "0.9.0")
     monkeypatch.setenv("DMLGPU_KOMPUTE", wanted)
