@@ -73,7 +73,7 @@ class PoolSmall(WholeRowsKernel):
             return f"the window is larger than {_SMALL_WINDOW} along a dimension"
         if max(self.window_end) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
-        if tile.span > (most := (_GPU_SPAN if self._is_gpu else _SPAN) * max(4, self.block, tile.width)):
+        if tile.span > (most := (_GPU_SPAN if self.limits.cooperating else _SPAN) * max(4, self.block, tile.width)):
             return f"a tile of {tile.width} outputs touches {tile.span} elements of a row, more than {most}"
         if windows.start_padding[2] > (most := _PADDING_BLOCKS * self.block):
             return f"the padding before a row has {windows.start_padding[2]} elements, more than {most}"
@@ -96,14 +96,10 @@ class PoolSmall(WholeRowsKernel):
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
         selects = isinstance(self.problem.accumulator, Selection)
-        most = _GPU_WINDOW if self._is_gpu else _SELECTED_WINDOW if selects else _SMALL_WINDOW
+        most = _GPU_WINDOW if self.limits.cooperating else _SELECTED_WINDOW if selects else _SMALL_WINDOW
         if max(self.windows.window_size) > most:
             return f"the window is larger than {most} along a dimension"
         return "" if self._fits(self.tile) else f"an invocation would need more than {_REGISTERS} registers"
-
-    @property
-    def _is_gpu(self) -> bool:
-        return self.limits.cooperating
 
     @property
     def windows(self) -> Windows:
@@ -138,7 +134,7 @@ class PoolSmall(WholeRowsKernel):
         # Outputs share rows where windows overlap, an output has no more fresh rows than its window has rows, the ring
         # is not too long, and a tile has several rows of outputs. The ring then has all rows that a window spans, with
         # a dilation also those between the window's own.
-        ring = _GPU_RING if self._is_gpu else _RING
+        ring = _GPU_RING if self.limits.cooperating else _RING
         if stride < min(extent, rows + 1) and extent <= ring and self._height(self._widest) > 1:
             return Tile(width, height, span, ring_rows=extent, fresh=stride, held_rows=1)
         return Tile(width, height, span, ring_rows=1, fresh=1, held_rows=rows)
@@ -169,7 +165,7 @@ class PoolSmall(WholeRowsKernel):
         return -(-self.windows.output_size[2] // width)
 
     def _fits(self, tile: Tile) -> bool:
-        return not self._is_gpu or self._registers(tile) <= _REGISTERS
+        return not self.limits.cooperating or self._registers(tile) <= _REGISTERS
 
     def _registers(self, tile: Tile) -> int:
         """Registers for the states of the ring, the operands of a span, and loops, about."""
@@ -219,7 +215,11 @@ class PoolSmall(WholeRowsKernel):
         steps = [tile.width * windows.window_stride[2], *self.fallback.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
         # llvmpipe 22.3 takes up to 1.7 times as long where it writes blocks.
-        whole = windows.output_size[2] % tile.width == 0 and tile.width % max(4, self.block) == 0 and self._is_gpu
+        whole = (
+            windows.output_size[2] % tile.width == 0
+            and tile.width % max(4, self.block) == 0
+            and self.limits.cooperating
+        )
         constants = self.constants(
             InPlace(),
             aligned=aligned,

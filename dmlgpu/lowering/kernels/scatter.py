@@ -73,10 +73,11 @@ class Scatter(Kernel):
         """
         begin, count = 0, tensors[0].tensor.element_count
         sizes = [self.limits.segment_elements(each.tensor) for each in tensors]
+        dims = [merged(map(Dim, each.tensor.sizes, each.tensor.element_strides)) for each in tensors]
         while begin < count:
             ends = [(begin // n + 1) * n for n, each in zip(sizes, tensors, strict=True) if each.tensor.is_packed]
             end = min(begin + most, count, *ends)
-            spans = [address_span(_dims(each.tensor), begin, end) for each in tensors]
+            spans = [address_span(each, begin, end) for each in dims]
             touched = [range(low // n, high // n + 1) for n, (low, high) in zip(sizes, spans, strict=True)]
             for segments in itertools.product(*touched):
                 yield range(begin, end), segments
@@ -114,7 +115,3 @@ def _cleared(tensor: TensorDesc) -> tuple[int, int]:
     """Outputs of an item that is cleared, and its loads: one block, or as many elements."""
     block = 128 // tensor.data_type.bits
     return block, 1 if tensor.is_packed else block
-
-
-def _dims(tensor: TensorDesc) -> tuple[Dim, ...]:
-    return merged(map(Dim, tensor.sizes, tensor.element_strides))
