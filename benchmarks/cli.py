@@ -20,7 +20,7 @@ from benchmarks.machine import header
 from benchmarks.pages import draw, write
 from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_numpy import NumpyPeer
-from benchmarks.peer_onnxruntime import OnnxruntimePeer
+from benchmarks.peer_onnxruntime import OnnxruntimePeer, WebgpuPeer
 from benchmarks.peer_scipy import ScipyPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
@@ -48,6 +48,7 @@ _PEERS: dict[str, Callable[[Kompute], Peer]] = {
     "torch-cuda": lambda kompute: TorchPeer("cuda", kompute.device.info.uuid),
     "cupy": lambda kompute: CupyPeer(kompute.device.info.uuid),
     "onnxruntime": lambda _: OnnxruntimePeer(),
+    "onnxruntime-webgpu": lambda _: WebgpuPeer(),
 }
 
 

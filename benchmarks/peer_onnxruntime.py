@@ -1,13 +1,16 @@
-"""ONNX Runtime on the CPU."""
+"""ONNX Runtime on the CPU, and on a Vulkan device by its WebGPU provider."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, with_one_axis
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, with_one_axis
 from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePooling1OperatorDesc,
@@ -17,6 +20,7 @@ from dmlgpu import (
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    devices,
 )
 from tests.support.cases import Array
 
@@ -34,6 +38,7 @@ class OnnxruntimePeer(Peer):
     """ONNX Runtime: models of one node, between tensors made beforehand."""
 
     name = "ONNX"
+    _memory = "cpu"
 
     def __init__(self) -> None:
         try:
@@ -44,7 +49,7 @@ class OnnxruntimePeer(Peer):
             raise UnavailableError("not installed" if error.name == "onnxruntime" else f"needs {error.name}") from None
         self._helper: Any = onnx.helper
         self._onnxruntime: Any = onnxruntime
-        self._refusals = (state.NotImplemented, state.InvalidGraph, state.Fail)
+        self._refusals = (state.NotImplemented, state.InvalidGraph, state.Fail, state.EPFail, RuntimeError)
 
     @property
     def description(self) -> str:
@@ -93,26 +98,79 @@ class OnnxruntimePeer(Peer):
         options.intra_op_num_threads = cores()
         options.log_severity_level = 4
         try:
-            session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            session = self._session(model.SerializeToString(), options)
         except self._refusals as error:
-            raise UnavailableError(str(error).splitlines()[0]) from None
+            raise UnavailableError(_reason(error)) from None
         binding = session.io_binding()
         for name, x in given.items():
-            binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(x))
+            binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(x, self._memory))
         for output in session.get_outputs():
             kind = output.type.removeprefix("tensor(").removesuffix(")")
             target = onnxruntime.OrtValue.ortvalue_from_shape_and_type(
-                output.shape, {"float": "float32"}.get(kind, kind)
+                output.shape, {"float": "float32"}.get(kind, kind), self._memory
             )
             binding.bind_ortvalue_output(output.name, target)
 
-        def run() -> list[Any]:
+        def run() -> None:
             session.run_with_iobinding(binding)
-            return binding.get_outputs()  # type: ignore[no-any-return]
 
-        return Contender(run, lambda outputs: as_outputs(desc, *(output.numpy() for output in outputs)))
+        return Contender(run, lambda _: as_outputs(desc, *binding.copy_outputs_to_cpu()))
+
+    def _session(self, model: bytes, options: Any) -> Any:
+        return self._onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+class WebgpuPeer(OnnxruntimePeer):
+    """The same by ONNX Runtime's WebGPU provider, nothing of it on the CPU; what runs is waited for."""
+
+    name = "ONNX Runtime's WebGPU provider"
+    _memory = "webgpu"
+
+    def __init__(self) -> None:
+        super().__init__()
+        try:
+            import onnxruntime_ep_webgpu as provider
+        except ModuleNotFoundError:
+            raise UnavailableError("not installed") from None
+        if len(devices()) > 1:
+            raise UnavailableError("it takes what device it likes: set VK_DRIVER_FILES to the manifest of one driver")
+        # Without this variable, which is read with the library, it refuses devices that are CPUs.
+        os.environ["ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER"] = "1"
+        library = self._onnxruntime
+        library.set_default_logger_severity(4)
+        # Dawn must not be loaded twice.
+        if provider.get_ep_name() not in {each.ep_name for each in library.get_ep_devices()}:
+            library.register_execution_provider_library("webgpu", provider.get_library_path())
+        self._devices = [each for each in library.get_ep_devices() if each.ep_name == provider.get_ep_name()][:1]
+
+    @property
+    def description(self) -> str:
+        return f"{self._onnxruntime.__version__}, onnxruntime-ep-webgpu {version('onnxruntime-ep-webgpu')}"
+
+    def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
+        contender = super().contender(desc, *inputs)
+        library, word = self._onnxruntime, np.zeros(1, np.float32)
+        # A copy from the device waits for all that was given to it before; `synchronize_outputs` does not.
+        source, target = ([library.OrtValue.ortvalue_from_numpy(word, where)] for where in (self._memory, "cpu"))
+
+        def batch(calls: int) -> Callable[[], None]:
+            def run() -> None:
+                for _ in range(calls):
+                    contender.run()
+                library.copy_tensors(source, target)
+
+            return run
+
+        try:
+            batch(1)()
+        except self._refusals as error:
+            raise UnavailableError(_reason(error)) from None
+        return replace(contender, run=batch(1), batch=batch)
+
+    def _session(self, model: bytes, options: Any) -> Any:
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        options.add_provider_for_devices(self._devices, {})
+        return self._onnxruntime.InferenceSession(model, options)
 
 
 def _window(desc: MaxPooling2OperatorDesc | AveragePooling1OperatorDesc | LpPooling1OperatorDesc) -> dict[str, Any]:
@@ -123,3 +181,8 @@ def _window(desc: MaxPooling2OperatorDesc | AveragePooling1OperatorDesc | LpPool
         "pads": [*desc.start_padding, *desc.end_padding],
         "dilations": desc.dilations,
     }
+
+
+def _reason(error: Exception) -> str:
+    """Without where in the library's source it was raised."""
+    return first_line(error).rpartition(": ")[2]

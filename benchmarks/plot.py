@@ -37,6 +37,7 @@ _STYLES = {
     "torch-cuda": ("orange", ">"),
     "cupy": ("yellow", "P"),
     "onnxruntime": ("green", "X"),
+    "onnxruntime-webgpu": ("green", "*"),
 }
 _LABELS = {KERNEL: "dmlgpu, device tensors", COPY: "copy of as many bytes", "usual": "usual kernel", **LIBRARIES}
 

@@ -27,11 +27,12 @@ LIBRARIES = {
     "torch-cuda": "PyTorch on CUDA",
     "cupy": "CuPy",
     "onnxruntime": "ONNX Runtime",
+    "onnxruntime-webgpu": "ONNX Runtime on WebGPU",
 }
 OTHERS = (COPY, "usual", *LIBRARIES)
 
 # Those of OTHERS that have a time in batches too.
-BATCHED = (COPY, "torch-cuda", "cupy")
+BATCHED = (COPY, "torch-cuda", "cupy", "onnxruntime-webgpu")
 
 _FORMAT = "dmlgpu benchmarks 1"
 # A run of all cases has less than 1 MiB.

@@ -30,7 +30,7 @@ from benchmarks.kompute import Kompute
 from benchmarks.measure import Timing, interleave
 from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_numpy import NumpyPeer
-from benchmarks.peer_onnxruntime import OnnxruntimePeer
+from benchmarks.peer_onnxruntime import OnnxruntimePeer, WebgpuPeer
 from benchmarks.peer_scipy import ScipyPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
@@ -42,6 +42,7 @@ from benchmarks.scale import scale_tables, scaled
 from dmlgpu import ReduceFunction, TensorDesc, reference
 from dmlgpu.comparison import differences
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
+from tests.support import drivers
 from tests.support.cases import FLOAT16, FLOAT32, INT8, INT64, UINT8, UINT32, permuted_strides
 from tests.support.processes import ROOT
 
@@ -101,6 +102,10 @@ USUAL = (
     - GRADIENTS
     - {"average-pool-counted", "unpool-2x2"}
 )
+# What ONNX Runtime's WebGPU provider has shaders for.
+WEBGPU = USUAL - GRADIENTS - {case.id for case in TINY if case.id.startswith("lp-") or case.id.endswith("-indices")} | {
+    "average-pool-counted"
+}
 HEADER = {"device": "a device", "CPU": "a CPU, 2 cores", "date": "today"}
 
 
@@ -330,6 +335,16 @@ def test_onnxruntime_agrees_with_the_oracle(case):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     assert agreed(case, OnnxruntimePeer()) == (case.id not in NOT_PACKED | GRADIENTS)
+
+
+def test_onnxruntime_on_webgpu_agrees_with_the_oracle_or_refuses(monkeypatch):
+    """Not run where the provider is not installed. It has no device but the one driver that it sees."""
+    pytest.importorskip("onnxruntime_ep_webgpu")
+    with pytest.raises(UnavailableError, match=r"VK_DRIVER_FILES"):
+        WebgpuPeer()
+    drivers.set_drivers(monkeypatch.setenv, drivers.DRIVERS["swiftshader"])
+    peer = WebgpuPeer()
+    assert {case.id for case in TINY if agreed(case, peer)} == WEBGPU
 
 
 def test_usual_kernels_agree_with_the_oracle(kompute):
@@ -823,7 +838,7 @@ def test_a_missing_peer_is_a_dash(run, monkeypatch):
     code, output, _ = run("-k", "argmax-rows")
     assert code == 0
     ratios = next(line.split() for line in output.split("kernel / other")[1].splitlines() if "argmax-rows" in line)
-    assert (ratios[2], ratios[4:]) == ("-", ["-"] * 5)
+    assert (ratios[2], ratios[4:]) == ("-", ["-"] * 6)
     for name in ("scipy", "torch", "torch-cuda", "cupy"):
         assert f"- {name}: not installed" in output
     assert "- usual: glslangValidator is not installed" in output
@@ -882,7 +897,7 @@ def test_output_that_nobody_reads_is_silent(environment):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-PEERS = "usual", "numpy", "scipy", "torch", "torch-cuda", "cupy", "onnxruntime"
+PEERS = "usual", "numpy", "scipy", "torch", "torch-cuda", "cupy", "onnxruntime", "onnxruntime-webgpu"
 NO_CASE = "no case has 'nothing' in its name; cases are"
 OTHER = "was not written by `python -m benchmarks --json`\n"
 # After what names the format.
