@@ -148,9 +148,8 @@ class Device:
         Blocks may be nested; the outermost counts. If the driver refuses something, the error is raised, and the next
         use of the device tries it again.
 
-        Calls that depend on each other share a submission only if the host does not see the device's memory, and the
-        tensors between them have at most 64 KiB: Kompute offers no other barrier. Otherwise they are submitted one
-        after the other, as without a batch.
+        Calls that depend on each other are submitted together, too, with barriers between them; with a plain `kp`, which
+        has no barriers for them, one after the other, as without a batch.
 
         Raises:
             DeviceError: the device is closed.
