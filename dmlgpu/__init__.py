@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from dmlgpu import interop
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
@@ -86,6 +86,7 @@ __all__ = [
     "DeviceInfo",
     "DeviceLostError",
     "DeviceTensor",
+    "ExecutionFlags",
     "LpPooling1OperatorDesc",
     "LpPoolingOperatorDesc",
     "MaxPooling1OperatorDesc",

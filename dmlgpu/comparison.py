@@ -8,7 +8,7 @@ import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.layout import bits
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.errors import VerificationError
 from dmlgpu.lowering.plan import Plan
 from dmlgpu.reference import reference
@@ -16,7 +16,11 @@ from dmlgpu.reference.bounds import bounds
 
 
 def differences(
-    desc: OperatorDesc, inputs: tuple[Array, ...], outputs: Iterable[Array], expected: Iterable[Array]
+    desc: OperatorDesc,
+    inputs: tuple[Array, ...],
+    outputs: Iterable[Array],
+    expected: Iterable[Array],
+    flags: ExecutionFlags = ExecutionFlags.NONE,
 ) -> Iterator[tuple[int, str]]:
     """Compares the outputs of an operator with the expected ones.
 
@@ -28,12 +32,13 @@ def differences(
         inputs: one array for each input tensor.
         outputs: one array for each output tensor.
         expected: the outputs of the oracle, or of anything else that is known to be right.
+        flags: as for `Device.compile`.
 
     Yields:
         For each output that does not agree: its number, and a text that names its field and says how it differs.
     """
     fields = [field for field in desc.output_fields if getattr(desc, field) is not None]
-    allowed = bounds(desc, *inputs)
+    allowed = bounds(desc, *inputs, flags=flags)
     for number, (field, got, wanted, bound) in enumerate(zip(fields, outputs, expected, allowed, strict=True)):
         where = f"{type(desc).__name__}.{field}"
         if got.shape != wanted.shape:
@@ -68,5 +73,6 @@ def check_outputs(plan: Plan, inputs: tuple[Array, ...], outputs: tuple[Array, .
     Raises:
         VerificationError: with the output, the first differing coordinates, both values and the plan.
     """
-    for _, text in differences(plan.desc, inputs, outputs, reference(plan.desc, *inputs)):
+    expected = reference(plan.desc, *inputs, flags=plan.flags)
+    for _, text in differences(plan.desc, inputs, outputs, expected, plan.flags):
         raise VerificationError(f"{text}\n{plan}")

@@ -13,7 +13,7 @@ from dmlgpu.arguments import Direction, ElementType, Function, Ints
 from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.arrays import Array, ArrayLike, as_array
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
@@ -761,12 +761,15 @@ def max_unpooling(x: ArrayLike, indices: ArrayLike, output_sizes: Ints, *, devic
     return _run(call, device, given, positions)
 
 
-def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:
+def verify(
+    desc: OperatorDesc, *inputs: Any, flags: ExecutionFlags = ExecutionFlags.NONE, device: Selector = None
+) -> Any:
     """Runs an operator on a device and checks the result, bit for bit, against the NumPy oracle.
 
     Args:
         desc: the operator.
         inputs: one array or device tensor for each input tensor.
+        flags: as for `Device.compile`.
         device: as for `argmax`.
 
     Returns:
@@ -782,15 +785,22 @@ def verify(desc: OperatorDesc, *inputs: Any, device: Selector = None) -> Any:
         >>> dmlgpu.verify(dmlgpu.ArgmaxOperatorDesc.of(x, axes=(1,)), x).tolist()
         [[2], [2]]
     """
-    return _device_for(device, *inputs).planned(desc).run(inputs, check=check_outputs)
+    return _device_for(device, *inputs).planned(desc, flags=flags).run(inputs, check=check_outputs)
 
 
-def explain(desc: OperatorDesc, *, device: Selector = None, kernel: str | None = None) -> Plan:
+def explain(
+    desc: OperatorDesc,
+    *,
+    device: Selector = None,
+    flags: ExecutionFlags = ExecutionFlags.NONE,
+    kernel: str | None = None,
+) -> Plan:
     """The plan of an operator: the dispatches that compute it on a device. Print it to read it.
 
     Args:
         desc: the operator; `ArgmaxOperatorDesc.of(x, axes)` and the like describe a call.
         device: as for `argmax`.
+        flags: as for `Device.compile`.
         kernel: as for `Device.compile`.
 
     Raises:
@@ -804,7 +814,7 @@ def explain(desc: OperatorDesc, *, device: Selector = None, kernel: str | None =
         >>> plan.mapping[0].partition(":")[0]
         'reduce'
     """
-    return open_device(device).planned(desc, kernel=kernel).plan
+    return open_device(device).planned(desc, flags=flags, kernel=kernel).plan
 
 
 def cache_info(*, device: Selector = None) -> CacheInfo:

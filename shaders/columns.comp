@@ -50,13 +50,30 @@ State state_of_column(Column column) { return column; }
 shared Column shared_columns[COLUMNS * GROUP_SIZE];
 #endif
 
-// Writes output number `i` of the dispatch, or the state of one split of its elements. The elements begin with number
-// `begin`, at `address`, and are `step_size` apart.
-void write_column(Column column, uint i, uint split, uint begin, uint address, uint step_size)
+// Writes output number `i` of the dispatch, or the state of one split of its elements. The elements have numbers `begin`
+// to `end` - 1; the first is at `address`, and they are `step_size` apart.
+void write_column(Column column, uint i, uint split, uint begin, uint end, uint address, uint step_size)
 {
     State state = state_of_column(column);
     RELOAD_BITS(state, RELOADED ? LOAD(source, address + index_of(state) * step_size) : Bits(0))
-    write(i, split, shifted(state, begin));
+    write(i, split, whole(shifted(state, begin), address, end - begin, step_size));
+}
+
+// The states of no elements, of columns whose first of `count` elements are at `address`.
+void begin_columns(out Column columns[COLUMNS], uint count, uint address, uint step_size)
+{
+    [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+        columns[k] = first_of_column();
+#ifdef HAS_BIN
+    for (uint i = 0; i < 4; ++i)
+        [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK) {
+            uvec4 block = load_block(address + i * (count / 4) * step_size + k);
+            [[unroll]] for (uint l = 0; l < BLOCK; ++l)
+                show(columns[k + l], element_of(block, l));
+        }
+    [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+        place(columns[k]);
+#endif
 }
 
 // Reduces an item: elements begin to end - 1 of its columns. Element `begin` of the first column is at `address`.
@@ -65,8 +82,7 @@ void write_column(Column column, uint i, uint split, uint begin, uint address, u
 void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint end, uint address, uint step_size)
 {
     Column columns[COLUMNS];
-    [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-        columns[k] = first_of_column();
+    begin_columns(columns, end - begin, address, step_size);
     uint at = address + lane() * step_size;
     for (uint offset = lane(); offset < end - begin; offset += IN_FLIGHT * LANES, at += IN_FLIGHT * LANES * step_size) {
         // Rows behind the last one are not taken: the first of the IN_FLIGHT rows is read in their place.
@@ -103,7 +119,7 @@ void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint 
         for (uint other = 1; other < LANES; ++other)
             column_of_all = combine_columns(column_of_all, shared_columns[here + other * AT_ONCE]);
         if (k >= others && writes)
-            write_column(column_of_all, i + k, split, begin, address + k, step_size);
+            write_column(column_of_all, i + k, split, begin, end, address + k, step_size);
     }
     barrier();  // the next turn overwrites what this one reads
 }
@@ -111,8 +127,7 @@ void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint 
 void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint end, uint address, uint step_size)
 {
     Column columns[COLUMNS];
-    [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-        columns[k] = first_of_column();
+    begin_columns(columns, end - begin, address, step_size);
     uint at = address + lane() * step_size;
     // The same for one load. SwiftShader keeps a loop of one iteration as a loop, and its blocks in memory.
     for (uint offset = 0; offset < end - begin; ++offset, at += step_size) {
@@ -129,7 +144,7 @@ void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint 
     }
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
         if (k >= others)
-            write_column(columns[k], i + k, split, begin, address + k, step_size);
+            write_column(columns[k], i + k, split, begin, end, address + k, step_size);
 }
 #endif
 

@@ -12,6 +12,7 @@
 #include "core/values.glsl"
 #include "core/stores.glsl"
 #include "core/counted.glsl"
+#define COMBINES
 #include "accumulator.glsl"
 #ifdef COOPERATING
 layout(constant_id = 10) const uint LANES = 1;  // invocations that share an item

@@ -38,7 +38,7 @@ void main()
         state = of_all_lanes(state);
         if (lane() == 0 && next < count) {
             RELOAD_BITS(state, RELOADED ? LOAD(source, address + index_of(state)) : Bits(0))
-            write(i, split, state);
+            write(i, split, whole(state, address + begin, end - begin, 1));
         }
     }
 }

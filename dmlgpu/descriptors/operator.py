@@ -6,6 +6,7 @@ A descriptor is a frozen dataclass with the fields of DirectML's structure, in t
 
 from __future__ import annotations
 
+import enum
 from typing import Any, ClassVar
 
 from dmlgpu.descriptors.dtypes import EXTENSIONS, DataType, conversion, listed
@@ -30,6 +31,15 @@ SELECTED_TYPES = (*ALL_TYPES, *EXTENSIONS)
 
 # The types that each tensor of an operator may have, by field, at the newest feature level that added some.
 TypeTable = dict[str, tuple[DataType, ...]]
+
+
+class ExecutionFlags(enum.Flag):
+    """How an operator is computed, as DirectML's DML_EXECUTION_FLAGS; the values are dmlgpu's own."""
+
+    NONE = 0
+    EXACT_SUMS = 1
+    """Sums of floats are rounded once: they are the floats nearest to the exact sums, of two equally near the even one.
+    So they have the same bits on every device, in whatever order elements are added."""
 
 
 class OperatorDesc:

@@ -26,6 +26,19 @@ class Accumulator(ABC):
         """What a load of so many elements counts as (`Limits.invocation_loads`): more where each has a loop."""
         return 1
 
+    def loads_again(self, elements: int) -> int:
+        """Loads of a second look at so many elements, one by one; 0 where there is none."""
+        return 0
+
+    def longest_split(self, data_type: DataType) -> int:
+        """Elements of a split, at most; whole blocks."""
+        return 1 << 32
+
+    @property
+    def exact(self) -> Accumulator | None:
+        """What gives the same result, but rounds sums of floats once; None where that is not supported."""
+        return self
+
     @abstractmethod
     def state_words(self, data_type: DataType) -> int:
         """Words of a state as it is stored."""
@@ -86,9 +99,44 @@ class Sum(Accumulator):
         """More with a power above 2: each element then has a loop over its bits."""
         return 1 + elements * self.power.bit_length() if self.power > 2 else 1
 
+    @property
+    def exact(self) -> Accumulator | None:
+        """For sums of elements and of absolute values, and for averages."""
+        if self.power > 1 or self.result not in (SumResult.SUM, SumResult.AVERAGE):
+            return None
+        return ExactSum(self.power, self.result)
+
     def state_words(self, data_type: DataType) -> int:
         """As stored: the sum as two floats, and which infinities and NaN there are."""
         return 4
+
+
+@dataclass(frozen=True)
+class ExactSum(Accumulator):
+    """A sum of floats that is rounded once (exact.glsl)."""
+
+    power: int = 0
+    """Of the elements' absolute values, 1; 0: the elements as they are."""
+    result: SumResult = SumResult.SUM
+
+    name: ClassVar = "exact"
+
+    @property
+    def needs_count(self) -> bool:
+        """Whether a result depends on the number of elements."""
+        return self.result is SumResult.AVERAGE
+
+    def loads_again(self, elements: int) -> int:
+        """Those that a bin missed are found one by one."""
+        return elements
+
+    def longest_split(self, data_type: DataType) -> int:
+        """What a bin holds without overflow."""
+        return 1 << (22 if data_type.bits == 16 else 10)
+
+    def state_words(self, data_type: DataType) -> int:
+        """As stored: the sum as an integer, and which infinities and NaN there are."""
+        return 4 if data_type.bits == 16 else 11
 
 
 @dataclass(frozen=True)
@@ -96,6 +144,11 @@ class Product(Accumulator):
     """A product of floats (product.glsl)."""
 
     name: ClassVar = "product"
+
+    @property
+    def exact(self) -> Accumulator | None:
+        """It is no sum."""
+        return None
 
     def state_words(self, data_type: DataType) -> int:
         """As stored: mantissa, exponent, sign, the greatest and the least magnitude."""
@@ -107,6 +160,11 @@ class LogSumExp(Accumulator):
     """The logarithm of the sum of the elements' exponentials (logsumexp.glsl)."""
 
     name: ClassVar = "logsumexp"
+
+    @property
+    def exact(self) -> Accumulator | None:
+        """Exponentials are rounded."""
+        return None
 
     def state_words(self, data_type: DataType) -> int:
         """As stored: the shift, the sum as two floats, infinities and NaN, the least pattern."""

@@ -5,28 +5,32 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
 from dmlgpu.lowering.kernels.kernel import Kernel
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Plan
-from dmlgpu.lowering.problem import Problem, Role, problems_of
+from dmlgpu.lowering.problem import Problem, Role, problems_with
 
 
-def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan:
+def lower(
+    desc: OperatorDesc, limits: Limits, kernel: str | None = None, flags: ExecutionFlags = ExecutionFlags.NONE
+) -> Plan:
     """The plan of an operator on a device of these limits.
 
     Args:
         desc: the operator.
         limits: those of the device.
         kernel: the kernel of the first pass, by name; None: the first of the list that fits.
+        flags: how it is computed.
 
     Raises:
-        DescriptorError: the operator cannot be computed by the kernel that is asked for, or not within the limits.
+        DescriptorError: the operator cannot be computed by the kernel that is asked for, or with these flags, or not
+            within the limits.
     """
-    problems = problems_of(desc.canonical())
+    problems = problems_with(desc, flags)
     kernels: list[Kernel] = []
     passed_over: dict[str, str] = {}
     for problem in problems:
@@ -63,7 +67,8 @@ def lower(desc: OperatorDesc, limits: Limits, kernel: str | None = None) -> Plan
     if sum(map(bool, of_kernels)) > 1:
         raise NotImplementedError("intermediates of two kernels would have the same numbers")
     state_bytes = max(size for _, size in found)
-    return Plan(desc, limits, dispatches, work, of_problems + sum(of_kernels, ()), state_bytes, (*taken, *not_taken))
+    intermediates = of_problems + sum(of_kernels, ())
+    return Plan(desc, flags, limits, dispatches, work, intermediates, state_bytes, (*taken, *not_taken))
 
 
 # Long plans of a CPU, which no watchdog resets. A plan of _WIDER_FROM dispatches or more gets _WIDER times the

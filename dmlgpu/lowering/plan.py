@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.problem import Role
@@ -112,6 +112,7 @@ class Plan:
     """All that a device does for one call of an operator, in order."""
 
     desc: OperatorDesc
+    flags: ExecutionFlags
     limits: Limits
     dispatches: tuple[Dispatch, ...]
     work: int

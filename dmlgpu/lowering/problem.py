@@ -10,12 +10,12 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from operator import mul
 
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
@@ -26,6 +26,7 @@ from dmlgpu.descriptors.pooling import (
 )
 from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc, AxisDirection, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.accumulators import Accumulator, Last, Selection, Sum, SumResult, accumulator_of
 from dmlgpu.lowering.geometry import Dim, merged
 
@@ -247,6 +248,28 @@ class Problem:
     def output_count(self) -> int:
         """Elements of each output tensor."""
         return self.outputs[0].tensor.element_count
+
+
+def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, ...]:
+    """The problems of an operator, in the order in which they are computed, with accumulators as the flags say.
+
+    Raises:
+        DescriptorError: the operator has sums that cannot be exact, and shall be.
+    """
+    problems = problems_of(desc.canonical())
+    if ExecutionFlags.EXACT_SUMS not in flags:
+        return problems
+    exact = []
+    for problem in problems:
+        accumulator = problem.accumulator.exact
+        if accumulator is None or (accumulator != problem.accumulator and not isinstance(desc, ReduceOperatorDesc)):
+            what = f".function: {desc.function.name}" if isinstance(desc, ReduceOperatorDesc) else ": its sum of floats"
+            raise DescriptorError(
+                f"{type(desc).__name__}{what} is not supported with EXACT_SUMS; allowed are SUM, AVERAGE and L1 of "
+                "REDUCE, and what adds no floats"
+            )
+        exact.append(replace(problem, accumulator=accumulator))
+    return tuple(exact)
 
 
 @singledispatch

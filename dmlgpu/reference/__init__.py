@@ -11,7 +11,7 @@ import numpy as np
 
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.layout import check
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
@@ -29,15 +29,16 @@ from dmlgpu.reference.pooling import (
     max_pooling_grad,
     max_unpooling,
 )
-from dmlgpu.reference.reduction import arg, reduce
+from dmlgpu.reference.reduction import arg, exactly_reduced, reduce
 
 
-def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
+def reference(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = ExecutionFlags.NONE) -> tuple[Array, ...]:
     """The outputs of an operator, as packed arrays of the descriptor's sizes and types.
 
     Args:
         desc: the operator.
         inputs: one array for each input tensor, of its sizes and type; bool is UINT8.
+        flags: as for `Device.compile`.
 
     Raises:
         DescriptorError: an input is no array of its tensor's sizes and type.
@@ -54,7 +55,10 @@ def reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
         name = f"{type(desc).__name__}.{field}"
         arrays.append(as_array(x, name))
         check(tensor, name, arrays[-1])
-    return _reference(desc.canonical(), *(x.astype(np.uint8) if x.dtype == np.bool_ else x for x in arrays))
+    arrays = [x.astype(np.uint8) if x.dtype == np.bool_ else x for x in arrays]
+    if ExecutionFlags.EXACT_SUMS in flags and isinstance(desc, ReduceOperatorDesc):
+        return exactly_reduced(desc, *arrays)
+    return _reference(desc.canonical(), *arrays)
 
 
 @singledispatch

@@ -31,7 +31,7 @@ from functools import partial, singledispatch
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
@@ -62,17 +62,18 @@ _FLUSHED = 2.0**-126
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def is_exact(desc: OperatorDesc) -> bool:
+def is_exact(desc: OperatorDesc, flags: ExecutionFlags = ExecutionFlags.NONE) -> bool:
     """Whether results are the oracle's, bit for bit, on every device."""
-    return _bounds(desc.canonical()) is None
+    return ExecutionFlags.EXACT_SUMS in flags or _bounds(desc.canonical()) is None
 
 
-def bounds(desc: OperatorDesc, *inputs: Array) -> tuple[Array | None, ...]:
+def bounds(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = ExecutionFlags.NONE) -> tuple[Array | None, ...]:
     """How far each output of an operator may be from the oracle's.
 
     Args:
         desc: the operator.
         inputs: one array for each input tensor, of its sizes and type.
+        flags: as for `Device.compile`.
 
     Returns:
         For each output an array of float64 of its sizes: the greatest allowed difference of each element, inf where any
@@ -80,7 +81,7 @@ def bounds(desc: OperatorDesc, *inputs: Array) -> tuple[Array | None, ...]:
     """
     canonical = desc.canonical()
     found = _bounds(canonical)
-    if found is None:
+    if found is None or is_exact(desc, flags):
         return (None,) * len(desc.outputs)
     with np.errstate(all="ignore"):
         return found(canonical, *inputs)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.layout import bits
 from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
     ArgOperatorDesc,
@@ -36,6 +39,48 @@ def reduce(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
     with np.errstate(all="ignore"):
         values = exact(desc, x).reshape(output.sizes).astype(output.data_type.numpy)
     return (values,)
+
+
+def exactly_reduced(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
+    """As `reduce`; but of floats the values are rounded once, from exact sums."""
+    if desc.function in _SELECTIONS or x.dtype.kind != "f":
+        return reduce(desc, x)
+    if desc.function not in (ReduceFunction.SUM, ReduceFunction.AVERAGE, ReduceFunction.L1):
+        raise NotImplementedError(f"{desc.function} has no exact sum")
+    rows, output = rows_of(x, desc.axes), desc.output_tensor
+    if desc.function is ReduceFunction.L1:
+        rows = np.abs(rows)
+    count = rows.shape[-1] if desc.function is ReduceFunction.AVERAGE else 1
+    values = [_exact_sum(row, count) for row in rows.reshape(-1, rows.shape[-1])]
+    return (np.array(values, output.data_type.numpy).reshape(output.sizes),)
+
+
+def _exact_sum(row: Array, count: int) -> np.floating[Any]:
+    """The sum of floats, divided by `count`, as the nearest float of their type."""
+    if not np.isfinite(row).all():
+        # Of infinities and NaN alone: the sum of the others may overflow.
+        with np.errstate(invalid="ignore"):
+            special: np.floating[Any] = row[~np.isfinite(row)].sum()
+        return row.dtype.type(np.nan) if np.isnan(special) else special
+    # Every float32 is an integer times 2^-149, and float64 holds all of these integers.
+    total = sum(int(number) for number in np.ldexp(row.astype(np.float64), 149).tolist())
+    return _nearest(Fraction(total, count << 149), row.dtype)
+
+
+def _nearest(value: Fraction, dtype: np.dtype[Any]) -> np.floating[Any]:
+    """The float that is nearest to a number, of two equally near the even one."""
+    greatest = float(np.finfo(dtype).max)
+    # Infinity counts as the float that would follow the greatest one.
+    beyond = 2 * Fraction(greatest) - Fraction(float(np.nextafter(np.finfo(dtype).max, dtype.type(0))))
+    guess = dtype.type(max(min(float(value), greatest), -greatest))
+
+    def distance(number: np.floating[Any]) -> tuple[Fraction, int]:
+        at = Fraction(float(number)) if np.isfinite(number) else beyond if number > 0 else -beyond
+        return abs(at - value), int(bits(np.asarray(number))) & 1
+
+    with np.errstate(over="ignore"):
+        around = [np.nextafter(guess, dtype.type(-np.inf)), guess, np.nextafter(guess, dtype.type(np.inf))]
+    return min(around, key=distance)
 
 
 def exact(desc: ReduceOperatorDesc, x: Array) -> Array:

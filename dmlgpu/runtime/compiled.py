@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array, as_array
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, OutOfMemoryError
 from dmlgpu.lowering.limits import Limits
@@ -44,6 +44,7 @@ class CompiledOperator:
 
     Attributes:
         desc: the descriptor that it was compiled from.
+        flags: how it is computed.
         device: the device.
         plan: what a call does; print it to read it. After a call took too long on a GPU, it is a new plan with shorter
             dispatches.
@@ -52,9 +53,10 @@ class CompiledOperator:
     check: ClassVar[Check | None] = None
     """Called after every call while DMLGPU_VERIFY is on. The runtime knows no oracle: functions.py names one."""
 
-    def __init__(self, device: Owner, desc: OperatorDesc, kernel: str | None = None) -> None:
+    def __init__(self, device: Owner, desc: OperatorDesc, flags: ExecutionFlags, kernel: str | None = None) -> None:
         self.device: Any = device
         self.desc = desc
+        self.flags = flags
         self._engine = device._engine
         self._input_fields = desc.input_fields
         needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
@@ -67,7 +69,7 @@ class CompiledOperator:
 
     def _planned(self, limits: Limits) -> Plan:
         """A plan whose tensors and scratch memory fit the device."""
-        plan = lower(self.desc, limits, self._kernel)
+        plan = lower(self.desc, limits, self._kernel, self.flags)
         tensors = (*self.desc.inputs, *self.desc.outputs, *plan.intermediates)
         needed = sum(tensor.size_in_bytes for tensor in tensors) + plan.state_bytes
         self._engine.kompute.check_fits(needed)

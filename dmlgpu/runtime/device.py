@@ -16,7 +16,7 @@ import numpy as np
 from dmlgpu.arguments import Call
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.limits import Limits
@@ -63,11 +63,13 @@ class Device:
         self.info: DeviceInfo = info
         self.limits: Limits = device_limits(info) if limits is None else limits
         self._engine = Engine(info)
-        self._operators: OrderedDict[tuple[OperatorDesc, str | None], CompiledOperator] = OrderedDict()
+        self._operators: OrderedDict[tuple[OperatorDesc, ExecutionFlags, str | None], CompiledOperator] = OrderedDict()
         # For each operator that `compile` returned and that is alive: the buffers of its calls with arrays.
         self._compiled: weakref.WeakKeyDictionary[CompiledOperator, set[Buffer[KpBuffer]]] = weakref.WeakKeyDictionary()
 
-    def compile(self, desc: OperatorDesc, *, kernel: str | None = None) -> CompiledOperator:
+    def compile(
+        self, desc: OperatorDesc, *, flags: ExecutionFlags = ExecutionFlags.NONE, kernel: str | None = None
+    ) -> CompiledOperator:
         """Plans an operator for this device and builds its pipelines now, so that it can be called many times.
 
         Operators are cached: compiling an equal descriptor again returns the same one. The buffers for calls with
@@ -75,16 +77,17 @@ class Device:
 
         Args:
             desc: any operator descriptor.
+            flags: how it is computed: with EXACT_SUMS sums of floats are rounded once.
             kernel: the name of a kernel to use instead of the chosen one, to find a fault. Problems of other domains
                 keep their usual kernels.
 
         Raises:
-            DescriptorError: the kernel cannot compute the operator, as the message says; or it takes more
-                dispatches than a plan may have.
+            DescriptorError: the kernel cannot compute the operator, or not with these flags, as the message says; or it
+                takes more dispatches than a plan may have.
             OutOfMemoryError: its tensors do not fit the device.
         """
         with self._engine.lock:
-            compiled = self.planned(desc, kernel=kernel)
+            compiled = self.planned(desc, flags=flags, kernel=kernel)
             if compiled not in self._compiled:
                 self._compiled[compiled] = compiled._prepare()
                 self._keep_buffers()
@@ -93,18 +96,22 @@ class Device:
     def _keep_buffers(self) -> None:
         self._engine.keep(set().union(*self._compiled.values()))
 
-    def planned(self, desc: OperatorDesc, *, kernel: str | None = None) -> CompiledOperator:
+    def planned(
+        self, desc: OperatorDesc, *, flags: ExecutionFlags = ExecutionFlags.NONE, kernel: str | None = None
+    ) -> CompiledOperator:
         """As `compile`, but pipelines and buffers are made by the first call, and buffers are not kept for it."""
         if not isinstance(desc, OperatorDesc):
             raise TypeError(f"{desc!r} is not an operator descriptor")
+        if not isinstance(flags, ExecutionFlags):
+            raise TypeError(f"flags must be ExecutionFlags, not {flags!r}")
         with self._engine.lock:
             self._engine.kompute.check_usable()
-            compiled = self._operators.pop((desc, kernel), None)
+            compiled = self._operators.pop((desc, flags, kernel), None)
             level, how = (logging.DEBUG, "found") if compiled else (logging.INFO, "planned")
             if compiled is None:
                 with timed(self._engine.kompute.profile, "plan", type(desc).__name__, desc):
-                    compiled = CompiledOperator(self, desc, kernel)
-            self._operators[desc, kernel] = compiled
+                    compiled = CompiledOperator(self, desc, flags, kernel)
+            self._operators[desc, flags, kernel] = compiled
             if logger.isEnabledFor(level):
                 logger.log(level, "%s: %s", how, compiled.plan.summary)
             if len(self._operators) > _OPERATORS:
@@ -148,8 +155,8 @@ class Device:
         Blocks may be nested; the outermost counts. If the driver refuses something, the error is raised, and the next
         use of the device tries it again.
 
-        Calls that depend on each other are submitted together, too, with barriers between them; with a plain `kp`, which
-        has no barriers for them, one after the other, as without a batch.
+        Calls that depend on each other are submitted together, too, with barriers between them; with a plain `kp`,
+        which has no barriers for them, one after the other, as without a batch.
 
         Raises:
             DeviceError: the device is closed.

@@ -78,8 +78,23 @@ void split_range(uint split, out uint begin, out uint end)
 // Whether the winner's bits are written, and so loaded again.
 const bool RELOADED = TO_STATES || VALUES;
 
+#ifdef HAS_BIN
+#define Stored Long
+// The sum of `count` elements that are `step_size` apart, if the bin has all but those that it missed.
+Long whole(Bin bin, uint address, uint count, uint step_size)
+{
+    Long sum = long_of(bin);
+    for (uint i = 0; bin.missed != 0 && i < count; ++i)
+        add_missed(sum, bin, LOAD(source, address + i * step_size));
+    return sum;
+}
+#else
+#define Stored State
+#define whole(state, address, count, step_size) (state)
+#endif
+
 // Writes output number `i` of the dispatch, or the state of one split of its elements.
-void write(uint i, uint split, State state)
+void write(uint i, uint split, Stored state)
 {
     uint at = first_output + i + target_base;
     if (TO_STATES)

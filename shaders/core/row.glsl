@@ -17,6 +17,13 @@ State state_of_blocks(uint address, uint begin, uint end)
 {
     uint first = min(begin, end - BLOCK), last = end - BLOCK - first, next = lane() * BLOCK;
     State state = empty_from(first + min(next, last));
+#ifdef HAS_BIN
+    uvec4 samples[2] = {load_block(address + first), load_block(address + first + last / (2 * BLOCK) * BLOCK)};
+    [[unroll]] for (uint i = 0; i < 2; ++i)
+        [[unroll]] for (uint k = 0; k < BLOCK; ++k)
+            show(state, element_of(samples[i], k));
+    place(state);
+#endif
 #ifdef COOPERATING
     // A block behind the last one is read as the last one, again; all its elements are skipped.
     for (; next < end - begin; next += IN_FLIGHT * LANES * BLOCK) {

@@ -137,7 +137,7 @@ def test_most_faults_of_a_shader_compile(tmp_path):
     shader = tmp_path / "broken.comp"
     command = ["glslangValidator", "--target-env", "vulkan1.1", f"-I{ROOT / 'shaders'}", f"-I{tmp_path}", "-DBITS=16"]
     compiled = []
-    for fault in drawn(["shaders/reduce.comp"], 0)[:10]:
+    for fault in drawn(["shaders/pool_direct.comp"], 0)[:10]:
         shader.write_text(fault.broken)
         finished = subprocess.run([*command, "-o", tmp_path / "broken.spv", shader], capture_output=True)
         compiled += [(tmp_path / "broken.spv").read_bytes()] if finished.returncode == 0 else []
@@ -145,7 +145,7 @@ def test_most_faults_of_a_shader_compile(tmp_path):
 
 
 def test_a_seed_draws_the_same_of_a_file_whatever_the_others_are():
-    some, more = ["dmlgpu/files.py", "shaders/reduce.comp"], sources()
+    some, more = ["dmlgpu/files.py", "shaders/pool_direct.comp"], sources()
     alone = drawn(some, 1)
     assert alone == [fault for fault in drawn(more, 1) if fault.file in some]
     assert {*alone} == {*drawn(some, 2)}

@@ -13,7 +13,7 @@ from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Dispatch, Plan, Values
-from dmlgpu.lowering.problem import Role, problems_of
+from dmlgpu.lowering.problem import Role, problems_with
 from dmlgpu.runtime import spirv
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, Case, arg_desc, pool_desc
@@ -188,7 +188,7 @@ def check_states(plan: Plan, limits: Limits) -> None:
     """
     states = [d for d in plan.dispatches if any(binding.role is Role.STATES for binding in d.bindings)]
     assert bool(states) == bool(plan.state_bytes)
-    problems = problems_of(plan.desc.canonical())
+    problems = problems_with(plan.desc, plan.flags)
     share = max(problem.source.size_in_bytes for problem in problems) // 16
     limit = min(max(limits.state_bytes, share), limits.segment_bytes)
     words_of = {

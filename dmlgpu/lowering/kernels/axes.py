@@ -111,7 +111,8 @@ class AxesKernel(RangedKernel):
             states = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_states, 1))
             split = max(self.least_split, busy, states)
         # A multiple of a block: if the first split begins with a block, all do.
-        split = min(-(-split // self.block) * self.block, self.longest_split)
+        most = min(self.longest_split, self.problem.accumulator.longest_split(self.source.data_type))
+        split = min(-(-split // self.block) * self.block, most)
         while split > self.block and self._most_outputs(self.tilings_of(min(self.count, split))) == 0:
             split = -(-split // (2 * self.block)) * self.block
         return min(self.count, split)

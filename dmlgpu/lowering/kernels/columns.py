@@ -86,6 +86,7 @@ class Columns(AxesKernel):
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
             loads = -(-split_size // (IN_FLIGHT * self.lanes)) * IN_FLIGHT * columns * accumulator.cost()
+        loads += accumulator.loads_again(columns * split_size)
         tiling = Tiling(columns, split_size, loads, self.lanes, row=row)
         # A part of a row may be so short that its items are single blocks.
         return tiling if tiling.most_outputs(self.limits) >= row else replace(tiling, width=self.block)

@@ -28,7 +28,8 @@ class Reduce(AxesKernel):
         # A split may begin anywhere along the innermost dimension, in each invocation at another element.
         innermost = min(self.reduced[-1].size, split_size)
         begins = (split_size + innermost - 2) // innermost + 1 if len(self.reduced) > 1 else 1
-        loads = begins * (len(self.reduced) + innermost * self.problem.accumulator.cost())
+        accumulator, rank = self.problem.accumulator, len(self.reduced)
+        loads = begins * (rank + innermost * accumulator.cost()) + accumulator.loads_again(split_size) * (1 + rank)
         return Tiling(1, split_size, loads)
 
     def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:

@@ -1,0 +1,195 @@
+"""EXACT_SUMS: the float nearest to the exact sum, bit for bit, whatever the kernel, the mapping and the order."""
+
+import re
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import DescriptorError, ExecutionFlags, ReduceFunction, ReduceOperatorDesc, TensorDesc, VerificationError
+from dmlgpu.comparison import check_outputs
+from dmlgpu.lowering.lower import lower
+from tests.support.cases import FLOAT16, FLOAT32, INT32
+from tests.support.limits import LIMITS
+
+pytestmark = pytest.mark.every_driver
+
+F = ReduceFunction
+EXACT = ExecutionFlags.EXACT_SUMS
+GREATEST = float(np.finfo(np.float32).max)
+by_float = pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+
+
+def verify(x, axes, function=F.SUM, device=None):
+    return dmlgpu.verify(ReduceOperatorDesc.of(function, x, axes), x, flags=EXACT, device=device)
+
+
+def any_finite(dtype, count, random):
+    """Any bits but those of infinities and NaN."""
+    bits = random.integers(0, 1 << (8 * np.dtype(dtype).itemsize), count, np.uint32)
+    x = bits.astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
+    return np.where(np.isfinite(x), x, dtype(1))
+
+
+def cancelling(dtype, count, random):
+    """Elements and their opposites: all but a few, small ones, go."""
+    half = any_finite(dtype, count // 2, random)
+    rest = random.standard_normal(count - 2 * len(half)).astype(dtype)
+    return random.permutation(np.concatenate([half, -half, rest]))
+
+
+def ties(dtype, count, random):
+    """1, and halves of what can be added to it: every other sum of them is a tie."""
+    x = np.where(random.random(count) < 0.2, np.finfo(dtype).eps / 2, 0).astype(dtype)
+    x[random.integers(count)] = 1
+    return x
+
+
+def beside_ties(dtype, count, random):
+    """As `ties`, a least denormal above or below them."""
+    x = ties(dtype, count, random)
+    x[x == 0] = random.choice([-1, 0, 1], np.count_nonzero(x == 0)) * np.finfo(dtype).smallest_subnormal
+    return x
+
+
+VALUES = {
+    "normal": lambda dtype, count, random: random.standard_normal(count).astype(dtype),
+    "half of them 0": lambda dtype, count, random: np.maximum(random.standard_normal(count), 0).astype(dtype),
+    "any finite bits": any_finite,
+    "cancelling": cancelling,
+    "denormals": lambda dtype, count, random: (
+        random.integers(-9, 9, count) * np.finfo(dtype).smallest_subnormal
+    ).astype(dtype),
+    "the greatest": lambda dtype, count, random: random.choice([-1, 1], count).astype(dtype) * np.finfo(dtype).max,
+    "ties": ties,
+    "beside ties": beside_ties,
+    "a few in the first place": lambda dtype, count, random: np.where(np.arange(count) < 5, 0, 3).astype(dtype),
+    "-0": lambda dtype, count, random: np.full(count, -0.0, dtype),
+}
+
+
+# A block has 4 elements of 32 bits, 8 of 16: rows of blocks, of one less and of one more; splits of 1,024 elements.
+@by_float
+@pytest.mark.parametrize("values", VALUES)
+def test_sums_are_rounded_once(mapped, dtype, values):
+    random = np.random.default_rng(0)
+    for sizes, axes in (
+        *(((5, size), (1,)) for size in (1, 3, 4, 7, 9, 33, 255)),
+        *(((size, 21), (0,)) for size in (2, 3, 17, 100)),
+        ((3, 2050), (1,)),
+        ((1026, 9), (0,)),
+        ((6, 15, 10), (0, 2)),
+        ((2, 3, 170), (0, 1, 2)),
+    ):
+        x = VALUES[values](dtype, int(np.prod(sizes)), random).reshape(sizes)
+        for function in (F.SUM, F.AVERAGE, F.L1):
+            verify(x, axes, function, mapped)
+
+
+@by_float
+def test_every_kernel(mapped, dtype):
+    """In any layout; kernels that cannot compute a problem are passed over."""
+    random = np.random.default_rng(1)
+    data_type = FLOAT32 if dtype is np.float32 else FLOAT16
+    for sizes, axes in (((37, 64), (1,)), ((64, 37), (0,))):
+        for strides in (None, (sizes[1] + 3, 1), (1, sizes[0])):
+            source = TensorDesc(data_type, sizes, strides)
+            desc = ReduceOperatorDesc.of(F.SUM, source, axes)
+            x = any_finite(dtype, source.element_count, random).reshape(sizes)
+            wanted = dmlgpu.reference(desc, x, flags=EXACT)[0]
+            for kernel in ("rows", "columns", "reduce"):
+                try:
+                    compiled = mapped.compile(desc, flags=EXACT, kernel=kernel)
+                except DescriptorError:
+                    continue
+                assert compiled(x).tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        ([1, np.inf, 2], np.inf),
+        ([1, -np.inf, -np.inf], -np.inf),
+        ([np.inf, 1, -np.inf], np.nan),
+        ([-np.inf, np.nan, 1], np.nan),
+        ([1, -np.nan], np.nan),
+        ([3e38, 3e38, -3e38], 3e38),
+        ([GREATEST, 2.0**102], GREATEST),
+        ([GREATEST, 2.0**103], np.inf),
+        ([GREATEST, GREATEST], np.inf),
+        ([GREATEST, GREATEST, -GREATEST], GREATEST),
+        ([-GREATEST, -(2.0**103)], -np.inf),
+        ([1e-45, 1e-45], 2.8e-45),
+    ],
+)
+def test_special_values(mapped, x, expected):
+    """As they are, and after so many zeros that other kernels, splits and lanes have them."""
+    for zeros in (0, 61, 3000):
+        row = np.float32([*[0] * zeros, *x])
+        for given, axis in ((row[None], 1), (np.repeat(row[:, None], 5, 1), 0)):
+            assert verify(given, (axis,), device=mapped).ravel()[0].tobytes() == np.float32(expected).tobytes()
+
+
+def test_order_does_not_matter(mapped):
+    """Elements over 180 binades: no two orders, and no two shapes, have sums of other bits."""
+    random = np.random.default_rng(2)
+    x = np.ldexp(random.standard_normal(6000), random.integers(-90, 90, 6000)).astype(np.float32)
+    sums = set()
+    for row in (x, x[::-1], np.sort(x), x[np.argsort(abs(x))]):
+        for shape in ((1, 6000), (60, 100), (6000, 1)):
+            sums.add(verify(np.ascontiguousarray(row).reshape(shape), (0, 1), device=mapped).tobytes())
+    assert len(sums) == 1
+
+
+def test_selections_and_integers_are_as_without(device):
+    x = np.float32([[1, np.nan, 3], [4, 5, 4]])
+    for desc in (
+        ReduceOperatorDesc.of(F.MAX, x, (1,)),
+        dmlgpu.ArgmaxOperatorDesc.of(x, (1,)),
+        ReduceOperatorDesc.of(F.MULTIPLY, TensorDesc(INT32, (2, 3)), (1,)),
+    ):
+        given = x if desc.input_tensor.data_type is FLOAT32 else np.int32([[1, 2, 3], [4, 5, 6]])
+        assert device.compile(desc, flags=EXACT).plan.dispatches == device.compile(desc).plan.dispatches
+        dmlgpu.verify(desc, given, flags=EXACT, device=device)
+
+
+REFUSED = [
+    *(
+        (
+            ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, (2, 3)), (1,)),
+            f"ReduceOperatorDesc.function: {function.name} is not supported with EXACT_SUMS",
+        )
+        for function in (F.L2, F.LOG_SUM, F.LOG_SUM_EXP, F.MULTIPLY, F.SUM_SQUARE)
+    ),
+    (
+        dmlgpu.AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4, 64)), (4, 64)),
+        "AveragePoolingOperatorDesc: its sum of floats is not supported with EXACT_SUMS",
+    ),
+    (
+        dmlgpu.LpPoolingOperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 4, 4)), (2, 2)),
+        "LpPoolingOperatorDesc: its sum of floats is not supported with EXACT_SUMS",
+    ),
+]
+
+
+@pytest.mark.parametrize(("desc", "message"), REFUSED, ids=lambda value: getattr(value, "summary", ""))
+def test_what_cannot_be_exact_is_refused(desc, message):
+    """On every device, also where windows are computed as axes."""
+    for limits in LIMITS.values():
+        with pytest.raises(DescriptorError, match=re.escape(message)):
+            lower(desc, limits, flags=EXACT)
+
+
+def test_flags_are_execution_flags(device):
+    with pytest.raises(TypeError, match="flags must be ExecutionFlags, not 1"):
+        device.compile(ReduceOperatorDesc.of(F.SUM, TensorDesc(FLOAT32, (2, 3)), (1,)), flags=1)
+
+
+def test_a_wrong_sum_is_found(device):
+    """Also one that is right without the flag: the sum in float32, one element after the other."""
+    x = np.float32([[1, 2**-24, 2**-24, 2**-24]])
+    desc = ReduceOperatorDesc.of(F.SUM, x, (1,))
+    compiled = device.compile(desc, flags=EXACT)
+    check_outputs(compiled.plan, (x,), (np.float32([[1 + 2**-22]]),))
+    with pytest.raises(VerificationError):
+        check_outputs(compiled.plan, (x,), (np.float32([[1 + 2**-23]]),))
