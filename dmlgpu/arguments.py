@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgpu.descriptors.dtypes import DataType, conversion, element_type, listed
-from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc
+from dmlgpu.descriptors.operator import SELECTED_TYPES, ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     HOW_MANY,
     WINDOW_FIELDS,
@@ -35,6 +35,7 @@ from dmlgpu.descriptors.reduction import (
 )
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, integers_or_one, is_integer, unsigned_array
 from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.lowering.problem import problems_with
 
 Shape = tuple[int, ...]
 P = ParamSpec("P")
@@ -61,6 +62,7 @@ class Call:
     """Of every result: the output's type; or INT64, where the output has the same bits as UINT64."""
     is_empty: bool
     """Whether the results have no elements: then nothing is computed."""
+    flags: ExecutionFlags = ExecutionFlags.NONE
 
     @cached_property
     def tensors(self) -> tuple[TensorDesc, ...]:
@@ -143,6 +145,7 @@ def reduce(
     axes: Any = None,
     keepdims: bool | None = None,
     output_data_type: Any = None,
+    exact: bool = False,
 ) -> Call:
     """A call of reduce, with its arguments, on an array of this shape and the layout of `source`."""
     gives_indices = REDUCE_TYPES.get(ReduceFunction.member(function)) is ARG_TYPES
@@ -150,9 +153,10 @@ def reduce(
         # As in NumPy: over no axes each element is an output. It is reduced along an added dimension.
         _flag(ReduceOperatorDesc.__name__, "keepdims", False if keepdims is None else keepdims)
         alone = _with_trailing(source)
-        call = reduce_axes(alone.sizes, alone, function, -1, output_data_type=output_data_type)
+        call = reduce_axes(alone.sizes, alone, function, -1, output_data_type=output_data_type, exact=exact)
         return replace(call, shape=shape, is_empty=0 in shape)
-    return reduce_axes(shape, source, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type)
+    options = {"axes": axes, "keepdims": keepdims, "output_data_type": output_data_type, "exact": exact}
+    return reduce_axes(shape, source, function, axis, **options)
 
 
 def reduce_axes(
@@ -164,12 +168,21 @@ def reduce_axes(
     axes: Any = None,
     keepdims: bool | None = None,
     output_data_type: Any = None,
+    exact: bool = False,
 ) -> Call:
     """As `reduce`, over one axis at least: the descriptor's axes are those of the array."""
     if output_data_type is None and REDUCE_TYPES.get(ReduceFunction.member(function)) is ARG_TYPES:
         output_data_type = DataType.INT64
     fields = {"function": function, "output_data_type": output_data_type}
-    return _reduction(ReduceOperatorDesc, shape, source, axis, axes, keepdims, fields)
+    return _with_sums(_reduction(ReduceOperatorDesc, shape, source, axis, axes, keepdims, fields), exact)
+
+
+def _with_sums(call: Call, exact: Any) -> Call:
+    """A call whose sums of floats are exact, or as they are."""
+    if not _flag(type(call.desc).__name__, "exact", exact):
+        return call
+    problems_with(call.desc, ExecutionFlags.EXACT_SUMS)  # refuses what cannot be exact, also of empty arrays
+    return replace(call, flags=ExecutionFlags.EXACT_SUMS)
 
 
 Type = np.dtype[Any]
@@ -215,7 +228,14 @@ def _wide(dtype: Type) -> Type:
 
 
 def numpy_reduce(
-    name: str, function: ReduceFunction, shape: Shape, source: TensorDesc, axis: Any, dtype: Any, keepdims: Any
+    name: str,
+    function: ReduceFunction,
+    shape: Shape,
+    source: TensorDesc,
+    axis: Any,
+    dtype: Any,
+    keepdims: Any,
+    exact: bool = False,
 ) -> Call:
     """A call of NumPy's function of this name on a tensor, which is not converted.
 
@@ -228,7 +248,7 @@ def numpy_reduce(
             f"{name}: {source} would have to be converted to {computed}, and a device tensor is not; "
             "pass x.numpy(), or dtype=x.dtype where that has 32 or 64 bits"
         )
-    return reduce(shape, source, function, axis, keepdims=keepdims)
+    return reduce(shape, source, function, axis, keepdims=keepdims, exact=exact)
 
 
 def _reduction(

@@ -169,12 +169,12 @@ def argmin(
 @overload
 def reduce(
     x: DeviceTensor, function: Function, axis: Ints | None = ..., *, keepdims: bool | None = ...,
-    axes: Ints | None = ..., output_data_type: ElementType | None = ..., device: Selector = ...,
+    axes: Ints | None = ..., output_data_type: ElementType | None = ..., exact: bool = ..., device: Selector = ...,
 ) -> DeviceTensor: ...  # fmt: skip
 @overload
 def reduce(
     x: ArrayLike, function: Function, axis: Ints | None = ..., *, keepdims: bool | None = ...,
-    axes: Ints | None = ..., output_data_type: ElementType | None = ..., device: Selector = ...,
+    axes: Ints | None = ..., output_data_type: ElementType | None = ..., exact: bool = ..., device: Selector = ...,
 ) -> Array: ...  # fmt: skip
 def reduce(
     x: ArrayLike,
@@ -184,6 +184,7 @@ def reduce(
     keepdims: bool | None = None,
     axes: Ints | None = None,
     output_data_type: ElementType | None = None,
+    exact: bool = False,
     device: Selector = None,
 ) -> Any:
     """A function of the elements along one or more axes: `ReduceOperatorDesc` of an array.
@@ -196,6 +197,8 @@ def reduce(
         keepdims: as for `argmax`.
         axes: as for `argmax`.
         output_data_type: for ARGMAX and ARGMIN as for `argmax`; results of other functions have x's type.
+        exact: whether sum, average and l1 of floats are rounded once: `ExecutionFlags.EXACT_SUMS`. The others that
+            compute with floats refuse it.
         device: as for `argmax`.
 
     Returns:
@@ -217,7 +220,7 @@ def reduce(
     """
     x, shape, source = _input(x, ReduceOperatorDesc, types=REDUCE_TYPES.get(ReduceFunction.member(function)))
     call = arguments.reduce(
-        shape, source, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type
+        shape, source, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type, exact=exact
     )
     return _run(call, device, x)
 
@@ -225,12 +228,12 @@ def reduce(
 @overload
 def sum(
     x: DeviceTensor, axis: Ints | None = ..., *, dtype: ElementType | None = ..., keepdims: bool = ...,
-    device: Selector = ...,
+    exact: bool = ..., device: Selector = ...,
 ) -> DeviceTensor: ...  # fmt: skip
 @overload
 def sum(
     x: ArrayLike, axis: Ints | None = ..., *, dtype: ElementType | None = ..., keepdims: bool = ...,
-    device: Selector = ...,
+    exact: bool = ..., device: Selector = ...,
 ) -> Array: ...  # fmt: skip
 def sum(
     x: ArrayLike,
@@ -238,6 +241,7 @@ def sum(
     *,
     dtype: ElementType | None = None,
     keepdims: bool = False,
+    exact: bool = False,
     device: Selector = None,
 ) -> Any:
     """The sum along axes, as `np.sum`.
@@ -248,6 +252,7 @@ def sum(
         dtype: one of these types, in which x is summed. None: int64 for signed integers, uint64 for unsigned ones, x's
             type for floats. A device tensor is not converted: int32 and uint32 need dtype=x.dtype.
         keepdims: whether reduced axes stay, with size 1.
+        exact: whether sums of floats are rounded once: `ExecutionFlags.EXACT_SUMS`.
         device: as for `argmax`.
 
     Returns:
@@ -266,8 +271,11 @@ def sum(
         [200, 3]
         >>> dmlgpu.sum(x, axis=(0, -1), keepdims=True).tolist()
         [[203]]
+        >>> y = np.float32([1e8, 1, -1e8] * 1000)  # all but the 1s go
+        >>> float(dmlgpu.sum(y, exact=True))
+        1000.0
     """
-    return numpy_reduce("sum", ReduceFunction.SUM, x, axis, keepdims, dtype, device)
+    return numpy_reduce("sum", ReduceFunction.SUM, x, axis, keepdims, dtype, device, exact)
 
 
 @overload
@@ -299,10 +307,16 @@ def prod(
 
 
 @overload
-def mean(x: DeviceTensor, axis: Ints | None = ..., *, keepdims: bool = ..., device: Selector = ...) -> DeviceTensor: ...
+def mean(
+    x: DeviceTensor, axis: Ints | None = ..., *, keepdims: bool = ..., exact: bool = ..., device: Selector = ...,
+) -> DeviceTensor: ...  # fmt: skip
 @overload
-def mean(x: ArrayLike, axis: Ints | None = ..., *, keepdims: bool = ..., device: Selector = ...) -> Array: ...
-def mean(x: ArrayLike, axis: Ints | None = None, *, keepdims: bool = False, device: Selector = None) -> Any:
+def mean(
+    x: ArrayLike, axis: Ints | None = ..., *, keepdims: bool = ..., exact: bool = ..., device: Selector = ...,
+) -> Array: ...  # fmt: skip
+def mean(
+    x: ArrayLike, axis: Ints | None = None, *, keepdims: bool = False, exact: bool = False, device: Selector = None
+) -> Any:
     """The mean along axes, as `np.mean`, of float16 or float32; of no elements NaN. Otherwise as `sum`.
 
     Example:
@@ -310,7 +324,7 @@ def mean(x: ArrayLike, axis: Ints | None = None, *, keepdims: bool = False, devi
         >>> dmlgpu.mean(np.float32([[1, 2], [3, 5]]), axis=1).tolist()
         [1.5, 4.0]
     """
-    return numpy_reduce("mean", ReduceFunction.AVERAGE, x, axis, keepdims, None, device)
+    return numpy_reduce("mean", ReduceFunction.AVERAGE, x, axis, keepdims, None, device, exact)
 
 
 @overload
@@ -856,18 +870,26 @@ _OF_NOTHING = {ReduceFunction.SUM: 0, ReduceFunction.MULTIPLY: 1, ReduceFunction
 
 
 def numpy_reduce(
-    name: str, function: ReduceFunction, x: Any, axis: Any, keepdims: Any, dtype: Any = None, device: Selector = None
+    name: str,
+    function: ReduceFunction,
+    x: Any,
+    axis: Any,
+    keepdims: Any,
+    dtype: Any = None,
+    device: Selector = None,
+    exact: bool = False,
 ) -> Any:
     """NumPy's function of this name; arguments, results and errors as of `sum`."""
     if isinstance(x, DeviceTensor):
-        return _run(arguments.numpy_reduce(name, function, x.shape, x.desc, axis, dtype, keepdims), device, x)
+        return _run(arguments.numpy_reduce(name, function, x.shape, x.desc, axis, dtype, keepdims, exact), device, x)
     x = as_array(x, f"{name}.x")
     computed, narrow = arguments.converted(name, function, x.dtype.newbyteorder("="), dtype)
     x = x.astype(computed, copy=False)
     if x.size == 0 and function in _OF_NOTHING:
         result = np.full(np.any(x, axis=axis, keepdims=keepdims).shape, _OF_NOTHING[function], computed)[()]
     else:
-        result = reduce(x, function, axis if x.ndim else axis or None, keepdims=keepdims, device=device)
+        axis = axis if x.ndim else axis or None
+        result = reduce(x, function, axis, keepdims=keepdims, exact=exact, device=device)
     return result if narrow is None else result.astype(narrow)
 
 

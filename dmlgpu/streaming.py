@@ -21,6 +21,7 @@ Args:
 
 Indices, maxima and minima are those of the whole array, bit for bit, whatever the chunks. A sum of floats is within the
 bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, as the sum of each chunk is rounded.
+Exact sums are those of the whole array, bit for bit: chunks hand on their sums as integers.
 
 Raises:
     DescriptorError: x cannot be read by slices; `out` is not as many arrays as there are results, has another shape, or
@@ -147,6 +148,7 @@ def reduce(
     keepdims: bool | None = None,
     axes: Ints | None = None,
     output_data_type: ElementType | None = None,
+    exact: bool = False,
     device: Selector = None,
     out: Out | str | Path | None = None,
     chunk_bytes: int = CHUNK_BYTES,
@@ -165,7 +167,7 @@ def reduce(
     """
     shape, dtype = _array(x, "reduce")
     reduction = Reduction.of_reduce(
-        shape, dtype, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type
+        shape, dtype, function, axis, axes=axes, keepdims=keepdims, output_data_type=output_data_type, exact=exact
     )
     return _reduced(reduction, x, device, out, chunk_bytes, progress)
 

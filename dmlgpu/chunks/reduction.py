@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +13,15 @@ from dmlgpu import arguments, functions
 from dmlgpu.arguments import Shape, Type
 from dmlgpu.chunks.regions import check_counts, data_type_of
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc, TypeTable
 from dmlgpu.descriptors.reduction import (
+    EXACT_WORDS,
     REDUCE_TYPES,
     ArgmaxOperatorDesc,
     ArgOperatorDesc,
     AxisDirection,
+    ExactSumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
 )
@@ -42,6 +45,8 @@ class Reduction:
     function: ReduceFunction
     last: bool
     """Whether of equal elements the last one wins."""
+    exact: bool = False
+    """Whether sums of floats are rounded once."""
 
     @classmethod
     def of_arg(cls, kind: type[ArgOperatorDesc], shape: Shape, dtype: Type, *given: Any, **options: Any) -> Self:
@@ -66,7 +71,8 @@ class Reduction:
         call = arguments.reduce_axes(*source, function, *given, **options)
         desc = call.desc
         assert isinstance(desc, ReduceOperatorDesc)
-        return cls._of(call, desc.axes, shape, dtype, desc.function, False)
+        exact = ExecutionFlags.EXACT_SUMS in call.flags
+        return replace(cls._of(call, desc.axes, shape, dtype, desc.function, False), exact=exact)
 
     @classmethod
     def _of(
@@ -101,7 +107,8 @@ class Reduction:
 
     @property
     def _aggregation(self) -> Aggregation:
-        return (_AGGREGATIONS if self.element_type.kind == "f" else _OF_INTEGERS)[self.function]
+        table = _OF_INTEGERS if self.element_type.kind != "f" else _EXACT if self.exact else _AGGREGATIONS
+        return table[self.function]
 
     @property
     def state_type(self) -> Type:
@@ -230,6 +237,60 @@ def _joined(
     return Aggregation(state_type, of_chunk, lambda _, rows: join.reduce(rows, axis=-1, dtype=rows.dtype), finish)
 
 
+# Exact sums: a state is the words of `ExactSumOperatorDesc`, which add up to those of the whole.
+
+_SUM: Type = np.dtype([("words", np.uint32, (EXACT_WORDS - 1,)), ("specials", np.uint32)])
+_NAN, _INFINITY, _MINUS_INFINITY = 1, 2, 4
+
+
+def _exact(function: ReduceFunction) -> Aggregation:
+    def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: functions.Selector) -> Array:
+        chunk = _float32(chunk)
+        desc = ExactSumOperatorDesc.of(chunk, reduction.axes, absolute=function is ReduceFunction.L1)
+        sizes = desc.output_tensor.sizes
+        call = arguments.Call(desc, sizes, (DataType.UINT32,) * EXACT_WORDS, False)
+        *words, specials = functions.open_device(device).compute(call, chunk)
+        states = np.empty(sizes, _SUM)
+        states["words"], states["specials"] = np.stack(words, -1), specials
+        return states
+
+    def finish(state: Array, count: int) -> Array:
+        divisor = count if function is ReduceFunction.AVERAGE else 1
+        values = [_value(row["words"], int(row["specials"]), divisor) for row in state.ravel()]
+        return np.array(values).reshape(state.shape)
+
+    return Aggregation(lambda dtype: _SUM, of_chunk, _added, finish)
+
+
+def _added(reduction: Reduction, rows: Array) -> Array:
+    states = np.empty(rows.shape[:-1], _SUM)
+    carry = np.uint64(0)
+    for i in range(EXACT_WORDS - 1):
+        total = rows["words"][..., i].sum(-1, np.uint64) + carry
+        states["words"][..., i], carry = total & 0xFFFFFFFF, total >> 32
+    states["specials"] = np.bitwise_or.reduce(rows["specials"], axis=-1)
+    return states
+
+
+def _value(words: Array, specials: int, count: int) -> float:
+    """A sum divided by `count`, rounded to odd: 53 bits, the last of which is set where others are lost.
+
+    So it rounds to float32 and float16 as the sum itself does (Boldo and Melquiond, When double rounding is odd, 2004).
+    """
+    if specials:
+        both = _INFINITY | _MINUS_INFINITY
+        is_nan = specials & _NAN or specials & both == both
+        return math.nan if is_nan else math.inf if specials & _INFINITY else -math.inf
+    total = int.from_bytes(words.astype("<u4").tobytes(), "little", signed=True)
+    # At least 53 bits, unless the sum is 0.
+    shift = max(0, 54 + count.bit_length() - total.bit_length())
+    quotient, rest = divmod(abs(total) << shift, count)
+    more = max(0, quotient.bit_length() - 53)
+    lost = rest or quotient & ((1 << more) - 1)
+    number = math.ldexp(float(quotient >> more | bool(lost)), more - shift - 149)
+    return -number if total < 0 else number
+
+
 # Products of floats: a state is a mantissa and an exponent, as a chunk's product may leave the range of floats.
 
 _FACTOR: Type = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
@@ -284,4 +345,5 @@ _AGGREGATIONS: dict[ReduceFunction, Aggregation] = {
     _F.SUM: _joined(_F.SUM),
     _F.SUM_SQUARE: _joined(_F.SUM_SQUARE),
 }
+_EXACT = _AGGREGATIONS | {function: _exact(function) for function in (_F.AVERAGE, _F.L1, _F.SUM)}
 _OF_INTEGERS = _AGGREGATIONS | {_F.MULTIPLY: _joined(_F.MULTIPLY, np.multiply)}

@@ -343,6 +343,42 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
         return successor(self.input_tensor, self.output_tensor, self.axes) if successor else self
 
 
+# Words of an exact sum of float32: the sum in units of 2^-149, as an integer in two's complement, low word first; then
+# bits that say which elements were not finite: 1 NaN, 2 infinity, 4 -infinity.
+EXACT_WORDS = 11
+
+
+@dataclass(frozen=True)
+class ExactSumOperatorDesc(_ReductionOperatorDesc):
+    """The exact sums over one or more axes, as integers. DirectML has no such operator.
+
+    Sums of parts can be added, word by word, and rounded at the end.
+
+    Args:
+        input_tensor: 1 to 8 dimensions of FLOAT32.
+        output_tensor: that of each word: the input's sizes with 1 on every reduced axis, UINT32. The operator has
+            EXACT_WORDS outputs, one for each word.
+        axes: the reduced axes, a non-empty set.
+        absolute: whether the elements' absolute values are added.
+    """
+
+    output_fields: ClassVar[tuple[str, ...]] = ("output_tensor",) * EXACT_WORDS
+    types: ClassVar[TypeTable] = {"input_tensor": (DataType.FLOAT32,), "output_tensor": (DataType.UINT32,)}
+
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    axes: tuple[int, ...]
+    absolute: bool = False
+
+    @classmethod
+    def of(cls, input_tensor: Any, axes: Any, absolute: bool = False) -> Self:
+        """The descriptor for an input; its outputs are packed."""
+        return cls(**cls._inferred(input_tensor, axes, None, DataType.UINT32, cls.types), absolute=absolute)
+
+    def __post_init__(self) -> None:
+        self._check_reduction()
+
+
 # The operators that DirectML names as equivalents of functions.
 _SUCCESSORS: dict[ReduceFunction, type[ArgOperatorDesc]] = {
     ReduceFunction.ARGMAX: ArgmaxOperatorDesc,

@@ -7,7 +7,8 @@
 argmax, argmin, reduce, max_pooling, average_pooling and lp_pooling take the arguments of dmlgpu's functions of the same
 names, and Dask arrays in any chunks. Results are Dask arrays: until they are computed, no chunk is loaded. They equal
 those of dmlgpu's function for the whole array: of equal elements in several chunks the same one wins, and indices count
-over all chunks. Sums and products of floats are also rounded for each chunk: docs/scaling.md has the bound.
+over all chunks. Sums and products of floats are also rounded for each chunk, unless they are exact: docs/scaling.md has
+the bound.
 
 Each chunk is computed on a device of the process that has it: the device that `device=` names there, or the default.
 
@@ -134,6 +135,7 @@ def reduce(
     keepdims: bool | None = None,
     axes: Ints | None = None,
     output_data_type: ElementType | None = None,
+    exact: bool = False,
     device: Selector = None,
 ) -> da.Array:
     """As `dmlgpu.reduce`, of a Dask array: a Dask array of x's type, or of indices.
@@ -145,7 +147,7 @@ def reduce(
         >>> dask.reduce(x, "sum", axis=0).compute().tolist()
         [36.0, 40.0, 44.0, 48.0, 52.0, 56.0]
     """
-    options = {"axes": axes, "keepdims": keepdims, "output_data_type": output_data_type}
+    options = {"axes": axes, "keepdims": keepdims, "output_data_type": output_data_type, "exact": exact}
     return _reduced(ReduceOperatorDesc, x, device, Reduction.of_reduce, function, axis, **options)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.reduction import ReduceFunction
+from dmlgpu.descriptors.reduction import EXACT_WORDS, ReduceFunction
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ class SumResult(enum.IntEnum):
     AVERAGE = 1
     ROOT = 2
     LOGARITHM = 3
+    WORD = 4
+    """A word of the stored state (exact.glsl alone)."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class ExactSum(Accumulator):
 
     def state_words(self, data_type: DataType) -> int:
         """As stored: the sum as an integer, and which infinities and NaN there are."""
-        return 4 if data_type.bits == 16 else 11
+        return 4 if data_type.bits == 16 else EXACT_WORDS
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,17 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
 )
-from dmlgpu.descriptors.reduction import ArgminOperatorDesc, ArgOperatorDesc, AxisDirection, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    EXACT_WORDS,
+    ArgminOperatorDesc,
+    ArgOperatorDesc,
+    AxisDirection,
+    ExactSumOperatorDesc,
+    ReduceOperatorDesc,
+)
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
-from dmlgpu.lowering.accumulators import Accumulator, Last, Selection, Sum, SumResult, accumulator_of
+from dmlgpu.lowering.accumulators import Accumulator, ExactSum, Last, Selection, Sum, SumResult, accumulator_of
 from dmlgpu.lowering.geometry import Dim, merged
 
 
@@ -203,6 +210,8 @@ class Result(enum.Enum):
 
     VALUE = enum.auto()
     INDEX = enum.auto()
+    WORD = enum.auto()
+    """The word of the state, as it is stored, that has the number of the output."""
 
 
 @dataclass(frozen=True)
@@ -230,9 +239,9 @@ class Problem:
         if isinstance(self.domain, Windows) and other_selection:
             raise NotImplementedError("kernels over windows look for the first maximum")
         results = [output.result for output in self.outputs]
-        together = [Result.VALUE], [Result.VALUE, Result.INDEX], [Result.INDEX]
+        together = [Result.VALUE], [Result.VALUE, Result.INDEX], [Result.INDEX], [Result.WORD] * EXACT_WORDS
         if isinstance(self.domain, (Axes, Windows)) and results not in together:
-            raise NotImplementedError("kernels over axes and windows write the value, then the index")
+            raise NotImplementedError("kernels over axes and windows write the value, then the index, or words")
 
     @property
     def source(self) -> TensorDesc:
@@ -290,6 +299,13 @@ def _arg(desc: ArgOperatorDesc) -> tuple[Problem, ...]:
 @problems_of.register
 def _reduce(desc: ReduceOperatorDesc) -> tuple[Problem, ...]:
     return _over_axes(desc, accumulator_of(desc.function, desc.input_tensor.data_type), Result.VALUE)
+
+
+@problems_of.register
+def _exact_sum(desc: ExactSumOperatorDesc) -> tuple[Problem, ...]:
+    accumulator = ExactSum(power=int(desc.absolute), result=SumResult.WORD)
+    outputs = tuple(OutputTensor(word, Result.WORD, number=i) for i, word in enumerate(desc.outputs))
+    return (Problem((Source(desc.input_tensor),), Axes.of(desc.input_tensor, desc.axes), accumulator, outputs),)
 
 
 def _over_axes(

@@ -14,6 +14,7 @@ from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
     ArgOperatorDesc,
     AxisDirection,
+    ExactSumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
 )
@@ -55,6 +56,24 @@ def exactly_reduced(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
     return (np.array(values, output.data_type.numpy).reshape(output.sizes),)
 
 
+def exact_sum(desc: ExactSumOperatorDesc, x: Array) -> tuple[Array, ...]:
+    """The words of the sums."""
+    rows = rows_of(x, desc.axes)
+    sums = [_words(np.abs(row) if desc.absolute else row) for row in rows.reshape(-1, rows.shape[-1])]
+    return tuple(np.array(word, np.uint32).reshape(desc.output_tensor.sizes) for word in zip(*sums, strict=True))
+
+
+def _words(row: Array) -> list[int]:
+    total = _units(row[np.isfinite(row)])
+    specials = np.isnan(row).any() * 1 + (row == np.inf).any() * 2 + (row == -np.inf).any() * 4
+    return [*(total >> 32 * i & 0xFFFFFFFF for i in range(10)), int(specials)]
+
+
+def _units(row: Array) -> int:
+    """The sum of finite floats. Every float32 is an integer times 2^-149, and float64 holds all of these integers."""
+    return sum(int(number) for number in np.ldexp(row.astype(np.float64), 149).tolist())
+
+
 def _exact_sum(row: Array, count: int) -> np.floating[Any]:
     """The sum of floats, divided by `count`, as the nearest float of their type."""
     if not np.isfinite(row).all():
@@ -62,9 +81,7 @@ def _exact_sum(row: Array, count: int) -> np.floating[Any]:
         with np.errstate(invalid="ignore"):
             special: np.floating[Any] = row[~np.isfinite(row)].sum()
         return row.dtype.type(np.nan) if np.isnan(special) else special
-    # Every float32 is an integer times 2^-149, and float64 holds all of these integers.
-    total = sum(int(number) for number in np.ldexp(row.astype(np.float64), 149).tolist())
-    return _nearest(Fraction(total, count << 149), row.dtype)
+    return _nearest(Fraction(_units(row), count << 149), row.dtype)
 
 
 def _nearest(value: Fraction, dtype: np.dtype[Any]) -> np.floating[Any]:

@@ -139,7 +139,7 @@ class Device:
                     sources.append(view_of(x, source, source.sizes))
                 else:
                     sources.append(x.reshape(source.sizes))
-            targets = self.planned(call.desc).compute(sources)
+            targets = self.planned(call.desc, flags=call.flags).compute(sources)
             shaped = [view_of(target, desc, call.shape) for target, desc in zip(targets, call.tensors, strict=True)]
             results = to_caller(shaped, sources)
             # As in NumPy: a scalar, not an array without dimensions.

@@ -196,10 +196,16 @@ class DeviceTensor:
         return self._reduce("min", ReduceFunction.MIN, axis, None, out, keepdims)
 
     def sum(
-        self, axis: Ints | None = None, dtype: ElementType | None = None, out: None = None, *, keepdims: bool = False
+        self,
+        axis: Ints | None = None,
+        dtype: ElementType | None = None,
+        out: None = None,
+        *,
+        keepdims: bool = False,
+        exact: bool = False,
     ) -> DeviceTensor:
         """`dmlgpu.sum` of this tensor, on its device; otherwise as `max`."""
-        return self._reduce("sum", ReduceFunction.SUM, axis, dtype, out, keepdims)
+        return self._reduce("sum", ReduceFunction.SUM, axis, dtype, out, keepdims, exact)
 
     def prod(
         self, axis: Ints | None = None, dtype: ElementType | None = None, out: None = None, *, keepdims: bool = False
@@ -208,18 +214,24 @@ class DeviceTensor:
         return self._reduce("prod", ReduceFunction.MULTIPLY, axis, dtype, out, keepdims)
 
     def mean(
-        self, axis: Ints | None = None, dtype: ElementType | None = None, out: None = None, *, keepdims: bool = False
+        self,
+        axis: Ints | None = None,
+        dtype: ElementType | None = None,
+        out: None = None,
+        *,
+        keepdims: bool = False,
+        exact: bool = False,
     ) -> DeviceTensor:
         """`dmlgpu.mean` of this tensor, on its device; `dtype` must be None or the tensor's. Otherwise as `max`."""
-        return self._reduce("mean", ReduceFunction.AVERAGE, axis, dtype, out, keepdims)
+        return self._reduce("mean", ReduceFunction.AVERAGE, axis, dtype, out, keepdims, exact)
 
     def _arg(self, kind: type[ArgOperatorDesc], out: Any, *given: Any) -> DeviceTensor:
         return self._computed(arguments.arg(kind, self.shape, self.desc, *given), out)
 
     def _reduce(
-        self, name: str, function: ReduceFunction, axis: Any, dtype: Any, out: Any, keepdims: bool
+        self, name: str, function: ReduceFunction, axis: Any, dtype: Any, out: Any, keepdims: bool, exact: bool = False
     ) -> DeviceTensor:
-        call = arguments.numpy_reduce(name, function, self.shape, self.desc, axis, dtype, keepdims)
+        call = arguments.numpy_reduce(name, function, self.shape, self.desc, axis, dtype, keepdims, exact)
         return self._computed(call, out)
 
     def _computed(self, call: arguments.Call, out: Any) -> DeviceTensor:

@@ -21,7 +21,7 @@
 layout(constant_id = 8) const uint POWER = 0;   // of the elements' absolute values, 1; 0: the elements as they are
 layout(constant_id = 9) const uint RESULT = 0;  // what is computed from the sum: a constant below
 
-const uint SUM = 0, AVERAGE = 1;
+const uint SUM = 0, AVERAGE = 1, WORD = 4;
 
 // A Long has the bits of the greatest element, 32 more for the number of elements, and the sign.
 #if BITS == 16
@@ -196,8 +196,20 @@ Bits nearest(uint leading, bool more, int position)
     return position < -1 ? 0 : min(bits, INFINITY);
 }
 
+// The word with number `number` of those that are stored.
+uint word_of(Long sum, uint number)
+{
+    uint word = sum.specials;
+    [[unroll]] for (uint i = 0; i < WORDS; ++i)
+        word = i == number ? sum.words[i] : word;
+    return word;
+}
+
+// With WORD `count` is the number of a word.
 Bits value_of(Long sum, uint count)
 {
+    if (RESULT == WORD)
+        return word_of(sum, count);
     // The magnitude, and of it the words from the first that is not 0 on.
     bool negative = int(sum.words[WORDS - 1]) < 0;
     uint flip = negative ? 0xFFFFFFFFu : 0u, carry = flip & 1u;

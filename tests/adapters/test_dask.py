@@ -205,6 +205,16 @@ def test_sums_of_float16_leave_its_range_on_the_way():
     assert interop.dask.reduce(da.from_array(x, chunks=50), ReduceFunction.SUM).compute() == 7
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("function", ["sum", "average", "l1"])
+def test_exact_sums_are_those_of_the_whole_array(dtype, function):
+    x = np.random.default_rng(3).standard_normal((30, 41, 5)).astype(dtype)
+    for chunks in ((30, 41, 5), (7, 9, 2), (1, 41, 5)):
+        for axis in (None, 1, (0, 2)):
+            got = interop.dask.reduce(da.from_array(x, chunks=chunks), function, axis, exact=True).compute()
+            assert got.tobytes() == dmlgpu.reduce(x, function, axis, exact=True).tobytes()
+
+
 WINDOWS = {
     "strides": lambda rng, spatial: rng.integers(1, 5, spatial).tolist(),
     "dilations": lambda rng, spatial: rng.integers(1, 4, spatial).tolist(),

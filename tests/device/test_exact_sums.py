@@ -8,6 +8,7 @@ import pytest
 import dmlgpu
 from dmlgpu import DescriptorError, ExecutionFlags, ReduceFunction, ReduceOperatorDesc, TensorDesc, VerificationError
 from dmlgpu.comparison import check_outputs
+from dmlgpu.descriptors.reduction import ExactSumOperatorDesc
 from dmlgpu.lowering.lower import lower
 from tests.support.cases import FLOAT16, FLOAT32, INT32
 from tests.support.limits import LIMITS
@@ -139,6 +140,43 @@ def test_order_does_not_matter(mapped):
         for shape in ((1, 6000), (60, 100), (6000, 1)):
             sums.add(verify(np.ascontiguousarray(row).reshape(shape), (0, 1), device=mapped).tobytes())
     assert len(sums) == 1
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_sums_as_integers(mapped, absolute):
+    """What streaming and Dask hand on: every word, of any elements."""
+    bits = np.random.default_rng(3).integers(0, 1 << 32, (7, 1100, 5), np.uint64)
+    x = bits.astype(np.uint32).view(np.float32)
+    x[0, 5] = -0.0
+    for axes in ((0,), (1,), (0, 1), (1, 2), (0, 1, 2)):
+        dmlgpu.verify(ExactSumOperatorDesc.of(x, axes, absolute), x, device=mapped)
+
+
+def test_functions_take_exact(device):
+    x = np.float32([[1e8, 1, -1e8, 2], [3e38, 3e38, -3e38, 0]])
+    t = device.tensor(x)
+    for given in (x, t):
+        for got, expected in (
+            (dmlgpu.sum(given, 1, exact=True, device=device), [3, 3e38]),
+            (dmlgpu.mean(given, 1, exact=True, device=device), [0.75, 7.5e37]),
+            (dmlgpu.reduce(given, "l1", 1, exact=True, device=device), [2e8, np.inf]),
+            (dmlgpu.reduce(given, "sum", (), exact=True, device=device), x),
+            (dmlgpu.reduce(given, "max", 1, exact=True, device=device), [1e8, 3e38]),
+        ):
+            np.testing.assert_array_equal(got, np.float32(expected))
+    np.testing.assert_array_equal(t.sum(1, exact=True), np.float32([3, 3e38]))
+    np.testing.assert_array_equal(t.mean(1, exact=True), np.float32([0.75, 7.5e37]))
+    assert dmlgpu.sum([1, 2], exact=True, device=device) == 3
+    for given in (x, x[:0]):
+        with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc\.function: L2 is not supported with EXACT_SUMS"):
+            dmlgpu.reduce(given, "l2", 1, exact=True, device=device)
+        with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc\.exact: 1 is not allowed"):
+            dmlgpu.reduce(given, "sum", 1, exact=1, device=device)
+
+
+def test_verification_knows_the_flag(device, monkeypatch):
+    monkeypatch.setenv("DMLGPU_VERIFY", "1")
+    assert dmlgpu.sum(np.float32([1, 2**-24, 2**-24]), exact=True, device=device) == np.float32(1 + 2**-23)
 
 
 def test_selections_and_integers_are_as_without(device):

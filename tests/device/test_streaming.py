@@ -120,6 +120,37 @@ def test_reductions_of_chunks(axis, chunk_bytes):
     same("reduce", x, ReduceFunction.SUM, **options)  # sums of small integers are exact
 
 
+@pytest.mark.parametrize("function", ["sum", "average", "l1"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("axis", [None, 1, (0, 2)])
+def test_exact_sums_of_chunks(function, dtype, axis):
+    """Over so many binades that every order and chunking gives the usual sums other bits; with what is not finite."""
+    random = np.random.default_rng(0)
+    wide = np.ldexp(
+        random.standard_normal((5, 40, 7)), random.integers(-9, 9, (5, 40, 7)) * (5 - (dtype == "float16") * 4)
+    )
+    x = wide.astype(dtype)
+    x[3] = 0
+    for special in (None, np.inf, -np.inf, np.nan):
+        if special is not None:
+            x[4, :3, :2] = special
+        for chunk_bytes in (40, 900, 1 << 20):
+            same("reduce", x, function, axis, exact=True, chunk_bytes=chunk_bytes)
+
+
+def test_exact_sums_that_no_chunk_can_hold():
+    """Chunks whose sums are beyond float32 and cancel; ties that only the last chunk breaks."""
+    greatest = np.finfo(np.float32).max
+    for row, expected in (
+        ([greatest] * 8 + [-greatest] * 7, greatest),
+        ([1, *[2**-24] * 6, 2**-149], 1 + 3 * 2**-23),
+        ([1, 2**-24, -(2**-149)], 1),
+        ([1, 2**-24, 2**-149], 1 + 2**-23),
+    ):
+        got = streaming.reduce(np.float32(row), "sum", exact=True, chunk_bytes=4)
+        assert got.tobytes() == np.float32(expected).tobytes()
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize(("shape", "axis"), [((9001, 8), 1), ((8, 9001), 0), ((5, 9001, 4), (0, 2))], ids=str)
 def test_more_outputs_of_a_chunk_than_numpy_buffers(shape, axis, order):

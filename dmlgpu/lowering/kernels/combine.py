@@ -11,7 +11,7 @@ from dmlgpu.lowering.geometry import Dim, address_span, power_of_2
 from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
 from dmlgpu.lowering.limits import IN_FLIGHT, Limits
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
-from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Role, Windows
+from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role, Windows
 
 COMBINE = {
     "combine": "second pass: combines what the first left of each output, wherever the output lies",
@@ -96,6 +96,8 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int
         else:
             shader = _shader("combine", problem, limits, (output,), lanes, segmented=False, to_states=False)
             own = _of_axes(problem.domain, dims)
+            if output.result is Result.WORD:
+                own["element_count"] = output.number
         size = limits.segment_elements(tensor)
         low, high = address_span(dims, begin, end)
         for segment in range(low // size, high // size + 1):

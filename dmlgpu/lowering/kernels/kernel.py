@@ -76,7 +76,7 @@ def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTenso
         "number_kind": NumberKind[problem.source.data_type.name.rstrip("0123456789")],
         "bundle": limits.bundle_size,
         "index_words": max(index_bits, default=0) // 32,
-        "values": any(output.result is Result.VALUE for output in outputs),
+        "values": any(output.result is not Result.INDEX for output in outputs),
         "aligned": False,
         **own,
     }
