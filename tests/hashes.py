@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu import DataType, Device, OperatorDesc
+from dmlgpu import DataType, Device, ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
+from dmlgpu.lowering.problem import sums_can_be_exact
 from dmlgpu.reference.bounds import is_exact
 from dmlgpu.tools.registry import CANONICAL, Operator, Sample, inputs_of
 from tests.support.cases import DECREASING, UINT32, UINT64, Array, arranged
@@ -44,10 +45,16 @@ def descs(operator: Operator, data_type: DataType) -> tuple[OperatorDesc, ...]:
     return tuple(operator.on(sample, data_type) for sample in samples)
 
 
-def exact_types(operator: Operator) -> list[DataType]:
-    """The types of which results are the same bits everywhere."""
-    tried = operator.samples[0]
-    return [data_type for data_type in operator.data_types if is_exact(operator.on(tried, data_type))]
+def exact_types(operator: Operator) -> list[tuple[DataType, ExecutionFlags]]:
+    """The types of which results are the same bits everywhere, and the flag with which they are."""
+    found = []
+    for data_type in operator.data_types:
+        desc = operator.on(operator.samples[0], data_type)
+        if is_exact(desc):
+            found.append((data_type, ExecutionFlags.NONE))
+        elif sums_can_be_exact(desc):
+            found.append((data_type, ExecutionFlags.EXACT_SUMS))
+    return found
 
 
 def same_bits(dtype: np.dtype[Any], count: int) -> Array:
@@ -65,10 +72,24 @@ def hash_of(outputs: Iterable[Array]) -> str:
     return sha.hexdigest()[:12]
 
 
-def results(device: Device, operator: Operator, data_type: DataType) -> Iterable[Array]:
+def finite(dtype: np.dtype[Any], count: int) -> Array:
+    """The same bits, with 1 for NaN and infinities."""
+    x = same_bits(dtype, count)
+    return np.where(np.isfinite(x), x, dtype.type(1))
+
+
+def results(
+    device: Device, operator: Operator, data_type: DataType, flags: ExecutionFlags = ExecutionFlags.NONE
+) -> Iterable[Array]:
     for desc in descs(operator, data_type):
-        outputs = device.planned(desc)(*inputs_of(desc, lambda tensor: arranged(tensor, same_bits)))
+        values = finite if flags else same_bits
+        outputs = device.planned(desc, flags=flags)(*inputs_of(desc, lambda tensor: arranged(tensor, values)))
         yield from outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def title(operator: Operator, flags: ExecutionFlags) -> str:
+    """The operator in the table."""
+    return f"{operator.name}, EXACT_SUMS" if flags else operator.name
 
 
 def main() -> None:
@@ -79,9 +100,9 @@ def main() -> None:
         devices += [Device(info.index, limits=limits_of(info, mapping)) for mapping in MAPPINGS]
     print("| operator | type | every driver, CPU, GPU and split |\n|---|---|---|")
     for operator in CANONICAL:
-        for data_type in exact_types(operator):
-            hashes = dict.fromkeys(hash_of(results(device, operator, data_type)) for device in devices)
-            print(f"| {operator.name} | {data_type.name} | {' and '.join(hashes)} |", flush=True)
+        for data_type, flags in exact_types(operator):
+            hashes = dict.fromkeys(hash_of(results(device, operator, data_type, flags)) for device in devices)
+            print(f"| {title(operator, flags)} | {data_type.name} | {' and '.join(hashes)} |", flush=True)
 
 
 if __name__ == "__main__":

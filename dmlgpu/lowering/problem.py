@@ -259,6 +259,15 @@ class Problem:
         return self.outputs[0].tensor.element_count
 
 
+def sums_can_be_exact(desc: OperatorDesc) -> bool:
+    """Whether an operator adds floats, and takes EXACT_SUMS."""
+    problems = problems_of(desc.canonical())
+    try:
+        return problems_with(desc, ExecutionFlags.EXACT_SUMS) != problems
+    except DescriptorError:
+        return False
+
+
 def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, ...]:
     """The problems of an operator, in the order in which they are computed, with accumulators as the flags say.
 

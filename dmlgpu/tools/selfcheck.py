@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import VerificationError
 from dmlgpu.functions import verify
+from dmlgpu.lowering.problem import sums_can_be_exact
 from dmlgpu.reference.bounds import is_exact
 from dmlgpu.runtime.device import Device
 from dmlgpu.tools.registry import OPERATORS, inputs_of
@@ -19,17 +21,18 @@ from dmlgpu.tools.registry import OPERATORS, inputs_of
 
 @dataclass(frozen=True)
 class Check:
-    """An operator, and the kind of values of its inputs."""
+    """An operator, how it is computed, and the kind of values of its inputs."""
 
     operator: str
     desc: OperatorDesc
+    flags: ExecutionFlags
     values: str
 
     def run(self, device: Device) -> VerificationError | None:
         """Runs the operator, and compares its outputs with the oracle's; None: they agree."""
         try:
             inputs = inputs_of(self.desc, lambda tensor: values(tensor, self.values))
-            verify(self.desc, *inputs, device=device)
+            verify(self.desc, *inputs, flags=self.flags, device=device)
         except VerificationError as error:
             return error
         return None
@@ -38,15 +41,22 @@ class Check:
 def checks() -> tuple[Check, ...]:
     """All checks, operator by operator."""
     return tuple(
-        Check(operator.name, desc, values)
+        Check(operator.name, desc, flags, values)
         for operator in OPERATORS
         for desc in operator.descs()
-        for values in _kinds(desc)
+        for flags in _flags(desc)
+        for values in _kinds(desc, flags)
     )
 
 
-def _kinds(desc: OperatorDesc) -> tuple[str, ...]:
-    if not is_exact(desc):
+def _flags(desc: OperatorDesc) -> Iterator[ExecutionFlags]:
+    yield ExecutionFlags.NONE
+    if sums_can_be_exact(desc):
+        yield ExecutionFlags.EXACT_SUMS
+
+
+def _kinds(desc: OperatorDesc, flags: ExecutionFlags = ExecutionFlags.NONE) -> tuple[str, ...]:
+    if not is_exact(desc, flags):
         return ("small integers", "normal", "few extremes")
     is_float = desc.inputs[0].data_type.numpy.kind == "f"
     return ("ties", "any bits", "few NaN") if is_float else ("ties", "any bits")

@@ -22,6 +22,6 @@ def documented(name, data_type):
 @pytest.mark.parametrize("mapping", [pytest.param("CPU", marks=pytest.mark.every_driver), *MAPPINGS[1:]])
 def test_bits_are_those_of_the_table(driver, open_device, mapping, operator):
     device = open_device(driver.index, limits_of(driver, mapping))
-    for data_type in hashes.exact_types(operator):
-        results = hashes.results(device, operator, data_type)
-        assert hashes.hash_of(results) == documented(operator.name, data_type)
+    for data_type, flags in hashes.exact_types(operator):
+        results = hashes.results(device, operator, data_type, flags)
+        assert hashes.hash_of(results) == documented(hashes.title(operator, flags), data_type)
