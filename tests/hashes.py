@@ -81,8 +81,8 @@ def finite(dtype: np.dtype[Any], count: int) -> Array:
 def results(
     device: Device, operator: Operator, data_type: DataType, flags: ExecutionFlags = ExecutionFlags.NONE
 ) -> Iterable[Array]:
+    values = finite if flags else same_bits
     for desc in descs(operator, data_type):
-        values = finite if flags else same_bits
         outputs = device.planned(desc, flags=flags)(*inputs_of(desc, lambda tensor: arranged(tensor, values)))
         yield from outputs if isinstance(outputs, tuple) else (outputs,)
 

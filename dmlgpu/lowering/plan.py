@@ -153,7 +153,8 @@ class Plan:
 
     def __str__(self) -> str:
         """The whole plan within 100 columns, what is 0 and all but a few dispatches left out."""
-        paragraphs = [("", f"{self.desc}"), ("", f"{self.limits}"), *(("", text) for text in self.mapping)]
+        flags = [("", f"{self.flags}")] if self.flags else []
+        paragraphs = [("", f"{self.desc}"), *flags, ("", f"{self.limits}"), *(("", text) for text in self.mapping)]
         for number, dispatch in enumerate(self.dispatches[:_SHOWN], 1):
             shader = dispatch.shader
             paragraphs.append((f"{number}. ", f"{shader.module}: {shader.constants}"))

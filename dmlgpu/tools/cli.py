@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import dmlgpu
 from dmlgpu import __version__, streaming
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError, shown
 from dmlgpu.files import open_npy, written
 from dmlgpu.reference.bounds import is_exact
@@ -248,6 +248,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     explain.add_argument(
         "--kernel", metavar="NAME", help="another kernel than the one that is chosen; a wrong one lists all"
     )
+    explain.add_argument("--exact", action="store_true", help="with sums of floats that are rounded once")
     profile = command(
         "profile",
         _profile,
@@ -544,7 +545,8 @@ def _explain(args: argparse.Namespace) -> int:
     console = open_console(_COLUMNS)
     with Device(args.device) as device:
         _print_device(console, device)
-        plan = dmlgpu.explain(desc, device=device, kernel=args.kernel)
+        flags = ExecutionFlags.EXACT_SUMS if args.exact else ExecutionFlags.NONE
+        plan = dmlgpu.explain(desc, device=device, flags=flags, kernel=args.kernel)
     console.print(escape(str(desc)), soft_wrap=True)
     kernels = Table("Kernel", "What it does, or why it was passed over", box=SIMPLE_HEAD, pad_edge=False)
     for line in plan.mapping:

@@ -7,7 +7,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu.lowering.limits import Limits
-from tests.support.cases import CASES, DOCUMENTED, GRADIENTS, REDUCED, SUMMED_WINDOWS, Case
+from tests.support.cases import CASES, DOCUMENTED, EXACT, GRADIENTS, REDUCED, SUMMED_WINDOWS, Case
 from tests.support.plans import modules_of, of_operator, operator_of
 
 
@@ -24,7 +24,7 @@ def test_device_gives_what_the_documents_say(any_device):
 
 
 # test_mappings.py has the others.
-OWN = [case for case in CASES if case not in REDUCED + SUMMED_WINDOWS + GRADIENTS]
+OWN = [case for case in CASES if case not in REDUCED + EXACT + SUMMED_WINDOWS + GRADIENTS]
 
 
 @by_id(OWN)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.every_driver
 def test_mapping_equals_reference(driver, open_device, mapping, operator):
     device = open_device(driver.index, limits_of(driver, mapping))
     for case in of_operator(operator, chosen(mapping)):
-        dmlgpu.verify(case.desc, *case.inputs(), device=device)
+        dmlgpu.verify(case.desc, *case.inputs(), flags=case.flags, device=device)
 
 
 def test_chosen_cases_cover_every_kernel_and_type():
@@ -35,7 +35,7 @@ def test_chosen_cases_cover_every_kernel_and_type():
     short = "|".join(
         (
             r"pool_direct_blocks_(sum|selection_8)",
-            r"columns_(wide_)?(sum|product|logsumexp|integer_64)",
+            r"columns_(wide_)?(sum|exact|product|logsumexp|integer_64)",
             r"columns_wide_(integer_32|selection_64)",
         )
     )

@@ -9,6 +9,7 @@ from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePoolingGradOperatorDesc,
     AveragePoolingOperatorDesc,
+    ExecutionFlags,
     LpPooling1OperatorDesc,
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
@@ -44,6 +45,26 @@ def rows():
     """A plan for two cores: 8 rows of 256 blocks for each invocation."""
     limits = Limits(1 << 27, 64, 8, bundle=8)
     return lower(ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (4096, 1024)), axes=(1,)), limits)
+
+
+@pytest.mark.parametrize(
+    ("variant", "sizes", "strides", "axes"),
+    [
+        ("rows", (1 << 14, 1000), (0, 1), (1,)),
+        ("columns_wide", (1 << 8, 1000, 16), (0, 16, 1), (1,)),
+        ("reduce", (1 << 12, 20, 20, 2), (0, 40, 2, 1), (1, 2)),
+    ],
+)
+def test_elements_that_bins_miss(counter, variant, sizes, strides, axes):
+    """Every element of an exact sum is infinite, and looked at again; all outputs have the same elements."""
+    counter = Counter(device_of(DRIVERS["lavapipe"]).index, 0x7F800000)
+    desc = ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT32, sizes, strides), axes)
+    plan = lower(desc, Limits(1 << 27, 64, 4, bundle=8), flags=ExecutionFlags.EXACT_SUMS)
+    first = plan.dispatches[0]
+    assert first.shader.variant == variant
+    assert first.loads > Limits.invocation_loads / 2
+    assert counter.turns(first, 4) > first.loads / 2
+    check(counter, plan)
 
 
 def check(counter, plan):
@@ -135,7 +156,7 @@ def test_plans_of_every_kernel(counter):
     done = set()
     for mapping in MAPPINGS:
         for case in chosen(mapping):
-            plan = lower(case.desc, LIMITS[mapping])
+            plan = case.plan(LIMITS[mapping])
             keys = {(mapping in ("GPU", "split"), dispatch.shader.module) for dispatch in plan.dispatches}
             if not keys <= done:
                 done |= keys

@@ -30,7 +30,7 @@ by_limits = pytest.mark.parametrize("limits", PLANNED.values(), ids=PLANNED)
 @pytest.mark.parametrize("kind", CASES_OF, ids=lambda kind: kind.__name__)
 def test_plan_keeps_to_the_limits_and_covers_every_output_once(kind, limits):
     for case in CASES_OF[kind]:
-        check(lower(case.desc, limits))
+        check(case.plan(limits))
 
 
 def test_large_windows_take_few_dispatches():
@@ -97,7 +97,7 @@ def test_plans_of_the_largest_tensors_are_short(desc, limits):
 
 def test_equal_descriptors_have_equal_plans():
     for case in CASES[::7]:
-        plan, again = lower(case.desc, LOWERED), lower(copy.deepcopy(case.desc), copy.copy(LOWERED))
+        plan, again = case.plan(LOWERED), copy.deepcopy(case).plan(copy.copy(LOWERED))
         assert plan == again
         assert hash(plan) == hash(again)
         assert (plan.desc, plan.limits) == (case.desc, LOWERED)
@@ -199,7 +199,7 @@ def test_plans_print_what_they_do():
 @by_limits
 def test_plans_print_within_100_columns(limits):
     for case in CASES[::7]:
-        assert max(map(len, str(lower(case.desc, limits)).splitlines())) <= 100
+        assert max(map(len, str(case.plan(limits)).splitlines())) <= 100
 
 
 def test_small_tensors_take_one_dispatch():

@@ -23,6 +23,7 @@ from dmlgpu import (
     AveragePoolingGradOperatorDesc,
     AxisDirection,
     DataType,
+    ExecutionFlags,
     LpPooling1OperatorDesc,
     MaxPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
@@ -37,6 +38,10 @@ from dmlgpu import (
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES
 from dmlgpu.descriptors.tensor import packed_strides
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Plan
+from dmlgpu.lowering.problem import sums_can_be_exact
 from dmlgpu.tools.registry import OPERATORS, inputs_of, with_outputs
 
 Array = npt.NDArray[Any]
@@ -63,6 +68,11 @@ class Case:
     """One for each input tensor."""
     expected: tuple[Any, ...] | None = None
     """One nested list for each output tensor."""
+    flags: ExecutionFlags = ExecutionFlags.NONE
+
+    def plan(self, limits: Limits) -> Plan:
+        """On a device of these limits."""
+        return lower(self.desc, limits, flags=self.flags)
 
     def inputs(self) -> tuple[Array, ...]:
         """The same arrays every time, of the descriptor's sizes; elements that share memory are equal."""
@@ -526,6 +536,13 @@ REDUCED = [
     if types is not ARG_TYPES and (data_type in (FLOAT32, FLOAT16, INT32, UINT64) or name == "rows")
 ]
 
+# The same sums, rounded once.
+EXACT = [
+    dataclasses.replace(case, id=f"exact-{case.id}", flags=ExecutionFlags.EXACT_SUMS)
+    for case in REDUCED
+    if sums_can_be_exact(case.desc)
+]
+
 
 def _gradient(
     kind: type[AveragePoolingGradOperatorDesc | MaxPoolingGradOperatorDesc],
@@ -958,6 +975,7 @@ CASES = [
     *SPECIAL_ARGS,
     *REDUCTIONS,
     *REDUCED,
+    *EXACT,
     *SUMMED_WINDOWS,
     *GRADIENTS,
     *UNPOOLED,

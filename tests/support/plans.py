@@ -11,7 +11,6 @@ import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Dispatch, Plan, Values
 from dmlgpu.lowering.problem import Role, problems_with
 from dmlgpu.runtime import spirv
@@ -27,7 +26,7 @@ OF_A_CPU = re.compile(r"(rows|columns|combine)_(?!\w*lanes)")
 @functools.cache
 def modules_of(case: Case, limits: Limits) -> frozenset[str]:
     """What a case's plan runs; asked for often, and plans of split tensors are long."""
-    return frozenset(dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches)
+    return frozenset(dispatch.shader.module for dispatch in case.plan(limits).dispatches)
 
 
 def operator_of(case: Case) -> str:
