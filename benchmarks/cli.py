@@ -19,6 +19,7 @@ from benchmarks.kompute import Kompute
 from benchmarks.machine import header
 from benchmarks.pages import draw, write
 from benchmarks.peer_cupy import CupyPeer
+from benchmarks.peer_exact import ExactPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer, WebgpuPeer
 from benchmarks.peer_scipy import ScipyPeer
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _FAMILY = "navi21"
 
 _PEERS: dict[str, Callable[[Kompute], Peer]] = {
+    "exact": ExactPeer,
     "usual": UsualPeer,
     "numpy": lambda _: NumpyPeer(),
     "scipy": lambda _: ScipyPeer(),

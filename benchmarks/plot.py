@@ -30,6 +30,7 @@ COLOURS = {
 _STYLES = {
     KERNEL: ("black", "o"),
     COPY: ("grey", "d"),
+    "exact": ("black", "x"),
     "usual": ("purple", "s"),
     "numpy": ("blue", "v"),
     "scipy": ("sky", "p"),
@@ -39,7 +40,13 @@ _STYLES = {
     "onnxruntime": ("green", "X"),
     "onnxruntime-webgpu": ("green", "*"),
 }
-_LABELS = {KERNEL: "dmlgpu, device tensors", COPY: "copy of as many bytes", "usual": "usual kernel", **LIBRARIES}
+_LABELS = {
+    KERNEL: "dmlgpu, device tensors",
+    COPY: "copy of as many bytes",
+    "exact": "exact sums",
+    "usual": "usual kernel",
+    **LIBRARIES,
+}
 
 
 def _look(name: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ LIBRARIES = {
     "onnxruntime": "ONNX Runtime",
     "onnxruntime-webgpu": "ONNX Runtime on WebGPU",
 }
-OTHERS = (COPY, "usual", *LIBRARIES)
+OTHERS = (COPY, "exact", "usual", *LIBRARIES)
 
 # Those of OTHERS that have a time in batches too.
 BATCHED = (COPY, "torch-cuda", "cupy", "onnxruntime-webgpu")

@@ -29,6 +29,7 @@ from benchmarks.cases import (
 from benchmarks.kompute import Kompute
 from benchmarks.measure import Timing, interleave
 from benchmarks.peer_cupy import CupyPeer
+from benchmarks.peer_exact import ExactPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer, WebgpuPeer
 from benchmarks.peer_scipy import ScipyPeer
@@ -39,9 +40,10 @@ from benchmarks.report import case_tables, digits, duration
 from benchmarks.results import BenchmarkError, Result, Run, load, save
 from benchmarks.run import run_case
 from benchmarks.scale import scale_tables, scaled
-from dmlgpu import ReduceFunction, TensorDesc, reference
+from dmlgpu import ExecutionFlags, ReduceFunction, TensorDesc, reference
 from dmlgpu.comparison import differences
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
+from dmlgpu.lowering.problem import sums_can_be_exact
 from tests.support import drivers
 from tests.support.cases import FLOAT16, FLOAT32, INT8, INT64, UINT8, UINT32, permuted_strides
 from tests.support.processes import ROOT
@@ -345,6 +347,20 @@ def test_onnxruntime_on_webgpu_agrees_with_the_oracle_or_refuses(monkeypatch):
     drivers.set_drivers(monkeypatch.setenv, drivers.DRIVERS["swiftshader"])
     peer = WebgpuPeer()
     assert {case.id for case in TINY if agreed(case, peer)} == WEBGPU
+
+
+def test_exact_sums_agree_with_the_oracle(kompute):
+    peer, taken = ExactPeer(kompute), set()
+    for case in TINY:
+        try:
+            contender = peer.contender(case.desc, *case.inputs())
+        except UnavailableError:
+            continue
+        taken.add(case.id)
+        flags = ExecutionFlags.EXACT_SUMS
+        expected = reference(case.desc, *case.inputs(), flags=flags)
+        assert not list(differences(case.desc, case.inputs(), contender.outputs(contender.run()), expected, flags))
+    assert taken == {case.id for case in TINY if sums_can_be_exact(case.desc)} != set()
 
 
 def test_usual_kernels_agree_with_the_oracle(kompute):
@@ -838,7 +854,7 @@ def test_a_missing_peer_is_a_dash(run, monkeypatch):
     code, output, _ = run("-k", "argmax-rows")
     assert code == 0
     ratios = next(line.split() for line in output.split("kernel / other")[1].splitlines() if "argmax-rows" in line)
-    assert (ratios[2], ratios[4:]) == ("-", ["-"] * 6)
+    assert (ratios[2:4], ratios[5:]) == (["-"] * 2, ["-"] * 6)
     for name in ("scipy", "torch", "torch-cuda", "cupy"):
         assert f"- {name}: not installed" in output
     assert "- usual: glslangValidator is not installed" in output
@@ -897,7 +913,7 @@ def test_output_that_nobody_reads_is_silent(environment):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-PEERS = "usual", "numpy", "scipy", "torch", "torch-cuda", "cupy", "onnxruntime", "onnxruntime-webgpu"
+PEERS = "exact", "usual", "numpy", "scipy", "torch", "torch-cuda", "cupy", "onnxruntime", "onnxruntime-webgpu"
 NO_CASE = "no case has 'nothing' in its name; cases are"
 OTHER = "was not written by `python -m benchmarks --json`\n"
 # After what names the format.

@@ -1,0 +1,30 @@
+"""dmlgpu's own exact sums, beside those that keep to a bound."""
+
+from __future__ import annotations
+
+from benchmarks.kompute import Kompute
+from benchmarks.peers import Contender, Peer, UnavailableError
+from dmlgpu import ExecutionFlags, OperatorDesc, __version__
+from dmlgpu.lowering.problem import sums_can_be_exact
+from tests.support.cases import Array
+
+
+class ExactPeer(Peer):
+    """The same operator with EXACT_SUMS, on the same device, on tensors made beforehand."""
+
+    name = "exact sums"
+
+    def __init__(self, kompute: Kompute) -> None:
+        self._device = kompute.device
+
+    @property
+    def description(self) -> str:
+        return f"dmlgpu {__version__}"
+
+    def contender(self, desc: OperatorDesc, *inputs: Array) -> Contender:
+        if not sums_can_be_exact(desc):
+            raise UnavailableError("no sum of floats that can be exact")
+        op = self._device.compile(desc, flags=ExecutionFlags.EXACT_SUMS)
+        sources = [self._device.tensor(x, tensor) for x, tensor in zip(inputs, desc.inputs, strict=True)]
+        out = op(*sources)
+        return Contender(lambda: op(*sources, out=out), lambda tensor: (tensor.numpy(),))
