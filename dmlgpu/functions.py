@@ -197,8 +197,8 @@ def reduce(
         keepdims: as for `argmax`.
         axes: as for `argmax`.
         output_data_type: for ARGMAX and ARGMIN as for `argmax`; results of other functions have x's type.
-        exact: whether sum, average and l1 of floats are rounded once: `ExecutionFlags.EXACT_SUMS`. The others that
-            compute with floats refuse it.
+        exact: whether sum, average, l1, l2 and sum_square of floats are rounded once:
+            `ExecutionFlags.EXACT_SUMS`. The others that compute with floats refuse it.
         device: as for `argmax`.
 
     Returns:

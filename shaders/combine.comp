@@ -57,7 +57,7 @@ State combined(uint i, uint begin, uint end)
         [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
             uint number = min(first + r * LANES, end - 1);
             uint at = (number * push.output_count + i) * STATE_WORDS + push.states_base;
-            found[r] = LOAD_STATE(stored, at);
+            LOAD_STATE(found[r], stored, at)
         }
         [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
             if (r > 0 && first + r * LANES >= end)

@@ -16,11 +16,11 @@ from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc, TypeTable
 from dmlgpu.descriptors.reduction import (
-    EXACT_WORDS,
     REDUCE_TYPES,
     ArgmaxOperatorDesc,
     ArgOperatorDesc,
     AxisDirection,
+    ExactSquaresOperatorDesc,
     ExactSumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
@@ -237,43 +237,46 @@ def _joined(
     return Aggregation(state_type, of_chunk, lambda _, rows: join.reduce(rows, axis=-1, dtype=rows.dtype), finish)
 
 
-# Exact sums: a state is the words of `ExactSumOperatorDesc`, which add up to those of the whole.
+# Exact sums: a state is the words of `ExactSumOperatorDesc`, or of squares, which add up to those of the whole.
 
-_SUM: Type = np.dtype([("words", np.uint32, (EXACT_WORDS - 1,)), ("specials", np.uint32)])
 _NAN, _INFINITY, _MINUS_INFINITY = 1, 2, 4
 
 
 def _exact(function: ReduceFunction) -> Aggregation:
+    of_squares = function in (ReduceFunction.L2, ReduceFunction.SUM_SQUARE)
+    kind = ExactSquaresOperatorDesc if of_squares else ExactSumOperatorDesc
+    count_of_words = len(kind.output_fields) - 1
+    state_type: Type = np.dtype([("words", np.uint32, (count_of_words,)), ("specials", np.uint32)])
+
     def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: functions.Selector) -> Array:
         chunk = _float32(chunk)
-        desc = ExactSumOperatorDesc.of(chunk, reduction.axes, absolute=function is ReduceFunction.L1)
+        desc = kind.of(chunk, reduction.axes, absolute=function is ReduceFunction.L1)
         sizes = desc.output_tensor.sizes
-        call = arguments.Call(desc, sizes, (DataType.UINT32,) * EXACT_WORDS, False)
+        call = arguments.Call(desc, sizes, (DataType.UINT32,) * len(desc.outputs), False)
         *words, specials = functions.open_device(device).compute(call, chunk)
-        states = np.empty(sizes, _SUM)
+        states = np.empty(sizes, state_type)
         states["words"], states["specials"] = np.stack(words, -1), specials
         return states
 
     def finish(state: Array, count: int) -> Array:
-        divisor = count if function is ReduceFunction.AVERAGE else 1
-        values = [_value(row["words"], int(row["specials"]), divisor) for row in state.ravel()]
+        values = [_value(function, row["words"], int(row["specials"]), count) for row in state.ravel()]
         return np.array(values).reshape(state.shape)
 
-    return Aggregation(lambda dtype: _SUM, of_chunk, _added, finish)
+    return Aggregation(lambda dtype: state_type, of_chunk, _added, finish)
 
 
 def _added(reduction: Reduction, rows: Array) -> Array:
-    states = np.empty(rows.shape[:-1], _SUM)
+    states = np.empty(rows.shape[:-1], rows.dtype)
     carry = np.uint64(0)
-    for i in range(EXACT_WORDS - 1):
+    for i in range(rows["words"].shape[-1]):
         total = rows["words"][..., i].sum(-1, np.uint64) + carry
         states["words"][..., i], carry = total & 0xFFFFFFFF, total >> 32
     states["specials"] = np.bitwise_or.reduce(rows["specials"], axis=-1)
     return states
 
 
-def _value(words: Array, specials: int, count: int) -> float:
-    """A sum divided by `count`, rounded to odd: 53 bits, the last of which is set where others are lost.
+def _value(function: ReduceFunction, words: Array, specials: int, count: int) -> float:
+    """A sum, an average or a root, rounded to odd: 53 bits, the last of which is set where others are lost.
 
     So it rounds to float32 and float16 as the sum itself does (Boldo and Melquiond, When double rounding is odd, 2004).
     """
@@ -283,11 +286,19 @@ def _value(words: Array, specials: int, count: int) -> float:
         return math.nan if is_nan else math.inf if specials & _INFINITY else -math.inf
     total = int.from_bytes(words.astype("<u4").tobytes(), "little", signed=True)
     # At least 53 bits, unless the sum is 0.
-    shift = max(0, 54 + count.bit_length() - total.bit_length())
-    quotient, rest = divmod(abs(total) << shift, count)
-    more = max(0, quotient.bit_length() - 53)
-    lost = rest or quotient & ((1 << more) - 1)
-    number = math.ldexp(float(quotient >> more | bool(lost)), more - shift - 149)
+    unit = 149
+    if function is ReduceFunction.L2:
+        shift = max(0, 54 - total.bit_length() // 2)
+        found = math.isqrt(total << 2 * shift)
+        rest = (total << 2 * shift) - found**2
+    else:
+        divisor = count if function is ReduceFunction.AVERAGE else 1
+        unit = 298 if function is ReduceFunction.SUM_SQUARE else unit
+        shift = max(0, 54 + divisor.bit_length() - total.bit_length())
+        found, rest = divmod(abs(total) << shift, divisor)
+    more = max(0, found.bit_length() - 53)
+    lost = rest or found & ((1 << more) - 1)
+    number = math.ldexp(float(found >> more | bool(lost)), more - shift - unit)
     return -number if total < 0 else number
 
 
@@ -345,5 +356,5 @@ _AGGREGATIONS: dict[ReduceFunction, Aggregation] = {
     _F.SUM: _joined(_F.SUM),
     _F.SUM_SQUARE: _joined(_F.SUM_SQUARE),
 }
-_EXACT = _AGGREGATIONS | {function: _exact(function) for function in (_F.AVERAGE, _F.L1, _F.SUM)}
+_EXACT = _AGGREGATIONS | {function: _exact(function) for function in (_F.AVERAGE, _F.L1, _F.L2, _F.SUM, _F.SUM_SQUARE)}
 _OF_INTEGERS = _AGGREGATIONS | {_F.MULTIPLY: _joined(_F.MULTIPLY, np.multiply)}

@@ -346,13 +346,15 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
 # Words of an exact sum of float32: the sum in units of 2^-149, as an integer in two's complement, low word first; then
 # bits that say which elements were not finite: 1 NaN, 2 infinity, 4 -infinity.
 EXACT_WORDS = 11
+# The same for squares: the sum in units of 2^-298.
+EXACT_SQUARES_WORDS = 20
 
 
 @dataclass(frozen=True)
 class ExactSumOperatorDesc(_ReductionOperatorDesc):
     """The exact sums over one or more axes, as integers. DirectML has no such operator.
 
-    Sums of parts can be added, word by word, and rounded at the end.
+    Sums of parts can be added, as integers, and rounded at the end.
 
     Args:
         input_tensor: 1 to 8 dimensions of FLOAT32.
@@ -377,6 +379,16 @@ class ExactSumOperatorDesc(_ReductionOperatorDesc):
 
     def __post_init__(self) -> None:
         self._check_reduction()
+
+
+@dataclass(frozen=True)
+class ExactSquaresOperatorDesc(ExactSumOperatorDesc):
+    """The exact sums of the elements' squares, with EXACT_SQUARES_WORDS outputs.
+
+    Otherwise as `ExactSumOperatorDesc`.
+    """
+
+    output_fields: ClassVar[tuple[str, ...]] = ("output_tensor",) * EXACT_SQUARES_WORDS
 
 
 # The operators that DirectML names as equivalents of functions.

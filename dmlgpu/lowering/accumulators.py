@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.reduction import EXACT_WORDS, ReduceFunction
+from dmlgpu.descriptors.reduction import EXACT_SQUARES_WORDS, EXACT_WORDS, ReduceFunction
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,12 @@ class Sum(Accumulator):
 
     @property
     def exact(self) -> Accumulator | None:
-        """For sums of elements and of absolute values, and for averages."""
-        if self.power > 1 or self.result not in (SumResult.SUM, SumResult.AVERAGE):
-            return None
-        return ExactSum(self.power, self.result)
+        """For sums of elements, of absolute values and of squares, for averages, and for the roots of squares."""
+        if self.power == 2 and self.result in (SumResult.SUM, SumResult.ROOT):
+            return ExactSquares(self.power, self.result)
+        if self.power < 2 and self.result in (SumResult.SUM, SumResult.AVERAGE):
+            return ExactSum(self.power, self.result)
+        return None
 
     def state_words(self, data_type: DataType) -> int:
         """As stored: the sum as two floats, and which infinities and NaN there are."""
@@ -118,7 +120,7 @@ class ExactSum(Accumulator):
     """A sum of floats that is rounded once (exact.glsl)."""
 
     power: int = 0
-    """Of the elements' absolute values, 1; 0: the elements as they are."""
+    """Of the elements' absolute values; 0: the elements as they are."""
     result: SumResult = SumResult.SUM
 
     name: ClassVar = "exact"
@@ -133,12 +135,23 @@ class ExactSum(Accumulator):
         return elements
 
     def longest_split(self, data_type: DataType) -> int:
-        """What a bin holds without overflow."""
-        return 1 << (22 if data_type.bits == 16 else 10)
+        """What a bin of float32 holds without overflow; and a second look is short."""
+        return 1 << 10
 
     def state_words(self, data_type: DataType) -> int:
         """As stored: the sum as an integer, and which infinities and NaN there are."""
         return 4 if data_type.bits == 16 else EXACT_WORDS
+
+
+@dataclass(frozen=True)
+class ExactSquares(ExactSum):
+    """A sum of the squares of floats that is rounded once, or its root (squares.glsl)."""
+
+    name: ClassVar = "squares"
+
+    def state_words(self, data_type: DataType) -> int:
+        """As stored: the sum as an integer, and which infinities and NaN there are."""
+        return 5 if data_type.bits == 16 else EXACT_SQUARES_WORDS
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,25 @@ from dmlgpu.descriptors.pooling import (
     MaxUnpoolingOperatorDesc,
 )
 from dmlgpu.descriptors.reduction import (
-    EXACT_WORDS,
     ArgminOperatorDesc,
     ArgOperatorDesc,
     AxisDirection,
+    ExactSquaresOperatorDesc,
     ExactSumOperatorDesc,
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
-from dmlgpu.lowering.accumulators import Accumulator, ExactSum, Last, Selection, Sum, SumResult, accumulator_of
+from dmlgpu.lowering.accumulators import (
+    Accumulator,
+    ExactSquares,
+    ExactSum,
+    Last,
+    Selection,
+    Sum,
+    SumResult,
+    accumulator_of,
+)
 from dmlgpu.lowering.geometry import Dim, merged
 
 
@@ -239,8 +248,8 @@ class Problem:
         if isinstance(self.domain, Windows) and other_selection:
             raise NotImplementedError("kernels over windows look for the first maximum")
         results = [output.result for output in self.outputs]
-        together = [Result.VALUE], [Result.VALUE, Result.INDEX], [Result.INDEX], [Result.WORD] * EXACT_WORDS
-        if isinstance(self.domain, (Axes, Windows)) and results not in together:
+        together = [Result.VALUE], [Result.VALUE, Result.INDEX], [Result.INDEX]
+        if isinstance(self.domain, (Axes, Windows)) and results not in together and set(results) != {Result.WORD}:
             raise NotImplementedError("kernels over axes and windows write the value, then the index, or words")
 
     @property
@@ -283,8 +292,8 @@ def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, .
         if accumulator is None or (accumulator != problem.accumulator and not isinstance(desc, ReduceOperatorDesc)):
             what = f".function: {desc.function.name}" if isinstance(desc, ReduceOperatorDesc) else ": its sum of floats"
             raise DescriptorError(
-                f"{type(desc).__name__}{what} is not supported with EXACT_SUMS; allowed are SUM, AVERAGE and L1 of "
-                "REDUCE, and what adds no floats"
+                f"{type(desc).__name__}{what} is not supported with EXACT_SUMS; allowed are SUM, AVERAGE, L1, L2 "
+                "and SUM_SQUARE of REDUCE, and what adds no floats"
             )
         exact.append(replace(problem, accumulator=accumulator))
     return tuple(exact)
@@ -312,7 +321,9 @@ def _reduce(desc: ReduceOperatorDesc) -> tuple[Problem, ...]:
 
 @problems_of.register
 def _exact_sum(desc: ExactSumOperatorDesc) -> tuple[Problem, ...]:
-    accumulator = ExactSum(power=int(desc.absolute), result=SumResult.WORD)
+    of_squares = isinstance(desc, ExactSquaresOperatorDesc)
+    kind, power = (ExactSquares, 2) if of_squares else (ExactSum, int(desc.absolute))
+    accumulator = kind(power, SumResult.WORD)
     outputs = tuple(OutputTensor(word, Result.WORD, number=i) for i, word in enumerate(desc.outputs))
     return (Problem((Source(desc.input_tensor),), Axes.of(desc.input_tensor, desc.axes), accumulator, outputs),)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
     ArgOperatorDesc,
     AxisDirection,
+    ExactSquaresOperatorDesc,
     ExactSumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
@@ -46,32 +49,46 @@ def exactly_reduced(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
     """As `reduce`; but of floats the values are rounded once, from exact sums."""
     if desc.function in _SELECTIONS or x.dtype.kind != "f":
         return reduce(desc, x)
-    if desc.function not in (ReduceFunction.SUM, ReduceFunction.AVERAGE, ReduceFunction.L1):
-        raise NotImplementedError(f"{desc.function} has no exact sum")
     rows, output = rows_of(x, desc.axes), desc.output_tensor
-    if desc.function is ReduceFunction.L1:
-        rows = np.abs(rows)
-    count = rows.shape[-1] if desc.function is ReduceFunction.AVERAGE else 1
-    values = [_exact_sum(row, count) for row in rows.reshape(-1, rows.shape[-1])]
+    value = _EXACT[desc.function]
+    values = [value(row) for row in rows.reshape(-1, rows.shape[-1])]
     return (np.array(values, output.data_type.numpy).reshape(output.sizes),)
 
 
 def exact_sum(desc: ExactSumOperatorDesc, x: Array) -> tuple[Array, ...]:
     """The words of the sums."""
     rows = rows_of(x, desc.axes)
-    sums = [_words(np.abs(row) if desc.absolute else row) for row in rows.reshape(-1, rows.shape[-1])]
+    of_squares = isinstance(desc, ExactSquaresOperatorDesc)
+    sums = [_words(np.abs(row) if desc.absolute else row, of_squares) for row in rows.reshape(-1, rows.shape[-1])]
     return tuple(np.array(word, np.uint32).reshape(desc.output_tensor.sizes) for word in zip(*sums, strict=True))
 
 
-def _words(row: Array) -> list[int]:
-    total = _units(row[np.isfinite(row)])
+def _words(row: Array, of_squares: bool) -> list[int]:
+    total = _units(row[np.isfinite(row)], 2 if of_squares else 1)
+    row = np.abs(row) if of_squares else row
     specials = np.isnan(row).any() * 1 + (row == np.inf).any() * 2 + (row == -np.inf).any() * 4
-    return [*(total >> 32 * i & 0xFFFFFFFF for i in range(10)), int(specials)]
+    return [*(total >> 32 * i & 0xFFFFFFFF for i in range(19 if of_squares else 10)), int(specials)]
 
 
-def _units(row: Array) -> int:
-    """The sum of finite floats. Every float32 is an integer times 2^-149, and float64 holds all of these integers."""
-    return sum(int(number) for number in np.ldexp(row.astype(np.float64), 149).tolist())
+def _units(row: Array, power: int = 1) -> int:
+    """The sum of the powers of finite floats, as an integer.
+
+    Every float32 is an integer times 2^-149, and float64 holds all of these integers.
+    """
+    return sum(int(number) ** power for number in np.ldexp(row.astype(np.float64), 149).tolist())
+
+
+def _exact_squares(row: Array, *, root: bool) -> np.floating[Any]:
+    """The sum of the squares of floats, or its root, as the nearest float of their type."""
+    if not np.isfinite(row).all():
+        infinite: np.floating[Any] = row.dtype.type(np.nan if np.isnan(row).any() else np.inf)
+        return infinite
+    total = _units(row, 2)
+    if not root:
+        return _nearest(Fraction(total, 1 << 298), row.dtype)
+    # 64 bits more of the root, and one that is set where these are not all: no tie of floats has as many.
+    found = math.isqrt(total << 128)
+    return _nearest(Fraction(2 * found + (found**2 != total << 128), 1 << 149 + 65), row.dtype)
 
 
 def _exact_sum(row: Array, count: int) -> np.floating[Any]:
@@ -148,6 +165,13 @@ def _product(rows: Array) -> Array:
 
 _Function = Callable[..., Array]
 _SELECTIONS: dict[ReduceFunction, _Function] = {ReduceFunction.MAX: np.argmax, ReduceFunction.MIN: np.argmin}
+_EXACT: dict[ReduceFunction, Callable[[Array], np.floating[Any]]] = {
+    ReduceFunction.AVERAGE: lambda row: _exact_sum(row, len(row)),
+    ReduceFunction.L1: lambda row: _exact_sum(np.abs(row), 1),
+    ReduceFunction.L2: partial(_exact_squares, root=True),
+    ReduceFunction.SUM: lambda row: _exact_sum(row, 1),
+    ReduceFunction.SUM_SQUARE: partial(_exact_squares, root=False),
+}
 _OF_FLOATS: dict[ReduceFunction, _Function] = {
     ReduceFunction.AVERAGE: lambda rows: rows.mean(-1),
     ReduceFunction.L1: lambda rows: np.abs(rows).sum(-1),

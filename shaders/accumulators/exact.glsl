@@ -1,13 +1,16 @@
 // The accumulator of exact sums: SUM, AVERAGE and L1 of floats, rounded once, to the nearest float, ties to even.
+// With SQUARES (squares.glsl) SUM_SQUARE and L2: of the squares of floats, and the root of their sum.
 // The contract is at the top of selection.glsl; what HAS_BIN adds to it is below.
 //
-// All arithmetic is of integers, in units of the least denormal. So neither the order of the elements nor how a device
-// rounds changes a bit, and nothing has to be `precise`.
+// `?:` has variables on both sides, as in selection.glsl: SwiftShader takes minutes to compile branches.
+//
+// All arithmetic is of integers, in units of the least denormal, or of its square. So neither the order of the elements
+// nor how a device rounds changes a bit, and nothing has to be `precise`.
 //
 // The sum of any floats is a Long: an integer of WORDS words in two's complement, and which infinities and NaN there
 // were. (Kulisch's accumulator; Neal calls it a superaccumulator: Fast exact summation using small and large
 // superaccumulators, 2015.) To add to one takes a hundred instructions, so most elements go to a bin: a sum of 64 bits,
-// of elements whose exponents are close to each other.
+// with SQUARES 128, of elements whose exponents are close to each other.
 //
 //   bits of a Long     319                                                                          0
 //   a bin                                  [ 63 .................... 0 ]
@@ -18,16 +21,32 @@
 // Kernels over axes accumulate in bins (State). If a bin missed an element, whole() looks at all elements again, and
 // adds those to the Long. combine.comp has no bins: it adds Longs, which are what is stored.
 
-layout(constant_id = 8) const uint POWER = 0;   // of the elements' absolute values, 1; 0: the elements as they are
+layout(constant_id = 8) const uint POWER = 0;   // of the elements' absolute values, 1 or 2; 0: the elements as they are
 layout(constant_id = 9) const uint RESULT = 0;  // what is computed from the sum: a constant below
 
-const uint SUM = 0, AVERAGE = 1, WORD = 4;
+const uint SUM = 0, AVERAGE = 1, ROOT = 2, WORD = 4;
 
-// A Long has the bits of the greatest element, 32 more for the number of elements, and the sign.
+// The unit of floats is 2^-UNIT. A Long has the bits of the greatest element, or its square, 32 more for the number of
+// elements, and the sign.
 #if BITS == 16
-const uint MANTISSA = 10, SPECIAL = 31, WORDS = 3;
+const uint MANTISSA = 10, SPECIAL = 31, UNIT = 24;
+#ifdef SQUARES
+const uint WORDS = 4;
 #else
-const uint MANTISSA = 23, SPECIAL = 255, WORDS = 10;
+const uint WORDS = 3;
+#endif
+#else
+const uint MANTISSA = 23, SPECIAL = 255, UNIT = 149;
+#ifdef SQUARES
+const uint WORDS = 19;
+#else
+const uint WORDS = 10;
+#endif
+#endif
+#ifdef SQUARES
+const uint FACTORS = 2, BIN_WORDS = 4;
+#else
+const uint FACTORS = 1, BIN_WORDS = 2;
 #endif
 const uint HIDDEN = 1u << MANTISSA, SIGN = 1u << (BITS - 1);
 const uint INFINITY = SPECIAL << MANTISSA, NAN_BITS = INFINITY | HIDDEN >> 1;
@@ -40,12 +59,13 @@ struct Long {
 };
 
 struct Bin {
-    uint least;   // an element with this exponent, or up to SPAN more, fits
-    uvec2 sum;    // in units of the last bit of an element with the exponent `least`
-    uint missed;  // not 0: some elements do not fit
+    uint least;           // an element with this exponent, or up to SPAN more, fits
+    uint sum[BIN_WORDS];  // in units of the last bit of an element with the exponent `least`, or of its square
+    uint missed;          // not 0: some elements do not fit
 };
 
 // |sum| < 2^63: 2^10 elements (accumulators.py) of 24 bits, shifted by up to 29. Every float16 fits: 2^22 of 11 bits.
+// Squares of 48 bits are shifted by up to 58: |sum| < 2^127.
 const uint SPAN = 29;
 
 #ifdef COMBINES
@@ -65,17 +85,40 @@ Bits or_neutral(Bits bits, bool is_element)
 
 uint exponent_of(Bits bits) { return bits >> MANTISSA & SPECIAL; }
 
-// number * 2^shift, for shifts below 32.
-uvec2 shifted_left(int number, uint shift) { return uvec2(uint(number) << shift, uint(number >> 1 >> (31 - shift))); }
-uvec2 sum_of(uvec2 a, uvec2 b)
+// An element of this mantissa, or its square, shifted by 1 or 2 places for each of `steps`, below 32.
+uint[BIN_WORDS] shifted_left(int number, uint steps)
 {
-    uint low = a.x + b.x;
-    return uvec2(low, a.y + b.y + uint(low < b.x));
+#ifdef SQUARES
+    uint high, low, shift = FACTORS * steps & 31u, zero = 0;
+    umulExtended(uint(number), uint(number), high, low);
+    uint a = low << shift, b = high << shift | low >> 1 >> (31 - shift), c = high >> 1 >> (31 - shift);
+    bool whole_word = FACTORS * steps >= 32;
+    return uint[](whole_word ? zero : a, whole_word ? a : b, whole_word ? b : c, whole_word ? c : zero);
+#else
+    return uint[](uint(number) << steps, uint(number >> 1 >> (31 - steps)));
+#endif
+}
+
+void add(inout uint sum[BIN_WORDS], uint number[BIN_WORDS])
+{
+    uint carry = 0;
+    [[unroll]] for (uint i = 0; i < BIN_WORDS; ++i) {
+        uint word = sum[i] + number[i], both = word + carry;
+        carry = uint(word < number[i]) | uint(both < carry);
+        sum[i] = both;
+    }
 }
 
 // Bins
 
-Bin empty_from(uint index) { return Bin(0, uvec2(0), 0); }
+Bin empty_from(uint index)
+{
+    Bin bin;
+    bin.least = bin.missed = 0;
+    [[unroll]] for (uint i = 0; i < BIN_WORDS; ++i)
+        bin.sum[i] = 0;
+    return bin;
+}
 
 // Before the first element is accumulated, kernels show the bin some of them with show(); place() then chooses
 // `least`. Lanes show the same ones, so that their bins can be combined.
@@ -113,24 +156,32 @@ void accumulate(inout Bin bin, Bits bits, uint index)
 #endif
     uint magnitude = bits << (33 - BITS);
     bin.missed |= fits ? none : magnitude;  // a 0 is not missed
-    bin.sum = sum_of(bin.sum, shifted_left(fits ? number : 0, shift & 31u));
+    add(bin.sum, shifted_left(fits ? number : 0, shift & 31u));
 }
 Bin shifted(Bin bin, uint by) { return bin; }
 
 // Of bins with the same `least`.
-Bin combine(Bin a, Bin b) { return Bin(a.least, sum_of(a.sum, b.sum), a.missed | b.missed); }
+Bin combine(Bin a, Bin b)
+{
+    add(a.sum, b.sum);
+    a.missed |= b.missed;
+    return a;
+}
 
 // Longs
 
 // Adds number * 2^position; the number is in two's complement.
-void add(inout Long sum, uvec2 number, uint position)
+void add(inout Long sum, uint number[BIN_WORDS], uint position)
 {
-    uint at = position >> 5, shift = position & 31u, sign = uint(int(number.y) >> 31), carry = 0;
-    uvec3 parts = uvec3(number.x << shift, number.y << shift | number.x >> 1 >> (31 - shift),
-                        sign << shift | number.y >> 1 >> (31 - shift));
+    uint at = position >> 5, shift = position & 31u, sign = uint(int(number[BIN_WORDS - 1]) >> 31), carry = 0;
+    uint parts[BIN_WORDS + 1];
+    parts[0] = number[0] << shift;
+    [[unroll]] for (uint k = 1; k < BIN_WORDS; ++k)
+        parts[k] = number[k] << shift | number[k - 1] >> 1 >> (31 - shift);
+    parts[BIN_WORDS] = sign << shift | number[BIN_WORDS - 1] >> 1 >> (31 - shift);
     [[unroll]] for (uint i = 0; i < WORDS; ++i) {
         uint part = i < at ? 0 : sign;
-        [[unroll]] for (uint k = 0; k < 3; ++k)
+        [[unroll]] for (uint k = 0; k <= BIN_WORDS; ++k)
             part = i == at + k ? parts[k] : part;
         uint word = sum.words[i] + part, both = word + carry;
         carry = uint(word < part) | uint(both < carry);
@@ -150,7 +201,7 @@ Long identity()
 Long long_of(Bin bin)
 {
     Long sum = identity();
-    add(sum, bin.sum, bin.least - 1);
+    add(sum, bin.sum, FACTORS * (bin.least - 1));
     return sum;
 }
 
@@ -167,7 +218,7 @@ void add_missed(inout Long sum, Bin bin, Bits bits)
     number = negative ? opposite : number;
     bool missed = exponent - bin.least > SPAN && exponent != SPECIAL;
     number = missed ? number : 0;
-    add(sum, shifted_left(number, 0), exponent - hidden);
+    add(sum, shifted_left(number, 0), FACTORS * (exponent - hidden));
 #endif
 }
 
@@ -233,6 +284,26 @@ Bits value_of(Long sum, uint count)
     middle = middle << shift | low >> 1 >> (31 - shift);
     bool more = (low << shift | others) != 0;
     int position = int(32 * left - 1 - shift);
+    if (RESULT == ROOT) {
+        // The root bit by bit, of a number whose last bit stands for a power of 4: 28 bits, the first of which is set.
+        uint even = uint(~position & 1), root = 0, rest = 0;
+        more = more || (middle & even) != 0;
+        middle = middle >> even | (high & even) << 31;
+        high >>= even;
+        [[unroll]] for (uint i = 0; i < 28; ++i) {
+            rest = rest << 2 | high >> 30;
+            high = high << 2 | middle >> 30;
+            middle <<= 2;
+            uint taken = 4 * root + 1, less = rest - taken;
+            bool one = rest >= taken;
+            rest = one ? less : rest;
+            root = root << 1 | uint(one);
+        }
+        middle |= rest | high;
+        high = root << 4;
+        position >>= 1;
+    } else
+        position -= int((FACTORS - 1) * UNIT);
     if (RESULT == AVERAGE) {
         // Long division, bit by bit, by a divisor whose first bit is set, too: 28 bits of a quotient between 1/2 and 2.
         uint divisor_shift = 31u - uint(findMSB(count)), divisor = count << divisor_shift, quotient = 0;
@@ -272,10 +343,9 @@ const uint STATE_WORDS = WORDS + 1;
             (stored)[(at) + w] = (sum).words[w]; \
         (stored)[(at) + WORDS] = (sum).specials; \
     }
-#if BITS == 16
-#define LOAD_STATE(stored, at) Long(uint[](stored[at], stored[(at) + 1], stored[(at) + 2]), stored[(at) + 3])
-#else
-#define LOAD_STATE(stored, at) \
-    Long(uint[](stored[at], stored[(at) + 1], stored[(at) + 2], stored[(at) + 3], stored[(at) + 4], stored[(at) + 5], \
-                stored[(at) + 6], stored[(at) + 7], stored[(at) + 8], stored[(at) + 9]), stored[(at) + 10])
-#endif
+#define LOAD_STATE(sum, stored, at) \
+    { \
+        [[unroll]] for (uint w = 0; w < WORDS; ++w) \
+            (sum).words[w] = (stored)[(at) + w]; \
+        (sum).specials = (stored)[(at) + WORDS]; \
+    }

@@ -63,8 +63,8 @@ const uint STATE_WORDS = WORDS_PER_ELEMENT;
         (words)[at] = (state).value.x; \
         (words)[(at) + 1] = (state).value.y; \
     }
-#define LOAD_STATE(words, at) State(Bits((words)[at], (words)[(at) + 1]))
+#define LOAD_STATE(state, words, at) state = State(Bits((words)[at], (words)[(at) + 1]));
 #else
 #define STORE_STATE(words, at, state) (words)[at] = (state).value;
-#define LOAD_STATE(words, at) State((words)[at])
+#define LOAD_STATE(state, words, at) state = State((words)[at]);
 #endif

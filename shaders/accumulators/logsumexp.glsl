@@ -147,6 +147,7 @@ const uint STATE_WORDS = 6;
         (words)[(at) + 4] = (state).specials.top; \
         (words)[(at) + 5] = (state).least; \
     }
-#define LOAD_STATE(words, at) \
-    State(uintBitsToFloat((words)[at]), Pair(uintBitsToFloat((words)[(at) + 1]), uintBitsToFloat((words)[(at) + 2])), \
-          Specials(int((words)[(at) + 3]), (words)[(at) + 4]), (words)[(at) + 5])
+#define LOAD_STATE(state, words, at) \
+    state = State(uintBitsToFloat((words)[at]), \
+                  Pair(uintBitsToFloat((words)[(at) + 1]), uintBitsToFloat((words)[(at) + 2])), \
+                  Specials(int((words)[(at) + 3]), (words)[(at) + 4]), (words)[(at) + 5]);

@@ -94,5 +94,6 @@ const uint STATE_WORDS = 5;
         (words)[(at) + 3] = (state).greatest; \
         (words)[(at) + 4] = (state).least; \
     }
-#define LOAD_STATE(words, at) \
-    State(uintBitsToFloat((words)[at]), int((words)[(at) + 1]), (words)[(at) + 2], (words)[(at) + 3], (words)[(at) + 4])
+#define LOAD_STATE(state, words, at) \
+    state = State(uintBitsToFloat((words)[at]), int((words)[(at) + 1]), (words)[(at) + 2], (words)[(at) + 3], \
+                  (words)[(at) + 4]);

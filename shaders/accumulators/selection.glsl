@@ -184,14 +184,15 @@ const uint STATE_WORDS = 1 + WORDS_PER_ELEMENT;
         (words)[(at) + 1] = (state).bits.x; \
         (words)[(at) + 2] = (state).bits.y; \
     }
-#define LOAD_STATE(words, at) state_of(operand_of(uvec2((words)[(at) + 1], (words)[(at) + 2])), (words)[at])
+#define LOAD_STATE(state, words, at) \
+    state = state_of(operand_of(uvec2((words)[(at) + 1], (words)[(at) + 2])), (words)[at]);
 #else
 #define STORE_STATE(words, at, state) \
     { \
         (words)[at] = (state).index; \
         (words)[(at) + 1] = (state).bits; \
     }
-#define LOAD_STATE(words, at) state_of(operand_of((words)[(at) + 1]), (words)[at])
+#define LOAD_STATE(state, words, at) state = state_of(operand_of((words)[(at) + 1]), (words)[at]);
 #endif
 
 #define HAS_EXTREMES  // extremes.glsl, for rows.comp

@@ -103,9 +103,9 @@ const uint STATE_WORDS = 4;
         (words)[(at) + 2] = uint((state).specials.most); \
         (words)[(at) + 3] = (state).specials.top; \
     }
-#define LOAD_STATE(words, at) \
-    State(Pair(uintBitsToFloat((words)[at]), uintBitsToFloat((words)[(at) + 1])), \
-          Specials(int((words)[(at) + 2]), (words)[(at) + 3]))
+#define LOAD_STATE(state, words, at) \
+    state = State(Pair(uintBitsToFloat((words)[at]), uintBitsToFloat((words)[(at) + 1])), \
+                  Specials(int((words)[(at) + 2]), (words)[(at) + 3]));
 
 // Takes elements `skipped` and later of a block: adds them two by two, and their sum to the state.
 #define HAS_BLOCKS

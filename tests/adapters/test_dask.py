@@ -206,7 +206,7 @@ def test_sums_of_float16_leave_its_range_on_the_way():
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("function", ["sum", "average", "l1"])
+@pytest.mark.parametrize("function", ["sum", "average", "l1", "l2", "sum_square"])
 def test_exact_sums_are_those_of_the_whole_array(dtype, function):
     x = np.random.default_rng(3).standard_normal((30, 41, 5)).astype(dtype)
     for chunks in ((30, 41, 5), (7, 9, 2), (1, 41, 5)):

@@ -8,7 +8,7 @@ import pytest
 import dmlgpu
 from dmlgpu import DescriptorError, ExecutionFlags, ReduceFunction, ReduceOperatorDesc, TensorDesc, VerificationError
 from dmlgpu.comparison import check_outputs
-from dmlgpu.descriptors.reduction import ExactSumOperatorDesc
+from dmlgpu.descriptors.reduction import ExactSquaresOperatorDesc, ExactSumOperatorDesc
 from dmlgpu.lowering.lower import lower
 from tests.support.cases import FLOAT16, FLOAT32, INT32
 from tests.support.limits import LIMITS
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.every_driver
 
 F = ReduceFunction
 EXACT = ExecutionFlags.EXACT_SUMS
+EXACT_FUNCTIONS = (F.SUM, F.AVERAGE, F.L1, F.L2, F.SUM_SQUARE)
 GREATEST = float(np.finfo(np.float32).max)
 by_float = pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
 
@@ -83,7 +84,7 @@ def test_sums_are_rounded_once(mapped, dtype, values):
         ((2, 3, 170), (0, 1, 2)),
     ):
         x = VALUES[values](dtype, int(np.prod(sizes)), random).reshape(sizes)
-        for function in (F.SUM, F.AVERAGE, F.L1):
+        for function in EXACT_FUNCTIONS:
             verify(x, axes, function, mapped)
 
 
@@ -131,6 +132,21 @@ def test_special_values(mapped, x, expected):
             assert verify(given, (axis,), device=mapped).ravel()[0].tobytes() == np.float32(expected).tobytes()
 
 
+def test_roots_of_exact_squares(mapped):
+    """Of squares that float32 has no room for, of perfect ones, and of those next to a tie."""
+    for row, expected in (
+        ([3e30, 4e30], 5e30),
+        ([3e-30, 4e-30], 5e-30),
+        ([1e-45] * 4, 2.8e-45),
+        ([GREATEST, GREATEST], np.inf),
+        ([1] * 4095 + [2.0**-60], 4095**0.5),
+        ([-np.inf, 1], np.inf),
+        ([np.inf, np.nan], np.nan),
+    ):
+        given = np.float32([row])
+        assert verify(given, (1,), F.L2, mapped).tobytes() == np.float32(expected).tobytes()
+
+
 def test_order_does_not_matter(mapped):
     """Elements over 180 binades: no two orders, and no two shapes, have sums of other bits."""
     random = np.random.default_rng(2)
@@ -144,12 +160,13 @@ def test_order_does_not_matter(mapped):
 
 @pytest.mark.parametrize("absolute", [False, True])
 def test_sums_as_integers(mapped, absolute):
-    """What streaming and Dask hand on: every word, of any elements."""
+    """What streaming and Dask hand on: every word, of any elements; and of squares."""
     bits = np.random.default_rng(3).integers(0, 1 << 32, (7, 1100, 5), np.uint64)
     x = bits.astype(np.uint32).view(np.float32)
     x[0, 5] = -0.0
     for axes in ((0,), (1,), (0, 1), (1, 2), (0, 1, 2)):
         dmlgpu.verify(ExactSumOperatorDesc.of(x, axes, absolute), x, device=mapped)
+        dmlgpu.verify(ExactSquaresOperatorDesc.of(x, axes), x, device=mapped)
 
 
 def test_functions_take_exact(device):
@@ -168,8 +185,10 @@ def test_functions_take_exact(device):
     np.testing.assert_array_equal(t.mean(1, exact=True), np.float32([0.75, 7.5e37]))
     assert dmlgpu.sum([1, 2], exact=True, device=device) == 3
     for given in (x, x[:0]):
-        with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc\.function: L2 is not supported with EXACT_SUMS"):
-            dmlgpu.reduce(given, "l2", 1, exact=True, device=device)
+        with pytest.raises(
+            DescriptorError, match=r"\.function: LOG_SUM is not supported with EXACT_SUMS"
+        ):
+            dmlgpu.reduce(given, "log_sum", 1, exact=True, device=device)
         with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc\.exact: 1 is not allowed"):
             dmlgpu.reduce(given, "sum", 1, exact=1, device=device)
 
@@ -197,7 +216,7 @@ REFUSED = [
             ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, (2, 3)), (1,)),
             f"ReduceOperatorDesc.function: {function.name} is not supported with EXACT_SUMS",
         )
-        for function in (F.L2, F.LOG_SUM, F.LOG_SUM_EXP, F.MULTIPLY, F.SUM_SQUARE)
+        for function in (F.LOG_SUM, F.LOG_SUM_EXP, F.MULTIPLY)
     ),
     (
         dmlgpu.AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4, 64)), (4, 64)),

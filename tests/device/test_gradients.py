@@ -349,7 +349,7 @@ def test_a_sum_beyond_its_bound_is_found(device, monkeypatch):
     desc = MaxPoolingGradOperatorDesc.of(x, (2, 2))
     gradient = np.ones((1, 1, 3, 3), np.float32)
     wrong = tuple(y + 1e-5 for y in reference(desc, x, gradient))
-    monkeypatch.setattr("dmlgpu.comparison.reference", lambda *_: wrong)
+    monkeypatch.setattr("dmlgpu.comparison.reference", lambda *_, flags: wrong)
     with pytest.raises(VerificationError, match=r"16 of 16 elements differ"):
         verify(desc, x, gradient, device=device)
 

@@ -120,7 +120,7 @@ def test_reductions_of_chunks(axis, chunk_bytes):
     same("reduce", x, ReduceFunction.SUM, **options)  # sums of small integers are exact
 
 
-@pytest.mark.parametrize("function", ["sum", "average", "l1"])
+@pytest.mark.parametrize("function", ["sum", "average", "l1", "l2", "sum_square"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("axis", [None, 1, (0, 2)])
 def test_exact_sums_of_chunks(function, dtype, axis):

@@ -61,8 +61,11 @@ def test_number_kinds_are_the_enumeration():
 
 
 def test_results_of_sums_are_the_enumeration():
-    (line,) = re.findall(r"^const uint (SUM = .*);", SOURCES["accumulators/sum.glsl"], re.MULTILINE)
-    assert line == ", ".join(f"{result.name} = {result.value}" for result in SumResult)
+    found = set()
+    for accumulator in ("sum", "exact"):
+        (line,) = re.findall(r"^const uint (SUM = .*);", SOURCES[f"accumulators/{accumulator}.glsl"], re.MULTILINE)
+        found |= set(line.split(", "))
+    assert found == {f"{result.name} = {result.value}" for result in SumResult}
 
 
 def test_every_entry_point_is_compiled():

@@ -536,8 +536,8 @@ def test_verify_takes_the_device_of_the_environment(driver, few_checks, monkeypa
 
 
 def test_verify_finds_a_mismatch(driver, few_checks, monkeypatch, capsys):
-    def wrong_minima(desc, *inputs):
-        outputs = reference(desc, *inputs)
+    def wrong_minima(desc, *inputs, flags):
+        outputs = reference(desc, *inputs, flags=flags)
         return tuple(y + 1 for y in outputs) if isinstance(desc, dmlgpu.ArgminOperatorDesc) else outputs
 
     monkeypatch.setattr("dmlgpu.comparison.reference", wrong_minima)

@@ -299,7 +299,7 @@ def test_results_agree_as_those_of_verify_do(device, monkeypatch):
 
 def test_demo_checks_itself_where_the_environment_says_so(run, save, monkeypatch):
     monkeypatch.setenv("DMLGPU_VERIFY", "1")
-    monkeypatch.setattr("dmlgpu.comparison.reference", lambda *call: tuple(y + 1 for y in reference(*call)))
+    monkeypatch.setattr("dmlgpu.comparison.reference", lambda *call, flags: tuple(y + 1 for y in reference(*call)))
     code, _, _, error = run("--image", save(Image.new("RGB", (16, 16))))
     assert code == 1
     assert error.startswith("dmlgpu: ArgminOperatorDesc.output_tensor: ")

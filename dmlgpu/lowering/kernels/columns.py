@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from dmlgpu.lowering.accumulators import ExactSquares
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.axes import AxesKernel
 from dmlgpu.lowering.kernels.kernel import shader_of
@@ -56,6 +57,8 @@ class Columns(AxesKernel):
         """Whether several blocks per invocation are faster, for rows of this many outputs."""
         if self.limits.cooperating or not self.limits.unrolls or self.wide == self.block:
             return False
+        if isinstance(self.problem.accumulator, ExactSquares):
+            return False  # its states are so large that compiling takes seconds
         # If a row is no multiple of the width, its last blocks are computed twice: that is little of a long row.
         return row >= 4 * self.wide or row % self.wide == 0
 

@@ -26,4 +26,4 @@ uint index_of(State state) { return 0; }
 
 const uint STATE_WORDS = 1;
 #define STORE_STATE(words, at, state) (words)[at] = (state).sum;
-#define LOAD_STATE(words, at) State((words)[at])
+#define LOAD_STATE(state, words, at) state = State((words)[at]);
