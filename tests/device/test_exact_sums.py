@@ -185,9 +185,7 @@ def test_functions_take_exact(device):
     np.testing.assert_array_equal(t.mean(1, exact=True), np.float32([0.75, 7.5e37]))
     assert dmlgpu.sum([1, 2], exact=True, device=device) == 3
     for given in (x, x[:0]):
-        with pytest.raises(
-            DescriptorError, match=r"\.function: LOG_SUM is not supported with EXACT_SUMS"
-        ):
+        with pytest.raises(DescriptorError, match=r"\.function: LOG_SUM is not supported with EXACT_SUMS"):
             dmlgpu.reduce(given, "log_sum", 1, exact=True, device=device)
         with pytest.raises(DescriptorError, match=r"ReduceOperatorDesc\.exact: 1 is not allowed"):
             dmlgpu.reduce(given, "sum", 1, exact=1, device=device)
