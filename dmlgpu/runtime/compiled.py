@@ -53,7 +53,13 @@ class CompiledOperator:
     check: ClassVar[Check | None] = None
     """Called after every call while DMLGPU_VERIFY is on. The runtime knows no oracle: functions.py names one."""
 
-    def __init__(self, device: Owner, desc: OperatorDesc, flags: ExecutionFlags, kernel: str | None = None) -> None:
+    def __init__(
+        self,
+        device: Owner,
+        desc: OperatorDesc,
+        flags: ExecutionFlags = ExecutionFlags.NONE,
+        kernel: str | None = None,
+    ) -> None:
         self.device: Any = device
         self.desc = desc
         self.flags = flags

@@ -36,7 +36,7 @@ IMAGE = X.reshape(1, 1, 3, 3)
 def wrong_oracle(monkeypatch):
     """An oracle that is wrong in one element, so that results are found to differ."""
 
-    def wrong(desc, *inputs):
+    def wrong(desc, *inputs, flags):
         outputs = reference(desc, *inputs)
         outputs[-1].reshape(-1)[1] += 7
         return outputs
@@ -184,7 +184,7 @@ def test_a_wrong_shader_is_found(device, monkeypatch):
     ],
 )
 def test_a_bound_is_the_greatest_difference(monkeypatch, got, expected, bound, differ):
-    monkeypatch.setattr("dmlgpu.comparison.bounds", lambda desc, x: (np.array(bound, np.float64),))
+    monkeypatch.setattr("dmlgpu.comparison.bounds", lambda desc, x, flags: (np.array(bound, np.float64),))
     desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (3,), [0])
     got, expected = np.array(got, np.float32), np.array(expected, np.float32)
     texts = [text for _, text in differences(desc, (X,), (got,), (expected,))]
