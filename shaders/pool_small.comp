@@ -16,9 +16,10 @@
 //                                                  |          |          |          |
 //   output k combines column k of the ring:     output 0   output 1   output 2   output 3
 //
-// For the next row of the tile, the ring moves up by the windows' stride along height, and the same number of fresh
-// input rows is loaded at its end. So input rows that several windows share are loaded once. In a volume, a row of the
-// ring combines row y of all depths of a window.
+// For each row of the tile, the ring moves up by the windows' stride along height, and the same number of fresh input
+// rows is loaded at its end. So input rows that several windows share are loaded once. Before the first row of outputs,
+// turns without outputs fill the ring: drivers unroll the loop over fresh rows, as their number is a constant, and keep
+// only shared rows from turn to turn. In a volume, a row of the ring combines row y of all depths of a window.
 //
 // Where windows share no rows, as in tiles of one row, the ring is one row: it combines all input rows of a window.
 
@@ -35,9 +36,10 @@ layout(constant_id = 14) const uint DILATION_DEPTH = 1;
 layout(constant_id = 15) const uint DILATION_HEIGHT = 1;
 layout(constant_id = 16) const uint DILATION_WIDTH = 1;
 layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring: several where windows share input rows
-layout(constant_id = 18) const uint PHASE = 0;           // ALIGNED: where in a block every span begins
-layout(constant_id = 19) const uint TILE_WIDTH = 4;             // outputs of a tile in each row
-layout(constant_id = 20) const bool WHOLE_TILES = false;  // a row of outputs consists of whole tiles
+layout(constant_id = 18) const uint FRESH_ROWS = 1;      // by which the ring moves
+layout(constant_id = 19) const uint PHASE = 0;           // ALIGNED: where in a block every span begins
+layout(constant_id = 20) const uint TILE_WIDTH = 4;             // outputs of a tile in each row
+layout(constant_id = 21) const bool WHOLE_TILES = false;  // a row of outputs consists of whole tiles
 // clang-format on
 
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
@@ -70,6 +72,8 @@ const uint BLOCKS_AND_ONE = BLOCKS + 1;  // and a block of zeros, for load_span(
 const uint TILE_WORDS = TILE_WIDTH * BITS / 32;
 const uint LAST_ROW = (RING_ROWS - 1) * TILE_WIDTH;  // where the last row of the ring begins
 const bool SHARED = RING_ROWS > 1;
+// Turns of a tile that only fill the ring.
+const uint FILLING = (RING_ROWS - 1) / FRESH_ROWS;
 // Whether to compute once, and not in every row, which columns of a span lie in the input. With 16 bits spans are long:
 // there Mesa's compiler for AMD's GPUs has more loads in flight if every row computes it.
 const bool KEPT = BITS == 32;
@@ -270,7 +274,6 @@ void main()
     read_push();
     uvec3 output_size = all_of(push.output_size);
     uvec3 window_stride = all_of(push.window_stride);
-    uint shared_fresh = SHARED ? window_stride.y : 1;
 
     Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
@@ -279,14 +282,14 @@ void main()
         // Where the first window begins in the input. In the padding before the input this is negative, that is, wrapped
         // around: so a coordinate is in the input if it is below its size.
         uint front = tile.depth * window_stride.x - start_padding.x;
-        uint top = tile.top * window_stride.y - start_padding.y;
+        uint top = tile.top * window_stride.y - start_padding.y - FILLING * FRESH_ROWS;
         uint left = tile.left * STRIDE_WIDTH - start_padding.z;
         uint first_z = first_inside(front, start_padding.x, DILATION_DEPTH);
         begin_tile(left);
 
-        uint row = tile.row, slab_row = tile.row - tile.top, fresh = RING_ROWS;
-        for (; row < tile.end; ++row, top += window_stride.y, fresh = shared_fresh) {
-            for (uint r = RING_ROWS - fresh; r < RING_ROWS; ++r) {
+        uint turns = FILLING + tile.end - tile.row;
+        for (uint turn = 0; turn < turns; ++turn, top += window_stride.y) {
+            for (uint r = RING_ROWS - FRESH_ROWS; r < RING_ROWS; ++r) {
                 begin_ring_row(tile.plane, first_z,
                                SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT));
                 for (uint d = 0; d < WINDOW_DEPTH; ++d) {
@@ -294,11 +297,14 @@ void main()
                         take_span(tile.plane, front + d * DILATION_DEPTH, top + r + h * DILATION_HEIGHT, left);
                 }
             }
+            if (turn < FILLING)
+                continue;
             combine_columns();
-            uint number = row * output_size.z + tile.left, left_over = output_size.z - tile.left;
+            uint done = turn - FILLING, left_over = output_size.z - tile.left;
+            uint number = (tile.row + done) * output_size.z + tile.left;
             uint rows
                 = counted(tile.depth * window_stride.x, WINDOW_DEPTH, DILATION_DEPTH, counted_begin.x, counted_end.x)
-                * counted((row - slab_row) * window_stride.y, WINDOW_HEIGHT, DILATION_HEIGHT, counted_begin.y,
+                * counted((tile.top + done) * window_stride.y, WINDOW_HEIGHT, DILATION_HEIGHT, counted_begin.y,
                           counted_end.y);
             if (VALUES)
                 store_values(number, tile.left, left_over, rows);

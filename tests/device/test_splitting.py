@@ -443,13 +443,13 @@ def test_tiles_keep_to_the_loads_of_an_invocation(height, strides):
     for loads, planes in itertools.product(range(150, 1000, 70), (2, 3)):
         limits = Limits(segment_bytes=128 << 20, group_size=8, group_count=1, invocation_loads=loads)
         for dispatch in lower(pool_desc(FLOAT32, (1, planes, height, 40), (3, 3), strides), limits).dispatches:
-            push, rows = dispatch.push, dispatch.shader.constants["ring_rows"]
+            push, constants = dispatch.push, dispatch.shader.constants
             slab_rows, per_row = push["output_count"] // push["output_size"][2], -(-push["output_size"][2] // 4)
             slabs, rest = divmod(slab_rows, push["output_size"][1])
             tiles = slabs * -(-push["output_size"][1] // push["tile_height"]) or -(-rest // push["tile_height"])
-            # A ring of one row has three of input. The first outputs of a tile share none with those above.
-            row, fresh = (1, strides[0]) if rows > 1 else (3, 1)
-            each = 1 + row * (rows - fresh + push["tile_height"] * fresh)
+            # A ring of one row has three of input. Turns without outputs fill a longer one.
+            rows, fresh = constants["ring_rows"], constants["fresh_rows"]
+            each = 1 + (3 if rows == 1 else fresh) * (push["tile_height"] + (rows - 1) // fresh)
             assert -(-tiles * per_row // 8) * each <= dispatch.loads <= limits.invocation_loads
 
 

@@ -56,6 +56,11 @@ class Tile:
     held_rows: int
     """Rows of a window that a row of the ring combines."""
 
+    @property
+    def turns(self) -> int:
+        """Of the loop over rows of outputs: the first ones fill the ring."""
+        return self.height + (self.ring_rows - 1) // self.fresh
+
 
 @dataclass(frozen=True)
 class PoolSmall(WholeRowsKernel):
@@ -131,12 +136,13 @@ class PoolSmall(WholeRowsKernel):
         _, rows, _ = self.windows.window_size
         stride, extent = self.windows.window_stride[1], (rows - 1) * self.windows.dilation[1] + 1
         span, height = self._span(width), self._height(width)
-        # Outputs share rows where windows overlap, an output has no more fresh rows than its window has rows, the ring
-        # is not too long, and a tile has several rows of outputs. The ring then has all rows that a window spans, with
-        # a dilation also those between the window's own.
+        # Outputs share rows where that saves loads, and the ring is not too long. The ring then has all rows that a
+        # window spans, with a dilation also those between the window's own.
         ring = _GPU_RING if self.limits.cooperating else _RING
-        if stride < min(extent, rows + 1) and extent <= ring and self._height(self._widest) > 1:
-            return Tile(width, height, span, ring_rows=extent, fresh=stride, held_rows=1)
+        shared = Tile(width, height, span, ring_rows=extent, fresh=stride, held_rows=1)
+        widest = replace(shared, height=self._height(self._widest))
+        if extent <= ring and widest.turns * stride < widest.height * rows:
+            return shared
         return Tile(width, height, span, ring_rows=1, fresh=1, held_rows=rows)
 
     @property
@@ -178,8 +184,7 @@ class PoolSmall(WholeRowsKernel):
     def _loads(self, tile: Tile) -> int:
         """Loads of a tile: of the rows of the input that it spans, each loaded at once."""
         rows = 1 + self.windows.window_size[0] * (1 + tile.held_rows * self.problem.accumulator.cost(tile.span))
-        # The first row of a tile reuses no rows of the ring.
-        return tile.height * (1 + tile.fresh * rows) + (tile.ring_rows - tile.fresh) * rows
+        return tile.turns * (1 + tile.fresh * rows)
 
     @cached_property
     def in_place(self) -> Tiling:
@@ -231,6 +236,7 @@ class PoolSmall(WholeRowsKernel):
             dilation_height=windows.dilation[1],
             dilation_width=windows.dilation[2],
             ring_rows=tile.ring_rows,
+            fresh_rows=tile.fresh,
             phase=-windows.start_padding[2] % self.block if aligned else 0,
             tile_width=tile.width,
             whole_tiles=whole,
