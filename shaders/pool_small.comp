@@ -78,6 +78,11 @@ const uint FILLING = (RING_ROWS - 1) / FRESH_ROWS;
 // there Mesa's compiler for AMD's GPUs has more loads in flight if every row computes it.
 const bool KEPT = BITS == 32;
 const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // input rows of a window in a row of the ring
+// Whether take_window() makes one operand of all that a row of the ring has of a window.
+const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
+#ifndef HAS_PAIRWISE_ADD
+#define combine_one combine
+#endif
 
 // The push constants that every tile needs, each read once (constants.glsl).
 uint plane_stride, depth_stride, row_stride, source_base, indices_base, values_base;
@@ -197,7 +202,10 @@ void take_window(inout State state, uint first, uint index)
             parts[2] = joined(parts[2], parts[3]);
         if (begin + 2 < WINDOW_WIDTH)
             parts[0] = joined(parts[0], parts[2]);
-        accumulate(state, parts[0], index);
+        if (SINGLE)
+            state = state_of(parts[0], index);
+        else
+            accumulate(state, parts[0], index);
     }
 #else
     [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
@@ -227,8 +235,10 @@ void combine_columns()
 {
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         states[k] = ring[k];
-        [[unroll]] for (uint h = HELD_ROWS; h < WINDOW_HEIGHT; ++h)
-            states[k] = combine(states[k], ring[h * DILATION_HEIGHT * TILE_WIDTH + k]);
+        [[unroll]] for (uint h = HELD_ROWS; h < WINDOW_HEIGHT; ++h) {
+            State row = ring[h * DILATION_HEIGHT * TILE_WIDTH + k];
+            states[k] = SINGLE ? combine_one(states[k], row) : combine(states[k], row);
+        }
     }
 }
 

@@ -25,7 +25,8 @@
 //   HAS_EXTREMES, HAS_PACKED_STATES        the selection: extremes.glsl and packed.glsl work with it
 //   appended(a, b)                         the selection, for pool_separable.comp: combine(a, b), where the
 //                              elements of b come after those of a
-//   HAS_PAIRWISE_ADD, joined(a, b)         sums, for pool_small.comp: one operand for two
+//   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)   sums, for pool_small.comp: one operand for two, and combine()
+//                              where b is a state_of()
 //   HAS_BLOCKS, take_block(state, block, skipped, index)   sums and LOG_SUM_EXP: instead of the one in row.glsl
 //   divided(operand, by)                   sums, for pool_backward.comp: the operand divided by a count
 //   HAS_SHIFT, greater(a, b), greatest_of(block), prepare(state, greatest)   LOG_SUM_EXP: kernels call prepare() before

@@ -64,12 +64,13 @@ void accumulate(inout State state, Operand operand, uint index)
 }
 State state_of(Operand operand, uint index)
 {
-    State state = identity();
-    accumulate(state, operand, index);
-    return state;
+    precise float term = 0.0 + operand.term;  // never -0, as in accumulate()
+    return State(Pair(term, 0.0), operand.specials);
 }
 State shifted(State state, uint by) { return state; }
 State combine(State a, State b) { return State(added(a.sum, b.sum), joined(a.specials, b.specials)); }
+// As combine(), where b is a state_of().
+State combine_one(State a, State b) { return State(added(a.sum, b.sum.high), joined(a.specials, b.specials)); }
 
 Bits value_of(State state, uint count)
 {
