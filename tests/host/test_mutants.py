@@ -155,6 +155,7 @@ def test_a_seed_draws_the_same_of_a_file_whatever_the_others_are():
 def test_files_have_the_suite_of_their_names_and_those_that_are_likely():
     stems = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     assert {f"test_{name}" for names in LIKELY.values() for name in names} <= stems
+    assert [beginning for beginning in LIKELY if not any(file.startswith(beginning) for file in sources())] == []
     likely, others = suite_of("dmlgpu/lowering/accumulators.py")
     assert [Path(test).stem for test in likely][:2] == ["test_accumulators", "test_plans"]
     assert not {*likely} & {*others}
