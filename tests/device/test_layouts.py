@@ -17,6 +17,7 @@ from tests.support.cases import (
     UINT8,
     UINT32,
     UINT64,
+    UNPOOLED,
     WIDTHS,
     any_bits,
     arg_desc,
@@ -29,7 +30,8 @@ from tests.support.layouts import check_all_bytes, guard, laid_out
 
 # The same layout with every type.
 LAYOUTS = itertools.groupby(
-    sorted((*STRIDED_ARGS, *POOLED_STRIDED), key=lambda case: case.id), lambda case: case.id.rpartition("-")[0]
+    sorted((*STRIDED_ARGS, *POOLED_STRIDED, *UNPOOLED), key=lambda case: case.id),
+    lambda case: case.id.rpartition("-")[0],
 )
 
 

@@ -648,14 +648,14 @@ UNPOOLED = [
     Case(
         f"unpooled-{tag}-{data_type.name}-{index_type.name}".lower(),
         MaxUnpoolingOperatorDesc(
-            TensorDesc(data_type, (2, 3, 5, 7), packed_strides([size + gap for size in (2, 3, 5, 7)])),
-            TensorDesc(index_type, (2, 3, 5, 7), packed_strides([size + gap for size in (2, 3, 5, 7)])),
+            TensorDesc(data_type, (3, 2, 5, 7), packed_strides([size + gap for size in (3, 2, 5, 7)])),
+            TensorDesc(index_type, (3, 2, 5, 7), packed_strides([size + gap for size in (3, 2, 5, 7)])),
             TensorDesc(data_type, output, packed_strides([size + gap for size in output])),
         ),
         (any_bits, any_bits),
     )
     for data_type, index_type in zip(WIDTHS, itertools.cycle((UINT64, UINT32)), strict=False)
-    for tag, output, gap in (("more", (2, 3, 10, 14), 0), ("fewer", (2, 3, 2, 3), 0), ("gaps", (2, 3, 6, 5), 1))
+    for tag, output, gap in (("more", (3, 2, 10, 14), 0), ("fewer", (3, 2, 2, 3), 0), ("gaps", (3, 2, 6, 5), 1))
 ]
 
 # Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
