@@ -1,5 +1,6 @@
 """Gradients of pooling: to whom they go, of any window, and their functions."""
 
+import dataclasses
 import importlib
 import itertools
 import sys
@@ -146,8 +147,12 @@ SMALL = [
 @pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("shape", SMALL, ids=str)
-def test_small_windows(device, cooperating, shape, dtype, special):
-    """Of every phase, in tiles that end behind a row and a slab, and the same bits as without tiles."""
+def test_small_windows(driver, open_device, device, cooperating, shape, dtype, special):
+    """Of every phase, in tiles that end behind a row and a slab, and the same bits as without tiles.
+
+    Where invocations are few, tiles have several steps.
+    """
+    few = open_device(driver.index, dataclasses.replace(device.limits, group_size=4, group_count=1, bundle=1))
     sizes, window, strides, start, end, dilations = shape
     rng = np.random.default_rng(0)
     x = rng.integers(-3, 4, sizes).astype(dtype)
@@ -162,7 +167,7 @@ def test_small_windows(device, cooperating, shape, dtype, special):
     for desc, inputs in calls:
         if special:
             inputs[-1].flat[::7] = np.resize(dtype([np.nan, np.inf, -np.inf, -0.0]), inputs[-1].flat[::7].shape)
-        for each in device, cooperating:
+        for each in device, cooperating, few:
             small = each.compile(desc, kernel="pool_backward_small")
             assert small.plan.dispatches[-1].shader.variant.startswith("pool_backward_small")
             found = small.run(inputs, check=check_outputs)
