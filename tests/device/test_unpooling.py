@@ -17,7 +17,8 @@ from dmlgpu import (
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.support.cases import ELEMENT_TYPES, FLOAT32, UINT8, UINT32, UINT64, any_bits, arranged
-from tests.support.limits import limits_of
+from tests.support.drivers import discrete, opened_as
+from tests.support.limits import LOWERED, limits_of
 
 pytestmark = pytest.mark.every_driver
 
@@ -75,6 +76,15 @@ def test_bits_of_any_type_and_layout(mapped, data_type):
         most = int(np.prod(sizes_out)) + 5
         where = arranged(indices, lambda dtype, count, most=most: rng.integers(0, most, count).astype(dtype))
         verify(desc, arranged(tensor, any_bits), where, device=mapped)
+
+
+def test_no_index_is_read_from_behind_a_segment(driver):
+    """The second row begins the second segment, and each has a buffer of its own."""
+    x, indices = TensorDesc(UINT32, (1, 1, 2, 40)), TensorDesc(UINT32, (1, 1, 2, 40), (0, 0, 64, 1))
+    desc = MaxUnpoolingOperatorDesc(x, indices, TensorDesc(UINT32, (1, 1, 9, 10)))
+    numbers = np.arange(1, 81, dtype=np.uint32).reshape(x.sizes)
+    with opened_as(driver, LOWERED, **discrete(driver)) as device:
+        verify(desc, numbers, numbers, device=device)
 
 
 def test_more_than_a_dispatch_looks_at(driver, open_device):

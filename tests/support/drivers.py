@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import dmlgpu
+from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.drivers import select
 
 LOADER_FOLDERS = [
@@ -97,12 +98,12 @@ def use_drivers_under_test() -> None:
 
 
 @contextlib.contextmanager
-def opened_as(driver: dmlgpu.DeviceInfo, **changes: object) -> Iterator[dmlgpu.Device]:
+def opened_as(driver: dmlgpu.DeviceInfo, limits: Limits | None = None, **changes: object) -> Iterator[dmlgpu.Device]:
     """A device that is taken for another one, opened."""
     info = dataclasses.replace(driver, **changes)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("dmlgpu.runtime.device.select", lambda wanted: info)
-        device = dmlgpu.Device()
+        device = dmlgpu.Device(limits=limits)
     with device:
         yield device
 
