@@ -23,7 +23,8 @@
 #include "core/tiles.glsl"
 
 // The loops over windows are unrolled, because these are constants. A window's last element is at its size - 1, with a
-// dilation, too. PHASE is the position of the first output in the first window that begins with it or before it.
+// dilation, too. PHASE is the position of the first output in the last window that begins with it or before it. That
+// window holds it, as no window lies wholly in the padding.
 // clang-format off: a table
 layout(constant_id = 10) const uint DEPTHS = 1;
 layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
@@ -38,8 +39,8 @@ layout(constant_id = 17) const uint TILE_WIDTH = 8;
 layout(set = 0, binding = 1) writeonly buffer Values { uint values[]; };
 
 // Windows before the one that begins with a tile's first output or before it, which hold outputs of the tile, too.
-const uint ABOVE = WINDOW_HEIGHT > PHASE_HEIGHT ? (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT : 0;
-const uint BEFORE = WINDOW_WIDTH > PHASE_WIDTH ? (WINDOW_WIDTH - 1 - PHASE_WIDTH) / STRIDE_WIDTH : 0;
+const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
+const uint BEFORE = (WINDOW_WIDTH - 1 - PHASE_WIDTH) / STRIDE_WIDTH;
 const uint ROWS = ABOVE + (STRIDE_HEIGHT - 1 + PHASE_HEIGHT) / STRIDE_HEIGHT + 1;
 const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
 // Windows that can hold an output, along a dimension.

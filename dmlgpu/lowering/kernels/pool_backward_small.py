@@ -82,7 +82,7 @@ class PoolBackwardSmall(WholeRowsKernel):
     def _windows_of(self, d: int, outputs: int) -> int:
         """Windows along a dimension that can hold so many neighbouring outputs: ROWS, or COLUMNS, of the shader."""
         reach, stride, phase = self.windows.reach[d], self.windows.window_stride[d], self.phase[d]
-        return max(0, reach - phase) // stride + (outputs - 1 + phase) // stride + 1
+        return (reach - phase) // stride + (outputs - 1 + phase) // stride + 1
 
     def _is_light(self, width: int) -> bool:
         """Whether a tile of this width has few enough additions, and windows."""
