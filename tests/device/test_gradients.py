@@ -174,6 +174,13 @@ def test_small_windows(driver, open_device, device, cooperating, shape, dtype, s
             assert found.tobytes() == each.compile(desc, kernel="pool_backward")(*inputs).tobytes()
 
 
+def test_tiles_are_so_high_that_an_invocation_has_four():
+    """1,024 invocations, and rows of 32 tiles."""
+    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 64, 128, 128)), (256, 256), (2, 2), strides=(2, 2))
+    (dispatch,) = lower(desc, LIMITS["CPU"]).dispatches
+    assert dispatch.push["tile_height"] * 4 * 1024 == 64 * 256 * 32
+
+
 def test_rows_of_outputs_that_share_words_are_no_tiles():
     desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 3, 4)), (4, 5), (2, 2))
     with pytest.raises(DescriptorError, match="because rows of outputs share words"):
