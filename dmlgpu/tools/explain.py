@@ -26,6 +26,7 @@ _WORDS: dict[str, Mapping[str, Any]] = {
     "function": ReduceFunction.__members__,
     "indices_data_type": {data_type.name: data_type for data_type in arguments.INDEX_TYPES},
     "output_data_type": {data_type.name: data_type for data_type in INDEX_TYPES},
+    "exact": _FLAGS,
     "include_padding": _FLAGS,
     "keepdims": _FLAGS,
     "output_indices": _FLAGS,

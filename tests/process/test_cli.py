@@ -271,6 +271,7 @@ REFUSED = {
     "window_size, strides, start_padding",
     "explain max_pooling2 float32 1,1,9,9": f"max_pooling2.window_size: ... required ... {INTEGERS}",
     "explain argmax float32 9,3 axes=1 --kernel rows": "kernel 'rows' cannot compute it, because an output has 3",
+    "explain reduce float32 9,3 function=LOG_SUM --exact": "function: LOG_SUM is not supported with EXACT_SUMS",
     "profile": "profile: either a model file or --op is needed",
     "profile a.json --op argmax float32 3": "profile: either a model file or --op is needed",
     "profile --op argmax float32": "--op: argmax float32 ... an operator, a type and sizes are needed",
@@ -286,6 +287,7 @@ REFUSED = {
         f"stream argmax x.npy {argument}": f"argmax: '{argument}' ... axis, axes, keepdims, axis_direction"
         for argument in ("p=7", "device=0", "x=1", "out=1", "chunk_bytes=1", "progress=1", "=1")
     },
+    "stream reduce x.npy function=SUM exact=1": "reduce.exact: '1' ... TRUE, FALSE\n",
     "stream reduce x.npy": "reduce.function: ... required ... ARGMAX, ARGMIN",
     "stream argmax /nowhere.npy": "No such file or directory: '/nowhere.npy'",
     "stream argmax other.npy": "dmlgpu: other.npy: ",
@@ -609,7 +611,8 @@ EXPLAINED = {
     ),
     "argmax float32 4": ("─ 0 rows_selection_32 input_tensor output_tensor",),
     "'reduce argmin' int64 40 axes=None": ("ReduceFunction.ARGMIN",),
-    "reduce float32 8,100 function=SUM axes=1": ("ReduceFunction.SUM",),
+    "reduce float32 8,100 function=SUM axes=1": ("ReduceFunction.SUM", "rows_sum_32"),
+    "reduce float32 8,100 function=SUM axes=1 --exact": ("ReduceFunction.SUM", "rows_exact_32"),
     "lp_pooling float32 1,1,4,4 window_size=2,2 p=3": (" p=3)",),
     "max_pooling2 float32 1,4,256,256 window_size=17,17": (
         "0 to 230,399 pool_separable_rows_selection_32 input_tensor intermediate 0 ",
