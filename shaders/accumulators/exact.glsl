@@ -64,8 +64,8 @@ struct Bin {
     uint missed;          // not 0: some elements do not fit
 };
 
-// |sum| < 2^63: 2^10 elements (accumulators.py) of 24 bits, shifted by up to 29. Every float16 fits: 2^22 of 11 bits.
-// Squares of 48 bits are shifted by up to 58: |sum| < 2^127.
+// 2^10 elements (accumulators.py) of 24 bits, shifted by up to 29: |sum| < 2^63. Squares have 48 bits, and are shifted by
+// up to 58: |sum| < 2^116. Every float16 fits.
 const uint SPAN = 29;
 
 #ifdef COMBINES
