@@ -122,9 +122,19 @@ void main()
             uint origin = plane * plane_stride + begin.z * stride.z + source_base;
             uint base = plane * size.x * size.y * size.z + begin.z;
 
+#ifdef HAS_BIN
+            uint plane_address = plane * plane_stride + source_base, segment = source_base + source_first;
+            State state = empty_from(0);
+            for (uint i = 0; i < 4; ++i) {
+                uvec3 at = (begin + (end - 1 - begin >> i)) * stride;
+                show(state, element_at(plane_address + at.x + at.y + at.z, segment, source_count));
+            }
+            place(state);
+#else
             State state = identity();
             if (!SEGMENTED)
                 state = empty_from(base + (begin.x * size.y + begin.y) * size.z);
+#endif
             // A step stops at the end: with a large dilation z + dilation.x would wrap around.
             for (uint z = begin.x; z < end.x; z += min(dilation.x, end.x - z))
                 for (uint y = begin.y; y < end.y; y += min(dilation.y, end.y - y)) {
@@ -138,22 +148,27 @@ void main()
                     }
 #endif
                     for (; index < row_end; index += min(dilation.z, row_end - index), address += dilation.z * stride.z)
+#ifdef HAS_BIN
+                        accumulate(state, element_at(address, segment, source_count), index);
+#else
                         if (!SEGMENTED)
                             accumulate(state, operand_of(LOAD(source, address)), index);
                         else if (address - source_base - source_first < source_count)
                             state = combine(state, state_of(operand_of(LOAD(source, address)), index));
+#endif
                 }
+            Stored found = whole(state, plane_address, begin, end, dilation, stride, segment, source_count);
 
 #ifdef IN_PLACE
             if (INDEX_WORDS != 0)
-                STORE_INDEX(indices, number + indices_base, index_of(state))
+                STORE_INDEX(indices, number + indices_base, index_of(found))
             if (VALUES)
-                PUT(words, k, value_of(state, count))
+                PUT(words, k, value_of(found, count))
         }
         if (VALUES)
             STORE_WORD(values, first_output + i + values_base, words, outputs)
 #else
-            STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, state)
+            STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, found)
         }
 #endif
     }

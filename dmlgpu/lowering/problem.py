@@ -289,11 +289,12 @@ def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, .
     exact = []
     for problem in problems:
         accumulator = problem.accumulator.exact
-        if accumulator is None or (accumulator != problem.accumulator and not isinstance(desc, ReduceOperatorDesc)):
+        adds = isinstance(desc.canonical(), (ReduceOperatorDesc, AveragePooling1OperatorDesc))
+        if accumulator is None or (accumulator != problem.accumulator and not adds):
             what = f".function: {desc.function.name}" if isinstance(desc, ReduceOperatorDesc) else ": its sum of floats"
             raise DescriptorError(
                 f"{type(desc).__name__}{what} is not supported with EXACT_SUMS; allowed are SUM, AVERAGE, L1, L2 "
-                "and SUM_SQUARE of REDUCE, and what adds no floats"
+                "and SUM_SQUARE of REDUCE, average pooling, and what adds no floats"
             )
         exact.append(replace(problem, accumulator=accumulator))
     return tuple(exact)

@@ -24,6 +24,7 @@ from dmlgpu.descriptors.reduction import ArgOperatorDesc, ExactSumOperatorDesc, 
 from dmlgpu.reference.pooling import (
     average_pooling,
     average_pooling_grad,
+    exactly_averaged,
     lp_pooling,
     max_pooling,
     max_pooling_grad,
@@ -56,9 +57,12 @@ def reference(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = Execut
         arrays.append(as_array(x, name))
         check(tensor, name, arrays[-1])
     arrays = [x.astype(np.uint8) if x.dtype == np.bool_ else x for x in arrays]
+    canonical = desc.canonical()
     if ExecutionFlags.EXACT_SUMS in flags and isinstance(desc, ReduceOperatorDesc):
         return exactly_reduced(desc, *arrays)
-    return _reference(desc.canonical(), *arrays)
+    if ExecutionFlags.EXACT_SUMS in flags and isinstance(canonical, AveragePooling1OperatorDesc):
+        return exactly_averaged(canonical, *arrays)
+    return _reference(canonical, *arrays)
 
 
 @singledispatch

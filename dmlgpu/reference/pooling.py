@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from dmlgpu.descriptors.pooling import (
     MaxUnpoolingOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.reference.reduction import nearest, units
 
 
 def max_pooling(desc: MaxPooling2OperatorDesc, x: Array) -> tuple[Array, ...]:
@@ -44,6 +46,21 @@ def average_pooling(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array,
     with np.errstate(all="ignore"):
         values = exact_average(desc, x).astype(desc.output_tensor.data_type.numpy)
     return (values,)
+
+
+def exactly_averaged(desc: AveragePooling1OperatorDesc, x: Array) -> tuple[Array, ...]:
+    """As `average_pooling`; but the values are rounded once, from exact sums."""
+    finite = np.isfinite(x)
+    totals = sums(desc, units(np.where(finite, x, 0)))
+    # Of infinities and NaN alone: the sum of the others may overflow.
+    specials = sums(desc, np.where(finite, 0, x).astype(np.float64))
+    specials[np.isnan(specials)] = np.nan
+    divisors = np.broadcast_to(counts(desc, x.shape), totals.shape)
+    values = [
+        nearest(Fraction(total, int(count) << 149), x.dtype) if special == 0 else special
+        for total, special, count in zip(totals.flat, specials.flat, divisors.flat, strict=True)
+    ]
+    return (np.array(values, x.dtype).reshape(totals.shape),)
 
 
 def exact_average(desc: AveragePooling1OperatorDesc, x: Array) -> Array:
@@ -172,7 +189,7 @@ def max_unpooling(desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> t
 
 def sums(desc: AveragePooling1OperatorDesc | LpPooling1OperatorDesc, terms: Array) -> Array:
     """The sums of the terms in every window."""
-    total = np.zeros(desc.output_tensor.sizes)
+    total = np.zeros(desc.output_tensor.sizes, terms.dtype)
     with np.errstate(all="ignore"):
         for windows, elements in _elements(desc, terms.shape):
             total[windows] += terms[elements]

@@ -64,18 +64,15 @@ def exact_sum(desc: ExactSumOperatorDesc, x: Array) -> tuple[Array, ...]:
 
 
 def _words(row: Array, of_squares: bool) -> list[int]:
-    total = _units(row[np.isfinite(row)], 2 if of_squares else 1)
+    total = (units(row[np.isfinite(row)]) ** (2 if of_squares else 1)).sum()
     row = np.abs(row) if of_squares else row
     specials = np.isnan(row).any() * 1 + (row == np.inf).any() * 2 + (row == -np.inf).any() * 4
     return [*(total >> 32 * i & 0xFFFFFFFF for i in range(19 if of_squares else 10)), int(specials)]
 
 
-def _units(row: Array, power: int = 1) -> int:
-    """The sum of the powers of finite floats, as an integer.
-
-    Every float32 is an integer times 2^-149, and float64 holds all of these integers.
-    """
-    return sum(int(number) ** power for number in np.ldexp(row.astype(np.float64), 149).tolist())
+def units(x: Array) -> Array:
+    """Finite floats in units of 2^-149, as Python's integers: every float32 is one, and float64 holds all of them."""
+    return np.array(list(map(int, np.ldexp(x.astype(np.float64), 149).flat)), object).reshape(x.shape)
 
 
 def _exact_squares(row: Array, *, root: bool) -> np.floating[Any]:
@@ -83,12 +80,12 @@ def _exact_squares(row: Array, *, root: bool) -> np.floating[Any]:
     if not np.isfinite(row).all():
         infinite: np.floating[Any] = row.dtype.type(np.nan if np.isnan(row).any() else np.inf)
         return infinite
-    total = _units(row, 2)
+    total = (units(row) ** 2).sum()
     if not root:
-        return _nearest(Fraction(total, 1 << 298), row.dtype)
+        return nearest(Fraction(total, 1 << 298), row.dtype)
     # 64 bits more of the root, and one that is set where these are not all: no tie of floats has as many.
     found = math.isqrt(total << 128)
-    return _nearest(Fraction(2 * found + (found**2 != total << 128), 1 << 149 + 65), row.dtype)
+    return nearest(Fraction(2 * found + (found**2 != total << 128), 1 << 149 + 65), row.dtype)
 
 
 def _exact_sum(row: Array, count: int) -> np.floating[Any]:
@@ -98,10 +95,10 @@ def _exact_sum(row: Array, count: int) -> np.floating[Any]:
         with np.errstate(invalid="ignore"):
             special: np.floating[Any] = row[~np.isfinite(row)].sum()
         return row.dtype.type(np.nan) if np.isnan(special) else special
-    return _nearest(Fraction(_units(row), count << 149), row.dtype)
+    return nearest(Fraction(units(row).sum(), count << 149), row.dtype)
 
 
-def _nearest(value: Fraction, dtype: np.dtype[Any]) -> np.floating[Any]:
+def nearest(value: Fraction, dtype: np.dtype[Any]) -> np.floating[Any]:
     """The float that is nearest to a number, of two equally near the even one."""
     greatest = float(np.finfo(dtype).max)
     # Infinity counts as the float that would follow the greatest one.

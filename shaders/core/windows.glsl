@@ -9,4 +9,33 @@
 #include "core/counted.glsl"
 #include "accumulator.glsl"
 
+#ifdef HAS_BIN
+#define Stored Long
+
+// The element at `address`; 0, which adds nothing, if the bound segment does not have it. That has `count` elements from
+// address `first` on.
+Bits element_at(uint address, uint first, uint count)
+{
+    Bits element = 0;
+    if (!SEGMENTED || address - first < count)
+        element = LOAD(source, address);
+    return element;
+}
+
+// The sum of a window's elements, if the bin has all but those that it missed: of `begin`, `begin` + `dilation`, ...
+// below `end`. Element (0, 0, 0) is at `address`.
+Long whole(Bin bin, uint address, uvec3 begin, uvec3 end, uvec3 dilation, uvec3 stride, uint first, uint count)
+{
+    Long sum = long_of(bin);
+    for (uint z = begin.x; bin.missed != 0 && z < end.x; z += min(dilation.x, end.x - z))
+        for (uint y = begin.y; y < end.y; y += min(dilation.y, end.y - y))
+            for (uint x = begin.z; x < end.z; x += min(dilation.z, end.z - x))
+                add_missed(sum, bin, element_at(address + z * stride.x + y * stride.y + x * stride.z, first, count));
+    return sum;
+}
+#else
+#define Stored State
+#define whole(state, address, begin, end, dilation, stride, first, count) (state)
+#endif
+
 uvec3 all_of(uint dimensions[3]) { return uvec3(dimensions[0], dimensions[1], dimensions[2]); }

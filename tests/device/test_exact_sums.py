@@ -1,12 +1,22 @@
 """EXACT_SUMS: the float nearest to the exact sum, bit for bit, whatever the kernel, the mapping and the order."""
 
+import functools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import DescriptorError, ExecutionFlags, ReduceFunction, ReduceOperatorDesc, TensorDesc, VerificationError
+from dmlgpu import (
+    AveragePooling1OperatorDesc,
+    DescriptorError,
+    ExecutionFlags,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+    VerificationError,
+)
 from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.reduction import ExactSquaresOperatorDesc, ExactSumOperatorDesc
 from dmlgpu.lowering.lower import lower
@@ -105,6 +115,60 @@ def test_every_kernel(mapped, dtype):
                 except DescriptorError:
                     continue
                 assert compiled(x).tobytes() == wanted.tobytes()
+
+
+# Sizes of the input, windows, strides, dilations, padding at the begin and at the end.
+WINDOWS = {
+    "2 x 2": ((2, 3, 8, 10), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0)),
+    "3 x 3": ((1, 3, 11, 13), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+    "7 x 7": ((1, 2, 12, 9), (7, 7), (1, 1), (1, 1), (3, 2), (3, 4)),
+    "dilated": ((1, 1, 14, 15), (3, 4), (1, 2), (3, 2), (2, 1), (0, 3)),
+    "in a volume": ((1, 2, 5, 6, 7), (2, 3, 2), (2, 1, 1), (2, 1, 3), (1, 0, 1), (0, 1, 1)),
+    "1 x 40": ((1, 1, 3, 90), (1, 40), (1, 5), (1, 1), (0, 7), (0, 7)),
+    "33 x 33": ((1, 1, 35, 36), (33, 33), (1, 1), (1, 1), (1, 0), (0, 0)),
+    "40 x 40": ((1, 1, 42, 41), (40, 40), (1, 1), (1, 1), (1, 1), (0, 1)),
+}
+
+
+@functools.cache
+def averages(windows, dtype, include_padding):
+    """The descriptor of an average over windows, inputs, and what the oracle gives for each."""
+    sizes, window_size, strides, dilations, start, end = WINDOWS[windows]
+    desc = AveragePooling1OperatorDesc.of(
+        TensorDesc(FLOAT32 if dtype is np.float32 else FLOAT16, sizes), window_size, strides=strides,
+        dilations=dilations, start_padding=start, end_padding=end, include_padding=include_padding,
+    )  # fmt: skip
+    random, pairs = np.random.default_rng(0), []
+    for values in VALUES.values():
+        x = values(dtype, int(np.prod(sizes)), random).reshape(sizes)
+        pairs.append((x, dmlgpu.reference(desc, x, flags=EXACT)[0].tobytes()))
+    return desc, pairs
+
+
+@by_float
+@pytest.mark.parametrize("include_padding", [False, True])
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_averages_over_windows_are_rounded_once(mapped, dtype, windows, include_padding):
+    packed, pairs = averages(windows, dtype, include_padding)
+    source = packed.input_tensor
+    strided = replace(source, strides=tuple(2 * stride for stride in source.element_strides))
+    for desc in (packed, replace(packed, input_tensor=strided)):
+        for kernel in (None, "pool_direct"):
+            compiled = mapped.compile(desc, flags=EXACT, kernel=kernel)
+            for x, expected in pairs:
+                assert compiled(x).tobytes() == expected
+
+
+@by_float
+@pytest.mark.parametrize("window_size", [(3, 3), (1, 40), (33, 33), (5, 64)])
+def test_special_values_in_windows(mapped, dtype, window_size):
+    """The last windows are computed as axes."""
+    x = np.random.default_rng(4).standard_normal((2, 2, 35, 64)).astype(dtype)
+    for special, place in ((np.inf, (0, 0, 5, 50)), (-np.inf, (0, 0, 6, 52)), (np.nan, (0, 1, 3, 30)), (0, (1, 0, 9))):
+        x[place] = special
+    x[1, 1] = np.finfo(dtype).max
+    desc = AveragePooling1OperatorDesc.of(x, window_size, strides=(5, 1) if window_size[1] == 64 else (1, 1))
+    dmlgpu.verify(desc, x, flags=EXACT, device=mapped)
 
 
 @pytest.mark.parametrize(
@@ -216,13 +280,13 @@ REFUSED = [
         )
         for function in (F.LOG_SUM, F.LOG_SUM_EXP, F.MULTIPLY)
     ),
-    (
-        dmlgpu.AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4, 64)), (4, 64)),
-        "AveragePoolingOperatorDesc: its sum of floats is not supported with EXACT_SUMS",
-    ),
-    (
-        dmlgpu.LpPoolingOperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 4, 4)), (2, 2)),
-        "LpPoolingOperatorDesc: its sum of floats is not supported with EXACT_SUMS",
+    *(
+        (desc, f"{type(desc).__name__}: its sum of floats is not supported with EXACT_SUMS")
+        for desc in (
+            dmlgpu.LpPoolingOperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 4, 4)), (2, 2)),
+            dmlgpu.LpPoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4, 64)), (4, 64), p=1),
+            dmlgpu.AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 3, 3)), (1, 1, 4, 4), (2, 2)),
+        )
     ),
 ]
 

@@ -48,17 +48,24 @@ def rows():
 
 
 @pytest.mark.parametrize(
-    ("variant", "sizes", "strides", "axes"),
+    ("variant", "sizes", "strides", "axes"),  # of windows the sizes
     [
         ("rows", (1 << 14, 1000), (0, 1), (1,)),
         ("columns_wide", (1 << 8, 1000, 16), (0, 16, 1), (1,)),
         ("reduce", (1 << 12, 20, 20, 2), (0, 40, 2, 1), (1, 2)),
+        ("pool_direct", (1, 1, 1, 1 << 20), (0, 0, 0, 0), (1, 1)),
+        ("pool_direct_blocks", (1, 1, 900, 80), (0, 0, 0, 1), (25, 40)),
+        ("pool_direct_splits", (1, 1, 900, 80), (0, 0, 0, 1), (33, 40)),
     ],
 )
 def test_elements_that_bins_miss(counter, variant, sizes, strides, axes):
     """Every element of an exact sum is infinite, and looked at again; all outputs have the same elements."""
     counter = Counter(device_of(DRIVERS["lavapipe"]).index, 0x7F800000)
-    desc = ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT32, sizes, strides), axes)
+    source = TensorDesc(FLOAT32, sizes, strides)
+    if variant.startswith("pool"):
+        desc = AveragePoolingOperatorDesc.of(source, axes)
+    else:
+        desc = ReduceOperatorDesc.of(ReduceFunction.SUM, source, axes)
     plan = lower(desc, Limits(1 << 27, 64, 4, bundle=8), flags=ExecutionFlags.EXACT_SUMS)
     first = plan.dispatches[0]
     assert first.shader.variant == variant

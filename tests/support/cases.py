@@ -536,13 +536,6 @@ REDUCED = [
     if types is not ARG_TYPES and (data_type in (FLOAT32, FLOAT16, INT32, UINT64) or name == "rows")
 ]
 
-# The same sums, rounded once.
-EXACT = [
-    dataclasses.replace(case, id=f"exact-{case.id}", flags=ExecutionFlags.EXACT_SUMS)
-    for case in REDUCED
-    if sums_can_be_exact(case.desc)
-]
-
 
 def _gradient(
     kind: type[AveragePoolingGradOperatorDesc | MaxPoolingGradOperatorDesc],
@@ -614,6 +607,13 @@ SUMMED_WINDOWS = [
         ("long", (1, 2, 5, 48), (4, 37), ((1, 2), (2, 5), (1, 3), (1, 1)), None, 0, small),
         ("3-d", (1, 2, 4, 5, 6), (2, 3, 2), ((1, 2, 2), (1, 1, 0), (0, 2, 1), (1, 1, 1)), None, 0, small),
     )
+]
+
+# The same sums, rounded once.
+EXACT = [
+    dataclasses.replace(case, id=f"exact-{case.id}", flags=ExecutionFlags.EXACT_SUMS)
+    for case in (*REDUCED, *SUMMED_WINDOWS)
+    if sums_can_be_exact(case.desc)
 ]
 
 # Gradients over the same kinds of windows; each tensor has gaps of `gap` elements behind its rows and planes.
@@ -975,8 +975,8 @@ CASES = [
     *SPECIAL_ARGS,
     *REDUCTIONS,
     *REDUCED,
-    *EXACT,
     *SUMMED_WINDOWS,
+    *EXACT,
     *GRADIENTS,
     *UNPOOLED,
     *STRIDED_ARGS,

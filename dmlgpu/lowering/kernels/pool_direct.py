@@ -86,8 +86,14 @@ class PoolDirect(PlanesKernel):
             # At the edge of the input the invocations of a vector have rows of different lengths.
             rest = min(width, self.block - 1) * accumulator.cost()
             row = width // self.block * accumulator.cost(self.block) + rest
-        loads = self.per_word * (1 + depth * (1 + height * (1 + row)))
-        return Tiling(self.per_word, depth * height * width, loads)
+        loads = 1 + depth * (1 + height * (1 + row))
+        if again := accumulator.loads_again(depth * height * width):
+            loads += 4 + depth * (1 + height) + again
+        return Tiling(self.per_word, depth * height * width, self.per_word * loads)
+
+    def fits(self, tiling: Tiling) -> bool:
+        most = self.problem.accumulator.longest_split(self.source.data_type)
+        return super().fits(tiling) and tiling.elements <= most
 
     @cached_property
     def in_place(self) -> Tiling:

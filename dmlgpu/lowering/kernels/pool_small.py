@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.accumulators import Selection
+from dmlgpu.lowering.accumulators import ExactSum, Selection
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.ranged import InPlace, Piece, Target, Tiling, WholeRowsKernel
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
@@ -74,6 +74,8 @@ class PoolSmall(WholeRowsKernel):
     @property
     def why_impossible(self) -> str:
         windows, tile = self.windows, self.tile
+        if isinstance(self.problem.accumulator, ExactSum):
+            return "it adds floats as they are"
         if max(windows.window_size) > _SMALL_WINDOW:
             return f"the window is larger than {_SMALL_WINDOW} along a dimension"
         if max(self.window_end) > MAX_ELEMENTS:
