@@ -332,6 +332,7 @@ def pooling(
     *,
     output_sizes: Any = None,
     indices_data_type: Any = None,
+    exact: bool = False,
     **others: Any,
 ) -> Call:
     """A call of a pooling with one result on an array of this shape and the layout of `source`.
@@ -344,7 +345,7 @@ def pooling(
     _check_elements(name, "output_tensor.sizes", sizes)
     x = _with_leading(source, 2 - leading)
     desc = kind.of(x, output_sizes=counts, indices_data_type=indices_data_type, **window)
-    return Call(desc, sizes, (source.data_type,), 0 in shape)
+    return _with_sums(Call(desc, sizes, (source.data_type,), 0 in shape), exact)
 
 
 def pooled_dimensions(

@@ -466,13 +466,13 @@ def max_pooling(
 def average_pooling(
     x: DeviceTensor, window_size: Ints, *, strides: Ints | None = ..., padding: Ints | None = ...,
     start_padding: Ints | None = ..., end_padding: Ints | None = ..., dilations: Ints | None = ...,
-    output_sizes: Ints | None = ..., include_padding: bool = ..., device: Selector = ...,
+    output_sizes: Ints | None = ..., include_padding: bool = ..., exact: bool = ..., device: Selector = ...,
 ) -> DeviceTensor: ...  # fmt: skip
 @overload
 def average_pooling(
     x: ArrayLike, window_size: Ints, *, strides: Ints | None = ..., padding: Ints | None = ...,
     start_padding: Ints | None = ..., end_padding: Ints | None = ..., dilations: Ints | None = ...,
-    output_sizes: Ints | None = ..., include_padding: bool = ..., device: Selector = ...,
+    output_sizes: Ints | None = ..., include_padding: bool = ..., exact: bool = ..., device: Selector = ...,
 ) -> Array: ...  # fmt: skip
 def average_pooling(
     x: ArrayLike,
@@ -485,6 +485,7 @@ def average_pooling(
     dilations: Ints | None = None,
     output_sizes: Ints | None = None,
     include_padding: bool = False,
+    exact: bool = False,
     device: Selector = None,
 ) -> Any:
     """The average of every window: `AveragePooling1OperatorDesc` of an array.
@@ -499,6 +500,7 @@ def average_pooling(
         dilations: None: 1.
         output_sizes: as for `max_pooling`.
         include_padding: whether the padding counts, as zeros.
+        exact: whether averages are rounded once: `ExecutionFlags.EXACT_SUMS`.
         device: as for `max_pooling`.
 
     Returns:
@@ -530,6 +532,7 @@ def average_pooling(
         dilations=dilations,
         output_sizes=output_sizes,
         include_padding=include_padding,
+        exact=exact,
     )
     return _run(call, device, x)
 

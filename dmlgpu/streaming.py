@@ -252,6 +252,7 @@ def average_pooling(
     dilations: Ints | None = None,
     output_sizes: Ints | None = None,
     include_padding: bool = False,
+    exact: bool = False,
     device: Selector = None,
     out: Out | str | Path | None = None,
     chunk_bytes: int = CHUNK_BYTES,
@@ -279,6 +280,7 @@ def average_pooling(
         dilations=dilations,
         output_sizes=output_sizes,
         include_padding=include_padding,
+        exact=exact,
     )
     return _pooled(pooling, x, device, out, chunk_bytes, progress)
 

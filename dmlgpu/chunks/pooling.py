@@ -106,8 +106,10 @@ class Pooling:
         Raises:
             DescriptorError: an argument is not allowed.
         """
-        options: dict[str, Any] = {name: given[name] for name in ("include_padding", "p") if name in given}
+        options: dict[str, Any] = {name: given[name] for name in ("include_padding", "p", "exact") if name in given}
         data_type = data_type_of(kind, dtype, kind.types)
+        # Of the dimensions alone nothing is added up: what `exact` may be is checked here.
+        arguments.pooling(kind, (1, 1), arguments.packed((1, 1), data_type), (1, 1), exact=given.pop("exact", False))
         alone = arguments.pooled_dimensions(kind, shape, data_type, window_size, **given)
         dimensions = tuple(
             Dimension(

@@ -202,6 +202,7 @@ def average_pooling(
     dilations: Ints | None = None,
     output_sizes: Ints | None = None,
     include_padding: bool = False,
+    exact: bool = False,
     device: Selector = None,
 ) -> da.Array:
     """As `dmlgpu.average_pooling`, of a Dask array: a Dask array.
@@ -225,6 +226,7 @@ def average_pooling(
         dilations=dilations,
         output_sizes=output_sizes,
         include_padding=include_padding,
+        exact=exact,
     )
 
 

@@ -213,6 +213,8 @@ def test_exact_sums_are_those_of_the_whole_array(dtype, function):
         for axis in (None, 1, (0, 2)):
             got = interop.dask.reduce(da.from_array(x, chunks=chunks), function, axis, exact=True).compute()
             assert got.tobytes() == dmlgpu.reduce(x, function, axis, exact=True).tobytes()
+        averages = interop.dask.average_pooling(da.from_array(x, chunks=chunks), (3, 2), padding=1, exact=True)
+        assert averages.compute().tobytes() == dmlgpu.average_pooling(x, (3, 2), padding=1, exact=True).tobytes()
 
 
 WINDOWS = {

@@ -243,6 +243,7 @@ def test_functions_take_exact(device):
             (dmlgpu.reduce(given, "l1", 1, exact=True, device=device), [2e8, np.inf]),
             (dmlgpu.reduce(given, "sum", (), exact=True, device=device), x),
             (dmlgpu.reduce(given, "max", 1, exact=True, device=device), [1e8, 3e38]),
+            (dmlgpu.average_pooling(given, (1, 4), exact=True, device=device), [[0.75], [7.5e37]]),
         ):
             np.testing.assert_array_equal(got, np.float32(expected))
     np.testing.assert_array_equal(t.sum(1, exact=True), np.float32([3, 3e38]))

@@ -173,6 +173,7 @@ def test_poolings_of_chunks(chunk_bytes):
     assert x.largest_read() <= max(chunk_bytes, 5 * 2 * 4)  # one window at least
     same("max_pooling", x, **window, output_indices=True, indices_data_type=np.uint32)
     same("average_pooling", x, **window, include_padding=True, chunk_bytes=chunk_bytes)
+    same("average_pooling", x, **window, exact=True, chunk_bytes=chunk_bytes)
     same("lp_pooling", x, **window, p=1, chunk_bytes=chunk_bytes)
 
 
