@@ -428,14 +428,13 @@ class Kompute:
         if pipeline.algorithm is None:
             if len(self._kept_pipelines) >= _PIPELINES:
                 self._drop({min(self._kept_pipelines, key=lambda kept: kept.used)})
-            constants = np.array(spirv.constant_words(pipeline.shader), np.uint32)
             module = pipeline.shader.module
             with timed(self.profile, "compile", module), self._asking(f"a pipeline of {module}"):
                 pipeline.algorithm = self._manager.algorithm(
                     [buffer.tensor for buffer in pipeline.buffers],
-                    spirv.load(module),
+                    spirv.specialized(pipeline.shader),
                     (pipeline.group_count, 1, 1),
-                    constants,
+                    np.array([], np.uint32),
                     step.push,
                 )
             self._kept_pipelines.add(pipeline)

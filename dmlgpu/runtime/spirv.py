@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+import operator
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from dmlgpu.errors import DeviceError
 from dmlgpu.files import read_at_most
@@ -18,6 +21,25 @@ _HEADER_BYTES = 20
 _MAGIC = 0x07230203.to_bytes(4, "little")
 # The last instruction of a module: OpFunctionEnd, of one word.
 _END = (1 << 16 | 56).to_bytes(4, "little")
+# SPIR-V's numbers: of instructions, of a decoration, and of what _SPEC_OP computes from constants in our modules.
+_TYPE_BOOL, _TRUE, _FALSE, _CONSTANT, _COMPOSITE = 20, 41, 42, 43, 44
+_SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT, _SPEC_COMPOSITE, _SPEC_OP, _FUNCTION, _DECORATE = 48, 49, 50, 51, 52, 54, 71
+_SPEC_ID = 1
+_COMPUTED: dict[int, Callable[..., int]] = {
+    128: operator.add,
+    130: operator.sub,
+    132: operator.mul,
+    134: operator.floordiv,
+    137: operator.mod,
+    166: operator.or_,
+    167: operator.and_,
+    168: operator.not_,
+    169: lambda condition, a, b: a if condition else b,
+    170: operator.eq,
+    171: operator.ne,
+    172: operator.gt,
+    178: operator.le,
+}
 _FOLDER = Path(__file__).parents[1] / "spirv"
 _LAYOUTS = "layouts.json"
 
@@ -87,6 +109,46 @@ def constant_words(shader: Shader) -> list[int]:
     for name, number in numbers.items():
         words[number] = int(shader.constants[name])
     return words
+
+
+def specialized(shader: Shader) -> bytes:
+    """The SPIR-V of a shader, with constants in place of its specialization constants; errors as `constant_words`.
+
+    SwiftShader runs all that specialization constants rule out, but not what constants do.
+    """
+    code, constants = load(shader.module), constant_words(shader)
+    words = np.frombuffer(code, "<u4").tolist()
+    at = _HEADER_BYTES // 4
+    result, numbers, known, boolean = words[:at], dict[int, int](), dict[int, int](), 0
+    while (op := words[at] & 0xFFFF) != _FUNCTION:
+        each = words[at : at + (words[at] >> 16)]
+        at += len(each)
+        value = None
+        if op == _DECORATE and each[2] == _SPEC_ID:
+            numbers[each[1]] = each[3]
+            continue
+        if op == _TYPE_BOOL:
+            boolean = each[1]
+        elif op in (_TRUE, _FALSE):
+            known[each[2]] = op == _TRUE
+        elif op == _CONSTANT:
+            known[each[2]] = each[3]
+        elif op in (_SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT):
+            value = constants[numbers[each[2]]]
+        elif op == _SPEC_OP and known.keys() >= set(each[4:]):
+            value = _COMPUTED[each[3]](*map(known.__getitem__, each[4:])) & 0xFFFFFFFF
+        elif op == _SPEC_COMPOSITE:
+            each[0] += _COMPOSITE - _SPEC_COMPOSITE
+        if value is not None:
+            known[each[2]] = value
+            is_bool = each[1] == boolean
+            each = (
+                [3 << 16 | (_TRUE if value else _FALSE), *each[1:3]]
+                if is_bool
+                else [4 << 16 | _CONSTANT, *each[1:3], value]
+            )
+        result += each
+    return np.array(result, "<u4").tobytes() + code[4 * at :]
 
 
 def push_words(module: str, push: Values) -> list[int]:

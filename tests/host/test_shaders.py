@@ -55,6 +55,20 @@ def test_constants_that_a_module_has_not_are_refused():
         spirv.constant_words(shader)
 
 
+def test_drivers_get_no_specialization_constants():
+    zeros = dict.fromkeys(spirv.layout_of("rows_selection_32").constants, 0)
+    for values in (False, True):
+        shader = Shader("rows", "selection", 32, Values(**{**zeros, "group_size": 64, "values": values}))
+        code = spirv.specialized(shader)
+        subprocess.run(["spirv-val", "--target-env", "vulkan1.1", "-"], input=code, check=True)
+        text = subprocess.run(
+            ["spirv-dis", "--no-indent", "-"], input=code, check=True, capture_output=True
+        ).stdout.decode()
+        assert not re.search("Spec(Id|Constant)", text)
+        for line in ("GROUP_SIZE = OpConstant %uint 64", f"RELOADED = OpConstant{values} %bool"):
+            assert f"%{line}\n" in text
+
+
 def test_number_kinds_are_the_enumeration():
     (line,) = [line for source in SOURCES.values() for line in re.findall(r"const uint (UINT = .*);", source)]
     assert line == ", ".join(f"{kind.name} = {kind.value}" for kind in NumberKind)
