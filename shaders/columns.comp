@@ -65,8 +65,8 @@ void begin_columns(out Column columns[COLUMNS], uint count, uint address, uint s
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
         columns[k] = first_of_column();
 #ifdef HAS_BIN
-    for (uint i = 0; i < 4; ++i)
-        [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK) {
+    for (uint i = 0; i < 4; ++i) [[unroll]]
+        for (uint k = 0; k < COLUMNS; k += BLOCK) {
             uvec4 block = load_block(address + i * (count / 4) * step_size + k);
             [[unroll]] for (uint l = 0; l < BLOCK; ++l)
                 show(columns[k + l], element_of(block, l));

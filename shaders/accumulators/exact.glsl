@@ -21,7 +21,7 @@
 // Kernels over axes accumulate in bins (State). If a bin missed an element, whole() looks at all elements again, and
 // adds those to the Long. combine.comp has no bins: it adds Longs, which are what is stored.
 
-layout(constant_id = 8) const uint POWER = 0;   // of the elements' absolute values, 1 or 2; 0: the elements as they are
+layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values, 1 or 2; 0: the elements as they are
 layout(constant_id = 9) const uint RESULT = 0;  // what is computed from the sum: a constant below
 
 const uint SUM = 0, AVERAGE = 1, ROOT = 2, WORD = 4;
@@ -59,9 +59,9 @@ struct Long {
 };
 
 struct Bin {
-    uint least;           // an element with this exponent, or up to SPAN more, fits
+    uint least;  // an element with this exponent, or up to SPAN more, fits
     uint sum[BIN_WORDS];  // in units of the last bit of an element with the exponent `least`, or of its square
-    uint missed;          // not 0: some elements do not fit
+    uint missed;  // not 0: some elements do not fit
 };
 
 // 2^10 elements (accumulators.py) of 24 bits, shifted by up to 29: |sum| < 2^63. Squares have 48 bits, and are shifted by

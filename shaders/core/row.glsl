@@ -19,8 +19,8 @@ State state_of_blocks(uint address, uint begin, uint end)
     State state = empty_from(first + min(next, last));
 #ifdef HAS_BIN
     uvec4 samples[2] = {load_block(address + first), load_block(address + first + last / (2 * BLOCK) * BLOCK)};
-    [[unroll]] for (uint i = 0; i < 2; ++i)
-        [[unroll]] for (uint k = 0; k < BLOCK; ++k)
+    [[unroll]] for (uint i = 0; i < 2; ++i) [[unroll]]
+        for (uint k = 0; k < BLOCK; ++k)
             show(state, element_of(samples[i], k));
     place(state);
 #endif
