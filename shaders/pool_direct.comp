@@ -76,6 +76,9 @@ void main()
     uvec3 split_counts = (window_size - 1) / split_sizes + 1;
 #endif
 
+#if defined(HAS_BIN) && defined(IN_PLACE)
+    uint missed_begin = item_count, missed_end = 0;  // the items whose bins missed an element
+#endif
     Items mine = items_of(item_count);
     for (uint item = mine.next; item < mine.end; item += BUNDLE) {
         uint word = item;
@@ -157,19 +160,41 @@ void main()
                             state = combine(state, state_of(operand_of(LOAD(source, address)), index));
 #endif
                 }
-            Stored found = whole(state, plane_address, begin, end, dilation, stride, segment, source_count);
+#if defined(HAS_BIN) && defined(IN_PLACE)
+            missed_begin = has_missed(state) ? min(missed_begin, item) : missed_begin;
+            missed_end = has_missed(state) ? item + 1 : missed_end;
+#endif
 
 #ifdef IN_PLACE
             if (INDEX_WORDS != 0)
-                STORE_INDEX(indices, number + indices_base, index_of(found))
+                STORE_INDEX(indices, number + indices_base, index_of(state))
             if (VALUES)
-                PUT(words, k, value_of(found, count))
+                PUT(words, k, value_of(state, count))
         }
         if (VALUES)
             STORE_WORD(values, first_output + i + values_base, words, outputs)
 #else
-            STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, found)
+#ifdef HAS_BIN
+            Long sum = whole(state, plane_address, begin, end, dilation, stride, segment, source_count);
+            STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, sum)
+#else
+            STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, state)
+#endif
         }
 #endif
     }
+#if defined(HAS_BIN) && defined(IN_PLACE) && BITS == 32
+    // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, and not in the loop above.
+    for (uint item = missed_begin; item < missed_end; item += BUNDLE) {
+        uint number = first_output + item, plane = number;
+        uvec3 at;
+        [[unroll]] for (int d = 2; d >= 0; --d) {
+            uint next = plane / output_size[d];
+            at[d] = (plane - next * output_size[d]) * window_stride[d];
+            plane = next;
+        }
+        values[number + values_base] = average_of(plane * plane_stride + source_base, at, window_size, dilation, size,
+                                                  stride, start_padding, counted_begin, counted_end);
+    }
+#endif
 }

@@ -106,8 +106,14 @@ void read_push()
 bool inside[SPAN];                   // whether a column of the span lies in the input
 uint first_x[TILE_WIDTH];            // the first column of each window behind the padding
 State ring[RING_ROWS * TILE_WIDTH];  // row by row
-Operand operands[SPAN];              // of an input row
 State states[TILE_WIDTH];            // of a row of outputs
+#ifdef HAS_BIN
+uint least;                          // of all bins, as the ring combines them
+uint greatest = 0;                   // the exponent that `least` goes by
+Bin operands[SPAN];                  // of an input row
+#else
+Operand operands[SPAN];
+#endif
 
 // Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `blocks`:
 //
@@ -175,9 +181,14 @@ void begin_ring_row(uint plane, uint z, uint y)
     [[unroll]] for (uint i = 0; i < LAST_ROW; ++i)
         ring[i] = ring[i + TILE_WIDTH];
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
+#ifdef HAS_BIN
+        ring[LAST_ROW + k] = empty_from(0);
+        ring[LAST_ROW + k].least = least;
+#else
         ring[LAST_ROW + k] = identity();
         if (y < size.y)
             ring[LAST_ROW + k] = empty_from(index + first_x[k]);
+#endif
     }
 }
 
@@ -210,7 +221,11 @@ void take_window(inout State state, uint first, uint index)
 #else
     [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
         uint c = first + w * DILATION_WIDTH;
+#ifdef HAS_BIN
+        state = combine(state, operands[c]);
+#else
         accumulate(state, operands[c], index + c);
+#endif
     }
 #endif
 }
@@ -224,7 +239,11 @@ void take_span(uint plane, uint z, uint y, uint left)
     load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, blocks);
     [[unroll]] for (uint c = 0; c < SPAN; ++c) {
         bool taken = KEPT ? all(bvec3(inside[c], in_row)) : left + c < width;
+#ifdef HAS_BIN
+        operands[c] = bin_of(least, or_neutral(element_at(blocks, c), taken));
+#else
         operands[c] = or_neutral(operand_of(element_at(blocks, c)), taken);
+#endif
     }
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
         take_window(ring[LAST_ROW + k], k * STRIDE_WIDTH, index);
@@ -241,6 +260,22 @@ void combine_columns()
         }
     }
 }
+
+#ifdef HAS_BIN
+// Chooses `least` for a tile: by eight elements of row (z, y), from column `left` on, and by those of tiles before, which
+// count half as much from tile to tile.
+void place_bins(uint plane, uint z, uint y, uint left)
+{
+    uint row = plane * plane_stride + min(z, size.x - 1) * depth_stride + min(y, size.y - 1) * row_stride + source_base;
+    Bin bin = empty_from(0);
+    bin.least = max(greatest, 1) - 1;
+    for (uint i = 0; i < 8; ++i)
+        show(bin, LOAD(source, row + min(left + i * SPAN / 8, size.z - 1)));
+    greatest = bin.least;
+    place(bin);
+    least = bin.least;
+}
+#endif
 
 // Writes the values of a row of the tile, of which the first is output `number`, in this column. The row of outputs has
 // `left_over` from there on. `rows` rows of each window count for an average.
@@ -299,6 +334,13 @@ void main()
         uint first_z = first_inside(front, start_padding.x, DILATION_DEPTH);
         begin_tile(left);
 
+#ifdef HAS_BIN
+        place_bins(tile.plane, front + WINDOW_DEPTH / 2 * DILATION_DEPTH,
+                   (tile.top + (tile.end - tile.row) / 2) * window_stride.y - start_padding.y
+                       + WINDOW_HEIGHT / 2 * DILATION_HEIGHT,
+                   left);
+        uint missed_begin = tile.end, missed_end = 0;
+#endif
         uint turns = FILLING + tile.end - tile.row;
         for (uint turn = 0; turn < turns; ++turn, top += window_stride.y) {
             for (uint r = RING_ROWS - FRESH_ROWS; r < RING_ROWS; ++r) {
@@ -318,10 +360,33 @@ void main()
                 = counted(tile.depth * window_stride.x, WINDOW_DEPTH, DILATION_DEPTH, counted_begin.x, counted_end.x)
                 * counted((tile.top + done) * window_stride.y, WINDOW_HEIGHT, DILATION_HEIGHT, counted_begin.y,
                           counted_end.y);
-            if (VALUES)
+#ifdef HAS_BIN
+            uint missed = 0;
+            [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
+                missed |= states[k].missed;
+            if (BITS == 32 && missed != 0) {
+                missed_begin = min(missed_begin, tile.row + done);
+                missed_end = tile.row + done + 1;
+            } else
+#endif
+                if (VALUES)
                 store_values(number, tile.left, left_over, rows);
             if (INDEX_WORDS != 0)
                 store_indices(number, left_over);
         }
+#if defined(HAS_BIN) && BITS == 32
+        // The rows in which a bin missed an element. Drivers for CPUs run the body of a loop once, if only for no tile:
+        // so it stands here, and not in the loop over rows.
+        const uvec3 WINDOW = uvec3(WINDOW_DEPTH, WINDOW_HEIGHT, WINDOW_WIDTH);
+        const uvec3 DILATION = uvec3(DILATION_DEPTH, DILATION_HEIGHT, DILATION_WIDTH);
+        for (uint next = missed_begin * TILE_WIDTH; next < missed_end * TILE_WIDTH; ++next) {
+            uint row = next / TILE_WIDTH, y = row - tile.row + tile.top, column = tile.left + next % TILE_WIDTH;
+            uvec3 at = uvec3(tile.depth * window_stride.x, y * window_stride.y, column * STRIDE_WIDTH);
+            Bits average = average_of(tile.plane * plane_stride + source_base, at, WINDOW, DILATION, size,
+                                      uvec3(depth_stride, row_stride, 1), start_padding, counted_begin, counted_end);
+            if (column < output_size.z)
+                values[row * output_size.z + column + values_base] = average;
+        }
+#endif
     }
 }

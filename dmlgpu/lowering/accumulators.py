@@ -134,6 +134,10 @@ class ExactSum(Accumulator):
         """Those that a bin missed are found one by one."""
         return elements
 
+    def state_registers(self, data_type: DataType) -> int:
+        """Those of a bin."""
+        return 4
+
     def longest_split(self, data_type: DataType) -> int:
         """What a bin of float32 holds without overflow; and a second look is short."""
         return 1 << 10

@@ -18,8 +18,9 @@
 //                           [ 23 ......... 0 ]                              these two it misses
 //                                                             [ 23 ......... 0 ]
 //
-// Kernels over axes accumulate in bins (State). If a bin missed an element, whole() looks at all elements again, and
-// adds those to the Long. combine.comp has no bins: it adds Longs, which are what is stored.
+// Kernels accumulate in bins (State). If a bin missed an element, whole() looks at all elements again, and adds those to
+// the Long. combine.comp has no bins: it adds Longs, which are what is stored. A bin of float16 holds every finite
+// element, and misses none.
 
 layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values, 1 or 2; 0: the elements as they are
 layout(constant_id = 9) const uint RESULT = 0;  // what is computed from the sum: a constant below
@@ -59,14 +60,14 @@ struct Long {
 };
 
 struct Bin {
-    uint least;  // an element with this exponent, or up to SPAN more, fits
+    uint least;  // an element with this exponent, or up to RANGE more, fits
     uint sum[BIN_WORDS];  // in units of the last bit of an element with the exponent `least`, or of its square
-    uint missed;  // not 0: some elements do not fit
+    uint missed;  // not 0: some elements do not fit. Of float16: which infinities and NaN there were
 };
 
 // 2^10 elements (accumulators.py) of 24 bits, shifted by up to 29: |sum| < 2^63. Squares have 48 bits, and are shifted by
 // up to 58: |sum| < 2^116. Every float16 fits.
-const uint SPAN = 29;
+const uint RANGE = 29;
 
 #ifdef COMBINES
 #define State Long
@@ -84,6 +85,13 @@ Bits or_neutral(Bits bits, bool is_element)
 }
 
 uint exponent_of(Bits bits) { return bits >> MANTISSA & SPECIAL; }
+// Which infinity or NaN an element is; 0 for a number.
+uint special_of(Bits bits)
+{
+    uint infinity = POWER == 0 && bits >= SIGN ? HAS_NEGATIVE_INFINITY : HAS_INFINITY, none = 0;
+    uint special = (bits & (HIDDEN - 1)) == 0 ? infinity : HAS_NAN;
+    return exponent_of(bits) == SPECIAL ? special : none;
+}
 
 // An element of this mantissa, or its square, shifted by 1 or 2 places for each of `steps`, below 32.
 uint[BIN_WORDS] shifted_left(int number, uint steps)
@@ -120,6 +128,15 @@ Bin empty_from(uint index)
     return bin;
 }
 
+// A bin that misses every element.
+Bin closed()
+{
+    Bin bin = empty_from(0);
+    bin.least = 0x80000000u;
+    bin.missed = 1;
+    return bin;
+}
+
 // Before the first element is accumulated, kernels show the bin some of them with show(); place() then chooses
 // `least`. Lanes show the same ones, so that their bins can be combined.
 void show(inout Bin bin, Bits bits)
@@ -134,12 +151,12 @@ void place(inout Bin bin)
 #else
     // Others may be 2^5 times as large as the greatest sample. If all are 0: as if that were between 128 and 255.
     uint usual = 134, least = bin.least == 0 ? usual : bin.least;
-    bin.least = uint(clamp(int(least) + 5 - int(SPAN), 1, int(SPECIAL - 1 - SPAN)));
+    bin.least = uint(clamp(int(least) + 5 - int(RANGE), 1, int(SPECIAL - 1 - RANGE)));
 #endif
 }
 
-const bool REPEATABLE = false;
-void accumulate(inout Bin bin, Bits bits, uint index)
+// An element in a bin with this `least`.
+Bin bin_of(uint least, Bits bits)
 {
     uint exponent = exponent_of(bits), none = 0;
 #if BITS == 16
@@ -148,15 +165,15 @@ void accumulate(inout Bin bin, Bits bits, uint index)
     bool fits = exponent != SPECIAL;
     int number = int(mantissa), opposite = -number;
     number = POWER == 0 && bits >= SIGN ? opposite : number;
+    uint missed = special_of(bits);
 #else
     // 2^23 <= |number| < 2^24, with the mantissa of the element: the conversion is exact.
-    uint shift = exponent - bin.least, mantissa = bits & (POWER == 0 ? 0x807FFFFFu : 0x7FFFFFu);
-    bool fits = shift <= SPAN;
+    uint shift = exponent - least, mantissa = bits & (POWER == 0 ? 0x807FFFFFu : 0x7FFFFFu);
+    bool fits = shift <= RANGE;
     int number = int(uintBitsToFloat(mantissa | 0x4B000000u));
+    uint magnitude = bits << 1, missed = fits ? none : magnitude;  // a 0 is not missed
 #endif
-    uint magnitude = bits << (33 - BITS);
-    bin.missed |= fits ? none : magnitude;  // a 0 is not missed
-    add(bin.sum, shifted_left(fits ? number : 0, shift & 31u));
+    return Bin(least, shifted_left(fits ? number : 0, shift & 31u), missed);
 }
 Bin shifted(Bin bin, uint by) { return bin; }
 
@@ -167,6 +184,9 @@ Bin combine(Bin a, Bin b)
     a.missed |= b.missed;
     return a;
 }
+
+const bool REPEATABLE = false;
+void accumulate(inout Bin bin, Bits bits, uint index) { bin = combine(bin, bin_of(bin.least, bits)); }
 
 // Longs
 
@@ -202,21 +222,21 @@ Long long_of(Bin bin)
 {
     Long sum = identity();
     add(sum, bin.sum, FACTORS * (bin.least - 1));
+    if (BITS == 16)
+        sum.specials = bin.missed;
     return sum;
 }
 
+bool has_missed(Bin bin) { return BITS == 32 && bin.missed != 0; }
 // Adds an element, if the bin missed it.
 void add_missed(inout Long sum, Bin bin, Bits bits)
 {
-    uint exponent = exponent_of(bits), mantissa = bits & (HIDDEN - 1), none = 0;
-    bool negative = POWER == 0 && bits >= SIGN;
-    uint infinity = negative ? HAS_NEGATIVE_INFINITY : HAS_INFINITY, special = mantissa == 0 ? infinity : HAS_NAN;
-    sum.specials |= exponent == SPECIAL ? special : none;
+    sum.specials |= special_of(bits);
 #if BITS == 32
-    uint hidden = min(exponent, 1);
-    int number = int(mantissa | hidden << MANTISSA), opposite = -number;
-    number = negative ? opposite : number;
-    bool missed = exponent - bin.least > SPAN && exponent != SPECIAL;
+    uint exponent = exponent_of(bits), hidden = min(exponent, 1);
+    int number = int(bits & (HIDDEN - 1) | hidden << MANTISSA), opposite = -number;
+    number = POWER == 0 && bits >= SIGN ? opposite : number;
+    bool missed = exponent - bin.least > RANGE && exponent != SPECIAL;
     number = missed ? number : 0;
     add(sum, shifted_left(number, 0), FACTORS * (exponent - hidden));
 #endif
@@ -255,6 +275,61 @@ uint word_of(Long sum, uint number)
         word = i == number ? sum.words[i] : word;
     return word;
 }
+
+// The result for a sum, or a root, whose magnitude has these first 64 bits, and with `more` others behind them. The first
+// bit of `high` is set, and stands for 2^position; 0 has none.
+Bits value_of_parts(bool negative, uint high, uint middle, bool more, int position, uint specials, uint count)
+{
+    bool is_zero = high == 0;
+    if (RESULT == AVERAGE) {
+        // Long division, bit by bit, of `high` by a divisor whose first bit is set, too: the quotient is between 1/2 and 2.
+        const uint QUOTIENT = MANTISSA + 4;  // bits of it
+        uint divisor_shift = 31u - uint(findMSB(count)), divisor = count << divisor_shift, less = high - divisor;
+        bool one = high >= divisor;
+        uint rest = one ? less : high, quotient = uint(one);
+        [[unroll]] for (uint i = 1; i < QUOTIENT; ++i) {
+            uint missing = divisor - rest, twice = rest + rest, over = rest - missing;
+            one = rest >= missing;
+            rest = one ? over : twice;
+            quotient = quotient << 1 | uint(one);
+        }
+        // `middle` is less than the divisor, and may make the quotient one more.
+        uint behind = middle >> (33 - QUOTIENT), missing = divisor - behind, both = rest + behind;
+        one = rest >= missing;
+        quotient += uint(one);
+        more = more || (one ? rest != missing : both != 0) || middle << (QUOTIENT - 1) != 0;
+        uint unused = 31u - uint(max(findMSB(quotient), 0));
+        high = quotient << unused;
+        position += int(divisor_shift - unused) + 1 - int(QUOTIENT);
+        middle = 0;
+    }
+    more = more || middle != 0;
+    uint zero = 0, bits = nearest(high, more, position);
+    bits = is_zero ? zero : bits;
+    bits |= negative ? SIGN : zero;
+    uint infinite = specials & (HAS_INFINITY | HAS_NEGATIVE_INFINITY);
+    uint infinity = INFINITY | (infinite == HAS_INFINITY ? zero : SIGN);
+    bits = infinite != 0 ? infinity : bits;
+    bool nan = (specials & HAS_NAN) != 0 || infinite == (HAS_INFINITY | HAS_NEGATIVE_INFINITY);
+    return nan ? NAN_BITS : bits;
+}
+
+#ifndef SQUARES
+// For a bin that missed none.
+Bits value_of(Bin bin, uint count)
+{
+    bool negative = int(bin.sum[1]) < 0;
+    uint flip = negative ? 0xFFFFFFFFu : 0u, sum[2] = {bin.sum[0] ^ flip, bin.sum[1] ^ flip};
+    add(sum, uint[](flip & 1u, 0));
+    bool is_short = sum[1] == 0;
+    uint zero = 0, high = is_short ? sum[0] : sum[1], middle = is_short ? zero : sum[0];
+    uint shift = 31u - uint(max(findMSB(high), 0));
+    high = high << shift | middle >> 1 >> (31 - shift);
+    int position = int((is_short ? 31 : 63) - shift + bin.least) - 1;
+    uint specials = BITS == 16 ? bin.missed : 0;
+    return value_of_parts(negative, high, middle << shift, false, position, specials, count);
+}
+#endif
 
 // With WORD `count` is the number of a word.
 Bits value_of(Long sum, uint count)
@@ -304,36 +379,10 @@ Bits value_of(Long sum, uint count)
         position >>= 1;
     } else
         position -= int((FACTORS - 1) * UNIT);
-    if (RESULT == AVERAGE) {
-        // Long division, bit by bit, by a divisor whose first bit is set, too: 28 bits of a quotient between 1/2 and 2.
-        uint divisor_shift = 31u - uint(findMSB(count)), divisor = count << divisor_shift, quotient = 0;
-        bool above = false;  // the rest is 2^32 more
-        [[unroll]] for (uint i = 0; i < 28; ++i) {
-            bool one = above || high >= divisor;
-            uint less = high - divisor;
-            high = one ? less : high;
-            quotient = quotient << 1 | uint(one);
-            above = high >= 0x80000000u;
-            high = high << 1 | middle >> 31;
-            middle <<= 1;
-        }
-        more = more || above || (high | middle) != 0;
-        uint unused = 31u - uint(max(findMSB(quotient), 0));
-        high = quotient << unused;
-        position += int(divisor_shift) - 27 - int(unused);
-        middle = 0;
-    }
-    more = more || middle != 0;
-    uint zero = 0, bits = nearest(high, more, position);
-    bits = left == 0 ? zero : bits;
-    bits |= negative ? SIGN : zero;
-    uint infinite = sum.specials & (HAS_INFINITY | HAS_NEGATIVE_INFINITY);
-    uint infinity = INFINITY | (infinite == HAS_INFINITY ? zero : SIGN);
-    bits = infinite != 0 ? infinity : bits;
-    bool nan = (sum.specials & HAS_NAN) != 0 || infinite == (HAS_INFINITY | HAS_NEGATIVE_INFINITY);
-    return nan ? NAN_BITS : bits;
+    return value_of_parts(negative, high, middle, more, position, sum.specials, count);
 }
 uint index_of(Long sum) { return 0; }
+uint index_of(Bin bin) { return 0; }
 #define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = WORDS + 1;

@@ -119,7 +119,7 @@ def test_every_kernel(mapped, dtype):
 
 # Sizes of the input, windows, strides, dilations, padding at the begin and at the end.
 WINDOWS = {
-    "2 x 2": ((2, 3, 8, 10), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0)),
+    "2 x 2": ((2, 3, 8, 16), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0)),
     "3 x 3": ((1, 3, 11, 13), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
     "7 x 7": ((1, 2, 12, 9), (7, 7), (1, 1), (1, 1), (3, 2), (3, 4)),
     "dilated": ((1, 1, 14, 15), (3, 4), (1, 2), (3, 2), (2, 1), (0, 3)),
@@ -157,6 +157,13 @@ def test_averages_over_windows_are_rounded_once(mapped, dtype, windows, include_
             compiled = mapped.compile(desc, flags=EXACT, kernel=kernel)
             for x, expected in pairs:
                 assert compiled(x).tobytes() == expected
+
+
+@pytest.mark.parametrize("little", [0, 2.0**-40, 2.0**-60, 2.0**-140])
+def test_averages_beside_ties(mapped, little):
+    x = np.float32([[[[1, 2**-24], [little, 0]]]])
+    dmlgpu.verify(AveragePooling1OperatorDesc.of(x, (2, 2)), x, flags=EXACT, device=mapped)
+    verify(x, (2, 3), F.AVERAGE, mapped)
 
 
 @by_float

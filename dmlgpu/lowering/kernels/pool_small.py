@@ -13,12 +13,13 @@ output at a time, and nine times element by element.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.accumulators import ExactSum, Selection
+from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.ranged import InPlace, Piece, Target, Tiling, WholeRowsKernel
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
@@ -74,8 +75,6 @@ class PoolSmall(WholeRowsKernel):
     @property
     def why_impossible(self) -> str:
         windows, tile = self.windows, self.tile
-        if isinstance(self.problem.accumulator, ExactSum):
-            return "it adds floats as they are"
         if max(windows.window_size) > _SMALL_WINDOW:
             return f"the window is larger than {_SMALL_WINDOW} along a dimension"
         if max(self.window_end) > MAX_ELEMENTS:
@@ -186,7 +185,11 @@ class PoolSmall(WholeRowsKernel):
     def _loads(self, tile: Tile) -> int:
         """Loads of a tile: of the rows of the input that it spans, each loaded at once."""
         rows = 1 + self.windows.window_size[0] * (1 + tile.held_rows * self.problem.accumulator.cost(tile.span))
-        return tile.turns * (1 + tile.fresh * rows)
+        loads = tile.turns * (1 + tile.fresh * rows)
+        if again := self.problem.accumulator.loads_again(math.prod(self.windows.window_size)):
+            depth, height, _ = self.windows.window_size
+            loads += 9 + tile.height * tile.width * (2 + depth * (1 + height) + again)
+        return loads
 
     @cached_property
     def in_place(self) -> Tiling:
