@@ -429,12 +429,13 @@ class Kompute:
             if len(self._kept_pipelines) >= _PIPELINES:
                 self._drop({min(self._kept_pipelines, key=lambda kept: kept.used)})
             module = pipeline.shader.module
+            code, constants = spirv.specialized(pipeline.shader)
             with timed(self.profile, "compile", module), self._asking(f"a pipeline of {module}"):
                 pipeline.algorithm = self._manager.algorithm(
                     [buffer.tensor for buffer in pipeline.buffers],
-                    spirv.specialized(pipeline.shader),
+                    code,
                     (pipeline.group_count, 1, 1),
-                    np.array([], np.uint32),
+                    np.array(constants, np.uint32),
                     step.push,
                 )
             self._kept_pipelines.add(pipeline)

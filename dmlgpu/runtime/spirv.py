@@ -111,12 +111,19 @@ def constant_words(shader: Shader) -> list[int]:
     return words
 
 
-def specialized(shader: Shader) -> bytes:
-    """The SPIR-V of a shader, with constants in place of its specialization constants; errors as `constant_words`.
+# Kernels whose loops have constants as counts: SwiftShader unrolls what it can count, and takes minutes and all memory.
+_UNROLLED = ("pool_small", "pool_backward_small")
 
-    SwiftShader runs all that specialization constants rule out, but not what constants do.
+
+def specialized(shader: Shader) -> tuple[bytes, list[int]]:
+    """The SPIR-V of a shader, and the words of the specialization constants that it still has.
+
+    It has constants in their place: SwiftShader runs all that specialization constants rule out, but not what constants
+    do. Errors as `constant_words`.
     """
     code, constants = load(shader.module), constant_words(shader)
+    if shader.variant.startswith(_UNROLLED):
+        return code, constants
     words = np.frombuffer(code, "<u4").tolist()
     at = _HEADER_BYTES // 4
     result, numbers, known, boolean = words[:at], dict[int, int](), dict[int, int](), 0
@@ -148,7 +155,7 @@ def specialized(shader: Shader) -> bytes:
                 else [4 << 16 | _CONSTANT, *each[1:3], value]
             )
         result += each
-    return np.array(result, "<u4").tobytes() + code[4 * at :]
+    return np.array(result, "<u4").tobytes() + code[4 * at :], []
 
 
 def push_words(module: str, push: Values) -> list[int]:

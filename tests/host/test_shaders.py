@@ -59,14 +59,14 @@ def specialized(module, **values):
     """The text of a module whose constants are 1, but for some."""
     variant, accumulator, bits = module.rsplit("_", 2)
     ones = dict.fromkeys(spirv.layout_of(module).constants, 1)
-    code = spirv.specialized(Shader(variant, accumulator, int(bits), Values(**{**ones, **values})))
+    code, _ = spirv.specialized(Shader(variant, accumulator, int(bits), Values(**{**ones, **values})))
     subprocess.run(["spirv-val", "--target-env", "vulkan1.1", "-"], input=code, check=True)
     return subprocess.run(
         ["spirv-dis", "--no-indent", "-"], input=code, check=True, capture_output=True
     ).stdout.decode()
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(spirv._UNROLLED)])
 def test_drivers_get_no_specialization_constants(module):
     """But a choice between vectors of constants, which drivers make."""
     assert not re.search("SpecId|SpecConstant(?!Op %v2uint Select)", specialized(module))
