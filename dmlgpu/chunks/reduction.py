@@ -270,7 +270,7 @@ def _added(reduction: Reduction, rows: Array) -> Array:
     carry = np.uint64(0)
     for i in range(rows["words"].shape[-1]):
         total = rows["words"][..., i].sum(-1, np.uint64) + carry
-        states["words"][..., i], carry = total & 0xFFFFFFFF, total >> 32
+        states["words"][..., i], carry = total & np.uint64(0xFFFFFFFF), total >> np.uint64(32)
     states["specials"] = np.bitwise_or.reduce(rows["specials"], axis=-1)
     return states
 
