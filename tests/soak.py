@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import DescriptorError, Device, OperatorDesc
+from dmlgpu import DescriptorError, Device
 from tests.support.cases import CASES, Array, Case
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
@@ -31,28 +31,28 @@ WARM_UP = 1000
 # So many cases that every one has been called several times in the first 1,000 calls.
 OPERATORS = 60
 
-Call = Callable[[Device, OperatorDesc, tuple[Array, ...]], Any]
+Call = Callable[[Device, Case, tuple[Array, ...]], Any]
 
 
-def with_arrays(device: Device, desc: OperatorDesc, inputs: tuple[Array, ...]) -> Any:
-    return device.compile(desc)(*inputs)
+def with_arrays(device: Device, case: Case, inputs: tuple[Array, ...]) -> Any:
+    return device.compile(case.desc, flags=case.flags)(*inputs)
 
 
-def with_tensors(device: Device, desc: OperatorDesc, inputs: tuple[Array, ...]) -> Any:
-    tensors = [device.tensor(x, tensor) for x, tensor in zip(inputs, desc.inputs, strict=True)]
-    return device.compile(desc)(*tensors)
+def with_tensors(device: Device, case: Case, inputs: tuple[Array, ...]) -> Any:
+    tensors = [device.tensor(x, tensor) for x, tensor in zip(inputs, case.desc.inputs, strict=True)]
+    return device.compile(case.desc, flags=case.flags)(*tensors)
 
 
-def in_a_batch(device: Device, desc: OperatorDesc, inputs: tuple[Array, ...]) -> Any:
+def in_a_batch(device: Device, case: Case, inputs: tuple[Array, ...]) -> Any:
     with device.batch():
-        with_tensors(device, desc, inputs)
-        return with_tensors(device, desc, inputs)
+        with_tensors(device, case, inputs)
+        return with_tensors(device, case, inputs)
 
 
-def after_an_error(device: Device, desc: OperatorDesc, inputs: tuple[Array, ...]) -> Any:
+def after_an_error(device: Device, case: Case, inputs: tuple[Array, ...]) -> Any:
     with pytest.raises(DescriptorError):
-        device.compile(desc)(np.zeros((1,) * 9, np.float32))
-    return with_arrays(device, desc, inputs)
+        device.compile(case.desc, flags=case.flags)(*[np.zeros((1,) * 9, np.float32)] * len(inputs))
+    return with_arrays(device, case, inputs)
 
 
 CALLS: tuple[Call, ...] = (with_arrays, with_tensors, in_a_batch, after_an_error)
@@ -69,12 +69,15 @@ def mixed_calls(device: Device, count: int) -> Iterator[None]:
     numbers = random.Random(0)
     cases: list[Case] = numbers.sample(CASES, OPERATORS)
     inputs = [case.inputs() for case in cases]
-    expected = [arrays(dmlgpu.verify(case.desc, *x, device=device)) for case, x in zip(cases, inputs, strict=True)]
+    expected = [
+        arrays(dmlgpu.verify(case.desc, *x, flags=case.flags, device=device))
+        for case, x in zip(cases, inputs, strict=True)
+    ]
     # Every call of every case first; then as it comes.
     ways = [*itertools.product(range(OPERATORS), CALLS)]
     for i in range(count):
         which, call = ways[i] if i < len(ways) else numbers.choice(ways)
-        assert arrays(call(device, cases[which].desc, inputs[which])) == expected[which], cases[which]
+        assert arrays(call(device, cases[which], inputs[which])) == expected[which], cases[which]
         yield
 
 

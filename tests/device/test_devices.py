@@ -435,11 +435,11 @@ def test_as_many_buffers_as_the_driver_allows(driver):
 @by_operator
 def test_staged_results(staged, operator):
     for case in of_operator(operator, chosen("GPU")):
-        verify(case.desc, *case.inputs(), device=staged)
+        verify(case.desc, *case.inputs(), flags=case.flags, device=staged)
 
 
 def test_staged_results_are_those_of_every_kernel_of_a_gpu(staged):
-    plans = [staged.planned(case.desc).plan for case in CASES]
+    plans = [staged.planned(case.desc, flags=case.flags).plan for case in CASES]
     taken = {dispatch.shader.module for plan in plans for dispatch in plan.dispatches}
     # SwiftShader, even in disguise, takes no kernel that drivers must unroll.
     others = () if staged.limits.unrolls else ("pool_small", "pool_backward_small")

@@ -340,6 +340,8 @@ def test_averages_are_not_of_another_type_than_the_input_s(device):
 
 def test_a_result_beyond_its_bound_is_found(device, monkeypatch):
     desc = ReduceOperatorDesc.of(F.SUM, X, (1,))
-    monkeypatch.setattr("dmlgpu.comparison.reference", lambda desc, x: tuple(y + 1e-4 for y in reference(desc, x)))
+    monkeypatch.setattr(
+        "dmlgpu.comparison.reference", lambda desc, x, flags: tuple(y + 1e-4 for y in reference(desc, x, flags=flags))
+    )
     with pytest.raises(VerificationError, match=r"2 of 2 elements differ, .* and at most \S+ between them is allowed"):
         verify(desc, X, device=device)

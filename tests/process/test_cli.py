@@ -14,7 +14,6 @@ import dmlgpu
 from dmlgpu import streaming
 from dmlgpu.descriptors.operator import ALL_TYPES
 from dmlgpu.lowering.kernels import DESCRIPTIONS
-from dmlgpu.lowering.lower import lower
 from dmlgpu.reference import reference
 from dmlgpu.runtime import drivers
 from dmlgpu.tools import cli, exhaustive, explain, registry, selfcheck
@@ -659,7 +658,7 @@ def test_every_dispatch_is_explained():
     variants = set()
     for mapping in "CPU", "GPU", "split":
         for case in chosen(mapping):
-            plan = lower(case.desc, LIMITS[mapping])
+            plan = case.plan(LIMITS[mapping])
             if len(plan.dispatches) > 100:
                 continue
             shown = [*explain.rows(plan)]

@@ -160,7 +160,7 @@ def test_plans_keep_to_the_least_that_vulkan_promises(driver, kind):
     # columns.comp shares the states of a block of columns: at most 8 of 24 bytes an invocation (LOG_SUM_EXP).
     assert limits.group_size * 8 * 24 <= 16 << 10
     for case in CASES:
-        check_limits(lower(case.desc, limits), limits)
+        check_limits(case.plan(limits), limits)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "integrated"])
