@@ -74,9 +74,6 @@ const uint LAST_ROW = (RING_ROWS - 1) * TILE_WIDTH;  // where the last row of th
 const bool SHARED = RING_ROWS > 1;
 // Turns of a tile that only fill the ring.
 const uint FILLING = (RING_ROWS - 1) / FRESH_ROWS;
-// Whether to compute once, and not in every row, which columns of a span lie in the input. With 16 bits spans are long:
-// there Mesa's compiler for AMD's GPUs has more loads in flight if every row computes it.
-const bool KEPT = BITS == 32;
 const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // input rows of a window in a row of the ring
 // Whether take_window() makes one operand of all that a row of the ring has of a window.
 const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
@@ -103,7 +100,6 @@ void read_push()
 }
 
 // Of a tile. These are no parameters of functions, as calls copy arrays.
-bool inside[SPAN];                   // whether a column of the span lies in the input
 uint first_x[TILE_WIDTH];            // the first column of each window behind the padding
 State ring[RING_ROWS * TILE_WIDTH];  // row by row
 State states[TILE_WIDTH];            // of a row of outputs
@@ -170,8 +166,6 @@ void begin_tile(uint left)
 {
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
         first_x[k] = first_inside(left + k * STRIDE_WIDTH, start_padding.z, DILATION_WIDTH);
-    [[unroll]] for (uint c = 0; c < SPAN; ++c)
-        inside[c] = left + c < size.z;
 }
 
 // Moves the ring up, and empties its last row. Elements of row (z, y) and of later ones will be taken into it.
@@ -233,12 +227,11 @@ void take_window(inout State state, uint first, uint index)
 // Takes the span of row (z, y) into the last row of the ring.
 void take_span(uint plane, uint z, uint y, uint left)
 {
-    bvec2 in_row = lessThan(uvec2(y, z), size.yx);
-    uint width = all(in_row) ? size.z : 0, index = row_index(plane, z, y) + left;
+    uint width = y < size.y && z < size.x ? size.z : 0, index = row_index(plane, z, y) + left;
     uvec4 blocks[BLOCKS_AND_ONE];
     load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, blocks);
     [[unroll]] for (uint c = 0; c < SPAN; ++c) {
-        bool taken = KEPT ? all(bvec3(inside[c], in_row)) : left + c < width;
+        bool taken = left + c < width;
 #ifdef HAS_BIN
         operands[c] = bin_of(least, or_neutral(element_at(blocks, c), taken));
 #else
