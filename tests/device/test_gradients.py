@@ -30,6 +30,7 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.support.cases import FLOAT16, FLOAT32, GRADIENTS, INT64, UINT32, UINT64, WINDOW_SHAPES
 from tests.support.limits import LIMITS
+from tests.support.plans import check
 
 pytestmark = pytest.mark.every_driver
 
@@ -179,6 +180,22 @@ def test_tiles_are_so_high_that_an_invocation_has_four():
     desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 64, 128, 128)), (256, 256), (2, 2), strides=(2, 2))
     (dispatch,) = lower(desc, LIMITS["CPU"]).dispatches
     assert dispatch.push["tile_height"] * 4 * 1024 == 64 * 256 * 32
+
+
+def test_tiles_of_a_gpu_have_the_windows_that_registers_hold():
+    """3 rows of 6 windows: tiles of 5 outputs would have 21."""
+    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 14, 14)), (16, 16), (3, 3))
+    (dispatch,) = lower(desc, LIMITS["GPU"]).dispatches
+    assert dispatch.shader.constants["tile_width"] == 4
+
+
+def test_parts_of_slabs_begin_at_a_multiple_of_the_stride_along_height():
+    """Which is not that along depth."""
+    windows = TensorDesc(FLOAT32, (1, 1, 3, 17, 16))
+    desc = AveragePoolingGradOperatorDesc.of(windows, (3, 34, 32), (1, 2, 2), strides=(1, 2, 2))
+    plan = lower(desc, dataclasses.replace(LIMITS["CPU"], dispatch_elements=1000), "pool_backward_small")
+    assert len(plan.dispatches) == 2 * 3
+    check(plan)
 
 
 def test_rows_of_outputs_that_share_words_are_no_tiles():
