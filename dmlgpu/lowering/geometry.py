@@ -21,6 +21,12 @@ def power_of_2(number: int) -> int:
     return 1 << max(number, 1).bit_length() - 1
 
 
+def even_part(count: int, most: int) -> int:
+    """The size of parts of `count`, each of `most` at most, or 1, and as few as they can be: all but the last are equal."""
+    parts = -(-count // max(1, most))
+    return -(-count // parts)
+
+
 def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
     """The fewest dimensions with the same addresses in the same row-major order."""
     result: list[Dim] = []

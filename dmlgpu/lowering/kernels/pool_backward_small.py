@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from dmlgpu.lowering.geometry import even_part
 from dmlgpu.lowering.kernels.kernel import constants_of, shader_of
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
 from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling, WholeRowsKernel
@@ -112,7 +113,8 @@ class PoolBackwardSmall(WholeRowsKernel):
         (_, rows, row), step = self.windows.size, self.windows.window_stride[1]
         # Tiles so high that each invocation has about four.
         tiles = self.problem.output_count // row * -(-row // self.width)
-        steps = max(1, min(-(-rows // step), tiles // step // (4 * self.limits.invocations)))
+        most = tiles // step // (4 * self.limits.invocations)
+        steps = even_part(-(-rows // step), most)
         while True:
             # A step loads a row of windows, of all depths; the first one the whole ring.
             loaded = steps + self._windows_of(1, step) - 1
@@ -126,7 +128,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             )
             if steps == 1 or tiling.most_outputs(self.limits) >= self.unit:
                 return tiling
-            steps = -(-steps // 2)
+            steps = even_part(-(-rows // step), steps // 2)
 
     # What runs
 

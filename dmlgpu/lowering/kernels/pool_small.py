@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.accumulators import Selection
+from dmlgpu.lowering.geometry import even_part
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.ranged import InPlace, Piece, Target, Tiling, WholeRowsKernel
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
@@ -130,7 +131,7 @@ class PoolSmall(WholeRowsKernel):
         while tile.width > self.per_word and not self._fits(tile):
             tile = self._tile_of(tile.width // 2)
         while tile.height > 1 and self.limits.most_items(self._loads(tile)) < self._tiles_of_row(tile.width):
-            tile = replace(tile, height=-(-tile.height // 2))
+            tile = replace(tile, height=even_part(self.windows.output_size[1], tile.height // 2))
         return tile
 
     def _tile_of(self, width: int) -> Tile:
@@ -163,9 +164,9 @@ class PoolSmall(WholeRowsKernel):
         return (width - 1) * windows.window_stride[2] + (windows.window_size[2] - 1) * windows.dilation[2] + 1
 
     def _height(self, width: int) -> int:
-        height, row = self.windows.output_size[1:]
+        rows, row = self.windows.output_size[1:]
         tiles = self.problem.output_count // row * self._tiles_of_row(width)
-        return max(1, min(height, tiles // (4 * self.limits.invocations)))
+        return even_part(rows, tiles // (4 * self.limits.invocations))
 
     def _tiles_of_row(self, width: int) -> int:
         """Tiles of this width in a row of outputs."""
@@ -194,9 +195,11 @@ class PoolSmall(WholeRowsKernel):
     @cached_property
     def in_place(self) -> Tiling:
         tile, (_, rows, row) = self.tile, self.windows.output_size
-        return Tiling(
-            tile.width, self.fallback.in_place.elements, self._loads(tile), height=tile.height, row=row, rows=rows
-        )
+        depth, height, width = self.windows.window_size
+        # Of the rows that a tile takes each of its outputs has a part; then it combines them.
+        taken = -(-tile.turns * tile.fresh * tile.held_rows // tile.height)
+        elements = depth * width * taken + height
+        return Tiling(tile.width, elements, self._loads(tile), height=tile.height, row=row, rows=rows)
 
     @property
     def unit(self) -> int:
