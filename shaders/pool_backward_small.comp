@@ -149,15 +149,17 @@ void main()
         [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
             in_row[c] = counted((column + c) * STRIDE_WIDTH, WINDOW_WIDTH, 1, counted_begin.z, counted_end.z);
 #endif
-        uint row = tile.row, fresh = ROWS;
-        for (; row < tile.end; row += STRIDE_HEIGHT, window_row += 1, fresh = 1) {
-            for (uint r = ROWS - fresh; r < ROWS; ++r) {
-                [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
-                    uint steps = DEPTHS - 1 - d;
-                    bool holding = behind + steps * window_stride.x <= reach.x;
-                    load_row(d, holding, tile.plane, last_depth - steps, window_row + r, column);
-                }
+        // The first turns only fill the ring (pool_small.comp).
+        uint turns = ROWS - 1 + (tile.end - tile.row - 1) / STRIDE_HEIGHT + 1;
+        for (uint turn = 0; turn < turns; ++turn) {
+            [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
+                uint steps = DEPTHS - 1 - d;
+                bool holding = behind + steps * window_stride.x <= reach.x;
+                load_row(d, holding, tile.plane, last_depth - steps, window_row + turn, column);
             }
+            if (turn < ROWS - 1)
+                continue;
+            uint row = tile.row + (turn - (ROWS - 1)) * STRIDE_HEIGHT;
             [[unroll]] for (uint a = 0; a < STRIDE_HEIGHT; ++a)
                 store_row(a, row + a < tile.end, (row + a) * size.z + tile.left, size.z - tile.left);
         }

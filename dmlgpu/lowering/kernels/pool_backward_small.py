@@ -116,12 +116,12 @@ class PoolBackwardSmall(WholeRowsKernel):
         most = tiles // step // (4 * self.limits.invocations)
         steps = even_part(-(-rows // step), most)
         while True:
-            # A step loads a row of windows, of all depths; the first one the whole ring.
-            loaded = steps + self._windows_of(1, step) - 1
+            # A turn loads a row of windows, of all depths; the first ones fill the ring.
+            turns = steps + self._windows_of(1, step) - 1
             tiling = Tiling(
                 self.width,
                 self.fallback.in_place.elements,
-                loads=1 + steps + loaded * (1 + self.depths),
+                loads=1 + turns * (1 + self.depths),
                 height=steps * step,
                 row=row,
                 rows=rows,
