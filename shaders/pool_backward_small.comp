@@ -1,8 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Gradients of pooling with small windows: what pool_backward.comp computes, in the same order. Rows of outputs never
-// share a word.
+// Gradients of pooling with small windows: what pool_backward.comp computes, in the same order.
 //
 // One invocation computes a tile of outputs: TILE_WIDTH neighbours in each row, a multiple of the windows' stride, and
 // some rows. It goes down STRIDE_HEIGHT rows at a time. So the windows that hold an output are the same in every step,
@@ -34,9 +33,10 @@ layout(constant_id = 14) const uint STRIDE_WIDTH = 1;
 layout(constant_id = 15) const uint PHASE_HEIGHT = 0;
 layout(constant_id = 16) const uint PHASE_WIDTH = 0;
 layout(constant_id = 17) const uint TILE_WIDTH = 8;
+layout(constant_id = 18) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
 // clang-format on
 
-layout(set = 0, binding = 1) writeonly buffer Values { uint values[]; };
+layout(set = 0, binding = 1) buffer Values { uint values[]; };
 
 // Windows before the one that begins with a tile's first output or before it, which hold outputs of the tile, too.
 const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
@@ -122,13 +122,17 @@ State gathered(uint number, uint a, uint k)
 // has `left_over` from there on.
 void store_row(uint a, bool in_tile, uint number, uint left_over)
 {
-    uint at = (number + values_base) / ELEMENTS_PER_WORD, word[1];
+    uint word[1];
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         State state = gathered(number + k, a, k);
-        PUT(word, k % ELEMENTS_PER_WORD, value_of(state, 1))
+        Bits value = value_of(state, 1);
+        PUT(word, k % ELEMENTS_PER_WORD, value)
         // A branch for each word: llvmpipe spills registers where all outputs are computed before it.
-        if ((k + 1) % ELEMENTS_PER_WORD == 0 && in_tile && k < left_over)
-            values[at + k / ELEMENTS_PER_WORD] = word[0];
+        if (SHARED_WORDS) {
+            if (in_tile && k < left_over)
+                STORE_ELEMENT(values, number + k + values_base, value)
+        } else if ((k + 1) % ELEMENTS_PER_WORD == 0 && in_tile && k < left_over)
+            values[(number + k + values_base) / ELEMENTS_PER_WORD] = word[0];
     }
 }
 

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Pooling over small windows. The elements of an input row are contiguous, and two rows of outputs never share a word.
+// Pooling over small windows. The elements of an input row are contiguous.
 //
 // One invocation computes a tile of outputs, row by row: TILE_WIDTH neighbours in each row. Their windows cover a span
 // of each input row. The invocation loads the span's blocks once, for all of them.
@@ -40,11 +40,12 @@ layout(constant_id = 18) const uint FRESH_ROWS = 1;      // by which the ring mo
 layout(constant_id = 19) const uint PHASE = 0;           // ALIGNED: where in a block every span begins
 layout(constant_id = 20) const uint TILE_WIDTH = 4;             // outputs of a tile in each row
 layout(constant_id = 21) const bool WHOLE_TILES = false;  // a row of outputs consists of whole tiles
+layout(constant_id = 22) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
 // clang-format on
 
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 1) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
-layout(set = 0, binding = 2) writeonly buffer Values { uint values[]; };
+layout(set = 0, binding = 2) buffer Values { uint values[]; };
 layout(set = 0, binding = 2) writeonly buffer ValueBlocks { uvec4 value_blocks[]; };
 
 layout(push_constant) uniform Push {
@@ -278,13 +279,17 @@ void store_values(uint number, uint column, uint left_over, uint rows)
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         uint columns
             = counted((column + k) * STRIDE_WIDTH, WINDOW_WIDTH, DILATION_WIDTH, counted_begin.z, counted_end.z);
-        PUT(written, k, value_of(states[k], rows * columns))
+        Bits value = value_of(states[k], rows * columns);
+        if (!SHARED_WORDS)
+            PUT(written, k, value)
+        else if (k < left_over)
+            STORE_ELEMENT(values, number + k + values_base, value)
     }
     uint word = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
     if (WHOLE_TILES) {
         [[unroll]] for (uint i = 0; i + 3 < TILE_WORDS; i += 4)
             value_blocks[(word + i) / 4] = uvec4(written[i], written[i + 1], written[i + 2], written[i + 3]);
-    } else {
+    } else if (!SHARED_WORDS) {
         [[unroll]] for (uint i = 0; i < TILE_WORDS; ++i)
             if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left_over)
                 values[word + i] = written[i];

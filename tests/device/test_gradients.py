@@ -198,10 +198,17 @@ def test_parts_of_slabs_begin_at_a_multiple_of_the_stride_along_height():
     check(plan)
 
 
-def test_rows_of_outputs_that_share_words_are_no_tiles():
-    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 3, 4)), (4, 5), (2, 2))
-    with pytest.raises(DescriptorError, match="because rows of outputs share words"):
-        lower(desc, LIMITS["CPU"], "pool_backward_small")
+def test_rows_of_outputs_that_share_words(device):
+    """Two slabs of three rows of five outputs end with a word; a dispatch has them, or there are no tiles."""
+    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT16, (4, 1, 2, 4)), (3, 5), (2, 2))
+    for most, dispatches in (120, 2), (240, 1):
+        limits = dataclasses.replace(LIMITS["CPU"], dispatch_elements=most)
+        assert len(lower(desc, limits, "pool_backward_small").dispatches) == dispatches
+    with pytest.raises(
+        DescriptorError, match="because rows of outputs share words, and slabs that end with a word are"
+    ):
+        lower(desc, dataclasses.replace(LIMITS["CPU"], dispatch_elements=29), "pool_backward_small")
+    verify(desc, np.arange(32, dtype=np.float16).reshape(4, 1, 2, 4), device=device)
 
 
 def test_more_windows_than_an_invocation_may_look_at(driver, open_device):

@@ -7,9 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from dmlgpu import verify
+from dmlgpu import DescriptorError, verify
 from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
+from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.problem import problems_of
 from dmlgpu.runtime.tensor import segments_of
 from dmlgpu.runtime.tuning import device_limits
@@ -178,11 +179,25 @@ def unrolling(driver, open_device):
 
 @pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)
 def test_small_windows(unrolling, case):
-    # Where neighbouring outputs share words between rows the kernel is not used.
-    shared = case.desc.output_tensor.sizes[-1] * case.desc.output_tensor.data_type.bits % 32 != 0
     operator = unrolling.compile(case.desc)
-    assert operator.plan.dispatches[0].shader.module.startswith("pool_small") == (not shared)
+    assert operator.plan.dispatches[0].shader.variant == "pool_small"
     verify(case.desc, *case.inputs(), device=unrolling)
+
+
+@pytest.mark.parametrize(("data_type", "slabs"), [(FLOAT16, 2), (UINT8, 4)], ids=["two", "four"])
+def test_small_windows_whose_rows_of_outputs_share_words(driver, open_device, data_type, slabs):
+    """Slabs of 3 rows of 5 outputs; a dispatch has so many that they end with a word, or none."""
+    desc = pool_desc(data_type, (1, 8, 5, 7), (3, 3))
+    for most, dispatches in (30 * 12 * slabs, 8 // slabs // 2), (15 * 12 * slabs, 8 // slabs):
+        device = open_device(
+            driver.index, dataclasses.replace(device_limits(driver), dispatch_elements=most, unrolls=True)
+        )
+        plan = device.compile(desc).plan
+        assert [dispatch.shader.variant for dispatch in plan.dispatches] == ["pool_small"] * dispatches
+        verify(desc, images(data_type, (1, 8, 5, 7)), device=device)
+    limits = dataclasses.replace(device_limits(driver), dispatch_elements=15 * slabs)
+    with pytest.raises(DescriptorError, match="slabs that end with a word are too large"):
+        lower(desc, limits, "pool_small")
 
 
 # Runs where outputs share rows, and where they do not.

@@ -45,13 +45,11 @@ class PoolBackwardSmall(WholeRowsKernel):
             return f"the stride is longer than {_LONGEST_STRIDE} along a dimension"
         if max(windows.reach) >= _LARGEST_WINDOW:
             return f"the window is larger than {_LARGEST_WINDOW} along a dimension"
-        if windows.size[2] % self.per_word != 0:
-            return "rows of outputs share words"
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
         if self.unit > min(self.in_place.most_outputs(self.limits), self.most_left):
             return "rows of outputs are too long for a dispatch"
-        return ""
+        return self.why_no_slabs
 
     @property
     def why_slow(self) -> str:
@@ -106,7 +104,7 @@ class PoolBackwardSmall(WholeRowsKernel):
     def unit(self) -> int:
         # Tiles begin at a multiple of the stride, counted from the begin of a slab.
         (_, rows, row), step = self.windows.size, self.windows.window_stride[1]
-        return row * step if rows % step == 0 else row * rows
+        return row * step if rows % step == 0 and not self.shares_words else self.whole_slabs
 
     @cached_property
     def in_place(self) -> Tiling:
@@ -147,6 +145,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             phase_height=self.phase[1],
             phase_width=self.phase[2],
             tile_width=self.width,
+            shared_words=self.shares_words,
         )
         push = Values(**self.fallback.push(begin, end, piece, target), tile_height=self.in_place.height)
         shader = shader_of(f"pool_backward_small_{self.fallback.what}", self.problem, constants)

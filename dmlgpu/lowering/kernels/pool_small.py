@@ -86,8 +86,6 @@ class PoolSmall(WholeRowsKernel):
             return f"the padding before a row has {windows.start_padding[2]} elements, more than {most}"
         if windows.stride[2] != 1 and windows.size[2] != 1:
             return "the elements of a row do not follow each other"
-        if windows.output_size[2] % self.per_word != 0:
-            return "rows of outputs share words"
         if self.unit > self.most_left:
             return "a row of outputs is too long for a dispatch"
         if not self.problem.has_packed_outputs:
@@ -96,7 +94,7 @@ class PoolSmall(WholeRowsKernel):
             return "an invocation would have too many loads for a row of outputs"
         if self.source.size_in_bytes * 8 // self.source.data_type.bits >= 1 << 31:
             return "the input has 2^31 elements or more"
-        return ""
+        return self.why_no_slabs
 
     @property
     def why_slow(self) -> str:
@@ -203,7 +201,7 @@ class PoolSmall(WholeRowsKernel):
 
     @property
     def unit(self) -> int:
-        return self.windows.output_size[2]
+        return self.whole_slabs if self.shares_words else self.windows.output_size[2]
 
     @cached_property
     def fallback(self) -> PoolDirect:
@@ -248,5 +246,6 @@ class PoolSmall(WholeRowsKernel):
             phase=-windows.start_padding[2] % self.block if aligned else 0,
             tile_width=tile.width,
             whole_tiles=whole,
+            shared_words=self.shares_words,
         )
         return self.fallback.shader_of("pool_small", constants)

@@ -412,11 +412,34 @@ class WholeRowsKernel(PlanesKernel):
     @property
     @abstractmethod
     def unit(self) -> int:
-        """Outputs that it can write alone, and of which each slab has a multiple: rows."""
+        """Outputs that it can write alone: rows, of which a slab has a multiple; or slabs, if these share words."""
+
+    @property
+    def shares_words(self) -> bool:
+        """Whether two rows of outputs may share a word."""
+        return self.problem.outputs[0].tensor.sizes[-1] % self.per_word != 0
+
+    @property
+    def whole_slabs(self) -> int:
+        """Outputs of the fewest slabs that end with a word."""
+        return math.lcm(math.prod(self.problem.outputs[0].tensor.sizes[-2:]), self.per_word)
+
+    @property
+    def why_no_slabs(self) -> str:
+        """Why a dispatch cannot have slabs that end with a word, if rows share words; empty if it can."""
+        if self.shares_words and self.whole_slabs > min(self.most_outputs, self.most_left):
+            return "rows of outputs share words, and slabs that end with a word are too large for a dispatch"
+        return ""
 
     @property
     def work(self) -> int:
         return self.fallback.work
+
+    @property
+    def most_outputs(self) -> int:
+        """Outputs that a dispatch should have, at most."""
+        tiling = self.in_place
+        return min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
 
     @property
     def most_left(self) -> int:
@@ -426,11 +449,9 @@ class WholeRowsKernel(PlanesKernel):
 
     @cached_property
     def rules(self) -> RangeRules:
-        rules, tiling = self.fallback.rules, self.in_place
-        most = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
-        slab = tiling.rows * tiling.row
+        rules, most, slab = self.fallback.rules, self.most_outputs, self.whole_slabs
         most = most // slab * slab or max(most // self.unit, 1) * self.unit
-        # Ranges are whole slabs, or parts of one. The fallback takes what is shorter.
+        # Ranges are whole slabs that end with a word, or parts of one. The fallback takes what is shorter.
         slabs = slab <= min(most, self.most_left)
         return replace(
             rules,
@@ -443,7 +464,8 @@ class WholeRowsKernel(PlanesKernel):
         return self.fallback.pieces(begin, end)
 
     def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
-        return isinstance(target, InPlace) and begin % self.rules.alignment == end % self.rules.alignment == 0
+        ends = end % self.rules.alignment == 0 or end == self.problem.output_count
+        return isinstance(target, InPlace) and begin % self.rules.alignment == 0 and ends
 
 
 def aligned_outputs(limits: Limits, tiling: Tiling) -> int:
