@@ -4,7 +4,7 @@
 // Pooling over windows of any size, in any input layout.
 // One invocation computes the outputs that share a word: four of 8 bits, two of 16, else one. For each it takes the
 // window's elements that lie in the input, in row-major order, and writes value and index. With BLOCKS, the elements in
-// a row of a window are contiguous in memory, and are read in blocks.
+// a row of a window are contiguous in memory, and most are read in blocks.
 //
 // Without IN_PLACE an invocation takes one split of its windows, and writes states for combine.comp. A split has
 // `split_size` steps along one dimension, the cut; one step along each dimension before the cut; and all steps along
@@ -18,6 +18,7 @@
 #include "core/windows.glsl"
 
 #ifdef IN_PLACE
+layout(constant_id = 10) const bool BLOCKS = false;
 layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
 #else
@@ -143,8 +144,8 @@ void main()
                 for (uint y = begin.y; y < end.y; y += min(dilation.y, end.y - y)) {
                     uint address = origin + z * stride.x + y * stride.y, index = base + (z * size.y + y) * size.z;
                     uint row_end = index + end.z - begin.z;
-#ifdef BLOCKS
-                    for (; index < row_end && row_end - index >= BLOCK; index += BLOCK, address += BLOCK) {
+#ifdef IN_PLACE
+                    for (; BLOCKS && index < row_end && row_end - index >= BLOCK; index += BLOCK, address += BLOCK) {
                         uvec4 block = load_block(address);
                         [[unroll]] for (uint w = 0; w < BLOCK; ++w)
                             accumulate(state, operand_of(element_of(block, w)), index + w);

@@ -34,7 +34,6 @@ def test_chosen_cases_cover_every_kernel_and_type():
     # Split tensors are combined of states, for which others have what they need.
     short = "|".join(
         (
-            r"pool_direct_blocks_(sum|exact|selection_8)",
             r"columns_(wide_)?(sum|exact|squares|product|logsumexp|integer_64)",
             r"columns_wide_(integer_32|selection_64)",
         )

@@ -55,7 +55,7 @@ def rows():
         ("reduce", (1 << 12, 20, 20, 2), (0, 40, 2, 1), (1, 2)),
         ("pool_small", (1, 1, 1 << 12, 1 << 9), (0, 0, 0, 1), (7, 7)),
         ("pool_direct", (1, 1, 1, 1 << 20), (0, 0, 0, 0), (1, 1)),
-        ("pool_direct_blocks", (1, 1, 900, 80), (0, 0, 0, 1), (25, 40)),
+        ("pool_direct", (1, 1, 900, 80), (0, 0, 0, 1), (25, 40)),
         ("pool_direct_splits", (1, 1, 900, 80), (0, 0, 0, 1), (33, 40)),
     ],
 )
@@ -119,7 +119,7 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
         ("reduce", ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT16, (1 << 24, 3)), axes=(1,))),
         # Windows of one element, in rows of one.
         ("pool_direct", pool_desc(UINT8, (1, 1, 1 << 23, 1), (1, 1), (2, 1))),
-        ("pool_direct_blocks", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31)),
+        ("pool_direct", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31)),
         ("pool_direct_splits", AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2048, 2048)), (2000, 2000))),
         ("pool_small", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 2), p=3)),
         ("pool_separable_rows", pool_desc(FLOAT32, (1, 4, 512, 512), (33, 33))),

@@ -25,8 +25,9 @@ OF_A_CPU = re.compile(r"(rows|columns|combine)_(?!\w*lanes)")
 
 @functools.cache
 def modules_of(case: Case, limits: Limits) -> frozenset[str]:
-    """What a case's plan runs; asked for often, and plans of split tensors are long."""
-    return frozenset(dispatch.shader.module for dispatch in case.plan(limits).dispatches)
+    """What a case's plan runs, and where it reads blocks; asked for often, and plans of split tensors are long."""
+    shaders = {dispatch.shader for dispatch in case.plan(limits).dispatches}
+    return frozenset(shader.module + "_blocks" * shader.constants.get("blocks", False) for shader in shaders)
 
 
 def operator_of(case: Case) -> str:
@@ -271,9 +272,9 @@ def check_scattered(plan: Plan, outputs: int) -> None:
 def steps_between_blocks(dispatch: Dispatch) -> list[int]:
     """Where the blocks of 16 bytes that a kernel reads begin and end, and how far apart they are, in elements."""
     shader, push = dispatch.shader, dispatch.push
-    if shader.variant in ("pool_small", "pool_direct_blocks"):
+    if shader.variant in ("pool_small", "pool_direct"):
         rows = [push["plane_stride"], *push["stride"][:2]]
-        if shader.variant == "pool_direct_blocks":
+        if shader.variant == "pool_direct":
             return [*rows, push["start_padding"][2], push["window_stride"][2]]
         run = max(4, 128 // shader.bits)
         return [*rows, push["start_padding"][2] + shader.constants["phase"], run * shader.constants["stride_width"]]

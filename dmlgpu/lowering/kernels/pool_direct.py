@@ -1,11 +1,8 @@
-"""pool_direct.comp: one invocation per word of outputs, element by element; any window, any layout.
+"""pool_direct.comp: one invocation per word of outputs; any window, any layout.
 
-It computes what the other kernels over windows do not cover. It is compiled three times:
-
-- `pool_direct_blocks` reads long rows of a window in blocks of 16 bytes;
-- `pool_direct_splits` writes states of splits of windows, which lie in several segments or are too long for one
-  invocation;
-- `pool_direct` does the rest.
+It computes what the other kernels over windows do not cover. `pool_direct` writes outputs; it reads long rows of a window
+in blocks of 16 bytes. `pool_direct_splits` writes states of splits of windows, which lie in several segments or are too
+long for one invocation.
 """
 
 from __future__ import annotations
@@ -45,8 +42,7 @@ class PoolDirect(PlanesKernel):
 
     name: ClassVar = "pool_direct"
     variants: ClassVar = {
-        "pool_direct": "one invocation per word of outputs, element by element: any layout, window or driver",
-        "pool_direct_blocks": "one invocation per word of outputs: long window rows are read in blocks of 16 bytes",
+        "pool_direct": "one invocation per word of outputs, element by element or in blocks: any layout or window",
         "pool_direct_splits": "splits of windows that lie in several segments, or are too long for one invocation",
     }
 
@@ -229,13 +225,11 @@ class PoolDirect(PlanesKernel):
         if isinstance(target, States):
             # A split of a window may have no element in the input.
             return self.shader_of("pool_direct_splits", self.constants(target, segmented=True))
-        constants = constants_of(self.problem, self.limits, self.problem.outputs)
-        if not self.blocks:
-            return self.shader_of("pool_direct", constants)
         # Where padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
         steps = [windows.window_stride[2], windows.start_padding[2], *self.row_steps]
-        aligned = all(step % self.block == 0 for step in steps)
-        return self.shader_of("pool_direct_blocks", {**constants, "aligned": aligned})
+        aligned = self.blocks and all(step % self.block == 0 for step in steps)
+        constants = constants_of(self.problem, self.limits, self.problem.outputs, aligned=aligned, blocks=self.blocks)
+        return self.shader_of("pool_direct", constants)
 
     def shader_of(self, variant: str, constants: Mapping[str, int]) -> Shader:
         """The shader of a variant."""
