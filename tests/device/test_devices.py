@@ -360,12 +360,12 @@ def test_all_of_a_heap_may_be_taken(driver, heaps, most):
 
 
 @pytest.mark.parametrize("size", [1 << 31, 3 << 30, (1 << 32) - 1])
-def test_a_tensor_that_does_not_fit_the_heap(fresh, kp, size):
-    heap = fresh.info.host_heap
-    words = (f"do not fit device {fresh.info.name}: ", f"of {fresh.info.heaps[heap]} bytes of heap {heap} are left")
-    with without_asking(kp), pytest.raises(OutOfMemoryError, match=".*".join(map(re.escape, words))):
-        fresh.compile(arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0]))
-    assert fresh.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
+def test_a_tensor_that_does_not_fit_the_heap(driver, kp, size):
+    words = (f"do not fit device {driver.name}: ", f"of {1 << 30} bytes of heap {driver.host_heap} are left")
+    with opened_as(driver, heaps=(1 << 30,) * len(driver.heaps)) as device:
+        with without_asking(kp), pytest.raises(OutOfMemoryError, match=".*".join(map(re.escape, words))):
+            device.compile(arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0]))
+        assert device.compile(ARGMAX)(ROWS).tolist() == [[2], [2], [1]]
 
 
 @pytest.mark.parametrize("total", [1 << 40, 1 << 45, 1 << 62, (1 << 64) - 1])
