@@ -158,22 +158,21 @@ void place(inout Bin bin)
 // An element in a bin with this `least`.
 Bin bin_of(uint least, Bits bits)
 {
-    uint exponent = exponent_of(bits), none = 0;
+    uint none = 0;
 #if BITS == 16
     // Denormals have the exponent 0, no hidden bit, and the unit of the exponent 1.
-    uint hidden = min(exponent, 1), shift = exponent - hidden, mantissa = bits & (HIDDEN - 1) | hidden << MANTISSA;
+    uint exponent = exponent_of(bits), hidden = min(exponent, 1), shift = exponent - hidden;
+    uint sign = POWER == 0 ? 0 - (bits >> 15) : 0, missed = special_of(bits);
     bool fits = exponent != SPECIAL;
-    int number = int(mantissa), opposite = -number;
-    number = POWER == 0 && bits >= SIGN ? opposite : number;
-    uint missed = special_of(bits);
 #else
-    // 2^23 <= |number| < 2^24, with the mantissa of the element: the conversion is exact.
-    uint shift = exponent - least, mantissa = bits & (POWER == 0 ? 0x807FFFFFu : 0x7FFFFFu);
+    // What is missed has no hidden bit, or another exponent.
+    const uint hidden = 1;
+    uint magnitude = bits << 1, shift = (magnitude >> 24) - least, sign = POWER == 0 ? uint(int(bits) >> 31) : 0;
     bool fits = shift <= RANGE;
-    int number = int(uintBitsToFloat(mantissa | 0x4B000000u));
-    uint magnitude = bits << 1, missed = fits ? none : magnitude;  // a 0 is not missed
+    uint missed = fits ? none : magnitude;  // a 0 is not missed
 #endif
-    return Bin(least, shifted_left(fits ? number : 0, shift & 31u), missed);
+    uint number = ((bits & (HIDDEN - 1) | hidden << MANTISSA) ^ sign) - sign;
+    return Bin(least, shifted_left(int(fits ? number : none), shift & 31u), missed);
 }
 Bin shifted(Bin bin, uint by) { return bin; }
 
