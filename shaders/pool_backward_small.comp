@@ -100,18 +100,19 @@ State gathered(uint number, uint a, uint k)
             uint rows = MOST_ROWS - 1 - i;
             [[unroll]] for (uint j = 0; j < MOST_COLUMNS; ++j) {
                 uint columns = MOST_COLUMNS - 1 - j;
-                if (below + rows * STRIDE_HEIGHT >= WINDOW_HEIGHT || right + columns * STRIDE_WIDTH >= WINDOW_WIDTH)
-                    continue;
-                // No less than 0, also where this is not reached: Mesa 22.3 keeps an array in memory that has such an
-                // index.
-                uint r = max(ABOVE + (a + PHASE_HEIGHT) / STRIDE_HEIGHT, rows) - rows;
-                uint c = max(BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH, columns) - columns;
-                uint w = (d * ROWS + r) * COLUMNS + c;
+                // No `continue`: with one Mesa 25 does not unroll, and keeps the arrays in memory.
+                if (below + rows * STRIDE_HEIGHT < WINDOW_HEIGHT && right + columns * STRIDE_WIDTH < WINDOW_WIDTH) {
+                    // No less than 0, also where this is not reached: Mesa 22.3 keeps an array in memory that has such an
+                    // index.
+                    uint r = max(ABOVE + (a + PHASE_HEIGHT) / STRIDE_HEIGHT, rows) - rows;
+                    uint c = max(BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH, columns) - columns;
+                    uint w = (d * ROWS + r) * COLUMNS + c;
 #ifdef SHARES
-                accumulate(state, given[w], 0);
+                    accumulate(state, given[w], 0);
 #else
-                accumulate(state, or_neutral(given[w], winners[w] == number), 0);
+                    accumulate(state, or_neutral(given[w], winners[w] == number), 0);
 #endif
+                }
             }
         }
     }
