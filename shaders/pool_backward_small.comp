@@ -93,6 +93,7 @@ void load_row(uint d, bool holding, uint plane, uint z, uint y, uint column)
 State gathered(uint number, uint a, uint k)
 {
     State state = identity();
+    bool first = true;
     // Windows in row-major order: the first ones are those from furthest above and from furthest left.
     uint below = (a + PHASE_HEIGHT) % STRIDE_HEIGHT, right = (k + PHASE_WIDTH) % STRIDE_WIDTH;
     [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
@@ -108,10 +109,15 @@ State gathered(uint number, uint a, uint k)
                     uint c = max(BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH, columns) - columns;
                     uint w = (d * ROWS + r) * COLUMNS + c;
 #ifdef SHARES
-                    accumulate(state, given[w], 0);
+                    Operand operand = given[w];
 #else
-                    accumulate(state, or_neutral(given[w], winners[w] == number), 0);
+                    Operand operand = or_neutral(given[w], winners[w] == number);
 #endif
+                    if (first)
+                        state = state_of(operand, 0);
+                    else
+                        accumulate(state, operand, 0);
+                    first = false;
                 }
             }
         }

@@ -22,7 +22,7 @@ def power_of_2(number: int) -> int:
 
 
 def even_part(count: int, most: int) -> int:
-    """The size of parts of `count`, each of `most` at most, or 1, and as few as they can be: all but the last are equal."""
+    """The size of equal parts of `count`, but the last: as few as they can be with `most` each, or 1."""
     parts = -(-count // max(1, most))
     return -(-count // parts)
 

@@ -64,8 +64,9 @@ void accumulate(inout State state, Operand operand, uint index)
 }
 State state_of(Operand operand, uint index)
 {
-    precise float term = 0.0 + operand.term;  // never -0, as in accumulate()
-    return State(Pair(term, 0.0), operand.specials);
+    // Never -0, as in accumulate(). Not by an addition of 0: drivers leave it out.
+    uint bits = floatBitsToUint(operand.term), zero = 0;
+    return State(Pair(uintBitsToFloat(bits == SIGN_BIT ? zero : bits), 0.0), operand.specials);
 }
 State shifted(State state, uint by) { return state; }
 State combine(State a, State b) { return State(added(a.sum, b.sum), joined(a.specials, b.specials)); }

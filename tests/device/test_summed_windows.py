@@ -223,6 +223,15 @@ def test_messages(call, message):
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("window", [1, (1, 2), (2, 1), 3])
+def test_the_average_of_negative_zeros_is_positive(any_device, dtype, window):
+    x = np.full((1, 2, 4, 4), -0.0, dtype)
+    assert not np.signbit(average_pooling(x, window, device=any_device)).any()
+    gradient = np.full(average_pooling(x, window, device=any_device).shape, -0.0, dtype)
+    assert not np.signbit(dmlgpu.average_pooling_grad(gradient, x.shape, window, device=any_device)).any()
+
+
 def test_an_integer_flag_of_numpy_is_a_bool():
     desc = AveragePooling1OperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 2, 2)), (2, 2), include_padding=np.bool_(True))
     assert desc.include_padding is True

@@ -1,8 +1,8 @@
 """pool_direct.comp: one invocation per word of outputs; any window, any layout.
 
-It computes what the other kernels over windows do not cover. `pool_direct` writes outputs; it reads long rows of a window
-in blocks of 16 bytes. `pool_direct_splits` writes states of splits of windows, which lie in several segments or are too
-long for one invocation.
+It computes what the other kernels over windows do not cover. `pool_direct` writes outputs; it reads long rows of a
+window in blocks of 16 bytes. `pool_direct_splits` writes states of splits of windows, which lie in several segments or
+are too long for one invocation.
 """
 
 from __future__ import annotations
