@@ -597,8 +597,8 @@ EXPLAINED = {
         "Tensors of 16 MiB and 4 KiB, states of 128 KiB. END",
     ),
     "MAX_POOLING2 FLOAT16 1,2,9,8 window_size=3,3 strides=2,2 indices_data_type=uint64 dilations=1,2 start_padding=1,1 "
-    "input_strides=160,80,8,1": (
-        "strides=(160, 80, 8, 1)",
+    "input_strides=320,160,16,2": (
+        "strides=(320, 160, 16, 2)",
         "TensorDesc(DataType.UINT64, (1, 2, 4, 3))",
         "dilations=(1, 2)",
         "pool_direct_selection_16 input_tensor output_indices_tensor, output_tensor",

@@ -23,6 +23,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu.lowering.limits import Limits
+from dmlgpu.runtime import kompute_module
 from dmlgpu.runtime.drivers import select
 
 LOADER_FOLDERS = [
@@ -101,12 +102,18 @@ def use_drivers_under_test() -> None:
 def opened_as(driver: dmlgpu.DeviceInfo, limits: Limits | None = None, **changes: object) -> Iterator[dmlgpu.Device]:
     """A device that is taken for another one, opened."""
     info = dataclasses.replace(driver, **changes)
+    asked = kompute_module.memory_left
+
+    def given(manager: Any) -> list[int]:
+        left = asked(manager)
+        return left if len(left) == len(info.heaps) else []
+
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("dmlgpu.runtime.device.select", lambda wanted: info)
         device = dmlgpu.Device(limits=limits)
     with device, pytest.MonkeyPatch.context() as patched:
-        # The driver would speak of the heaps that there are.
-        patched.setattr("dmlgpu.runtime.kompute_module.memory_left", lambda manager: [])
+        # What a driver says of the heaps that there are is nothing of those that are made up.
+        patched.setattr(kompute_module, "memory_left", given)
         yield device
 
 
