@@ -22,7 +22,10 @@ def power_of_2(number: int) -> int:
 
 
 def even_part(count: int, most: int) -> int:
-    """The size of equal parts of `count`, but the last: as few as they can be with `most` each, or 1."""
+    """The size of the parts of `count`: as few equal ones as there can be with at most `most` each, or 1.
+
+    The last part may be smaller.
+    """
     parts = -(-count // max(1, most))
     return -(-count // parts)
 

@@ -135,8 +135,8 @@ def test_what_is_drawn_changes_what_is_parsed():
 def test_most_faults_of_a_shader_compile(tmp_path):
     (tmp_path / "accumulator.glsl").write_text('#include "accumulators/selection.glsl"\n')
     shader = tmp_path / "broken.comp"
-    command = ["glslangValidator", "--target-env", "vulkan1.1", f"-I{ROOT / 'shaders'}", f"-I{tmp_path}", "-DBITS=16"]
-    command += ["-DIN_PLACE"]
+    folders = [f"-I{ROOT / 'shaders'}", f"-I{tmp_path}"]
+    command = ["glslangValidator", "--target-env", "vulkan1.1", *folders, "-DBITS=16", "-DIN_PLACE"]
     compiled = []
     for fault in drawn(["shaders/pool_separable.comp"], 0)[:10]:
         shader.write_text(fault.broken)

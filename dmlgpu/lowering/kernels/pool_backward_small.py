@@ -47,9 +47,11 @@ class PoolBackwardSmall(WholeRowsKernel):
             return f"the window is larger than {_LARGEST_WINDOW} along a dimension"
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
+        if self.why_no_slabs:
+            return self.why_no_slabs
         if self.unit > min(self.in_place.most_outputs(self.limits), self.most_left):
             return "rows of outputs are too long for a dispatch"
-        return self.why_no_slabs
+        return ""
 
     @property
     def why_slow(self) -> str:

@@ -86,6 +86,8 @@ class PoolSmall(WholeRowsKernel):
             return f"the padding before a row has {windows.start_padding[2]} elements, more than {most}"
         if windows.stride[2] != 1 and windows.size[2] != 1:
             return "the elements of a row do not follow each other"
+        if self.why_no_slabs:
+            return self.why_no_slabs
         if self.unit > self.most_left:
             return "a row of outputs is too long for a dispatch"
         if not self.problem.has_packed_outputs:
@@ -94,7 +96,7 @@ class PoolSmall(WholeRowsKernel):
             return "an invocation would have too many loads for a row of outputs"
         if self.source.size_in_bytes * 8 // self.source.data_type.bits >= 1 << 31:
             return "the input has 2^31 elements or more"
-        return self.why_no_slabs
+        return ""
 
     @property
     def why_slow(self) -> str:
