@@ -35,13 +35,6 @@ const uint COLUMNS = BLOCK;
 // The state of a column. An element's offset is its distance from the column's first element; offsets ascend.
 #define Column State
 Column first_of_column() { return empty_from(0); }
-void take_in_column(inout Column column, Bits bits, uint offset, bool taken)
-{
-    Operand operand = operand_of(bits);
-    if (!REPEATABLE)
-        operand = or_neutral(operand, taken);
-    accumulate(column, operand, offset);
-}
 Column combine_columns(Column a, Column b) { return combine(a, b); }
 State state_of_column(Column column) { return column; }
 #endif
@@ -105,8 +98,8 @@ void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint 
         for (uint r = 0; r < IN_FLIGHT; ++r) {
             bool taken = r == 0 || offset + r * LANES < end - begin;
             [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-                take_in_column(columns[k], element_of(blocks[r][k / BLOCK], k % BLOCK),
-                               taken ? offset + r * LANES : offset, taken);
+                take_element(columns[k], element_of(blocks[r][k / BLOCK], k % BLOCK),
+                             taken ? offset + r * LANES : offset, taken);
         }
     }
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
@@ -139,7 +132,7 @@ void reduce_item(uint i, uint split, bool writes, uint others, uint begin, uint 
 #ifdef HAS_SHIFT
             prepare(columns[k], operand_of(bits));
 #endif
-            take_in_column(columns[k], bits, offset, true);
+            take_element(columns[k], bits, offset, true);
         }
     }
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)

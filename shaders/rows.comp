@@ -20,25 +20,56 @@ layout(constant_id = 12) const bool SHORT = false;  // few elements: to take eac
 #define state_of_row state_of_blocks
 #endif
 
+// Elements begin to end - 1 of output number `i` of the dispatch. Element 0 is at `address`.
+struct Split {
+    uint number, i, address, begin, end;
+};
+
+// Items are numbered split by split: item = split * output_count + i.
+Split split_of(uint item)
+{
+    Split split;
+    split.number = TO_STATES ? item / output_count : 0;
+    split.i = item - split.number * output_count;
+    split_range(split.number, split.begin, split.end);
+    split.address = address_of_kept(first_output + split.i, kept_rank) + source_base;
+    return split;
+}
+
+// Writes item `next`, and says whether its bin missed an element.
+bool reduce(uint next, uint count)
+{
+    Split split = split_of(min(next, count - 1));
+    State state = SHORT ? state_of_blocks(split.address, split.begin, split.end)
+                        : state_of_row(split.address, split.begin, split.end);
+    RELOAD_BITS(state, Bits(0))  // lanes need no bits: they are loaded at the end
+    state = of_all_lanes(state);
+    bool writes = lane() == 0 && next < count;
+    if (writes) {
+        RELOAD_BITS(state, RELOADED ? LOAD(source, split.address + index_of(state)) : Bits(0))
+        write(split.i, split.number, state);
+    }
+    return writes && has_missed(state);
+}
+
 void main()
 {
     read_push();
     uint count = output_count * split_count;
     Items mine = shared_items_of(count);
-    // Items are numbered split by split: item = split * output_count + i.
-    for (uint next = mine.next; next < mine.end; next += turn()) {
-        uint item = min(next, count - 1);
-        uint split = TO_STATES ? item / output_count : 0;
-        uint i = item - split * output_count;
-        uint begin, end;
-        split_range(split, begin, end);
-        uint address = address_of_kept(first_output + i, kept_rank) + source_base;
-        State state = SHORT ? state_of_blocks(address, begin, end) : state_of_row(address, begin, end);
-        RELOAD_BITS(state, Bits(0))  // lanes need no bits: they are loaded at the end
-        state = of_all_lanes(state);
-        if (lane() == 0 && next < count) {
-            RELOAD_BITS(state, RELOADED ? LOAD(source, address + index_of(state)) : Bits(0))
-            write(i, split, whole(state, address + begin, end - begin, 1));
+#ifdef HAS_BIN
+    // Drivers for CPUs run the body of a loop once, if only for no item: so what was missed is added after 32 items.
+    while (mine.next < mine.end) {
+        uint first = mine.next, missed = 0;
+        for (uint k = 0; k < 32 && mine.next < mine.end; ++k, mine.next += turn())
+            missed |= uint(reduce(mine.next, count)) << k;
+        for (; missed != 0; missed &= missed - 1) {
+            Split split = split_of(first + findLSB(missed) * turn());
+            write(split.i, split.number, whole(closed(), split.address + split.begin, split.end - split.begin, 1));
         }
     }
+#else
+    for (uint next = mine.next; next < mine.end; next += turn())
+        reduce(next, count);
+#endif
 }

@@ -380,6 +380,9 @@ Bits value_of(Long sum, uint count)
         position -= int((FACTORS - 1) * UNIT);
     return value_of_parts(negative, high, middle, more, position, sum.specials, count);
 }
+#ifdef SQUARES
+Bits value_of(Bin bin, uint count) { return value_of(long_of(bin), count); }
+#endif
 uint index_of(Long sum) { return 0; }
 uint index_of(Bin bin) { return 0; }
 #define RELOAD_BITS(state, element)

@@ -5,7 +5,7 @@
 #define Column uint
 const uint OFFSETS = 0xFFFFFFFFu >> BITS;
 Column first_of_column() { return 0; }
-void take_in_column(inout Column column, Bits bits, uint offset, bool taken)
+void take_element(inout Column column, Bits bits, uint offset, bool taken)
 {
     uint reversed = ~offset & OFFSETS;
     column = max(column, radix_key(bits) << (32 - BITS) | (LAST ? offset : reversed));

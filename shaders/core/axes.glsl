@@ -78,6 +78,15 @@ void split_range(uint split, out uint begin, out uint end)
 // Whether the winner's bits are written, and so loaded again.
 const bool RELOADED = TO_STATES || VALUES;
 
+// Takes an element, if it is `taken`.
+void take_element(inout State state, Bits bits, uint index, bool taken)
+{
+    Operand operand = operand_of(bits);
+    if (!REPEATABLE)
+        operand = or_neutral(operand, taken);
+    accumulate(state, operand, index);
+}
+
 #ifdef HAS_BIN
 #define Stored Long
 // The sum of `count` elements that are `step_size` apart, if the bin has all but those that it missed.
@@ -91,6 +100,7 @@ Long whole(Bin bin, uint address, uint count, uint step_size)
 #else
 #define Stored State
 #define whole(state, address, count, step_size) (state)
+#define has_missed(state) false
 #endif
 
 // Writes output number `i` of the dispatch, or the state of one split of its elements.
@@ -104,3 +114,14 @@ void write(uint i, uint split, Stored state)
     else
         STORE_INDEX(target, at, index_of(state))
 }
+
+#ifdef HAS_BIN
+// As if the bin has missed none.
+void write(uint i, uint split, Bin bin)
+{
+    if (TO_STATES)
+        write(i, split, long_of(bin));
+    else
+        STORE_ELEMENT(target, first_output + i + target_base, value_of(bin, push.element_count))
+}
+#endif

@@ -5,8 +5,7 @@
 void take_block(inout State state, uvec4 block, uint skipped, uint index)
 {
     [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-        if (REPEATABLE || k >= skipped)
-            accumulate(state, operand_of(element_of(block, k)), index + k);
+        take_element(state, element_of(block, k), index + k, k >= skipped);
 }
 #endif
 
