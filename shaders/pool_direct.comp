@@ -77,125 +77,126 @@ void main()
     uvec3 split_counts = (window_size - 1) / split_sizes + 1;
 #endif
 
-#if defined(HAS_BIN) && defined(IN_PLACE)
-    uint missed_begin = item_count, missed_end = 0;  // the items whose bins missed an element
-#endif
     Items mine = items_of(item_count);
-    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
-        uint word = item;
+    for (uint item = mine.next; item < mine.end;) {
+        uint first_item = item, missed = 0;  // bit i: item i has missed an element
+        for (uint turn = 0; turn < 32 && item < mine.end; ++turn, item += BUNDLE) {
+            uint word = item;
 #ifndef IN_PLACE
-        uint split = item / word_count, row = (split_begin + split) / split_counts.z;
-        word -= split * word_count;
-        window_offset = uvec3(row / split_counts.y, row % split_counts.y, (split_begin + split) % split_counts.z)
-            * split_sizes;
-        split_window = min(split_sizes, window_size - window_offset);
-        window_offset *= dilation;
+            uint split = item / word_count, row = (split_begin + split) / split_counts.z;
+            word -= split * word_count;
+            window_offset = uvec3(row / split_counts.y, row % split_counts.y, (split_begin + split) % split_counts.z)
+                * split_sizes;
+            split_window = min(split_sizes, window_size - window_offset);
+            window_offset *= dilation;
 #endif
-        uvec3 reach = (split_window - 1) * dilation;
-        uint i = word * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
-        uint outputs = min(ELEMENTS_PER_WORD, output_count - i);
-        for (uint k = 0; k < outputs; ++k) {
-            uint number = first_output + i + k, plane = number, count = 1;
-            uvec3 begin, end;
+            uvec3 reach = (split_window - 1) * dilation;
+            uint i = word * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
+            uint outputs = min(ELEMENTS_PER_WORD, output_count - i);
+            for (uint k = 0; k < outputs; ++k) {
+                uint number = first_output + i + k, plane = number, count = 1;
+                uvec3 begin, end;
+                [[unroll]] for (int d = 2; d >= 0; --d) {
+                    uint next = plane / output_size[d];
+                    uint at = (plane - next * output_size[d]) * window_stride[d], offset = window_offset[d];
+                    plane = next;
+                    // The window's elements in the input are begin, begin + dilation, ... below `end`. `at` and `last`
+                    // count from the begin of the padding, `begin` and `end` from the begin of the input:
+                    //
+                    //             0          padding              padding + size
+                    //             |          |<------ input ------>|
+                    //   window       x    x    x    x    x           x: an element, `dilation` from the next
+                    //                at      begin     last          steps_outside = 2
+                    //
+                    // Sums that would overflow stop at the highest uint. Without SEGMENTED `at` + `offset` lies before the
+                    // end of the input, and fits.
+#ifdef IN_PLACE
+                    count *= counted(at, window_size[d], dilation[d], counted_begin[d], counted_end[d]);
+#endif
+                    at += SEGMENTED ? min(offset, ~at) : offset;
+                    uint padding = start_padding[d], last = at + min(reach[d], ~at);
+                    uint steps_outside = at < padding ? (padding - at - 1) / dilation[d] + 1 : 0;
+                    begin[d] = at + steps_outside * dilation[d] - padding;
+                    end[d] = last >= padding ? min(size[d] - 1, last - padding) + 1 : 0;
+                }
+                // A split of a window may have no element in the input: then `begin` may be behind `end`.
+                if (SEGMENTED)
+                    begin = min(begin, end);
+                uint origin = plane * plane_stride + begin.z * stride.z + source_base;
+                uint base = plane * size.x * size.y * size.z + begin.z;
+
+#ifdef HAS_BIN
+                uint plane_address = plane * plane_stride + source_base, segment = source_base + source_first;
+                State state = empty_from(0);
+                for (uint i = 0; i < 4; ++i) {
+                    uvec3 at = (begin + (end - 1 - begin >> i)) * stride;
+                    show(state, element_at(plane_address + at.x + at.y + at.z, segment, source_count));
+                }
+                place(state);
+#else
+                State state = identity();
+                if (!SEGMENTED)
+                    state = empty_from(base + (begin.x * size.y + begin.y) * size.z);
+#endif
+                // A step stops at the end: with a large dilation z + dilation.x would wrap around.
+                for (uint z = begin.x; z < end.x; z += min(dilation.x, end.x - z))
+                    for (uint y = begin.y; y < end.y; y += min(dilation.y, end.y - y)) {
+                        uint address = origin + z * stride.x + y * stride.y, index = base + (z * size.y + y) * size.z;
+                        uint row_end = index + end.z - begin.z;
+#ifdef IN_PLACE
+                        for (; BLOCKS && index < row_end && row_end - index >= BLOCK;
+                             index += BLOCK, address += BLOCK) {
+                            uvec4 block = load_block(address);
+                            [[unroll]] for (uint w = 0; w < BLOCK; ++w)
+                                accumulate(state, operand_of(element_of(block, w)), index + w);
+                        }
+#endif
+                        for (; index < row_end;
+                             index += min(dilation.z, row_end - index), address += dilation.z * stride.z)
+#ifdef HAS_BIN
+                            accumulate(state, element_at(address, segment, source_count), index);
+#else
+                            if (!SEGMENTED)
+                                accumulate(state, operand_of(LOAD(source, address)), index);
+                            else if (address - source_base - source_first < source_count)
+                                state = combine(state, state_of(operand_of(LOAD(source, address)), index));
+#endif
+                    }
+#if defined(HAS_BIN) && defined(IN_PLACE)
+                missed |= uint(has_missed(state)) << turn;
+#endif
+
+#ifdef IN_PLACE
+                if (INDEX_WORDS != 0)
+                    STORE_INDEX(indices, number + indices_base, index_of(state))
+                if (VALUES)
+                    PUT(words, k, value_of(state, count))
+            }
+            if (VALUES)
+                STORE_WORD(values, first_output + i + values_base, words, outputs)
+#else
+#ifdef HAS_BIN
+                Long sum = whole(state, plane_address, begin, end, dilation, stride, segment, source_count);
+                STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, sum)
+#else
+                STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, state)
+#endif
+            }
+#endif
+        }
+#if defined(HAS_BIN) && defined(IN_PLACE) && BITS == 32
+        // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for 32 items.
+        for (; missed != 0; missed &= missed - 1) {
+            uint number = first_output + first_item + findLSB(missed) * BUNDLE, plane = number;
+            uvec3 at;
             [[unroll]] for (int d = 2; d >= 0; --d) {
                 uint next = plane / output_size[d];
-                uint at = (plane - next * output_size[d]) * window_stride[d], offset = window_offset[d];
+                at[d] = (plane - next * output_size[d]) * window_stride[d];
                 plane = next;
-                // The window's elements in the input are begin, begin + dilation, ... below `end`. `at` and `last`
-                // count from the begin of the padding, `begin` and `end` from the begin of the input:
-                //
-                //             0          padding              padding + size
-                //             |          |<------ input ------>|
-                //   window       x    x    x    x    x           x: an element, `dilation` from the next
-                //                at      begin     last          steps_outside = 2
-                //
-                // Sums that would overflow stop at the highest uint. Without SEGMENTED `at` + `offset` lies before the
-                // end of the input, and fits.
-#ifdef IN_PLACE
-                count *= counted(at, window_size[d], dilation[d], counted_begin[d], counted_end[d]);
-#endif
-                at += SEGMENTED ? min(offset, ~at) : offset;
-                uint padding = start_padding[d], last = at + min(reach[d], ~at);
-                uint steps_outside = at < padding ? (padding - at - 1) / dilation[d] + 1 : 0;
-                begin[d] = at + steps_outside * dilation[d] - padding;
-                end[d] = last >= padding ? min(size[d] - 1, last - padding) + 1 : 0;
             }
-            // A split of a window may have no element in the input: then `begin` may be behind `end`.
-            if (SEGMENTED)
-                begin = min(begin, end);
-            uint origin = plane * plane_stride + begin.z * stride.z + source_base;
-            uint base = plane * size.x * size.y * size.z + begin.z;
-
-#ifdef HAS_BIN
-            uint plane_address = plane * plane_stride + source_base, segment = source_base + source_first;
-            State state = empty_from(0);
-            for (uint i = 0; i < 4; ++i) {
-                uvec3 at = (begin + (end - 1 - begin >> i)) * stride;
-                show(state, element_at(plane_address + at.x + at.y + at.z, segment, source_count));
-            }
-            place(state);
-#else
-            State state = identity();
-            if (!SEGMENTED)
-                state = empty_from(base + (begin.x * size.y + begin.y) * size.z);
-#endif
-            // A step stops at the end: with a large dilation z + dilation.x would wrap around.
-            for (uint z = begin.x; z < end.x; z += min(dilation.x, end.x - z))
-                for (uint y = begin.y; y < end.y; y += min(dilation.y, end.y - y)) {
-                    uint address = origin + z * stride.x + y * stride.y, index = base + (z * size.y + y) * size.z;
-                    uint row_end = index + end.z - begin.z;
-#ifdef IN_PLACE
-                    for (; BLOCKS && index < row_end && row_end - index >= BLOCK; index += BLOCK, address += BLOCK) {
-                        uvec4 block = load_block(address);
-                        [[unroll]] for (uint w = 0; w < BLOCK; ++w)
-                            accumulate(state, operand_of(element_of(block, w)), index + w);
-                    }
-#endif
-                    for (; index < row_end; index += min(dilation.z, row_end - index), address += dilation.z * stride.z)
-#ifdef HAS_BIN
-                        accumulate(state, element_at(address, segment, source_count), index);
-#else
-                        if (!SEGMENTED)
-                            accumulate(state, operand_of(LOAD(source, address)), index);
-                        else if (address - source_base - source_first < source_count)
-                            state = combine(state, state_of(operand_of(LOAD(source, address)), index));
-#endif
-                }
-#if defined(HAS_BIN) && defined(IN_PLACE)
-            missed_begin = has_missed(state) ? min(missed_begin, item) : missed_begin;
-            missed_end = has_missed(state) ? item + 1 : missed_end;
-#endif
-
-#ifdef IN_PLACE
-            if (INDEX_WORDS != 0)
-                STORE_INDEX(indices, number + indices_base, index_of(state))
-            if (VALUES)
-                PUT(words, k, value_of(state, count))
-        }
-        if (VALUES)
-            STORE_WORD(values, first_output + i + values_base, words, outputs)
-#else
-#ifdef HAS_BIN
-            Long sum = whole(state, plane_address, begin, end, dilation, stride, segment, source_count);
-            STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, sum)
-#else
-            STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, state)
-#endif
+            values[number + values_base] = average_of(plane * plane_stride + source_base, at, window_size, dilation,
+                                                      size, stride, start_padding, counted_begin, counted_end);
         }
 #endif
     }
-#if defined(HAS_BIN) && defined(IN_PLACE) && BITS == 32
-    // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, and not in the loop above.
-    for (uint item = missed_begin; item < missed_end; item += BUNDLE) {
-        uint number = first_output + item, plane = number;
-        uvec3 at;
-        [[unroll]] for (int d = 2; d >= 0; --d) {
-            uint next = plane / output_size[d];
-            at[d] = (plane - next * output_size[d]) * window_stride[d];
-            plane = next;
-        }
-        values[number + values_base] = average_of(plane * plane_stride + source_base, at, window_size, dilation, size,
-                                                  stride, start_padding, counted_begin, counted_end);
-    }
-#endif
 }

@@ -57,19 +57,16 @@ void main()
     read_push();
     uint count = output_count * split_count;
     Items mine = shared_items_of(count);
+    for (uint next = mine.next; next < mine.end;) {
+        uint first = next, missed = 0;  // bit i: item i has missed an element
+        for (uint turn_number = 0; turn_number < 32 && next < mine.end; ++turn_number, next += turn())
+            missed |= uint(reduce(next, count)) << turn_number;
 #ifdef HAS_BIN
-    // Drivers for CPUs run the body of a loop once, if only for no item: so what was missed is added after 32 items.
-    while (mine.next < mine.end) {
-        uint first = mine.next, missed = 0;
-        for (uint k = 0; k < 32 && mine.next < mine.end; ++k, mine.next += turn())
-            missed |= uint(reduce(mine.next, count)) << k;
+        // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for 32 items.
         for (; missed != 0; missed &= missed - 1) {
             Split split = split_of(first + findLSB(missed) * turn());
             write(split.i, split.number, whole(closed(), split.address + split.begin, split.end - split.begin, 1));
         }
-    }
-#else
-    for (uint next = mine.next; next < mine.end; next += turn())
-        reduce(next, count);
 #endif
+    }
 }
