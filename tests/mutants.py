@@ -47,6 +47,7 @@ LIKELY = {
     "shaders/pool_backward": ("mappings", "gradients", "cases"),
     "shaders/scatter": ("mappings", "unpooling", "cases"),
     "shaders/accumulators/": ("mappings", "reduce", "values", "exhaustive", "cases"),
+    "shaders/accumulators/exact": ("exact_sums", "summed_windows", "hashes"),
     "shaders/core/": ("mappings", "reduce", "values", "layouts", "barriers", "cases"),
     "shaders/core/gradients": ("mappings", "gradients", "cases"),
     "dmlgpu/comparison": ("verification", "chunks"),

@@ -166,6 +166,16 @@ def test_averages_beside_ties(mapped, little):
     verify(x, (2, 3), F.AVERAGE, mapped)
 
 
+@pytest.mark.parametrize("count", [2, 3, 7, 33, 255, 1023, 1025])
+def test_quotients_at_and_beside_ties(mapped, count):
+    """Quotients of 25 bits, of which half are ties, and totals that are one more or less."""
+    random = np.random.default_rng(count)
+    totals = random.integers(1 << 24, 1 << 25, 256) * count + random.choice([-1, 0, 1], 256)
+    x = np.zeros((256, count), np.float32)
+    x[:, 0], x[:, -1] = totals & -(1 << 24), totals & (1 << 24) - 1
+    verify(x, (1,), F.AVERAGE, mapped)
+
+
 @by_float
 @pytest.mark.parametrize("window_size", [(3, 3), (1, 40), (33, 33), (5, 64)])
 def test_special_values_in_windows(mapped, dtype, window_size):
