@@ -34,9 +34,11 @@ layout(constant_id = 15) const uint PHASE_HEIGHT = 0;
 layout(constant_id = 16) const uint PHASE_WIDTH = 0;
 layout(constant_id = 17) const uint TILE_WIDTH = 8;
 layout(constant_id = 18) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
+layout(constant_id = 19) const bool WHOLE_BLOCKS = false;  // tiles, and rows of outputs, consist of blocks
 // clang-format on
 
 layout(set = 0, binding = 1) buffer Values { uint values[]; };
+layout(set = 0, binding = 1) buffer ValueBlocks { uvec4 value_blocks[]; };
 
 // Windows before the one that begins with a tile's first output or before it, which hold outputs of the tile, too.
 const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
@@ -129,17 +131,11 @@ State gathered(uint number, uint a, uint k)
 // has `left_over` from there on.
 void store_row(uint a, bool in_tile, uint number, uint left_over)
 {
-    uint word[1];
+    uint words[4];
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         State state = gathered(number + k, a, k);
         Bits value = value_of(state, 1);
-        PUT(word, k % ELEMENTS_PER_WORD, value)
-        // A branch for each word: llvmpipe spills registers where all outputs are computed before it.
-        if (SHARED_WORDS) {
-            if (in_tile && k < left_over)
-                STORE_ELEMENT(values, number + k + values_base, value)
-        } else if ((k + 1) % ELEMENTS_PER_WORD == 0 && in_tile && k < left_over)
-            values[(number + k + values_base) / ELEMENTS_PER_WORD] = word[0];
+        STORE_OF_TILE(values, value_blocks, words, k, number + k + values_base, value, in_tile && k < left_over)
     }
 }
 

@@ -39,7 +39,7 @@ layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring: se
 layout(constant_id = 18) const uint FRESH_ROWS = 1;      // by which the ring moves
 layout(constant_id = 19) const uint PHASE = 0;           // ALIGNED: where in a block every span begins
 layout(constant_id = 20) const uint TILE_WIDTH = 4;             // outputs of a tile in each row
-layout(constant_id = 21) const bool WHOLE_TILES = false;  // a row of outputs consists of whole tiles
+layout(constant_id = 21) const bool WHOLE_BLOCKS = false;  // tiles, and rows of outputs, consist of blocks
 layout(constant_id = 22) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
 // clang-format on
 
@@ -70,7 +70,6 @@ const uint SPAN = (TILE_WIDTH - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATIO
 // Blocks that hold a span. ALIGNED: it begins with element PHASE of the first block, else with any element.
 const uint BLOCKS = ((ALIGNED ? PHASE : BLOCK - 1) + SPAN + BLOCK - 1) / BLOCK;
 const uint BLOCKS_AND_ONE = BLOCKS + 1;  // and a block of zeros, for load_span() to shift in
-const uint TILE_WORDS = TILE_WIDTH * BITS / 32;
 const uint LAST_ROW = (RING_ROWS - 1) * TILE_WIDTH;  // where the last row of the ring begins
 const bool SHARED = RING_ROWS > 1;
 // Turns of a tile that only fill the ring.
@@ -275,42 +274,29 @@ void place_bins(uint plane, uint z, uint y, uint left)
 // `left_over` from there on. `rows` rows of each window count for an average.
 void store_values(uint number, uint column, uint left_over, uint rows)
 {
-    uint written[TILE_WORDS > 4 ? TILE_WORDS : 4];
+    uint words[4];
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         uint columns
             = counted((column + k) * STRIDE_WIDTH, WINDOW_WIDTH, DILATION_WIDTH, counted_begin.z, counted_end.z);
         Bits value = value_of(states[k], rows * columns);
-        if (!SHARED_WORDS)
-            PUT(written, k, value)
-        else if (k < left_over)
-            STORE_ELEMENT(values, number + k + values_base, value)
-    }
-    uint word = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
-    if (WHOLE_TILES) {
-        [[unroll]] for (uint i = 0; i + 3 < TILE_WORDS; i += 4)
-            value_blocks[(word + i) / 4] = uvec4(written[i], written[i + 1], written[i + 2], written[i + 3]);
-    } else if (!SHARED_WORDS) {
-        [[unroll]] for (uint i = 0; i < TILE_WORDS; ++i)
-            if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left_over)
-                values[word + i] = written[i];
+        STORE_OF_TILE(values, value_blocks, words, k, number + k + values_base, value, k < left_over)
     }
 }
 
 // Likewise the indices.
 void store_indices(uint number, uint left_over)
 {
-    uint at = number + indices_base;
-    if (!WHOLE_TILES) {
-        [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
-            if (k < left_over)
-                STORE_INDEX(indices, at + k, index_of(states[k]))
-    } else if (INDEX_WORDS == 1) {
-        [[unroll]] for (uint k = 0; k + 3 < TILE_WIDTH; k += 4)
-            index_blocks[(at + k) / 4]
-                = uvec4(index_of(states[k]), index_of(states[k + 1]), index_of(states[k + 2]), index_of(states[k + 3]));
-    } else {
-        [[unroll]] for (uint k = 0; k + 1 < TILE_WIDTH; k += 2)
-            index_blocks[(at + k) / 2] = uvec4(index_of(states[k]), 0, index_of(states[k + 1]), 0);
+    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
+        uint at = number + k + indices_base;
+        if (k < left_over) {
+            if (!WHOLE_BLOCKS)
+                STORE_INDEX(indices, at, index_of(states[k]))
+            else if (INDEX_WORDS == 2 && k % 2 == 1)
+                index_blocks[at / 2] = uvec4(index_of(states[max(k, 1) - 1]), 0, index_of(states[k]), 0);
+            else if (INDEX_WORDS == 1 && k % 4 == 3)
+                index_blocks[at / 4] = uvec4(index_of(states[max(k, 3) - 3]), index_of(states[max(k, 3) - 2]),
+                                             index_of(states[max(k, 3) - 1]), index_of(states[k]));
+        }
     }
 }
 

@@ -227,12 +227,8 @@ class PoolSmall(WholeRowsKernel):
         windows, tile = self.windows, self.tile
         steps = [tile.width * windows.window_stride[2], *self.fallback.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
-        # llvmpipe 22.3 takes up to 1.7 times as long where it writes blocks.
-        whole = (
-            windows.output_size[2] % tile.width == 0
-            and tile.width % max(4, self.block) == 0
-            and self.limits.cooperating
-        )
+        # Of values and of indices.
+        most = max(4, self.block)
         constants = self.constants(
             InPlace(),
             aligned=aligned,
@@ -247,7 +243,7 @@ class PoolSmall(WholeRowsKernel):
             fresh_rows=tile.fresh,
             phase=-windows.start_padding[2] % self.block if aligned else 0,
             tile_width=tile.width,
-            whole_tiles=whole,
+            whole_blocks=tile.width % most == windows.output_size[2] % most == 0,
             shared_words=self.shares_words,
         )
         return self.fallback.shader_of("pool_small", constants)
