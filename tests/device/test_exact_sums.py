@@ -159,7 +159,7 @@ def test_averages_over_windows_are_rounded_once(mapped, dtype, windows, include_
                 assert compiled(x).tobytes() == expected
 
 
-@pytest.mark.parametrize("little", [0, 2.0**-40, 2.0**-60, 2.0**-140])
+@pytest.mark.parametrize("little", [0, 2.0**-40, 2.0**-60, 2.0**-80, 2.0**-140])
 def test_averages_beside_ties(mapped, little):
     x = np.float32([[[[1, 2**-24], [little, 0]]]])
     dmlgpu.verify(AveragePooling1OperatorDesc.of(x, (2, 2)), x, flags=EXACT, device=mapped)
@@ -168,9 +168,11 @@ def test_averages_beside_ties(mapped, little):
 
 @pytest.mark.parametrize("count", [2, 3, 7, 33, 255, 1023, 1025])
 def test_quotients_at_and_beside_ties(mapped, count):
-    """Quotients of 25 bits, of which half are ties, and totals that are one more or less."""
+    """Quotients of 25 bits, of which half are ties, and totals that are one more or less, or a quarter."""
     random = np.random.default_rng(count)
-    totals = random.integers(1 << 24, 1 << 25, 256) * count + random.choice([-1, 0, 1], 256)
+    totals = random.integers(1 << 24, 1 << 25, 256) * random.choice([1, 4], 256) * count + random.choice(
+        [-1, 0, 1], 256
+    )
     x = np.zeros((256, count), np.float32)
     x[:, 0], x[:, -1] = totals & -(1 << 24), totals & (1 << 24) - 1
     verify(x, (1,), F.AVERAGE, mapped)
