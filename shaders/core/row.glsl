@@ -42,12 +42,15 @@ State state_of_blocks(uint address, uint begin, uint end)
         }
     }
 #else
-    // The same for one load. SwiftShader keeps a loop of one iteration as a loop, and it takes a quarter more time.
-    for (; next < end - begin; next += BLOCK) {
+    // The same for one load: SwiftShader keeps a loop of one iteration as a loop, and it takes a quarter more time. Where
+    // elements have to be masked, the last block stands outside of the loop.
+    uint size = end - begin, looped = REPEATABLE ? size : size / BLOCK * BLOCK;
+    for (; next < looped; next += BLOCK) {
         uint at = first + min(next, last);
-        uvec4 block = load_block(address + at);
-        take_block(state, block, begin + next - at, at);
+        take_block(state, load_block(address + at), 0, at);
     }
+    if (!REPEATABLE && next < size)
+        take_block(state, load_block(address + first + last), begin + next - first - last, first + last);
 #endif
     return state;
 }
