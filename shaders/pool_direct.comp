@@ -162,11 +162,8 @@ void main()
                                 state = combine(state, state_of(operand_of(LOAD(source, address)), index));
 #endif
                     }
-#if defined(HAS_BIN) && defined(IN_PLACE)
-                missed |= uint(has_missed(state)) << turn;
-#endif
-
 #ifdef IN_PLACE
+                missed |= uint(has_missed(state)) << turn;
                 if (INDEX_WORDS != 0)
                     STORE_INDEX(indices, number + indices_base, index_of(state))
                 if (VALUES)
@@ -175,12 +172,8 @@ void main()
             if (VALUES)
                 STORE_WORD(values, first_output + i + values_base, words, outputs)
 #else
-#ifdef HAS_BIN
-                Long sum = whole(state, plane_address, begin, end, dilation, stride, segment, source_count);
+                Stored sum = whole(state, plane_address, begin, end, dilation, stride, segment, source_count);
                 STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, sum)
-#else
-                STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, state)
-#endif
             }
 #endif
         }

@@ -12,6 +12,7 @@
 uvec3 all_of(uint dimensions[3]) { return uvec3(dimensions[0], dimensions[1], dimensions[2]); }
 
 #ifdef HAS_BIN
+#define Stored Long
 
 // The element at `address`; 0, which adds nothing, if the bound segment does not have it. That has `count` elements from
 // address `first` on.
@@ -52,4 +53,8 @@ Bits average_of(uint address, uvec3 at, uvec3 window, uvec3 dilation, uvec3 size
     return value_of(whole(closed(), address, begin, end, dilation, stride, 0, 0), count);
 }
 
+#else
+#define Stored State
+#define whole(state, address, begin, end, dilation, stride, first, count) (state)
+#define has_missed(state) false
 #endif
