@@ -286,16 +286,16 @@ void store_values(uint number, uint column, uint left_over, uint rows)
 // Likewise the indices.
 void store_indices(uint number, uint left_over)
 {
+    uint words[4];
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
-        uint at = number + k + indices_base;
+        uint at = number + k + indices_base, i = k * INDEX_WORDS % 4;
+        words[i | 1u] = 0;  // the high word of 64 bits
+        words[i] = index_of(states[k]);
         if (k < left_over) {
             if (!WHOLE_BLOCKS)
-                STORE_INDEX(indices, at, index_of(states[k]))
-            else if (INDEX_WORDS == 2 && k % 2 == 1)
-                index_blocks[at / 2] = uvec4(index_of(states[max(k, 1) - 1]), 0, index_of(states[k]), 0);
-            else if (INDEX_WORDS == 1 && k % 4 == 3)
-                index_blocks[at / 4] = uvec4(index_of(states[max(k, 3) - 3]), index_of(states[max(k, 3) - 2]),
-                                             index_of(states[max(k, 3) - 1]), index_of(states[k]));
+                STORE_INDEX(indices, at, words[i])
+            else if (i + INDEX_WORDS == 4)
+                index_blocks[at * INDEX_WORDS / 4] = uvec4(words[0], words[1], words[2], words[3]);
         }
     }
 }

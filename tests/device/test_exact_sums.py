@@ -170,9 +170,8 @@ def test_averages_beside_ties(mapped, little):
 def test_quotients_at_and_beside_ties(mapped, count):
     """Quotients of 25 bits, of which half are ties, and totals that are one more or less, or a quarter."""
     random = np.random.default_rng(count)
-    totals = random.integers(1 << 24, 1 << 25, 256) * random.choice([1, 4], 256) * count + random.choice(
-        [-1, 0, 1], 256
-    )
+    quotients = random.integers(1 << 24, 1 << 25, 256) * random.choice([1, 4], 256)
+    totals = quotients * count + random.choice([-1, 0, 1], 256)
     # Divided by 255 the estimate is 1 too small, and the low word of what is left is 0.
     totals[:3] = 17120023741, 17153232901, 17173902181
     x = np.zeros((256, count), np.float32)

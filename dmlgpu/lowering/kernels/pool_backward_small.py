@@ -133,7 +133,7 @@ class PoolBackwardSmall(WholeRowsKernel):
     # What runs
 
     def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
-        windows, block = self.windows, 4 * self.per_word
+        windows = self.windows
         constants = constants_of(
             self.problem,
             self.limits,
@@ -148,7 +148,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             phase_width=self.phase[2],
             tile_width=self.width,
             shared_words=self.shares_words,
-            whole_blocks=self.width % block == windows.size[2] % block == 0,
+            whole_blocks=self.width % self.block == windows.size[2] % self.block == 0,
         )
         push = Values(**self.fallback.push(begin, end, piece, target), tile_height=self.in_place.height)
         shader = shader_of(f"pool_backward_small_{self.fallback.what}", self.problem, constants)
