@@ -2,8 +2,8 @@
 
     python -m tests.operators_page
 
-writes it anew. What it says of an operator stands in the docstring of the descriptor, what it says of bounds in
-dmlgpu/reference/bounds.py, and what DirectML documents of types in tests/feature_levels.py.
+writes it anew. What it says of an operator stands in the docstring of the descriptor, what it says of its bound in
+that of the function in dmlgpu/reference, and what DirectML documents of types in tests/feature_levels.py.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def types(operator: Operator) -> tuple[tuple[str, ...], ...]:
 def section(operators: list[Operator]) -> str:
     """All that is said of a descriptor."""
     kind, function = operators[0].desc, operators[0].function
-    name, said, bound = name_of(kind.__name__), parts(kind), bounds._bounds.dispatch(kind)
+    name, said, bound = name_of(kind.__name__), parts(kind), bounds.bounds_of.dispatch(kind)
     text, _, cited = said[""].partition("\n\nDecisions of docs/semantics.md: ")
     structure = f"DML_{name}_OPERATOR_DESC"
     called = f"; its function is `{function.__name__}`" if function else ""
@@ -155,7 +155,7 @@ def section(operators: list[Operator]) -> str:
         blocks += [f"Types with {', '.join(functions)}:"] * (len(operators) > 1) + [table(*same)]
     if not any(each in CANONICAL for each in operators):
         blocks.append(prose(f"Formula, results and decisions: as `{named(text)}`."))
-    elif bound is bounds._bounds.dispatch(OperatorDesc):
+    elif bound is bounds.bounds_of.dispatch(OperatorDesc):
         blocks.append("Results: exact.")
     else:
         blocks.append(prose(f"Results: within a [bound](#bounds). {parts(bound)['']}"))

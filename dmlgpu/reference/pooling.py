@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from dmlgpu.descriptors.pooling import (
     MaxUnpoolingOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.reference.bounds import Bounds, bounds_of, relative_error, rounded, sum_error, summed, through
 from dmlgpu.reference.reduction import nearest, units
 
 
@@ -70,6 +72,17 @@ def exact_average(desc: AveragePooling1OperatorDesc, x: Array) -> Array:
     return average
 
 
+@bounds_of.register
+def _of_average_pooling(desc: AveragePooling1OperatorDesc) -> Bounds:
+    """E(0) / count, with E(0) for the sum of a window's elements."""
+
+    def bounds(x: Array) -> tuple[Array, ...]:
+        error = sum_error(summed(partial(sums, desc), x.astype(np.float64)), 0) / counts(desc, x.shape)
+        return (rounded(error, exact_average(desc, x), desc.output_tensor.data_type.numpy),)
+
+    return bounds
+
+
 def counts(desc: AveragePooling1OperatorDesc, shape: tuple[int, ...]) -> Array:
     """By how many elements the sum of each window is divided."""
     if not desc.include_padding:
@@ -99,11 +112,36 @@ def exact_norm(desc: LpPooling1OperatorDesc, x: Array) -> Array:
     return norm
 
 
+@bounds_of.register
+def _of_lp_pooling(desc: LpPooling1OperatorDesc) -> Bounds:
+    """The change of the root when the sum of powers changes by E(2 p), plus 8 U abs(value)."""
+
+    def bounds(x: Array) -> tuple[Array, ...]:
+        terms, value = np.abs(x.astype(np.float64)) ** desc.p, exact_norm(desc, x)
+        # A power is computed by squaring, with two multiplications for each bit of p; its factors have errors, too.
+        error = sum_error(summed(partial(sums, desc), terms), 2 * desc.p)
+        error = through(lambda total: total ** (1 / desc.p), sums(desc, terms), error) + relative_error(value, 8)
+        return (rounded(error, value, desc.output_tensor.data_type.numpy),)
+
+    return bounds
+
+
 def average_pooling_grad(desc: AveragePoolingGradOperatorDesc, gradient: Array) -> tuple[Array, ...]:
     """For each element the sum of its shares, computed in float64."""
     with np.errstate(all="ignore"):
         values = gathered(averaged(desc), shares(desc, gradient)).astype(gradient.dtype)
     return (values,)
+
+
+@bounds_of.register
+def _of_average_pooling_grad(desc: AveragePoolingGradOperatorDesc) -> Bounds:
+    """E(2) for the sum of an element's shares: each share is a quotient, with an error of at most 2 U."""
+    return lambda gradient: (_of_gathered(partial(gathered, averaged(desc)), shares(desc, gradient), gradient.dtype),)
+
+
+def _of_gathered(gather: Callable[[Array], Array], terms: Array, dtype: np.dtype[np.generic]) -> Array:
+    """The bound of the sums that `gather` makes of terms. A term may be a quotient, with an error of at most 2 U."""
+    return rounded(sum_error(summed(gather, terms), 2), gather(terms), dtype)
 
 
 def averaged(desc: AveragePoolingGradOperatorDesc) -> AveragePooling1OperatorDesc:
@@ -138,6 +176,17 @@ def max_pooling_grad(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[
     with np.errstate(all="ignore"):
         values = scattered(desc, where, gradient.astype(np.float64)).astype(gradient.dtype)
     return (values,)
+
+
+@bounds_of.register
+def _of_max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> Bounds:
+    """E(2) for the sum of the gradients that go to an element."""
+
+    def bounds(*inputs: Array) -> tuple[Array, ...]:
+        gradient, where = winners(desc, *inputs)
+        return (_of_gathered(partial(scattered, desc, where), gradient.astype(np.float64), gradient.dtype),)
+
+    return bounds
 
 
 def winners(desc: MaxPoolingGradOperatorDesc, *inputs: Array) -> tuple[Array, Array]:

@@ -21,6 +21,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
+from dmlgpu.reference.bounds import Bounds, U, bounds_of, relative_error, rounded, sum_error, terms_of, through
 
 
 def arg(desc: ArgOperatorDesc, x: Array) -> tuple[Array, ...]:
@@ -128,6 +129,30 @@ def exact(desc: ReduceOperatorDesc, x: Array) -> Array:
     return value
 
 
+@bounds_of.register
+def _of_reduce(desc: ReduceOperatorDesc) -> Bounds | None:
+    """Floats have the bound of their function, for n reduced elements; integers are exact.
+
+    Functions:
+        SUM, L1: E(0).
+        AVERAGE: E(0) / n.
+        SUM_SQUARE: E(1).
+        L2: the change of the root when the sum of squares changes by E(1).
+        LOG_SUM: the change of the logarithm when the sum changes by E(0), plus 2 U abs(value).
+        LOG_SUM_EXP: 8 U + 2 U (4 + log(n)).
+        MULTIPLY: n U abs(value).
+    """
+    error, output = _ERRORS.get(desc.function), desc.output_tensor
+    if error is None or not output.data_type.is_float:
+        return None
+
+    def bounds(x: Array) -> tuple[Array, ...]:
+        rows, value = rows_of(x, desc.axes).astype(np.float64), exact(desc, x)
+        return (rounded(error(rows, value), value, output.data_type.numpy).reshape(output.sizes),)
+
+    return bounds
+
+
 def rows_of(x: Array, axes: tuple[int, ...]) -> Array:
     """The elements of x, those of each output along the last axis."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
@@ -185,4 +210,22 @@ _OF_INTEGERS: dict[ReduceFunction, _Function] = {
     ReduceFunction.MULTIPLY: lambda rows: rows.prod(-1, rows.dtype),
     ReduceFunction.SUM: lambda rows: rows.sum(-1, rows.dtype),
     ReduceFunction.SUM_SQUARE: lambda rows: np.square(rows).sum(-1, rows.dtype),
+}
+# How far the sum of a row of floats may be off, or what is made of it. Where the value is no number it is not.
+_ERRORS: dict[ReduceFunction, _Function] = {
+    ReduceFunction.AVERAGE: lambda rows, value: sum_error(terms_of(rows), 0) / rows.shape[-1],
+    ReduceFunction.L1: lambda rows, value: sum_error(terms_of(rows), 0),
+    ReduceFunction.L2: lambda rows, value: through(
+        np.sqrt, np.square(rows).sum(-1), sum_error(terms_of(np.square(rows)), 1)
+    ),
+    ReduceFunction.LOG_SUM: lambda rows, value: (
+        through(np.log, rows.sum(-1), sum_error(terms_of(rows), 0)) + relative_error(value, 2)
+    ),
+    # The sum is at least 1; or e^-4, if the shift was less than the greatest element.
+    ReduceFunction.LOG_SUM_EXP: lambda rows, value: np.where(
+        np.isfinite(value), 8 * U + 2 * U * (4 + np.log(rows.shape[-1])), 0
+    ),
+    ReduceFunction.MULTIPLY: lambda rows, value: relative_error(value, rows.shape[-1]),
+    ReduceFunction.SUM: lambda rows, value: sum_error(terms_of(rows), 0),
+    ReduceFunction.SUM_SQUARE: lambda rows, value: sum_error(terms_of(np.square(rows)), 1),
 }
