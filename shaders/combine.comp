@@ -76,7 +76,7 @@ void main()
 #endif
     uint item_count = output_count * (TO_STATES ? (state_count - 1) / split_size + 1 : 1);
     Items mine = shared_items_of(item_count);
-    for (uint next = mine.next; next < mine.end; next += turn()) {
+    for (uint next = mine.next; next < mine.end; next += turn_size()) {
         uint item = min(next, item_count - 1);
         uint split = TO_STATES ? item / output_count : 0, i = item - split * output_count;
         uint number = push.first_output + i, address = 0;

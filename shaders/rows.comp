@@ -59,12 +59,12 @@ void main()
     Items mine = shared_items_of(count);
     for (uint next = mine.next; next < mine.end;) {
         uint first = next, missed = 0;  // bit i: item i has missed an element
-        for (uint turn_number = 0; turn_number < 32 && next < mine.end; ++turn_number, next += turn())
-            missed |= uint(reduce(next, count)) << turn_number;
+        for (uint turn = 0; turn < 32 && next < mine.end; ++turn, next += turn_size())
+            missed |= uint(reduce(next, count)) << turn;
 #ifdef HAS_BIN
         // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for 32 items.
         for (; missed != 0; missed &= missed - 1) {
-            Split split = split_of(first + findLSB(missed) * turn());
+            Split split = split_of(first + findLSB(missed) * turn_size());
             write(split.i, split.number, whole(closed(), split.address + split.begin, split.end - split.begin, 1));
         }
 #endif

@@ -25,7 +25,7 @@ Items shared_items_of(uint count)
     return Items(gl_WorkGroupID.x * AT_ONCE + here, (count + AT_ONCE - 1) / AT_ONCE * AT_ONCE);
 }
 // What `next` grows by from one turn to the next.
-uint turn() { return gl_NumWorkGroups.x * AT_ONCE; }
+uint turn_size() { return gl_NumWorkGroups.x * AT_ONCE; }
 
 shared State states[GROUP_SIZE];
 
@@ -50,7 +50,7 @@ State of_all_lanes(State state)
 const uint LANES = 1, IN_FLIGHT = 1;
 uint lane() { return 0; }
 Items shared_items_of(uint count) { return items_of(count); }
-uint turn() { return BUNDLE; }
+uint turn_size() { return BUNDLE; }
 State of_all_lanes(State state) { return state; }
 
 #endif
