@@ -202,17 +202,17 @@ class CompiledOperator:
         held = (*map(segments_of, sources), *written, *scratch)
         # A call with an array returns arrays, so its outputs are downloaded.
         self._engine.submit(steps, held, uploads, written if uploads else ())
-        if self._can_be_shorter and any(step.pace.is_too_slow for step in steps):
+        if self._can_be_shorter and any(step.timing.is_too_slow for step in steps):
             self._shorten(steps)
 
     def _shorten(self, steps: Sequence[KpStep]) -> None:
         """Plans shorter dispatches for later calls: a step took so long that a watchdog may reset the GPU."""
         for step in steps:
-            step.pace.is_too_slow = False
+            step.timing.is_too_slow = False
         limits, plan = self.plan.limits, self.plan
         # Not below a quarter of the old length: what was measured may include other work.
         elements = max(
-            int(SUBMISSION_SECONDS / max(step.pace.seconds for step in steps)),
+            int(SUBMISSION_SECONDS / max(step.timing.seconds_per_element for step in steps)),
             1 + steps[0].elements // 4,
             -(-plan.work // limits.dispatch_count),
         )

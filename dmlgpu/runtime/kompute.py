@@ -23,7 +23,7 @@ from dmlgpu.lowering.plan import Dispatch, Plan, Shader
 from dmlgpu.runtime import forks, kompute_module, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices
 from dmlgpu.runtime.profile import Profile, timed
-from dmlgpu.runtime.schedule import RECORDED_STEPS, Barrier, Pace, Place, Step, learn, submissions
+from dmlgpu.runtime.schedule import RECORDED_STEPS, Barrier, Place, Step, Timing, learn, submissions
 from dmlgpu.runtime.tuning import assumed_seconds_per_element
 
 # Cached pipelines, at most. On lavapipe one takes up to 1 MiB, on SwiftShader a quarter of that.
@@ -55,7 +55,7 @@ class Pipeline:
     shader: Shader
     group_count: int
     buffers: tuple[KpBuffer, ...]
-    pace: Pace
+    timing: Timing
     algorithm: Any = None
     """Kompute's object; None before it is built, and after the cache has dropped it."""
     used: int = 0
@@ -278,12 +278,12 @@ class Kompute:
             elements: about how many elements it looks at.
         """
         key = (dispatch.shader, plan.limits.group_count, buffers)
-        pipeline = self._pipelines.setdefault(key, Pipeline(*key, Pace(assumed_seconds_per_element(self.info))))
+        pipeline = self._pipelines.setdefault(key, Pipeline(*key, Timing(assumed_seconds_per_element(self.info))))
         return KpStep(
             reads=frozenset(reads),
             writes=frozenset(writes),
             elements=elements,
-            pace=pipeline.pace,
+            timing=pipeline.timing,
             pipeline=pipeline,
             push=np.array(push, np.uint32),
             plan=plan,
@@ -447,7 +447,7 @@ class Kompute:
             del self._recordings[work]
         for pipeline in pipelines:
             pipeline.algorithm = None
-            pipeline.pace.has_run = False
+            pipeline.timing.has_run = False
         self._kept_pipelines = self._kept_pipelines - pipelines
 
     def upload(self, buffer: KpBuffer) -> None:

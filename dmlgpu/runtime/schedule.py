@@ -25,11 +25,11 @@ Place = tuple[B, int]
 
 
 @dataclass(eq=False)
-class Pace:
-    """The speed of a pipeline, in seconds per element, as its submissions show. Equal only to itself."""
+class Timing:
+    """The speed of a pipeline, as its submissions show. Equal only to itself."""
 
-    seconds: float
-    """Seconds per element, as last measured; before that, as assumed."""
+    seconds_per_element: float
+    """As last measured; before that, as assumed."""
     has_run: bool = False
     """Whether the pipeline has run. The first run may take long, and is not measured."""
     is_too_slow: bool = False
@@ -44,13 +44,13 @@ class Step(Generic[B]):
     writes: frozenset[Place[B]]
     elements: int
     """How many elements it looks at."""
-    pace: Pace
+    timing: Timing
     """The speed of its pipeline, shared with all steps of that."""
 
     @property
     def seconds(self) -> float:
         """How long it should take."""
-        return self.elements * self.pace.seconds
+        return self.elements * self.timing.seconds_per_element
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ def learn(submission: Iterable[Step[Any] | Barrier[Any]], seconds: float) -> boo
         and took longer than SUBMISSION_SECONDS.
     """
     steps = [part for part in submission if isinstance(part, Step)]
-    paces = {step.pace for step in steps}
-    measured = seconds > _MEASURED_SECONDS and all(pace.has_run for pace in paces)
+    timings = {step.timing for step in steps}
+    measured = seconds > _MEASURED_SECONDS and all(timing.has_run for timing in timings)
     if measured:
         factor = seconds / sum(step.seconds for step in steps)
-        for pace in paces:
-            pace.seconds *= factor
-            pace.is_too_slow = seconds > SUBMISSION_SECONDS and len(steps) == 1
-    for pace in paces:
-        pace.has_run = True
+        for timing in timings:
+            timing.seconds_per_element *= factor
+            timing.is_too_slow = seconds > SUBMISSION_SECONDS and len(steps) == 1
+    for timing in timings:
+        timing.has_run = True
     return measured and seconds > SUBMISSION_SECONDS and len(steps) > 1

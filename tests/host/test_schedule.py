@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from dmlgpu.runtime.schedule import Barrier, Pace, Step, learn, submissions
+from dmlgpu.runtime.schedule import Barrier, Step, Timing, learn, submissions
 
 
 class NamedStep(Step):
@@ -18,17 +18,17 @@ class NamedStep(Step):
         return f"{names(self.reads)}>{names(self.writes)}"
 
 
-def step(text: str, pace: Pace | None = None) -> NamedStep:
+def step(text: str, timing: Timing | None = None) -> NamedStep:
     """'ab>c' reads a and b and writes c; a1 is another place in the buffer a.
 
-    'a>b*150' should take 150 ms, as its pipeline needs 1 ms per element if no pace is given.
+    'a>b*150' should take 150 ms, as its pipeline needs 1 ms per element if no timing is given.
     """
     places, _, elements = text.partition("*")
     reads, writes = (
         frozenset((name, int(offset or 0)) for name, offset in re.findall(r"([a-z])(\d*)", part))
         for part in places.split(">")
     )
-    return NamedStep(reads, writes, int(elements or 0), pace or Pace(0.001))
+    return NamedStep(reads, writes, int(elements or 0), timing or Timing(0.001))
 
 
 def grouped(*steps: NamedStep, has_barriers: bool = True) -> str:
@@ -122,75 +122,75 @@ def test_submissions_are_cut_where_they_would_take_too_long(milliseconds, length
 
 
 def test_each_step_takes_time_by_the_speed_of_its_own_pipeline():
-    slow, fast = Pace(0.001), Pace(0.0001)
+    slow, fast = Timing(0.001), Timing(0.0001)
     assert grouped(step("a>b*150", slow), step("c>d*400", fast)) == "a>b c>d"
     assert grouped(step("a>b*150", slow), step("c>d*600", fast)) == "a>b | c>d"
 
 
 def test_the_speed_is_learnt_from_the_second_run_on():
-    pace = Pace(0.001)
-    steps = [step("a>b*10", pace), step("c>d*10", pace)]
+    timing = Timing(0.001)
+    steps = [step("a>b*10", timing), step("c>d*10", timing)]
     assert not learn(steps, 10.0)
-    assert pace.seconds == 0.001
+    assert timing.seconds_per_element == 0.001
     assert not learn(steps, 0.1)
-    assert pace.seconds == pytest.approx(0.005)
+    assert timing.seconds_per_element == pytest.approx(0.005)
     assert not learn(steps, 0.01)
-    assert pace.seconds == pytest.approx(0.0005)
+    assert timing.seconds_per_element == pytest.approx(0.0005)
 
 
 def test_what_is_over_at_once_tells_nothing():
-    pace = Pace(0.001, has_run=True)
-    assert not learn([step("a>b*10", pace)], 0.0009)
-    assert pace.seconds == 0.001
+    timing = Timing(0.001, has_run=True)
+    assert not learn([step("a>b*10", timing)], 0.0009)
+    assert timing.seconds_per_element == 0.001
 
 
 def test_what_is_over_at_once_has_run():
-    pace = Pace(0.001)
-    learn([step("a>b*10", pace)], 0.0009)
-    learn([step("a>b*10", pace)], 0.1)
-    assert pace.seconds == pytest.approx(0.01)
+    timing = Timing(0.001)
+    learn([step("a>b*10", timing)], 0.0009)
+    learn([step("a>b*10", timing)], 0.1)
+    assert timing.seconds_per_element == pytest.approx(0.01)
 
 
 def test_pipelines_of_a_submission_learn_the_same_factor():
-    slow, fast = Pace(0.002, has_run=True), Pace(0.001, has_run=True)
+    slow, fast = Timing(0.002, has_run=True), Timing(0.001, has_run=True)
     # They should take 20 + 10 + 10 ms, and took three times as long.
     learn([step("a>b*10", slow), step("c>d*10", fast), Barrier(frozenset("b")), step("b>e*10", fast)], 0.12)
-    assert (slow.seconds, fast.seconds) == (pytest.approx(0.006), pytest.approx(0.003))
+    assert (slow.seconds_per_element, fast.seconds_per_element) == (pytest.approx(0.006), pytest.approx(0.003))
 
 
 def test_no_pipeline_learns_beside_one_that_runs_for_the_first_time():
-    known, new = Pace(0.001, has_run=True), Pace(0.001)
+    known, new = Timing(0.001, has_run=True), Timing(0.001)
     steps = [step("a>b*10", known), step("c>d*10", new)]
     assert not learn(steps, 10.0)
-    assert (known.seconds, new.seconds) == (0.001, 0.001)
+    assert (known.seconds_per_element, new.seconds_per_element) == (0.001, 0.001)
     learn(steps, 0.1)
-    assert known.seconds == new.seconds == pytest.approx(0.005)
+    assert known.seconds_per_element == new.seconds_per_element == pytest.approx(0.005)
 
 
 @pytest.mark.parametrize(("seconds", "again"), [(0.19, False), (0.21, True)])
 def test_a_submission_that_took_too_long_is_cut_anew(seconds, again):
-    pace = Pace(0.001, has_run=True)
-    steps = [step("a>b*50", pace), step("c>d*50", pace)]
+    timing = Timing(0.001, has_run=True)
+    steps = [step("a>b*50", timing), step("c>d*50", timing)]
     assert learn(steps, seconds) is again
     assert (grouped(*steps) == "a>b | c>d") is again
 
 
 def test_a_submission_of_one_step_cannot_be_cut():
-    pace = Pace(0.001, has_run=True)
-    assert not learn([step("a>b*50", pace)], 10.0)
-    assert not learn([Barrier(frozenset("a")), step("a>b*50", pace)], 10.0)
-    assert pace.seconds == pytest.approx(0.2)
+    timing = Timing(0.001, has_run=True)
+    assert not learn([step("a>b*50", timing)], 10.0)
+    assert not learn([Barrier(frozenset("a")), step("a>b*50", timing)], 10.0)
+    assert timing.seconds_per_element == pytest.approx(0.2)
 
 
 def test_a_step_alone_that_takes_too_long_is_known():
-    pace = Pace(0.001)
-    alone = [Barrier(frozenset("a")), step("a>b*50", pace)]
+    timing = Timing(0.001)
+    alone = [Barrier(frozenset("a")), step("a>b*50", timing)]
     for steps, seconds, expected in (
         (alone, 10.0, False),  # the first run is not measured
         (alone, 0.21, True),
-        ([*alone, step("c>d*50", pace)], 0.21, False),
+        ([*alone, step("c>d*50", timing)], 0.21, False),
         (alone, 0.21, True),
         (alone, 0.19, False),
     ):
         learn(steps, seconds)
-        assert pace.is_too_slow is expected
+        assert timing.is_too_slow is expected
