@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Max pooling over windows of any size, along one dimension. Windows with several dimensions take one dispatch for
-// each, a sweep: along width, then height, then depth. A sweep writes its winners for the next one to an intermediate:
+// each, a separable pass: along width, then height, then depth. A pass writes its winners for the next one to an
+// intermediate:
 // a word of bits (two of 64 bits), and an index.
 //
 // One invocation computes a tile: TILE windows, each STEP elements behind the one before. The middle is the elements
@@ -32,8 +33,8 @@ layout(constant_id = 10) const uint TILE = 1;             // windows that one in
 layout(constant_id = 11) const uint STEP = 1;            // elements, `dilation` apart, from one window to the next
 layout(constant_id = 12) const bool COPIES = false;      // a window is one element
 layout(constant_id = 13) const bool DILATED = false;     // the dilation or the spacing is not 1
-layout(constant_id = 14) const bool FLAT = false;        // rows of the input are one stride apart, and all are swept
-layout(constant_id = 15) const bool TO_OUTPUTS = true;   // the last sweep: write outputs, not intermediates
+layout(constant_id = 14) const bool FLAT = false;        // rows of the input are one stride apart, and all are taken
+layout(constant_id = 15) const bool TO_OUTPUTS = true;   // the last pass: write outputs, not intermediates
 layout(constant_id = 16) const bool INDEXED = false;     // intermediates have indices
 layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a tile are neighbours in a row, four or more
 layout(constant_id = 18) const bool WHOLE = false;       // a row of outputs consists of whole groups
@@ -51,7 +52,7 @@ const uint INTERMEDIATE_BLOCK = BLOCK;
 Bits intermediate_of(uvec4 block, uint i) { return element_of(block, i); }
 #endif
 
-// COLUMNS: neighbouring lines that an invocation sweeps together. GROUP: windows that it stores together.
+// COLUMNS: neighbouring lines that an invocation takes together. GROUP: windows that it stores together.
 #ifdef ROWS
 const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
 #else
@@ -65,20 +66,20 @@ layout(set = 0, binding = 1) buffer ValueBlocks { uvec4 value_blocks[]; };
 layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 2) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
 
-// A sweep works on lines: a line is a row of the input, or a column of the intermediate along height or depth.
+// A pass works on lines: a line is a row of the input, or a column of the intermediate along height or depth.
 layout(push_constant) uniform Push {
     uint size;           // elements of a line
     uint output_size;    // windows of a line
-    uint window_size;    // this and the next four: along the sweep's dimension
+    uint window_size;    // this and the next four: along the pass's dimension
     uint window_stride;
     uint dilation;
     uint start_padding;
     uint spacing;
     uint width;          // outputs of a row
-    uint pitch;          // from one row to the next of what this sweep writes
+    uint pitch;          // from one row to the next of what this pass writes
     uint outer_count;    // along width the rows of the input; along height the slabs; along depth the planes
 #ifdef ROWS
-    uint rows[2];        // swept rows of a plane, along depth and height
+    uint rows[2];        // rows of a plane that the pass takes, along depth and height
     uint input_rows[2];  // all rows of a plane, along depth and height
     uint plane_stride;   // of the input; strides in elements
     uint stride[3];

@@ -129,7 +129,7 @@ def cases() -> list[Large]:
             with_nan,
         ),
         Large(reduce_desc(f.MIN, INT16, (401, 601, 302), (1,), permuted_strides((401, 601, 302), (1, 2, 0), 3)), peaks),
-        # Pooling: small windows, windows that are swept, and large ones with little in common.
+        # Pooling: small windows, windows in separable passes, and large ones with little in common.
         Large(pool_desc(FLOAT32, (2, 32, 761, 801), (3, 3), (2, 2), (1, 1), (1, 1)), with_nan, short=True),
         Large(pool_desc(UINT8, (1, 2, 9001, 8001), (2, 3), (2, 1)), peaks),
         Large(pool_desc(FLOAT16, (1, 3, 70, 601, 603), (2, 3, 2), (2, 2, 1), (1, 0, 1), (0, 1, 1)), with_nan),

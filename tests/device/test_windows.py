@@ -21,8 +21,8 @@ from tests.support.cases import (
     FLOAT64,
     INT16,
     INT32,
+    SEPARABLE_STRIDED,
     SMALL_WINDOWS,
-    SWEPT_STRIDED,
     UINT8,
     UINT32,
     UINT64,
@@ -92,9 +92,9 @@ def test_small_windows_down_strips(going_down, case):
     verify(case.desc, *case.inputs(), device=going_down)
 
 
-@pytest.mark.parametrize("case", SWEPT_STRIDED, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", SEPARABLE_STRIDED, ids=lambda case: case.id)
 @pytest.mark.parametrize("most_bytes", [16 << 20, 12 << 10])
-def test_sweeps_of_planes_and_slabs_that_lie_apart(driver, open_device, most_bytes, case):
+def test_separable_passes_of_planes_and_slabs_that_lie_apart(driver, open_device, most_bytes, case):
     """Of all planes together, and of two planes, or some slabs, at a time."""
     device = open_device(driver.index, dataclasses.replace(device_limits(driver), intermediate_bytes=most_bytes))
     operator, inputs = device.compile(case.desc, kernel="pool_separable"), case.inputs()

@@ -107,7 +107,7 @@ def test_work_goes_by_what_is_loaded():
     cpu = PLANNED["cpu"]
     assert lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 20), [0]), cpu).work == 600
     assert lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 3)), cpu).work == 8 * 7 * 6
-    # Pipelines of sweeps do not tell windows apart: the seconds per element measured with one hold for all.
+    # Pipelines of separable passes do not tell windows apart: the seconds per element measured with one hold for all.
     few, many = (lower(pool_desc(FLOAT32, (1, 4, 256, 256), (n, n)), cpu) for n in (16, 101))
     assert {each.dispatches[0].shader.variant for each in (few, many)} == {"pool_separable_rows"}
     assert few.work < many.work < 3 * few.work

@@ -21,6 +21,8 @@ GIVEN_UP = {
     r"part_(begin|end|size|count)|pool_\w+_parts|parts? of (a |its |the )?windows?": "split",
     r"blocks? of (the |its )?outputs": "region",
     r"line_end": "innermost_end",
+    r"sweeps?|swept": "separable pass",
+    r"paces?": "seconds per element",
     r"lanes of a vector|lane by lane": "vector",
     r"(best|highest)_?chunk": "turn",
     r"onnx_backend|torch_ops|dask_(array|cluster)": "interop.onnx, interop.torch, interop.dask",

@@ -797,12 +797,12 @@ LONG_WINDOWS = [
     }.items()
 ]
 
-# Windows that are swept along one dimension after the other: with tiles of all lengths, borders and overhanging ends,
+# Windows in separable passes: with tiles of all lengths, borders and overhanging ends,
 # rows that are whole blocks or share words, residue classes of a dilation, one dimension or three. The small ones fit a
 # segment of lowered limits.
-SWEPT = [
+SEPARABLE = [
     _pool_case(
-        f"swept-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),
+        f"separable-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),
         fill,
         data_type,
         sizes,
@@ -839,8 +839,8 @@ SWEPT = [
 
 # The same where planes, slabs or rows do not follow each other: with gaps, as views of larger tensors have them, or
 # with rows in common, so that those that windows need follow each other. Not in CASES, as SMALL_WINDOWS.
-SWEPT_STRIDED = [
-    _pool_case(f"swept-{tag}", distinct, INT32, sizes, window, steps, input_strides=strides)
+SEPARABLE_STRIDED = [
+    _pool_case(f"separable-{tag}", distinct, INT32, sizes, window, steps, input_strides=strides)
     for tag, sizes, window, steps, strides in (
         ("planes-apart", (2, 3, 30, 29), (9, 9), None, (3480, 1160, 29, 1)),
         ("batches-apart", (2, 3, 30, 29), (9, 9), None, (3480, 870, 29, 1)),
@@ -985,7 +985,7 @@ CASES = [
     *POOLED_LEAST,
     *POOLED_EDGES,
     *LONG_WINDOWS,
-    *SWEPT,
+    *SEPARABLE,
     *POOLED_GAPS,
     *FAR_WINDOWS,
     *POOLED_STRIDED,

@@ -112,8 +112,8 @@ def check_limits(plan: Plan, limits: Limits) -> None:
             assert binding.base in dispatch.push
 
 
-def check_sweep(dispatch: Dispatch, limits: Limits) -> None:
-    """A sweep looks at no more elements than a dispatch should, and an invocation has the loads that it says."""
+def check_pass(dispatch: Dispatch, limits: Limits) -> None:
+    """It looks at no more elements than a dispatch should, and an invocation has the loads that it says."""
     constants, push = dispatch.shader.constants, dispatch.push
     lines = push["outer_count"]
     if "row_count" in push:
@@ -140,7 +140,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
     for dispatch in plan.dispatches:
         push, least = dispatch.push, 64
         if "spacing" in push:
-            check_sweep(dispatch, limits)
+            check_pass(dispatch, limits)
             continue
         if "state_count" in push:
             each = push["state_count"]

@@ -1,13 +1,13 @@
 """pool_separable.comp: windows of any size, along one dimension after the other.
 
-Each dimension of a window is one sweep; pool_separable.comp has the picture. An output takes some loads for each
+Each dimension of a window is one pass; pool_separable.comp has the picture. An output takes some loads for each
 dimension, where pool_direct.comp takes one for each element of the window:
 
     input      --- along width --->  intermediate  --- along height ---> intermediate --- along depth --->  outputs
     D x H x W                        D x H x w                           D x h x w                          d x h x w
 
 Of equal elements the first along width wins, then the one of the first row, then of the first depth: the first in
-row-major order. Rows of intermediates have a multiple of 4 places, so that sweeps load and store
+row-major order. Rows of intermediates have a multiple of 4 places, so that passes load and store
 blocks.
 """
 
@@ -46,7 +46,7 @@ class Line:
     start_padding: int
 
     @property
-    def is_swept(self) -> bool:
+    def needs_pass(self) -> bool:
         """Whether the windows along this dimension are not just the elements themselves."""
         return (self.window_size, self.window_stride, self.start_padding, self.size) != (1, 1, 0, self.output_size)
 
@@ -96,7 +96,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SeparablePass:
     """One dispatch: along a dimension, for some planes or outputs."""
 
     axis: int
@@ -128,8 +128,8 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Swept:
-    """What is swept together: planes, or some outputs of a plane along depth or height."""
+class PlaneRange:
+    """A range of outputs: whole planes, or some outputs of a plane along depth or height."""
 
     planes: range
     outputs: range
@@ -170,8 +170,8 @@ class PoolSeparable(Kernel):
     def why_slow(self) -> str:
         windows = self.windows
         outputs = windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
-        loads = sum(sweep.total_loads for sweep in self._sweeps(1, self._widest(outputs)))
-        # In loads of pool_direct.comp: an output takes 4 more, a load of a sweep counts 5, on SwiftShader 12.
+        loads = sum(each.total_loads for each in self._passes(1, self._widest(outputs)))
+        # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 5, on SwiftShader 12.
         count = math.prod(windows.output_size) // windows.output_size[self.range_axis] * outputs
         by_pool = count * (4 + math.prod(windows.window_size))
         each = 5 if self.limits.unrolls else 12
@@ -213,40 +213,40 @@ class PoolSeparable(Kernel):
         # RADV keeps more states in memory, not in registers.
         return _MOST_TILE // self.words if axis == 2 else _MOST_TILE // 4
 
-    def _lines(self, swept: Swept) -> tuple[tuple[int, ...], tuple[Line, ...]]:
+    def _lines(self, part: PlaneRange) -> tuple[tuple[int, ...], tuple[Line, ...]]:
         """The first element that a range needs along depth and height, and its windows."""
         firsts, lines = [0, 0], list(self.lines)
-        firsts[self.range_axis], lines[self.range_axis] = lines[self.range_axis].part(swept.outputs)
+        firsts[self.range_axis], lines[self.range_axis] = lines[self.range_axis].part(part.outputs)
         return tuple(firsts), tuple(lines)
 
     def _widest(self, outputs: int) -> tuple[Line, ...]:
         """The windows of a range with this many outputs along `range_axis`, over the most elements it can need."""
         return tuple(line.widest(outputs) if d == self.range_axis else line for d, line in enumerate(self.lines))
 
-    def _sweeps(self, planes: int, lines: Sequence[Line]) -> list[Sweep]:
-        """The sweeps of a range, in order. The one along width is always there, as it reads the input."""
+    def _passes(self, planes: int, lines: Sequence[Line]) -> list[SeparablePass]:
+        """The passes of a range, in order. The one along width is always there, as it reads the input."""
         depth, height, width = lines
-        sweeps = []
+        passes = []
         for axis, line in (2, width), (1, height), (0, depth):
-            if axis < 2 and not line.is_swept:
+            if axis < 2 and not line.needs_pass:
                 continue
             slabs = planes if axis == 0 else planes * depth.size
             rows = height.output_size if axis == 0 else 1
             outer = slabs * height.size if axis == 2 else slabs
             blocks = 1 if axis == 2 else rows * self.pitch * self.words // 4
             written = outer * self.pitch if axis == 2 else outer * line.output_size * rows * self.pitch
-            sweeps.append(Sweep(axis, line, outer, rows, line.tile(self._most_tile(axis)), blocks, written))
-        return sweeps
+            passes.append(SeparablePass(axis, line, outer, rows, line.tile(self._most_tile(axis)), blocks, written))
+        return passes
 
     def _fits(self, planes: int, outputs: int) -> bool:
-        """Whether the sweeps of ranges with so many planes, and outputs along `range_axis`, keep to the limits."""
-        sweeps, limits = self._sweeps(planes, self._widest(outputs)), self.limits
-        between = [4 * sweep.written for sweep in sweeps[:-1]]
+        """Whether the passes of ranges with so many planes, and outputs along `range_axis`, keep to the limits."""
+        passes, limits = self._passes(planes, self._widest(outputs)), self.limits
+        between = [4 * each.written for each in passes[:-1]]
         return (
             sum(between) * (self.words + self.indexed) <= self.most_bytes
             and max(between, default=0) * self.words <= limits.segment_bytes
-            and all(sweep.total_loads <= limits.dispatch_elements for sweep in sweeps)
-            and all(sweep.items <= limits.most_items(sweep.item_loads) for sweep in sweeps)
+            and all(each.total_loads <= limits.dispatch_elements for each in passes)
+            and all(each.items <= limits.most_items(each.item_loads) for each in passes)
         )
 
     @property
@@ -265,57 +265,57 @@ class PoolSeparable(Kernel):
         """Outputs along `range_axis` of a range, if a whole plane does not fit; 0 if not even one does."""
         return _greatest(self.windows.output_size[self.range_axis], lambda count: self._fits(1, count))
 
-    def _ranges(self) -> Iterator[Swept]:
+    def _ranges(self) -> Iterator[PlaneRange]:
         """The ranges of all outputs, in order."""
         count, of_batch = math.prod(self.source.sizes[:2]), planes_of(self.source).size
         outputs = range(self.windows.output_size[self.range_axis])
         if not self.planes_at_once:
             starts = outputs[:: self.outputs_at_once]
             for plane, first in itertools.product(range(count), starts):
-                yield Swept(range(plane, plane + 1), outputs[first : first + self.outputs_at_once])
+                yield PlaneRange(range(plane, plane + 1), outputs[first : first + self.outputs_at_once])
             return
         for batch in range(0, count, of_batch):
             end = batch + of_batch
             for begin in range(batch, end, self.planes_at_once):
-                yield Swept(range(begin, min(begin + self.planes_at_once, end)), outputs)
+                yield PlaneRange(range(begin, min(begin + self.planes_at_once, end)), outputs)
 
     # What runs
 
     @property
     def work(self) -> int:
         # Of all ranges; rows that several of them need count once.
-        return sum(sweep.total_loads for sweep in self._sweeps(math.prod(self.source.sizes[:2]), self.lines))
+        return sum(each.total_loads for each in self._passes(math.prod(self.source.sizes[:2]), self.lines))
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
-        for swept in self._ranges():
-            sweeps = self._sweeps(len(swept.planes), self._lines(swept)[1])
-            for number, sweep in enumerate(sweeps):
-                yield self._dispatch(swept, sweep, number, to_outputs=number == len(sweeps) - 1), 0
+        for part in self._ranges():
+            passes = self._passes(len(part.planes), self._lines(part)[1])
+            for number, one in enumerate(passes):
+                yield self._dispatch(part, one, number, to_outputs=number == len(passes) - 1), 0
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
-        """Values and indices that a first sweep leaves, then those of a second one."""
+        """Values and indices that a first pass leaves, then those of a second one."""
         outputs = self.windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
-        sweeps = self._sweeps(self.planes_at_once or 1, self._widest(outputs))
+        passes = self._passes(self.planes_at_once or 1, self._widest(outputs))
         kinds = (self.words, 1) if self.indexed else (self.words,)
-        return tuple(TensorDesc(DataType.UINT32, (sweep.written * words,)) for sweep in sweeps[:-1] for words in kinds)
+        return tuple(TensorDesc(DataType.UINT32, (each.written * words,)) for each in passes[:-1] for words in kinds)
 
-    def _dispatch(self, swept: Swept, sweep: Sweep, number: int, *, to_outputs: bool) -> Dispatch:
-        """The dispatch of a sweep, which is number `number` of its range."""
-        windows, line, bits = self.windows, sweep.line, self.source.data_type.bits
+    def _dispatch(self, part: PlaneRange, one: SeparablePass, number: int, *, to_outputs: bool) -> Dispatch:
+        """The dispatch of a pass, which is number `number` of its range."""
+        windows, line, bits = self.windows, one.line, self.source.data_type.bits
         width = windows.output_size[2]
-        side_by_side = sweep.axis == 2 and line.spacing == 1 and sweep.tile % 4 == 0
-        group = (4 if side_by_side else 1) if sweep.axis == 2 else 4 // self.words
+        side_by_side = one.axis == 2 and line.spacing == 1 and one.tile % 4 == 0
+        group = (4 if side_by_side else 1) if one.axis == 2 else 4 // self.words
         per_word = max(1, 32 // bits)
         constants = constants_of(
             self.problem,
             self.limits,
             self.problem.outputs if to_outputs else (),
-            tile=sweep.tile,
+            tile=one.tile,
             step=line.step,
             copies=line.window_size == 1,
             dilated=(line.dilation, line.spacing) != (1, 1),
-            flat=sweep.axis == 2 and self._is_flat(swept),
+            flat=one.axis == 2 and self._is_flat(part),
             to_outputs=to_outputs,
             indexed=self.indexed,
             side_by_side=side_by_side,
@@ -323,34 +323,34 @@ class PoolSeparable(Kernel):
             shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
         )
         each = math.prod(windows.output_size[self.range_axis + 1 :])
-        first_output = swept.planes.start * math.prod(windows.output_size) + swept.outputs.start * each
-        outputs = range(first_output, first_output + len(swept.planes) * len(swept.outputs) * each)
+        first_output = part.planes.start * math.prod(windows.output_size) + part.outputs.start * each
+        outputs = range(first_output, first_output + len(part.planes) * len(part.outputs) * each)
         given: dict[str, Any] = {
             **asdict(line),
             "spacing": line.spacing,
             "width": width,
-            "pitch": width if sweep.axis == 2 and to_outputs else self.pitch,
-            "outer_count": sweep.outer_count,
+            "pitch": width if one.axis == 2 and to_outputs else self.pitch,
+            "outer_count": one.outer_count,
             "values_base": first_output if to_outputs else 0,
             "indices_base": first_output if to_outputs else 0,
         }
         written = self._written(number, to_outputs=to_outputs)
-        loads = self.limits.loads(sweep.items, sweep.item_loads)
-        if sweep.axis == 2:
-            variant, own = "pool_separable_rows", self._input_rows(swept)
+        loads = self.limits.loads(one.items, one.item_loads)
+        if one.axis == 2:
+            variant, own = "pool_separable_rows", self._input_rows(part)
             bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
         else:
-            variant, own = "pool_separable_columns", {"row_count": sweep.row_count}
+            variant, own = "pool_separable_columns", {"row_count": one.row_count}
             own |= {"source_base": 0, "source_indices_base": 0}
             before = self._intermediates(number - 1, ("source_base", "source_indices_base"))
             bindings = before[0], *written, before[1]
         shader = shader_of(variant, self.problem, constants, built_in=True)
         return Dispatch(shader, Values(**given, **own), bindings, loads, outputs)
 
-    def _input_rows(self, swept: Swept) -> dict[str, Any]:
+    def _input_rows(self, part: PlaneRange) -> dict[str, Any]:
         """The push constants for the rows of the input that a range needs."""
-        windows, source, plane = self.windows, self.source, swept.planes.start
-        (depth, height), lines = self._lines(swept)
+        windows, source, plane = self.windows, self.source, part.planes.start
+        (depth, height), lines = self._lines(part)
         batch, channel = divmod(plane, source.sizes[1])
         first = batch * source.element_strides[0] + channel * source.element_strides[1]
         first += depth * windows.stride[0] + height * windows.stride[1]
@@ -364,13 +364,13 @@ class PoolSeparable(Kernel):
             "source_base": first,
         }
 
-    def _is_flat(self, swept: Swept) -> bool:
+    def _is_flat(self, part: PlaneRange) -> bool:
         """Whether the rows that a range needs have one stride, and their indices follow each other."""
-        windows, (depth, height, _) = self.windows, self._lines(swept)[1]
+        windows, (depth, height, _) = self.windows, self._lines(part)[1]
         slab, plane = (height.size, windows.stride[1] * height.size), depth.size * height.size * windows.stride[1]
         slabs_follow = depth.size == 1 or slab == (windows.size[1], windows.stride[0])
         whole = (depth.size, height.size) == windows.size[:2]
-        return slabs_follow and (len(swept.planes) == 1 or (whole and plane == planes_of(self.source).stride))
+        return slabs_follow and (len(part.planes) == 1 or (whole and plane == planes_of(self.source).stride))
 
     def _written(self, number: int, *, to_outputs: bool) -> tuple[Binding, Binding]:
         """The bindings of values and indices; where there is one of them, both have it."""
@@ -385,7 +385,7 @@ class PoolSeparable(Kernel):
         return values, indices
 
     def _intermediates(self, number: int, bases: tuple[str, str]) -> tuple[Binding, Binding]:
-        """What sweep `number` leaves: values and indices; without these the values."""
+        """What pass `number` leaves: values and indices; without these the values."""
         first = number * (1 + self.indexed) + sum(output.role is Role.INTERMEDIATE for output in self.problem.outputs)
         values, indices = (Binding(Role.INTERMEDIATE, first + i, base=base) for i, base in enumerate(bases))
         return values, indices if self.indexed else replace(indices, tensor=first)
