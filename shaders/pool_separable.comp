@@ -203,7 +203,8 @@ void load(out State states[COLUMNS], Tile tile, int position)
 
 State prefixes[TILE][COLUMNS];
 
-// Computes the prefix of each window of a tile.
+// Computes the prefix of each window of a tile. Mesa 22.3 unrolls a loop only where its counter is compared with a
+// constant, and nothing else: where it does not, `prefixes` lies in memory, and all takes three times as long.
 void grow_prefixes(Tile tile)
 {
     State loaded[COLUMNS];
@@ -228,11 +229,13 @@ void grow_prefixes(Tile tile)
         [[unroll]] for (uint k = TILE - 1; int(k) >= 0; --k) {
             [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
                 prefixes[k][c] = prefix[c];
-            [[unroll]] for (uint i = 0; k > 0 && i < STEP; ++i) {
-                at -= next;
-                load(loaded, tile, at);
-                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    prefix[c] = appended(loaded[c], prefix[c]);
+            if (k > 0) {
+                [[unroll]] for (uint i = 0; i < STEP; ++i) {
+                    at -= next;
+                    load(loaded, tile, at);
+                    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                        prefix[c] = appended(loaded[c], prefix[c]);
+                }
             }
         }
     }
@@ -246,8 +249,8 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
         uint words[INTERMEDIATE_WORDS], at = number * WORDS_PER_ELEMENT + values_base;
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
             PUT_INTERMEDIATE(words, i, value_of(group[i], 0))
-        [[unroll]] for (uint i = 0; i + 3 < INTERMEDIATE_WORDS; i += 4)
-            value_blocks[(at + i) / 4] = uvec4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+        [[unroll]] for (uint b = 0; b < INTERMEDIATE_WORDS / 4; ++b)
+            value_blocks[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
         [[unroll]] for (uint i = INTERMEDIATE_WORDS / 4 * 4; i < INTERMEDIATE_WORDS; ++i)
             values[at + i] = words[i];
     } else if (VALUES && SHARED_WORDS) {
@@ -259,8 +262,8 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
             PUT(words, i, value_of(group[i], 0))
         if (WHOLE && GROUP_WORDS % 4 == 0) {
-            [[unroll]] for (uint i = 0; i + 3 < GROUP_WORDS; i += 4)
-                value_blocks[(at + i) / 4] = uvec4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+            [[unroll]] for (uint b = 0; b < GROUP_WORDS / 4; ++b)
+                value_blocks[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
         } else {
             [[unroll]] for (uint i = 0; i < GROUP_WORDS; ++i)
                 if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left)
@@ -291,10 +294,12 @@ void compute(Tile tile)
     uint found[GROUP];
     int next = int(dilation), at = tile.start + int(window_size) * next;
     [[unroll]] for (uint k = 0; k < TILE; ++k) {
-        [[unroll]] for (uint i = 0; k > 0 && !COPIES && i < STEP; ++i, at += next) {
-            load(loaded, tile, at);
-            [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                suffix[c] = k == 1 && i == 0 ? loaded[c] : appended(suffix[c], loaded[c]);
+        if (k > 0 && !COPIES) {
+            [[unroll]] for (uint i = 0; i < STEP; ++i, at += next) {
+                load(loaded, tile, at);
+                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                    suffix[c] = k == 1 && i == 0 ? loaded[c] : appended(suffix[c], loaded[c]);
+            }
         }
         [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
             State state = prefixes[k][c];

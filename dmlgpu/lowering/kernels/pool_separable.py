@@ -170,12 +170,13 @@ class PoolSeparable(Kernel):
     def why_slow(self) -> str:
         windows = self.windows
         outputs = windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
-        loads = sum(each.total_loads for each in self._passes(1, self._widest(outputs)))
-        # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 5, on SwiftShader 12.
         count = math.prod(windows.output_size) // windows.output_size[self.range_axis] * outputs
+        loads = sum(each.total_loads for each in self._passes(1, self._widest(outputs)))
+        # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 2.5, on SwiftShader 12. Where
+        # llvmpipe takes pool_small.comp, that has half the time of pool_direct.comp.
         by_pool = count * (4 + math.prod(windows.window_size))
-        each = 5 if self.limits.unrolls else 12
-        return "windows have few elements in common" if each * loads > by_pool else ""
+        each = 2.5 if self.limits.unrolls else 12
+        return "windows have few elements in common" if each * loads >= by_pool else ""
 
     # How the work is cut
 
@@ -209,7 +210,8 @@ class PoolSeparable(Kernel):
     def _most_tile(self, axis: int) -> int:
         """Windows of a tile, at most."""
         if not self.limits.cooperating:
-            return _MOST_TILE
+            # SwiftShader compiles longer tiles of 64 bits for minutes.
+            return _MOST_TILE if self.limits.unrolls or self.words == 1 else 4
         # RADV keeps more states in memory, not in registers.
         return _MOST_TILE // self.words if axis == 2 else _MOST_TILE // 4
 
