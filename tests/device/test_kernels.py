@@ -139,9 +139,15 @@ def test_the_usual_plan_says_why_others_were_passed_over():
     assert [line for line in lower(COLUMNS, LIMITS["CPU"]).mapping if line.startswith("not ")] == [
         "not rows: the elements of an output do not follow each other"
     ]
-    for mapping, most in ("CPU", 15), ("GPU", 9):
-        pooled = pool_desc(FLOAT32, (1, 1, 20, 20), (most + 1, 2))
-        why = f"not pool_small: the window is larger than {most} along a dimension"
-        assert why in lower(pooled, dataclasses.replace(LIMITS[mapping], unrolls=True)).mapping
+    for mapping, window, why in (
+        ("CPU", (10, 2), "the window has more than 81 elements or 9 along a dimension"),
+        ("CPU", (5, 5, 5), "the window has more than 81 elements or 9 along a dimension"),
+        ("GPU", (10, 2), "the window is larger than 9 along a dimension"),
+    ):
+        pooled = pool_desc(FLOAT32, (1, 1, *(20,) * len(window)), window)
+        assert f"not pool_small: {why}" in lower(pooled, dataclasses.replace(LIMITS[mapping], unrolls=True)).mapping
+    # Windows with little in common.
+    far = pool_desc(FLOAT32, (1, 1, 60, 60), (13, 13), strides=(13, 13))
+    assert lower(far, dataclasses.replace(LIMITS["CPU"], unrolls=True)).mapping[0].startswith("pool_small:")
     spread = pool_desc(UINT8, (1, 1, 40, 86), (2, 7), None, None, None, (1, 9))
     assert "not pool_small: an invocation would need more than 110 registers" in lower(spread, LIMITS["GPU"]).mapping

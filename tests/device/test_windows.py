@@ -172,8 +172,10 @@ def test_every_stride_padding_and_dilation_of_a_row(device, size):
 
 
 @pytest.fixture
-def unrolling(driver, open_device):
+def unrolling(driver, open_device, monkeypatch):
     """A device of each driver that takes the kernel for small windows, whatever is best there."""
+    for limit in "_UNROLLED_WINDOW", "_UNROLLED_ELEMENTS":
+        monkeypatch.setattr(f"dmlgpu.lowering.kernels.pool_small.{limit}", 1000)
     return open_device(driver.index, dataclasses.replace(device_limits(driver), unrolls=True))
 
 

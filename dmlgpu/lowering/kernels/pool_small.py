@@ -19,17 +19,19 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import even_part
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
+from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
 from dmlgpu.lowering.kernels.ranged import InPlace, Piece, Target, Tiling, WholeRowsKernel
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
-# The largest window along each dimension, as its loops are unrolled: a CPU driver compiles for half a second.
-_SMALL_WINDOW = 31
-# Where pool_separable is faster on a CPU driver, and where no GPU has shown yet what is.
-_SELECTED_WINDOW, _GPU_WINDOW = 15, 9
+# The largest window along each dimension, as its loops are unrolled: a CPU driver compiles for half a second. No GPU
+# has shown yet how long it takes.
+_SMALL_WINDOW, _GPU_WINDOW = 31, 9
+# Elements of a window, along each dimension and in all, up to which pool_separable is not faster. Without indices it is
+# from 8 x 8 on, with indices from 11 x 11 on.
+_UNROLLED_WINDOW, _UNROLLED_ELEMENTS = 9, 81
 # Rows of the ring, at most, where windows share rows.
 _RING, _GPU_RING = 31, 9
 # Elements of an input row per output of a tile's row, at most.
@@ -102,10 +104,13 @@ class PoolSmall(WholeRowsKernel):
     def why_slow(self) -> str:
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
-        selects = isinstance(self.problem.accumulator, Selection)
-        most = _GPU_WINDOW if self.limits.cooperating else _SELECTED_WINDOW if selects else _SMALL_WINDOW
-        if max(self.windows.window_size) > most:
-            return f"the window is larger than {most} along a dimension"
+        window = self.windows.window_size
+        if self.limits.cooperating and max(window) > _GPU_WINDOW:
+            return f"the window is larger than {_GPU_WINDOW} along a dimension"
+        if max(window) > _UNROLLED_WINDOW or math.prod(window) > _UNROLLED_ELEMENTS:
+            separable = PoolSeparable(self.problem, self.limits)
+            if not (separable.why_impossible or separable.why_slow):
+                return f"the window has more than {_UNROLLED_ELEMENTS} elements or {_UNROLLED_WINDOW} along a dimension"
         return "" if self._fits(self.tile) else f"an invocation would need more than {_REGISTERS} registers"
 
     @property
