@@ -234,7 +234,7 @@ def test_roots_of_exact_squares(mapped):
 def test_order_does_not_matter(mapped):
     """Elements over 180 binades: no two orders, and no two shapes, have sums of other bits."""
     random = np.random.default_rng(2)
-    x = np.ldexp(random.standard_normal(6000), random.integers(-90, 90, 6000)).astype(np.float32)
+    x = np.ldexp(random.standard_normal(6000), random.integers(-90, 90, 6000, np.int32)).astype(np.float32)
     sums = set()
     for row in (x, x[::-1], np.sort(x), x[np.argsort(abs(x))]):
         for shape in ((1, 6000), (60, 100), (6000, 1)):

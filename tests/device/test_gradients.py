@@ -292,7 +292,7 @@ def test_indices_outside_of_their_windows_count_nowhere(any_device, index_type, 
 
 
 def test_an_index_between_the_elements_of_a_dilated_window_counts(any_device):
-    gradient, indices = np.float32([[[5, 7]]]), np.array([[[1, 3]]])
+    gradient, indices = np.float32([[[5, 7]]]), np.array([[[1, 3]]], np.int64)
     got = max_pooling_grad(
         np.zeros((1, 1, 6), np.float32), gradient, (1, 2), strides=(1, 3), dilations=(1, 2), indices=indices,
         device=any_device,
@@ -420,7 +420,7 @@ X = np.zeros((1, 4, 4), np.float32)
             "MaxPoolingGradOperatorDesc.input_tensor.data_type: INT32 is not supported; allowed are FLOAT32, FLOAT16",
         ),
         (
-            lambda: max_pooling_grad(X, X[:, :3, :3], 2, indices=np.zeros((1, 3, 2), int)),
+            lambda: max_pooling_grad(X, X[:, :3, :3], 2, indices=np.zeros((1, 3, 2), np.int64)),
             "MaxPoolingGradOperatorDesc.indices_tensor.sizes: (1, 3, 2) is wrong; expected (1, 3, 3) of the gradient",
         ),
         (

@@ -127,7 +127,8 @@ def test_exact_sums_of_chunks(function, dtype, axis):
     """Over so many binades that every order and chunking gives the usual sums other bits; with what is not finite."""
     random = np.random.default_rng(0)
     wide = np.ldexp(
-        random.standard_normal((5, 40, 7)), random.integers(-9, 9, (5, 40, 7)) * (5 - (dtype == "float16") * 4)
+        random.standard_normal((5, 40, 7)),
+        random.integers(-9, 9, (5, 40, 7), np.int32) * (5 - (dtype == "float16") * 4),
     )
     x = wide.astype(dtype)
     x[3] = 0
