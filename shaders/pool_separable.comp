@@ -3,8 +3,7 @@
 #extension GL_EXT_control_flow_attributes : require
 // Max pooling over windows of any size, along one dimension. Windows with several dimensions take one dispatch for
 // each, a separable pass: along width, then height, then depth. A pass writes its winners for the next one to an
-// intermediate:
-// a word of bits (two of 64 bits), and an index.
+// intermediate: a word of bits (two of 64 bits), and an index.
 //
 // One invocation computes a tile: TILE windows, each STEP elements behind the one before. The middle is the elements
 // that all windows of a tile have in common. A window's prefix is its elements up to the end of the middle, and its

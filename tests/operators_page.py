@@ -3,7 +3,7 @@
     python -m tests.operators_page
 
 writes it anew. What it says of an operator stands in the docstring of the descriptor, what it says of its bound in
-that of the function in dmlgpu/reference, and what DirectML documents of types in tests/feature_levels.py.
+that of the function in dmlgpu/reference, and what DirectML documents of types in tests/support/feature_levels.py.
 """
 
 from __future__ import annotations

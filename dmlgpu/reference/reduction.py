@@ -211,7 +211,7 @@ _OF_INTEGERS: dict[ReduceFunction, _Function] = {
     ReduceFunction.SUM: lambda rows: rows.sum(-1, rows.dtype),
     ReduceFunction.SUM_SQUARE: lambda rows: np.square(rows).sum(-1, rows.dtype),
 }
-# How far the sum of a row of floats may be off, or what is made of it. Where the value is no number it is not.
+# How far a function of floats may be off: of the rows that it reduces, and of its value. Others are exact.
 _ERRORS: dict[ReduceFunction, _Function] = {
     ReduceFunction.AVERAGE: lambda rows, value: sum_error(terms_of(rows), 0) / rows.shape[-1],
     ReduceFunction.L1: lambda rows, value: sum_error(terms_of(rows), 0),

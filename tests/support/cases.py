@@ -797,9 +797,8 @@ LONG_WINDOWS = [
     }.items()
 ]
 
-# Windows in separable passes: with tiles of all lengths, borders and overhanging ends,
-# rows that are whole blocks or share words, residue classes of a dilation, one dimension or three. The small ones fit a
-# segment of lowered limits.
+# Windows in separable passes: with tiles of all lengths, borders and overhanging ends, rows that are whole blocks or
+# share words, residue classes of a dilation, one dimension or three. The small ones fit a segment of lowered limits.
 SEPARABLE = [
     _pool_case(
         f"separable-{tag}-{data_type.name}-{indices.name if indices else 'none'}".lower(),

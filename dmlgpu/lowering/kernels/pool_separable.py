@@ -7,8 +7,7 @@ dimension, where pool_direct.comp takes one for each element of the window:
     D x H x W                        D x H x w                           D x h x w                          d x h x w
 
 Of equal elements the first along width wins, then the one of the first row, then of the first depth: the first in
-row-major order. Rows of intermediates have a multiple of 4 places, so that passes load and store
-blocks.
+row-major order. Rows of intermediates have a multiple of 4 places, so that passes load and store blocks.
 """
 
 from __future__ import annotations
@@ -172,8 +171,8 @@ class PoolSeparable(Kernel):
         outputs = windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
         count = math.prod(windows.output_size) // windows.output_size[self.range_axis] * outputs
         loads = sum(each.total_loads for each in self._passes(1, self._widest(outputs)))
-        # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 2.5, on SwiftShader 12. Where
-        # llvmpipe takes pool_small.comp, that has half the time of pool_direct.comp.
+        # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 12 on SwiftShader, else 2.5. On
+        # llvmpipe it takes as long as 1, but pool_small.comp may come next, with half the time of pool_direct.comp.
         by_pool = count * (4 + math.prod(windows.window_size))
         each = 2.5 if self.limits.unrolls else 12
         return "windows have few elements in common" if each * loads >= by_pool else ""
@@ -291,8 +290,8 @@ class PoolSeparable(Kernel):
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         for part in self._ranges():
             passes = self._passes(len(part.planes), self._lines(part)[1])
-            for number, one in enumerate(passes):
-                yield self._dispatch(part, one, number, to_outputs=number == len(passes) - 1), 0
+            for number, one_pass in enumerate(passes):
+                yield self._dispatch(part, one_pass, number, to_outputs=number == len(passes) - 1), 0
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
@@ -302,22 +301,22 @@ class PoolSeparable(Kernel):
         kinds = (self.words, 1) if self.indexed else (self.words,)
         return tuple(TensorDesc(DataType.UINT32, (each.written * words,)) for each in passes[:-1] for words in kinds)
 
-    def _dispatch(self, part: PlaneRange, one: SeparablePass, number: int, *, to_outputs: bool) -> Dispatch:
+    def _dispatch(self, part: PlaneRange, one_pass: SeparablePass, number: int, *, to_outputs: bool) -> Dispatch:
         """The dispatch of a pass, which is number `number` of its range."""
-        windows, line, bits = self.windows, one.line, self.source.data_type.bits
+        windows, line, bits = self.windows, one_pass.line, self.source.data_type.bits
         width = windows.output_size[2]
-        side_by_side = one.axis == 2 and line.spacing == 1 and one.tile % 4 == 0
-        group = (4 if side_by_side else 1) if one.axis == 2 else 4 // self.words
+        side_by_side = one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
+        group = (4 if side_by_side else 1) if one_pass.axis == 2 else 4 // self.words
         per_word = max(1, 32 // bits)
         constants = constants_of(
             self.problem,
             self.limits,
             self.problem.outputs if to_outputs else (),
-            tile=one.tile,
+            tile=one_pass.tile,
             step=line.step,
             copies=line.window_size == 1,
             dilated=(line.dilation, line.spacing) != (1, 1),
-            flat=one.axis == 2 and self._is_flat(part),
+            flat=one_pass.axis == 2 and self._is_flat(part),
             to_outputs=to_outputs,
             indexed=self.indexed,
             side_by_side=side_by_side,
@@ -331,18 +330,18 @@ class PoolSeparable(Kernel):
             **asdict(line),
             "spacing": line.spacing,
             "width": width,
-            "pitch": width if one.axis == 2 and to_outputs else self.pitch,
-            "outer_count": one.outer_count,
+            "pitch": width if one_pass.axis == 2 and to_outputs else self.pitch,
+            "outer_count": one_pass.outer_count,
             "values_base": first_output if to_outputs else 0,
             "indices_base": first_output if to_outputs else 0,
         }
         written = self._written(number, to_outputs=to_outputs)
-        loads = self.limits.loads(one.items, one.item_loads)
-        if one.axis == 2:
+        loads = self.limits.loads(one_pass.items, one_pass.item_loads)
+        if one_pass.axis == 2:
             variant, own = "pool_separable_rows", self._input_rows(part)
             bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
         else:
-            variant, own = "pool_separable_columns", {"row_count": one.row_count}
+            variant, own = "pool_separable_columns", {"row_count": one_pass.row_count}
             own |= {"source_base": 0, "source_indices_base": 0}
             before = self._intermediates(number - 1, ("source_base", "source_indices_base"))
             bindings = before[0], *written, before[1]
