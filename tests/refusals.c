@@ -60,6 +60,7 @@ REFUSES(vkAllocateCommandBuffers, 1)
 REFUSES(vkBeginCommandBuffer, 0)
 REFUSES(vkEndCommandBuffer, 0)
 REFUSES(vkCreateFence, 1)
+REFUSES(vkResetFences, 0)
 REFUSES(vkQueueSubmit, 0)
 
 typedef struct {

@@ -2,7 +2,7 @@
 
 NAME = "dmlgpu_kp"
 KOMPUTE = "0.9.0"
-VERSION = f"{KOMPUTE}.post5"
+VERSION = f"{KOMPUTE}.post6"
 # Kompute itself, which knows nothing of Python, and its bindings.
 LIBRARY = "kompute.cpp"
 BINDINGS = "python/src/main.cpp"

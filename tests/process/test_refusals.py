@@ -167,6 +167,27 @@ with opened_as(driver, **changes) as device:
         assert int(refused) == len(results)
 
 
+@pytest.mark.parametrize("memory", ["unified", "staged"])
+def test_a_recording_that_runs_again_keeps_its_fence(driver, memory):
+    program = f"""
+with opened_as(driver, **changes) as device:
+    operator, tensor = device.compile(desc), device.tensor(x)
+    target = operator(tensor)
+    def again():
+        operator(tensor, out=target)
+        return target.numpy()
+    again()
+    with refused("vkCreateFence", {HOST_MEMORY}):
+        print(outcome(again))
+    with refused("vkResetFences", {DEVICE_MEMORY}):
+        print(outcome(again).partition(":")[0])
+    print(outcome(again))
+gc.collect()
+print(alive.value)
+"""
+    assert run(program, driver, memory) == ["[[70000]]", "OutOfMemoryError", "[[70000]]", "0"]
+
+
 def test_a_device_that_is_lost(driver):
     program = f"""
 with opened_as(driver, **changes) as device:
