@@ -17,7 +17,7 @@ from dmlgpu.runtime.schedule import Place, Step
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tuning import device_limits
 from tests.support import guards
-from tests.support.drivers import DRIVERS, device_of, discrete, opened_as, use_drivers_under_test
+from tests.support.drivers import DRIVERS, device_of, discrete, opened_as, unified, use_drivers_under_test
 from tests.support.kompute_seam import Seam
 from tests.support.limits import CORES, LOWERED, MAPPINGS, limits_of
 
@@ -62,13 +62,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_left_out(item: pytest.Item) -> bool:
-    """Whether lavapipe has run a test, and SwiftShader would find nothing new.
+    """Whether a driver that is not there has to run a test, or lavapipe has, and SwiftShader would find nothing new.
 
     SwiftShader takes long to compile. It runs what its compiler or memory may do otherwise (`every_driver`), without
     tensors, limits or copies that the host plans, which it does for all drivers alike: `test_mappings.py` has every
     kernel there, `test_hashes.py` every type.
     """
     params = item.callspec.params if hasattr(item, "callspec") else {}
+    if "driver" in params and params["driver"] not in DRIVERS:
+        return True  # a test of another driver's limits
     if params.get("driver") != "swiftshader" or "lavapipe" not in DRIVERS:
         return False
     if not item.get_closest_marker("every_driver"):
@@ -99,6 +101,13 @@ def open_device() -> Iterator[Callable[..., dmlgpu.Device]]:
 def device(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
     """An open device of each driver in turn."""
     return open_device(driver.index)
+
+
+@pytest.fixture(scope="session")
+def on_cpu(driver: dmlgpu.DeviceInfo) -> Iterator[dmlgpu.Device]:
+    """The device as if it were a CPU, whose tensors share buffers."""
+    with opened_as(driver, **unified(driver)) as device:
+        yield device
 
 
 @pytest.fixture(scope="session")

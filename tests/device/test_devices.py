@@ -181,7 +181,7 @@ def test_a_buffer_is_smaller_than_the_largest_allocation(driver):
 
 
 def test_neighbouring_work_goes_to_a_vector_on_a_cpu_and_to_all_on_a_gpu(driver):
-    assert device_limits(driver).bundle == driver.subgroup_size
+    assert device_limits(dataclasses.replace(driver, type="cpu")).bundle == driver.subgroup_size
     limits = device_limits(dataclasses.replace(driver, type="discrete"))
     assert limits.bundle == limits.invocations
 
@@ -361,7 +361,8 @@ def test_all_of_a_heap_may_be_taken(driver, heaps, most):
 
 @pytest.mark.parametrize("size", [1 << 31, 3 << 30, (1 << 32) - 1])
 def test_a_tensor_that_does_not_fit_the_heap(driver, kp, size):
-    words = (f"do not fit device {driver.name}: ", f"of {1 << 30} bytes of heap {driver.host_heap} are left")
+    heap = driver.host_heap if driver.unified else driver.device_heap
+    words = (f"do not fit device {driver.name}: ", f"of {1 << 30} bytes of heap {heap} are left")
     with opened_as(driver, heaps=(1 << 30,) * len(driver.heaps)) as device:
         with without_asking(kp), pytest.raises(OutOfMemoryError, match=".*".join(map(re.escape, words))):
             device.compile(arg_desc(ArgmaxOperatorDesc, UINT8, (size,), [0]))

@@ -112,7 +112,7 @@ def test_maxima_of_many_small_windows(device, cooperating, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_runs_of_many_outputs(device, cooperating, dtype):
+def test_runs_of_many_outputs(on_cpu, cooperating, dtype):
     """Of so many that an invocation goes along a row, and on to the next one in the middle of its tile."""
     rng = np.random.default_rng(0)
     for sizes, window, strides, start, end in (
@@ -124,7 +124,7 @@ def test_runs_of_many_outputs(device, cooperating, dtype):
         steps = {"strides": strides, "start_padding": start, "end_padding": end}
         desc = MaxPoolingGradOperatorDesc.of(x, window, **steps)
         gradient = rng.standard_normal(desc.input_gradient_tensor.sizes).astype(dtype)
-        for each, tile in (device, 8), (cooperating, 4):
+        for each, tile in (on_cpu, 8), (cooperating, 4):
             operator = each.compile(desc, kernel="pool_backward")
             assert 1 < operator.plan.dispatches[-1].push["tile"] <= tile
             operator.run((x, gradient), check=check_outputs)

@@ -30,19 +30,19 @@ def displaced_call(device: Device, desc: OperatorDesc, bytes: int) -> None:
 
 
 @by_desc
-def test_tensors_lie_between_guards(device, desc):
-    displaced_call(device, desc, 0)
+def test_tensors_lie_between_guards(on_cpu, desc):
+    displaced_call(on_cpu, desc, 0)
     for tensor in desc.inputs + desc.outputs:
-        part = device._engine.memory.allocate(tensor.size_in_bytes)
-        _, whole, size = device._engine.memory._guarded[part]
+        part = on_cpu._engine.memory.allocate(tensor.size_in_bytes)
+        _, whole, size = on_cpu._engine.memory._guarded[part]
         assert (part.offset - whole.offset, whole.size - part.size) == (ALIGNMENT, 2 * ALIGNMENT)
         assert size == tensor.size_in_bytes
-        device._engine.memory.release(part)
+        on_cpu._engine.memory.release(part)
 
 
 @by_desc
 @pytest.mark.parametrize("bytes", [-256, -8, 8, 256])
-def test_a_write_outside_of_an_output_is_noticed(device, desc, bytes):
+def test_a_write_outside_of_an_output_is_noticed(on_cpu, desc, bytes):
     with pytest.raises(AssertionError, match=r"^a guard was written to: byte "):
-        displaced_call(device, desc, bytes)
-    displaced_call(device, desc, 0)
+        displaced_call(on_cpu, desc, bytes)
+    displaced_call(on_cpu, desc, 0)

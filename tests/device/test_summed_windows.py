@@ -18,10 +18,9 @@ from dmlgpu import (
 )
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.runtime.tuning import device_limits
 from tests.support.cases import FLOAT16, FLOAT32, INT32, UINT8, WINDOW_SHAPES, pool_desc
 from tests.support.limits import LIMITS as MAPPED
-from tests.support.limits import gpu_of_eight
+from tests.support.limits import gpu_of_eight, limits_of
 
 pytestmark = pytest.mark.every_driver
 
@@ -81,7 +80,7 @@ def test_windows_of_many_shapes(mapped, dtype):
 @pytest.mark.parametrize("window", [(2, 9), (3, 16), (17, 2), (31, 1), (2, 31), (9, 24)], ids=str)
 def test_windows_that_share_rows(driver, open_device, window, dtype):
     """One invocation goes down all rows of a plane, with a ring of as many rows as a window has."""
-    limits = replace(device_limits(driver), group_size=1, group_count=1, bundle=1, unrolls=True)
+    limits = replace(limits_of(driver, "CPU"), group_size=1, group_count=1, bundle=1, unrolls=True)
     device = open_device(driver.index, limits)
     # Large terms of both signs, so that what is lost or taken twice is far beyond the bound.
     x = np.random.default_rng(0).standard_normal((1, 2, window[0] + 9, 2 * window[1] + 9)).astype(dtype) * 1000
@@ -134,7 +133,7 @@ def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
 @pytest.mark.parametrize("p", [3, 1000])
 def test_powers_in_long_windows_keep_to_the_loop_limit(driver, open_device, p):
     # One core: an invocation has several windows, each a row of elements.
-    device = open_device(driver.index, replace(device_limits(driver), group_count=1))
+    device = open_device(driver.index, replace(limits_of(driver, "CPU"), group_count=1))
     desc = LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 256, 64, 64)), (64, 64), p=p)
     assert {dispatch.shader.variant for dispatch in device.compile(desc).plan.dispatches} <= {"rows", "combine"}
     verify(desc, np.ones(desc.input_tensor.sizes, np.float32), device=device)

@@ -31,7 +31,7 @@ from tests.support.cases import (
     pool_desc,
     ties,
 )
-from tests.support.limits import gpu_of_eight
+from tests.support.limits import gpu_of_eight, limits_of
 
 pytestmark = pytest.mark.every_driver
 
@@ -176,7 +176,7 @@ def unrolling(driver, open_device, monkeypatch):
     """A device of each driver that takes the kernel for small windows, whatever is best there."""
     for limit in "_UNROLLED_WINDOW", "_UNROLLED_ELEMENTS":
         monkeypatch.setattr(f"dmlgpu.lowering.kernels.pool_small.{limit}", 1000)
-    return open_device(driver.index, dataclasses.replace(device_limits(driver), unrolls=True))
+    return open_device(driver.index, dataclasses.replace(limits_of(driver, "CPU"), unrolls=True))
 
 
 @pytest.mark.parametrize("case", SMALL_WINDOWS, ids=lambda case: case.id)

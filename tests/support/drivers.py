@@ -134,6 +134,11 @@ def discrete(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
     }
 
 
+def unified(driver: dmlgpu.DeviceInfo) -> dict[str, Any]:
+    """What makes a device's description that of a CPU, which sees all memory; of a CPU driver it changes nothing."""
+    return {"type": "cpu", "unified": True, "device_heap": driver.host_heap}
+
+
 def naming(library: object) -> dict[str, object]:
     """The manifest of a driver in a library."""
     return {"file_format_version": "1.0.0", "ICD": {"library_path": str(library), "api_version": "1.3.0"}}
