@@ -29,8 +29,9 @@ from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, segments_of, staged_copy
 
-# Cached tuples of steps of an operator: one for each set of places where a call's tensors lay.
-_KEPT_STEPS = 8
+# Cached tuples of steps of an operator: one for each set of places where a call's tensors lay. Calls of one batch lie
+# in different places, and a batch that comes again is not recorded again: so as many as a batch may have.
+_KEPT_STEPS = RECORDED_STEPS
 
 # Compares the outputs of a plan with the right ones, which it knows: raises if they differ. The inputs come first.
 Check = Callable[[Plan, tuple[Array, ...], tuple[Array, ...]], None]
