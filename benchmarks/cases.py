@@ -152,6 +152,45 @@ CASES = [
     unpooling_case("2x2", (8, 64, 112, 112), 2),
 ]
 
+# Batches with which they have some 200 MB of input or more: enough that a GPU takes longer than a submission does.
+_LARGE_BATCHES = {"resnet": 64, "2x2": 256, "dilated": 256, "3d": 32, "global": 128}
+_LARGE_POOLINGS = {
+    name: partial(pooling, sizes=(_LARGE_BATCHES[name], *pooling.keywords["sizes"][1:]))
+    for name, pooling in _POOLINGS.items()
+}
+
+LARGE = [
+    *(argmax_case(f"65536x1024-{name}", (1 << 16, 1024), axes) for name, axes in _AXES.items()),
+    argmax_case("1024x65536-first", (1024, 1 << 16), [0]),
+    argmax_case("16384x4096-first", (1 << 14, 4096), [0]),
+    *(
+        reduce_case(function, f"65536x1024-{name}", (1 << 16, 1024), axes)
+        for function in (ReduceFunction.SUM, ReduceFunction.MAX, ReduceFunction.LOG_SUM_EXP)
+        for name, axes in _AXES.items()
+    ),
+    argmax_case("large-segmentation", (128, 512, 28, 28), [1]),
+    argmax_case("512-vocabularies", (512, 129280), [1]),
+    argmax_case("2^23x8", (1 << 23, 8), [1]),
+    argmax_case("8x2^23", (8, 1 << 23), [1]),
+    argmax_case("2^21x33", (1 << 21, 33), [1]),
+    *(
+        argmax_case(f"{sizes[0]}x1024-{data_type.name.lower()}", sizes, [1], data_type)
+        for data_type, sizes in ((FLOAT16, (1 << 17, 1024)), (UINT8, (1 << 18, 1024)), (INT64, (1 << 15, 1024)))
+    ),
+    *(
+        pooling(f"large-{name}", indices=indices)
+        for name, pooling in _LARGE_POOLINGS.items()
+        for indices in (False, True)
+    ),
+    *(pooling_case(f"large-{side}x{side}", (32, 64, 112, 112), side, padding=side // 2) for side in (3, 13)),
+    *(
+        _LARGE_POOLINGS["resnet"]("large-resnet", operator=operator)
+        for operator in _POOLS
+        if operator != "MAX_POOLING2"
+    ),
+    unpooling_case("large-2x2", (32, 64, 112, 112), 2),
+]
+
 # Cases of any power of two of elements, from 2^10.
 SCALES: dict[str, Callable[[int], Case]] = {
     "argmax-rows": lambda n: argmax_case("rows", (n >> 10, 1 << 10), [1]),

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.cases import CASES, SCALES, WINDOWS
+from benchmarks.cases import CASES, LARGE, SCALES, WINDOWS
 from benchmarks.compare import compared, differences
 from benchmarks.compiled import FAMILIES, compile_for, compiled_table, save_compiled, sources
 from benchmarks.kompute import Kompute
@@ -129,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
         help="measure sizes doubled from 2^LOW elements to 2^HIGH (default: %(const)s) instead",
     )
     over.add_argument("--windows", action="store_true", help="measure windows of many sizes instead")
+    over.add_argument("--large", action="store_true", help="measure cases of some 250 MB instead, for GPUs")
     parser.add_argument(
         "--limit", metavar="S", type=_positive(float), default=math.inf, help="begin no case after so many seconds"
     )
@@ -208,8 +209,9 @@ def _cases(args: argparse.Namespace) -> list[Case]:
         chosen = [case for cases in WINDOWS.values() for case in cases if text in case.id.lower()]
         names = list(WINDOWS)
     else:
-        chosen = [case for case in CASES if text in case.id.lower()]
-        names = [case.id for case in CASES]
+        cases = LARGE if args.large else CASES
+        chosen = [case for case in cases if text in case.id.lower()]
+        names = [case.id for case in cases]
     if not chosen:
         raise BenchmarkError(f"no case has {args.k!r} in its name; cases are {', '.join(names)}")
     return chosen

@@ -24,12 +24,12 @@ _FRESH_DEVICES = 3
 _ORACLE_ELEMENTS = 1 << 23
 # It looks at every element of every window, some 2^24 in a second: above this many of them the same.
 _ORACLE_LOOKS = 1 << 28
-# A batch has as many calls as last so long, but no less than two, and no more than a device remembers beside the call
-# alone: operators have 8 places; where memory is unified, 8 buffers are kept, of which a call may take several.
+# A batch has as many calls as last so long, but no less than two, and no more than are recorded together: a call has up
+# to 4 steps, and a submission 64; where memory is unified, 8 buffers are kept, of which a call may take several.
 _BATCH_SECONDS = 0.01
-_MOST_CALLS, _MOST_CALLS_UNIFIED = 7, 4
+_MOST_CALLS, _MOST_CALLS_UNIFIED = 16, 4
 # Its calls write to outputs of their own, and its copies too: no more of them than take so many bytes.
-_BATCH_BYTES = 256 << 20
+_BATCH_BYTES = 512 << 20
 
 
 def run_case(

@@ -132,6 +132,7 @@ def main() -> int:
         "verify": (0.2, ["-m", "dmlgpu", "verify"]),
         "tests": (0.4, ["-m", "pytest", "-q", "-m", "device", "-p", "no:cacheprovider", *tests]),
         "benchmark": (0.6, [*benchmarks, "--seconds", "1"]),
+        "large": (0.7, [*benchmarks, "--large", "--seconds", "0.5"]),
         "scale": (0.9, [*benchmarks, "--scale", "--seconds", "0.5"]),
     }
     with tempfile.TemporaryDirectory(prefix="dmlgpu-", ignore_cleanup_errors=True) as temporary:

@@ -17,6 +17,7 @@ from benchmarks import cli, compare, measure, peer_usual, streaming
 from benchmarks import run as running
 from benchmarks.cases import (
     CASES,
+    LARGE,
     SCALES,
     WINDOWS,
     argmax_case,
@@ -38,7 +39,7 @@ from benchmarks.peer_usual import UsualPeer
 from benchmarks.peers import Contender, UnavailableError, number_of
 from benchmarks.report import case_tables, digits, duration
 from benchmarks.results import BenchmarkError, Result, Run, load, save
-from benchmarks.run import run_case
+from benchmarks.run import _BATCH_BYTES, run_case
 from benchmarks.scale import scale_tables, scaled
 from dmlgpu import ExecutionFlags, ReduceFunction, TensorDesc, reference
 from dmlgpu.comparison import differences
@@ -238,6 +239,15 @@ def test_a_scaled_case_has_its_power_of_two_of_elements(name):
         assert (case.id, case.desc.inputs[0].element_count) == (f"{name}-2^{exponent}", 1 << exponent)
 
 
+def test_large_cases_are_large_and_fit_a_batch():
+    sizes = {case.id: (case.desc.inputs, case.desc.outputs) for case in LARGE}
+    assert len(sizes) == len(LARGE)
+    assert sizes.keys().isdisjoint(case.id for case in CASES)
+    for inputs, outputs in sizes.values():
+        assert 150e6 < sum(tensor.size_in_bytes for tensor in (*inputs, *outputs)) < 500e6
+        assert 2 * sum(tensor.size_in_bytes for tensor in outputs) <= _BATCH_BYTES
+
+
 def test_windows_of_a_name_are_of_one_tensor_and_grow():
     found = {name: [case.desc for case in cases] for name, cases in WINDOWS.items()}
     planes, volume = (1, 4, 256, 256), (1, 1, 64, 96, 96)
@@ -434,7 +444,7 @@ def test_the_time_in_a_batch_is_that_of_a_call(kompute, monkeypatch):
     assert 0.01 <= made.timings["cupy batch"].median < 0.02
 
 
-@pytest.mark.parametrize(("output_bytes", "calls"), [(256 << 20, 0), (100 << 20, 2), (28, 4)])
+@pytest.mark.parametrize(("output_bytes", "calls"), [(512 << 20, 0), (200 << 20, 2), (28, 4)])
 def test_calls_of_a_batch_fit_memory(kompute, monkeypatch, output_bytes, calls):
     desc = replace(TINY[0].desc, output_tensor=TensorDesc(UINT32, (7, 1), None, output_bytes))
     fast = Contender(lambda: None, lambda _: ())

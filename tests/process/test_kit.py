@@ -77,7 +77,7 @@ def test_the_exit_code_says_whether_all_went_well(run, monkeypatch, tmp_path, fa
     monkeypatch.setattr(run, "step", step)
     monkeypatch.setattr(sys, "argv", ["run.py", str(tmp_path), "--driver", str(DRIVERS["lavapipe"])])
     assert run.main() == (1 if failing else 0)
-    assert len((tmp_path / "summary.txt").read_text().splitlines()) == 5
+    assert len((tmp_path / "summary.txt").read_text().splitlines()) == 6
 
 
 def test_all_that_tests_need_is_taken_along(run, tmp_path):
