@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 import dmlgpu
+import dmlgpu.runtime.drivers
 import dmlgpu.runtime.kompute
+import dmlgpu.runtime.kompute_module
 from dmlgpu.runtime.schedule import Place, Step
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tuning import device_limits
@@ -27,6 +29,21 @@ def pytest_configure() -> None:
     guards.install()
     if switch("DMLGPU_TEST_WHOLE_BUFFERS"):
         bind_whole_buffers()
+    if switch("DMLGPU_TEST_AS_GPU"):
+        take_for_gpus()
+
+
+def take_for_gpus() -> None:
+    """Takes every device for a GPU with memory of its own: what tests expect of a CPU driver fails, as on a GPU."""
+    found = dmlgpu.runtime.drivers._devices
+
+    def taken_for_gpus(vk: Any) -> tuple[dmlgpu.DeviceInfo, ...]:
+        infos = found(vk)
+        return tuple(replace(info, **{**discrete(info), "max_group_count": info.max_group_count}) for info in infos)
+
+    dmlgpu.runtime.drivers._devices = taken_for_gpus
+    # What a driver says of its heaps is nothing of those that are made up.
+    dmlgpu.runtime.kompute_module.memory_left = lambda manager: []
 
 
 def bind_whole_buffers() -> None:
