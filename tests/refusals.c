@@ -4,6 +4,7 @@
 // `alive` counts what was made and not destroyed. TRACE=1 prints what is recorded, in its order.
 // UNCACHED=1 has the device list, before its types of memory, the first of them without HOST_CACHED.
 // LEFT=100 has VK_EXT_memory_budget say that 100 bytes of every heap are left, and LEFT= that there is no such extension.
+// DISCRETE=1 has the device be a discrete GPU, as Kompute sees it.
 // PORTABLE=1 has the device offer VK_KHR_portability_subset; what is enabled is printed, and kept from the driver.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -61,7 +62,13 @@ REFUSES(vkBeginCommandBuffer, 0)
 REFUSES(vkEndCommandBuffer, 0)
 REFUSES(vkCreateFence, 1)
 REFUSES(vkResetFences, 0)
+REFUSES(vkGetFenceStatus, 0)
 REFUSES(vkQueueSubmit, 0)
+
+void vkGetPhysicalDeviceProperties(W device, uint32_t *properties) {
+    ((void (*)(W, uint32_t *))real("vkGetPhysicalDeviceProperties"))(device, properties);
+    if (getenv("DISCRETE")) properties[4] = 2; // deviceType
+}
 
 typedef struct {
     int type;

@@ -54,7 +54,7 @@ def run(program: str, driver, memory: str = "unified", **variables: str) -> list
 
 
 # VkResult
-HOST_MEMORY, DEVICE_MEMORY, INITIALIZATION, LOST, MAP, OBJECTS = -1, -2, -3, -4, -5, -10
+NOT_READY, HOST_MEMORY, DEVICE_MEMORY, INITIALIZATION, LOST, MAP, OBJECTS = 1, -1, -2, -3, -4, -5, -10
 # With what each may fail: what only the opening of a device calls, what any submission needs, and what pipelines do.
 OPENING = {"vkCreateInstance": INITIALIZATION, "vkCreateDevice": INITIALIZATION}
 SUBMITTING = {
@@ -186,6 +186,21 @@ gc.collect()
 print(alive.value)
 """
     assert run(program, driver, memory) == ["[[70000]]", "OutOfMemoryError", "[[70000]]", "0"]
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_a_gpus_fence_is_looked_at_before_a_thread_sleeps_on_it(driver, discrete):
+    program = f"""
+for status in ({NOT_READY}, {LOST}):
+    with opened_as(driver, **changes) as device:
+        operator = device.compile(desc)
+        with refused("vkGetFenceStatus", status):
+            print(outcome(lambda: operator(x)).partition(":")[0])
+gc.collect()
+print(alive.value)
+"""
+    lost = "DeviceLostError" if discrete else "[[70000]]"
+    assert run(program, driver, **{"DISCRETE": "1"} if discrete else {}) == ["[[70000]]", lost, "0"]
 
 
 def test_a_device_that_is_lost(driver):
