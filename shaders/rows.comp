@@ -12,12 +12,19 @@ layout(constant_id = 11) const uint LANES = 1;  // invocations that share an ite
 #include "core/lanes.glsl"
 #include "core/row.glsl"
 
+#ifndef COOPERATING
 layout(constant_id = 12) const bool SHORT = false;  // few elements: to take each is faster than extremes.glsl
+#endif
 
-#ifdef HAS_EXTREMES
+// On a GPU each is taken: what extremes.glsl loads again may be in no cache any more.
+#if defined(HAS_EXTREMES) && !defined(COOPERATING)
 #include "accumulators/extremes.glsl"
+State state_of_elements(uint address, uint begin, uint end)
+{
+    return SHORT ? state_of_blocks(address, begin, end) : state_of_row(address, begin, end);
+}
 #else
-#define state_of_row state_of_blocks
+#define state_of_elements state_of_blocks
 #endif
 
 // Elements begin to end - 1 of output number `i` of the dispatch. Element 0 is at `address`.
@@ -40,8 +47,7 @@ Split split_of(uint item)
 bool reduce(uint next, uint count)
 {
     Split split = split_of(min(next, count - 1));
-    State state = SHORT ? state_of_blocks(split.address, split.begin, split.end)
-                        : state_of_row(split.address, split.begin, split.end);
+    State state = state_of_elements(split.address, split.begin, split.end);
     RELOAD_BITS(state, Bits(0))  // lanes need no bits: they are loaded at the end
     state = of_all_lanes(state);
     bool writes = lane() == 0 && next < count;

@@ -1,23 +1,13 @@
 // The selection along a row, in two steps:
 //
-//   row      [ turn 0 ][ turn 1 ] ... [ turn n ]     in a turn the loop takes TURN blocks (of a lane: LANES apart)
+//   row      [ turn 0 ][ turn 1 ] ... [ turn n ]     in a turn the loop takes TURN blocks
 //   first    computes the highest key of each turn, and remembers the best turn and its key
 //   second   finds the element of the best turn that has this key
 //
 // This is fast because a turn's highest key is computed without the keys of all its elements.
 
-// SwiftShader takes a minute to compile a chain of 64-bit comparisons, and runs loops with arrays slowly. GPUs'
-// compilers unroll such a loop without [[unroll]].
-#if BITS == 64 && !defined(COOPERATING)
-const uint TURN = 1;
-#else
-const uint TURN = 4;
-#endif
-#if BITS == 64 && defined(COOPERATING)
-#define UNROLL
-#else
-#define UNROLL [[unroll]]
-#endif
+// SwiftShader takes a minute to compile a chain of 64-bit comparisons, and runs loops with arrays slowly.
+const uint TURN = BITS == 64 ? 1 : 4;
 
 #if BITS == 64
 
@@ -88,12 +78,12 @@ State state_of_row(uint address, uint begin, uint end)
     begin = min(begin, end - BLOCK);
     uint last = end - BLOCK - begin;
     Bits best_key = Bits(0);
-    uint best_turn = lane() * BLOCK;
-    for (uint turn = best_turn; turn < end - begin; turn += TURN * LANES * BLOCK) {
+    uint best_turn = 0;
+    for (uint turn = 0; turn < end - begin; turn += TURN * BLOCK) {
         Extremes extremes = no_extremes();
-        UNROLL for (uint i = 0; i < TURN; ++i)
+        [[unroll]] for (uint i = 0; i < TURN; ++i)
             // A block that would pass the end is replaced by the block that ends there.
-            include(extremes, load_block(address + begin + min(turn + i * LANES * BLOCK, last)));
+            include(extremes, load_block(address + begin + min(turn + i * BLOCK, last)));
         Bits key = highest_key(extremes);
         if (LAST ? !is_above(best_key, key) : is_above(key, best_key)) {
             best_key = key;
@@ -102,7 +92,7 @@ State state_of_row(uint address, uint begin, uint end)
     }
     uint index = LAST ? begin : end - 1;
     [[unroll]] for (uint i = 0; i < TURN; ++i) {
-        uint at = begin + min(best_turn + i * LANES * BLOCK, last);
+        uint at = begin + min(best_turn + i * BLOCK, last);
         uvec4 block = load_block(address + at);
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
             if (radix_key(element_of(block, k)) == best_key)

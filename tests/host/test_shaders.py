@@ -25,9 +25,9 @@ def test_layouts_are_what_the_shaders_declare():
     assert list(layout.push)[:4] == ["first_output", "output_count", "size", "first_element"]
     assert [layout.push[name] for name in ("output_count", "size", "indices_stride")] == [(1, 1), (2, 4), (10, 4)]
     assert {name: layout.constants[name] for name in ("bundle", "packed")} == {"bundle": 2, "packed": 10}
-    source = included("rows.comp")
+    source = included("columns.comp")
     declared = {(name.lower(), int(n)) for n, name in re.findall(r"constant_id = (\d+)\) const \w+ (\w+) =", source)}
-    assert {*spirv.layout_of("rows_lanes_selection_32").constants.items()} == declared
+    assert {*spirv.layout_of("columns_lanes_selection_32").constants.items()} == declared
 
 
 PUSH = {"first_output": 0, "output_count": 1, "values_base": 0}

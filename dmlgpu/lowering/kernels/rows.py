@@ -19,8 +19,8 @@ from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Shader
 
-# Up to so many blocks an invocation is faster if it compares every element (SHORT), on a CPU and on a GPU.
-_SHORT, _SHORT_OF_LANES = 16, IN_FLIGHT
+# Up to so many blocks an invocation is faster if it compares every element (SHORT).
+_SHORT = 16
 # Lanes of a row, at most, where there are rows enough for all invocations: together they read 128 bytes.
 _LANES = 8
 
@@ -71,13 +71,11 @@ class Rows(AxesKernel):
         return piece.whole
 
     def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
-        short = _SHORT_OF_LANES if self.limits.cooperating else _SHORT
         constants = self.constants(
             target,
             aligned=self.is_aligned(piece.begin, piece.end, *(dim.stride for dim in self.kept)),
             flat=len(self.kept) <= 1,
-            short=self.split_size <= short * self.block * self.lanes,
         )
-        if not self.limits.cooperating:
-            return shader_of("rows", self.problem, constants)
-        return shader_of("rows_lanes", self.problem, {**constants, "lanes": self.lanes})
+        if self.limits.cooperating:
+            return shader_of("rows_lanes", self.problem, {**constants, "lanes": self.lanes})
+        return shader_of("rows", self.problem, {**constants, "short": self.split_size <= _SHORT * self.block})
