@@ -1,7 +1,7 @@
 // What a driver may refuse: with LD_PRELOAD, functions of Vulkan that Kompute calls give the result that REFUSE names, as
 // in REFUSE="vkAllocateMemory=-2". REFUSE_AFTER=2 lets two calls pass before each that is refused, REFUSE_ONCE=1 all
 // behind the first; they are read at each call.
-// `alive` counts what was made and not destroyed. TRACE=1 prints what is recorded, in its order.
+// `alive` counts what was made and not destroyed, `looked` how often the state of a fence was asked for. TRACE=1 prints what is recorded, in its order.
 // UNCACHED=1 has the device list, before its types of memory, the first of them without HOST_CACHED.
 // LEFT=100 has VK_EXT_memory_budget say that 100 bytes of every heap are left, and LEFT= that there is no such extension.
 // DISCRETE=1 has the device be a discrete GPU, as Kompute sees it.
@@ -19,7 +19,7 @@ typedef uintptr_t W;
 #define ARGUMENTS a, b, c, d, e, f
 typedef int (*Function)(PARAMETERS);
 
-long alive = 0;
+long alive = 0, looked = 0;
 static long passed = 0, refused_calls = 0;
 
 static void *real(const char *name) {
@@ -62,8 +62,13 @@ REFUSES(vkBeginCommandBuffer, 0)
 REFUSES(vkEndCommandBuffer, 0)
 REFUSES(vkCreateFence, 1)
 REFUSES(vkResetFences, 0)
-REFUSES(vkGetFenceStatus, 0)
 REFUSES(vkQueueSubmit, 0)
+
+int vkGetFenceStatus(PARAMETERS) {
+    int result = refusal("vkGetFenceStatus");
+    looked++;
+    return result ? result : ((Function)real("vkGetFenceStatus"))(ARGUMENTS);
+}
 
 void vkGetPhysicalDeviceProperties(W device, uint32_t *properties) {
     ((void (*)(W, uint32_t *))real("vkGetPhysicalDeviceProperties"))(device, properties);

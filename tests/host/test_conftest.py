@@ -63,6 +63,7 @@ def test_what_swiftshader_leaves_out(monkeypatch, marked, fixtures, params):
     assert not conftest.is_left_out(item(marked, fixtures, driver="nvidia", **params))
     monkeypatch.setattr(conftest, "DRIVERS", {"swiftshader": None})
     assert not conftest.is_left_out(item(marked, fixtures, driver="swiftshader", **params))
+    assert conftest.is_left_out(item(marked, fixtures, driver="lavapipe", **params))
 
 
 @pytest.mark.parametrize(

@@ -385,7 +385,7 @@ def test_a_file_too_large_to_read(save, capsys):
 def test_a_folder_that_does_not_exist(driver, save, tmp_path, capsys):
     photo, output = save(Image.new("RGB", (4, 4))), tmp_path / "nowhere" / "made.png"
     assert main(["demo", "--device", str(driver.index), "--image", photo, "--output", str(output)]) == 2
-    assert capsys.readouterr().err == f"dmlgpu: [Errno 2] No such file or directory: '{output}'\n"
+    assert capsys.readouterr().err == f"dmlgpu: [Errno 2] No such file or directory: {str(output)!r}\n"
 
 
 def test_without_pillow_it_names_the_extra(monkeypatch, capsys):
