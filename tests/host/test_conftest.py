@@ -19,11 +19,11 @@ def _unset(monkeypatch):
 
 
 def test_only_named_drivers(monkeypatch):
-    manifest = HERE[-1]
+    name, manifest = list(DRIVERS.items())[-1]
     monkeypatch.setenv("DMLGPU_TEST_ONLY", str(manifest))
-    assert find_drivers() == {manifest.stem: manifest}
+    assert find_drivers() == {name: manifest}
     monkeypatch.setenv("DMLGPU_TEST_ONLY", os.pathsep.join(["/no/such.json", str(manifest)]))
-    assert find_drivers() == {"/no/such.json": None, manifest.stem: manifest}
+    assert find_drivers() == {"/no/such.json": None, name: manifest}
 
 
 def test_drivers_beside_those_of_every_run(monkeypatch, tmp_path):

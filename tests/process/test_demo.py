@@ -361,7 +361,7 @@ def test_images_that_cannot_be_read(content, text, tmp_path, capsys):
     if content is not None:
         path.write_bytes(content)
     assert main(["demo", "--image", str(path)]) == 2
-    assert re.fullmatch(rf"dmlgpu: cannot read image {path}: .*{text}.*\n", capsys.readouterr().err)
+    assert re.fullmatch(rf"dmlgpu: cannot read image {re.escape(str(path))}: .*{text}.*\n", capsys.readouterr().err)
 
 
 # Up to twice its limit, Pillow only warns.

@@ -333,7 +333,7 @@ def test_damaged_shaders(monkeypatch, tmp_path):
     found = doctor._shaders()
     spirv.layouts.cache_clear()
     assert (found.state, found.mend) == (BROKEN, spirv.MEND)
-    assert found.text.startswith(f"shader {tmp_path}/layouts.json cannot be read (")
+    assert found.text.startswith(f"shader {tmp_path / 'layouts.json'} cannot be read (")
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def find_drivers() -> dict[str, Path | None]:
         drivers["lavapipe"] = next(iter(manifests(LOADER_FOLDERS, "lvp_icd*.json")), None)
         drivers["swiftshader"] = next(iter(swiftshader), None)
         wanted = os.environ.get("DMLGPU_TEST_DRIVERS", "")
+    known = {"lvp_icd": "lavapipe", "vk_swiftshader_icd": "swiftshader"}
     for added in filter(None, wanted.split(os.pathsep)):
         named = Path(added).suffix == ".json"
         matching = [Path(added).absolute()] if named else manifests(LOADER_FOLDERS, f"*{added}*.json")
@@ -69,7 +70,8 @@ def find_drivers() -> dict[str, Path | None]:
             if manifest is None or not manifest.exists():
                 drivers[added] = None
             elif manifest not in drivers.values():
-                drivers[str(manifest) if manifest.stem in drivers else manifest.stem] = manifest
+                name = known.get(manifest.name.partition(".")[0], manifest.stem)
+                drivers[str(manifest) if name in drivers else name] = manifest
     return drivers
 
 
