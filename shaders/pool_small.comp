@@ -242,6 +242,18 @@ void take_span(uint plane, uint z, uint y, uint left)
         take_window(ring[LAST_ROW + k], k * STRIDE_WIDTH, index);
 }
 
+// The state of two rows of the ring; `b` is the later one.
+State of_rows(State a, State b)
+{
+#ifdef HAS_APPENDED
+    // Takes no index of a state, so that registers hold none: a row without elements has none. Without depths, all
+    // elements of `b` come after those of `a`.
+    if (INDEX_WORDS == 0 && WINDOW_DEPTH == 1)
+        return appended(a, b);
+#endif
+    return SINGLE ? combine_one(a, b) : combine(a, b);
+}
+
 // Combines each column of the ring.
 void combine_columns()
 {
@@ -249,7 +261,7 @@ void combine_columns()
         states[k] = ring[k];
         [[unroll]] for (uint h = HELD_ROWS; h < WINDOW_HEIGHT; ++h) {
             State row = ring[h * DILATION_HEIGHT * TILE_WIDTH + k];
-            states[k] = SINGLE ? combine_one(states[k], row) : combine(states[k], row);
+            states[k] = of_rows(states[k], row);
         }
     }
 }

@@ -23,8 +23,8 @@
 // Only some accumulators have these:
 //
 //   HAS_EXTREMES, HAS_PACKED_STATES        the selection: extremes.glsl and packed.glsl work with it
-//   appended(a, b)                         the selection, for pool_separable.comp: combine(a, b), where the
-//                              elements of b come after those of a
+//   HAS_APPENDED, appended(a, b)           the selection, for windows: combine(a, b), where the elements of b come after
+//                              those of a
 //   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)   sums, for pool_small.comp: one operand for two, and combine()
 //                              where b is a state_of()
 //   HAS_BLOCKS, take_block(state, block, skipped, index)   sums and LOG_SUM_EXP: instead of the one in row.glsl
@@ -166,6 +166,7 @@ State combine(State a, State b)
     return State(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);
 }
 
+#define HAS_APPENDED
 State appended(State a, State b)
 {
     accumulate(a, Operand(b.key, b.bits), b.index);
