@@ -13,6 +13,8 @@ from dataclasses import dataclass
 # A sample is the mean of as many calls as last this long.
 SAMPLE = 0.01
 _MOST_CALLS = 10_000
+# Before they are timed, all take turns for so long: a GPU that was idle is up to five times slower for a while.
+_WARM = 0.25
 # Other threads are idle once they did next to nothing for so long; they are not waited for longer than that.
 _WATCHED = 0.002
 _LONGEST_SPIN = 0.5
@@ -54,6 +56,10 @@ def interleave(
         seconds: what took longer than this in all its rounds sits out the rest, but for LEAST_ROUNDS.
         advance: called after each round.
     """
+    begin = time.perf_counter()
+    while time.perf_counter() < begin + _WARM:
+        for run in runs.values():
+            run()
     calls = {name: _calls_of_a_sample(run) for name, run in runs.items()}
     samples: dict[str, list[float]] = {name: [] for name in runs}
     order, shuffler = list(runs), random.Random(0)

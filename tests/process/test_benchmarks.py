@@ -574,6 +574,17 @@ def test_runs_take_turns(monkeypatch):
     assert {name: len(timing.samples) for name, timing in times.items()} == dict.fromkeys("abc", 20)
 
 
+def test_runs_take_turns_before_they_are_timed(monkeypatch):
+    monkeypatch.setattr(measure, "SAMPLE", 1e-12)
+    called = []
+    runs = {name: lambda name=name: called.append((name, measure.time.perf_counter())) for name in "abc"}
+    interleave(runs, 1, 10, lambda: None)
+    names, times = zip(*called, strict=True)
+    early = sum(at < times[0] + 0.2 for at in times)
+    assert "".join(names[: early // 3 * 3]) == "abc" * (early // 3)
+    assert early > 30
+
+
 def test_what_takes_long_sits_out_rounds_after_the_third(monkeypatch):
     monkeypatch.setattr(measure, "SAMPLE", 0.001)
     times = interleave({"slow": lambda: measure.time.sleep(0.01), "fast": int}, 6, 0.02, lambda: None)
