@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from dmlgpu.descriptors.dtypes import index
@@ -94,8 +95,8 @@ def devices() -> tuple[DeviceInfo, ...]:
 
     Raises:
         DeviceError: there is no Vulkan loader, no driver, or no such device, or a driver fails to load; the message
-            says what is wrong, what devices lack, and what to install. Or this process is the fork of one with open
-            devices, or with a thread that looked for them.
+            says what is wrong, what devices lack, and what to install. Or this process is a fork where drivers may
+            hang (forks.py).
 
     Example:
         >>> import dmlgpu
@@ -173,6 +174,19 @@ def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
     if not found:
         raise _no_device("; ".join(lacks) or "they list no device")
     return found
+
+
+@cache
+def keep_loaded() -> Any:
+    """Keeps drivers loaded that the environment names now, to the end of the process: an instance that nobody uses.
+
+    Else the loader unloads them with the last device. NVIDIA's takes static TLS of the process whenever it is loaded,
+    of which glibc has little, and does not always get it back. Where none is left the process opens no device any more.
+    """
+    vk = _vulkan()
+    with suppress(vk.VkError):
+        return _instance(vk)
+    return None
 
 
 def select(wanted: int | str | None) -> DeviceInfo:

@@ -14,11 +14,14 @@ _forked = False
 
 
 def check_process() -> None:
-    """Raises a DeviceError in the fork of a process with open devices, or with a thread that looked for them."""
+    """Raises a DeviceError in a fork where drivers may hang.
+
+    Its parent had open devices or NVIDIA's driver, which stays loaded, or a thread of it looked for devices.
+    """
     if _forked:
         raise DeviceError(
-            f"process {os.getpid()} is the fork of one with open devices, or with a thread that looked for them, where "
-            f"drivers may hang; {SPAWN}"
+            f"process {os.getpid()} is the fork of one with open devices or NVIDIA's driver, or with a thread that "
+            f"looked for devices, where drivers may hang; {SPAWN}"
         )
 
 

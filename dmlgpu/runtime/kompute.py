@@ -21,7 +21,7 @@ from dmlgpu.descriptors.layout import Bytes
 from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dmlgpu.lowering.plan import Dispatch, Plan, Shader
 from dmlgpu.runtime import forks, kompute_module, spirv
-from dmlgpu.runtime.drivers import DeviceInfo, devices
+from dmlgpu.runtime.drivers import DeviceInfo, devices, keep_loaded
 from dmlgpu.runtime.profile import Profile, timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, Barrier, Place, Step, Timing, learn, submissions
 from dmlgpu.runtime.tuning import assumed_seconds_per_element
@@ -99,6 +99,8 @@ class Kompute:
         except (RuntimeError, MemoryError) as error:
             raise DeviceError(f"asked Kompute for device {info.index} ({info.name}): {error}") from error
         self._check_identity()
+        if info.driver.startswith("NVIDIA"):
+            keep_loaded()
         # All pipelines that some step uses, with their measured speed; and those of them that Kompute has built.
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
@@ -498,6 +500,8 @@ _open: weakref.WeakSet[Kompute] = weakref.WeakSet()
 
 def _abandon_in_child() -> None:
     """Keeps a forked child from using Vulkan, where it could wait forever for a thread that only its parent has."""
+    if keep_loaded.cache_info().currsize:
+        forks.abandon()
     for kompute in list(_open):
         if kompute.is_open:
             forks.abandon()

@@ -475,11 +475,38 @@ def test_forked_child_gets_a_device_error_and_the_parent_lives(driver):
     assert new == default
     assert new.startswith("DeviceError: process ")
     assert new.endswith(
-        "is the fork of one with open devices, or with a thread that looked for them, where drivers may hang; "
-        "open a device in a process that is started by spawn"
+        "is the fork of one with open devices or NVIDIA's driver, or with a thread that looked for devices, where "
+        "drivers may hang; open a device in a process that is started by spawn"
     )
     assert listed == new
     assert (opened, parent) == (RESULT, f"0 {RESULT}")
+
+
+NVIDIA = """
+import dataclasses, dmlgpu.runtime.device
+def libraries():
+    return {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+unused, chosen = libraries(), devices()[index]
+for driver in chosen.driver, "NVIDIA 580.159.04":
+    dmlgpu.runtime.device.select = lambda wanted: dataclasses.replace(chosen, driver=driver)
+    device = Device()
+    opened = libraries()
+    device.close()
+    kept = libraries()
+    print(opened - unused != set(), opened - kept == set())
+child = os.fork()
+if child == 0:
+    print(says(devices), flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1], len(devices()) > 0)
+"""
+
+
+def test_the_driver_of_nvidia_stays_loaded(driver):
+    # Only glibc runs out of static TLS, and it has this list.
+    usual, nvidia, child, parent = run(PRELUDE + NVIDIA, driver)
+    assert (usual, nvidia, parent) == ("True False", "True True", "0 True")
+    assert child.startswith("DeviceError: process ")
 
 
 FORK_IN_A_CALL = """
