@@ -129,6 +129,24 @@ def test_windows_of_least_values_down_strips(going_down):
         verify(desc, x, device=going_down)
 
 
+def highest_twice(dtype, count):
+    """Numbers below 0, both zeros, and two NaN: what is highest often has an equal with other bits."""
+    negative, quiet = 1 << 8 * dtype.itemsize - 1, int(np.array(np.nan, dtype).view(f"u{dtype.itemsize}"))
+    patterns = np.array([negative, 0, *3 * [negative | 1], quiet, negative | quiet], f"u{dtype.itemsize}")
+    odds = [0.3, 0.3, 0.1, 0.1, 0.1, 0.05, 0.05]
+    return np.random.default_rng(count).choice(patterns, count, p=odds).view(dtype)
+
+
+@pytest.mark.parametrize("data_type", [FLOAT16, FLOAT32, FLOAT64], ids=lambda data_type: data_type.name.lower())
+@pytest.mark.parametrize("window", [(3, 3), (2, 2, 3), (2, 3, 3)], ids=str)
+def test_values_down_strips_have_the_bits_of_the_first(going_down, data_type, window):
+    desc = pool_desc(data_type, (1, 2, 6, 9, 10)[: 2 + len(window)], window, indices=None)
+    operator = going_down.compile(desc, kernel="pool_small")
+    assert operator.plan.dispatches[0].shader.constants["ring_rows"] > 1
+    x = images(data_type, desc.input_tensor.sizes, highest_twice)
+    operator.run((x,), check=check_outputs)
+
+
 def test_every_combination_of_one_dimension_with_lowered_limits(lowered):
     combinations = [(row, (1, 0, 0, 1)) for row in DIMENSIONS] + [((1, 0, 0, 1), row) for row in DIMENSIONS]
     pool_all(lowered, UINT8, (1, 2, 11, 13), (3, 3), combinations, ties)
