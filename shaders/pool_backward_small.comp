@@ -63,10 +63,11 @@ uint winners[RING];  // numbers of the elements that get it
 void load_row(uint d, bool holding, uint plane, uint z, uint y, uint column)
 {
     uint first = d * ROWS * COLUMNS, last = first + (ROWS - 1) * COLUMNS;
-    [[unroll]] for (uint i = first; i < last; ++i) {
-        given[i] = given[i + COLUMNS];
+    // Counted from 0: Mesa 25 does not unroll a loop that begins at `first`, and keeps the arrays in memory.
+    [[unroll]] for (uint i = 0; i < (ROWS - 1) * COLUMNS; ++i) {
+        given[first + i] = given[first + i + COLUMNS];
 #ifndef SHARES
-        winners[i] = winners[i + COLUMNS];
+        winners[first + i] = winners[first + i + COLUMNS];
 #endif
     }
     bool there = y < window_count.y && z < window_count.x && holding;
