@@ -49,6 +49,21 @@ const uint SIGN = 1u << (min(BITS, 32) - 1);  // of 64-bit elements in the high 
 // flush denormals and promise nothing about NaN. -0 and +0 have equal keys. Every NaN has the highest key. With MINIMUM
 // the keys of all other elements are in reverse order. (The keys of radix sorts tell -0 from +0, and NaN from NaN.)
 
+// `?:` chooses between variables, so that glslang emits a select and no branch: SwiftShader keeps every branch, even
+// one on a constant, and takes minutes to compile a shader with hundreds of them.
+
+// The key of an integer, and the integer of a key.
+Bits integer_key(Bits number)
+{
+#if BITS == 64
+    Bits changed = uvec2(number.x, number.y ^ SIGN), every = uvec2(0xFFFFFFFFu);
+#else
+    Bits changed = number ^ SIGN, every = MASK;
+#endif
+    Bits key = NUMBER_KIND == INT ? changed : number, reversed = key ^ every;
+    return MINIMUM ? reversed : key;
+}
+
 #if BITS == 64
 const uint INFINITY = 0x7FF00000u;  // the high word
 
@@ -61,11 +76,8 @@ Bits radix_key(Bits bits)
     uint has_low = min(low, 1), carry = negative & (1 - has_low);
     uvec2 number = uvec2((low ^ negative) - negative, (high ^ negative) + carry + SIGN), highest = uvec2(0xFFFFFFFFu);
     number = (high | has_low) > INFINITY ? highest : number;
-    uvec2 key = uvec2(bits.x, bits.y ^ SIGN);
-    key = NUMBER_KIND == INT ? key : bits;
-    uvec2 reversed = ~key;
-    key = MINIMUM ? reversed : key;
-    return NUMBER_KIND == FLOAT ? number : key;
+    Bits integer = integer_key(bits);
+    return NUMBER_KIND == FLOAT ? number : integer;
 }
 
 // Without || and &&, which are branches: SwiftShader takes a minute to compile nested ones.
@@ -80,8 +92,6 @@ const uint INFINITY = 0x7F800000u;
 #endif
 const uint NAN_KEY = 2 * INFINITY + 1;
 
-// `?:` chooses between variables, so that glslang emits a select and no branch: SwiftShader keeps every branch, even
-// one on a constant, and takes minutes to compile a shader with hundreds of them.
 Bits radix_key(Bits bits)
 {
     // The key of a float is INFINITY plus or minus its magnitude: zeros get INFINITY, infinities 0 and 2 * INFINITY.
@@ -90,11 +100,8 @@ Bits radix_key(Bits bits)
     bool falls = MINIMUM ? positive : negative;
     uint rising = INFINITY - (MINIMUM ? SIGN : 0) + bits, falling = INFINITY + (MINIMUM ? 0 : SIGN) - bits;
     uint number = min(falls ? falling : rising, NAN_KEY);
-    uint key = bits ^ SIGN;
-    key = NUMBER_KIND == INT ? key : bits;
-    uint reversed = key ^ MASK;
-    key = MINIMUM ? reversed : key;
-    return NUMBER_KIND == FLOAT ? number : key;
+    Bits integer = integer_key(bits);
+    return NUMBER_KIND == FLOAT ? number : integer;
 }
 
 bool is_above(Bits a, Bits b) { return a > b; }
@@ -175,7 +182,12 @@ State appended(State a, State b)
 
 State shifted(State state, uint by) { return State(state.key, state.bits, state.index + by); }
 
-Bits value_of(State state, uint count) { return state.bits; }
+// Of integers the key says what they were, so that registers hold no bits.
+Bits value_of(State state, uint count)
+{
+    Bits bits = state.bits, integer = integer_key(state.key);
+    return NUMBER_KIND == FLOAT ? bits : integer;
+}
 uint index_of(State state) { return state.index; }
 #define RELOAD_BITS(state, element) (state).bits = element;
 
