@@ -94,7 +94,7 @@ wheels: ## build into dist/ wheels that install without a compiler, for PLATFORM
 portability: PYTHON = python3.11
 portability: ## build the wheels for Windows and arm64, and compute with them under Wine and qemu
 	@$(MAKE) --no-print-directory wheels PLATFORM='win_amd64 manylinux_aarch64' PYTHONS=3.11
-	@bash .ci/windows/run tests/host tests/device
+	@bash .ci/windows/run tests/host tests/device tests/process
 	@sh .ci/arm64/run
 
 gpu-kit: ## set up and make dist/gpu-kit: what a bare machine with a GPU and Python KIT_PYTHON=3.12 needs
