@@ -79,6 +79,19 @@ def test_drivers_get_the_values_of_constants():
             assert f"%{line}\n" in text
 
 
+def test_loops_that_drivers_unroll_count_between_constants():
+    """Others Mesa keeps as loops, and the arrays that they write in memory.
+
+    25.0 those that begin at a function's parameter, 22.3 those with a second part in their condition.
+    """
+    constant = r"[A-Z\d_ +*/()-]+"
+    found = set().union(*(re.findall(r"\[\[unroll\]\]\s*for \(uint (.+?); (.+?);", text) for text in SOURCES.values()))
+    assert len(found) > 30
+    for first, goes_on in found:
+        assert re.fullmatch(rf"\w+ = {constant}", first)
+        assert re.fullmatch(rf"\w+ <=? {constant}|\w+-- > 0|int\(\w+\) >= 0", goes_on)
+
+
 def test_number_kinds_are_the_enumeration():
     (line,) = [line for source in SOURCES.values() for line in re.findall(r"const uint (UINT = .*);", source)]
     assert line == ", ".join(f"{kind.name} = {kind.value}" for kind in NumberKind)
