@@ -27,34 +27,38 @@ class Scatter(Kernel):
 
     name: ClassVar = "scatter"
     variants: ClassVar = {
-        "scatter_clear": "sets outputs, or the numbers of their last elements, to 0",
-        "scatter_find": "finds the last element of each output: the greatest number with its index",
+        "scatter_clear": "sets outputs to 0",
+        "scatter_mark": "marks each output with the number of an element that has its index",
+        "scatter_find": "finds the last of these elements: the greatest number",
         "scatter": "writes each element to its output if it is the last one there",
-        **{f"{step}_strided": f"{step} for tensors with gaps" for step in ("scatter_clear", "scatter_find", "scatter")},
+        **{
+            f"{step}_strided": f"{step} for tensors with gaps"
+            for step in ("scatter_clear", "scatter_mark", "scatter_find", "scatter")
+        },
     }
 
     @property
     def work(self) -> int:
-        return 2 * (self.source.element_count + self.problem.output_count)
+        return 3 * self.source.element_count + self.problem.output_count
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
-        """Per output, 1 + the number of its last element; 0: none."""
+        """Per output, 1 + the number of its last element; where there is none, any value."""
         return (TensorDesc(DataType.UINT32, self.problem.outputs[0].tensor.sizes),)
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         (output,), (source, indices) = self.problem.outputs, self.problem.sources
         values = Source(output.tensor, output.role, output.number)
         last = Source(self.intermediates[0], Role.INTERMEDIATE)
-        for cleared in values, last:
-            most = self._most(*_cleared(cleared.tensor))
-            for outputs, (segment,) in self._ranges(most, cleared):
-                yield self._dispatch("scatter_clear", outputs, range(0), values=(cleared, segment)), 0
+        most = self._most(*_cleared(values.tensor))
+        for outputs, (segment,) in self._ranges(most, values):
+            yield self._dispatch("scatter_clear", outputs, range(0), values=(values, segment)), 0
         count, most = self.problem.output_count, self._most(_ITEM, _LOADS)
-        for outputs, (of_last,) in self._ranges(count, last):
-            for elements, (of_indices,) in self._ranges(most, indices):
-                bound = {"indices": (indices, of_indices), "last": (last, of_last)}
-                yield self._dispatch("scatter_find", outputs, elements, **bound), 0
+        for step in "scatter_mark", "scatter_find":
+            for outputs, (of_last,) in self._ranges(count, last):
+                for elements, (of_indices,) in self._ranges(most, indices):
+                    bound = {"indices": (indices, of_indices), "last": (last, of_last)}
+                    yield self._dispatch(step, outputs, elements, **bound), 0
         for outputs, (of_last, of_values) in self._ranges(count, last, values):
             for elements, (of_indices, of_source) in self._ranges(most, indices, source):
                 bound = {"indices": (indices, of_indices), "last": (last, of_last)}
