@@ -39,6 +39,7 @@ _COMPUTED: dict[int, Callable[..., int]] = {
     171: operator.ne,
     172: operator.gt,
     178: operator.le,
+    200: operator.invert,
 }
 _FOLDER = Path(__file__).parents[1] / "spirv"
 _LAYOUTS = "layouts.json"

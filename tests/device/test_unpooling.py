@@ -1,6 +1,7 @@
 """Unpooling: which element stays, which indices are left out, and the function."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from dmlgpu import (
     max_unpooling,
     verify,
 )
+from dmlgpu.lowering.kernels.scatter import Scatter
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.plan import Values
 from tests.support.cases import ELEMENT_TYPES, FLOAT32, UINT8, UINT32, UINT64, any_bits, arranged
 from tests.support.drivers import discrete, opened_as
 from tests.support.limits import LOWERED, limits_of
@@ -93,13 +96,37 @@ def test_more_than_a_dispatch_looks_at(driver, open_device):
     desc = MaxUnpoolingOperatorDesc.of(x, (90, 70))
     plan = lower(desc, limits)
     steps = {dispatch.shader.variant for dispatch in plan.dispatches}
-    assert steps == {"scatter_clear", "scatter_mark", "scatter_find", "scatter"}
+    assert steps == {"scatter_clear", "scatter_mark", "scatter"}
     assert len(plan.dispatches) > 20
     device = open_device(driver.index, limits)
     # The second call has fewer places: those of the first one count no more.
     for times in 1, 4:
         indices = np.random.default_rng(1).integers(0, times * 3 * 90 * 70, x.shape).astype(np.uint64)
         verify(desc, x, indices, device=device)
+
+
+def test_numbers_that_need_all_bits(monkeypatch, open_device, driver):
+    """As of 2^31 elements and more: then WRITES cannot tell which outputs it has written, and writes all again."""
+    lowered = Scatter.dispatches
+
+    def dispatches(self):
+        for dispatch, states in lowered(self):
+            constants = dispatch.shader.constants
+            if "late" in constants:
+                assert constants["late"] == 1 << 31
+                shader = dataclasses.replace(dispatch.shader, constants=Values(**{**constants, "late": 0}))
+                dispatch = dataclasses.replace(dispatch, shader=shader)
+            yield dispatch, states
+
+    monkeypatch.setattr(Scatter, "dispatches", dispatches)
+    device = open_device(driver.index, dataclasses.replace(LOWERED, group_size=33))
+    sizes = (2, 2, 10, 25)
+    # Elements that follow each other lie in several segments: each range of them is looked at several times.
+    for data_type, strides in itertools.product((UINT8, FLOAT32), (None, (500, 250, 1, 10))):
+        x, indices = TensorDesc(data_type, sizes, strides), TensorDesc(UINT32, sizes, strides)
+        desc = MaxUnpoolingOperatorDesc(x, indices, TensorDesc(data_type, (2, 2, 3, 25), strides and (150, 75, 1, 3)))
+        where = arranged(indices, lambda dtype, count: np.random.default_rng(0).integers(0, 320, count).astype(dtype))
+        verify(desc, arranged(x, any_bits), where, device=device)
 
 
 def test_a_call_begins_with_no_places(device):

@@ -11,6 +11,7 @@ from dmlgpu import (
     AveragePoolingGradOperatorDesc,
     DescriptorError,
     LpPooling1OperatorDesc,
+    MaxUnpoolingOperatorDesc,
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
@@ -62,6 +63,14 @@ def test_a_dispatch_takes_outputs_however_few_elements_it_should_look_at(kind):
     plan = lower(small.desc, limits)
     check_limits(plan, limits)
     check_coverage(plan)
+
+
+@pytest.mark.parametrize(("columns", "late"), [(2**15 - 1, 1 << 31), (2**15, 0)])
+def test_numbers_of_elements_leave_a_bit_where_they_can(columns, late):
+    """Unpooling marks those that it finds late (scatter.comp)."""
+    desc = MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 2**16, columns)), (8, 8))
+    constants = [dispatch.shader.constants for dispatch in lower(desc, PLANNED["gpu"]).dispatches]
+    assert {each["late"] for each in constants if "late" in each} == {late}
 
 
 def test_work_without_end_is_refused():

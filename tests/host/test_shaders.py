@@ -21,7 +21,7 @@ def test_workgroup_size_is_the_first_constant():
 
 
 def test_layouts_are_what_the_shaders_declare():
-    layout = spirv.layout_of("scatter_find_strided_last_32")
+    layout = spirv.layout_of("scatter_mark_strided_last_32")
     assert list(layout.push)[:4] == ["first_output", "output_count", "size", "first_element"]
     assert [layout.push[name] for name in ("output_count", "size", "indices_stride")] == [(1, 1), (2, 4), (10, 4)]
     assert {name: layout.constants[name] for name in ("bundle", "packed")} == {"bundle": 2, "packed": 10}

@@ -258,13 +258,14 @@ def check_coverage(plan: Plan) -> None:
 
 
 def check_scattered(plan: Plan, outputs: int) -> None:
-    """Each step of unpooling looks once, of each segment, for each element that goes to each output."""
+    """Each step of unpooling looks once, of each segment, for each element that goes to each output; WRITES twice."""
     steps = collections.defaultdict(set)
     for dispatch in plan.dispatches:
         if "first_element" in dispatch.push:
             push = dispatch.push
             pairs = push["element_count"] * push["output_count"]
-            steps[dispatch.shader.module].add((push["first_element"], push["first_output"], pairs))
+            step = dispatch.shader.module, dispatch.shader.constants.get("again")
+            steps[step].add((push["first_element"], push["first_output"], pairs))
     for looked in steps.values():
         assert sum(pairs for _, _, pairs in looked) == plan.desc.inputs[0].element_count * outputs
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.geometry import Dim, address_span, merged
-from dmlgpu.lowering.kernels.kernel import Kernel, constants_of, segment_push
+from dmlgpu.lowering.kernels.kernel import Kernel, constants_of, segment_push, wrapped
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Role, Source
 
@@ -29,12 +29,8 @@ class Scatter(Kernel):
     variants: ClassVar = {
         "scatter_clear": "sets outputs to 0",
         "scatter_mark": "marks each output with the number of an element that has its index",
-        "scatter_find": "finds the last of these elements: the greatest number",
-        "scatter": "writes each element to its output if it is the last one there",
-        **{
-            f"{step}_strided": f"{step} for tensors with gaps"
-            for step in ("scatter_clear", "scatter_mark", "scatter_find", "scatter")
-        },
+        "scatter": "writes each element to its output if its number is there; writes again where that was not the last",
+        **{f"{step}_strided": f"{step} for tensors with gaps" for step in ("scatter_clear", "scatter_mark", "scatter")},
     }
 
     @property
@@ -43,74 +39,80 @@ class Scatter(Kernel):
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
-        """Per output, 1 + the number of its last element; where there is none, any value."""
-        return (TensorDesc(DataType.UINT32, self.problem.outputs[0].tensor.sizes),)
+        """A word, and of each output that is worked on at once, 1 + the number of its last element."""
+        most = self.limits.segment_bytes // 4 - 1
+        return (TensorDesc(DataType.UINT32, (min(self.problem.output_count, most) + 1,)),)
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         (output,), (source, indices) = self.problem.outputs, self.problem.sources
-        values = Source(output.tensor, output.role, output.number)
-        last = Source(self.intermediates[0], Role.INTERMEDIATE)
-        most = self._most(*_cleared(values.tensor))
-        for outputs, (segment,) in self._ranges(most, values):
-            yield self._dispatch("scatter_clear", outputs, range(0), values=(values, segment)), 0
-        count, most = self.problem.output_count, self._most(_ITEM, _LOADS)
-        for step in "scatter_mark", "scatter_find":
-            for outputs, (of_last,) in self._ranges(count, last):
-                for elements, (of_indices,) in self._ranges(most, indices):
-                    bound = {"indices": (indices, of_indices), "last": (last, of_last)}
-                    yield self._dispatch(step, outputs, elements, **bound), 0
-        for outputs, (of_last, of_values) in self._ranges(count, last, values):
-            for elements, (of_indices, of_source) in self._ranges(most, indices, source):
-                bound = {"indices": (indices, of_indices), "last": (last, of_last)}
-                bound |= {"source": (source, of_source), "values": (values, of_values)}
-                yield self._dispatch("scatter", outputs, elements, **bound), 0
+        (last_tensor,) = self.intermediates
+        values, last = Source(output.tensor, output.role, output.number), Source(last_tensor, Role.INTERMEDIATE)
+        all_outputs, all_elements = range(self.problem.output_count), range(self.source.element_count)
+        for outputs, (of_values,) in self._ranges(all_outputs, self._most(*_cleared(values.tensor)), values):
+            yield self._dispatch("scatter_clear", outputs, range(0), {"values": (values, of_values)}), 0
+        most, places = self._most(_ITEM, _LOADS), last_tensor.element_count - 1
+        late = 1 << 31 if len(all_elements) < 1 << 31 else 0
+        for outputs, (of_values,) in self._ranges(all_outputs, places, values):
+            for elements, (of_indices,) in self._ranges(all_elements, most, indices):
+                bound = {"indices": (indices, of_indices), "last": (last, 0)}
+                yield self._dispatch("scatter_mark", outputs, elements, bound), 0
+            for again in False, True:
+                for elements, (of_indices, of_source) in self._ranges(all_elements, most, indices, source):
+                    bound = {"indices": (indices, of_indices), "last": (last, 0)}
+                    bound |= {"source": (source, of_source), "values": (values, of_values)}
+                    yield self._dispatch("scatter", outputs, elements, bound, again=again, late=late), 0
 
     def _most(self, item: int, loads: int) -> int:
         """Elements, or outputs, of a dispatch, at most, with so many for an item and so many loads of that."""
         most = min(self.limits.dispatch_elements, self.limits.most_items(loads) * item)
         return max(1, most // _ALIGNMENT) * _ALIGNMENT
 
-    def _ranges(self, most: int, *tensors: Source) -> Iterator[tuple[range, tuple[int, ...]]]:
+    def _ranges(self, every: range, most: int, *tensors: Source) -> Iterator[tuple[range, tuple[int, ...]]]:
         """Ranges of elements, each once for every choice of segments, one of each tensor, that may have some of them.
 
         Where a tensor is packed, a range ends with its segment.
         """
-        begin, count = 0, tensors[0].tensor.element_count
+        begin = every.start
         sizes = [self.limits.segment_elements(each.tensor) for each in tensors]
         dims = [merged(map(Dim, each.tensor.sizes, each.tensor.element_strides)) for each in tensors]
-        while begin < count:
+        while begin < every.stop:
             ends = [(begin // n + 1) * n for n, each in zip(sizes, tensors, strict=True) if each.tensor.is_packed]
-            end = min(begin + most, count, *ends)
+            end = min(begin + most, every.stop, *ends)
             spans = [address_span(each, begin, end) for each in dims]
             touched = [range(low // n, high // n + 1) for n, (low, high) in zip(sizes, spans, strict=True)]
             for segments in itertools.product(*touched):
                 yield range(begin, end), segments
             begin = end
 
-    def _dispatch(self, step: str, outputs: range, elements: range, **bound: tuple[Source, int]) -> Dispatch:
-        """The dispatch of a step, with the segment that is bound of each tensor; the last of them is written."""
-        *_, written = bound
-        target = bound[written][0].tensor
+    def _dispatch(
+        self, step: str, outputs: range, elements: range, bound: dict[str, tuple[Source, int]], **own: int
+    ) -> Dispatch:
+        """The dispatch of a step, with the segment that is bound of each tensor; its own constants are given."""
+        (target,) = self.problem.outputs
         strided = not all(of.tensor.is_packed for of, _ in bound.values())
         push: dict[str, Any] = {"first_output": outputs.start, "output_count": len(outputs)}
         if elements:
             push |= {"first_element": elements.start, "element_count": len(elements)}
         if strided:
-            push |= {"size": self.source.sizes, **({"plane": target.sizes[2:]} if written == "values" else {})}
+            push |= {"size": self.source.sizes}
+            push |= {"plane": target.tensor.sizes[2:]} if "values" in bound else {}
         bindings = []
         for name, (of, segment) in bound.items():
             place = segment_push(name, self.limits.segment_elements(of.tensor), segment)
             push[f"{name}_base"] = place[f"{name}_base"]
             if strided and name != "last":
                 push |= place | {f"{name}_stride": of.tensor.element_strides}
-            bits = of.tensor.data_type.bits
-            bindings.append(Binding(of.role, of.number, segment, f"{name}_base", bits, written=name == written))
-        words = self.problem.sources[1].tensor.data_type.bits // 32
-        own = {"packed": False} if strided else {}
-        constants = constants_of(self.problem, self.limits, (), index_words=words, **own)
+            bits, written = of.tensor.data_type.bits, name in ("last", "values")
+            bindings.append(Binding(of.role, of.number, segment, f"{name}_base", bits, written=written))
+        if "last" in bound:
+            push["last_base"] = wrapped(1 - outputs.start)
+        own |= {"packed": False} if strided else {}
+        own |= {"index_words": self.problem.sources[1].tensor.data_type.bits // 32}
+        constants = constants_of(self.problem, self.limits, (), **own)
         variant = f"{step}_strided" if strided else step
-        shader = Shader(variant, self.problem.accumulator.name, target.data_type.bits, Values(**constants))
-        item, each = (_ITEM, _LOADS) if elements else _cleared(target)
+        bits = self.source.data_type.bits if "values" in bound else 32
+        shader = Shader(variant, self.problem.accumulator.name, bits, Values(**constants))
+        item, each = (_ITEM, _LOADS) if elements else _cleared(target.tensor)
         loads = self.limits.loads(-(-len(elements or outputs) // item), each)
         return Dispatch(shader, Values(**push), tuple(bindings), loads, outputs)
 
