@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import struct
 import subprocess
 
 import pytest
@@ -12,7 +11,7 @@ from dmlgpu.lowering.accumulators import SumResult
 from dmlgpu.lowering.plan import NumberKind, Shader, Values
 from dmlgpu.runtime import spirv
 from tests.support.processes import ROOT, output_of
-from tests.support.shaders import MODULES, SHADERS, SOURCES, included
+from tests.support.shaders import CAPABILITY, MODULES, SHADERS, SOURCES, included, instructions
 
 
 def test_workgroup_size_is_the_first_constant():
@@ -116,13 +115,8 @@ def test_modules_are_installed():
 
 def test_modules_ask_for_no_feature_of_the_device():
     for module in MODULES:
-        words = struct.unpack(f"<{len(spirv.load(module)) // 4}I", spirv.load(module))
-        capabilities, at = [], 5
-        while at < len(words):
-            if words[at] & 0xFFFF == 17:  # OpCapability
-                capabilities.append(words[at + 1])
-            at += words[at] >> 16
-        assert capabilities == [1]  # Shader
+        capabilities = [operands for number, operands in instructions(module) if number == CAPABILITY]
+        assert capabilities == [(1,)]  # Shader
 
 
 # What the build refuses

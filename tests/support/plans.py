@@ -17,6 +17,7 @@ from dmlgpu.runtime import spirv
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, Case, arg_desc, pool_desc
 from tests.support.limits import CORES, LIMITS
+from tests.support.shaders import writable
 
 # Modules that only a GPU, or only a CPU, takes.
 OF_A_GPU = re.compile(r"\w+_lanes_")
@@ -104,6 +105,8 @@ def check_limits(plan: Plan, limits: Limits) -> None:
         assert 4 * len(words) <= 128  # maxPushConstantsSize is at least that
         assert all(0 <= word < 1 << 32 for word in words)
         assert 1 <= len(dispatch.bindings) <= 4  # maxPerStageDescriptorStorageBuffers is at least that
+        # Barriers and copies follow what is said here of the buffers that a shader may write.
+        assert [binding.written for binding in dispatch.bindings] == writable(dispatch.shader.module)
         assert dispatch.shader.constants["group_size"] <= limits.group_size
         for binding in dispatch.bindings:
             size = sizes[binding.role][binding.tensor][binding.segment]
