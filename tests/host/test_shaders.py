@@ -10,8 +10,9 @@ from dmlgpu.errors import DeviceError
 from dmlgpu.lowering.accumulators import SumResult
 from dmlgpu.lowering.plan import NumberKind, Shader, Values
 from dmlgpu.runtime import spirv
+from tests.support.instructions import CAPABILITY, instructions
 from tests.support.processes import ROOT, output_of
-from tests.support.shaders import CAPABILITY, MODULES, SHADERS, SOURCES, included, instructions
+from tests.support.shaders import MODULES, SHADERS, SOURCES, included
 
 
 def test_workgroup_size_is_the_first_constant():

@@ -16,8 +16,8 @@ from dmlgpu.lowering.problem import Role, problems_with
 from dmlgpu.runtime import spirv
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, Case, arg_desc, pool_desc
+from tests.support.instructions import writable
 from tests.support.limits import CORES, LIMITS
-from tests.support.shaders import writable
 
 # Modules that only a GPU, or only a CPU, takes.
 OF_A_GPU = re.compile(r"\w+_lanes_")
