@@ -6,9 +6,10 @@
     python .ci/kp/recipe.py OUT --here --tests   # that, and what only tests need; of both what OUT lacks
 
 Everything comes from PyPI, pinned by hashes: Kompute, headers of Vulkan and fmt, pybind11, and as compiler Zig, which
-brings the C library of any Linux, Windows and macOS. Only the headers of Python are those of interpreters that are
-found here; all but pyconfig.h, of which one is here, are the same everywhere. The same sources give the same bytes,
-whatever the folder. All that this takes is in .cache/kp/toolchain, for the caller to delete.
+brings the C library of any Linux, Windows and macOS. Headers of Python are those of interpreters that are found here;
+of others apt-get gets the sources that pythons.txt pins. All but pyconfig.h, of which one is here, are the same
+everywhere. The same sources give the same bytes, whatever the folder. All that this takes is in .cache/kp/toolchain,
+for the caller to delete.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ PLATFORMS = {
 
 @dataclass(frozen=True)
 class Python:
-    """An interpreter whose headers are here."""
+    """A version of Python whose headers are here."""
 
     version: str
     include: Path
@@ -138,6 +139,12 @@ def tools() -> Path:
     return python
 
 
+def extract(archive: Path, folder: Path) -> None:
+    """Extracts all of an archive."""
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(folder)
+
+
 def unpacked(requirement: str, python: Path) -> Path:
     """The folder of a source distribution, which is downloaded once."""
     wanted = HERE / requirement
@@ -149,8 +156,7 @@ def unpacked(requirement: str, python: Path) -> Path:
         options = "--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--require-hashes"
         run(python, "-m", "pip", "download", *options, "-d", new, "-r", wanted)
         (archive,) = new.iterdir()
-        with tarfile.open(archive) as tar:
-            tar.extractall(new, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(new)
+        extract(archive, new)
         archive.unlink()
         new.rename(folder)
     (content,) = folder.iterdir()
@@ -166,6 +172,41 @@ def headers(python: str) -> Python | None:
         return None
     version, _, include = done.stdout.strip().partition(" ")
     return Python(version, Path(include)) if Path(include, "Python.h").exists() else None
+
+
+def headers_of_sources(version: str) -> Python | None:
+    """A Python of `pythons.txt`, if apt-get finds its sources in Debian, where this machine has its packages from."""
+    rows = (line.split() for line in (HERE / "pythons.txt").read_text().splitlines())
+    row = next((row for row in rows if row[0] == version), None)
+    apt = shutil.which("apt-get")
+    if not row or not apt:
+        return None
+    _, release, name, digest = row
+    folder = TOOLCHAIN / f"python{version}"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "lists/partial").mkdir(parents=True)
+    sources = folder / "sources.list"
+    command = [apt, "-qq", "-o", "Dir::State::status=/dev/null"]
+
+    def output(*arguments: str) -> str:
+        return subprocess.run([*command, *arguments], cwd=folder, text=True, capture_output=True, check=False).stdout
+
+    # Not all that the machine has packages from is Debian, nor has this release: what fails shows at the end.
+    key = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+    addresses = set(output("indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").split())
+    sources.write_text("".join(f"deb-src {key} {address} {release} main\n" for address in sorted(addresses)))
+    # Folders of apt that not only root may write to.
+    command += "-o", f"Dir::Etc::SourceList={sources}", "-o", "Dir::Etc::SourceParts=/dev/null"
+    command += "-o", f"Dir::State={folder}", "-o", f"Dir::Cache={folder}"
+    output("update")
+    output("source", "--download-only", "--tar-only", f"python{version}")
+    archive = folder / name
+    if not archive.exists():
+        return None
+    if f"sha256:{hashlib.sha256(archive.read_bytes()).hexdigest()}" != digest:
+        sys.exit(f"Debian's {name} is not that of pythons.txt")
+    extract(archive, folder)
+    return Python(version, next(folder.glob("*/Include")))
 
 
 # The source
@@ -413,18 +454,21 @@ def main() -> None:
     wanted = [] if arguments.here else arguments.pythons
     found = [headers(name) for name in (sys.executable, *(f"python{version}" for version in wanted))]
     pythons = {python.version: python for python in found if python and (arguments.here or python.version in wanted)}
+    TOOLCHAIN.mkdir(parents=True, exist_ok=True)
+    for version in wanted:
+        if version not in pythons and (of_sources := headers_of_sources(version)):
+            pythons[version] = of_sources
     missing = [version for version in wanted if version not in pythons]
     if not pythons:
         sys.exit("There is no Python with headers (Debian: libpython3-dev)")
     if missing:
         # Not a fault: others are there.
         print(
-            f"Wheels for Python {', '.join(pythons)}; none for {', '.join(missing)}, which are not on PATH or lack "
-            "Python.h",
+            f"Wheels for Python {', '.join(pythons)}; none for {', '.join(missing)}, which are not on PATH with "
+            "Python.h, nor in pythons.txt and Debian",
             flush=True,
         )
 
-    TOOLCHAIN.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
     python = tools()
 

@@ -2,6 +2,7 @@
 
 import ast
 import ctypes
+import hashlib
 import importlib
 import importlib.metadata
 import json
@@ -10,6 +11,7 @@ import os
 import re
 import sys
 import sysconfig
+import tarfile
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -225,6 +227,56 @@ def test_the_headers_of_an_interpreter(recipe, tmp_path):
     (include / "Python.h").touch()
     assert recipe.headers(str(python)) == recipe.Python("3.9", include)
     assert recipe.headers(str(tmp_path / "python3.98")) is None
+
+
+# As apt-get: it finds the sources of Python 3.98, if an address that it was given has the release.
+APT_GET = """#!/bin/sh
+case "$*" in
+*indextargets*) echo one: two: one: ;;
+*update) cp sources.list "$TMPDIR" ;;
+*"source --download-only --tar-only python3.98") cp "$TMPDIR"/python.tar . ;;
+esac
+"""
+
+
+@pytest.fixture
+def sources(recipe, monkeypatch, tmp_path):
+    """A folder where an apt-get finds sources, and pythons.txt."""
+    (tmp_path / "apt-get").write_text(APT_GET)
+    (tmp_path / "apt-get").chmod(0o755)
+    with tarfile.open(tmp_path / "python.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("Python-3.98.1/Include/Python.h"))
+    digest = hashlib.sha256((tmp_path / "python.tar").read_bytes()).hexdigest()
+    (tmp_path / "pythons.txt").write_text(f"# Sources\n3.98 toy python.tar sha256:{digest}\n")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(recipe, "HERE", tmp_path)
+    monkeypatch.setattr(recipe, "TOOLCHAIN", tmp_path / "toolchain")
+    return tmp_path
+
+
+def test_headers_of_a_python_that_is_not_here(recipe, sources):
+    include = sources / "toolchain/python3.98/Python-3.98.1/Include"
+    assert recipe.headers_of_sources("3.98") == recipe.Python("3.98", include)
+    assert (include / "Python.h").exists()
+    lines = (sources / "sources.list").read_text().splitlines()
+    key = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+    assert lines == [f"deb-src {key} {address} toy main" for address in ("one:", "two:")]
+
+
+def test_sources_of_python_that_cannot_be_had(recipe, sources, monkeypatch):
+    assert recipe.headers_of_sources("3.99") is None
+    (sources / "python.tar").rename(sources / "other.tar")
+    assert recipe.headers_of_sources("3.98") is None
+    monkeypatch.setenv("PATH", "")
+    assert recipe.headers_of_sources("3.98") is None
+
+
+def test_other_sources_of_python_than_those_that_are_pinned(recipe, sources):
+    with (sources / "python.tar").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(SystemExit, match=r"Debian's python\.tar is not that of pythons\.txt"):
+        recipe.headers_of_sources("3.98")
 
 
 def test_one_pyconfig_for_all_pythons():

@@ -178,6 +178,14 @@ def test_what_builds_kompute_is_pinned_by_hashes(name):
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", line) for line in lines)
 
 
+def test_sources_of_python_are_pinned_by_hashes():
+    first, *lines = (ROOT / ".ci/kp/pythons.txt").read_text().splitlines()
+    assert first.startswith("# ")
+    assert lines
+    row = r"(3\.\d+) \w+ python\1_\1\.\d+\.orig\.tar\.[gx]z sha256:[0-9a-f]{64}"
+    assert all(re.fullmatch(row, line) for line in lines)
+
+
 def test_all_that_is_downloaded_to_build_kompute_has_a_hash():
     downloads = re.findall(r'"pip", (.*)', (ROOT / ".ci/kp/recipe.py").read_text())
     assert len(downloads) == 2
@@ -212,7 +220,7 @@ def test_make_wheels_says_first_which_pythons_it_lacks(tmp_path, monkeypatch, ca
     monkeypatch.setattr(recipe, "PYTHONS", ("3.98", VERSION, "3.99"))
     monkeypatch.setattr(recipe, "tools", lambda: sys.exit("builds"))
     monkeypatch.setattr(recipe, "TOOLCHAIN", tmp_path / "toolchain")
-    monkeypatch.setattr(sys, "argv", ["recipe.py", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["recipe.py", str(tmp_path / "dist")])
     with pytest.raises(SystemExit, match="builds"):
         recipe.main()
     assert capsys.readouterr().out.startswith(f"Wheels for Python {VERSION}; none for 3.98, 3.99, which")
