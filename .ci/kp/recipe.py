@@ -85,6 +85,8 @@ class Platform:
     tags: str
     """Those of the wheel."""
     system: System
+    least_python: str = PYTHONS[0]
+    """The first version of Python that there is for it."""
 
 
 PLATFORMS = {
@@ -93,6 +95,7 @@ PLATFORMS = {
     "musllinux_x86_64": Platform("x86_64-linux-musl", "musllinux_1_2_x86_64", MUSL),
     "musllinux_aarch64": Platform("aarch64-linux-musl", "musllinux_1_2_aarch64", MUSL),
     "win_amd64": Platform("x86_64-windows-gnu", "win_amd64", WINDOWS),
+    "win_arm64": Platform("aarch64-windows-gnu", "win_arm64", WINDOWS, "3.11"),
     "macosx_arm64": Platform("aarch64-macos.11.0", "macosx_11_0_arm64", MACOS),
     "macosx_x86_64": Platform("x86_64-macos.10.15", "macosx_10_15_x86_64", MACOS),
 }
@@ -335,7 +338,7 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
         if system is WINDOWS:
             made, definition = made.with_suffix(".lib"), made.with_suffix(".def")
             (tree / definition).write_text("\n".join([f"LIBRARY {library}", "EXPORTS", *sorted(functions)]))
-            zig("dlltool", "-m", "i386:x86-64", "-d", definition, "-l", made)
+            zig("dlltool", "-m", "arm64" if "aarch64" in target else "i386:x86-64", "-d", definition, "-l", made)
         else:
             source = made.with_suffix(".c")
             (tree / source).write_text("".join(f"void {function}(void) {{}}\n" for function in sorted(functions)))
@@ -479,7 +482,8 @@ def main() -> None:
         if not arguments.here:
             write_sdist(tree, info, out / "source")
         for name in [f"manylinux_{platform.machine()}"] if arguments.here else arguments.platforms:
-            for built, module in build(tree, python, name, [*pythons.values()], plain=plain).items():
+            those = [found for found in pythons.values() if found.version >= PLATFORMS[name].least_python]
+            for built, module in build(tree, python, name, those, plain=plain).items():
                 if plain:
                     write_for_tests(module, built, python, out)
                 else:
