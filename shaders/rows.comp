@@ -8,13 +8,12 @@
 #include "core/axes.glsl"
 #ifdef COOPERATING
 layout(constant_id = 11) const uint LANES = 1;  // invocations that share an item
+#else
+layout(constant_id = 12) const bool SHORT = false;  // to take each element is faster than extremes.glsl
+layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // rows begin anywhere; all but the ends is aligned
 #endif
 #include "core/lanes.glsl"
 #include "core/row.glsl"
-
-#ifndef COOPERATING
-layout(constant_id = 12) const bool SHORT = false;  // few elements: to take each is faster than extremes.glsl
-#endif
 
 // On a GPU each is taken: what extremes.glsl loads again may be in no cache any more.
 #if defined(HAS_EXTREMES) && !defined(COOPERATING)

@@ -55,6 +55,8 @@ class Limits:
     """
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
+    loads_blocks: bool = True
+    """Whether the driver loads a block of 16 bytes faster than its words."""
 
     def __post_init__(self) -> None:
         if self.segment_bytes % 256:

@@ -86,9 +86,8 @@ def assumed_seconds_per_element(info: DeviceInfo) -> float:
 # llvmpipe silently ends long loops: plans keep to `Limits.invocation_loads` on every driver.
 
 
-def _unrolls(info: DeviceInfo) -> bool:
-    """Whether the driver unrolls loops over local arrays, so that the arrays become registers; SwiftShader does not."""
-    return "SwiftShader" not in info.driver
+def _is_swiftshader(info: DeviceInfo) -> bool:
+    return "SwiftShader" in info.driver
 
 
 # What follows from all three
@@ -104,7 +103,8 @@ def device_limits(info: DeviceInfo) -> Limits:
         group_count=group_count,
         dispatch_elements=1 << int(math.log2(SUBMISSION_SECONDS / assumed_seconds_per_element(info))),
         dispatch_count=Limits.dispatch_count if _is_cpu(info) else _GPU_DISPATCHES,
-        unrolls=_unrolls(info),
+        unrolls=not _is_swiftshader(info),
+        loads_blocks=not _is_swiftshader(info),
         bundle=info.subgroup_size if _is_cpu(info) else group_size * group_count,
         least_loads=_CPU_LEAST_LOADS if _is_cpu(info) else _GPU_LEAST_LOADS,
         cooperating=not _is_cpu(info),

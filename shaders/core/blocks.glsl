@@ -3,11 +3,14 @@
 layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = 0) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
 
+// The block that begins with element `at` of the buffer, a multiple of BLOCK.
+uvec4 aligned_block(uint at) { return source_blocks[at / BLOCK]; }
+
 // The block that begins with element `at` of the buffer. Reads no word that holds none of its elements.
 uvec4 load_block(uint at)
 {
     if (ALIGNED)
-        return source_blocks[at / BLOCK];
+        return aligned_block(at);
 #if BITS >= 32
     at *= WORDS_PER_ELEMENT;
     return uvec4(source[at], source[at + 1], source[at + 2], source[at + 3]);

@@ -252,6 +252,7 @@ def limits(choices: Choices) -> Limits:
         dispatch_count=1 << 20,
         bundle=choices.of((8, 4, 1024)),
         unrolls=choices.chance(2),
+        loads_blocks=choices.chance(2),
         cooperating=choices.chance(2),
     )
 

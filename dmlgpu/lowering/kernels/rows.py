@@ -19,7 +19,7 @@ from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Shader
 
-# Up to so many blocks an invocation is faster if it compares every element (SHORT).
+# Up to so many blocks, or where rows begin anywhere, an invocation is faster if it compares every element (SHORT).
 _SHORT = 16
 # Lanes of a row, at most, where there are rows enough for all invocations: together they read 128 bytes.
 _LANES = 8
@@ -71,11 +71,10 @@ class Rows(AxesKernel):
         return piece.whole
 
     def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
-        constants = self.constants(
-            target,
-            aligned=self.is_aligned(piece.begin, piece.end, *(dim.stride for dim in self.kept)),
-            flat=len(self.kept) <= 1,
-        )
+        aligned = self.is_aligned(piece.begin, piece.end, *(dim.stride for dim in self.kept))
+        constants = self.constants(target, aligned=aligned, flat=len(self.kept) <= 1)
         if self.limits.cooperating:
             return shader_of("rows_lanes", self.problem, {**constants, "lanes": self.lanes})
-        return shader_of("rows", self.problem, {**constants, "short": self.split_size <= _SHORT * self.block})
+        inside = self.limits.loads_blocks and not aligned
+        constants |= {"aligned_inside": inside, "short": inside or self.split_size <= _SHORT * self.block}
+        return shader_of("rows", self.problem, constants)
