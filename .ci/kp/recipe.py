@@ -5,11 +5,11 @@
     python .ci/kp/recipe.py OUT --here           # the wheel for this Python on this machine
     python .ci/kp/recipe.py OUT --here --tests   # that, and what only tests need; of both what OUT lacks
 
-Everything comes from PyPI, pinned by hashes: Kompute, headers of Vulkan and fmt, pybind11, and as compiler Zig, which
-brings the C library of any Linux, Windows and macOS. Headers of Python are those of interpreters that are found here;
-of others apt-get gets the sources that pythons.txt pins. All but pyconfig.h, of which one is here, are the same
-everywhere. The same sources give the same bytes, whatever the folder. All that this takes is in .cache/kp/toolchain,
-for the caller to delete.
+Everything but Python's headers comes from PyPI, pinned by hashes: Kompute, headers of Vulkan and fmt, pybind11, and as
+compiler Zig, which brings the C library of any Linux, Windows and macOS. Headers of Python are those of interpreters
+that are found here; of others apt-get gets the sources that pythons.txt pins. All but pyconfig.h, of which one is here,
+are the same everywhere. The same sources give the same bytes, whatever the folder. All that this takes is in
+.cache/kp/toolchain, for the caller to delete.
 """
 
 from __future__ import annotations

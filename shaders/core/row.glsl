@@ -43,11 +43,12 @@ State state_of_blocks(uint address, uint begin, uint end)
     }
 #else
     if (REPEATABLE && ALIGNED_INSIDE) {
-        // Only the blocks at the ends of a row need not begin at a multiple of 16 bytes. Sums of floats would depend on
-        // where a row begins.
+        // All blocks but those at the ends of a row begin at multiples of 16 bytes. They overlap:
         //
         //   [ first ]                 [ last ]
         //       [ block ] ... [ block ]
+        //
+        // Without, sums of floats would still depend on where a row begins.
         take_block(state, load_block(address + first), 0, first);
         for (next = BLOCK - (address + first) % BLOCK; next < last; next += BLOCK)
             take_block(state, aligned_block(address + first + next), 0, first + next);

@@ -117,6 +117,9 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
         # For each line the loops over its two elements end, and that which computes its address.
         ("reduce", ArgmaxOperatorDesc.of(TensorDesc(UINT8, (700, 16368, 2), (0, 3, 1)), axes=(1, 2))),
         ("reduce", ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT16, (1 << 24, 3)), axes=(1,))),
+        # Rows that begin anywhere, and one row.
+        ("rows", ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 14, 1001)), axes=(1,))),
+        ("rows", ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (1 << 24,)), axes=(0,))),
         # Windows of one element, in rows of one.
         ("pool_direct", pool_desc(UINT8, (1, 1, 1 << 23, 1), (1, 1), (2, 1))),
         ("pool_direct", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31)),

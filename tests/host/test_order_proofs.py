@@ -141,12 +141,12 @@ def test_a_wrong_order_is_refuted(monkeypatch):
         test_the_right_element_is_taken("reduce", DataType.INT64)
 
 
-@pytest.mark.parametrize("short", [False, True], ids=["long", "short"])
-def test_positions_do_not_wrap_around_at_the_end_of_a_row(short):
+@pytest.mark.parametrize(("short", "inside"), [(False, False), (True, False), (True, True)])
+def test_positions_do_not_wrap_around_at_the_end_of_a_row(short, inside):
     # The last 255 of 2^32 - 1 elements, which begin the buffer; the greatest is the last.
     given = Choice([], [], words_of([z3.BitVecVal(int(i == 254), 8) for i in range(256)]), (1, 255))
     dispatch = given.dispatch("rows", DataType.UINT8, ArgmaxOperatorDesc, AxisDirection.INCREASING)
-    constants = changed(dispatch.shader.constants, short=short)
+    constants = changed(dispatch.shader.constants, short=short, aligned_inside=inside)
     push = changed(dispatch.push, reduced_begin=2**32 - 256, reduced_end=2**32 - 1, split_size=256, source_base=256)
     at_the_end = replace(dispatch, shader=replace(dispatch.shader, constants=constants), push=push)
     ((_, buffers),) = ways(at_the_end, {0: given.source, 1: [z3.BitVec("before", 32)]})

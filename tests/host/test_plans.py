@@ -46,6 +46,23 @@ def test_large_windows_take_few_dispatches():
             check(plan)
 
 
+@pytest.mark.parametrize(
+    ("width", "loads_blocks", "short", "inside"),
+    [
+        (32, True, True, False),
+        (33, True, True, True),
+        (1000, True, False, False),
+        (1001, True, True, True),
+        (33, False, True, False),
+        (1001, False, False, False),
+    ],
+)
+def test_rows_that_begin_anywhere(width, loads_blocks, short, inside):
+    limits = dataclasses.replace(PLANNED["cpu"], loads_blocks=loads_blocks)
+    (dispatch,) = lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (4096, width), [1]), limits).dispatches
+    assert (dispatch.shader.constants["short"], dispatch.shader.constants["aligned_inside"]) == (short, inside)
+
+
 def test_outputs_whose_neighbours_lie_in_another_segment_take_few_dispatches():
     """Every seventh output along the last axis has elements in the second segment: no range is computed in place."""
     source = TensorDesc(FLOAT32, (1000, 100, 1, 100, 7), (100, 100000, 1, 1, 10_000_000))
