@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import math
-import struct
 
 import pytest
 
@@ -20,6 +19,7 @@ from dmlgpu.runtime.tuning import device_limits
 from tests.support.cases import CASES, FLOAT32
 from tests.support.devices import DEVICES
 from tests.support.drivers import opened_as
+from tests.support.instructions import instructions
 from tests.support.plans import LARGE, by_operator, check, first_of_each, modules_of, of_operator, operator_of
 
 by_device = pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
@@ -71,12 +71,8 @@ def test_dispatches_keep_to_the_limits_of_a_device(device):
 @functools.cache
 def shared_bytes(module, group_size):
     """Bytes of a module's shared memory: of its arrays, which have some elements for each invocation of a group."""
-    code = spirv.load(module)
-    words = struct.unpack(f"<{len(code) // 4}I", code)
-    sizes, pointers, numbers, found, at = {}, {}, {}, 0, 5
-    while at < len(words):
-        opcode, count = words[at] & 0xFFFF, words[at] >> 16
-        operands = words[at + 1 : at + count]
+    sizes, pointers, numbers, found = {}, {}, {}, 0
+    for opcode, operands in instructions(module):
         if opcode in (21, 22):  # OpTypeInt, OpTypeFloat
             sizes[operands[0]] = operands[1] // 8
         elif opcode == 23:  # OpTypeVector
@@ -95,7 +91,6 @@ def shared_bytes(module, group_size):
             pointers[operands[0]] = operands[2]
         elif opcode == 59 and operands[2] == 4:  # OpVariable in StorageClass Workgroup
             found += sizes[pointers[operands[0]]]
-        at += count
     return found
 
 
