@@ -1,7 +1,6 @@
 """What the code never does, and what the set-up takes from where."""
 
 import ast
-import importlib
 import importlib.metadata
 import os
 import platform
@@ -212,36 +211,6 @@ def test_make_wheels_leaves_other_things_in_dist(tmp_path):
     done = subprocess.run(["sh", ".ci/wheels"], cwd=tmp_path, env={**os.environ, "PYTHON": "false"}, timeout=60)
     assert done.returncode == 1
     assert sorted(path.name for path in (tmp_path / "dist").rglob("*.*")) == ["index.html", "run.py"]
-
-
-def test_make_wheels_says_first_which_pythons_it_lacks(tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(ROOT / ".ci/kp")
-    recipe = importlib.import_module("recipe")
-    monkeypatch.setattr(recipe, "PYTHONS", ("3.98", VERSION, "3.99"))
-    monkeypatch.setattr(recipe, "tools", lambda: sys.exit("builds"))
-    monkeypatch.setattr(recipe, "TOOLCHAIN", tmp_path / "toolchain")
-    monkeypatch.setattr(sys, "argv", ["recipe.py", str(tmp_path / "dist")])
-    with pytest.raises(SystemExit, match="builds"):
-        recipe.main()
-    assert capsys.readouterr().out.startswith(f"Wheels for Python {VERSION}; none for 3.98, 3.99, which")
-
-
-def test_no_wheel_for_a_python_that_a_platform_has_not(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / ".ci/kp")
-    recipe = importlib.import_module("recipe")
-    built = []
-    for name in "tools", "unpacked", "lay_out", "metadata", "write_sdist":
-        monkeypatch.setattr(recipe, name, lambda *_, **__: tmp_path)
-    monkeypatch.setattr(recipe, "headers", lambda name: recipe.Python(name.removeprefix("python"), tmp_path))
-    monkeypatch.setattr(
-        recipe, "build", lambda *a, **_: built.append((a[2], [python.version for python in a[3]])) or {}
-    )
-    monkeypatch.setattr(recipe, "TOOLCHAIN", tmp_path / "toolchain")
-    (tmp_path / "toolchain/tree").mkdir(parents=True)
-    only = ["--platforms", "win_amd64", "win_arm64", "--pythons", "3.10", "3.11"]
-    monkeypatch.setattr(sys, "argv", ["recipe.py", str(tmp_path / "dist"), *only])
-    recipe.main()
-    assert built == [("win_amd64", ["3.10", "3.11"]), ("win_arm64", ["3.11"])]
 
 
 # pip install .
