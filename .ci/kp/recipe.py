@@ -181,28 +181,23 @@ def headers_of_sources(version: str) -> Python | None:
     """A Python of `pythons.txt`, if apt-get finds its sources in Debian, where this machine has its packages from."""
     rows = (line.split() for line in (HERE / "pythons.txt").read_text().splitlines())
     row = next((row for row in rows if row[0] == version), None)
-    apt = shutil.which("apt-get")
-    if not row or not apt:
+    if not row or not shutil.which("apt-get"):
         return None
     _, release, name, digest = row
     folder = TOOLCHAIN / f"python{version}"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "lists/partial").mkdir(parents=True)
-    sources = folder / "sources.list"
-    command = [apt, "-qq", "-o", "Dir::State::status=/dev/null"]
-
-    def output(*arguments: str) -> str:
-        return subprocess.run([*command, *arguments], cwd=folder, text=True, capture_output=True, check=False).stdout
-
-    # Not all that the machine has packages from is Debian, nor has this release: what fails shows at the end.
     key = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
-    addresses = set(output("indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").split())
-    sources.write_text("".join(f"deb-src {key} {address} {release} main\n" for address in sorted(addresses)))
-    # Folders of apt that not only root may write to.
-    command += "-o", f"Dir::Etc::SourceList={sources}", "-o", "Dir::Etc::SourceParts=/dev/null"
-    command += "-o", f"Dir::State={folder}", "-o", f"Dir::Cache={folder}"
-    output("update")
-    output("source", "--download-only", "--tar-only", f"python{version}")
+    list_addresses = "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"
+    addresses = subprocess.run(list_addresses, text=True, capture_output=True, check=False).stdout.split()
+    lines = [f"deb-src {key} {address} {release} main\n" for address in sorted(set(addresses))]
+    (folder / "sources.list").write_text("".join(lines))
+    # In folders that not only root may write to.
+    options = f"-oDir::Etc::SourceList={folder}/sources.list", "-oDir::Etc::SourceParts=/dev/null"
+    options += f"-oDir::State={folder}", f"-oDir::Cache={folder}"
+    for command in ("update",), ("source", "--download-only", "--tar-only", f"python{version}"):
+        # Not all addresses are Debian's, nor have this release.
+        subprocess.run(["apt-get", *options, *command], cwd=folder, capture_output=True, check=False)
     archive = folder / name
     if not archive.exists():
         return None
@@ -457,7 +452,6 @@ def main() -> None:
     wanted = [] if arguments.here else arguments.pythons
     found = [headers(name) for name in (sys.executable, *(f"python{version}" for version in wanted))]
     pythons = {python.version: python for python in found if python and (arguments.here or python.version in wanted)}
-    TOOLCHAIN.mkdir(parents=True, exist_ok=True)
     for version in wanted:
         if version not in pythons and (of_sources := headers_of_sources(version)):
             pythons[version] = of_sources
@@ -472,6 +466,7 @@ def main() -> None:
             flush=True,
         )
 
+    TOOLCHAIN.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
     python = tools()
 
