@@ -10,7 +10,7 @@
 layout(constant_id = 11) const uint LANES = 1;  // invocations that share an item
 #else
 layout(constant_id = 12) const bool SHORT = false;  // to take each element is faster than extremes.glsl
-layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // rows begin anywhere; all but the ends is aligned
+layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // blocks inside of a row begin at multiples of 16 bytes
 #endif
 #include "core/lanes.glsl"
 #include "core/row.glsl"

@@ -43,12 +43,11 @@ State state_of_blocks(uint address, uint begin, uint end)
     }
 #else
     if (REPEATABLE && ALIGNED_INSIDE) {
-        // All blocks but those at the ends of a row begin at multiples of 16 bytes. They overlap:
+        // All blocks but those at the ends of a row begin at multiples of 16 bytes, and elements are taken again. A sum
+        // of floats must not even be in this order, which depends on where a row begins.
         //
         //   [ first ]                 [ last ]
         //       [ block ] ... [ block ]
-        //
-        // Without, sums of floats would still depend on where a row begins.
         take_block(state, load_block(address + first), 0, first);
         for (next = BLOCK - (address + first) % BLOCK; next < last; next += BLOCK)
             take_block(state, aligned_block(address + first + next), 0, first + next);
