@@ -22,7 +22,7 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.fuzz import large
 from tests.fuzz.descriptors import Choices
-from tests.support.cases import FLOAT16, FLOAT32, UINT8, pool_desc
+from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, pool_desc
 from tests.support.drivers import DRIVERS, device_of
 from tests.support.limits import LIMITS, MAPPINGS
 from tests.support.plans import chosen
@@ -74,6 +74,50 @@ def test_elements_that_bins_miss(counter, variant, sizes, strides, axes):
     assert first.loads > Limits.invocation_loads / 2
     assert counter.turns(first, 4) > first.loads / 2
     check(counter, plan)
+
+
+def reversed_strides(sizes, gap):
+    """Those of a tensor whose first dimension is the innermost, with a gap behind each: no two dimensions merge."""
+    strides, step = [], 1
+    for size in sizes:
+        strides.append(step)
+        step = step * size + gap
+    return tuple(strides)
+
+
+REDUCTIONS = [
+    (ReduceFunction.MAX, FLOAT32, False),
+    (ReduceFunction.MAX, UINT8, False),
+    (ReduceFunction.SUM, FLOAT32, False),
+    (ReduceFunction.SUM, INT64, False),
+    (ReduceFunction.LOG_SUM_EXP, FLOAT32, False),
+    (ReduceFunction.MULTIPLY, FLOAT16, False),
+    (ReduceFunction.SUM, FLOAT32, True),
+    (ReduceFunction.AVERAGE, FLOAT16, True),
+    (ReduceFunction.L2, FLOAT32, True),
+]
+
+
+@pytest.mark.parametrize("rank", range(1, 9))
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8, 17])
+@pytest.mark.parametrize("axis", ["first", "last"])
+def test_short_outputs_of_every_rank(counter, rank, count, axis):
+    """Millions of outputs of a few elements: the loops around these turn as often as those over them."""
+    each = round((1 << 22) ** (1 / max(rank - 1, 1)))
+    kept = [each + 1, *[each] * (rank - 2)] if rank > 1 else []
+    # The reduced axis has stride 1, or the first of the kept ones has.
+    strides = reversed_strides([count, *kept] if axis == "first" else [*kept, count], gap=3)
+    sizes = [*kept, count]
+    strides = [*strides[1:], strides[0]] if axis == "first" else strides
+    infinite = Counter(device_of(DRIVERS["lavapipe"]).index, 0x7F800000)  # exact sums look at it again
+    for function, data_type, exact in REDUCTIONS:
+        source = TensorDesc(data_type, sizes, strides)
+        flags = ExecutionFlags.EXACT_SUMS if exact else ExecutionFlags.NONE
+        plan = lower(ReduceOperatorDesc.of(function, source, (rank - 1,)), Limits(1 << 31, 64, 4, bundle=8), flags=flags)
+        check(infinite if exact else counter, plan)
+        first = plan.dispatches[0]
+        if rank > 1 and count < 4 and first.shader.variant == "reduce":
+            assert first.loads > Limits.invocation_loads / 2
 
 
 def check(counter, plan):

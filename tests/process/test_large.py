@@ -38,6 +38,30 @@ for shape, axes in ((30, 3, 50000, 3), (0, 1, 3)), ((15, 2, 15, 13000, 3), (0, 2
     expected = np.prod([shape[axis] for axis in axes])
     assert (dmlgpu.reduce(x, ReduceFunction.SUM, axes, device=one) == expected).all()
 """,
+    "exact sums of one element": """
+x = np.ones((1_700_000, 1), np.float32)
+for function in ReduceFunction.SUM, ReduceFunction.AVERAGE, ReduceFunction.L2:
+    assert (dmlgpu.reduce(x, function, 1, exact=True) == 1).all(), function
+""",
+    "kept dimensions that do not merge": """
+kept = {2: (2400, 1500), 3: (120, 150, 200), 4: (64, 200, 3, 100), 5: (24, 20, 25, 30, 10), 7: (8, 9, 8, 9, 8, 9, 10)}
+for rank, sizes in kept.items():
+    order = *reversed(range(rank)), rank
+    for count in 1, 2, 4:
+        x = np.ones((*reversed(sizes), count), np.float32).transpose(order)
+        assert (dmlgpu.max(x, axis=rank) == 1).all(), (rank, count)
+        assert (dmlgpu.sum(x, axis=rank) == count).all(), (rank, count)
+        assert (dmlgpu.sum(x, axis=rank, exact=True) == count).all(), (rank, count)
+""",
+    "indices with gaps": """
+sizes = (2, 3, 1400, 900)
+x = np.arange(1, 1 + np.prod(sizes), dtype=np.float32).reshape(sizes)
+indices = np.zeros((2, 3, 1401, 907), np.uint32)[:, :, :1400, :900]
+indices[:] = np.arange(x.size).reshape(sizes)
+desc = dmlgpu.MaxPoolingGradOperatorDesc.of(x, (1, 1), indices_tensor=indices)
+assert not desc.indices_tensor.is_packed
+assert (dmlgpu.Device().compile(desc)(x, indices) == x).all()
+""",
     "windows along depth": """
 g = np.ones((8, 8, 2991, 1, 7), np.float32)
 sums = dmlgpu.average_pooling_grad(g, (8, 8, 3000, 1, 7), (10, 1, 1)).sum(dtype=np.float64)

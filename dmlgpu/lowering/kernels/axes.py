@@ -64,6 +64,11 @@ class AxesKernel(RangedKernel):
         return self.kept[-1].size if self.kept else 1
 
     @property
+    def address_loads(self) -> int:
+        """Loads that the loop over kept dimensions counts as, which computes the address of an item; one has none."""
+        return len(self.kept) if len(self.kept) > 1 else 0
+
+    @property
     def work(self) -> int:
         # If the addresses of an output's elements do not ascend, every segment looks at all of them.
         looks = 1 if ascend(self.reduced) else len(self.limits.segments(self.source))

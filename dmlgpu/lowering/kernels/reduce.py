@@ -29,7 +29,9 @@ class Reduce(AxesKernel):
         innermost = min(self.reduced[-1].size, split_size)
         begins = (split_size + innermost - 2) // innermost + 1 if len(self.reduced) > 1 else 1
         accumulator, rank = self.problem.accumulator, len(self.reduced)
-        loads = begins * (rank + innermost * accumulator.cost()) + accumulator.loads_again(split_size) * (1 + rank)
+        loads = begins * (rank + innermost * accumulator.cost()) + self.address_loads
+        if again := accumulator.loads_again(split_size):
+            loads += (4 + again) * (1 + rank)  # four elements choose the place of the bin
         return Tiling(1, split_size, loads)
 
     def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:

@@ -61,7 +61,8 @@ class Rows(AxesKernel):
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
             at_once = IN_FLIGHT * self.block
             loads = -(-split_size // (at_once * self.lanes)) * at_once * accumulator.cost()
-        return Tiling(1, split_size, loads + accumulator.loads_again(split_size), self.lanes)
+        loads += accumulator.loads_again(split_size) + self.address_loads
+        return Tiling(1, split_size, loads, self.lanes)
 
     @cached_property
     def fallback(self) -> AxesKernel:
