@@ -3,7 +3,7 @@
 #extension GL_EXT_control_flow_attributes : require
 // Max pooling over windows of any size, along one dimension. Windows with several dimensions take one dispatch for
 // each, a separable pass: along width, then height, then depth. A pass writes its winners for the next one to an
-// intermediate: a word of bits (two of 64 bits), and an index.
+// intermediate: for each a word of bits (two of 64 bits), and behind all of these an index for each.
 //
 // One invocation computes a tile: TILE windows, each STEP elements behind the one before. The middle is the elements
 // that all windows of a tile have in common. A window's prefix is its elements up to the end of the middle, and its
@@ -56,7 +56,6 @@ Bits intermediate_of(uvec4 block, uint i) { return element_of(block, i); }
 const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
 #else
 const uint COLUMNS = INTERMEDIATE_BLOCK, GROUP = COLUMNS;
-layout(set = 0, binding = 3) readonly buffer SourceIndices { uint source_indices[]; };  // of the intermediate
 #endif
 const uint INTERMEDIATE_WORDS = GROUP * WORDS_PER_ELEMENT;
 const uint GROUP_WORDS = (GROUP * BITS + 31) / 32;
@@ -85,7 +84,7 @@ layout(push_constant) uniform Push {
     uint first_index;    // index of the first element
 #else
     uint row_count;      // rows of the intermediate at one position of the lines: 1 along height
-    uint source_indices_base;
+    uint source_indices; // words of the intermediate before its indices
 #endif
     uint source_base;    // address + source_base is the place in the buffer, in elements or words
     uint values_base;
@@ -102,7 +101,7 @@ uvec3 stride;
 uint plane_stride, first_index;
 const uint blocks = 1;
 #else
-uint row_count, row_blocks, blocks, source_indices_base;
+uint row_count, row_blocks, blocks, source_indices;
 #endif
 
 void read_push()
@@ -131,7 +130,7 @@ void read_push()
     row_blocks = pitch / COLUMNS;
     blocks = row_count * row_blocks;
     line_stride = blocks;
-    source_indices_base = push.source_indices_base;
+    source_indices = push.source_indices + source_base;
 #endif
 }
 
@@ -311,8 +310,8 @@ void compute(Tile tile)
 #else
             found[i] = 0;
             if (INDEXED)
-                found[i] = source_indices[((tile.outer * size + position) * blocks + tile.block) * COLUMNS + c
-                                          + source_indices_base];
+                found[i]
+                    = source[((tile.outer * size + position) * blocks + tile.block) * COLUMNS + c + source_indices];
 #endif
         }
 #ifdef ROWS

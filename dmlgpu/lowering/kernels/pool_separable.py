@@ -196,6 +196,11 @@ class PoolSeparable(Kernel):
         """Words of an intermediate's element, without its index."""
         return max(1, self.source.data_type.bits // 32)
 
+    @property
+    def words_and_index(self) -> int:
+        """Words of an intermediate's element, with its index if there are any."""
+        return self.words + self.indexed
+
     @cached_property
     def range_axis(self) -> int:
         """The dimension along which a plane is divided into ranges: depth, or height if there is one depth."""
@@ -242,10 +247,10 @@ class PoolSeparable(Kernel):
     def _fits(self, planes: int, outputs: int) -> bool:
         """Whether the passes of ranges with so many planes, and outputs along `range_axis`, keep to the limits."""
         passes, limits = self._passes(planes, self._widest(outputs)), self.limits
-        between = [4 * each.written for each in passes[:-1]]
+        between = [4 * each.written * self.words_and_index for each in passes[:-1]]
         return (
-            sum(between) * (self.words + self.indexed) <= self.most_bytes
-            and max(between, default=0) * self.words <= limits.segment_bytes
+            sum(between) <= self.most_bytes
+            and max(between, default=0) <= limits.segment_bytes
             and all(each.total_loads <= limits.dispatch_elements for each in passes)
             and all(each.items <= limits.most_items(each.item_loads) for each in passes)
         )
@@ -290,19 +295,22 @@ class PoolSeparable(Kernel):
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         for part in self._ranges():
             passes = self._passes(len(part.planes), self._lines(part)[1])
+            before = 0
             for number, one_pass in enumerate(passes):
-                yield self._dispatch(part, one_pass, number, to_outputs=number == len(passes) - 1), 0
+                yield self._dispatch(part, one_pass, number, before, to_outputs=number == len(passes) - 1), 0
+                before = one_pass.written * self.words
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
-        """Values and indices that a first pass leaves, then those of a second one."""
+        """What a first pass leaves, then what a second one does: all values, and behind them all indices."""
         outputs = self.windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
         passes = self._passes(self.planes_at_once or 1, self._widest(outputs))
-        kinds = (self.words, 1) if self.indexed else (self.words,)
-        return tuple(TensorDesc(DataType.UINT32, (each.written * words,)) for each in passes[:-1] for words in kinds)
+        return tuple(TensorDesc(DataType.UINT32, (each.written * self.words_and_index,)) for each in passes[:-1])
 
-    def _dispatch(self, part: PlaneRange, one_pass: SeparablePass, number: int, *, to_outputs: bool) -> Dispatch:
-        """The dispatch of a pass, which is number `number` of its range."""
+    def _dispatch(
+        self, part: PlaneRange, one_pass: SeparablePass, number: int, before: int, *, to_outputs: bool
+    ) -> Dispatch:
+        """The dispatch of pass `number` of a range; the pass before it left `before` words of values."""
         windows, line, bits = self.windows, one_pass.line, self.source.data_type.bits
         width = windows.output_size[2]
         side_by_side = one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
@@ -333,7 +341,7 @@ class PoolSeparable(Kernel):
             "pitch": width if one_pass.axis == 2 and to_outputs else self.pitch,
             "outer_count": one_pass.outer_count,
             "values_base": first_output if to_outputs else 0,
-            "indices_base": first_output if to_outputs else 0,
+            "indices_base": first_output if to_outputs else one_pass.written * self.words,
         }
         written = self._written(number, to_outputs=to_outputs)
         loads = self.limits.loads(one_pass.items, one_pass.item_loads)
@@ -342,9 +350,8 @@ class PoolSeparable(Kernel):
             bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
         else:
             variant, own = "pool_separable_columns", {"row_count": one_pass.row_count}
-            own |= {"source_base": 0, "source_indices_base": 0}
-            before = self._intermediates(number - 1, ("source_base", "source_indices_base"))
-            bindings = before[0], *written, before[1]
+            own |= {"source_base": 0, "source_indices": before}
+            bindings = self._intermediate(number - 1, "source_base"), *written
         shader = shader_of(variant, self.problem, constants, built_in=True)
         return Dispatch(shader, Values(**given, **own), bindings, loads, outputs)
 
@@ -377,19 +384,18 @@ class PoolSeparable(Kernel):
         """The bindings of values and indices; where there is one of them, both have it."""
         bases = "values_base", "indices_base"
         if not to_outputs:
-            values, indices = self._intermediates(number, bases)
-            return replace(values, written=True), replace(indices, written=True)
+            values, indices = (replace(self._intermediate(number, base), written=True) for base in bases)
+            return values, indices
         values, indices = (
             Binding(output.role, output.number, 0, base, output.tensor.data_type.bits, written=True)
             for output, base in zip((self.problem.outputs[0], self.problem.outputs[-1]), bases, strict=True)
         )
         return values, indices
 
-    def _intermediates(self, number: int, bases: tuple[str, str]) -> tuple[Binding, Binding]:
-        """What pass `number` leaves: values and indices; without these the values."""
-        first = number * (1 + self.indexed) + sum(output.role is Role.INTERMEDIATE for output in self.problem.outputs)
-        values, indices = (Binding(Role.INTERMEDIATE, first + i, base=base) for i, base in enumerate(bases))
-        return values, indices if self.indexed else replace(indices, tensor=first)
+    def _intermediate(self, number: int, base: str) -> Binding:
+        """What pass `number` leaves."""
+        others = sum(output.role is Role.INTERMEDIATE for output in self.problem.outputs)
+        return Binding(Role.INTERMEDIATE, number + others, base=base)
 
 
 def _greatest(count: int, fits: Callable[[int], bool]) -> int:
