@@ -117,7 +117,7 @@ def sources(cases: Sequence[Case], part: str, folder: str | None) -> list[Source
                     Path(folder, f"{kernel.module}.spv").read_bytes() if folder else spirv.load(kernel.module),
                     spirv.constant_words(kernel),
                     len(spirv.push_words(kernel.module, dispatch.push)),
-                    len(dispatch.bindings),
+                    len(dispatch.bindings) + dispatch.has_status,
                     [],
                 )
             if case.id not in found[kernel].cases:

@@ -19,7 +19,10 @@ class SettingError(ValueError):
 
 
 class DeviceError(RuntimeError):
-    """A driver or device is missing, or a device or device tensor cannot be used in this way."""
+    """A driver or device is missing, or a device or device tensor cannot be used in this way.
+
+    Or a driver ended a loop of a shader early: then the message has the plan, and there is no result.
+    """
 
 
 class DeviceLostError(DeviceError):

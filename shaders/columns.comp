@@ -152,7 +152,8 @@ void main()
     uint items_of_row = (width - 1) / COLUMNS + 1;
     uint item_count = items_of_row * (output_count / width), count = item_count * split_count;
     Items mine = shared_items_of(count);
-    for (uint next = mine.next; next < mine.end; next += turn_size()) {
+    uint next = mine.next;
+    for (; next < mine.end; next += turn_size()) {
         uint item = min(next, count - 1);
         uint split = TO_STATES ? item / item_count : 0;
         uint number = item - split * item_count, row = number / items_of_row;
@@ -164,4 +165,5 @@ void main()
         uint i = row * width + column, others = owned - column;
         reduce_item(i, split, next < count, others, begin, end, address, step_size);
     }
+    report(next, mine.end);
 }

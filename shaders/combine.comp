@@ -19,8 +19,8 @@ layout(constant_id = 10) const uint LANES = 1;  // invocations that share an ite
 #endif
 #include "core/lanes.glsl"
 
-layout(set = 0, binding = 0) readonly buffer States { uint stored[]; };
-layout(set = 0, binding = 1) buffer Target { uint target[]; };
+layout(set = 0, binding = 1) readonly buffer States { uint stored[]; };
+layout(set = 0, binding = 2) buffer Target { uint target[]; };
 
 layout(push_constant) uniform Push {
     uint state_count;
@@ -76,16 +76,17 @@ void main()
 #endif
     uint item_count = output_count * (TO_STATES ? (state_count - 1) / split_size + 1 : 1);
     Items mine = shared_items_of(item_count);
-    for (uint next = mine.next; next < mine.end; next += turn_size()) {
+    uint next = mine.next;
+    for (; next < mine.end; next += turn_size()) {
         uint item = min(next, item_count - 1);
         uint split = TO_STATES ? item / output_count : 0, i = item - split * output_count;
         uint number = push.first_output + i, address = 0;
 #ifdef WINDOWS
         uint count = 1, first_index = 0;
         for (uint d = 5; d-- > 0;) {
-            uint next = number / push.size[d], at = number - next * push.size[d];
+            uint outer = number / push.size[d], at = number - outer * push.size[d];
             address += at * push.stride[d];
-            number = next;
+            number = outer;
             if (d >= 2)
                 count *= counted(at * push.window_stride[d - 2], push.window_size[d - 2], push.dilation[d - 2],
                                  push.counted_begin[d - 2], push.counted_end[d - 2]);
@@ -110,4 +111,5 @@ void main()
                 STORE_INDEX(target, at, first_index + index_of(state))
         }
     }
+    report(next, mine.end);
 }

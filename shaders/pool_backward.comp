@@ -12,7 +12,7 @@
 
 #include "core/gradients.glsl"
 
-layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or states
+layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or states
 
 // How many elements along dimension d share the gradient of window number `at`.
 uint shares(uint at, uint d)
@@ -129,7 +129,8 @@ void main()
 #endif
 
     Items mine = items_of(item_count);
-    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+    uint item = mine.next;
+    for (; item < mine.end; item += BUNDLE) {
         uint split = TO_STATES ? item / tile_count : 0, begin = 0, end = 0;
 #ifndef IN_PLACE
         begin = split_begin + split * split_size;
@@ -154,4 +155,5 @@ void main()
             }
         }
     }
+    report(item, mine.end);
 }

@@ -37,8 +37,8 @@ layout(constant_id = 18) const bool SHARED_WORDS = false;  // two rows of output
 layout(constant_id = 19) const bool WHOLE_BLOCKS = false;  // tiles, and rows of outputs, consist of blocks
 // clang-format on
 
-layout(set = 0, binding = 1) buffer Values { uint values[]; };
-layout(set = 0, binding = 1) buffer ValueBlocks { uvec4 value_blocks[]; };
+layout(set = 0, binding = 2) buffer Values { uint values[]; };
+layout(set = 0, binding = 2) buffer ValueBlocks { uvec4 value_blocks[]; };
 
 // Windows before the one that begins with a tile's first output or before it, which hold outputs of the tile, too.
 const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
@@ -145,7 +145,8 @@ void main()
     read_push();
     Tiles tiles = tiles_of(size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
-    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+    uint item = mine.next;
+    for (; item < mine.end; item += BUNDLE) {
         Tile tile = tile_number(item, tiles);
         // The first window of the ring. Where there is none it is negative, that is, wrapped around: so a window is
         // there if it is below the number of windows.
@@ -172,4 +173,5 @@ void main()
                 store_row(a, row + a < tile.end, (row + a) * size.z + tile.left, size.z - tile.left);
         }
     }
+    report(item, mine.end);
 }

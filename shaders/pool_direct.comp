@@ -19,10 +19,10 @@
 
 #ifdef IN_PLACE
 layout(constant_id = 10) const bool BLOCKS = false;
-layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
-layout(set = 0, binding = 2) buffer Values { uint values[]; };
+layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
+layout(set = 0, binding = 3) buffer Values { uint values[]; };
 #else
-layout(set = 0, binding = 1) writeonly buffer States { uint stored[]; };
+layout(set = 0, binding = 2) writeonly buffer States { uint stored[]; };
 #endif
 
 layout(push_constant) uniform Push {
@@ -78,7 +78,8 @@ void main()
 #endif
 
     Items mine = items_of(item_count);
-    for (uint item = mine.next; item < mine.end;) {
+    uint item = mine.next;
+    while (item < mine.end) {
         uint first_item = item, missed = 0;  // bit i: item i has missed an element
         for (uint turn = 0; turn < 32 && item < mine.end; ++turn, item += BUNDLE) {
             uint word = item;
@@ -192,4 +193,5 @@ void main()
         }
 #endif
     }
+    report(item, mine.end);
 }

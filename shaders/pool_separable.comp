@@ -59,10 +59,10 @@ const uint COLUMNS = INTERMEDIATE_BLOCK, GROUP = COLUMNS;
 #endif
 const uint INTERMEDIATE_WORDS = GROUP * WORDS_PER_ELEMENT;
 const uint GROUP_WORDS = (GROUP * BITS + 31) / 32;
-layout(set = 0, binding = 1) buffer Values { uint values[]; };  // or the intermediate
-layout(set = 0, binding = 1) buffer ValueBlocks { uvec4 value_blocks[]; };
-layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
-layout(set = 0, binding = 2) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
+layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or the intermediate
+layout(set = 0, binding = 2) buffer ValueBlocks { uvec4 value_blocks[]; };
+layout(set = 0, binding = 3) writeonly buffer Indices { uint indices[]; };
+layout(set = 0, binding = 3) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
 
 // A pass works on lines: a line is a row of the input, or a column of the intermediate along height or depth.
 layout(push_constant) uniform Push {
@@ -335,6 +335,8 @@ void main()
     uint residues = DILATED ? min(spacing, output_size) : 1;
     uint tiles = ((DILATED ? (output_size - 1) / spacing : output_size - 1) / TILE + 1) * residues;
     Items mine = items_of(push.outer_count * tiles * blocks);
-    for (uint item = mine.next; item < mine.end; item += BUNDLE)
+    uint item = mine.next;
+    for (; item < mine.end; item += BUNDLE)
         compute(tile_of(item, tiles, residues));
+    report(item, mine.end);
 }

@@ -43,10 +43,10 @@ layout(constant_id = 21) const bool WHOLE_BLOCKS = false;  // tiles, and rows of
 layout(constant_id = 22) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
 // clang-format on
 
-layout(set = 0, binding = 1) writeonly buffer Indices { uint indices[]; };
-layout(set = 0, binding = 1) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
-layout(set = 0, binding = 2) buffer Values { uint values[]; };
-layout(set = 0, binding = 2) writeonly buffer ValueBlocks { uvec4 value_blocks[]; };
+layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
+layout(set = 0, binding = 2) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
+layout(set = 0, binding = 3) buffer Values { uint values[]; };
+layout(set = 0, binding = 3) writeonly buffer ValueBlocks { uvec4 value_blocks[]; };
 
 layout(push_constant) uniform Push {
     uint plane_stride;      // of the input's (batch, channel) planes; strides in elements
@@ -320,7 +320,8 @@ void main()
 
     Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
-    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+    uint item = mine.next;
+    for (; item < mine.end; item += BUNDLE) {
         Tile tile = tile_number(item, tiles);
         // Where the first window begins in the input. In the padding before the input this is negative, that is, wrapped
         // around: so a coordinate is in the input if it is below its size.
@@ -385,4 +386,5 @@ void main()
         }
 #endif
     }
+    report(item, mine.end);
 }

@@ -74,7 +74,8 @@ void main()
     uint rank = kept_rank + push.reduced_rank, innermost = push.size[rank - 1], step = push.stride[rank - 1];
     uint outermost_stride = push.stride[kept_rank];
     Items mine = items_of(output_count * split_count);
-    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+    uint item = mine.next;
+    for (; item < mine.end; item += BUNDLE) {
         uint split = TO_STATES ? item / output_count : 0;
         uint i = item - split * output_count;
         uint begin, end;
@@ -82,4 +83,5 @@ void main()
         uint origin = address_of_kept(first_output + i, kept_rank);
         write(i, split, reduce(origin, begin, end, rank, innermost, step, outermost_stride));
     }
+    report(item, mine.end);
 }

@@ -62,7 +62,8 @@ void main()
     read_push();
     uint count = output_count * split_count;
     Items mine = shared_items_of(count);
-    for (uint next = mine.next; next < mine.end;) {
+    uint next = mine.next;
+    while (next < mine.end) {
         uint first = next, missed = 0;  // bit i: item i has missed an element
         for (uint turn = 0; turn < 32 && next < mine.end; ++turn, next += turn_size())
             missed |= uint(reduce(next, count)) << turn;
@@ -74,4 +75,5 @@ void main()
         }
 #endif
     }
+    report(next, mine.end);
 }

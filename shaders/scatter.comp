@@ -3,14 +3,17 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_memory_scope_semantics : require
 // Writes each element of the source to the output that its index numbers; of elements with equal indices the last one
-// stays. Invocations run in any order, so this takes four steps. `last` has a word that says whether there is work for the
-// fourth, and behind it, of each output, 1 + an element's number:
+// stays. Invocations run in any order, so this takes four steps. `last` has a word `again`, and behind it, of each output,
+// 1 + an element's number:
 //
 //   CLEAR           output[...] = 0
 //   MARK            last[index[i]] = i + 1         where indices repeat any of the elements may stay
 //   WRITES          output[index[i]] = source[i]   if last[index[i]] == i + 1; if it is less, this element is later:
 //                   last[index[i]] = max(last[index[i]], i + 1 + LATE), again = 1
-//   WRITES, AGAIN   output[index[i]] = source[i]   if again == 1 and last[index[i]] == i + 1 + LATE
+//   WRITES, AGAIN   output[index[i]] = source[i]   if again != 0 and last[index[i]] == i + 1 + LATE
+//
+// WRITES binds four buffers. So it has no status (constants.glsl), and sets a bit of `again` where a driver ended a loop
+// early. MARK with REPORTS, the fifth step, hands the bit on.
 //
 // Nothing is read of `last` but what MARK wrote. WRITES needs atomicMax() only where indices repeat: without MARK it took
 // half of all the time on llvmpipe, and nearly all on SwiftShader.
@@ -18,6 +21,12 @@
 // An item is four elements of the source; with CLEAR 16 bytes of outputs. STRIDED: tensors need not be packed, and
 // elements, or outputs, outside the bound segments are left out.
 
+#ifdef WRITES
+#define NO_STATUS
+#define FIRST 0  // binding of the first buffer
+#else
+#define FIRST 1
+#endif
 #include "core/constants.glsl"
 #ifdef STRIDED
 #include "core/address.glsl"
@@ -30,18 +39,21 @@
 layout(constant_id = 11) const bool AGAIN = false;
 layout(constant_id = 12) const uint LATE = 0;  // the highest bit; 0 where numbers need it: all are written again then
 #endif
+#ifdef MARK
+layout(constant_id = 11) const bool REPORTS = false;
+#endif
 
 #ifdef CLEAR
-layout(set = 0, binding = 0) buffer Values { uint values[]; };
-layout(set = 0, binding = 0) buffer ValueBlocks { uvec4 value_blocks[]; };
+layout(set = 0, binding = FIRST) buffer Values { uint values[]; };
+layout(set = 0, binding = FIRST) buffer ValueBlocks { uvec4 value_blocks[]; };
 #else
-layout(set = 0, binding = 0) readonly buffer Indices { uint indices[]; };
-layout(set = 0, binding = 0) readonly buffer IndexBlocks { uvec4 index_blocks[]; };
-layout(set = 0, binding = 1) buffer LastElements { uint last[]; };
+layout(set = 0, binding = FIRST) readonly buffer Indices { uint indices[]; };
+layout(set = 0, binding = FIRST) readonly buffer IndexBlocks { uvec4 index_blocks[]; };
+layout(set = 0, binding = FIRST + 1) buffer LastElements { uint last[]; };
 #ifdef WRITES
-layout(set = 0, binding = 2) readonly buffer Source { uint source[]; };
-layout(set = 0, binding = 2) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
-layout(set = 0, binding = 3) buffer Values { uint values[]; };
+layout(set = 0, binding = FIRST + 2) readonly buffer Source { uint source[]; };
+layout(set = 0, binding = FIRST + 2) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
+layout(set = 0, binding = FIRST + 3) buffer Values { uint values[]; };
 #endif
 #endif
 
@@ -92,7 +104,8 @@ void main()
     uvec4 size = uvec4(push.size[0], push.size[1], push.plane[0], push.plane[1]), stride = all_of(push.values_stride);
 #endif
     Items mine = items_of((output_count - 1) / BLOCK + 1);
-    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+    uint item = mine.next;
+    for (; item < mine.end; item += BUNDLE) {
         uint begin = item * BLOCK, count = min(output_count - begin, BLOCK);
 #ifndef STRIDED
         if (count == BLOCK) {
@@ -110,6 +123,7 @@ void main()
             STORE_ELEMENT(values, address + values_base, Bits(0))
         }
     }
+    report(item, mine.end);
 }
 
 #else
@@ -180,11 +194,17 @@ void main()
     uint values_first = push.values_first, values_count = push.values_count;
 #endif
 #else
+    if (REPORTS) {
+        if ((last[again] & ENDED_EARLY) != 0)
+            atomicOr(status[0], ENDED_EARLY);
+        return;
+    }
     if (gl_GlobalInvocationID.x == 0)
         last[again] = 0;
 #endif
     Items mine = items_of((push.element_count - 1) / 4 + 1);
-    for (uint item = mine.next; item < mine.end; item += BUNDLE) {
+    uint item = mine.next;
+    for (; item < mine.end; item += BUNDLE) {
         uint number = first_element + item * 4;
 #ifndef STRIDED
         uvec4 index = indices_at(number, indices_base);
@@ -223,8 +243,11 @@ void main()
         }
     }
 #ifdef WRITES
-    if (missed)
-        atomicStore(last[again], 1u, RELAXED);
+    uint flags = (missed ? 1 : 0) | (ended_early(item, mine.end) ? ENDED_EARLY : 0);
+    if (flags != 0)
+        atomicOr(last[again], flags);
+#else
+    report(item, mine.end);
 #endif
 }
 

@@ -52,6 +52,7 @@ class Limits:
 
     llvmpipe (Mesa 22.3; no longer with 25.0) ends every loop without a word once it has counted 65,535 turns of all
     loops of the invocations that a vector holds. tests/host/test_loops.py reads its counter: turns <= 3.5 x loads + 20.
+    Where a plan has more all the same, the shader tells (ended_early in items.glsl).
     """
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""

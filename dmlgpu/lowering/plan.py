@@ -106,6 +106,11 @@ class Dispatch:
     outputs: range
     """Of its problem: those that it writes, or writes states or intermediates for."""
 
+    @property
+    def has_status(self) -> bool:
+        """Whether the status buffer is bound, before `bindings` (constants.glsl); Vulkan promises four in all."""
+        return len(self.bindings) < 4
+
 
 @dataclass(frozen=True)
 class Plan:

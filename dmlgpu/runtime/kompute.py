@@ -30,6 +30,12 @@ from dmlgpu.runtime.tuning import assumed_seconds_per_element
 _PIPELINES = 256
 # Cached recordings, at most. One holds the submissions of a tuple of steps, and takes 5 to 16 KiB.
 _RECORDINGS = 256
+# The status: a word of 0 says that nothing ran. _ENDED_EARLY is that of constants.glsl.
+_RAN, _ENDED_EARLY = 1, 2
+
+
+class LoopEndedEarlyError(DeviceError):
+    """The driver ended a loop of a shader early: what the steps wrote is wrong."""
 
 
 class KpBuffer:
@@ -111,16 +117,19 @@ class Kompute:
         # Weak references: even if a call is interrupted, a buffer that nothing uses is freed and no longer counted.
         self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
         self._lost: str | None = None
-        # The completion flag: on the device this buffer holds 1, and every submission ends with a copy to its view.
-        self._completion_flag = self._new_buffer(4, staged=True)
-        self._completion_flag.view[0] = 1
+        # On the device its word is _RAN, and shaders add _ENDED_EARLY; every submission ends with a copy to its view.
+        self._status = self._new_buffer(4, staged=True)
         with self._asking("its first submission"):
-            submit = self._manager.sequence()
-            submit.record(self._kp.OpTensorSyncDevice([self._completion_flag.tensor]))
-            submit.eval()
+            self._status_upload: Any = self._manager.sequence()
+            self._status_upload.record(self._kp.OpTensorSyncDevice([self._status.tensor]))
+            self._reset_status()
         # At the end of the process this runs before Python unloads modules.
         self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock)
         _open.add(self)
+
+    def _reset_status(self) -> None:
+        self._status.view[0] = _RAN
+        self._status_upload.eval()
 
     def _check_identity(self) -> None:
         """Raises a DeviceError if Kompute opened another device than the one asked for.
@@ -306,6 +315,9 @@ class Kompute:
         While a profile is active, each step and each copy is a submission of its own, because the host can only time
         whole submissions. These steps are measured, too.
 
+        Raises:
+            LoopEndedEarlyError: the driver ended a loop early; `computed` steps are right.
+
         Args:
             steps: the steps, in order; at most RECORDED_STEPS if there are uploads or downloads.
             uploads: small staged buffers; the first submission begins with their copies. No step writes them.
@@ -333,11 +345,22 @@ class Kompute:
             begin = time.perf_counter()
             self._evaluate(sequence)
             end = time.perf_counter()
+            if self._status.view[0] & _ENDED_EARLY:
+                raise self._ended_early(submission)
             self.computed += sum(isinstance(part, KpStep) for part in submission)
             if self.profile is not None:
                 self._add_to(self.profile, steps[0], begin, end)
             if learn(submission, end - begin):
                 self._recordings.pop((steps, uploads, downloads), None)
+
+    def _ended_early(self, submission: Submission) -> DeviceError:
+        """What to raise where the driver ended a loop of a submission early."""
+        self._reset_status()
+        plans = dict.fromkeys(part.plan for part in submission if isinstance(part, KpStep))
+        return LoopEndedEarlyError(
+            f"device {self.info.name} ended a loop of a shader early, so there is no result; report it with the plan, "
+            "and meanwhile use another driver:\n" + "\n".join(map(str, plans))
+        )
 
     def _add_to(self, profile: Profile, step: KpStep, begin: float, end: float) -> None:
         """Adds the event of a step that was submitted alone."""
@@ -392,20 +415,20 @@ class Kompute:
                     sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
                 else:
                     sequence.record(self._barrier([buffer.tensor for buffer in part.buffers]))
-            return self._flagged(sequence, (*downloads, *(buffer for buffer in written if not buffer.staged)))
+            return self._ended(sequence, (*downloads, *(buffer for buffer in written if not buffer.staged)))
 
-    def _flagged(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
-        """Ends a recording: makes the completion flag, and what was written to `visible`, visible to the host."""
-        sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*visible, self._completion_flag)]))
+    def _ended(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
+        """Ends a recording: makes the status, and what was written to `visible`, visible to the host."""
+        sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*visible, self._status)]))
         return sequence
 
     def _evaluate(self, sequence: Any) -> None:
         """Runs a submission and waits for its end.
 
         Kompute ignores what vkWaitForFences returns; the original kp also ignores what vkQueueSubmit returns. After a
-        VK_ERROR_DEVICE_LOST it continues as if the work had been done. Only the completion flag says whether it was.
+        VK_ERROR_DEVICE_LOST it continues as if the work had been done. Only the status says whether it was.
         """
-        self._completion_flag.view[0] = 0
+        self._status.view[0] = 0
         try:
             sequence.eval()
         except MemoryError as error:
@@ -416,7 +439,7 @@ class Kompute:
             raise OutOfMemoryError(f"device {self.info.name} has no memory left for a submission: {error}") from error
         except RuntimeError as error:
             raise self._lose(str(error)) from error
-        if not self._completion_flag.view[0]:
+        if not self._status.view[0]:
             raise self._lose("the driver did not run what was submitted")
 
     def _lose(self, reason: str) -> DeviceLostError:
@@ -432,9 +455,10 @@ class Kompute:
                 self._drop({min(self._kept_pipelines, key=lambda kept: kept.used)})
             module = pipeline.shader.module
             code, constants = spirv.specialized(pipeline.shader)
+            status = (self._status,) if step.dispatch.has_status else ()
             with timed(self.profile, "compile", module), self._asking(f"a pipeline of {module}"):
                 pipeline.algorithm = self._manager.algorithm(
-                    [buffer.tensor for buffer in pipeline.buffers],
+                    [buffer.tensor for buffer in (*status, *pipeline.buffers)],
                     code,
                     (pipeline.group_count, 1, 1),
                     np.array(constants, np.uint32),
@@ -469,7 +493,7 @@ class Kompute:
             with self._asking("a recording"):
                 sequence = self._manager.sequence()
                 sequence.record(operation([buffer.tensor]))
-                buffer.transfers[operation] = self._flagged(sequence)
+                buffer.transfers[operation] = self._ended(sequence)
         self._evaluate(buffer.transfers[operation])
         buffer.current = True
 

@@ -9,7 +9,7 @@
 
 layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) are all one stride apart
 
-layout(set = 0, binding = 1) buffer Target { uint target[]; };
+layout(set = 0, binding = 2) buffer Target { uint target[]; };
 
 layout(push_constant) uniform Push {
     uint size[8];           // the kept dimensions, outermost first, then the reduced ones

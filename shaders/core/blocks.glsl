@@ -1,7 +1,7 @@
 // The input, as words and as blocks of 16 bytes, the widest load there is.
 
-layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
-layout(set = 0, binding = 0) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
+layout(set = 0, binding = 1) readonly buffer Source { uint source[]; };
+layout(set = 0, binding = 1) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
 
 // The block that begins with element `at` of the buffer, a multiple of BLOCK.
 uvec4 aligned_block(uint at) { return source_blocks[at / BLOCK]; }

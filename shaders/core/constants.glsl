@@ -6,6 +6,13 @@
 // Push constants give a bound segment's first element, and the size of a full segment: the tensor's last segment may be
 // shorter, but no address lies behind the tensor.
 
+// The status buffer is bound to all kernels that bind fewer than four others; Vulkan promises four.
+
+#ifndef NO_STATUS
+layout(set = 0, binding = 0) buffer Status { uint status[]; };  // kompute.py reads it behind each submission
+#endif
+const uint ENDED_EARLY = 2;  // the bit that is set where a driver ended a loop early
+
 // clang-format off: a table
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint GROUP_SIZE = 64;

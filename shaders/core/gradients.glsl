@@ -4,7 +4,7 @@
 #include "core/windows.glsl"
 
 #ifndef SHARES
-layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
+layout(set = 0, binding = 3) readonly buffer Maxima { uint maxima[]; };
 
 // The index at place `at` of `maxima`. No branch: SwiftShader runs both sides of it.
 const uint MAXIMA_WORDS = INDEX_WORDS == 2 ? 2 : 1;

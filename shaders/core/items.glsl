@@ -16,3 +16,23 @@ Items items_of(uint count)
     uint end = (bundle + 1) * each + ((bundle + 1) * more + bundles - 1) / bundles;
     return Items(first * BUNDLE + gl_GlobalInvocationID.x % BUNDLE, min(count, end * BUNDLE));
 }
+
+// Whether a driver ended a loop of this invocation early: the outermost one, which stopped at item `next`, or an inner
+// one. llvmpipe counts the turns of all loops together (limits.py), so where it has ended one, it ends this one after its
+// first turn. A compiler that knew `none` would take the conditions behind the loops for false.
+bool ended_early(uint next, uint end)
+{
+    uint none = gl_NumWorkGroups.y - 1, turns = 0;
+    while (turns < none + 2)
+        ++turns;
+    return next + none < end || turns < 2 * none + 2;
+}
+
+#ifndef NO_STATUS
+// Tells the host where a driver ended a loop early. Each invocation ends with this.
+void report(uint next, uint end)
+{
+    if (ended_early(next, end))
+        atomicOr(status[0], ENDED_EARLY);
+}
+#endif

@@ -1,9 +1,11 @@
 """llvmpipe ends loops without a word after 65,535 turns: how many it counts for the loads of an invocation."""
 
 import dataclasses
+import itertools
 import random
 
 import pytest
+import z3
 
 import dmlgpu
 from dmlgpu import (
@@ -18,11 +20,13 @@ from dmlgpu import (
     ReduceOperatorDesc,
     TensorDesc,
 )
+from dmlgpu.lowering.kernels import DESCRIPTIONS
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.fuzz import large
 from tests.fuzz.descriptors import Choices
-from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, pool_desc
+from tests.support import symbolic
+from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, UINT32, arg_desc, pool_desc
 from tests.support.drivers import DRIVERS, device_of
 from tests.support.limits import LIMITS, MAPPINGS
 from tests.support.plans import chosen
@@ -113,7 +117,9 @@ def test_short_outputs_of_every_rank(counter, rank, count, axis):
     for function, data_type, exact in REDUCTIONS:
         source = TensorDesc(data_type, sizes, strides)
         flags = ExecutionFlags.EXACT_SUMS if exact else ExecutionFlags.NONE
-        plan = lower(ReduceOperatorDesc.of(function, source, (rank - 1,)), Limits(1 << 31, 64, 4, bundle=8), flags=flags)
+        plan = lower(
+            ReduceOperatorDesc.of(function, source, (rank - 1,)), Limits(1 << 31, 64, 4, bundle=8), flags=flags
+        )
         check(infinite if exact else counter, plan)
         first = plan.dispatches[0]
         if rank > 1 and count < 4 and first.shader.variant == "reduce":
@@ -231,3 +237,91 @@ def test_loops_of_records_keep_to_the_limit(cores):
     first, *others = [d for d in plan.dispatches if d.shader.variant == "combine"]
     assert first.push["state_count"] > 2048
     assert others[-1].push["state_count"] <= 2048
+
+
+# Loops that are ended
+
+# One vector of llvmpipe, whose loops may turn as often as they like.
+ONE = Limits(1 << 31, 8, 1, 1 << 30, dispatch_elements=1 << 31, invocation_loads=1 << 28, bundle=8)
+LANES = dataclasses.replace(ONE, cooperating=True, least_loads=16)
+PLANE, LINE = (1, 1, 4096, 2048), (1, 1, 1 << 22, 1)
+GAPS = (4096 * 2049, 4096 * 2049, 2049, 1)
+
+
+def too_long():
+    """Plans that have every variant of every kernel, with loops that llvmpipe ends early."""
+    for limits, function, exact in itertools.product(
+        (ONE, LANES), (ReduceFunction.MAX, ReduceFunction.SUM), (False, True)
+    ):
+        if exact and function is ReduceFunction.MAX:
+            continue
+        flags = ExecutionFlags.EXACT_SUMS if exact else ExecutionFlags.NONE
+        shapes = ((1 << 22, 3), 1), ((1 << 21, 32), 1), ((1 << 20, 4, 16), 1), ((1 << 19, 6, 17), 1)
+        for sizes, axis in shapes:
+            yield lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, sizes), (axis,)), limits, flags=flags)
+        # Each output has its elements in two segments.
+        halves = TensorDesc(FLOAT32, (1 << 21, 2), (1, 1 << 22))
+        split = dataclasses.replace(limits, segment_bytes=1 << 24)
+        yield lower(ReduceOperatorDesc.of(function, halves, (1,)), split, flags=flags)
+        if function is ReduceFunction.SUM:
+            windows = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2, 1 << 21)), (2, 1))
+            yield lower(windows, dataclasses.replace(limits, segment_bytes=1 << 23), "pool_direct", flags)
+    yield lower(pool_desc(FLOAT32, PLANE, (3, 3)), ONE)
+    yield lower(pool_desc(FLOAT32, PLANE, (21, 21)), dataclasses.replace(ONE, intermediate_bytes=1 << 30))
+    yield lower(pool_desc(FLOAT32, LINE, (1, 1), (2, 1)), ONE, "pool_direct")
+    for kind in MaxPoolingGradOperatorDesc, AveragePoolingGradOperatorDesc:
+        for sizes, window, strides in (PLANE, (3, 3), (1, 1)), (LINE, (1, 1), (9, 1)):
+            yield lower(grad(kind, FLOAT32, sizes, window, strides), ONE)
+        split = dataclasses.replace(ONE, segment_bytes=1 << 23)
+        yield lower(grad(kind, FLOAT32, (1, 1, 3, 1 << 21), (2, 1)), split, "pool_backward")
+    for strides in None, GAPS:
+        source, indices = TensorDesc(FLOAT32, PLANE, strides), TensorDesc(UINT32, PLANE, strides)
+        unpooling = MaxUnpoolingOperatorDesc.of(source, PLANE, indices_tensor=indices)
+        yield lower(dataclasses.replace(unpooling, output_tensor=source), ONE)
+
+
+def test_an_inner_loop_of_the_only_item_is_reported(counter):
+    limits = dataclasses.replace(ONE, least_loads=1 << 28)
+    desc = ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT32, (8, 1 << 19), (1, 8)), (1,))
+    (dispatch,) = lower(desc, limits, "reduce").dispatches
+    assert counter.turns(dispatch, 1) >= MOST - 1
+    assert counter.reports(dispatch, 1)
+
+
+def test_what_unpooling_hands_on(counter):
+    """Its writes bind four buffers, and leave what they have to report behind `last`."""
+    plan = lower(MaxUnpoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 8, 8)), (16, 16)), ONE)
+    *_, writes, again, last = plan.dispatches
+    assert (writes.has_status, again.has_status, last.has_status) == (False, False, True)
+    for flags in 0, 1, 2, 3:
+        assert counter.reports(last, 1, flags) == (flags >= 2)
+
+
+def test_every_kernel_reports_a_loop_that_is_ended(counter):
+    """And reports none that is not."""
+    reporting = set()
+    for plan in too_long():
+        for dispatch in {d.shader: d for d in sorted(plan.dispatches, key=lambda d: d.loads)}.values():
+            if {"again", "reports"} & {name for name, value in dispatch.shader.constants.items() if value}:
+                continue  # has work only where another dispatch says so
+            ended = counter.turns(dispatch, 1) >= MOST - 1
+            assert counter.reports(dispatch, 1) == ended, dispatch
+            reporting |= {dispatch.shader.variant} if ended else set()
+    assert DESCRIPTIONS.keys() - reporting == set()
+
+
+@pytest.mark.parametrize("kernel", ["reduce", "columns_wide", "combine"])
+def test_a_driver_that_counts_each_loop_by_itself_is_reported(kernel):
+    """An invocation has four items; of its other loops none turns more than twice."""
+    limits = Limits(1 << 27, 64, 1)
+    if kernel == "combine":
+        *_, dispatch = lower(
+            arg_desc(ArgmaxOperatorDesc, FLOAT32, (256, 2), [1], output_strides=(2, 1)), limits
+        ).dispatches
+    else:
+        sizes, axis = ((256, 2), 1) if kernel == "reduce" else ((256, 2, 16), 1)
+        desc = ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, sizes), axes=(axis,))
+    *_, dispatch = lower(desc, limits).dispatches
+    assert dispatch.shader.variant == kernel
+    words = [z3.BitVecVal(0, 32)] * 8192
+    assert [symbolic.status(dispatch, {0: words, 1: words}, most_turns) for most_turns in (4, 3)] == [1, 3]

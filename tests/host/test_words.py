@@ -13,7 +13,7 @@ GIVEN_UP = {
     r"granule": "range alignment",
     r"(?<!import )partials?(?!\()": "intermediate",  # not functools.partial
     r"stretch(es)?": "split",
-    r"receipts?": "completion flag",
+    r"receipts?": "status",
     r"order_?keys?|order keys?": "radix key",
     r"(pool|windows|sweep|gather)\.comp": "pool_direct.comp, pool_small.comp, pool_separable.comp, pool_backward.comp",
     r"record_(words|count|type)|records_(bytes|base)": "state_words, ...",

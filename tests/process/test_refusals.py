@@ -249,7 +249,7 @@ with opened_as(driver, **changes) as device:
             stage, _, access, _, buffer = numbers
             assert (stage, access) in ((SHADER, SHADER_WRITE), (TRANSFER, TRANSFER_WRITE))
             visible[access].add(buffer)
-    # The completion flag, and in staged memory the output.
+    # The status, and in staged memory the output.
     assert len(copied) == (1 if memory == "unified" else 2)
     assert visible[TRANSFER_WRITE] == copied
     assert len(visible[SHADER_WRITE]) == (memory == "unified")
@@ -266,7 +266,7 @@ with opened_as(driver, **changes) as device:
     device.tensor(x)
 """
     *flag, last = run(program, driver, memory)
-    # The completion flag is staged: memory of the device, and then what the host sees.
+    # The status is staged: memory of the device, and then what the host sees.
     assert [*flag[:2], last] == ["memory type 0", "memory type 1", "memory type 1"]
 
 

@@ -21,7 +21,7 @@ class Seam:
         self._buffers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.counts: Counter[str] = Counter()
         """Buffers made; sequences made; submissions, which run shaders, recorded and evaluated; transfers evaluated; of
-        what is evaluated, barriers, and copies of buffers besides completion flags."""
+        what is evaluated, barriers, and copies of buffers besides the status."""
         self._copied: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         """How many buffers an operation copies."""
         self.asked_bytes: list[int] = []
@@ -106,7 +106,7 @@ class Sequence:
         self._seam.dispatches = self._dispatches
         self._seam.counts["submissions" if self._dispatches else "transfers"] += 1
         self._seam.counts["barriers"] += self._barriers
-        self._seam.counts["copies"] += self._copies - 1  # the last is the completion flag
+        self._seam.counts["copies"] += self._copies - 1  # the last is the status
         if not self._seam.before():
             self._sequence.eval()
         self._seam.after()

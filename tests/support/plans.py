@@ -104,9 +104,11 @@ def check_limits(plan: Plan, limits: Limits) -> None:
         words = spirv.push_words(dispatch.shader.module, dispatch.push)
         assert 4 * len(words) <= 128  # maxPushConstantsSize is at least that
         assert all(0 <= word < 1 << 32 for word in words)
-        assert 1 <= len(dispatch.bindings) <= 4  # maxPerStageDescriptorStorageBuffers is at least that
+        # maxPerStageDescriptorStorageBuffers is at least 4.
+        assert 1 <= len(dispatch.bindings) <= len(dispatch.bindings) + dispatch.has_status <= 4
         # Barriers and copies follow what is said here of the buffers that a shader may write.
-        assert [binding.written for binding in dispatch.bindings] == writable(dispatch.shader.module)
+        written = [True] * dispatch.has_status + [binding.written for binding in dispatch.bindings]
+        assert written == writable(dispatch.shader.module)
         assert dispatch.shader.constants["group_size"] <= limits.group_size
         for binding in dispatch.bindings:
             size = sizes[binding.role][binding.tensor][binding.segment]
@@ -267,6 +269,8 @@ def check_scattered(plan: Plan, outputs: int) -> None:
         if "first_element" in dispatch.push:
             push = dispatch.push
             pairs = push["element_count"] * push["output_count"]
+            if dispatch.shader.constants.get("reports"):
+                continue
             step = dispatch.shader.module, dispatch.shader.constants.get("again")
             steps[step].add((push["first_element"], push["first_output"], pairs))
     for looked in steps.values():

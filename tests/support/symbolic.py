@@ -74,7 +74,7 @@ def _replaced(tree: Any, path: Sequence[Any], value: Any) -> Any:
     return (*tree[:at], _replaced(tree[at], path[1:], value), *tree[at + 1 :])
 
 
-Buffers = Mapping[int, Sequence[Any]]  # the words at each binding
+Buffers = Mapping[int, Sequence[Any]]  # the words at each of a dispatch's bindings
 Arithmetic = Mapping[str, Callable[..., Any]]  # instructions with floats, by name
 
 
@@ -102,8 +102,14 @@ def ways(dispatch: Dispatch, buffers: Buffers, floats: Arithmetic | None = None)
     terms: dict[Any, Any] = {}
     while pending:
         run = _Run(dispatch, buffers, floats or {}, pending.pop(), terms)
+        assert run.status == 1, "a loop that ended early was reported"
         pending += run.others
         yield run.conditions, run.buffers
+
+
+def status(dispatch: Dispatch, buffers: Buffers, most_turns: int) -> int:
+    """The status that the first invocation of a dispatch leaves on a driver that ends each loop after some turns."""
+    return _Run(dispatch, buffers, {}, [], {}, most_turns).status
 
 
 class _Run:
@@ -116,12 +122,22 @@ class _Run:
         buffers: the words at each binding, in the end those that were written.
         conditions: what the symbols have to be to go this way.
         others: of each way that parts from this one behind `ahead`, the first decisions.
+        status: the word of the status buffer, which comes before what the dispatch binds.
     """
 
     def __init__(
-        self, dispatch: Dispatch, buffers: Buffers, floats: Arithmetic, ahead: list[bool], terms: dict[Any, Any]
+        self,
+        dispatch: Dispatch,
+        buffers: Buffers,
+        floats: Arithmetic,
+        ahead: list[bool],
+        terms: dict[Any, Any],
+        most_turns: int = 1 << 32,
     ) -> None:
         self.buffers, self.floats = {binding: list(words) for binding, words in buffers.items()}, floats
+        self.most_turns = most_turns
+        self.first = int(dispatch.has_status)
+        self.buffers[-1] = [_word(1)]
         self.ahead, self.terms = ahead, terms
         self.conditions: list[Any] = []
         self.others: list[list[bool]] = []
@@ -148,6 +164,7 @@ class _Run:
             elif name in ("Variable", "Undef") or "Constant" in name:
                 self.values[result] = self.declared(result, name, operands)
         self.call(main, [])
+        self.status: int = self.buffers.pop(-1)[0].as_long()
 
     def decide(self, condition: Any) -> bool:
         """Whether a condition holds on this way."""
@@ -192,7 +209,8 @@ class _Run:
         if (result, "Binding") in self.decorations:
             (array,) = self.types[pointee][1]
             kind, element = self.types[self.types[array][1][0]]
-            return (int(self.decorations[result, "Binding"]), 1 if kind == "Int" else int(element[1])), ()
+            binding = int(self.decorations[result, "Binding"]) - self.first
+            return (binding, 1 if kind == "Int" else int(element[1])), ()
         if storage == "PushConstant":
             self.memory[result] = self.filled(pointee, lambda: _word(next(self.push)))
         elif storage == "Input":
@@ -276,6 +294,13 @@ class _Run:
     def call(self, function: str, arguments: list[Any]) -> Any:
         body, values = self.functions[function], self.values
         labels = {result: at for at, (result, name, _) in enumerate(body) if name == "Label"}
+        # Where each loop goes on behind its end, by its first block; and how often each has turned.
+        ends, header = dict[str, str](), ""
+        for result, name, operands in body:
+            header = result if name == "Label" else header
+            if name == "LoopMerge":
+                ends[header] = operands[0]
+        turns = dict.fromkeys(ends, 0)
         at, block = 0, ""
         while True:
             result, name, operands = body[at]
@@ -313,4 +338,8 @@ class _Run:
                 self.store(*pointer, self.applied(f"Bitwise{name[6:]}", values[result], value))
             elif name not in ("Phi", "SelectionMerge", "LoopMerge"):
                 values[result] = self.computed(name, operands[1:])
+            if target in ends:
+                turns[target] = turns[target] + 1 if labels[target] < at else 0
+                if turns[target] > self.most_turns:
+                    block, target = target, ends[target]
             at = labels[target] if target else at

@@ -100,17 +100,29 @@ class Counter:
 
     def turns(self, dispatch: Dispatch, group_count: int) -> int:
         """Of the vector that turned most often."""
-        tensors = [*self._buffers[: len(dispatch.bindings)], self._found]
+        buffers = len(dispatch.bindings) + dispatch.has_status
         self._found.data()[:] = 2 * MOST, 0xFFFFFFFF
+        module = _counting(dispatch.shader.module, buffers)
+        self._run(dispatch, group_count, module, [*self._buffers[:buffers], self._found])
+        return MOST - int(self._found.data()[1])
+
+    def reports(self, dispatch: Dispatch, group_count: int, flags: int = 0) -> bool:
+        """Whether the module says that a loop ended early: in the status, or else in its second buffer.
+
+        `flags`: what the second buffer begins with.
+        """
+        buffers = self._buffers[: len(dispatch.bindings)]
+        status = self._found if dispatch.has_status else buffers[1]
+        self._buffers[1].data()[0] = flags
+        status.data()[0] &= 0xFFFFFFFD
+        buffers = [self._found, *buffers] if dispatch.has_status else buffers
+        self._run(dispatch, group_count, spirv.load(dispatch.shader.module), buffers)
+        return bool(status.data()[0] & 2)
+
+    def _run(self, dispatch: Dispatch, group_count: int, module: bytes, buffers: list[Any]) -> None:
         push = np.array(spirv.push_words(dispatch.shader.module, dispatch.push), np.uint32)
-        algorithm = self._manager.algorithm(
-            tensors,
-            _counting(dispatch.shader.module, len(dispatch.bindings)),
-            (group_count, 1, 1),
-            np.array(spirv.constant_words(dispatch.shader), np.uint32),
-            push,
-        )
+        constants = np.array(spirv.constant_words(dispatch.shader), np.uint32)
+        algorithm = self._manager.algorithm(buffers, module, (group_count, 1, 1), constants, push)
         sequence = self._manager.sequence()
         sequence.record(self._kp.OpAlgoDispatch(algorithm, push))
         sequence.eval()
-        return MOST - int(self._found.data()[1])

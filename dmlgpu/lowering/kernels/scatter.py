@@ -55,12 +55,14 @@ class Scatter(Kernel):
         for outputs, (of_values,) in self._ranges(all_outputs, places, values):
             for elements, (of_indices,) in self._ranges(all_elements, most, indices):
                 bound = {"indices": (indices, of_indices), "last": (last, 0)}
-                yield self._dispatch("scatter_mark", outputs, elements, bound), 0
+                yield self._dispatch("scatter_mark", outputs, elements, bound, reports=False), 0
             for again in False, True:
                 for elements, (of_indices, of_source) in self._ranges(all_elements, most, indices, source):
                     bound = {"indices": (indices, of_indices), "last": (last, 0)}
                     bound |= {"source": (source, of_source), "values": (values, of_values)}
                     yield self._dispatch("scatter", outputs, elements, bound, again=again, late=late), 0
+            bound = {"indices": (indices, 0), "last": (last, 0)}
+            yield self._dispatch("scatter_mark", outputs, range(1), bound, reports=True), 0
 
     def _most(self, item: int, loads: int) -> int:
         """Elements, or outputs, of a dispatch, at most, with so many for an item and so many loads of that."""
