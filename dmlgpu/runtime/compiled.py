@@ -156,6 +156,7 @@ class CompiledOperator:
         """An input as a device tensor. An array is copied to a new one, which is not uploaded yet."""
         if isinstance(x, DeviceTensor):
             self._check_tensor(x, field)
+            self._engine.check_computed(segments_of(x))
             return x
         name = f"{type(self.desc).__name__}.{field}"
         return staged_copy(self.device, getattr(self.desc, field), as_array(x, name), name)
@@ -198,11 +199,10 @@ class CompiledOperator:
     def _run(self, inputs: Sequence[Any], sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor]) -> None:
         scratch = self._scratch()
         steps = self._recall(sources, targets, scratch)
-        written = [*map(segments_of, targets)]
+        written = (*map(segments_of, targets),)
         uploads = [segments_of(source) for x, source in zip(inputs, sources, strict=True) if source is not x]
         held = (*map(segments_of, sources), *written, *scratch)
-        # A call with an array returns arrays, so its outputs are downloaded.
-        self._engine.submit(steps, held, uploads, written if uploads else ())
+        self._engine.submit(steps, held, uploads, written)
         if self._can_be_shorter and any(step.timing.is_too_slow for step in steps):
             self._shorten(steps)
 

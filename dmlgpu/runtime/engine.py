@@ -9,7 +9,7 @@ from typing import Any
 from dmlgpu.descriptors.layout import Bytes
 from dmlgpu.errors import DeviceError, OutOfMemoryError
 from dmlgpu.runtime.drivers import DeviceInfo
-from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep
+from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep, LoopEndedEarlyError
 from dmlgpu.runtime.memory import Allocator, Buffer, Slice
 from dmlgpu.runtime.profile import Profile, timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS
@@ -24,6 +24,8 @@ class Segments:
 
     # For `__del__`, if Ctrl-C ends `__init__` early.
     slices: list[Slice[KpBuffer]] = []  # noqa: RUF012
+    computed = True
+    """Whether the last call that was to write to them has done so, or is pending."""
 
     def __init__(self, memory: Allocator[KpBuffer]) -> None:
         self.memory = memory
@@ -50,6 +52,11 @@ def _copied_with(steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple
     return tuple(buffer for buffer in buffers if buffer.staged and buffer.view.size <= SMALL_COPY_BYTES)
 
 
+def _set_computed(written: Iterable[Segments], computed: bool) -> None:
+    for segments in written:
+        segments.computed = computed
+
+
 class Engine:
     """The private side of an open device. Callers hold `lock` around all but `is_open` and `close`.
 
@@ -63,8 +70,9 @@ class Engine:
         self.memory = Allocator(self.kompute.create_buffer, self.kompute.destroy_buffer, **tensor_memory(info))
         self._keep = self.memory.keep
         self._batches: set[object] = set()
-        # Each step with the segments that it uses. One list, because Ctrl-C may come between any two statements.
-        self._pending: list[tuple[KpStep, tuple[Segments, ...]]] = []
+        # Each step with the segments that its call uses; the last one of a call also with those that the call writes.
+        # One list, because Ctrl-C may come between any two statements.
+        self._pending: list[tuple[KpStep, tuple[Segments, ...], tuple[Segments, ...]]] = []
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
@@ -119,12 +127,25 @@ class Engine:
             self.kompute.upload(part.buffer.handle)
 
     def download(self, segments: Segments) -> list[Bytes]:
-        """The views of all segments, after pending steps have run and results were copied; errors as `views`."""
+        """The views of all segments, after pending steps have run and results were copied.
+
+        Raises:
+            DeviceError: the device is closed, or what should be in the segments was not computed.
+        """
         views = self.views(segments)
         self.submit_pending()
+        self.check_computed(segments)
         for part in segments.slices:
             self.kompute.download(part.buffer.handle)
         return views
+
+    def check_computed(self, segments: Segments) -> None:
+        """Raises a DeviceError where a call that should have written to the segments failed or was interrupted."""
+        if not segments.computed:
+            raise DeviceError(
+                f"a tensor on device {self.kompute.info.name} was not computed: the call or batch that should have "
+                "written it failed or was interrupted; compute it again"
+            )
 
     # Steps
 
@@ -133,7 +154,7 @@ class Engine:
         steps: tuple[KpStep, ...],
         held: tuple[Segments, ...],
         uploads: Sequence[Segments],
-        downloads: Sequence[Segments],
+        written: tuple[Segments, ...],
     ) -> None:
         """Runs steps now, or later in a batch; their memory is held until then.
 
@@ -144,7 +165,8 @@ class Engine:
             steps: the steps of a call.
             held: all segments that they read or write.
             uploads: segments whose views the host wrote to; the steps only read them.
-            downloads: segments that the host will read; the steps only write them.
+            written: segments that the steps only write. Where there are uploads, the host will read them: a call with
+                an array returns arrays.
         """
         first = () if self._batches else _copied_with(steps, uploads)
         for part in (part for segments in uploads for part in segments.slices):
@@ -152,9 +174,12 @@ class Engine:
                 self.kompute.upload(part.buffer.handle)
         if not self._batches:
             self.submit_pending()
-            self.kompute.submit(steps, first, _copied_with(steps, downloads))
+            _set_computed(written, False)
+            self.kompute.submit(steps, first, _copied_with(steps, written if uploads else ()))
+            _set_computed(written, True)
             return
-        self._pending += [(step, held) for step in steps]
+        self._pending += [*((step, held, ()) for step in steps[:-1]), (steps[-1], held, written)]
+        _set_computed(written, True)
         if len(self._pending) >= RECORDED_STEPS:
             self.submit_pending()
 
@@ -165,25 +190,30 @@ class Engine:
     def submit_pending(self) -> None:
         """Runs the pending steps. If the driver refuses one, those that have not run stay pending.
 
-        After any other exception none stays pending.
+        After any other exception none stays pending, and what was not computed cannot be read.
 
         Raises:
-            DeviceError: the device is closed, or the driver refused something.
+            DeviceError: the device is closed, the driver refused something, or it ended a loop early.
             OutOfMemoryError: the driver refused memory.
         """
         if not self._pending:
             return
-        computed = len(self._pending)
+        stay = False
         try:
             self.kompute.check_usable()
             with timed(self.kompute.profile, "batch", "steps that were put off"):
-                self.kompute.submit(tuple(step for step, _ in self._pending))
+                self.kompute.submit(tuple(step for step, *_ in self._pending))
+        except LoopEndedEarlyError:
+            raise
         except DeviceError:
-            if self.is_open:
-                computed = self.kompute.computed
+            stay = self.is_open
             raise
         finally:
-            del self._pending[:computed]
+            computed = self.kompute.computed
+            if not stay:
+                for *_, written in self._pending[computed:]:
+                    _set_computed(written, False)
+            del self._pending[: computed if stay else None]
 
     @property
     def in_batch(self) -> bool:
