@@ -2,7 +2,7 @@
 
 import pytest
 
-from dmlgpu import ArgmaxOperatorDesc, Device, OperatorDesc, TensorDesc
+from dmlgpu import ArgmaxOperatorDesc, Device, DeviceTensor, OperatorDesc, TensorDesc
 from dmlgpu.runtime.memory import ALIGNMENT, Slice
 from tests.support.cases import FLOAT32, INT64, arg_desc, arranged, pool_desc, ties
 
@@ -46,3 +46,8 @@ def test_a_write_outside_of_an_output_is_noticed(on_cpu, desc, bytes):
     with pytest.raises(AssertionError, match=r"^a guard was written to: byte "):
         displaced_call(on_cpu, desc, bytes)
     displaced_call(on_cpu, desc, 0)
+
+
+def test_what_is_not_written_shows(on_cpu, staged):
+    for device in on_cpu, staged:
+        assert set(DeviceTensor(device, TensorDesc(FLOAT32, (1000,))).bytes()) == {0xA5}

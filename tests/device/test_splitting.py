@@ -7,7 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, Device, argmax, argmin, max_pooling, verify
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
+    Device,
+    ExecutionFlags,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    argmax,
+    argmin,
+    max_pooling,
+    verify,
+)
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
@@ -39,6 +50,27 @@ by_fill = pytest.mark.parametrize("fill", [ties, special, any_bits], ids=lambda 
 
 def check(device: Device, desc, fill=ties):
     verify(desc, arranged(desc.inputs[0], fill), device=device)
+
+
+# Dispatches that are full
+
+
+@pytest.mark.parametrize("rank", range(1, 9))
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_full_dispatches_of_every_rank(driver, open_device, rank, count):
+    """By one workgroup of 64 invocations; no two dimensions merge."""
+    device = open_device(driver.index, replace(device_limits(driver), group_count=1))
+    each = math.ceil(400_000 ** (1 / max(rank - 1, 1)))
+    gaps = np.full((count + 1, *(each + 1,) * (rank - 1)), 5, np.float32)
+    x = gaps[(slice(1, None),) * rank].T
+    for function, flags, right in (
+        (ReduceFunction.MAX, ExecutionFlags.NONE, 5),
+        (ReduceFunction.SUM, ExecutionFlags.NONE, 5 * count),
+        (ReduceFunction.SUM, ExecutionFlags.EXACT_SUMS, 5 * count),
+    ):
+        op = device.compile(ReduceOperatorDesc.of(function, x, (rank - 1,)), flags=flags)
+        assert rank == 1 or len(op.plan.dispatches) > 1
+        assert (op(x) == right).all()
 
 
 # Segments: a tensor in several buffers

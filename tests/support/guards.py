@@ -3,8 +3,8 @@
 What is handed out, for outputs and for scratch, is filled first, so that what is not written shows: memory that was
 used before often has the results of a call like this one.
 
-Installed for the whole suite. Tensors with buffers of their own (devices whose memory the host does not see) have
-neither; those that would need a larger buffer than devices may make for several are only filled.
+Installed for the whole suite. Tensors with buffers of their own (devices whose memory the host does not see), and those
+that would need a larger buffer than devices may make for several, are only filled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class GuardedAllocator(Allocator[KpBuffer]):
     def allocate(self, size: int) -> Slice[KpBuffer]:
         room = aligned(size) + 2 * ALIGNMENT
         if not self._shared:
-            return super().allocate(size)
+            return self._uploaded(self._filled(super().allocate(size)))
         if room > self._most:
             return self._filled(super().allocate(size))
         whole = super().allocate(room)
@@ -54,6 +54,14 @@ class GuardedAllocator(Allocator[KpBuffer]):
     @staticmethod
     def _filled(part: Slice[KpBuffer]) -> Slice[KpBuffer]:
         part.buffer.handle.view[part.offset : part.offset + part.size] = _FILL
+        return part
+
+    def _uploaded(self, part: Slice[KpBuffer]) -> Slice[KpBuffer]:
+        """Brings the fill to the device, without being counted by kompute_seam.py."""
+        kompute: Kompute = self._create.__self__  # type: ignore[attr-defined]
+        sequence = getattr(kompute._manager, "_manager", kompute._manager).sequence()
+        sequence.record(kompute._kp.OpTensorSyncDevice([part.buffer.handle.tensor]))
+        sequence.eval()
         return part
 
     def release(self, part: Slice[KpBuffer]) -> None:
