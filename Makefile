@@ -106,7 +106,7 @@ lint: ## ruff, clang-format and mypy
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/clang-format --dry-run -Werror $(shaders)
-	$(bin)/mypy --strict dmlgpu benchmarks
+	$(bin)/mypy --strict dmlgpu benchmarks shaders/build.py
 
 format: ## let ruff and clang-format write Python and shaders as `make lint` wants them
 	@sh .ci/setup $(VENV) dev

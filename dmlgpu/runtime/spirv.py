@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 from collections.abc import Callable, Mapping, Set
@@ -18,9 +19,6 @@ from dmlgpu.lowering.plan import Shader, Values
 # Ten times the largest module: a longer file is not from the build.
 _MOST_BYTES = 1 << 20
 _HEADER_BYTES = 20
-_MAGIC = 0x07230203.to_bytes(4, "little")
-# The last instruction of a module: OpFunctionEnd, of one word.
-_END = (1 << 16 | 56).to_bytes(4, "little")
 # SPIR-V's numbers: of instructions, of a decoration, and of what _SPEC_OP computes from constants in our modules.
 _TYPE_BOOL, _TRUE, _FALSE, _CONSTANT, _COMPOSITE = 20, 41, 42, 43, 44
 _SPEC_TRUE, _SPEC_FALSE, _SPEC_CONSTANT, _SPEC_COMPOSITE, _SPEC_OP, _FUNCTION, _DECORATE = 48, 49, 50, 51, 52, 54, 71
@@ -44,7 +42,7 @@ _COMPUTED: dict[int, Callable[..., int]] = {
 _FOLDER = Path(__file__).parents[1] / "spirv"
 _LAYOUTS = "layouts.json"
 
-MEND = "reinstall dmlgpu (in a checkout: cmake --build build)"
+MEND = "reinstall dmlgpu (in a checkout: make demo; if a build is running there, wait for its end)"
 
 
 @cache
@@ -52,25 +50,26 @@ def load(module: str) -> bytes:
     """The SPIR-V of a module, by its name in CMakeLists.txt. It is checked when it is first loaded.
 
     Raises:
-        DeviceError: the module or layouts.json is missing, or not whole; the message names the file.
+        DeviceError: the module or layouts.json is missing, or they are not of one build; the message names the file.
     """
-    layout_of(module)
+    layout = layout_of(module)
     file = _FOLDER / f"{module}.spv"
     content = _read(file)
-    whole = len(content) % 4 == 0 and len(content) > _HEADER_BYTES
-    if not (whole and content.startswith(_MAGIC) and content.endswith(_END)):
-        raise DeviceError(f"shader {file} is damaged: {len(content)} bytes, no whole SPIR-V module; {MEND}")
+    if hashlib.sha256(content).hexdigest() != layout.sha256:
+        raise DeviceError(f"shader {file} is not the module that {_LAYOUTS} lists, or is damaged; {MEND}")
     return content
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the constants of a module are, by name, as shaders/layout.cmake found them in it."""
+    """Where the constants of a module are, by name, as shaders/build.py found them in it."""
 
     constants: Mapping[str, int]
     """The number of each specialization constant: its constant_id."""
     push: Mapping[str, tuple[int, int]]
     """The first word of each push constant, and how many words it has."""
+    sha256: str
+    """Of the module."""
 
 
 @cache
@@ -78,16 +77,17 @@ def layouts() -> dict[str, Layout]:
     """The layouts of all modules; errors as `load`."""
     file = _FOLDER / _LAYOUTS
     try:
-        return {module: _layout(**found) for module, found in json.loads(_read(file)).items()}
+        return {module: _layout(**entry) for module, entry in json.loads(_read(file)).items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise DeviceError(f"{file} is damaged: {error}; {MEND}") from None
 
 
-def _layout(constants: Mapping[str, int], push: Mapping[str, tuple[int, int]]) -> Layout:
+def _layout(constants: Mapping[str, int], push: Mapping[str, tuple[int, int]], sha256: str, source: str) -> Layout:
     """What a file says, if it is what a build writes."""
     return Layout(
         {name: int(number) for name, number in constants.items()},
         {name: (int(first), int(count)) for name, (first, count) in push.items()},
+        sha256,
     )
 
 

@@ -7,8 +7,6 @@ it is in the package: an operator, its problem and an accumulator are all that i
 
 from __future__ import annotations
 
-import json
-import subprocess
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -24,7 +22,7 @@ from dmlgpu.runtime import spirv
 from tests.support.cases import UINT32, arranged, permuted_strides
 from tests.support.limits import LOWERED
 from tests.support.processes import ROOT
-from tests.support.shaders import SHADERS, VARIANTS
+from tests.support.shaders import VARIANTS, build
 
 pytestmark = pytest.mark.every_driver
 
@@ -87,16 +85,9 @@ def modules(tmp_path_factory):
     compiled, layouts = {}, {}
     for kernel, (entry_point, *defines) in VARIANTS.items():
         module = folder / f"{kernel}.spv"
-        options = ["--target-env", "vulkan1.1", f"-I{SHADERS}", f"-I{ROOT / 'tests/accumulators/sum'}", "-DBITS=32"]
-        options += [f"-D{define}" for define in defines]
-        subprocess.run(
-            ["glslangValidator", *options, "-o", module, SHADERS / entry_point], check=True, capture_output=True
-        )
-        layout = module.with_suffix(".json")
-        names = ["-DSPIRV_DIS=spirv-dis", f"-DMODULE={module}", f"-DLAYOUT={layout}"]
-        subprocess.run(["cmake", *names, "-P", SHADERS / "layout.cmake"], check=True)
-        compiled[f"{kernel}_sum_32"] = module.read_bytes()
-        layouts[f"{kernel}_sum_32"] = spirv.Layout(**json.loads(layout.read_text()))
+        build.translate(entry_point, (*defines, "BITS=32"), ROOT / "tests/accumulators/sum", module)
+        compiled[f"{kernel}_sum_32"] = code = module.read_bytes()
+        layouts[f"{kernel}_sum_32"] = spirv.Layout(**build.layout(code), sha256="")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(spirv, "load", lambda module: compiled.get(module) or load(module))
         patched.setattr(spirv, "layout_of", lambda module: layouts.get(module) or layout_of(module))

@@ -1,12 +1,25 @@
-"""The sources of the shaders."""
+"""The sources of the shaders, and the program that compiles them."""
 
+import importlib.util
 import re
+import sys
 
 from dmlgpu.runtime import spirv
 from tests.support.processes import ROOT
 
 SHADERS = ROOT / "shaders"
-SOURCES = {path.relative_to(SHADERS).as_posix(): path.read_text() for path in SHADERS.rglob("*.*")}
+SOURCES = {
+    path.relative_to(SHADERS).as_posix(): path.read_text()
+    for path in SHADERS.rglob("*.*")
+    if path.suffix in (".comp", ".glsl")
+}
+
+specification = importlib.util.spec_from_file_location("shaders_build", SHADERS / "build.py")
+assert specification is not None
+assert specification.loader is not None
+build = importlib.util.module_from_spec(specification)
+sys.modules[specification.name] = build
+specification.loader.exec_module(build)
 
 
 def included(name: str, accumulator: str = "selection") -> str:
