@@ -33,6 +33,7 @@ help: ## show this list
 demo: ## set up and run the main job on a photograph
 	@sh .ci/setup $(VENV) demo
 	$(bin)/dmlgpu demo $(ARGS)
+	@echo "Next: README.md from \"Use\" on, with $(bin)/python; $(bin)/dmlgpu --help"
 
 quick: lint ## `make lint`, and what needs only lavapipe and a minute: plans, and a case of every kernel
 	DMLGPU_TEST_ONLY=lvp $(bin)/python -m pytest -q $(parallel) tests/host/test_plans.py tests/host/test_operators.py \

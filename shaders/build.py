@@ -238,7 +238,7 @@ def main() -> None:
     for file in folder.iterdir():
         if file != layouts and file.stem not in names:
             file.unlink()
-    print(f"compiled {len(stale)} of {len(modules)} shaders in {time.monotonic() - begin:.0f} s", flush=True)
+    print(f"Compiled {len(stale)} of {len(modules)} shaders ({time.monotonic() - begin:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

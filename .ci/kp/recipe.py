@@ -27,6 +27,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,6 +40,11 @@ ROOT = HERE.parents[1]
 TOOLCHAIN = ROOT / ".cache/kp/toolchain"
 ZIG = {f"ZIG_{kind}_CACHE_DIR": str(TOOLCHAIN / "zig") for kind in ("GLOBAL", "LOCAL")}
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+# Of the sources of Zig's C++ library those that Kompute needs; `check` sees that none is missing.
+NEEDED = (
+    *("call_once", "chrono", "error_category", "exception", "functional", "hash", "memory", "mutex", "new"),
+    *("new_handler", "new_helpers", "stdexcept", "string", "system_error", "typeinfo", "verbose_abort"),
+)
 # The time of every file in what is built: that of Kompute's release.
 TIME = 1705795200
 
@@ -138,6 +144,11 @@ def tools() -> Path:
         run(sys.executable, "-m", "venv", folder)
         options = "--no-deps", "--no-cache-dir", "--only-binary", ":all:", "--require-hashes"
         run(python, "-m", "pip", "install", *options, "-r", wanted)
+        zig = Path(run(python, "-c", "import ziglang; print(ziglang.__path__[0])").strip())
+        # Zig compiles the C++ library at the first link: three quarters of that were what Kompute does not need.
+        for source in (zig / "lib/libcxx/src").rglob("*.cpp"):
+            if source.stem not in NEEDED and source.parent.name != "win32":
+                source.write_text("")
         mark.write_text(state)
     return python
 
@@ -297,6 +308,8 @@ def version_in(header: Path, name: str) -> str:
 
 def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, plain: bool) -> dict[Python, bytes]:
     """The compiled module for each of these Pythons on a platform."""
+    if not pythons:
+        return {}
     name, version = ("kp", settings.KOMPUTE) if plain else (settings.NAME, settings.VERSION)
     target, system = PLATFORMS[platform].target, PLATFORMS[platform].system
     objects = Path("build", platform)
@@ -380,6 +393,8 @@ def check(module: bytes, platform: Platform) -> None:
     pattern = loaded if system is MACOS else rb"\0([\w+.-]+\.(?:so[\d.]*|dll))(?=\0)"
     needed = re.findall(pattern, module)
     foreign = [name.decode() for name in needed if not re.fullmatch(system.libraries.encode(), name)]
+    if system in (GNU, MUSL):
+        foreign += {name.decode() for name in re.findall(rb"\0(_ZN?K?St3__1\w+)", module)}
     if system is GNU:
         # manylinux2014
         versions = set(re.findall(rb"\0(GLIBC_([\d.]+))(?=\0)", module))
@@ -416,13 +431,28 @@ def write_wheel(module: bytes, found: Python, platform: Platform, tree: Path, in
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
         record += f"{path},sha256={digest},{len(content)}\n"
     files[f"{folder}/RECORD"] = f"{record}{folder}/RECORD,,\n".encode()
-    path = out / f"{settings.NAME}-{settings.VERSION}-{found.tag}-{found.tag}-{platform.tags}.whl"
+    path = out / wheel_name(found, platform)
     with zipfile.ZipFile(path, "w") as archive:
         for member, content in sorted(files.items()):
             entry = zipfile.ZipInfo(member)
             entry.external_attr = 0o100644 << 16
             archive.writestr(entry, content, zipfile.ZIP_DEFLATED, 9)
     print(path, f"{path.stat().st_size >> 10} KiB", flush=True)
+
+
+def wheel_name(found: Python, platform: Platform) -> str:
+    """The file name of a wheel."""
+    return f"{settings.NAME}-{settings.VERSION}-{found.tag}-{found.tag}-{platform.tags}.whl"
+
+
+def taken(found: Python, platform: Platform, built: Path | None, out: Path) -> bool:
+    """Whether the wheel for a Python and a platform is in the folder of those that are built; it is copied."""
+    name = wheel_name(found, platform)
+    if built is None or not (built / name).exists():
+        return False
+    shutil.copy(built / name, out)
+    print(out / name, "was built before", flush=True)
+    return True
 
 
 def write_for_tests(module: bytes, found: Python, python: Path, out: Path) -> None:
@@ -445,6 +475,9 @@ def main() -> None:
     parser.add_argument("--platforms", nargs="+", choices=PLATFORMS, default=[*PLATFORMS], help="which; default: all")
     parser.add_argument("--pythons", nargs="+", default=[*PYTHONS], help="which; default: all that are found")
     parser.add_argument("--here", action="store_true", help="only the wheel for this Python and machine")
+    parser.add_argument(
+        "--built", type=Path, help="a folder with wheels of the same sources, which are taken from there"
+    )
     parser.add_argument("--tests", action="store_true", help="and what only tests need, for the same")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
@@ -468,7 +501,10 @@ def main() -> None:
 
     TOOLCHAIN.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
     python = tools()
+    unpacked("sources.txt", python), unpacked("headers.txt", python)
+    print(f"The compiler and all sources are there ({time.monotonic() - begin:.0f} s)", flush=True)
 
     def make(plain: bool) -> None:
         tree = TOOLCHAIN / ("plain" if plain else "tree")
@@ -478,6 +514,7 @@ def main() -> None:
             write_sdist(tree, info, out / "source")
         for name in [f"manylinux_{platform.machine()}"] if arguments.here else arguments.platforms:
             those = [found for found in pythons.values() if found.version >= PLATFORMS[name].least_python]
+            those = [found for found in those if not taken(found, PLATFORMS[name], arguments.built, out)]
             for built, module in build(tree, python, name, those, plain=plain).items():
                 if plain:
                     write_for_tests(module, built, python, out)
@@ -485,7 +522,6 @@ def main() -> None:
                     write_wheel(module, built, PLATFORMS[name], tree, info, out)
         shutil.rmtree(tree)
 
-    unpacked("sources.txt", python), unpacked("headers.txt", python)
     tags = [found.tag for found in pythons.values()]
     kept = arguments.here and any(out.glob(f"{settings.NAME}-*-{tags[0]}-*.whl"))
     with ThreadPoolExecutor() as pool:

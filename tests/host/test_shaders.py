@@ -189,9 +189,9 @@ def built(tmp_path, monkeypatch):
     def run():
         command = [sys.executable, "shaders/build.py", "modules.txt", "spirv"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        return done.returncode, re.sub(r"\d+ s$", "N s", (done.stdout + done.stderr).strip())
+        return done.returncode, re.sub(r"\d+ s\)$", "N s)", (done.stdout + done.stderr).strip())
 
-    assert run() == (0, "compiled 2 of 2 shaders in N s")
+    assert run() == (0, "Compiled 2 of 2 shaders (N s)")
     return run
 
 
@@ -209,10 +209,10 @@ def test_only_what_has_changed_is_built_again(built, tmp_path):
         lambda: (folder / "layouts.json").write_text('{"reduce_sum_32": 1}'): 2,
     }.items():
         change()
-        assert built() == (0, f"compiled {count} of 2 shaders in N s")
+        assert built() == (0, f"Compiled {count} of 2 shaders (N s)")
         assert built() == (0, "")
     (tmp_path / "modules.txt").write_text(TABLE.splitlines()[0])
-    assert built() == (0, "compiled 0 of 1 shaders in N s")
+    assert built() == (0, "Compiled 0 of 1 shaders (N s)")
     assert {file.name for file in folder.iterdir()} == {"layouts.json", "reduce_sum_32.spv"}
 
 

@@ -59,7 +59,7 @@ def test_kp_is_not_even_imported_where_nobody_asks_for_it(install, monkeypatch, 
     monkeypatch.setenv("DMLGPU_KOMPUTE", wanted)
     assert kompute_module.kompute().__name__ == kompute_module.kompute().__name__ == "dmlgpu_kp"
     monkeypatch.setitem(sys.modules, "dmlgpu_kp", None)
-    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post6 as docs"):
+    with pytest.raises(DeviceError, match=r"^the package dmlgpu-kp .* Install dmlgpu-kp 0\.9\.0\.post7 as docs"):
         kompute_module.kompute()
 
 
@@ -77,7 +77,7 @@ def test_the_right_kp(install):
     assert kompute_module.new_tensor(SimpleNamespace(tensor_t=lambda *given: given), 3, "host")[1:] == ("host",)
 
 
-@pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post6"])
+@pytest.mark.parametrize("version", ["0.8.1", "0.9.1", "0.9.0.post7"])
 def test_another_version_is_not_even_imported(install, version):
     install("raise SystemExit('imported')", version)
     refused(f"is version {re.escape(version)}$")
@@ -186,8 +186,8 @@ def recipe(monkeypatch):
 def test_one_version():
     text = (ROOT / ".ci/kp/setup.py").read_text()
     assert 'KOMPUTE = "0.9.0"' in text
-    assert 'VERSION = f"{KOMPUTE}.post6"' in text
-    assert (kompute_module.KP_VERSION, kompute_module.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post6")
+    assert 'VERSION = f"{KOMPUTE}.post7"' in text
+    assert (kompute_module.KP_VERSION, kompute_module.PACKAGE_VERSION) == ("0.9.0", "0.9.0.post7")
 
 
 def test_every_type_stays_in_the_module():

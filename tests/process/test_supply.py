@@ -263,3 +263,15 @@ def test_wheels_and_source_distributions_have_all_licences(tmp_path):
     assert {path.name for path in licences.iterdir()} == {"LICENSE", "NOTICE"}
     with tarfile.open(next(tmp_path.glob("dmlgpu-*.tar.gz"))) as source:
         assert {"LICENSE", "NOTICE"} <= {Path(name).name for name in source.getnames()}
+
+
+def test_tests_start_only_what_the_setup_installs(tmp_path):
+    """Neither a system's cmake nor a compiler: tests that build shaders, where PATH has what README asks for."""
+    for name in "git", "make", "python3", "glslangValidator", "spirv-val", "spirv-dis", "spirv-as", "spirv-opt":
+        (tmp_path / name).symlink_to(shutil.which(name))
+    tests = "tests/host/test_shaders.py", "tests/device/test_accumulators.py"
+    wanted = "wheels or refuses or built or (many_splits and lavapipe)"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "-k", wanted]
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
