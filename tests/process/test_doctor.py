@@ -202,7 +202,7 @@ def test_layers(monkeypatch):
 CHECKS = {
     "dmlgpu.VerificationError('y differs') if calls == 3 else None": (
         BROKEN,
-        "after 2 exact cases, ARGMAX: y differs",
+        "after 2 exact cases, REDUCE ARGMAX: y differs",
     ),
     "os.abort()": (BROKEN, r"the process ended with signal 6 \(Aborted\)"),
     "os.write(2, b'why') and os._exit(3)": (BROKEN, "the process ended with exit code 3: why"),
@@ -250,7 +250,7 @@ def test_a_log_is_no_noise(monkeypatch):
 
 def test_checks_have_every_operator_and_type():
     cases = doctor._cases()
-    assert Counter(case.operator for case in cases) == {operator.name: doctor._CASES for operator in OPERATORS}
+    assert Counter(case.operator for case in cases) == {operator.name: 1 for operator in OPERATORS}
     assert {case.desc.inputs[0].data_type for case in cases} == set(SELECTED_TYPES)
     assert list(map(repr, cases)) == list(map(repr, doctor._cases()))
 
