@@ -24,7 +24,7 @@ bin = $(VENV)/bin
 parallel = -n auto --maxprocesses 4 --dist worksteal
 shaders = $(wildcard shaders/*.comp shaders/*/*.glsl)
 
-.PHONY: help demo quick test large test-adapters test-numpy1 test-numpy2 pytest validation mutants fuzz soak bench docs wheels portability gpu-kit lint format clean
+.PHONY: help demo quick test large test-adapters test-numpy1 test-numpy2 pytest validation fuzz soak bench docs wheels portability gpu-kit lint format clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -63,10 +63,6 @@ validation: ## set up and run the device tests under the validation layer three 
 	$(bin)/python -m tests.validation core
 	$(bin)/python -m tests.validation sync
 	$(bin)/python -m tests.validation gpu
-
-mutants: ## set up, put 60 faults into the code, one at a time, and see that a test notices each
-	@sh .ci/setup $(VENV) test
-	$(bin)/python -m tests.mutants $(ARGS)
 
 fuzz: ## set up and compute random operators for MINUTES=10 on each driver
 	@sh .ci/setup $(VENV) test
