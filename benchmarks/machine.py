@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def place(device: Device, *further: str) -> dict[str, str]:
     info = device.info
     packages = "dmlgpu", kompute_module.package_of(kompute_module.kompute()), "numpy", *further
     return {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{info.name} ({info.type}), Vulkan {info.api_version}",
         "driver": info.driver,
         "versions": ", ".join(f"{name} {_version(name)}" for name in packages)

@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TOOLCHAIN = ROOT / ".cache/kp/toolchain"
 ZIG = {f"ZIG_{kind}_CACHE_DIR": str(TOOLCHAIN / "zig") for kind in ("GLOBAL", "LOCAL")}
-PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # Of the sources of Zig's C++ library those that Kompute needs; `check` sees that none is missing.
 NEEDED = (
     *("call_once", "chrono", "error_category", "exception", "functional", "hash", "memory", "mutex", "new"),
@@ -91,8 +91,6 @@ class Platform:
     tags: str
     """Those of the wheel."""
     system: System
-    least_python: str = PYTHONS[0]
-    """The first version of Python that there is for it."""
 
 
 PLATFORMS = {
@@ -101,7 +99,7 @@ PLATFORMS = {
     "musllinux_x86_64": Platform("x86_64-linux-musl", "musllinux_1_2_x86_64", MUSL),
     "musllinux_aarch64": Platform("aarch64-linux-musl", "musllinux_1_2_aarch64", MUSL),
     "win_amd64": Platform("x86_64-windows-gnu", "win_amd64", WINDOWS),
-    "win_arm64": Platform("aarch64-windows-gnu", "win_arm64", WINDOWS, "3.11"),
+    "win_arm64": Platform("aarch64-windows-gnu", "win_arm64", WINDOWS),
     "macosx_arm64": Platform("aarch64-macos.11.0", "macosx_11_0_arm64", MACOS),
     "macosx_x86_64": Platform("x86_64-macos.10.15", "macosx_10_15_x86_64", MACOS),
 }
@@ -513,8 +511,7 @@ def main() -> None:
         if not arguments.here:
             write_sdist(tree, info, out / "source")
         for name in [f"manylinux_{platform.machine()}"] if arguments.here else arguments.platforms:
-            those = [found for found in pythons.values() if found.version >= PLATFORMS[name].least_python]
-            those = [found for found in those if not taken(found, PLATFORMS[name], arguments.built, out)]
+            those = [found for found in pythons.values() if not taken(found, PLATFORMS[name], arguments.built, out)]
             for built, module in build(tree, python, name, those, plain=plain).items():
                 if plain:
                     write_for_tests(module, built, python, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, unsigned, unsigned_array
 from dmlgpu.errors import DescriptorError, shown
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 MAX_POOLING_TYPES: TypeTable = {  # 5_0
     "input_tensor": SELECTED_TYPES,

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from dmlgpu.descriptors.dtypes import DataType, Enumeration
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
 from dmlgpu.descriptors.tensor import TensorDesc, integer, integers, integers_or_one, is_integer
 from dmlgpu.errors import DescriptorError, shown
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class AxisDirection(Enumeration):

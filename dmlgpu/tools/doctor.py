@@ -28,7 +28,7 @@ from dmlgpu.tools.selfcheck import Check, checks
 
 OK, ODD, BROKEN = "ok", "odd", "broken"
 
-_NUMPY = (1, 26)
+_NUMPY = (2, 0)
 # Seconds that a subprocess may take.
 _TIMEOUT = 120.0
 _DRIVER = "install the driver again, or choose another device with DMLGPU_DEVICE"

@@ -311,7 +311,7 @@ def test_kompute(children, monkeypatch, wanted, program, state, text, mend):
 
 @pytest.mark.parametrize(
     ("subject", "version", "needed"),
-    [("numpy", "1.25.2", "1.26"), ("kompute", "0.9.0.post1", kompute_module.PACKAGE_VERSION)],
+    [("numpy", "1.26.4", "2.0"), ("kompute", "0.9.0.post1", kompute_module.PACKAGE_VERSION)],
 )
 def test_wrong_versions(monkeypatch, subject, version, needed):
     monkeypatch.setattr(doctor.metadata, "version", lambda name: version)

@@ -299,22 +299,6 @@ def test_make_wheels_says_first_which_pythons_it_lacks(recipe, tmp_path, monkeyp
     assert capsys.readouterr().out.startswith(f"Wheels for Python {version}; none for 3.98, 3.99, which")
 
 
-def test_no_wheel_for_a_python_that_a_platform_has_not(recipe, tmp_path, monkeypatch):
-    built = []
-    for name in "tools", "unpacked", "lay_out", "metadata", "write_sdist":
-        monkeypatch.setattr(recipe, name, lambda *_, **__: tmp_path)
-    monkeypatch.setattr(recipe, "headers", lambda name: recipe.Python(name.removeprefix("python"), tmp_path))
-    monkeypatch.setattr(
-        recipe, "build", lambda *a, **_: built.append((a[2], [python.version for python in a[3]])) or {}
-    )
-    monkeypatch.setattr(recipe, "TOOLCHAIN", tmp_path / "toolchain")
-    (tmp_path / "toolchain/tree").mkdir(parents=True)
-    only = ["--platforms", "win_amd64", "win_arm64", "--pythons", "3.10", "3.11"]
-    monkeypatch.setattr(sys, "argv", ["recipe.py", str(tmp_path / "dist"), *only])
-    recipe.main()
-    assert built == [("win_amd64", ["3.10", "3.11"]), ("win_arm64", ["3.11"])]
-
-
 LOADS = b"\x0c\0\0\0\x38\0\0\0\x18\0\0\0" + bytes(12) + b"%s\0"
 LOOKS_IN = b"\x1c\0\0\x80\x20\0\0\0\x0c\0\0\0%s\0"
 FROM = b"\x32\0\0\0\x18\0\0\0\x01\0\0\0\0%c%c\0"

@@ -1,9 +1,9 @@
 """What users write, for type checkers: they find an error in each line that is marked so, and in no other."""
 
 from pathlib import Path
+from typing import assert_type
 
 import numpy as np
-from typing_extensions import assert_type
 
 import dmlgpu
 from dmlgpu import AxisDirection, Device, DeviceTensor, ReduceFunction, streaming
