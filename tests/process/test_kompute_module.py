@@ -313,6 +313,8 @@ FOUND = HOMEBREW + LOOKS_IN % b"/usr/local/lib" + VULKAN
         ("manylinux_x86_64", b"\0libvulkan.so.1\0libc.so.6\0GLIBC_2.17\0", None),
         ("manylinux_x86_64", b"\0libvulkan.so.1\0libc.so.6\0GLIBC_2.18\0", "the module needs GLIBC_2.18"),
         ("manylinux_x86_64", b"\0libvulkan.so.1\0libstdc++.so.6\0", r"the module needs libstdc\+\+.so.6"),
+        ("manylinux_x86_64", b"\0libvulkan.so.1\0_ZNSt3__15mutexD1Ev\0", "the module needs _ZNSt3__15mutexD1Ev"),
+        ("musllinux_x86_64", b"\0libvulkan.so\0_ZNKSt3__15ctypeIcEE\0", "the module needs .*_ZNKSt3__15ctypeIcEE"),
         ("musllinux_x86_64", b"\0libvulkan.so.1\0libc.so\0", None),
         ("musllinux_x86_64", b"\0libvulkan.so.1\0libc.so.6\0", "the module needs libc.so.6"),
         ("win_amd64", b"\0vulkan-1.dll\0python311.dll\0", None),
@@ -330,6 +332,20 @@ FOUND = HOMEBREW + LOOKS_IN % b"/usr/local/lib" + VULKAN
 def test_a_module_that_needs_more_than_its_platform_has(recipe, platform, module, error):
     with pytest.raises(SystemExit, match=error) if error else nullcontext():
         recipe.check(module, recipe.PLATFORMS[platform])
+
+
+def test_wheels_that_were_built_are_taken(recipe, tmp_path, capsys):
+    found, platform = recipe.Python("3.11", tmp_path), recipe.PLATFORMS["manylinux_x86_64"]
+    name = f"dmlgpu_kp-{recipe.settings.VERSION}-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl"
+    built, out = tmp_path / "built", tmp_path / "out"
+    built.mkdir(), out.mkdir()
+    assert not recipe.taken(found, platform, None, out)
+    assert not recipe.taken(found, platform, built, out)
+    (built / name).write_text("wheel")
+    assert recipe.taken(found, platform, built, out)
+    assert not recipe.taken(recipe.Python("3.13", tmp_path), platform, built, out)
+    assert (out / name).read_text() == "wheel"
+    assert capsys.readouterr().out == f"{out / name} was built before\n"
 
 
 def test_the_platforms_are_those_of_the_page(recipe):
