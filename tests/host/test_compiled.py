@@ -196,6 +196,15 @@ def test_a_family_that_mesa_does_not_know(capfd, monkeypatch):
     assert re.match("benchmarks: RADV .*navi99", error)
 
 
+def test_a_family_that_mesa_knows_by_its_later_name(monkeypatch):
+    monkeypatch.setattr(compiled, "FAMILIES", ("navi99",))
+    monkeypatch.setattr(compiled, "_LATER_NAMES", {"navi99": "navi21"})
+    wanted = compiled.sources(CASES, "pool_small_selection_8", None)
+    compiler, found, _ = compiled.compile_for("navi99", wanted)
+    assert "RADV NAVI21" in compiler
+    assert len(found) == len(wanted)
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
