@@ -494,7 +494,8 @@ for driver in chosen.driver, "NVIDIA 580.159.04":
     opened = libraries()
     device.close()
     kept = libraries()
-    print(opened - unused != set(), opened - kept == set())
+    # At once: else the fork has it, too, and writes it again.
+    print(opened - unused != set(), opened - kept == set(), flush=True)
 child = os.fork()
 if child == 0:
     print(says(devices), flush=True)
