@@ -1,5 +1,6 @@
 """Programs in processes of their own: what they break, they break there."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,8 +15,9 @@ def output_of(
     environment: Mapping[str, str] | None = None,
     options: tuple[str, ...] = (),
     timeout: float = 60,
+    errors: str = "",
 ) -> str:
-    """What a Python program prints; it must end well, and say nothing on stderr.
+    """What a Python program prints; it must end well, and say nothing else on stderr than it may.
 
     Args:
         program: its text.
@@ -23,10 +25,12 @@ def output_of(
         environment: its variables; None: those of this process.
         options: those of the interpreter.
         timeout: seconds.
+        errors: a pattern of all that it may say on stderr.
     """
     command = [sys.executable, *options, "-c", program, *arguments]
     finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
-    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.returncode == 0, finished.stderr
+    assert re.fullmatch(errors, finished.stderr), finished.stderr
     return finished.stdout
 
 
