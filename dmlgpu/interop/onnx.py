@@ -16,7 +16,6 @@ Needs the extra `onnx`.
 from __future__ import annotations
 
 import math
-import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -168,7 +167,10 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
         count = (-(-steps // stride) if ceil or steps < 0 else steps // stride) + 1
         # No window begins in the padding at the end.
         counts.append(count - ((count - 1) * stride >= size + start[i]))
-        if steps < 0:
+        if steps < 0 and call.flag("count_include_pad"):
+            # The divisor is the size of the whole window, as in ONNX Runtime.
+            end[i] -= steps
+        elif steps < 0:
             # A window that is larger than the padded input is cut to the elements inside it. With this stride no second
             # window fits.
             window[i], strides[i] = (steps + reach - 1) // dilation + 1, dilation
@@ -229,19 +231,18 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
         raise DescriptorError(f"{call.name}: indices of shape {indices.shape} do not go with an input of {x.shape}")
     window, strides, _, *pads = _geometry(call, x.ndim - 2)
     lines = zip(x.shape[2:], strides, window, *pads, strict=True)
-    reached = [(size - 1) * stride + k - start - end for size, stride, k, start, end in lines]
+    inferred = *x.shape[:2], *((size - 1) * stride + k - start - end for size, stride, k, start, end in lines)
+    # Indices count in the input of MaxPool, whose shape a node gives where the inferred one may be another.
+    sizes = call.integers("output_shape", 2) or inferred
+    if len(sizes) != x.ndim or sizes[:2] != x.shape[:2] or min(sizes[2:]) < 1:
+        raise DescriptorError(
+            f"{call.name}: output_shape {sizes} is not allowed; allowed are {x.ndim} sizes, of which the first are "
+            f"{x.shape[:2]}"
+        )
     # Indices are row-major over the whole output, so that its spatial dimensions can be one.
     source, places = (each.reshape(*x.shape[:2], 1, math.prod(x.shape[2:])) for each in (x, indices))
-    found = functions.max_unpooling(source, places, (1, math.prod(reached)), device=call.device)
-    found = found.reshape(*x.shape[:2], *reached)
-    sizes = call.integers("output_shape", 2)
-    if sizes in (None, found.shape):
-        return [found]
-    if len(sizes) != len(found.shape) or any(map(operator.lt, sizes, found.shape)):
-        raise DescriptorError(f"{call.name}: output_shape {sizes} is not allowed; allowed is {found.shape} or more")
-    larger = np.zeros(sizes, x.dtype)
-    larger[tuple(map(slice, found.shape))] = np.asarray(found)
-    return [larger]
+    result = functions.max_unpooling(source, places, (1, math.prod(sizes[2:])), device=call.device)
+    return [result.reshape(*sizes)]
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
