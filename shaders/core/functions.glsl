@@ -28,7 +28,7 @@ float square_root(Pair a)
 const float LN2_HIGH = 0.693359375,
             LN2_LOW = -2.12194440e-4;  // LN2_HIGH has few bits: its small multiples are exact; Cephes' split
 
-// e^a for a <= 88; for a < -87 it is e^-87, which is negligible. Relative error: 2^-23.
+// e^a for a <= 88, with a relative error of 2^-23; 0 for a < -87, where it would be below the least normal number.
 float exponential(float a)
 {
     float limited = max(a, -87.0);
@@ -38,7 +38,7 @@ float exponential(float a)
     precise float tail = (((1.3814567e-3 * rest + 8.3687231e-3) * rest + 4.1668389e-2) * rest + 1.6666521e-1) * rest
         + 0.49999994;
     precise float result = ((tail * (rest * rest) + rest) + 1.0) * uintBitsToFloat(uint(int(steps) + 127) << 23);
-    return result;
+    return a < -87.0 ? 0.0 : result;
 }
 
 // Splits a > 0 into m * 2^exponent with m from sqrt(1/2) to sqrt(2), and returns m.

@@ -338,3 +338,14 @@ def test_a_result_beyond_its_bound_is_found(device, monkeypatch):
     )
     with pytest.raises(VerificationError, match=r"2 of 2 elements differ, .* and at most \S+ between them is allowed"):
         verify(desc, X, device=device)
+
+
+@pytest.mark.every_driver
+@pytest.mark.parametrize("x", [(0, -np.inf), (2e-38, -np.inf), (2e-38, -88), (-np.inf, 3), (3, -90, -1e30)], ids=str)
+def test_exponentials_below_the_least_number_are_0(device, x):
+    """By each kernel over axes."""
+    row = np.array([*x, *[-np.inf] * 20], np.float32)
+    columns, planes = np.tile(row, (64, 1)).T, np.tile(row, (3, 2, 1))
+    for array, axis, times in (row, 0, 1), (np.tile(row, (4, 1)), 1, 1), (columns, 0, 1), (planes, (0, 2), 3):
+        found = reduce(array, ReduceFunction.LOG_SUM_EXP, axis, device=device)
+        assert np.allclose(found, np.float32(max(x) + np.log(times)), rtol=1e-6, atol=0)
