@@ -889,6 +889,9 @@ def numpy_reduce(
     computed, narrow = arguments.converted(name, function, x.dtype.newbyteorder("="), dtype)
     x = x.astype(computed, copy=False)
     if x.size == 0 and function in _OF_NOTHING:
+        # Arguments are checked as if there were an element along each dimension.
+        checked = arguments.packed(x.shape, DataType.of(x.dtype))
+        arguments.reduce(checked.sizes, checked, function, axis, keepdims=keepdims, exact=exact)
         result = np.full(np.any(x, axis=axis, keepdims=keepdims).shape, _OF_NOTHING[function], computed)[()]
     else:
         axis = axis if x.ndim else axis or None

@@ -645,3 +645,18 @@ def test_a_device_tensor_is_not_widened(device):
     with pytest.raises(TypeError, match=r"^sum: .* converted to int64, .* dtype=x\.dtype"):
         device.tensor(np.arange(3, dtype=np.int32)).sum()
     assert device.tensor(np.arange(3, dtype=np.int32)).sum(dtype=np.int32).item() == 3
+
+
+@pytest.mark.parametrize("function", [dmlgpu.sum, dmlgpu.prod, dmlgpu.mean])
+@pytest.mark.parametrize(
+    "wrong", [{"keepdims": 1}, {"axis": 1.0}, {"axis": 2}, {"axis": (0, 0)}, {"exact": "no"}], ids=str
+)
+def test_arguments_are_checked_where_there_are_no_elements(function, wrong):
+    if function is dmlgpu.prod and "exact" in wrong:
+        return
+    messages = set()
+    for rows in 0, 2:
+        with pytest.raises(DescriptorError) as caught:
+            function(np.zeros((rows, 3), np.float32), **{"axis": 0, **wrong})
+        messages.add(str(caught.value))
+    assert len(messages) == 1
