@@ -47,8 +47,10 @@ test-adapters: ## set up .venv-adapters with PyTorch, JAX and others, which are 
 	.venv-adapters/bin/python -m pytest $(ARGS) tests/adapters
 	.venv-adapters/bin/python -m pytest $(ARGS) tests/process/test_benchmarks.py -k agrees
 
-test-numpy2: ## set up .venv-numpy2 and run on lavapipe, with NumPy 2.0 (Python 3.11, 3.12), what depends on its version
-	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy2 NUMPY='numpy==2.0.*' ARGS='-k "not swiftshader" \
+# The first NumPy that has wheels for a Python: 2.0, or a later one.
+oldest = $(shell $(PYTHON) -c 'import sys; print({13: "2.1", 14: "2.3"}.get(sys.version_info[1], "2.0"))')
+test-numpy2: ## set up .venv-numpy2 and run on lavapipe, with the oldest NumPy 2 of this Python, what depends on its version
+	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy2 NUMPY='numpy==$(oldest).*' ARGS='-k "not swiftshader" \
 		$(patsubst %,tests/host/test_%.py,dtypes messages parsers reference tensor) $(patsubst %,tests/device/test_%.py, \
 		array_api chunks device_tensors functions layouts onnx readme streaming values verification)'
 
