@@ -216,12 +216,13 @@ def main() -> None:
     try:
         entries = json.loads(layouts.read_text())
     except (OSError, ValueError):
-        entries = {}
+        entries = None
+    entries = entries if isinstance(entries, dict) else {}
     stale = [module for module in modules if not up_to_date(module, entries.get(module.name), folder)]
     names = {module.name for module in modules}
     if not stale and entries.keys() == names:
         return
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".spirv") as temporary:
+    with tempfile.TemporaryDirectory(dir=table.parent) as temporary:
         # glslang does not expand macros in #include: each accumulator has a folder with its own accumulator.glsl.
         for accumulator in {module.accumulator for module in stale}:
             Path(temporary, accumulator).mkdir()
