@@ -173,12 +173,12 @@ def avg_pool3d(
 
 
 def lp_pool2d(
-    input: Tensor, norm_type: int, kernel_size: Entries, stride: Entries | None = None, ceil_mode: bool = False
+    input: Tensor, norm_type: float, kernel_size: Entries, stride: Entries | None = None, ceil_mode: bool = False
 ) -> Tensor:
     """As `torch.nn.functional.lp_pool2d`: input is (N, C, H, W) or (C, H, W), of float32 or float16.
 
-    norm_type is an integer from 1 on. With an odd one negative elements are refused: PyTorch adds their powers, which
-    are negative, where LP_POOLING adds absolute values.
+    norm_type is an integer from 1 on, or a float with such a value. With an odd one negative elements are refused:
+    PyTorch adds their powers, which are negative, where LP_POOLING adds absolute values.
 
     Example:
         >>> import torch
@@ -189,6 +189,8 @@ def lp_pool2d(
     """
     name = "lp_pool2d"
     _check(name, input, _FLOATS, ceil_mode=ceil_mode)
+    if isinstance(norm_type, float) and norm_type.is_integer():
+        norm_type = int(norm_type)
     if not _is_int(norm_type) or norm_type < 1:
         raise ValueError(f"{name}: norm_type={norm_type!r} is not allowed; allowed are integers from 1 on")
     _, window_size, strides, start, _, sizes = _window(name, 2, input, kernel_size, stride, 0, 1, ceil_mode)

@@ -212,13 +212,20 @@ def test_lp_pool2d_of_negative_elements():
     torch.testing.assert_close(interop.torch.lp_pool2d(x, 2, 2), F.lp_pool2d(x, 2, 2))
 
 
+def test_norm_types_that_are_floats():
+    x = with_ties(1, 1, 4, 4)
+    for p in 1.0, 2.0, 3.0:
+        assert torch.equal(interop.torch.lp_pool2d(x, p, 2), interop.torch.lp_pool2d(x, int(p), 2))
+        assert torch.equal(interop.torch.LPPool2d(p, 2)(x), interop.torch.lp_pool2d(x, int(p), 2))
+
+
 def test_windows_of_nothing_but_zeros_have_no_gradient():
     for p in (1, 2, 3):
         for pool in (interop.torch.lp_pool2d, F.lp_pool2d):
             assert not gradient_of(lambda y, pool=pool, p=p: pool(y, p, 2), torch.zeros(1, 1, 4, 4))[0].any()
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 2.0, 1.2, torch.inf, True, "2", None])
+@pytest.mark.parametrize("wrong", [0, -1, 0.0, 1.2, torch.inf, torch.nan, True, "2", None])
 def test_norm_types_that_are_refused(wrong):
     with pytest.raises(ValueError, match=r"^lp_pool2d: norm_type=.* is not allowed; allowed are integers from 1 on$"):
         interop.torch.lp_pool2d(X, wrong, 2)
