@@ -167,8 +167,8 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
         count = (-(-steps // stride) if ceil or steps < 0 else steps // stride) + 1
         # No window begins in the padding at the end.
         counts.append(count - ((count - 1) * stride >= size + start[i]))
-        if steps < 0 and call.flag("count_include_pad"):
-            # The divisor is the size of the whole window, as in ONNX Runtime.
+        if steps < 0 and max(dilations) == 1 and call.flag("count_include_pad"):
+            # The divisor is the size of the whole window, as in ONNX Runtime; with dilations that of the cut one is.
             end[i] -= steps
         elif steps < 0:
             # A window that is larger than the padded input is cut to the elements inside it. With this stride no second
