@@ -204,7 +204,8 @@ CPYTHON = VERSION.replace(".", "")
 
 def test_make_wheels_leaves_other_things_in_dist(tmp_path):
     (tmp_path / ".ci").mkdir()
-    shutil.copy(ROOT / ".ci/wheels", tmp_path / ".ci")
+    for script in "wheels", "lock", "kp-wheel":
+        shutil.copy(ROOT / ".ci" / script, tmp_path / ".ci")
     for name in "site/index.html", "gpu-kit/run.py", "deps/rich-1.whl", "dmlgpu-0.whl", "dmlgpu_kp-0-cp311.whl":
         (tmp_path / "dist" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "dist" / name).touch()
