@@ -415,9 +415,9 @@ class Kompute:
                     sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
                 else:
                     sequence.record(self._barrier([buffer.tensor for buffer in part.buffers]))
-            return self._ended(sequence, (*downloads, *(buffer for buffer in written if not buffer.staged)))
+            return self._with_status(sequence, (*downloads, *(buffer for buffer in written if not buffer.staged)))
 
-    def _ended(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
+    def _with_status(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
         """Ends a recording: makes the status, and what was written to `visible`, visible to the host."""
         sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*visible, self._status)]))
         return sequence
@@ -493,7 +493,7 @@ class Kompute:
             with self._asking("a recording"):
                 sequence = self._manager.sequence()
                 sequence.record(operation([buffer.tensor]))
-                buffer.transfers[operation] = self._ended(sequence)
+                buffer.transfers[operation] = self._with_status(sequence)
         self._evaluate(buffer.transfers[operation])
         buffer.current = True
 
