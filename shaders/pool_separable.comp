@@ -38,6 +38,7 @@ layout(constant_id = 16) const bool INDEXED = false;     // intermediates have i
 layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a tile are neighbours in a row, four or more
 layout(constant_id = 18) const bool WHOLE = false;       // a row of outputs consists of whole groups
 layout(constant_id = 19) const bool SHARED_WORDS = false;  // several invocations write to one word
+layout(constant_id = 20) const uint TURN = 1;            // windows of a tile that are unrolled where they are written
 // clang-format on
 
 // A block of the intermediate: how many elements it has, and how they are written and read.
@@ -217,11 +218,15 @@ void grow_prefixes(Tile tile)
         State prefix[COLUMNS];
         int at = middle_begin;
         load(prefix, tile, at);
-        for (uint i = (TILE - 1) * STEP + 1; i < window_size; ++i) {
-            at += next;
-            load(loaded, tile, at);
-            [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                prefix[c] = appended(prefix[c], loaded[c]);
+        // Two elements a turn. Behind the middle the last one is taken again.
+        int middle_end = tile.start + int(window_size - 1) * next;
+        while (at < middle_end) {
+            [[unroll]] for (uint i = 0; i < 2; ++i) {
+                at += next;
+                load(loaded, tile, min(at, middle_end));
+                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                    prefix[c] = appended(prefix[c], loaded[c]);
+            }
         }
         at = middle_begin;
         [[unroll]] for (uint k = TILE - 1; int(k) >= 0; --k) {
@@ -284,48 +289,57 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
     }
 }
 
-// Computes the windows of a tile, and stores them.
+// Computes the windows of a tile, and stores them. Suffixes begin with the middle, which changes no window.
 void compute(Tile tile)
 {
     State suffix[COLUMNS], loaded[COLUMNS], group[GROUP];
     grow_prefixes(tile);
     uint found[GROUP];
     int next = int(dilation), at = tile.start + int(window_size) * next;
-    [[unroll]] for (uint k = 0; k < TILE; ++k) {
-        if (k > 0 && !COPIES) {
-            [[unroll]] for (uint i = 0; i < STEP; ++i, at += next) {
-                load(loaded, tile, at);
-                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    suffix[c] = k == 1 && i == 0 ? loaded[c] : appended(suffix[c], loaded[c]);
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+        suffix[c] = prefixes[TILE - 1][c];
+    [[dont_unroll]] for (uint turn = 0; turn < TILE; turn += TURN) {
+        [[unroll]] for (uint k = 0; k < TURN; ++k) {
+            if (turn + k > 0 && !COPIES) {
+                [[unroll]] for (uint i = 0; i < STEP; ++i, at += next) {
+                    load(loaded, tile, at);
+                    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                        suffix[c] = appended(suffix[c], loaded[c]);
+                }
             }
-        }
-        [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-            State state = prefixes[k][c];
-            if (k > 0 && !COPIES)
-                state = appended(state, suffix[c]);
-            uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
-            group[i] = state;
+            [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+                State state = prefixes[k][c];
+                if (!COPIES)
+                    state = appended(state, suffix[c]);
+                uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
+                group[i] = state;
 #ifdef ROWS
-            found[i] = tile.index_base + position;
+                found[i] = tile.index_base + position;
 #else
-            found[i] = 0;
-            if (INDEXED)
-                found[i]
-                    = source[((tile.outer * size + position) * blocks + tile.block) * COLUMNS + c + source_indices];
+                found[i] = 0;
+                if (INDEXED)
+                    found[i]
+                        = source[((tile.outer * size + position) * blocks + tile.block) * COLUMNS + c + source_indices];
+#endif
+            }
+#ifdef ROWS
+            uint window = tile.begin + (turn + k - (GROUP - 1)) * spacing;  // the first window of the group
+            if (k % GROUP == GROUP - 1 && window < output_size)
+                store(group, found, tile.outer * pitch + window, output_size - window);
+#else
+            uint window = tile.begin + (turn + k) * spacing, column = tile.column;
+            // A row of the intermediate may end with blocks that hold no outputs.
+            if (window < output_size && column < width) {
+                uint row_number = (tile.outer * output_size + window) * row_count + tile.row;
+                store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);
+            }
 #endif
         }
-#ifdef ROWS
-        uint window = tile.begin + (k - (GROUP - 1)) * spacing;  // the first window of the group
-        if (k % GROUP == GROUP - 1 && window < output_size)
-            store(group, found, tile.outer * pitch + window, output_size - window);
-#else
-        uint window = tile.begin + k * spacing, column = tile.column;
-        // A row of the intermediate may end with blocks that hold no outputs.
-        if (window < output_size && column < width) {
-            uint row_number = (tile.outer * output_size + window) * row_count + tile.row;
-            store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);
+        // The next turn's prefixes move up: an index that the turn changes would keep the array in memory.
+        [[unroll]] for (uint k = TURN; k < TILE; ++k) {
+            [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                prefixes[k - TURN][c] = prefixes[k][c];
         }
-#endif
     }
 }
 

@@ -27,10 +27,10 @@ from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, 
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows
 
-# Windows of a tile, at most: lavapipe takes seconds to compile 32.
-_MOST_TILE = 16
+# Windows of a tile, at most; fewer where loops are unrolled, but along width with windows of more than _SHORT elements.
+_MOST_TILE, _UNROLLED_TILE, _SHORT = 16, 8, 31
 # Elements of a tile behind its first window, at most: the loop that loads them is unrolled.
-_MOST_BEHIND = 32
+_MOST_BEHIND = 16
 
 
 @dataclass(frozen=True)
@@ -211,13 +211,30 @@ class PoolSeparable(Kernel):
         """Elements of a row of an intermediate: whole blocks, of values and of indices."""
         return -(-self.windows.output_size[2] // 4) * 4
 
-    def _most_tile(self, axis: int) -> int:
+    @property
+    def _is_unrolled(self) -> bool:
+        """Whether a driver for CPUs unrolls loops. lavapipe (Mesa 25) compiles long ones for seconds."""
+        return self.limits.unrolls and not self.limits.cooperating
+
+    def _most_tile(self, axis: int, line: Line) -> int:
         """Windows of a tile, at most."""
-        if not self.limits.cooperating:
+        if self.limits.cooperating:
+            # RADV keeps more states in memory, not in registers.
+            return _MOST_TILE // self.words if axis == 2 else _MOST_TILE // 4
+        if not self._is_unrolled:
             # SwiftShader compiles longer tiles of 64 bits for minutes.
-            return _MOST_TILE if self.limits.unrolls or self.words == 1 else 4
-        # RADV keeps more states in memory, not in registers.
-        return _MOST_TILE // self.words if axis == 2 else _MOST_TILE // 4
+            return _MOST_TILE if self.words == 1 else 4
+        if axis == 2:
+            return _MOST_TILE // self.words if line.window_size > _SHORT else _UNROLLED_TILE
+        return _UNROLLED_TILE // self.words
+
+    def _turn(self, one_pass: SeparablePass) -> int:
+        """Windows of a tile that are unrolled where they are written."""
+        if not self._is_unrolled:
+            return _MOST_TILE
+        if one_pass.axis == 2:
+            return 4
+        return 1 if self.indexed or one_pass.line.step > 1 else _MOST_TILE
 
     def _lines(self, part: PlaneRange) -> tuple[tuple[int, ...], tuple[Line, ...]]:
         """The first element that a range needs along depth and height, and its windows."""
@@ -241,7 +258,9 @@ class PoolSeparable(Kernel):
             outer = slabs * height.size if axis == 2 else slabs
             blocks = 1 if axis == 2 else rows * self.pitch * self.words // 4
             written = outer * self.pitch if axis == 2 else outer * line.output_size * rows * self.pitch
-            passes.append(SeparablePass(axis, line, outer, rows, line.tile(self._most_tile(axis)), blocks, written))
+            passes.append(
+                SeparablePass(axis, line, outer, rows, line.tile(self._most_tile(axis, line)), blocks, written)
+            )
         return passes
 
     def _fits(self, planes: int, outputs: int) -> bool:
@@ -329,6 +348,7 @@ class PoolSeparable(Kernel):
             indexed=self.indexed,
             side_by_side=side_by_side,
             whole=width % group == 0,
+            turn=min(one_pass.tile, self._turn(one_pass)),
             shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
         )
         each = math.prod(windows.output_size[self.range_axis + 1 :])
