@@ -22,8 +22,9 @@ from dmlgpu.lowering.problem import CoveringWindows
 _WIDTH = 8
 # The longest stride and the largest window along a dimension.
 _LONGEST_STRIDE, _LARGEST_WINDOW = 8, 16
-# Additions of a step, at most, as they are unrolled: lavapipe (Mesa 22.3) compiles 400 in 0.6 s, and 1,000 in 7 s.
-_ADDITIONS = 512
+# Additions of a step, at most, as they are unrolled: three outputs of 9x9 windows. lavapipe (Mesa 25) compiles these
+# in 0.6 s.
+_ADDITIONS = 256
 # Windows of the ring, at most, on a GPU: with more of them gfx1100 spills, which has the fewest registers.
 _RING = 20
 
@@ -95,11 +96,15 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     @cached_property
     def width(self) -> int:
-        """Outputs of a tile's row: a multiple of the stride and of a word, _WIDTH or fewer."""
-        least = math.lcm(self.windows.window_stride[2], self.per_word)
-        width = -(-min(_WIDTH, self.windows.size[2]) // least) * least
-        while width > least and not self._is_light(width):
-            width -= least
+        """Outputs of a tile's row, about _WIDTH: a multiple of the stride and of a block, or else of a word."""
+        stride, row = self.windows.window_stride[2], self.windows.size[2]
+        for unit in (self.block, self.per_word) if row % self.block == 0 else (self.per_word,):
+            least = math.lcm(stride, unit)
+            width = -(-min(_WIDTH, row) // least) * least
+            while width > least and not self._is_light(width):
+                width -= least
+            if self._is_light(width):
+                break
         return width
 
     @property
