@@ -28,6 +28,7 @@ from dmlgpu.descriptors.reduction import (
     ArgminOperatorDesc,
     ArgOperatorDesc,
     AxisDirection,
+    ExactSumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
 )
@@ -930,6 +931,18 @@ def _layout(array: Array, data_type: DataType) -> TensorDesc:
         return packed
     as_it_lies = TensorDesc.of(array)
     return as_it_lies if as_it_lies.reach <= packed.element_count else packed
+
+
+def exact_words(
+    x: Array, kind: type[ExactSumOperatorDesc], axes: tuple[int, ...], absolute: bool, device: Selector
+) -> tuple[Array, ...]:
+    """The words of the exact sums of an array of float32, each with size 1 on every reduced axis."""
+    array, shape, layout = _input(x, kind)
+    desc = kind.of(layout, axes, absolute=absolute)
+    sizes = tuple(1 if axis in desc.axes else size for axis, size in enumerate(shape))
+    call = arguments.Call(desc, sizes, (DataType.UINT32,) * len(desc.outputs), 0 in shape)
+    words: tuple[Array, ...] = _run(call, device, array)
+    return words
 
 
 def _run(call: arguments.Call, device: Selector, *inputs: DeviceTensor | Array) -> Any:

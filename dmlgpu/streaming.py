@@ -345,12 +345,18 @@ def _reduced(
 
     def compute(i: int, elements: Array) -> None:
         nonlocal state
-        found = reduction.state(elements, tuple(part.start for part in chunk(i)), device)
-        state = found if state is None else reduction.merged(np.concatenate([state, found], axes[0]))
-        if (i + 1) % parts.count == 0:
-            targets[0][reduction.reduced(regions[i // parts.count])] = reduction.result(state)
-            _give_pages_back(targets[0])
-            state = None
+        number, part = divmod(i, parts.count)
+        begin = tuple(each.start for each in chunk(i))
+        if parts.count == 1:
+            outputs = reduction.outputs(elements, begin, device)
+        else:
+            found = reduction.state(elements, begin, device)
+            state = found if part == 0 else reduction.merged(np.concatenate([state, found], axes[0]))
+            if part + 1 < parts.count:
+                return
+            outputs = reduction.result(state)
+        targets[0][reduction.reduced(regions[number])] = outputs
+        _give_pages_back(targets[0])
 
     with _targets(x, reduction.reduced(reduction.sizes), (reduction.dtype,), out) as targets:
         _run(x, regions.count * parts.count, chunk, compute, progress)

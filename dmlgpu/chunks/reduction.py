@@ -12,8 +12,8 @@ import numpy as np
 from dmlgpu import arguments, functions
 from dmlgpu.arguments import Shape, Type
 from dmlgpu.chunks.regions import check_counts, data_type_of
+from dmlgpu.chunks.rounding import quotients, roots
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc, TypeTable
 from dmlgpu.descriptors.reduction import (
     REDUCE_TYPES,
@@ -121,6 +121,13 @@ class Reduction:
             device: the device that computes it.
         """
         return self._aggregation.of_chunk(self, chunk, begin, device)
+
+    def outputs(self, chunk: Array, begin: Shape, device: functions.Selector = None) -> Array:
+        """The outputs of a chunk that has all their elements; the arguments are those of `state`."""
+        if not self.exact:
+            return self.result(self.state(chunk, begin, device))
+        outputs: Array = functions.reduce(chunk, self.function, axes=self.axes, exact=True, device=device)
+        return outputs.reshape(self.reduced(outputs.shape))
 
     def merged(self, states: Array) -> Array:
         """Merges the states of chunks that are side by side along the reduced axes: these get size 1."""
@@ -246,18 +253,24 @@ def _exact(function: ReduceFunction) -> Aggregation:
     state_type: Type = np.dtype([("words", np.uint32, (count_of_words,)), ("specials", np.uint32)])
 
     def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: functions.Selector) -> Array:
-        chunk = _float32(chunk)
-        desc = kind.of(chunk, reduction.axes, absolute=function is ReduceFunction.L1)
-        sizes = desc.output_tensor.sizes
-        call = arguments.Call(desc, sizes, (DataType.UINT32,) * len(desc.outputs), False)
-        *words, specials = functions.open_device(device).compute(call, chunk)
-        states = np.empty(sizes, state_type)
+        absolute = function is ReduceFunction.L1
+        *words, specials = functions.exact_words(_float32(chunk), kind, reduction.axes, absolute, device)
+        states = np.empty(specials.shape, state_type)
         states["words"], states["specials"] = np.stack(words, -1), specials
         return states
 
     def finish(state: Array, count: int) -> Array:
-        values = [_value(function, row["words"], int(row["specials"]), count) for row in state.ravel()]
-        return np.array(values).reshape(state.shape)
+        words = state["words"].reshape(-1, count_of_words)
+        numbers = (
+            roots(words)
+            if function is ReduceFunction.L2
+            else quotients(words, count if function is ReduceFunction.AVERAGE else 1, 298 if of_squares else 149)
+        )
+        both, specials = _INFINITY | _MINUS_INFINITY, state["specials"].ravel()
+        numbers[specials & _INFINITY != 0] = np.inf
+        numbers[specials & _MINUS_INFINITY != 0] = -np.inf
+        numbers[(specials & _NAN != 0) | (specials & both == both)] = np.nan
+        return numbers.reshape(state.shape)
 
     return Aggregation(lambda dtype: state_type, of_chunk, _added, finish)
 
@@ -270,33 +283,6 @@ def _added(reduction: Reduction, rows: Array) -> Array:
         states["words"][..., i], carry = total & np.uint64(0xFFFFFFFF), total >> np.uint64(32)
     states["specials"] = np.bitwise_or.reduce(rows["specials"], axis=-1)
     return states
-
-
-def _value(function: ReduceFunction, words: Array, specials: int, count: int) -> float:
-    """A sum, an average or a root, rounded to odd: 53 bits, the last of which is set where others are lost.
-
-    So it rounds to float32 and float16 as the sum itself does (Boldo and Melquiond, When double rounding is odd, 2004).
-    """
-    if specials:
-        both = _INFINITY | _MINUS_INFINITY
-        is_nan = specials & _NAN or specials & both == both
-        return math.nan if is_nan else math.inf if specials & _INFINITY else -math.inf
-    total = int.from_bytes(words.astype("<u4").tobytes(), "little", signed=True)
-    # At least 53 bits, unless the sum is 0.
-    unit = 149
-    if function is ReduceFunction.L2:
-        shift = max(0, 54 - total.bit_length() // 2)
-        found = math.isqrt(total << 2 * shift)
-        rest = (total << 2 * shift) - found**2
-    else:
-        divisor = count if function is ReduceFunction.AVERAGE else 1
-        unit = 298 if function is ReduceFunction.SUM_SQUARE else unit
-        shift = max(0, 54 + divisor.bit_length() - total.bit_length())
-        found, rest = divmod(abs(total) << shift, divisor)
-    more = max(0, found.bit_length() - 53)
-    lost = rest or found & ((1 << more) - 1)
-    number = math.ldexp(float(found >> more | bool(lost)), more - shift - unit)
-    return -number if total < 0 else number
 
 
 # Products of floats: a state is a mantissa and an exponent, as a chunk's product may leave the range of floats.

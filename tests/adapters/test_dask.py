@@ -217,6 +217,11 @@ def test_exact_sums_are_those_of_the_whole_array(dtype, function):
         assert averages.compute().tobytes() == dmlgpu.average_pooling(x, (3, 2), padding=1, exact=True).tobytes()
 
 
+def test_exact_sums_of_nothing():
+    x = da.zeros((3, 0), chunks=(2, 1), dtype=np.float32)
+    assert interop.dask.reduce(x, "sum", 0, exact=True).compute().shape == (0,)
+
+
 WINDOWS = {
     "strides": lambda rng, spatial: rng.integers(1, 5, spatial).tolist(),
     "dilations": lambda rng, spatial: rng.integers(1, 4, spatial).tolist(),

@@ -139,6 +139,25 @@ def test_exact_sums_of_chunks(function, dtype, axis):
             same("reduce", x, function, axis, exact=True, chunk_bytes=chunk_bytes)
 
 
+def test_exact_sums_of_arrays_as_they_lie():
+    """Reversed, with gaps, of one field, and of the other byte order: all are copied for the device, or packed."""
+    x = np.random.default_rng(1).standard_normal((24, 50)).astype(np.float32)
+    record = np.zeros(x.shape, [("flag", "i1"), ("value", "f4")])
+    record["value"] = x
+    wide = np.lib.stride_tricks.as_strided(np.zeros((24 << 20) + 50, np.float32), x.shape, (4 << 20, 4))
+    for view in (x[::-1], x[:, ::-1], x[::3, ::7], x.T, record["value"], wide, x.astype(">f4")):
+        packed = np.ascontiguousarray(view, np.float32)
+        for chunk_bytes in (400, 1 << 20):
+            for axis in (0, 1):
+                got = streaming.reduce(view, "sum", axis, exact=True, chunk_bytes=chunk_bytes)
+                assert got.tobytes() == dmlgpu.sum(packed, axis, exact=True).tobytes()
+
+
+def test_exact_sums_of_nothing():
+    for function in ("sum", "l2"):
+        assert streaming.reduce(np.zeros((3, 0), np.float32), function, 0, exact=True).shape == (0,)
+
+
 def test_exact_sums_that_no_chunk_can_hold():
     """Chunks whose sums are beyond float32 and cancel; ties that only the last chunk breaks."""
     greatest = np.finfo(np.float32).max
