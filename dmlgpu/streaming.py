@@ -81,6 +81,9 @@ _NO_FALLOCATE = (None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUP
 # Each chunk takes some tenths of a millisecond, however small it is: this many take minutes.
 _MOST_CHUNKS = 1 << 20
 
+# Adjacent elements: slices of fewer take a disk much longer than longer ones.
+_RUN = 1 << 14
+
 Progress = Callable[[int, int], object] | None
 
 
@@ -333,7 +336,9 @@ def _reduced(
     device = open_device(device)
     axes = reduction.axes
     itemsize: int = np.dtype(x.dtype).itemsize
-    sizes = _chunk_sizes(reduction.shape, _stored(x), x, chunk_bytes, lambda sizes: itemsize * math.prod(sizes))
+    # An exact sum has up to 20 words for each output of a chunk: so chunks have as many elements of an output as fit.
+    first = axes if reduction.exact else ()
+    sizes = _chunk_sizes(reduction.shape, _stored(x), x, chunk_bytes, lambda sizes: itemsize * math.prod(sizes), first)
     # First all chunks of one region of the outputs, then all of the next one.
     along = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
     regions, parts = Regions(reduction.sizes, sizes), Regions(along, sizes)
@@ -540,7 +545,9 @@ def _stored(x: Any) -> Shape:
     return (1,) * len(x.shape)
 
 
-def _chunk_sizes(shape: Shape, stored: Shape, x: Any, chunk_bytes: Any, needed: Callable[[Shape], int]) -> Shape:
+def _chunk_sizes(
+    shape: Shape, stored: Shape, x: Any, chunk_bytes: Any, needed: Callable[[Shape], int], first: Shape = ()
+) -> Shape:
     """The sizes of chunks: as much of each dimension as fits, first of the one whose elements are adjacent in memory.
 
     Args:
@@ -549,19 +556,23 @@ def _chunk_sizes(shape: Shape, stored: Shape, x: Any, chunk_bytes: Any, needed: 
         x: the array that is read.
         chunk_bytes: the most bytes of x that are read at once.
         needed: the bytes of x that are read for a chunk, from its sizes.
+        first: dimensions that come before all others; slices still have _RUN adjacent elements, if that fits.
     """
     most = integer("streaming", "chunk_bytes", chunk_bytes)
     if most < 1:
         raise DescriptorError(
             f"streaming.chunk_bytes: {shown(chunk_bytes)} is not allowed; allowed are bytes from 1 on"
         )
+    order = [*reversed(range(len(shape)))]
+    if isinstance(x, np.ndarray):
+        order.sort(key=lambda axis: abs(x.strides[axis]))
+    if first and max(stored) <= 1:
+        stored = tuple(_RUN if axis == order[0] else 1 for axis in range(len(shape)))
+    order.sort(key=lambda axis: axis not in first)
     unit = tuple(min(max(each, 1), max(size, 1)) for each, size in zip(stored, shape, strict=True))
     if needed(unit) > most:
         unit = (1,) * len(shape)
     sizes = unit
-    order = [*reversed(range(len(shape)))]
-    if isinstance(x, np.ndarray):
-        order.sort(key=lambda axis: abs(x.strides[axis]))
 
     def cut(sizes: Shape, axis: int, parts: int) -> Shape:
         """`sizes` with one dimension cut into `parts` parts, as even as units allow."""

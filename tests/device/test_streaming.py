@@ -153,6 +153,14 @@ def test_exact_sums_of_arrays_as_they_lie():
                 assert got.tobytes() == dmlgpu.sum(packed, axis, exact=True).tobytes()
 
 
+def test_chunks_of_exact_sums_have_all_elements_of_an_output_if_these_fit():
+    x = Sliced(values(9, 4, 1 << 15).astype(np.float32))
+    for axis, sizes in ((0, (9, 1, 1 << 14)), (1, (1, 4, 1 << 15)), (2, (1, 4, 1 << 15)), ((0, 1), (3, 4, 1 << 14))):
+        x.reads.clear()
+        same("reduce", x, "sum", axis, exact=True, chunk_bytes=15 * 4 << 14)
+        assert tuple(each.stop - each.start for each in x.reads[0][0]) == sizes
+
+
 def test_exact_sums_of_nothing():
     for function in ("sum", "l2"):
         assert streaming.reduce(np.zeros((3, 0), np.float32), function, 0, exact=True).shape == (0,)
