@@ -52,7 +52,10 @@ def open_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
     except _NO_HEADER as error:
-        raise ValueError(f"{path}: {error}") from None
+        with open(path, "rb") as file:
+            is_zip = file.read(4) == b"PK\3\4"
+        what = "a .npz file, which has several arrays; allowed are .npy files, as numpy.save writes one array"
+        raise ValueError(f"{path}: {what if is_zip else error}") from None
     return array
 
 

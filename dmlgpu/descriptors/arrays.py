@@ -44,6 +44,10 @@ def as_array(x: Any, field: str) -> Array:
     check_plain(x, field)
     try:
         array: Array = np.asanyarray(x)  # `__array__` may return a masked array
+    except TypeError as error:
+        if not hasattr(x, "dtype"):
+            raise
+        raise TypeError(f"{field}: {described(x)} has a type that NumPy lacks ({error}); convert it first") from error
     except ValueError as error:
         if _is_viewable(x):  # the error is its own
             raise

@@ -124,7 +124,8 @@ class Kompute:
             self._status_upload.record(self._kp.OpTensorSyncDevice([self._status.tensor]))
             self._reset_status()
         # At the end of the process this runs before Python unloads modules.
-        self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock)
+        self._destroyed: list[bool] = []
+        self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock, self._destroyed)
         _open.add(self)
 
     def _reset_status(self) -> None:
@@ -162,7 +163,7 @@ class Kompute:
     @property
     def is_open(self) -> bool:
         """Whether the device was neither closed nor lost."""
-        return self._finalizer.alive
+        return not self._destroyed
 
     @property
     def label(self) -> str:
@@ -498,10 +499,18 @@ class Kompute:
         buffer.current = True
 
 
-def _destroy(manager: Any, lock: Any) -> None:
-    """Destroys a device once no call runs: at the end of the process a daemon thread may still be in a call."""
-    with lock:
+def _destroy(manager: Any, lock: Any, destroyed: list[bool]) -> None:
+    """Destroys a device once no call runs: at the end of the process a daemon thread may still be in a call.
+
+    Daemon threads then wait for the lock until the process is gone: nobody could use what they compute.
+    """
+    lock.acquire()
+    try:
+        destroyed.append(True)
         manager.destroy()
+    finally:
+        if threading.main_thread().is_alive():
+            lock.release()
 
 
 def _give_pages_back(view: Bytes) -> None:
@@ -530,6 +539,7 @@ def _abandon_in_child() -> None:
         if kompute.is_open:
             forks.abandon()
         kompute._finalizer.detach()
+        kompute._destroyed.append(True)
         # A thread that only the parent has may hold the old lock.
         kompute.lock = threading.RLock()
         # The child never frees the device or its buffers: at the fork another thread may have been in a call, and may

@@ -92,7 +92,9 @@ class _Node:
         return nodes
 
     def get(self, name: str) -> _Node | None:
-        return self.members().get(name)
+        """A field that may be missing, or null."""
+        node = self.members().get(name)
+        return None if node is None or node.value is None else node
 
     def __getitem__(self, name: str) -> _Node:
         found = self.get(name)
@@ -121,6 +123,14 @@ _TWICE = object()
 def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     counts = Counter(name for name, _ in fields)
     return {name: value if counts[name] == 1 else _TWICE for name, value in fields}
+
+
+def _text(content: bytes) -> str:
+    encoding = json.detect_encoding(content)
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is no text; allowed are UTF-8, UTF-16 and UTF-32") from None
 
 
 def _document(text: str) -> Any:
@@ -322,7 +332,7 @@ class Model:
 
     def __init__(self, path: Path, input_path: Path | None = None) -> None:
         try:
-            root = _Node(_document(path.read_text(encoding="utf-8-sig")), "the document")
+            root = _Node(_document(_text(path.read_bytes())), "the document")
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: {error}") from None
         folder = input_path or path.parent

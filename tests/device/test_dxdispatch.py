@@ -335,6 +335,28 @@ def test_indices_may_be_left_out(run):
     assert run(document)[1] == "Resource 'output': 6, 8, 14, 16"
 
 
+def test_null_is_a_field_that_is_left_out(run):
+    document = copy.deepcopy(SUM)
+    document["dispatchables"]["sum"]["desc"]["InputTensor"].update(Strides=None, TotalTensorSizeInBytes=None)
+    assert run(document)[2] == "Resource 'output': 6, 15"
+    with refused("the document: field commands is required"):
+        run({**SUM, "commands": None})
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+def test_encodings(tmp_path, encoding):
+    file = tmp_path / "model.json"
+    file.write_text(json.dumps(SUM), encoding=encoding)
+    assert list(Model(file).resources) == ["input", "output"]
+
+
+def test_what_is_no_text(tmp_path):
+    file = tmp_path / "model.json"
+    file.write_bytes(b"{}\xff\xff")
+    with refused(f"{file}: byte 2 is no text; allowed are UTF-8, UTF-16 and UTF-32"):
+        Model(file)
+
+
 def test_commands_see_what_those_before_them_wrote(run):
     document = dispatching(
         {"type": "dispatch", "dispatchable": "total", "bindings": {"InputTensor": "output", "OutputTensor": "total"}},

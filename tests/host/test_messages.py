@@ -380,6 +380,21 @@ def test_message(call, wrong, says):
     assert all((word in str(caught.value)) == (word in says) for word in ("astype", "rounds"))
 
 
+class BFloat16:
+    """As a tensor of PyTorch says what NumPy has no type for."""
+
+    dtype, shape = "torch.bfloat16", (2, 3)
+
+    def __array__(self, *_, **__):
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+
+def test_a_type_that_numpy_lacks():
+    words = r"^ArgmaxOperatorDesc\.input_tensor: BFloat16 of torch\.bfloat16 and \(2, 3\) has a type that NumPy lacks"
+    with pytest.raises(TypeError, match=words):
+        argmax(BFloat16())
+
+
 @pytest.mark.parametrize(
     "x", [None, {1}, "x.npy", b"12", len, np.ndarray, np.array(None), object()], ids=lambda x: type(x).__name__
 )

@@ -290,6 +290,7 @@ REFUSED = {
     "stream reduce x.npy": "reduce.function: ... required ... ARGMAX, ARGMIN",
     "stream argmax /nowhere.npy": "No such file or directory: '/nowhere.npy'",
     "stream argmax other.npy": "dmlgpu: other.npy: ",
+    "stream argmax several.npz": "dmlgpu: several.npz: a .npz file ... allowed are .npy files",
     "stream argmax .": "Is a directory: '.'\n",
     "stream argmax /dev/null": "/dev/null: ",
     # Files of results
@@ -322,6 +323,7 @@ def crowded(file, tmp_path):
     (tmp_path / "hard.npy").hardlink_to(file)
     (tmp_path / "folder").symlink_to(tmp_path)
     (tmp_path / "other.npy").write_text("a text")
+    np.savez(tmp_path / "several.npz", x=np.zeros(3))
     (tmp_path / "none.npy").mkdir()
     os.mkfifo(tmp_path / "pipe.npy")
     (tmp_path / "lost.npy").symlink_to("nowhere")

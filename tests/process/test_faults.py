@@ -699,9 +699,8 @@ ENDINGS = {
     "closed in a batch": "with device.batch(): result = operator(device.tensor(x)); device.close()",
     "threads": """
 def work():
-    with contextlib.suppress(DeviceError):
-        while True:
-            operator(device.tensor(x)).numpy()
+    while True:
+        operator(device.tensor(x)).numpy()
 for _ in range(4):
     threading.Thread(target=work, daemon=True).start()
 time.sleep(0.1)
