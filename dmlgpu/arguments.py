@@ -190,16 +190,21 @@ Type = np.dtype[Any]
 _WIDENING = (ReduceFunction.SUM, ReduceFunction.MULTIPLY)
 
 
-def converted(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tuple[Type, Type | None]:
-    """The types that NumPy's function of this name computes in.
+def converted(
+    name: str, function: ReduceFunction, source: Type, dtype: Any, count: int = 1 << 32
+) -> tuple[Type, Type | None]:
+    """The types that NumPy's function of this name computes in, where it reduces `count` elements to one at most.
 
     Returns:
-        What x is converted to; and a narrower type for the result, which keeps its lowest bits, or None.
+        What x is converted to: for sums the narrowest type that holds them; and another type for the result, or None. A
+        narrower one keeps the lowest bits.
 
     Raises:
         TypeError: the function does not take x's type or `dtype`.
     """
     taken, widened, allowed = _numpy_types(function)
+    if dtype is None and source.kind == "b" and function in _WIDENING:
+        dtype = np.int64  # counts, as NumPy does
     found = source if dtype is None else element_type(dtype)
     if found is None or (isinstance(found, DataType) and found.bits < 8):
         raise TypeError(f"{name}: dtype={shown(dtype)} is neither a DataType nor a NumPy type")
@@ -208,9 +213,13 @@ def converted(name: str, function: ReduceFunction, source: Type, dtype: Any) -> 
         refused = f"dtype={wanted} of {source}" if dtype is not None else source
         how = conversion(source.name, widened) if dtype is None else ""
         raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
-    if dtype is None:
-        return (_wide(wanted) if function in _WIDENING else wanted), None
-    return (wanted, None) if wanted in taken else (_wide(wanted), wanted)
+    result = _wide(wanted) if dtype is None and function in _WIDENING else wanted
+    computed = result if result in taken else _wide(result)
+    if function is ReduceFunction.SUM and computed.itemsize == 8 and source.itemsize < 4:
+        bits, signed = 8 * source.itemsize, source.kind == "i"
+        if count << bits <= 1 << 32:
+            computed = np.dtype(np.int32 if signed else np.uint32)
+    return computed, result if result != computed else None
 
 
 @lru_cache
@@ -242,8 +251,8 @@ def numpy_reduce(
     Raises:
         TypeError: the function does not take its type or `dtype`, or would have to convert it.
     """
-    computed, narrow = converted(name, function, source.data_type.numpy, dtype)
-    if narrow or computed != source.data_type.numpy:
+    computed, other = converted(name, function, source.data_type.numpy, dtype)
+    if other or computed != source.data_type.numpy:
         raise TypeError(
             f"{name}: {source} would have to be converted to {computed}, and a device tensor is not; "
             "pass x.numpy(), or dtype=x.dtype where that has 32 or 64 bits"

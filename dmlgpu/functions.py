@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from typing import Any, Literal, overload
@@ -248,10 +249,11 @@ def sum(
     """The sum along axes, as `np.sum`.
 
     Args:
-        x: a device tensor, or anything that NumPy can view, of float16, float32 or an integer type.
+        x: a device tensor, or anything that NumPy can view, of float16, float32 or an integer type; bool counts.
         axis: an axis or several, negative ones counted from the last; None: all; (): none, so that elements stay.
-        dtype: one of these types, in which x is summed. None: int64 for signed integers, uint64 for unsigned ones, x's
-            type for floats. A device tensor is not converted: int32 and uint32 need dtype=x.dtype.
+        dtype: one of these types but bool, in which x is summed. None: int64 for signed integers and bool, uint64 for
+            unsigned integers, x's type for floats. A device tensor is not converted: int32 and uint32 need
+            dtype=x.dtype.
         keepdims: whether reduced axes stay, with size 1.
         exact: whether sums of floats are rounded once: `ExecutionFlags.EXACT_SUMS`.
         device: as for `argmax`.
@@ -413,7 +415,8 @@ def max_pooling(
 
     Args:
         x: a device tensor, or anything that NumPy can view, of the types of `argmax`: (N, C, H, W) or (N, C, D, H, W),
-            where N, or N and C, may be missing.
+            where N, or N and C, may be missing. An image (H, W, C), as a last size of 1, 3 or 4 is a sign of, takes
+            x.transpose(2, 0, 1): else W and C are pooled.
         window_size: an entry for each spatial dimension: (height, width), or (depth, height, width). An int stands for
             equal entries: three for arrays of 5 dimensions, else two; so a volume (D, H, W) takes (3, 3, 3), not 3.
             The same holds for strides, paddings, dilations and spatial output_sizes.
@@ -887,7 +890,12 @@ def numpy_reduce(
     if isinstance(x, DeviceTensor):
         return _run(arguments.numpy_reduce(name, function, x.shape, x.desc, axis, dtype, keepdims, exact), device, x)
     x = as_array(x, f"{name}.x")
-    computed, narrow = arguments.converted(name, function, x.dtype.newbyteorder("="), dtype)
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    try:
+        count = math.prod(x.shape[each] for each in axes)
+    except (IndexError, TypeError):  # an error of the caller's, or another iterable
+        count = x.size
+    computed, other = arguments.converted(name, function, x.dtype.newbyteorder("="), dtype, count)
     x = x.astype(computed, copy=False)
     if x.size == 0 and function in _OF_NOTHING:
         # Arguments are checked as if there were an element along each dimension.
@@ -897,7 +905,7 @@ def numpy_reduce(
     else:
         axis = axis if x.ndim else axis or None
         result = reduce(x, function, axis, keepdims=keepdims, exact=exact, device=device)
-    return result if narrow is None else result.astype(narrow)
+    return result if other is None else result.astype(other)
 
 
 def _input(

@@ -1,6 +1,7 @@
 """Average and Lp pooling: what counts, of any window, and their functions."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -235,3 +236,11 @@ def test_an_integer_flag_of_numpy_is_a_bool():
     desc = AveragePooling1OperatorDesc.of(TensorDesc(FLOAT16, (1, 1, 2, 2)), (2, 2), include_padding=np.bool_(True))
     assert desc.include_padding is True
     assert eval(repr(desc), vars(dmlgpu)) == desc
+
+
+def test_sums_that_leave_the_range_on_their_way(any_device):
+    """An infinity or NaN, by the order of additions; exact ones come back."""
+    x = np.float32([[3e38, 3e38, -3e38, -3e38]])
+    for function in (partial(dmlgpu.average_pooling, window_size=(1, 4)), dmlgpu.mean):
+        assert not np.isfinite(function(x, device=any_device))
+        assert function(x, device=any_device, exact=True) == 0
