@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,6 +12,9 @@ from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
 
 Bytes = npt.NDArray[np.uint8]
+
+# Of a part that is copied, at most.
+_PART_BYTES = 1 << 20
 
 
 def bits(array: Array) -> Array:
@@ -39,6 +44,17 @@ def check(desc: TensorDesc, field: str, x: Array) -> None:
         raise DescriptorError(
             f"{field}.data_type: the operator is compiled for {desc.data_type.name}, the array is {x.dtype}"
         )
+
+
+def packed_parts(x: Array) -> Iterator[Bytes]:
+    """The bytes of a packed copy of an array, one part after the other: a part is a view of it, or small."""
+    dtype = np.dtype(np.uint8) if x.dtype == np.bool_ else x.dtype.newbyteorder("=")
+    if (x.flags.c_contiguous and x.dtype == dtype) or x.nbytes <= _PART_BYTES:
+        yield x.astype(dtype, order="C", copy=False).reshape(-1).view(np.uint8)
+        return
+    rows = _PART_BYTES * len(x) // x.nbytes
+    for i in range(0, len(x), max(rows, 1)):
+        yield from packed_parts(x[i : i + rows] if rows else x[i])
 
 
 def write(desc: TensorDesc, field: str, x: Array, memory: Bytes) -> None:

@@ -124,9 +124,10 @@ class Allocator(Generic[Handle]):
 
     def _new_buffer(self, size: int) -> Buffer[Handle]:
         largest = self._buffers[-1].size if self._buffers else 0
-        roomy = max(-(-size // self._step) * self._step, self._growth * largest)
+        roomy = min(max(-(-size // self._step) * self._step, self._growth * largest), self._most)
         try:
-            return self._buffer(max(size, min(roomy, self._most)))
+            # Whole slices of this size where they share buffers, so that these can fill a heap.
+            return self._buffer(max(1, roomy // size) * size if self._shared else max(size, roomy))
         except MemoryError:
             self.trim(0)
         return self._buffer(size)

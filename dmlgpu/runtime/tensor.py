@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,7 +14,7 @@ from dmlgpu import arguments
 from dmlgpu.arguments import Direction, ElementType, Ints
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.layout import Bytes, check, elements, write
+from dmlgpu.descriptors.layout import Bytes, check, elements, packed_parts, write
 from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
@@ -146,8 +146,8 @@ class DeviceTensor:
             views = self._engine.download(self._segments)
             with timed(self._engine.kompute.profile, "download", "view to array", size=self.nbytes):
                 memory = views[0] if len(views) == 1 else np.concatenate(views)
-                packed: Array = elements(self.desc, memory).reshape(self.shape).copy()
-        return packed
+                packed: Array = elements(self.desc, memory).reshape(self.shape)
+                return packed.copy() if len(views) == 1 or not self.desc.is_packed else packed
 
     def item(self) -> Any:
         """The only element, as a Python number.
@@ -297,21 +297,31 @@ class DeviceTensor:
         check(self.desc, field, x)
         with timed(self._engine.kompute.profile, "upload", "array to view", size=self.nbytes):
             if len(self._segments.slices) > 1:
+                # Outermost dimension first.
+                order = sorted(range(x.ndim), key=lambda axis: -self.desc.element_strides[axis])
+                sizes, strides = zip(*((x.shape[axis], self.desc.element_strides[axis]) for axis in order), strict=True)
+                if replace(self.desc, sizes=sizes, strides=strides).is_packed:
+                    self._write_bytes(packed_parts(x.transpose(order)))
+                    return
                 memory = np.zeros(self.desc.size_in_bytes, np.uint8)
                 write(self.desc, field, x, memory)
-                self._write_bytes(memory)
+                self._write_bytes([memory])
                 return
             with self._engine.lock:
                 (view,) = self._engine.views(self._segments)
                 write(self.desc, field, x, view)
 
-    def _write_bytes(self, memory: Bytes) -> None:
+    def _write_bytes(self, parts: Iterable[Bytes]) -> None:
+        """Writes parts to the views, one behind the other."""
         with self._engine.lock:
-            begin = 0
-            for view in self._engine.views(self._segments):
-                part = memory[begin : begin + view.size]
-                view[: part.size] = part
-                begin += view.size
+            views = iter(self._engine.views(self._segments))
+            view = next(views)
+            for part in parts:
+                while part.size:
+                    view = view if view.size else next(views)
+                    count = min(part.size, view.size)
+                    view[:count] = part[:count]
+                    part, view = part[count:], view[count:]
 
     @property
     def description(self) -> str:
@@ -379,7 +389,7 @@ def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
     with device._engine.lock:
         tensor = DeviceTensor(device, desc)
         with timed(device._engine.kompute.profile, "upload", "array to view", size=memory.size):
-            tensor._write_bytes(memory)
+            tensor._write_bytes([memory])
         device._engine.upload(tensor._segments)
     return tensor
 

@@ -5,12 +5,14 @@ import itertools
 import operator
 import pickle
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import dmlgpu
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, MaxPooling2OperatorDesc, TensorDesc, argmax, argmin, max_pooling
+from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.tensor import segments_of
 from tests.support.cases import FLOAT32, INT64, UINT32, UINT64
 
@@ -382,3 +384,30 @@ def test_gaps_of_new_outputs_are_zero(any_device):
     written = np.zeros(len(op(any_device.tensor(X)).bytes()) // 4, bool)
     written[[16 * i + k for i in range(3) for k in range(5)]] = True
     assert not op(any_device.tensor(X)).bytes().view(np.uint32)[~written].any()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_tensors_of_several_segments_are_copied_in_parts(driver, open_device, order):
+    """Arrays as they lie, and others: with gaps, reversed, of the other byte order, of bool."""
+    device = open_device(driver.index, Limits(segment_bytes=3 << 20, group_size=4, group_count=4))
+    x = np.random.default_rng(0).random((4, 1024, 1024), np.float32).transpose(order)
+    gaps = np.random.default_rng(1).random((5, 700, 1300), np.float32)
+    for array in (x, x[::-1], gaps[:4, :, ::2], x.astype(">f4"), x > 0.5, np.broadcast_to(x[:1], x.shape)):
+        tracemalloc.start()
+        tensor = device.tensor(array)
+        assert tracemalloc.get_traced_memory()[1] < 0.6 * tensor.nbytes
+        tracemalloc.reset_peak()
+        got = tensor.numpy()
+        assert tracemalloc.get_traced_memory()[1] < 1.1 * tensor.nbytes
+        tracemalloc.stop()
+        assert np.array_equal(got, array)
+
+
+def test_arrays_as_they_lie_are_copied_in_parts(driver, open_device):
+    device = open_device(driver.index, Limits(segment_bytes=3 << 20, group_size=4, group_count=4))
+    x = np.random.default_rng(0).random((4, 1024, 1024), np.float32).transpose(2, 0, 1)
+    tracemalloc.start()
+    got = dmlgpu.argmax(x, axis=1, device=device)
+    assert tracemalloc.get_traced_memory()[1] < 1.3 * got.nbytes
+    tracemalloc.stop()
+    assert np.array_equal(got, np.argmax(x, 1))

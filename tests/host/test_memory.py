@@ -1,5 +1,6 @@
 """The allocator, over buffers that only exist here."""
 
+import contextlib
 import itertools
 import sys
 
@@ -140,8 +141,25 @@ def test_neighbours_that_were_released_become_one():
 @pytest.mark.parametrize(("size", "buffer"), [(1, 1024), (1024, 1024), (1025, 2048), (4000, 4096), (4100, 4352)])
 def test_buffers_are_multiples_of_the_step_up_to_the_most(size, buffer):
     buffers = Buffers()
+    buffers.allocator(most=4096, shared=False).allocate(size)
+    assert list(buffers.sizes.values()) == [buffer]
+
+
+@pytest.mark.parametrize(("size", "buffer"), [(1, 1024), (257, 1024), (513, 768), (1025, 1280), (4100, 4352)])
+def test_shared_buffers_are_multiples_of_their_first_slice(size, buffer):
+    buffers = Buffers()
     buffers.allocator(most=4096).allocate(size)
     assert list(buffers.sizes.values()) == [buffer]
+
+
+def test_slices_of_one_size_fill_a_heap():
+    for size in range(256, 1 << 14, 768):
+        buffers = Buffers(limit=1 << 16)
+        allocator, slices = buffers.allocator(growth=4, most=1 << 14), []
+        with contextlib.suppress(MemoryError):
+            while True:
+                slices.append(allocator.allocate(size))
+        assert len(slices) == (1 << 16) // size
 
 
 def test_buffers_grow():
