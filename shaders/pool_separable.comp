@@ -77,6 +77,8 @@ layout(push_constant) uniform Push {
     uint width;          // outputs of a row
     uint pitch;          // from one row to the next of what this pass writes
     uint outer_count;    // along width the rows of the input; along height the slabs; along depth the planes
+    uint first_item;     // tiles of this dispatch: the first, and how many at most
+    uint most_items;
 #ifdef ROWS
     uint rows[2];        // rows of a plane that the pass takes, along depth and height
     uint input_rows[2];  // all rows of a plane, along depth and height
@@ -348,9 +350,10 @@ void main()
     read_push();
     uint residues = DILATED ? min(spacing, output_size) : 1;
     uint tiles = ((DILATED ? (output_size - 1) / spacing : output_size - 1) / TILE + 1) * residues;
-    Items mine = items_of(push.outer_count * tiles * blocks);
+    uint first_item = push.first_item;
+    Items mine = items_of(min(push.outer_count * tiles * blocks - first_item, push.most_items));
     uint item = mine.next;
     for (; item < mine.end; item += BUNDLE)
-        compute(tile_of(item, tiles, residues));
+        compute(tile_of(first_item + item, tiles, residues));
     report(item, mine.end);
 }

@@ -11,6 +11,7 @@ from dmlgpu import (
     AveragePoolingGradOperatorDesc,
     DescriptorError,
     LpPooling1OperatorDesc,
+    MaxPooling2OperatorDesc,
     MaxUnpoolingOperatorDesc,
     OperatorDesc,
     ReduceFunction,
@@ -20,7 +21,7 @@ from dmlgpu import (
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Values
-from tests.support.cases import CASES, CASES_OF, FLOAT16, FLOAT32, UINT8, arg_desc, pool_desc
+from tests.support.cases import CASES, CASES_OF, FLOAT16, FLOAT32, UINT8, UINT32, arg_desc, pool_desc
 from tests.support.limits import LOWERED, MIB, PLANNED
 from tests.support.plans import LARGE, check, check_coverage, check_limits
 
@@ -283,3 +284,28 @@ def test_a_plan_may_have_all_the_dispatches_that_are_allowed():
     assert len(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (256, 64), [1]), limits).dispatches) == 4
     with pytest.raises(DescriptorError, match="takes more than 4 dispatches"):
         lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (257, 64), [1]), limits)
+
+
+@pytest.mark.parametrize("indices", [False, True])
+@pytest.mark.parametrize(
+    ("sizes", "window"),
+    [
+        ((32001, 4), (16337, 1)),
+        ((4, 32001), (3, 16400)),
+        ((2000, 2000), (251, 251)),
+        ((3000, 3000), (193, 193)),
+        ((4000, 4000), (1500, 1500)),
+        ((5600, 5600), (2800, 2800)),
+        ((200, 200, 200), (100, 100, 100)),
+    ],
+    ids=str,
+)
+def test_large_windows_take_few_dispatches_of_few_loads(sizes, window, indices):
+    """Rows that several ranges need are computed twice at most, and loops that are long take several dispatches."""
+    x = TensorDesc(FLOAT32, (1, 1, *sizes))
+    desc = MaxPooling2OperatorDesc.of(x, window, indices_data_type=UINT32 if indices else None)
+    limits = Limits(segment_bytes=1 << 27, group_size=32, group_count=4)
+    plan = lower(desc, limits)
+    check(plan)
+    assert len(plan.dispatches) <= 500
+    assert plan.work <= 2 * lower(desc, dataclasses.replace(limits, intermediate_bytes=1 << 40)).work

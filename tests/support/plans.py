@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -117,19 +118,26 @@ def check_limits(plan: Plan, limits: Limits) -> None:
             assert binding.base in dispatch.push
 
 
-def check_pass(dispatch: Dispatch, limits: Limits) -> None:
-    """It looks at no more elements than a dispatch should, and an invocation has the loads that it says."""
+def tiles_of(dispatch: Dispatch) -> int:
+    """The tiles of a pass of pool_separable."""
     constants, push = dispatch.shader.constants, dispatch.push
     lines = push["outer_count"]
     if "row_count" in push:
         lines *= push["row_count"] * push["pitch"] * max(1, dispatch.shader.bits // 32) // 4
     classes = min(push["spacing"], push["output_size"])
-    items = lines * classes * (1 + (push["output_size"] - 1) // push["spacing"] // constants["tile"])
+    return lines * classes * (1 + (push["output_size"] - 1) // push["spacing"] // constants["tile"])
+
+
+def check_pass(dispatch: Dispatch, limits: Limits) -> None:
+    """It looks at no more elements than a dispatch should, and an invocation has the loads that it says."""
+    constants, push = dispatch.shader.constants, dispatch.push
+    items = min(push["most_items"], tiles_of(dispatch) - push["first_item"])
     loads = (
         constants["tile"] if constants["copies"] else push["window_size"] + (constants["tile"] - 1) * constants["step"]
     )
     assert items * loads <= limits.dispatch_elements
-    assert -(-items // (limits.group_size * limits.group_count)) * loads <= dispatch.loads
+    # In turns of two loads.
+    assert -(-items // (limits.group_size * limits.group_count)) * loads / 2 <= dispatch.loads
     # All windows of a run have an element in common, but copies.
     assert constants["copies"] == (push["window_size"] == 1)
     assert constants["copies"] or (constants["tile"] - 1) * constants["step"] < push["window_size"]
@@ -246,7 +254,9 @@ def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
         (*outputs_of(dispatch), binding.segment)
         for dispatch in plan.dispatches
         for binding in dispatch.bindings
-        if (binding.role, binding.tensor) == (Role.OUTPUT, output) and "first_element" not in dispatch.push
+        if (binding.role, binding.tensor) == (Role.OUTPUT, output)
+        and "first_element" not in dispatch.push
+        and not dispatch.push.get("first_item")
     ]
 
 
@@ -260,6 +270,19 @@ def check_coverage(plan: Plan) -> None:
         assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
         assert ranges[-1][1] == tensor.element_count
         check_scattered(plan, tensor.element_count)
+    check_tiles(plan)
+
+
+def check_tiles(plan: Plan) -> None:
+    """The dispatches of a pass of pool_separable follow each other, and have all of its tiles."""
+    end = 0
+    for dispatch, after in itertools.pairwise((*plan.dispatches, None)):
+        if "most_items" in dispatch.push:
+            assert dispatch.push["first_item"] == end
+            end += dispatch.push["most_items"]
+            if after is None or not after.push.get("first_item"):
+                assert end - dispatch.push["most_items"] < tiles_of(dispatch) <= end
+                end = 0
 
 
 def check_scattered(plan: Plan, outputs: int) -> None:

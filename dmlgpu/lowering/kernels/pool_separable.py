@@ -96,7 +96,7 @@ class Line:
 
 @dataclass(frozen=True)
 class SeparablePass:
-    """One dispatch: along a dimension, for some planes or outputs."""
+    """A pass along a dimension, for some planes or outputs: one dispatch, or several."""
 
     axis: int
     """0 to 2: depth, height, width."""
@@ -117,8 +117,9 @@ class SeparablePass:
 
     @property
     def item_loads(self) -> int:
-        # Prefixes and suffixes have a loop for each window of the tile.
-        return self.line.loads(self.tile) + 2 * self.tile
+        # The middle has two loads a turn; prefixes and suffixes have a loop for each window of the tile.
+        behind = (self.tile - 1) * self.line.step
+        return (self.line.loads(self.tile) - behind) // 2 + 2 * behind + 2 * self.tile + 1
 
     @property
     def total_loads(self) -> int:
@@ -163,6 +164,8 @@ class PoolSeparable(Kernel):
             return "an output is not packed"
         if not (self.planes_at_once or self.outputs_at_once):
             return "what a row of outputs, or those of one depth, need is too much"
+        if not all(map(self._most_items, self._passes(1, self.lines))):
+            return "an invocation would have too many loads for a tile"
         return ""
 
     @property
@@ -263,21 +266,29 @@ class PoolSeparable(Kernel):
             )
         return passes
 
+    def _bytes(self, planes: int, outputs: int) -> list[int]:
+        """Bytes of the intermediates of ranges with so many planes, and outputs along `range_axis`."""
+        passes = self._passes(planes, self._widest(outputs))
+        return [4 * each.written * self.words_and_index for each in passes[:-1]]
+
     def _fits(self, planes: int, outputs: int) -> bool:
-        """Whether the passes of ranges with so many planes, and outputs along `range_axis`, keep to the limits."""
-        passes, limits = self._passes(planes, self._widest(outputs)), self.limits
-        between = [4 * each.written * self.words_and_index for each in passes[:-1]]
-        return (
-            sum(between) <= self.most_bytes
-            and max(between, default=0) <= limits.segment_bytes
-            and all(each.total_loads <= limits.dispatch_elements for each in passes)
-            and all(each.items <= limits.most_items(each.item_loads) for each in passes)
+        """Whether the intermediates of such ranges keep to the limits."""
+        intermediates = self._bytes(planes, outputs)
+        return sum(intermediates) <= self.most_bytes and max(intermediates, default=0) <= self.limits.segment_bytes
+
+    @cached_property
+    def most_bytes(self) -> int:
+        """Bytes of intermediates, at most: enough that two ranges share no more rows than each has of its own."""
+        line = self.lines[self.range_axis]
+        outputs = min(line.output_size, (line.window_size - 1) * line.dilation // line.window_stride + 1)
+        return max(
+            self.limits.intermediate_bytes, self.source.size_in_bytes // SCRATCH_SHARE, sum(self._bytes(1, outputs))
         )
 
-    @property
-    def most_bytes(self) -> int:
-        """Bytes of intermediates, at most."""
-        return max(self.limits.intermediate_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+    def _most_items(self, one_pass: SeparablePass) -> int:
+        """Items of a dispatch; a pass may take several."""
+        loads = one_pass.line.loads(one_pass.tile)
+        return min(self.limits.most_items(one_pass.item_loads), max(1, self.limits.dispatch_elements // loads))
 
     @cached_property
     def planes_at_once(self) -> int:
@@ -306,17 +317,21 @@ class PoolSeparable(Kernel):
 
     # What runs
 
-    @property
+    @cached_property
     def work(self) -> int:
-        # Of all ranges; rows that several of them need count once.
-        return sum(each.total_loads for each in self._passes(math.prod(self.source.sizes[:2]), self.lines))
+        passes = (each for part in self._ranges() for each in self._passes(len(part.planes), self._lines(part)[1]))
+        return sum(each.total_loads for each in passes)
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         for part in self._ranges():
             passes = self._passes(len(part.planes), self._lines(part)[1])
             before = 0
             for number, one_pass in enumerate(passes):
-                yield self._dispatch(part, one_pass, number, before, to_outputs=number == len(passes) - 1), 0
+                parts = -(-one_pass.items // self._most_items(one_pass))
+                items = range(0, one_pass.items, -(-one_pass.items // parts))
+                to_outputs = number == len(passes) - 1
+                for first in items:
+                    yield self._dispatch(part, one_pass, number, before, first, items.step, to_outputs=to_outputs), 0
                 before = one_pass.written * self.words
 
     @cached_property
@@ -327,9 +342,17 @@ class PoolSeparable(Kernel):
         return tuple(TensorDesc(DataType.UINT32, (each.written * self.words_and_index,)) for each in passes[:-1])
 
     def _dispatch(
-        self, part: PlaneRange, one_pass: SeparablePass, number: int, before: int, *, to_outputs: bool
+        self,
+        part: PlaneRange,
+        one_pass: SeparablePass,
+        number: int,
+        before: int,
+        first_item: int,
+        most_items: int,
+        *,
+        to_outputs: bool,
     ) -> Dispatch:
-        """The dispatch of pass `number` of a range; the pass before it left `before` words of values."""
+        """A dispatch of pass `number` of a range; the pass before it left `before` words of values."""
         windows, line, bits = self.windows, one_pass.line, self.source.data_type.bits
         width = windows.output_size[2]
         side_by_side = one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
@@ -360,11 +383,12 @@ class PoolSeparable(Kernel):
             "width": width,
             "pitch": width if one_pass.axis == 2 and to_outputs else self.pitch,
             "outer_count": one_pass.outer_count,
+            "first_item": first_item,
+            "most_items": most_items,
             "values_base": first_output if to_outputs else 0,
             "indices_base": first_output if to_outputs else one_pass.written * self.words,
         }
         written = self._written(number, to_outputs=to_outputs)
-        loads = self.limits.loads(one_pass.items, one_pass.item_loads)
         if one_pass.axis == 2:
             variant, own = "pool_separable_rows", self._input_rows(part)
             bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
@@ -373,6 +397,7 @@ class PoolSeparable(Kernel):
             own |= {"source_base": 0, "source_indices": before}
             bindings = self._intermediate(number - 1, "source_base"), *written
         shader = shader_of(variant, self.problem, constants, built_in=True)
+        loads = self.limits.loads(most_items, one_pass.item_loads)
         return Dispatch(shader, Values(**given, **own), bindings, loads, outputs)
 
     def _input_rows(self, part: PlaneRange) -> dict[str, Any]:
