@@ -294,7 +294,7 @@ def _measure(args: argparse.Namespace) -> None:
                     missing,
                     rounds=args.rounds,
                     seconds=args.seconds,
-                    fresh=not run.scale,
+                    fresh=not args.scale,
                     strict=not args.keep_going,
                     advance=lambda: bars.update(bar, advance=1, refresh=True),
                 )

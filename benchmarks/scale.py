@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.cases import SCALES, WINDOWS
 from benchmarks.report import DASH, Table, digits, duration, other_cells
-from benchmarks.results import BATCH, COPY, KERNEL, BenchmarkError, Result, others
+from benchmarks.results import BATCH, COPY, FIRST_CALL, KERNEL, BenchmarkError, Result, others
 from tests.support.cases import Case
 
 # Exponents of 2: the smallest and the largest size, and those among which the best time per element is looked for.
@@ -99,6 +99,9 @@ _WINDOW = Quantity(
 )
 
 
+_NOTES = {BATCH: "Batch: a call in a batch.", FIRST_CALL: "First call: on a device opened for it, after `compile`."}
+
+
 def quantity_of(name: str) -> Quantity:
     """What differs between the cases of this name."""
     return _WINDOW if name in WINDOWS else _ELEMENTS
@@ -112,7 +115,7 @@ def scale_tables(results: Sequence[Result]) -> list[Table]:
 def _table(name: str, group: Sequence[Result]) -> Table:
     quantity = quantity_of(name)
     names = others(group)
-    batched = any(BATCH in result.timings for result in group)
+    own = [name for name in (BATCH, FIRST_CALL) if any(name in result.timings for result in group)]
     rows = []
     for result, ratio in zip(group, quantity.ratios(group), strict=True):
         rows.append(
@@ -121,15 +124,14 @@ def _table(name: str, group: Sequence[Result]) -> Table:
                 duration(result.timings[KERNEL].median),
                 f"{digits(time_per_element(result) * 1e9)} ns",
                 ratio,
-                *(other_cells(result, [BATCH], _median) if batched else ()),
-                *other_cells(result, names, _median),
+                *other_cells(result, [*own, *names], _median),
             )
         )
     return Table(
         name,
-        (quantity.name, "kernel", "per element", quantity.ratio, *([BATCH] if batched else []), *names),
+        (quantity.name, "kernel", "per element", quantity.ratio, *own, *names),
         tuple(rows),
-        f"The last is {group[-1].operator}. Medians. {quantity.note}{' Batch: a call in a batch.' if batched else ''}",
+        " ".join((f"The last is {group[-1].operator}. Medians. {quantity.note}", *(_NOTES[name] for name in own))),
     )
 
 
