@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 
 import pytest
 
@@ -133,7 +134,8 @@ def test_equal_descriptors_have_equal_plans():
 def test_work_goes_by_what_is_loaded():
     cpu = PLANNED["cpu"]
     assert lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 20), [0]), cpu).work == 600
-    assert lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 3)), cpu).work == 8 * 7 * 6
+    # Each output takes the elements of its window, and combines two rows.
+    assert lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 3)), cpu).work == 8 * 7 * (6 + 2)
     # Pipelines of separable passes do not tell windows apart: the seconds per element measured with one hold for all.
     few, many = (lower(pool_desc(FLOAT32, (1, 4, 256, 256), (n, n)), cpu) for n in (16, 101))
     assert {each.dispatches[0].shader.variant for each in (few, many)} == {"pool_separable_rows"}
@@ -284,6 +286,18 @@ def test_a_plan_may_have_all_the_dispatches_that_are_allowed():
     assert len(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (256, 64), [1]), limits).dispatches) == 4
     with pytest.raises(DescriptorError, match="takes more than 4 dispatches"):
         lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (257, 64), [1]), limits)
+
+
+@pytest.mark.parametrize("limits", [PLANNED["cpu"], PLANNED["gpu"]], ids=["cpu", "gpu"])
+@pytest.mark.parametrize(("sizes", "window"), [((1, 1, 512, 512), 31), ((1, 4, 4096, 4096), 9), ((1, 1, 600, 600), 15)])
+def test_dispatches_of_tiles_are_as_long_as_the_work_that_they_count(sizes, window, limits):
+    for stride in (1, 2):
+        desc = AveragePooling1OperatorDesc.of(TensorDesc(FLOAT32, sizes), (window, window), strides=(stride, stride))
+        plan = lower(desc, limits)
+        check(plan)
+        most = max(each.push["output_count"] for each in plan.dispatches)
+        outputs = math.prod(desc.output_tensor.sizes)
+        assert plan.work * most <= 2 * plan.limits.dispatch_elements * outputs or most <= sizes[-1]
 
 
 @pytest.mark.parametrize("indices", [False, True])

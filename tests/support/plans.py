@@ -163,11 +163,11 @@ def check_work(plan: Plan, limits: Limits) -> None:
             assert each * least <= limits.dispatch_elements or each <= push["split_size"]
         elif "tile_height" in push and "window_count" not in push:
             constants = dispatch.shader.constants
-            window, dilation = (
-                [constants[f"{name}_{axis}"] for axis in ("depth", "height", "width")]
-                for name in ("window", "dilation")
-            )
-            each = math.prod(inside(window, push["size"], dilation))
+            depth, height, width = (constants[f"window_{axis}"] for axis in ("depth", "height", "width"))
+            # An output has its part of each row that its tile combines, and combines rows of the ring.
+            ring, fresh, rows = constants["ring_rows"], constants["fresh_rows"], push["tile_height"]
+            taken = (rows + (ring - 1) // fresh) * fresh * (1 if ring > 1 else height)
+            each = depth * width * math.ceil(taken / rows) + height
             least = push["output_size"][2]
         elif "window_size" in push:
             found = inside(push["window_size"], push["size"], push["dilation"])

@@ -237,7 +237,7 @@ class PoolSeparable(Kernel):
             return _MOST_TILE
         if one_pass.axis == 2:
             return 4
-        return 1 if self.indexed or one_pass.line.step > 1 else _MOST_TILE
+        return 1 if self.indexed or one_pass.line.step > 1 else 2
 
     def _lines(self, part: PlaneRange) -> tuple[tuple[int, ...], tuple[Line, ...]]:
         """The first element that a range needs along depth and height, and its windows."""

@@ -433,7 +433,7 @@ class WholeRowsKernel(PlanesKernel):
 
     @property
     def work(self) -> int:
-        return self.fallback.work
+        return self.problem.output_count * self.in_place.elements
 
     @property
     def most_outputs(self) -> int:
