@@ -291,56 +291,70 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
     }
 }
 
-// Computes the windows of a tile, and stores them. Suffixes begin with the middle, which changes no window.
-void compute(Tile tile)
+// Computes TURN windows of a tile, of which the first is window `turn`, from the first prefixes, and stores them. `suffix`
+// goes up to the position `at`.
+void store_turn(Tile tile, uint turn, inout State suffix[COLUMNS], inout int at)
 {
-    State suffix[COLUMNS], loaded[COLUMNS], group[GROUP];
-    grow_prefixes(tile);
+    State loaded[COLUMNS], group[GROUP];
     uint found[GROUP];
-    int next = int(dilation), at = tile.start + int(window_size) * next;
-    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-        suffix[c] = prefixes[TILE - 1][c];
-    [[dont_unroll]] for (uint turn = 0; turn < TILE; turn += TURN) {
-        [[unroll]] for (uint k = 0; k < TURN; ++k) {
-            if (turn + k > 0 && !COPIES) {
-                [[unroll]] for (uint i = 0; i < STEP; ++i, at += next) {
-                    load(loaded, tile, at);
-                    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                        suffix[c] = appended(suffix[c], loaded[c]);
-                }
+    int next = int(dilation);
+    [[unroll]] for (uint k = 0; k < TURN; ++k) {
+        if (turn + k > 0 && !COPIES) {
+            [[unroll]] for (uint i = 0; i < STEP; ++i, at += next) {
+                load(loaded, tile, at);
+                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                    suffix[c] = appended(suffix[c], loaded[c]);
             }
-            [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-                State state = prefixes[k][c];
-                if (!COPIES)
-                    state = appended(state, suffix[c]);
-                uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
-                group[i] = state;
+        }
+        [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+            State state = prefixes[k][c];
+            if (!COPIES)
+                state = appended(state, suffix[c]);
+            uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
+            group[i] = state;
 #ifdef ROWS
-                found[i] = tile.index_base + position;
+            found[i] = tile.index_base + position;
 #else
-                found[i] = 0;
-                if (INDEXED)
-                    found[i]
-                        = source[((tile.outer * size + position) * blocks + tile.block) * COLUMNS + c + source_indices];
-#endif
-            }
-#ifdef ROWS
-            uint window = tile.begin + (turn + k - (GROUP - 1)) * spacing;  // the first window of the group
-            if (k % GROUP == GROUP - 1 && window < output_size)
-                store(group, found, tile.outer * pitch + window, output_size - window);
-#else
-            uint window = tile.begin + (turn + k) * spacing, column = tile.column;
-            // A row of the intermediate may end with blocks that hold no outputs.
-            if (window < output_size && column < width) {
-                uint row_number = (tile.outer * output_size + window) * row_count + tile.row;
-                store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);
-            }
+            found[i] = 0;
+            if (INDEXED)
+                found[i]
+                    = source[((tile.outer * size + position) * blocks + tile.block) * COLUMNS + c + source_indices];
 #endif
         }
-        // The next turn's prefixes move up: an index that the turn changes would keep the array in memory.
-        [[unroll]] for (uint k = TURN; k < TILE; ++k) {
-            [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                prefixes[k - TURN][c] = prefixes[k][c];
+#ifdef ROWS
+        uint window = tile.begin + (turn + k - (GROUP - 1)) * spacing;  // the first window of the group
+        if (k % GROUP == GROUP - 1 && window < output_size)
+            store(group, found, tile.outer * pitch + window, output_size - window);
+#else
+        uint window = tile.begin + (turn + k) * spacing, column = tile.column;
+        // A row of the intermediate may end with blocks that hold no outputs.
+        if (window < output_size && column < width) {
+            uint row_number = (tile.outer * output_size + window) * row_count + tile.row;
+            store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);
+        }
+#endif
+    }
+}
+
+// Computes the windows of a tile, and stores them.
+void compute(Tile tile)
+{
+    State suffix[COLUMNS];
+    grow_prefixes(tile);
+    int at = tile.start + int(window_size * dilation);
+    // Suffixes begin with the middle, which changes no window.
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+        suffix[c] = prefixes[TILE - 1][c];
+    if (TURN == TILE)
+        store_turn(tile, 0, suffix, at);
+    else {
+        [[dont_unroll]] for (uint turn = 0; turn < TILE; turn += TURN) {
+            store_turn(tile, turn, suffix, at);
+            // The prefixes move up: an index that the turn changes would keep the array in memory.
+            [[unroll]] for (uint k = TURN; k < TILE; ++k) {
+                [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+                    prefixes[k - TURN][c] = prefixes[k][c];
+            }
         }
     }
 }

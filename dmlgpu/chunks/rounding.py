@@ -55,8 +55,8 @@ def roots(words: Array) -> Array:
     root += rest > 2 * root.view(np.int64)
     rest = (low - root * root).view(np.int64)
     mantissas = root | ((rest != 0) | (lowest < begin))
-    found: Array = np.ldexp(mantissas.astype(np.float64), ((begin - 298) // 2).astype(np.int32))
-    return found
+    numbers: Array = np.ldexp(mantissas.astype(np.float64), ((begin - 298) // 2).astype(np.int32))
+    return numbers
 
 
 def _ends(words: Array) -> tuple[Array, Array]:
