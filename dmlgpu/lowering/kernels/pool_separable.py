@@ -27,7 +27,8 @@ from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, 
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows
 
-# Windows of a tile, at most; fewer where loops are unrolled, but along width with windows of more than _SHORT elements.
+# Windows of a tile, at most. Where loops are unrolled fewer along height and depth, and along width with indices of
+# windows of up to _SHORT elements: these take no longer, and compile faster.
 _MOST_TILE, _UNROLLED_TILE, _SHORT = 16, 8, 31
 # Elements of a tile behind its first window, at most: the loop that loads them is unrolled.
 _MOST_BEHIND = 16
@@ -228,16 +229,19 @@ class PoolSeparable(Kernel):
             # SwiftShader compiles longer tiles of 64 bits for minutes.
             return _MOST_TILE if self.words == 1 else 4
         if axis == 2:
-            return _MOST_TILE // self.words if line.window_size > _SHORT else _UNROLLED_TILE
+            return _MOST_TILE // self.words if line.window_size > _SHORT or not self.indexed else _UNROLLED_TILE
         return _UNROLLED_TILE // self.words
 
     def _turn(self, one_pass: SeparablePass) -> int:
-        """Windows of a tile that are unrolled where they are written."""
+        """Windows of a tile that are unrolled where they are written.
+
+        Without indices lavapipe (Mesa 22.3) takes a third longer with fewer of them; volumes have two such passes.
+        """
         if not self._is_unrolled:
             return _MOST_TILE
-        if one_pass.axis == 2:
-            return 4
-        return 1 if self.indexed or one_pass.line.step > 1 else 2
+        if self.indexed or one_pass.line.step > 1:
+            return 4 if one_pass.axis == 2 else 1
+        return 2 if self.lines[0].needs_pass and one_pass.axis < 2 else _MOST_TILE
 
     def _lines(self, part: PlaneRange) -> tuple[tuple[int, ...], tuple[Line, ...]]:
         """The first element that a range needs along depth and height, and its windows."""
