@@ -136,8 +136,10 @@ def check_pass(dispatch: Dispatch, limits: Limits) -> None:
         constants["tile"] if constants["copies"] else push["window_size"] + (constants["tile"] - 1) * constants["step"]
     )
     assert items * loads <= limits.dispatch_elements
-    # In turns of two loads.
-    assert -(-items // (limits.group_size * limits.group_count)) * loads / 2 <= dispatch.loads
+    # What all windows have in common is loaded in turns of two; what is before and behind it, one by one.
+    behind = (constants["tile"] - 1) * constants["step"]
+    turns = loads if constants["copies"] else (loads - 2 * behind) / 2 + 2 * behind
+    assert -(-items // (limits.group_size * limits.group_count)) * turns <= dispatch.loads
     # All windows of a run have an element in common, but copies.
     assert constants["copies"] == (push["window_size"] == 1)
     assert constants["copies"] or (constants["tile"] - 1) * constants["step"] < push["window_size"]
