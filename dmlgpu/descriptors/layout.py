@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,15 +47,30 @@ def check(desc: TensorDesc, field: str, x: Array) -> None:
         )
 
 
-def packed_parts(x: Array) -> Iterator[Bytes]:
-    """The bytes of a packed copy of an array, one part after the other: a part is a view of it, or small."""
+def parts(desc: TensorDesc, field: str, x: Array) -> Iterator[Bytes]:
+    """The bytes of a tensor with the elements of an array, one part after the other; bytes between elements are 0.
+
+    Of a tensor without gaps a part is a view of the array, or small; else there is one part. Errors as of `write`.
+    """
+    order = sorted(range(x.ndim), key=lambda axis: -desc.element_strides[axis])
+    sizes, strides = zip(*((x.shape[axis], desc.element_strides[axis]) for axis in order), strict=True)
+    if replace(desc, sizes=sizes, strides=strides).is_packed:
+        yield from _packed_parts(x.transpose(order))
+        return
+    memory = np.zeros(desc.size_in_bytes, np.uint8)
+    write(desc, field, x, memory)
+    yield memory
+
+
+def _packed_parts(x: Array) -> Iterator[Bytes]:
+    """The bytes of an array in row-major order."""
     dtype = np.dtype(np.uint8) if x.dtype == np.bool_ else x.dtype.newbyteorder("=")
     if (x.flags.c_contiguous and x.dtype == dtype) or x.nbytes <= _PART_BYTES:
         yield x.astype(dtype, order="C", copy=False).reshape(-1).view(np.uint8)
         return
     rows = _PART_BYTES * len(x) // x.nbytes
     for i in range(0, len(x), max(rows, 1)):
-        yield from packed_parts(x[i : i + rows] if rows else x[i])
+        yield from _packed_parts(x[i : i + rows] if rows else x[i])
 
 
 def write(desc: TensorDesc, field: str, x: Array, memory: Bytes) -> None:

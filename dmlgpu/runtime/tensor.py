@@ -14,7 +14,7 @@ from dmlgpu import arguments
 from dmlgpu.arguments import Direction, ElementType, Ints
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.layout import Bytes, check, elements, packed_parts, write
+from dmlgpu.descriptors.layout import Bytes, check, elements, parts, write
 from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
@@ -297,26 +297,18 @@ class DeviceTensor:
         check(self.desc, field, x)
         with timed(self._engine.kompute.profile, "upload", "array to view", size=self.nbytes):
             if len(self._segments.slices) > 1:
-                # Outermost dimension first.
-                order = sorted(range(x.ndim), key=lambda axis: -self.desc.element_strides[axis])
-                sizes, strides = zip(*((x.shape[axis], self.desc.element_strides[axis]) for axis in order), strict=True)
-                if replace(self.desc, sizes=sizes, strides=strides).is_packed:
-                    self._write_bytes(packed_parts(x.transpose(order)))
-                    return
-                memory = np.zeros(self.desc.size_in_bytes, np.uint8)
-                write(self.desc, field, x, memory)
-                self._write_bytes([memory])
+                self._write_bytes(parts(self.desc, field, x))
                 return
             with self._engine.lock:
                 (view,) = self._engine.views(self._segments)
                 write(self.desc, field, x, view)
 
-    def _write_bytes(self, parts: Iterable[Bytes]) -> None:
-        """Writes parts to the views, one behind the other."""
+    def _write_bytes(self, memory: Iterable[Bytes]) -> None:
+        """Writes parts of the memory to the views, one behind the other."""
         with self._engine.lock:
             views = iter(self._engine.views(self._segments))
             view = next(views)
-            for part in parts:
+            for part in memory:
                 while part.size:
                     view = view if view.size else next(views)
                     count = min(part.size, view.size)
