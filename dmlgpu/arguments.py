@@ -215,10 +215,9 @@ def converted(
         raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
     result = _wide(wanted) if dtype is None and function in _WIDENING else wanted
     computed = result if result in taken else _wide(result)
-    if function is ReduceFunction.SUM and computed.itemsize == 8 and source.itemsize < 4:
-        bits, signed = 8 * source.itemsize, source.kind == "i"
-        if count << bits <= 1 << 32:
-            computed = np.dtype(np.int32 if signed else np.uint32)
+    is_small = source.itemsize < 4 and count << 8 * source.itemsize <= 1 << 32
+    if function is ReduceFunction.SUM and computed.itemsize == 8 and is_small:
+        computed = np.dtype(np.int32 if source.kind == "i" else np.uint32)
     return computed, result if result != computed else None
 
 

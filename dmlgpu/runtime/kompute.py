@@ -123,8 +123,9 @@ class Kompute:
             self._status_upload: Any = self._manager.sequence()
             self._status_upload.record(self._kp.OpTensorSyncDevice([self._status.tensor]))
             self._reset_status()
-        # At the end of the process this runs before Python unloads modules.
+        # Not empty once the device is destroyed: what destroys it must not refer to it.
         self._destroyed: list[bool] = []
+        # At the end of the process this runs before Python unloads modules.
         self._finalizer = weakref.finalize(self, _destroy, self._manager, self.lock, self._destroyed)
         _open.add(self)
 
