@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -73,6 +73,43 @@ def segments_touched(low: int, high: int, dims: Sequence[Dim], size: int) -> tup
     # No stride is longer than a segment: between the first and the last one none is left out.
     high += sum((dim.size - 1) * dim.stride for dim in dims)
     return tuple(range(low // size, high // size + 1))
+
+
+def runs_of_segments(
+    first: int, dims: Sequence[Dim], reach: int, size: int, begin: int = 0
+) -> Iterator[tuple[range, int | None]]:
+    """Divides rows into runs whose elements lie in one segment of `size` elements each; a row in several is a run.
+
+    Args:
+        first: the address of the first row.
+        dims: of the rows, the outermost first.
+        reach: from the first address of a row to its last.
+        size: elements of a segment.
+        begin: the number of the first row.
+
+    Yields:
+        The numbers of the rows, in row-major order, and their segment; None for a row in several.
+    """
+    last = first + reach + sum((dim.size - 1) * dim.stride for dim in dims)
+    if first // size == last // size:
+        yield range(begin, begin + math.prod(dim.size for dim in dims)), first // size
+        return
+    if not dims:
+        yield range(begin, begin + 1), None
+        return
+    (outer, *inner), i = dims, 0
+    rows, together = math.prod(dim.size for dim in inner), reach + sum((dim.size - 1) * dim.stride for dim in inner)
+    while i < outer.size:
+        address = first + i * outer.stride
+        left = (address // size + 1) * size - 1 - address - together  # elements of the segment behind these rows
+        if left < 0:
+            yield from runs_of_segments(address, inner, reach, size, begin + i * rows)
+            i += 1
+            continue
+        # With a stride of 0 all have the same elements, and would be one run.
+        end = min(outer.size, i + left // outer.stride + 1)
+        yield range(begin + i * rows, begin + end * rows), address // size
+        i = end
 
 
 def address_span(dims: Sequence[Dim], begin: int, end: int) -> tuple[int, int]:

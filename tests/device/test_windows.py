@@ -1,5 +1,6 @@
 """Max pooling: every combination of strides, padding and dilations, on odd shapes."""
 
+import contextlib
 import dataclasses
 import itertools
 import random
@@ -21,6 +22,7 @@ from tests.support.cases import (
     FLOAT64,
     INT16,
     INT32,
+    SEPARABLE,
     SEPARABLE_STRIDED,
     SMALL_WINDOWS,
     UINT8,
@@ -32,6 +34,7 @@ from tests.support.cases import (
     ties,
 )
 from tests.support.limits import gpu_of_eight, limits_of
+from tests.support.plans import check
 
 pytestmark = pytest.mark.every_driver
 
@@ -99,6 +102,24 @@ def test_separable_passes_of_planes_and_slabs_that_lie_apart(driver, open_device
     device = open_device(driver.index, dataclasses.replace(device_limits(driver), intermediate_bytes=most_bytes))
     operator, inputs = device.compile(case.desc, kernel="pool_separable"), case.inputs()
     check_outputs(operator.plan, inputs, operator(*inputs))
+
+
+@pytest.mark.parametrize("segment_bytes", [1024, 4096])
+def test_separable_passes_over_several_segments(driver, open_device, segment_bytes):
+    """Segments end within rows, of the input and of outputs. SwiftShader compiles the other cases for minutes."""
+    limits = dataclasses.replace(device_limits(driver), segment_bytes=segment_bytes, dispatch_count=1 << 20)
+    device, modules = open_device(driver.index, limits), set()
+    ids = "separable-shared-float16-uint32", "separable-ceil-float32-none"
+    shared = (case for case in SEPARABLE if case.id in ids)
+    for case in (*shared, *SEPARABLE_STRIDED):
+        with contextlib.suppress(DescriptorError):  # Rows that are too long for such a segment.
+            operator, inputs = device.compile(case.desc, kernel="pool_separable"), case.inputs()
+            outputs = operator(*inputs)
+            check_outputs(operator.plan, inputs, outputs if isinstance(outputs, tuple) else (outputs,))
+            check(operator.plan)
+            if len(limits.segments(case.desc.inputs[0])) > 1:
+                modules |= {dispatch.shader.variant for dispatch in operator.plan.dispatches}
+    assert modules >= {"pool_separable_rows", "pool_separable_columns", "reduce"}
 
 
 @pytest.mark.parametrize("data_type", [FLOAT32, FLOAT16, UINT64], ids=lambda data_type: data_type.name.lower())

@@ -323,3 +323,17 @@ def test_large_windows_take_few_dispatches_of_few_loads(sizes, window, indices):
     check(plan)
     assert len(plan.dispatches) <= 500
     assert plan.work <= 2 * lower(desc, dataclasses.replace(limits, intermediate_bytes=1 << 40)).work
+
+
+@pytest.mark.parametrize("indices", [False, True])
+def test_large_windows_over_several_segments_cost_no_more(indices):
+    """A plane of the tensor lies in two segments, and so do outputs of a row."""
+    works = []
+    for size in (724, 726):
+        x = TensorDesc(FLOAT32, (1, 64, size, size))
+        desc = MaxPooling2OperatorDesc.of(x, (33, 33), indices_data_type=UINT32 if indices else None)
+        plan = lower(desc, Limits(segment_bytes=1 << 27, group_size=64, group_count=8))
+        check(plan)
+        works.append(plan.work)
+        assert len(plan.dispatches) <= 100
+    assert works[1] <= 1.1 * works[0]

@@ -240,20 +240,24 @@ def states_of(push: Values) -> int:
     return math.ceil((push["reduced_end"] - push["reduced_begin"]) / push["split_size"]) if "split_size" in push else 1
 
 
-def outputs_of(dispatch: Dispatch) -> tuple[int, int]:
-    """The first output that a dispatch writes, and the end of them."""
+def outputs_of(dispatch: Dispatch, segment_elements: int) -> tuple[int, int]:
+    """The first output that a dispatch writes to an output tensor, and the end of them."""
     push = dispatch.push
     if "spacing" not in push:
         return push["first_output"], push["first_output"] + push["output_count"]
     width = push["width"] if "row_count" in push else 1
-    rows = push.get("row_count", 1)
-    return push["values_base"], push["values_base"] + push["outer_count"] * push["output_size"] * rows * width
+    count = push["outer_count"] * push["output_size"] * push.get("row_count", 1) * width
+    # What lies in another segment than its begin would be written behind the bound one.
+    begin = push["values_base"] + dispatch.bindings[1].segment * segment_elements
+    assert push["values_base"] + count <= segment_elements
+    return begin, begin + count
 
 
 def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
     """(begin, end, segment) of what each dispatch writes of an output tensor."""
+    size = plan.limits.segment_elements(plan.desc.outputs[0])
     return [
-        (*outputs_of(dispatch), binding.segment)
+        (*outputs_of(dispatch, size), binding.segment)
         for dispatch in plan.dispatches
         for binding in dispatch.bindings
         if (binding.role, binding.tensor) == (Role.OUTPUT, output)
@@ -278,13 +282,12 @@ def check_coverage(plan: Plan) -> None:
 def check_tiles(plan: Plan) -> None:
     """The dispatches of a pass of pool_separable follow each other, and have all of its tiles."""
     end = 0
-    for dispatch, after in itertools.pairwise((*plan.dispatches, None)):
-        if "most_items" in dispatch.push:
-            assert dispatch.push["first_item"] == end
-            end += dispatch.push["most_items"]
-            if after is None or not after.push.get("first_item"):
-                assert end - dispatch.push["most_items"] < tiles_of(dispatch) <= end
-                end = 0
+    for dispatch, after in itertools.pairwise((*(d for d in plan.dispatches if "most_items" in d.push), None)):
+        assert dispatch.push["first_item"] == end
+        end += dispatch.push["most_items"]
+        if after is None or not after.push["first_item"]:
+            assert end - dispatch.push["most_items"] < tiles_of(dispatch) <= end
+            end = 0
 
 
 def check_scattered(plan: Plan, outputs: int) -> None:

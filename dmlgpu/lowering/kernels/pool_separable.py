@@ -8,6 +8,9 @@ dimension, where pool_direct.comp takes one for each element of the window:
 
 Of equal elements the first along width wins, then the one of the first row, then of the first depth: the first in
 row-major order. Rows of intermediates have a multiple of 4 places, so that passes load and store blocks.
+
+Where tensors lie in several segments, the pass along width has a dispatch for the rows of each segment, and a row that
+lies in two is copied first. Where outputs of one row, or of one depth, lie in two, pool_direct.comp computes them.
 """
 
 from __future__ import annotations
@@ -23,9 +26,13 @@ from typing import Any, ClassVar
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.accumulators import Selection
-from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, planes_of, shader_of
+from dmlgpu.lowering.geometry import Dim, runs_of_segments
+from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, planes_of, shader_of, wrapped
+from dmlgpu.lowering.kernels.pool_direct import PoolDirect
+from dmlgpu.lowering.kernels.ranged import InPlace, Piece
+from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
-from dmlgpu.lowering.problem import Result, Role, Windows
+from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role, Windows
 
 # Windows of a tile, at most. Where loops are unrolled fewer along height and depth, and along width with indices of
 # windows of up to _SHORT elements: these take no longer, and compile faster.
@@ -158,9 +165,6 @@ class PoolSeparable(Kernel):
         # Positions are signed, and a tile continues behind the last output.
         if max(line.end + line.window_stride * line.spacing * _MOST_TILE for line in self.lines) >= 1 << 31:
             return "windows reach so far that positions would wrap around"
-        tensors = self.source, *(output.tensor for output in self.problem.outputs)
-        if any(len(self.limits.segments(tensor)) > 1 for tensor in tensors):
-            return "a tensor lies in several segments"
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
         if not (self.planes_at_once or self.outputs_at_once):
@@ -306,7 +310,11 @@ class PoolSeparable(Kernel):
         return _greatest(self.windows.output_size[self.range_axis], lambda count: self._fits(1, count))
 
     def _ranges(self) -> Iterator[PlaneRange]:
-        """The ranges of all outputs, in order."""
+        """The ranges of all outputs, in order; the outputs of each lie in one segment, or are left to `_direct`."""
+        return itertools.chain.from_iterable(map(self._in_segments, self._large_ranges()))
+
+    def _large_ranges(self) -> Iterator[PlaneRange]:
+        """The ranges of all outputs, in order, as if a tensor were one segment."""
         count, of_batch = math.prod(self.source.sizes[:2]), planes_of(self.source).size
         outputs = range(self.windows.output_size[self.range_axis])
         if not self.planes_at_once:
@@ -319,44 +327,180 @@ class PoolSeparable(Kernel):
             for begin in range(batch, end, self.planes_at_once):
                 yield PlaneRange(range(begin, min(begin + self.planes_at_once, end)), outputs)
 
+    def _outputs(self, part: PlaneRange) -> range:
+        """The outputs of a range."""
+        sizes = self.windows.output_size
+        together = math.prod(sizes[self.range_axis + 1 :])
+        first = part.planes.start * math.prod(sizes) + part.outputs.start * together
+        return range(first, first + len(part.planes) * len(part.outputs) * together)
+
+    def _segment(self, outputs: range, number: int) -> int | None:
+        """The segment of an output tensor that has all of these outputs; None where two have them."""
+        size = self.limits.segment_elements(self.problem.outputs[number].tensor)
+        first, last = outputs[0] // size, outputs[-1] // size
+        return first if first == last else None
+
+    def _is_direct(self, part: PlaneRange) -> bool:
+        """Whether outputs of a range lie in two segments."""
+        outputs = self._outputs(part)
+        return any(self._segment(outputs, number) is None for number in range(len(self.problem.outputs)))
+
+    def _in_segments(self, part: PlaneRange) -> Iterator[PlaneRange]:
+        """A range, divided where a segment of an output ends."""
+        outputs = self._outputs(part)
+        sizes = (self.limits.segment_elements(output.tensor) for output in self.problem.outputs)
+        end = min((outputs.start // size + 1) * size for size in sizes)
+        several = len(part.planes) > 1
+        steps = part.planes if several else part.outputs
+        if end >= outputs.stop or len(steps) == 1:
+            yield part
+            return
+        # The steps before the one in which the segment ends; or else this one.
+        count = max(1, (end - outputs.start) // (len(outputs) // len(steps)))
+        for some in (steps[:count], steps[count:]):
+            yield from self._in_segments(replace(part, **{"planes" if several else "outputs": some}))
+
     # What runs
 
     @cached_property
+    def _direct(self) -> PoolDirect:
+        """The kernel for outputs in two segments."""
+        return PoolDirect(self.problem, self.limits)
+
+    @cached_property
     def work(self) -> int:
-        passes = (each for part in self._ranges() for each in self._passes(len(part.planes), self._lines(part)[1]))
-        return sum(each.total_loads for each in passes)
+        loads = 0
+        for part in self._ranges():
+            if self._is_direct(part):
+                loads += len(self._outputs(part)) * math.prod(self._direct.most_inside)
+            else:
+                loads += sum(each.total_loads for each in self._passes(len(part.planes), self._lines(part)[1]))
+        return loads
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         for part in self._ranges():
-            passes = self._passes(len(part.planes), self._lines(part)[1])
-            before = 0
-            for number, one_pass in enumerate(passes):
-                parts = -(-one_pass.items // self._most_items(one_pass))
-                items = range(0, one_pass.items, -(-one_pass.items // parts))
-                to_outputs = number == len(passes) - 1
-                for first in items:
-                    yield self._dispatch(part, one_pass, number, before, first, items.step, to_outputs=to_outputs), 0
-                before = one_pass.written * self.words
+            if self._is_direct(part):
+                yield from self._direct.dispatches_of(self._outputs(part))
+                continue
+            along_width, *others = passes = self._passes(len(part.planes), self._lines(part)[1])
+            for dispatch in self._rows(part, along_width, to_outputs=not others):
+                yield dispatch, 0
+            for number, (before, one_pass) in enumerate(itertools.pairwise(passes), 1):
+                for items in self._item_ranges(one_pass, range(one_pass.items)):
+                    yield self._columns(part, one_pass, number, before, items, to_outputs=number == len(others)), 0
+
+    def _item_ranges(self, one_pass: SeparablePass, items: range) -> Iterator[range]:
+        """Some items of a pass, as ranges for a dispatch each."""
+        parts = -(-len(items) // self._most_items(one_pass))
+        each = -(-len(items) // parts)
+        return (items[i : i + each] for i in range(0, len(items), each))
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
-        """What a first pass leaves, then what a second one does: all values, and behind them all indices."""
+        """What a first pass leaves, then what a second one does: all values, and behind them all indices.
+
+        Last the copy of a row that lies in several segments.
+        """
         outputs = self.windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
         passes = self._passes(self.planes_at_once or 1, self._widest(outputs))
-        return tuple(TensorDesc(DataType.UINT32, (each.written * self.words_and_index,)) for each in passes[:-1])
+        between = (TensorDesc(DataType.UINT32, (each.written * self.words_and_index,)) for each in passes[:-1])
+        return (*between, *([self._copy] if len(self.limits.segments(self.source)) > 1 else []))
+
+    @property
+    def _copy(self) -> TensorDesc:
+        """A row of the input."""
+        return TensorDesc(self.source.data_type, (self.windows.size[2],))
+
+    def _rows(self, part: PlaneRange, one_pass: SeparablePass, *, to_outputs: bool) -> Iterator[Dispatch]:
+        """The pass along width of a range: the rows of each segment, and those in several."""
+        windows, (depth, height, width) = self.windows, self._lines(part)[1]
+        first, plane = self._first_row(part)[0], planes_of(self.source)
+        slabs, rows = Dim(depth.size, windows.stride[0]), Dim(height.size, windows.stride[1])
+        size, reach = self.limits.segment_elements(self.source), (width.size - 1) * windows.stride[2]
+        tiles = width.tiles(one_pass.tile)
+        runs = list(runs_of_segments(first, (Dim(len(part.planes), plane.stride), slabs, rows), reach, size))
+        # Runs of one segment may follow each other: the last rows of a plane, and whole planes.
+        for segment, together in itertools.groupby(runs, key=lambda run: run[1]):
+            if segment is None:
+                for (row,), _ in together:
+                    yield from self._copied(part, row)
+                    items = range(row * tiles, (row + 1) * tiles)
+                    yield from self._rows_of(part, one_pass, items, None, to_outputs=to_outputs)
+            else:
+                found = [numbers for numbers, _ in together]
+                items = range(found[0].start * tiles, found[-1].stop * tiles)
+                yield from self._rows_of(part, one_pass, items, segment, to_outputs=to_outputs)
+
+    def _rows_of(
+        self, part: PlaneRange, one_pass: SeparablePass, items: range, segment: int | None, *, to_outputs: bool
+    ) -> Iterator[Dispatch]:
+        """Some tiles along width: of rows that lie in a segment, or of the row that was copied."""
+        windows, lines = self.windows, self._lines(part)[1]
+        first, first_row = self._first_row(part)
+        push: dict[str, Any] = {
+            "rows": (lines[0].size, lines[1].size),
+            "input_rows": windows.size[:2],
+            "plane_stride": planes_of(self.source).stride,
+            "stride": windows.stride,
+            "first_index": first_row * windows.size[2],
+        }
+        if segment is None:
+            address, _ = self._row(part, items.start // lines[2].tiles(one_pass.tile))
+            push |= {"stride": (*windows.stride[:2], 1), "source_base": wrapped(first - address)}
+            source = self._intermediate(len(self._passes(1, lines)) - 1, "source_base")
+            source = replace(source, unit_bits=self.source.data_type.bits)
+        else:
+            push["source_base"] = wrapped(first - segment * self.limits.segment_elements(self.source))
+            source = self.source_binding(segment)
+        for some in self._item_ranges(one_pass, items):
+            yield self._dispatch(part, one_pass, 0, some, push, source, to_outputs=to_outputs)
+
+    def _copied(self, part: PlaneRange, row: int) -> Iterator[Dispatch]:
+        """Copies a row of the input that lies in several segments, each element as the maximum over no axes."""
+        number = len(self._passes(1, self.lines)) - 1
+        target = replace(self._intermediate(number, "target_base"), unit_bits=self.source.data_type.bits, written=True)
+        output = OutputTensor(self._copy, Result.VALUE, Role.INTERMEDIATE, target.tensor)
+        copy = Reduce(Problem(self.problem.sources, Axes.of(self.source, ()), Selection(), (output,)), self.limits)
+        size, stride, width = self.limits.segment_elements(self.source), self.windows.stride[2], self.windows.size[2]
+        (address, row_number), column = self._row(part, row), 0
+        while column < width:
+            segment = (address + column * stride) // size
+            of_segment = ((segment + 1) * size - 1 - address) // stride + 1
+            end = min(width, of_segment, column + copy.rules.outputs_in_place)
+            elements = range(row_number * width + column, row_number * width + end)
+            dispatch = copy.dispatch(elements.start, elements.stop, Piece((segment,), whole=True), InPlace())
+            push = Values(**{**dispatch.push, "target_base": wrapped(-row_number * width)})
+            bindings = dispatch.bindings[0], target
+            yield replace(dispatch, push=push, bindings=bindings, outputs=self._outputs(part))
+            column = end
+
+    def _columns(
+        self,
+        part: PlaneRange,
+        one_pass: SeparablePass,
+        number: int,
+        before: SeparablePass,
+        items: range,
+        *,
+        to_outputs: bool,
+    ) -> Dispatch:
+        """Some tiles of pass `number` of a range, along height or depth; pass `before` left what they load."""
+        push = {"row_count": one_pass.row_count, "source_base": 0, "source_indices": before.written * self.words}
+        source = self._intermediate(number - 1, "source_base")
+        return self._dispatch(part, one_pass, number, items, push, source, to_outputs=to_outputs)
 
     def _dispatch(
         self,
         part: PlaneRange,
         one_pass: SeparablePass,
         number: int,
-        before: int,
-        first_item: int,
-        most_items: int,
+        items: range,
+        own: dict[str, Any],
+        source: Binding,
         *,
         to_outputs: bool,
     ) -> Dispatch:
-        """A dispatch of pass `number` of a range; the pass before it left `before` words of values."""
+        """A dispatch of some tiles of pass `number` of a range."""
         windows, line, bits = self.windows, one_pass.line, self.source.data_type.bits
         width = windows.output_size[2]
         side_by_side = one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
@@ -378,48 +522,42 @@ class PoolSeparable(Kernel):
             turn=min(one_pass.tile, self._turn(one_pass)),
             shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
         )
-        each = math.prod(windows.output_size[self.range_axis + 1 :])
-        first_output = part.planes.start * math.prod(windows.output_size) + part.outputs.start * each
-        outputs = range(first_output, first_output + len(part.planes) * len(part.outputs) * each)
-        given: dict[str, Any] = {
+        outputs = self._outputs(part)
+        values, indices = self._written(outputs, number, to_outputs=to_outputs)
+        push = Values(
             **asdict(line),
-            "spacing": line.spacing,
-            "width": width,
-            "pitch": width if one_pass.axis == 2 and to_outputs else self.pitch,
-            "outer_count": one_pass.outer_count,
-            "first_item": first_item,
-            "most_items": most_items,
-            "values_base": first_output if to_outputs else 0,
-            "indices_base": first_output if to_outputs else one_pass.written * self.words,
-        }
-        written = self._written(number, to_outputs=to_outputs)
-        if one_pass.axis == 2:
-            variant, own = "pool_separable_rows", self._input_rows(part)
-            bindings: tuple[Binding, ...] = (self.source_binding(0), *written)
-        else:
-            variant, own = "pool_separable_columns", {"row_count": one_pass.row_count}
-            own |= {"source_base": 0, "source_indices": before}
-            bindings = self._intermediate(number - 1, "source_base"), *written
+            spacing=line.spacing,
+            width=width,
+            pitch=width if one_pass.axis == 2 and to_outputs else self.pitch,
+            outer_count=one_pass.outer_count,
+            first_item=items.start,
+            most_items=len(items),
+            values_base=self._place(outputs, values) if to_outputs else 0,
+            indices_base=self._place(outputs, indices) if to_outputs else one_pass.written * self.words,
+            **own,
+        )
+        variant = "pool_separable_rows" if one_pass.axis == 2 else "pool_separable_columns"
         shader = shader_of(variant, self.problem, constants, built_in=True)
-        loads = self.limits.loads(most_items, one_pass.item_loads)
-        return Dispatch(shader, Values(**given, **own), bindings, loads, outputs)
+        loads = self.limits.loads(len(items), one_pass.item_loads)
+        return Dispatch(shader, push, (source, values, indices), loads, outputs)
 
-    def _input_rows(self, part: PlaneRange) -> dict[str, Any]:
-        """The push constants for the rows of the input that a range needs."""
+    def _first_row(self, part: PlaneRange) -> tuple[int, int]:
+        """The address of the first row of the input that a range needs, and the row's number."""
         windows, source, plane = self.windows, self.source, part.planes.start
-        (depth, height), lines = self._lines(part)
+        depth, height = self._lines(part)[0]
         batch, channel = divmod(plane, source.sizes[1])
-        first = batch * source.element_strides[0] + channel * source.element_strides[1]
-        first += depth * windows.stride[0] + height * windows.stride[1]
-        first_row = (plane * windows.size[0] + depth) * windows.size[1] + height
-        return {
-            "rows": (lines[0].size, lines[1].size),
-            "input_rows": windows.size[:2],
-            "plane_stride": planes_of(source).stride,
-            "stride": windows.stride,
-            "first_index": first_row * windows.size[2],
-            "source_base": first,
-        }
+        address = batch * source.element_strides[0] + channel * source.element_strides[1]
+        address += depth * windows.stride[0] + height * windows.stride[1]
+        return address, (plane * windows.size[0] + depth) * windows.size[1] + height
+
+    def _row(self, part: PlaneRange, row: int) -> tuple[int, int]:
+        """The same for one of the rows that it needs."""
+        windows, (depths, heights, _) = self.windows, self._lines(part)[1]
+        slab, height = divmod(row, heights.size)
+        plane, depth = divmod(slab, depths.size)
+        address, number = self._first_row(part)
+        address += plane * planes_of(self.source).stride + depth * windows.stride[0] + height * windows.stride[1]
+        return address, number + (plane * windows.size[0] + depth) * windows.size[1] + height
 
     def _is_flat(self, part: PlaneRange) -> bool:
         """Whether the rows that a range needs have one stride, and their indices follow each other."""
@@ -429,17 +567,28 @@ class PoolSeparable(Kernel):
         whole = (depth.size, height.size) == windows.size[:2]
         return slabs_follow and (len(part.planes) == 1 or (whole and plane == planes_of(self.source).stride))
 
-    def _written(self, number: int, *, to_outputs: bool) -> tuple[Binding, Binding]:
+    def _written(self, outputs: range, number: int, *, to_outputs: bool) -> tuple[Binding, Binding]:
         """The bindings of values and indices; where there is one of them, both have it."""
         bases = "values_base", "indices_base"
         if not to_outputs:
             values, indices = (replace(self._intermediate(number, base), written=True) for base in bases)
             return values, indices
         values, indices = (
-            Binding(output.role, output.number, 0, base, output.tensor.data_type.bits, written=True)
-            for output, base in zip((self.problem.outputs[0], self.problem.outputs[-1]), bases, strict=True)
+            Binding(
+                self.problem.outputs[i].role,
+                self.problem.outputs[i].number,
+                self._segment(outputs, i) or 0,
+                base,
+                self.problem.outputs[i].tensor.data_type.bits,
+                written=True,
+            )
+            for i, base in zip((0, len(self.problem.outputs) - 1), bases, strict=True)
         )
         return values, indices
+
+    def _place(self, outputs: range, binding: Binding) -> int:
+        """Where the first output lies in its segment."""
+        return outputs.start - binding.segment * (self.limits.segment_bytes * 8 // binding.unit_bits)
 
     def _intermediate(self, number: int, base: str) -> Binding:
         """What pass `number` leaves."""

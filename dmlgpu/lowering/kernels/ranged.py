@@ -200,7 +200,11 @@ class RangedKernel(Kernel):
     # What runs
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
-        for found in self.ranges():
+        return self.dispatches_of(range(self.problem.output_count))
+
+    def dispatches_of(self, outputs: range) -> Iterator[tuple[Dispatch, int]]:
+        """Those of some outputs, as `dispatches`."""
+        for found in self.ranges(outputs):
             if found.in_place:
                 yield self._dispatch(found, found.pieces[0], InPlace()), 0
                 continue
@@ -230,9 +234,9 @@ class RangedKernel(Kernel):
 
     # Where ranges begin and end
 
-    def ranges(self) -> Iterator[Range]:
-        """All outputs as ranges, in order."""
-        count, begin = self.problem.output_count, 0
+    def ranges(self, outputs: range) -> Iterator[Range]:
+        """Some outputs as ranges, in order."""
+        begin, count = outputs.start, outputs.stop
         segments = [self.limits.segment_elements(output.tensor) for output in self.problem.outputs]
         while begin < count:
             of_segments = ((begin // n + 1) * n for n in segments)
