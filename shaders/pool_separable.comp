@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Max pooling over windows of any size, along one dimension. Windows with several dimensions take one dispatch for
-// each, a separable pass: along width, then height, then depth. A pass writes its winners for the next one to an
-// intermediate: for each a word of bits (two of 64 bits), and behind all of these an index for each.
+// Pooling over windows of any size, along one dimension. Windows with several dimensions take one dispatch for each, a
+// separable pass: along width, then height, then depth. A pass writes its results for the next one to an intermediate:
+// for each maximum a word of bits (two of 64 bits), and behind all of these an index for each; for each sum its state.
 //
 // One invocation computes a tile: TILE windows, each STEP elements behind the one before. The middle is the elements
 // that all windows of a tile have in common. A window's prefix is its elements up to the end of the middle, and its
@@ -23,7 +23,8 @@
 // windows form a residue class, and those of a tile belong to one.
 //
 // No padding is loaded: an element before the input is replaced by the first one of the input, and an element behind
-// the input by the last one. The window has this element, too, and taking it again changes nothing.
+// the input by the last one. The window has this element, too, and taking it again changes no maximum; to a sum these
+// elements add nothing.
 
 #include "core/windows.glsl"
 
@@ -41,24 +42,30 @@ layout(constant_id = 19) const bool SHARED_WORDS = false;  // several invocation
 layout(constant_id = 20) const uint TURN = 1;            // windows of a tile that are unrolled where they are written
 // clang-format on
 
-// A block of the intermediate: how many elements it has, and how they are written and read.
-#if BITS < 32
-const uint INTERMEDIATE_BLOCK = 4;
-#define PUT_INTERMEDIATE(words, i, bits) (words)[i] = bits;
-Bits intermediate_of(uvec4 block, uint i) { return block[i]; }
+// An intermediate has STATE_BLOCK states in a block. PUT_STATE sets state `i` of a local array of words, GET_STATE a state
+// to the one with this number in a block.
+#ifndef HAS_APPENDED
+const uint WORDS_OF_STATE = STATE_WORDS;
+#define PUT_STATE(words, i, state) STORE_STATE(words, (i) * STATE_WORDS, state)
+#define GET_STATE(state, block, i, index) LOAD_STATE(state, block, (i) * STATE_WORDS)
+#elif BITS < 32
+const uint WORDS_OF_STATE = 1;
+#define PUT_STATE(words, i, state) (words)[i] = value_of(state, 0);
+#define GET_STATE(state, block, i, index) state = state_of(operand_of((block)[i]), index);
 #else
-const uint INTERMEDIATE_BLOCK = BLOCK;
-#define PUT_INTERMEDIATE(words, i, bits) PUT(words, i, bits)
-Bits intermediate_of(uvec4 block, uint i) { return element_of(block, i); }
+const uint WORDS_OF_STATE = WORDS_PER_ELEMENT;
+#define PUT_STATE(words, i, state) PUT(words, i, value_of(state, 0))
+#define GET_STATE(state, block, i, index) state = state_of(operand_of(element_of(block, i)), index);
 #endif
+const uint STATE_BLOCK = 4 / WORDS_OF_STATE;
 
 // COLUMNS: neighbouring lines that an invocation takes together. GROUP: windows that it stores together.
 #ifdef ROWS
 const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
 #else
-const uint COLUMNS = INTERMEDIATE_BLOCK, GROUP = COLUMNS;
+const uint COLUMNS = STATE_BLOCK, GROUP = COLUMNS;
 #endif
-const uint INTERMEDIATE_WORDS = GROUP * WORDS_PER_ELEMENT;
+const uint INTERMEDIATE_WORDS = GROUP * WORDS_OF_STATE;
 const uint GROUP_WORDS = (GROUP * BITS + 31) / 32;
 layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or the intermediate
 layout(set = 0, binding = 2) buffer ValueBlocks { uvec4 value_blocks[]; };
@@ -92,6 +99,18 @@ layout(push_constant) uniform Push {
     uint source_base;    // address + source_base is the place in the buffer, in elements or words
     uint values_base;
     uint indices_base;
+#ifndef HAS_APPENDED
+    uint counted_begin;  // counted.glsl: where the positions that count for an average begin, and end
+    uint counted_end;
+#ifndef ROWS
+    // The windows along height and width; along height windows of 1 where this pass is along height.
+    uint window_sizes[2];
+    uint window_strides[2];
+    uint dilations[2];
+    uint counted_begins[2];
+    uint counted_ends[2];
+#endif
+#endif
 } push;
 
 // The push constants, each read once (constants.glsl). DILATED tells where dilation and spacing are 1: llvmpipe divides
@@ -152,6 +171,7 @@ struct Tile {
     int start;   // the position of its first element, negative in the padding; the others are `dilation` apart
     int first;   // the first and the last of these positions in the input
     int last;
+    uint counts[COLUMNS];  // elements of a window that count for an average, along the other dimensions
 };
 
 Tile tile_of(uint item, uint tiles, uint residues)
@@ -182,25 +202,55 @@ Tile tile_of(uint item, uint tiles, uint residues)
     first = min(first, last);
     if (DILATED)
         last -= (last - first) % int(dilation);
+    uint counts[COLUMNS];
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+        counts[c] = 1;
 #ifdef ROWS
-    return Tile(outer, line, index_base, begin, start, first, last);
+    return Tile(outer, line, index_base, begin, start, first, last, counts);
 #else
-    return Tile(outer, line, block, row, column, begin, start, first, last);
+#ifndef HAS_APPENDED
+    uint count = counted(row * push.window_strides[0], push.window_sizes[0], push.dilations[0], push.counted_begins[0],
+                         push.counted_ends[0]);
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+        counts[c] = count
+            * counted((column + c) * push.window_strides[1], push.window_sizes[1], push.dilations[1],
+                      push.counted_begins[1], push.counted_ends[1]);
+#endif
+    return Tile(outer, line, block, row, column, begin, start, first, last, counts);
 #endif
 }
 
-// Loads the states at `position` of the tile's COLUMNS lines.
-void load(out State states[COLUMNS], Tile tile, int position)
+// Loads the states at `position` of the tile's COLUMNS lines. To a sum they add nothing unless `counts`.
+void load(out State states[COLUMNS], Tile tile, int position, bool counts)
 {
     uint inside = uint(clamp(position, tile.first, tile.last)), at = tile.line + inside * line_stride;
+    bool is_element = REPEATABLE || counts && uint(position) == inside;
 #ifdef ROWS
-    states[0] = state_of(operand_of(LOAD(source, at)), inside);
+    states[0] = state_of(or_neutral(operand_of(LOAD(source, at)), is_element), inside);
 #else
     uvec4 block = source_blocks[at];
-    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-        states[c] = state_of(operand_of(intermediate_of(block, c)), inside);
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+        GET_STATE(states[c], block, c, inside)
+        if (!is_element)
+            states[c] = identity();
+    }
 #endif
 }
+
+// The state of a window's elements: of a state and the loaded one before or behind it, or of a prefix and a suffix.
+#ifdef HAS_APPENDED
+State with_before(State loaded, State state) { return appended(loaded, state); }
+State with_behind(State state, State loaded) { return appended(state, loaded); }
+State window_of(State prefix, State suffix) { return appended(prefix, suffix); }
+#else
+#if defined(ROWS) && defined(HAS_PAIRWISE_ADD)
+State with_behind(State state, State loaded) { return combine_one(state, loaded); }
+#else
+State with_behind(State state, State loaded) { return combine(state, loaded); }
+#endif
+State with_before(State loaded, State state) { return with_behind(state, loaded); }
+State window_of(State prefix, State suffix) { return combine(prefix, suffix); }
+#endif
 
 State prefixes[TILE][COLUMNS];
 
@@ -212,22 +262,22 @@ void grow_prefixes(Tile tile)
     int next = int(dilation), middle_begin = tile.start + int((TILE - 1) * STEP * dilation);
     if (COPIES) {  // there is no middle: a prefix is the window's one element
         [[unroll]] for (uint k = 0; k < TILE; ++k) {
-            load(loaded, tile, tile.start + int(k * STEP) * next);
+            load(loaded, tile, tile.start + int(k * STEP) * next, true);
             [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
                 prefixes[k][c] = loaded[c];
         }
     } else {
         State prefix[COLUMNS];
         int at = middle_begin;
-        load(prefix, tile, at);
+        load(prefix, tile, at, true);
         // Two elements a turn. Behind the middle the last one is taken again.
         int middle_end = tile.start + int(window_size - 1) * next;
         while (at < middle_end) {
             [[unroll]] for (uint i = 0; i < 2; ++i) {
                 at += next;
-                load(loaded, tile, min(at, middle_end));
+                load(loaded, tile, min(at, middle_end), at <= middle_end);
                 [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    prefix[c] = appended(prefix[c], loaded[c]);
+                    prefix[c] = with_behind(prefix[c], loaded[c]);
             }
         }
         at = middle_begin;
@@ -237,23 +287,24 @@ void grow_prefixes(Tile tile)
             if (k > 0) {
                 [[unroll]] for (uint i = 0; i < STEP; ++i) {
                     at -= next;
-                    load(loaded, tile, at);
+                    load(loaded, tile, at, true);
                     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                        prefix[c] = appended(loaded[c], prefix[c]);
+                        prefix[c] = with_before(loaded[c], prefix[c]);
                 }
             }
         }
     }
 }
 
-// Stores a group of windows, and `found`, the indices of their winners in the input. The first window is output
-// number `number`, or this element of the intermediate; `left` windows are left in its row.
+// Stores a group of windows, and `found`, the indices of their winners in the input, or what their averages are divided
+// by. The first window is output number `number`, or this element of the intermediate; `left` windows are left in its
+// row.
 void store(State group[GROUP], uint found[GROUP], uint number, uint left)
 {
     if (!TO_OUTPUTS) {
-        uint words[INTERMEDIATE_WORDS], at = number * WORDS_PER_ELEMENT + values_base;
+        uint words[INTERMEDIATE_WORDS], at = number * WORDS_OF_STATE + values_base;
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
-            PUT_INTERMEDIATE(words, i, value_of(group[i], 0))
+            PUT_STATE(words, i, group[i])
         [[unroll]] for (uint b = 0; b < INTERMEDIATE_WORDS / 4; ++b)
             value_blocks[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
         [[unroll]] for (uint i = INTERMEDIATE_WORDS / 4 * 4; i < INTERMEDIATE_WORDS; ++i)
@@ -261,11 +312,11 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
     } else if (VALUES && SHARED_WORDS) {
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
             if (i < left)
-                STORE_ELEMENT(values, number + i + values_base, value_of(group[i], 0))
+                STORE_ELEMENT(values, number + i + values_base, value_of(group[i], found[i]))
     } else if (VALUES) {
         uint words[GROUP_WORDS], at = (number + values_base) / ELEMENTS_PER_WORD * WORDS_PER_ELEMENT;
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
-            PUT(words, i, value_of(group[i], 0))
+            PUT(words, i, value_of(group[i], found[i]))
         if (WHOLE && GROUP_WORDS % 4 == 0) {
             [[unroll]] for (uint b = 0; b < GROUP_WORDS / 4; ++b)
                 value_blocks[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
@@ -301,18 +352,23 @@ void store_turn(Tile tile, uint turn, inout State suffix[COLUMNS], inout int at)
     [[unroll]] for (uint k = 0; k < TURN; ++k) {
         if (turn + k > 0 && !COPIES) {
             [[unroll]] for (uint i = 0; i < STEP; ++i, at += next) {
-                load(loaded, tile, at);
+                load(loaded, tile, at, true);
                 [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    suffix[c] = appended(suffix[c], loaded[c]);
+                    suffix[c] = with_behind(suffix[c], loaded[c]);
             }
         }
         [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
             State state = prefixes[k][c];
             if (!COPIES)
-                state = appended(state, suffix[c]);
+                state = window_of(state, suffix[c]);
             uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
             group[i] = state;
-#ifdef ROWS
+#ifndef HAS_APPENDED
+            found[i] = tile.counts[c];
+            if (TO_OUTPUTS)
+                found[i] *= counted((tile.begin + (turn + k) * spacing) * window_stride, window_size, dilation,
+                                    push.counted_begin, push.counted_end);
+#elif defined(ROWS)
             found[i] = tile.index_base + position;
 #else
             found[i] = 0;
@@ -342,9 +398,12 @@ void compute(Tile tile)
     State suffix[COLUMNS];
     grow_prefixes(tile);
     int at = tile.start + int(window_size * dilation);
-    // Suffixes begin with the middle, which changes no window.
-    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-        suffix[c] = prefixes[TILE - 1][c];
+    // Suffixes begin with the middle, which changes no window; those of sums begin with nothing.
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+        suffix[c] = identity();
+        if (REPEATABLE)
+            suffix[c] = prefixes[TILE - 1][c];
+    }
     if (TURN == TILE)
         store_turn(tile, 0, suffix, at);
     else {

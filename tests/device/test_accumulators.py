@@ -105,8 +105,8 @@ FILLS = {
 by_fill = pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 
 
-def check(device, desc, x, expected):
-    result = device.compile(desc)(x)
+def check(device, desc, x, expected, kernel=None):
+    result = device.compile(desc, kernel=kernel)(x)
     assert np.array_equal(result, expected)
 
 
@@ -165,7 +165,8 @@ def test_sum_over_windows(mapped, sizes, window, padding, fill):
     inside = np.lib.stride_tricks.sliding_window_view(padded_ones, window, range(2, len(sizes)))
     dimensions = tuple(range(-len(window), 0))
     expected = windows.sum(dimensions, np.uint32) + inside.sum(dimensions, np.uint32)
-    check(mapped, OverWindows(Sum(), source, target, window, padding), x, expected)
+    for kernel in None, "pool_direct":
+        check(mapped, OverWindows(Sum(), source, target, window, padding), x, expected, kernel)
 
 
 def test_these_take_every_kernel():
@@ -186,9 +187,10 @@ def test_these_take_every_kernel():
             desc = OverWindows(
                 Sum(), TensorDesc(UINT32, sizes), TensorDesc(UINT32, sizes[:2] + spatial), window, (0, 0)
             )
-            taken |= {dispatch.shader.module for dispatch in lower(desc, limits).dispatches}
+            for kernel in None, "pool_direct":
+                taken |= {dispatch.shader.module for dispatch in lower(desc, limits, kernel).dispatches}
     # Those of gradients and of unpooling have tests of their own.
-    others = tuple(kernel for kernel in VARIANTS if kernel.startswith(("pool_backward", "scatter", "pool_separable")))
+    others = tuple(kernel for kernel in VARIANTS if kernel.startswith(("pool_backward", "scatter")))
     assert taken == {f"{kernel}_sum_32" for kernel in VARIANTS if kernel not in others}
 
 

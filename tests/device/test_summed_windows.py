@@ -17,11 +17,13 @@ from dmlgpu import (
     lp_pooling,
     verify,
 )
+from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from tests.support.cases import FLOAT16, FLOAT32, INT32, UINT8, WINDOW_SHAPES, pool_desc
 from tests.support.limits import LIMITS as MAPPED
 from tests.support.limits import gpu_of_eight, limits_of
+from tests.support.plans import check
 
 pytestmark = pytest.mark.every_driver
 
@@ -94,6 +96,55 @@ def test_windows_that_share_rows(driver, open_device, window, dtype):
             taken = {dispatch.shader.variant for dispatch in lower(desc, device.limits).dispatches}
             assert taken == {"pool_small"} or desc.output_tensor.sizes[-1] * np.dtype(dtype).itemsize % 4
             verify(desc, x, device=device)
+
+
+# Strides, dilations and padding at both ends; tiles of all lengths, and residue classes.
+SEPARABLE = [
+    ((1, 2, 30, 41), (17, 18), (1, 1), (3, 0), (2, 5), (1, 1)),
+    ((2, 1, 21, 40), (9, 12), (2, 3), (4, 11), (8, 1), (1, 2)),
+    ((1, 1, 40, 7), (20, 1), (1, 1), (10, 0), (9, 0), (1, 1)),
+    ((1, 2, 3, 50), (1, 33), (1, 1), (0, 7), (0, 32), (1, 1)),
+    ((1, 2, 29, 26), (8, 9), (3, 2), (5, 7), (6, 8), (3, 4)),
+    ((1, 2, 9, 10, 12), (4, 8, 5), (1, 1, 2), (2, 3, 0), (1, 4, 2), (2, 1, 1)),
+    ((1, 1, 12, 2, 9), (7, 1, 3), (1, 1, 1), (3, 0, 1), (2, 0, 1), (1, 1, 2)),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize("changes", [{}, {"intermediate_bytes": 4096}, {"segment_bytes": 2048}], ids=str)
+def test_separable_passes(driver, open_device, changes, dtype):
+    """Of whole planes, in ranges of some outputs, and over several segments."""
+    limits = replace(limits_of(driver, "CPU"), dispatch_count=1 << 20, **changes)
+    device, rng = open_device(driver.index, limits), np.random.default_rng(0)
+    for sizes, window, strides, start, end, dilations in SEPARABLE:
+        # Large terms of both signs, so that what is lost or taken twice is far beyond the bound.
+        x = (rng.standard_normal(sizes) * 1000).astype(dtype)
+        # Special ones at the ends of a plane, if there is another.
+        if sizes[1] > 1:
+            x[0, 0].reshape(-1)[[2, -9, -4]] = np.inf, np.nan, -np.inf
+        steps = {"strides": strides, "start_padding": start, "end_padding": end, "dilations": dilations}
+        for desc in (
+            *(AveragePooling1OperatorDesc.of(x, window, include_padding=each, **steps) for each in (False, True)),
+            *(LpPooling1OperatorDesc.of(x, window, p=p, **steps) for p in (1, 2, 5)),
+        ):
+            try:
+                operator = device.compile(desc, kernel="pool_separable")
+            except DescriptorError:
+                assert "segment_bytes" in changes  # what a row of outputs needs is more
+                continue
+            check(operator.plan)
+            check_outputs(operator.plan, (x,), (operator(x),))
+
+
+def test_sums_that_overflow_in_one_pass(driver, open_device):
+    """One infinity is a term, another a sum of finite ones: the term decides."""
+    device = open_device(driver.index)
+    x = np.zeros((1, 1, 12, 20), np.float32)
+    x[0, 0, 3, 2:6], x[0, 0, 8, 4] = 3e38, -np.inf
+    operator = device.compile(LpPooling1OperatorDesc.of(x, (10, 10), p=1), kernel="pool_separable")
+    assert (operator(x)[0, 0, :, :5] == np.inf).all()
+    operator = device.compile(AveragePooling1OperatorDesc.of(x, (10, 10)), kernel="pool_separable")
+    assert (operator(x)[0, 0, :, :5] == -np.inf).all()
 
 
 @pytest.mark.parametrize("width", range(1, 8))

@@ -177,6 +177,8 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
         ("pool_direct_splits", AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2048, 2048)), (2000, 2000))),
         ("pool_small", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 2), p=3)),
         ("pool_separable_rows", pool_desc(FLOAT32, (1, 4, 512, 512), (33, 33))),
+        ("pool_separable_rows", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31)),
+        ("pool_separable_columns", AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2048, 2048)), (2000, 9))),
         ("pool_backward_small_maxima", grad(MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1))),
         ("pool_backward_small_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1))),
         # Strides of 9 are too long for these.
@@ -192,7 +194,8 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
 )
 def test_the_longest_loops(counter, variant, desc):
     """With one core, and as many loads as an invocation may have, or nearly."""
-    plan = lower(desc, Limits(1 << 27, 64, 4, bundle=8))
+    kernel = "pool_direct" if variant.startswith("pool_direct") else None
+    plan = lower(desc, Limits(1 << 27, 64, 4, bundle=8), kernel)
     most = max(d.loads for d in plan.dispatches if d.shader.variant == variant)
     assert most > Limits.invocation_loads / 2
     check(counter, plan)

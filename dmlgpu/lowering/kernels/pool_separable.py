@@ -118,6 +118,8 @@ class SeparablePass:
     """Blocks of columns at one position of a line."""
     written: int
     """Elements of an intermediate, or outputs."""
+    cost: int = 1
+    """What a load counts as: `Accumulator.cost`."""
 
     @property
     def items(self) -> int:
@@ -127,7 +129,7 @@ class SeparablePass:
     def item_loads(self) -> int:
         # The middle has two loads a turn; prefixes and suffixes have a loop for each window of the tile.
         behind = (self.tile - 1) * self.line.step
-        return (self.line.loads(self.tile) - behind) // 2 + 2 * behind + 2 * self.tile + 1
+        return ((self.line.loads(self.tile) - behind) // 2 + 2 * behind) * self.cost + 2 * self.tile + 1
 
     @property
     def total_loads(self) -> int:
@@ -145,12 +147,12 @@ class PlaneRange:
 
 @dataclass(frozen=True)
 class PoolSeparable(Kernel):
-    """Max pooling with windows of any size, along one dimension after the other."""
+    """Pooling with windows of any size, along one dimension after the other."""
 
     name: ClassVar = "pool_separable"
     variants: ClassVar = {
-        "pool_separable_rows": "maxima along width, for several windows per invocation, which share what they load",
-        "pool_separable_columns": "the same along height or depth, of the maxima found before",
+        "pool_separable_rows": "windows along width, several for an invocation, which share what they load",
+        "pool_separable_columns": "the same along height or depth, of the results of the pass before",
     }
 
     @property
@@ -160,8 +162,10 @@ class PoolSeparable(Kernel):
 
     @property
     def why_impossible(self) -> str:
-        if not isinstance(self.problem.accumulator, Selection):
-            return "only a selection may take an element again"
+        if self.problem.accumulator.loads_again(1):
+            return "elements may have to be loaded again"
+        if 4 % self.words:
+            return "a block does not have whole states"
         # Positions are signed, and a tile continues behind the last output.
         if max(line.end + line.window_stride * line.spacing * _MOST_TILE for line in self.lines) >= 1 << 31:
             return "windows reach so far that positions would wrap around"
@@ -180,9 +184,10 @@ class PoolSeparable(Kernel):
         count = math.prod(windows.output_size) // windows.output_size[self.range_axis] * outputs
         loads = sum(each.total_loads for each in self._passes(1, self._widest(outputs)))
         # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 12 on SwiftShader, else 2.5. On
-        # llvmpipe it takes as long as 1, but pool_small.comp may come next, with half the time of pool_direct.comp.
+        # llvmpipe it takes as long as 1, but pool_small.comp may come next, with half the time of pool_direct.comp. For
+        # sums both take as long to add.
         by_pool = count * (4 + math.prod(windows.window_size))
-        each = 2.5 if self.limits.unrolls else 12
+        each = 2.5 if self.limits.unrolls else 12 if self.selects else 5
         return "windows have few elements in common" if each * loads >= by_pool else ""
 
     # How the work is cut
@@ -199,10 +204,16 @@ class PoolSeparable(Kernel):
         """Whether an output has indices."""
         return self.problem.outputs[-1].result is Result.INDEX
 
+    @property
+    def selects(self) -> bool:
+        """Whether maxima are computed, not sums."""
+        return isinstance(self.problem.accumulator, Selection)
+
     @cached_property
     def words(self) -> int:
-        """Words of an intermediate's element, without its index."""
-        return max(1, self.source.data_type.bits // 32)
+        """Words of an intermediate's element, without its index: of a maximum's bits, or of a sum's state."""
+        data_type = self.source.data_type
+        return max(1, data_type.bits // 32) if self.selects else self.problem.accumulator.state_words(data_type)
 
     @property
     def words_and_index(self) -> int:
@@ -229,6 +240,9 @@ class PoolSeparable(Kernel):
         if self.limits.cooperating:
             # RADV keeps more states in memory, not in registers.
             return _MOST_TILE // self.words if axis == 2 else _MOST_TILE // 4
+        if not self.selects:
+            # Volumes have two passes of columns to compile.
+            return _UNROLLED_TILE // 2 if line.step > 1 or self.lines[0].needs_pass else _UNROLLED_TILE
         if not self._is_unrolled:
             # SwiftShader compiles longer tiles of 64 bits for minutes.
             return _MOST_TILE if self.words == 1 else 4
@@ -243,6 +257,8 @@ class PoolSeparable(Kernel):
         """
         if not self._is_unrolled:
             return _MOST_TILE
+        if not self.selects:
+            return 1
         if self.indexed or one_pass.line.step > 1:
             return 4 if one_pass.axis == 2 else 1
         return 2 if self.lines[0].needs_pass and one_pass.axis < 2 else _MOST_TILE
@@ -269,9 +285,8 @@ class PoolSeparable(Kernel):
             outer = slabs * height.size if axis == 2 else slabs
             blocks = 1 if axis == 2 else rows * self.pitch * self.words // 4
             written = outer * self.pitch if axis == 2 else outer * line.output_size * rows * self.pitch
-            passes.append(
-                SeparablePass(axis, line, outer, rows, line.tile(self._most_tile(axis, line)), blocks, written)
-            )
+            tile, cost = line.tile(self._most_tile(axis, line)), self.problem.accumulator.cost() if axis == 2 else 1
+            passes.append(SeparablePass(axis, line, outer, rows, tile, blocks, written, cost))
         return passes
 
     def _bytes(self, planes: int, outputs: int) -> list[int]:
@@ -503,7 +518,8 @@ class PoolSeparable(Kernel):
         """A dispatch of some tiles of pass `number` of a range."""
         windows, line, bits = self.windows, one_pass.line, self.source.data_type.bits
         width = windows.output_size[2]
-        side_by_side = one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
+        # The state of a sum is a block of its own, and SwiftShader compiles several roots for minutes.
+        side_by_side = self.selects and one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
         group = (4 if side_by_side else 1) if one_pass.axis == 2 else 4 // self.words
         per_word = max(1, 32 // bits)
         constants = constants_of(
@@ -535,11 +551,28 @@ class PoolSeparable(Kernel):
             values_base=self._place(outputs, values) if to_outputs else 0,
             indices_base=self._place(outputs, indices) if to_outputs else one_pass.written * self.words,
             **own,
+            **({} if self.selects else self._counted(part, one_pass.axis)),
         )
         variant = "pool_separable_rows" if one_pass.axis == 2 else "pool_separable_columns"
-        shader = shader_of(variant, self.problem, constants, built_in=True)
+        shader = shader_of(variant, self.problem, constants, built_in=self.selects)
         loads = self.limits.loads(len(items), one_pass.item_loads)
         return Dispatch(shader, push, (source, values, indices), loads, outputs)
+
+    def _counted(self, part: PlaneRange, axis: int) -> dict[str, Any]:
+        """The push constants for what counts for an average: along the dimension of a pass, and along the others."""
+        windows, begins, ends = self.windows, list(self.windows.counted_begin), list(self.windows.counted_end)
+        # Positions count from the first window of the range.
+        before = part.outputs.start * windows.window_stride[self.range_axis]
+        begins[self.range_axis] = max(0, begins[self.range_axis] - before)
+        ends[self.range_axis] -= before
+        along = {"counted_begin": begins[axis], "counted_end": ends[axis]}
+        if axis == 2:
+            return along
+        fields = windows.window_size, windows.window_stride, windows.dilation, begins, ends
+        # Windows along height have one element where this pass is along height.
+        height, width = (1, 1, 1, 0, 1) if axis == 1 else [field[1] for field in fields], [field[2] for field in fields]
+        names = "window_sizes", "window_strides", "dilations", "counted_begins", "counted_ends"
+        return along | dict(zip(names, zip(height, width, strict=True), strict=True))
 
     def _first_row(self, part: PlaneRange) -> tuple[int, int]:
         """The address of the first row of the input that a range needs, and the row's number."""

@@ -30,8 +30,8 @@ from dmlgpu.lowering.problem import Windows
 # has shown yet how long it takes.
 _SMALL_WINDOW, _GPU_WINDOW = 31, 9
 # Elements of a window, along each dimension and in all, up to which pool_separable is not faster. Without indices it is
-# from 8 x 8 on, with indices from 11 x 11 on.
-_UNROLLED_WINDOW, _UNROLLED_ELEMENTS = 9, 81
+# from 8 x 8 on, with indices from 11 x 11 on; sums are from 16 x 16 on, but not where windows are long and narrow.
+_UNROLLED_WINDOW, _UNROLLED_ELEMENTS, _UNROLLED_TERMS = 9, 81, 225
 # Rows of the ring, at most, where windows share rows.
 _RING, _GPU_RING = 31, 9
 # Elements of an input row per output of a tile's row, at most.
@@ -107,10 +107,11 @@ class PoolSmall(WholeRowsKernel):
         window = self.windows.window_size
         if self.limits.cooperating and max(window) > _GPU_WINDOW:
             return f"the window is larger than {_GPU_WINDOW} along a dimension"
-        if max(window) > _UNROLLED_WINDOW or math.prod(window) > _UNROLLED_ELEMENTS:
-            separable = PoolSeparable(self.problem, self.limits)
-            if not (separable.why_impossible or separable.why_slow):
-                return f"the window has more than {_UNROLLED_ELEMENTS} elements or {_UNROLLED_WINDOW} along a dimension"
+        separable, elements = PoolSeparable(self.problem, self.limits), math.prod(window)
+        most = _UNROLLED_ELEMENTS if separable.selects else _UNROLLED_TERMS
+        longest = _UNROLLED_WINDOW if separable.selects else _SMALL_WINDOW
+        if (max(window) > longest or elements > most) and not (separable.why_impossible or separable.why_slow):
+            return f"the window has more than {most} elements or {longest} along a dimension"
         return "" if self._fits(self.tile) else f"an invocation would need more than {_REGISTERS} registers"
 
     @property
