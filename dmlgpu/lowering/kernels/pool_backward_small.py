@@ -21,12 +21,13 @@ from dmlgpu.lowering.problem import CoveringWindows
 # Outputs of a tile's row, about.
 _WIDTH = 8
 # The longest stride and the largest window along a dimension.
-_LONGEST_STRIDE, _LARGEST_WINDOW = 8, 16
+_LONGEST_STRIDE, _LARGEST_WINDOW = 8, 64
 # Additions of a step, at most, as they are unrolled: three outputs of 9x9 windows. lavapipe (Mesa 25) compiles these
-# in 0.6 s.
+# in 0.6 s, and with a stride that many times as many.
 _ADDITIONS = 256
-# Windows of the ring, at most, on a GPU: with more of them gfx1100 spills, which has the fewest registers.
-_RING = 20
+# Windows of the ring, at most: lavapipe (Mesa 25) compiles these in 1.3 s; on a GPU, with more of them gfx1100 spills,
+# which has the fewest registers.
+_RING, _GPU_RING = 256, 20
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ class PoolBackwardSmall(WholeRowsKernel):
         most = (reach // stride + 1 for reach, stride in zip(windows.reach, windows.window_stride, strict=True))
         ring = self.depths * self._windows_of(1, windows.window_stride[1]) * self._windows_of(2, width)
         additions = windows.window_stride[1] * width * math.prod(most)
-        return additions <= _ADDITIONS and (ring <= _RING or not self.limits.cooperating)
+        if self.limits.cooperating:
+            return additions <= _ADDITIONS and ring <= _GPU_RING
+        return additions <= _ADDITIONS * min(windows.window_stride[1:]) and ring <= _RING
 
     @cached_property
     def width(self) -> int:
