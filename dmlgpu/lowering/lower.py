@@ -41,7 +41,9 @@ def lower(
         passed_over |= not_chosen
     costs = (kernel.work * kernel.problem.accumulator.cost() + kernel.problem.output_count for kernel in kernels)
     limits = _widened(limits, sum(costs))
-    kernels = [replace(kernel, limits=limits) for kernel in kernels]
+    between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
+    of_problems = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
+    kernels = [replace(kernel, limits=limits, others=len(of_problems)) for kernel in kernels]
     work = sum(kernel.work for kernel in kernels)
     planned = itertools.chain.from_iterable(kernel.dispatches() for kernel in kernels)
     too_much = work > limits.dispatch_count * limits.dispatch_elements
@@ -61,8 +63,6 @@ def lower(
     names = dict.fromkeys(dispatch.shader.variant for dispatch in dispatches)
     taken = (f"{name}: {DESCRIPTIONS[name]}" for name in names)
     not_taken = (f"not {name}: {why}" for name, why in passed_over.items() if name not in names)
-    between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
-    of_problems = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
     of_kernels = [kernel.intermediates for kernel in kernels]
     if sum(map(bool, of_kernels)) > 1:
         raise NotImplementedError("intermediates of two kernels would have the same numbers")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from operator import mul
@@ -270,7 +270,7 @@ class Problem:
 
 def sums_can_be_exact(desc: OperatorDesc) -> bool:
     """Whether an operator adds floats, and takes EXACT_SUMS."""
-    problems = problems_of(desc.canonical())
+    problems = problems_with(desc, ExecutionFlags.NONE)
     try:
         return problems_with(desc, ExecutionFlags.EXACT_SUMS) != problems
     except DescriptorError:
@@ -283,7 +283,7 @@ def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, .
     Raises:
         DescriptorError: the operator has sums that cannot be exact, and shall be.
     """
-    problems = problems_of(desc.canonical())
+    problems = tuple(_with_copies(problems_of(desc.canonical())))
     if ExecutionFlags.EXACT_SUMS not in flags:
         return problems
     exact = []
@@ -298,6 +298,34 @@ def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, .
             )
         exact.append(replace(problem, accumulator=accumulator))
     return tuple(exact)
+
+
+# Kernels over windows have a dispatch for every batch entry where planes do not have one stride. With more than so many
+# the input is copied first.
+_MOST_BATCHES = 256
+
+
+def _with_copies(problems: Sequence[Problem]) -> Iterator[Problem]:
+    """The problems, behind copies of inputs whose (batch, channel) planes have several strides."""
+    number = sum(output.role is Role.INTERMEDIATE for problem in problems for output in problem.outputs)
+    for problem in problems:
+        source, domain = problem.source, problem.domain
+        if isinstance(domain, (Windows, CoveringWindows)) and source.sizes[0] > _MOST_BATCHES:
+            planes = map(Dim, source.sizes[:2], source.element_strides[:2])
+            if len(merged(planes)) > 1:
+                packed = TensorDesc(source.data_type, source.sizes)
+                yield _copy(problem.sources[0], packed, number)
+                stride = (*domain.stride[: 5 - source.rank], *packed.element_strides[2:])
+                sources = Source(packed, Role.INTERMEDIATE, number), *problem.sources[1:]
+                problem = replace(problem, sources=sources, domain=replace(domain, stride=stride))
+                number += 1
+        yield problem
+
+
+def _copy(source: Source, packed: TensorDesc, number: int) -> Problem:
+    """A copy to this intermediate: a maximum over no axes."""
+    outputs = (OutputTensor(packed, Result.VALUE, Role.INTERMEDIATE, number),)
+    return Problem((source,), Axes.of(source.tensor, ()), Selection(), outputs)
 
 
 @singledispatch
@@ -405,9 +433,7 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
         found = (OutputTensor(maxima, Result.INDEX, Role.INTERMEDIATE),)
         first = _over_windows(desc.input_tensor, windows, Selection(), found)
         return first, Problem((Source(gradient, number=1), between), covering, Sum(), outputs)
-    # A maximum over no axes is a copy.
-    copied = (OutputTensor(maxima, Result.VALUE, Role.INTERMEDIATE),)
-    first = Problem((Source(indices, number=1),), Axes.of(indices, ()), Selection(), copied)
+    first = _copy(Source(indices, number=1), maxima, 0)
     return first, Problem((Source(gradient), between), covering, Sum(), outputs)
 
 

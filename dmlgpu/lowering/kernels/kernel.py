@@ -23,6 +23,8 @@ class Kernel(ABC):
 
     problem: Problem
     limits: Limits
+    others: int = 0
+    """Intermediates of the operator's problems; its own are numbered after these."""
 
     name: ClassVar[str]
     variants: ClassVar[dict[str, str]]
@@ -49,7 +51,7 @@ class Kernel(ABC):
 
     @property
     def intermediates(self) -> tuple[TensorDesc, ...]:
-        """What its dispatches hand on; they are numbered after the operator's other intermediates."""
+        """What its dispatches hand on."""
         return ()
 
     @property

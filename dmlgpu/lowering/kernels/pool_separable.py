@@ -625,8 +625,7 @@ class PoolSeparable(Kernel):
 
     def _intermediate(self, number: int, base: str) -> Binding:
         """What pass `number` leaves."""
-        others = sum(output.role is Role.INTERMEDIATE for output in self.problem.outputs)
-        return Binding(Role.INTERMEDIATE, number + others, base=base)
+        return Binding(Role.INTERMEDIATE, number + self.others, base=base)
 
 
 def _greatest(count: int, fits: Callable[[int], bool]) -> int:
