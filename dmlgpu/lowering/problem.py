@@ -62,11 +62,19 @@ class Axes:
         return math.prod(dim.size for dim in self.reduced)
 
     @classmethod
-    def of(cls, source: TensorDesc, axes: Sequence[int]) -> Axes:
-        """The axes of a tensor as merged dimensions; at least one is reduced, if only of size 1."""
+    def of(cls, source: TensorDesc, axes: Sequence[int], *, ordered: bool = True) -> Axes:
+        """The axes of a tensor as merged dimensions; at least one is reduced, if only of size 1.
+
+        `ordered`: whether it matters which element of an output is the first. Else they are loaded as they lie in
+        memory.
+        """
         dims = [Dim(*pair) for pair in zip(source.sizes, source.element_strides, strict=True)]
         kept = merged(dim for axis, dim in enumerate(dims) if axis not in axes)
-        return cls(kept, merged(dims[axis] for axis in axes) or (Dim(1, 0),))
+        reduced = [dims[axis] for axis in axes]
+        if not ordered:
+            # Dimensions without a stride are the outermost: the innermost one should be contiguous.
+            reduced.sort(key=lambda dim: (dim.stride > 0, -dim.stride))
+        return cls(kept, merged(reduced) or (Dim(1, 0),))
 
 
 # A window of at least 8 blocks of 16 bytes is computed as a row, by the kernels over axes.
@@ -354,14 +362,19 @@ def _exact_sum(desc: ExactSumOperatorDesc) -> tuple[Problem, ...]:
     kind, power = (ExactSquares, 2) if of_squares else (ExactSum, int(desc.absolute))
     accumulator = kind(power, SumResult.WORD)
     outputs = tuple(OutputTensor(word, Result.WORD, number=i) for i, word in enumerate(desc.outputs))
-    return (Problem((Source(desc.input_tensor),), Axes.of(desc.input_tensor, desc.axes), accumulator, outputs),)
+    axes = Axes.of(desc.input_tensor, desc.axes, ordered=False)
+    return (Problem((Source(desc.input_tensor),), axes, accumulator, outputs),)
 
 
 def _over_axes(
     desc: ArgOperatorDesc | ReduceOperatorDesc, accumulator: Accumulator, result: Result
 ) -> tuple[Problem, ...]:
     outputs = (OutputTensor(desc.output_tensor, result),)
-    return (Problem((Source(desc.input_tensor),), Axes.of(desc.input_tensor, desc.axes), accumulator, outputs),)
+    # Of equal floats the first may have other bits: a zero's sign.
+    selects = isinstance(accumulator, Selection)
+    ordered = selects and (result is Result.INDEX or desc.input_tensor.data_type.is_float)
+    axes = Axes.of(desc.input_tensor, desc.axes, ordered=ordered)
+    return (Problem((Source(desc.input_tensor),), axes, accumulator, outputs),)
 
 
 def _over_windows(

@@ -11,6 +11,7 @@ from dmlgpu import (
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
     DescriptorError,
+    ExecutionFlags,
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxUnpoolingOperatorDesc,
@@ -22,7 +23,7 @@ from dmlgpu import (
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Values
-from tests.support.cases import CASES, CASES_OF, FLOAT16, FLOAT32, UINT8, UINT32, arg_desc, pool_desc
+from tests.support.cases import CASES, CASES_OF, FLOAT16, FLOAT32, INT64, UINT8, UINT32, arg_desc, pool_desc
 from tests.support.limits import LOWERED, MIB, PLANNED
 from tests.support.plans import LARGE, check, check_coverage, check_limits
 
@@ -337,3 +338,19 @@ def test_large_windows_over_several_segments_cost_no_more(indices):
         works.append(plan.work)
         assert len(plan.dispatches) <= 100
     assert works[1] <= 1.1 * works[0]
+
+
+@pytest.mark.parametrize("data_type", [FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())
+@pytest.mark.parametrize("flags", [ExecutionFlags.NONE, ExecutionFlags.EXACT_SUMS], ids=str)
+def test_what_has_no_first_element_is_loaded_as_it_lies_in_memory(data_type, flags):
+    """Transposed, or with an axis that is repeated; the tensor lies in several segments."""
+    limits, sizes = Limits(1 << 27, group_size=64, group_count=8), (8300, 5000)
+    transposed = TensorDesc(data_type, sizes[::-1], (1, 5000))
+    packed = lower(ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(data_type, sizes)), limits, flags=flags)
+    for function in ReduceFunction.SUM, ReduceFunction.MAX if data_type is INT64 else ReduceFunction.L1:
+        plan = lower(ReduceOperatorDesc.of(function, transposed), limits, flags=flags)
+        check(plan)
+        assert {each.shader.variant for each in plan.dispatches} == {"rows", "combine"}
+        assert plan.work == packed.work
+    repeated = lower(ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(data_type, (9, 99, 3), (99, 1, 0))), limits)
+    assert repeated.dispatches[0].push["stride"][:2] == (0, 1)
