@@ -19,6 +19,9 @@
 // So an output takes (window + (TILE - 1) * STEP) / TILE loads. Prefixes and suffixes are those of van Herk (1992), and
 // of Gil and Werman (1993), whose tiles are as long as a window.
 //
+// With SHARES the input has gradients, of a pooling with stride 1. An element's gradient is the sum over a window of
+// them: of those whose windows it is in. Each is divided among the elements of its window.
+//
 // With a dilation, windows have elements in common only if their distance is a multiple of `spacing` outputs. These
 // windows form a residue class, and those of a tile belong to one.
 //
@@ -88,10 +91,12 @@ layout(push_constant) uniform Push {
     uint most_items;
 #ifdef ROWS
     uint rows[2];        // rows of a plane that the pass takes, along depth and height
-    uint input_rows[2];  // all rows of a plane, along depth and height
     uint plane_stride;   // of the input; strides in elements
     uint stride[3];
+#ifdef HAS_APPENDED
+    uint input_rows[2];  // all rows of a plane, along depth and height
     uint first_index;    // index of the first element
+#endif
 #else
     uint row_count;      // rows of the intermediate at one position of the lines: 1 along height
     uint source_indices; // words of the intermediate before its indices
@@ -99,7 +104,14 @@ layout(push_constant) uniform Push {
     uint source_base;    // address + source_base is the place in the buffer, in elements or words
     uint values_base;
     uint indices_base;
-#ifndef HAS_APPENDED
+#ifdef SHARES
+    // The input has a gradient for each window of a pooling of stride 1: the first row that the pass takes, the windows,
+    // and where the positions begin and end that share the gradients (counted.glsl).
+    uint first_row[2];
+    uint windows[3];
+    uint shares_begin[3];
+    uint shares_end[3];
+#elif !defined(HAS_APPENDED)
     uint counted_begin;  // counted.glsl: where the positions that count for an average begin, and end
     uint counted_end;
 #ifndef ROWS
@@ -118,9 +130,9 @@ layout(push_constant) uniform Push {
 uint size, output_size, window_size, window_stride, dilation, start_padding, spacing, width, pitch;
 uint source_base, values_base, indices_base, line_stride;
 #ifdef ROWS
-uvec2 rows, input_rows;
+uvec2 rows, input_rows = uvec2(0);
 uvec3 stride;
-uint plane_stride, first_index;
+uint plane_stride, first_index = 0;
 const uint blocks = 1;
 #else
 uint row_count, row_blocks, blocks, source_indices;
@@ -142,11 +154,13 @@ void read_push()
     indices_base = push.indices_base;
 #ifdef ROWS
     rows = uvec2(push.rows[0], push.rows[1]);
-    input_rows = uvec2(push.input_rows[0], push.input_rows[1]);
     stride = all_of(push.stride);
     plane_stride = push.plane_stride;
     line_stride = stride.z;
+#ifdef HAS_APPENDED
+    input_rows = uvec2(push.input_rows[0], push.input_rows[1]);
     first_index = push.first_index;
+#endif
 #else
     row_count = push.row_count;
     row_blocks = pitch / COLUMNS;
@@ -171,8 +185,14 @@ struct Tile {
     int start;   // the position of its first element, negative in the padding; the others are `dilation` apart
     int first;   // the first and the last of these positions in the input
     int last;
-    uint counts[COLUMNS];  // elements of a window that count for an average, along the other dimensions
+    // Elements of a window that count for an average, or elements that share a gradient, along the other dimensions.
+    uint counts[COLUMNS];
 };
+
+#ifdef SHARES
+// How many elements along dimension d share the gradient of window number `at`.
+uint shares(uint at, uint d) { return counted(at, push.windows[d], 1, push.shares_begin[d], push.shares_end[d]); }
+#endif
 
 Tile tile_of(uint item, uint tiles, uint residues)
 {
@@ -205,6 +225,10 @@ Tile tile_of(uint item, uint tiles, uint residues)
     uint counts[COLUMNS];
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
         counts[c] = 1;
+#ifdef SHARES
+    uint shared_row = outer / rows.y, shared_height = outer - shared_row * rows.y + push.first_row[1];
+    counts[0] = shares(shared_row % rows.x + push.first_row[0], 0) * shares(shared_height, 1);
+#endif
 #ifdef ROWS
     return Tile(outer, line, index_base, begin, start, first, last, counts);
 #else
@@ -226,7 +250,11 @@ void load(out State states[COLUMNS], Tile tile, int position, bool counts)
     uint inside = uint(clamp(position, tile.first, tile.last)), at = tile.line + inside * line_stride;
     bool is_element = REPEATABLE || counts && uint(position) == inside;
 #ifdef ROWS
-    states[0] = state_of(or_neutral(operand_of(LOAD(source, at)), is_element), inside);
+    Operand operand = operand_of(LOAD(source, at));
+#ifdef SHARES
+    operand = divided(operand, tile.counts[0] * shares(inside, 2));
+#endif
+    states[0] = state_of(or_neutral(operand, is_element), inside);
 #else
     uvec4 block = source_blocks[at];
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
@@ -365,9 +393,11 @@ void store_turn(Tile tile, uint turn, inout State suffix[COLUMNS], inout int at)
             group[i] = state;
 #ifndef HAS_APPENDED
             found[i] = tile.counts[c];
+#ifndef SHARES
             if (TO_OUTPUTS)
                 found[i] *= counted((tile.begin + (turn + k) * spacing) * window_stride, window_size, dilation,
                                     push.counted_begin, push.counted_end);
+#endif
 #elif defined(ROWS)
             found[i] = tile.index_base + position;
 #else

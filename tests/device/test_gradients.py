@@ -28,6 +28,7 @@ from dmlgpu import (
 from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
+from dmlgpu.runtime.tuning import device_limits
 from tests.support.cases import FLOAT16, FLOAT32, GRADIENTS, INT64, UINT32, UINT64, WINDOW_SHAPES
 from tests.support.limits import LIMITS
 from tests.support.plans import check
@@ -173,6 +174,54 @@ def test_small_windows(driver, open_device, device, cooperating, shape, dtype, s
             assert small.plan.dispatches[-1].shader.variant.startswith("pool_backward_small")
             found = small.run(inputs, check=check_outputs)
             assert found.tobytes() == each.compile(desc, kernel="pool_backward")(*inputs).tobytes()
+
+
+# Of averages with stride 1: padding at both ends, windows that hang over, volumes, rows that share words.
+SEPARABLE = [
+    ((1, 2, 30, 41), (17, 18), (3, 0), (2, 5)),
+    ((2, 1, 21, 33), (9, 12), (4, 11), (8, 1)),
+    ((1, 1, 40, 7), (20, 1), (10, 0), (9, 0)),
+    ((1, 2, 3, 50), (1, 33), (0, 7), (0, 32)),
+    ((1, 2, 9, 10, 12), (4, 8, 5), (2, 3, 0), (1, 4, 2)),
+    ((1, 1, 12, 2, 9), (7, 1, 3), (3, 0, 1), (2, 0, 1)),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize("changes", [{}, {"intermediate_bytes": 4096}, {"segment_bytes": 2048}], ids=str)
+def test_separable_passes(driver, open_device, changes, dtype):
+    """Of whole planes, in ranges of some outputs, and over several segments."""
+    limits = dataclasses.replace(device_limits(driver), dispatch_count=1 << 20, **changes)
+    device, rng, computed = open_device(driver.index, limits), np.random.default_rng(0), 0
+    for sizes, window, start, end in SEPARABLE:
+        steps = {"start_padding": start, "end_padding": end}
+        pooled = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), window, **steps).output_tensor
+        x = (rng.standard_normal(pooled.sizes) * 1000).astype(dtype)
+        if sizes[1] > 1:
+            x[0, 0].reshape(-1)[[2, -9, -4]] = np.inf, np.nan, -np.inf
+        for counts in (False, True):
+            desc = AveragePoolingGradOperatorDesc.of(x, sizes, window, include_padding=counts, **steps)
+            try:
+                operator = device.compile(desc, kernel="pool_backward_separable")
+            except DescriptorError:
+                assert "segment_bytes" in changes  # what a row of outputs needs is more
+                continue
+            check(operator.plan)
+            check_outputs(operator.plan, (x,), (operator(x),))
+            computed += 1
+    assert computed >= (2 if changes else 2 * len(SEPARABLE))
+
+
+def test_what_separable_passes_leave_to_others():
+    for desc, why in (
+        (
+            AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 9, 9)), (18, 18), (2, 2), strides=(2, 2)),
+            "stride",
+        ),
+        (MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 9, 9)), (2, 2)), "the gradient of a window has one"),
+    ):
+        with pytest.raises(DescriptorError, match=rf"'pool_backward_separable' cannot compute it, because .*{why}"):
+            lower(desc, LIMITS["CPU"], "pool_backward_separable")
 
 
 def test_tiles_are_so_high_that_an_invocation_has_four():

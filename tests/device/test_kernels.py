@@ -44,7 +44,10 @@ def chosen(name):
     return [*found.values()]
 
 
-NOT_FIRST = ["reduce", "pool_small", "pool_separable", "pool_direct", "pool_backward"]
+NOT_FIRST = [
+    *("reduce", "pool_small", "pool_separable", "pool_direct"),
+    *("pool_backward_small", "pool_backward_separable", "pool_backward"),
+]
 
 
 @pytest.mark.parametrize("name", NOT_FIRST)

@@ -179,6 +179,7 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
         ("pool_separable_rows", pool_desc(FLOAT32, (1, 4, 512, 512), (33, 33))),
         ("pool_separable_rows", LpPooling1OperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 4096, 1024)), (2, 40), p=2**31)),
         ("pool_separable_columns", AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2048, 2048)), (2000, 9))),
+        ("pool_separable_rows_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 4, 2048, 512), (33, 33))),
         ("pool_backward_small_maxima", grad(MaxPoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 23, 1), (1, 1))),
         ("pool_backward_small_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1))),
         # Strides of 9 are too long for these.
@@ -276,6 +277,9 @@ def too_long():
         for sizes, window, strides in (PLANE, (3, 3), (1, 1)), (LINE, (1, 1), (9, 1)):
             yield lower(grad(kind, FLOAT32, sizes, window, strides), ONE)
         split = dataclasses.replace(ONE, segment_bytes=1 << 23)
+        if kind is AveragePoolingGradOperatorDesc:
+            large = dataclasses.replace(ONE, intermediate_bytes=1 << 30)
+            yield lower(grad(kind, FLOAT32, PLANE, (21, 21)), large)
         yield lower(grad(kind, FLOAT32, (1, 1, 3, 1 << 21), (2, 1)), split, "pool_backward")
     for strides in None, GAPS:
         source, indices = TensorDesc(FLOAT32, PLANE, strides), TensorDesc(UINT32, PLANE, strides)

@@ -123,7 +123,8 @@ def tiles_of(dispatch: Dispatch) -> int:
     constants, push = dispatch.shader.constants, dispatch.push
     lines = push["outer_count"]
     if "row_count" in push:
-        lines *= push["row_count"] * push["pitch"] * max(1, dispatch.shader.bits // 32) // 4
+        words = 4 if dispatch.shader.accumulator == "sum" else max(1, dispatch.shader.bits // 32)
+        lines *= push["row_count"] * push["pitch"] * words // 4
     classes = min(push["spacing"], push["output_size"])
     return lines * classes * (1 + (push["output_size"] - 1) // push["spacing"] // constants["tile"])
 

@@ -1,9 +1,10 @@
-"""The kernels: a file for each .comp in shaders/, and the list of them."""
+"""The kernels, and the list of them. Most have a .comp file of the same name in shaders/."""
 
 from dmlgpu.lowering.kernels.columns import Columns
 from dmlgpu.lowering.kernels.combine import COMBINE
 from dmlgpu.lowering.kernels.kernel import Kernel
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
+from dmlgpu.lowering.kernels.pool_backward_separable import PoolBackwardSeparable
 from dmlgpu.lowering.kernels.pool_backward_small import PoolBackwardSmall
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
@@ -17,7 +18,7 @@ from dmlgpu.lowering.problem import Axes, CoveringWindows, Scattered, Windows
 KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Axes: (Rows, Columns, Reduce),
     Windows: (PoolSmall, PoolSeparable, PoolDirect),
-    CoveringWindows: (PoolBackwardSmall, PoolBackward),
+    CoveringWindows: (PoolBackwardSmall, PoolBackwardSeparable, PoolBackward),
     Scattered: (Scatter,),
 }
 

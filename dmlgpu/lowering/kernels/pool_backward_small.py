@@ -14,20 +14,23 @@ from typing import ClassVar
 from dmlgpu.lowering.geometry import even_part
 from dmlgpu.lowering.kernels.kernel import constants_of, shader_of
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
+from dmlgpu.lowering.kernels.pool_backward_separable import PoolBackwardSeparable
 from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling, WholeRowsKernel
 from dmlgpu.lowering.plan import Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
+# Windows that hold an output, up to which pool_backward_separable is not faster.
+_UNROLLED_TERMS = 25
 # Outputs of a tile's row, about.
 _WIDTH = 8
 # The longest stride and the largest window along a dimension.
 _LONGEST_STRIDE, _LARGEST_WINDOW = 8, 64
-# Additions of a step, at most, as they are unrolled: three outputs of 9x9 windows. lavapipe (Mesa 25) compiles these
-# in 0.6 s, and with a stride that many times as many.
+# Additions of a step, at most, as they are unrolled: three outputs of 9x9 windows; averages with a stride may have that
+# many times as many. lavapipe (Mesa 25) compiles these in 0.6 s.
 _ADDITIONS = 256
-# Windows of the ring, at most: lavapipe (Mesa 25) compiles these in 1.3 s; on a GPU, with more of them gfx1100 spills,
-# which has the fewest registers.
-_RING, _GPU_RING = 256, 20
+# Windows of the ring, at most: 12x12, which lavapipe (Mesa 25) compiles in a second; on a GPU, with more of them
+# gfx1100 spills, which has the fewest registers.
+_RING, _GPU_RING = 150, 20
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,10 @@ class PoolBackwardSmall(WholeRowsKernel):
     def why_slow(self) -> str:
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
+        if math.prod(self.fallback.most) > _UNROLLED_TERMS:
+            separable = PoolBackwardSeparable(self.problem, self.limits)
+            if not (separable.why_impossible or separable.why_slow):
+                return f"more than {_UNROLLED_TERMS} windows hold an output"
         return "" if self._is_light(self.width) else "too many windows hold an output"
 
     @property
@@ -93,9 +100,8 @@ class PoolBackwardSmall(WholeRowsKernel):
         most = (reach // stride + 1 for reach, stride in zip(windows.reach, windows.window_stride, strict=True))
         ring = self.depths * self._windows_of(1, windows.window_stride[1]) * self._windows_of(2, width)
         additions = windows.window_stride[1] * width * math.prod(most)
-        if self.limits.cooperating:
-            return additions <= _ADDITIONS and ring <= _GPU_RING
-        return additions <= _ADDITIONS * min(windows.window_stride[1:]) and ring <= _RING
+        times = 1 if self.fallback.maxima or self.limits.cooperating else min(windows.window_stride[1:])
+        return additions <= _ADDITIONS * times and ring <= (_GPU_RING if self.limits.cooperating else _RING)
 
     @cached_property
     def width(self) -> int:

@@ -29,7 +29,7 @@ from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import Dim, runs_of_segments
 from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, planes_of, shader_of, wrapped
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
-from dmlgpu.lowering.kernels.ranged import InPlace, Piece
+from dmlgpu.lowering.kernels.ranged import InPlace, Piece, RangedKernel
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role, Windows
@@ -155,8 +155,11 @@ class PoolSeparable(Kernel):
         "pool_separable_columns": "the same along height or depth, of the results of the pass before",
     }
 
-    @property
+    rows_variant: ClassVar = "pool_separable_rows"
+
+    @cached_property
     def windows(self) -> Windows:
+        """The windows that are computed."""
         assert isinstance(self.problem.domain, Windows)
         return self.problem.domain
 
@@ -186,7 +189,7 @@ class PoolSeparable(Kernel):
         # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 12 on SwiftShader, else 2.5. On
         # llvmpipe it takes as long as 1, but pool_small.comp may come next, with half the time of pool_direct.comp. For
         # sums both take as long to add.
-        by_pool = count * (4 + math.prod(windows.window_size))
+        by_pool = count * (4 + self._direct.work // self.problem.output_count)
         each = 2.5 if self.limits.unrolls else 12 if self.selects else 5
         return "windows have few elements in common" if each * loads >= by_pool else ""
 
@@ -378,7 +381,7 @@ class PoolSeparable(Kernel):
     # What runs
 
     @cached_property
-    def _direct(self) -> PoolDirect:
+    def _direct(self) -> RangedKernel:
         """The kernel for outputs in two segments."""
         return PoolDirect(self.problem, self.limits)
 
@@ -387,7 +390,7 @@ class PoolSeparable(Kernel):
         loads = 0
         for part in self._ranges():
             if self._is_direct(part):
-                loads += len(self._outputs(part)) * math.prod(self._direct.most_inside)
+                loads += len(self._outputs(part)) * self._direct.work // self.problem.output_count
             else:
                 loads += sum(each.total_loads for each in self._passes(len(part.planes), self._lines(part)[1]))
         return loads
@@ -454,11 +457,11 @@ class PoolSeparable(Kernel):
         first, first_row = self._first_row(part)
         push: dict[str, Any] = {
             "rows": (lines[0].size, lines[1].size),
-            "input_rows": windows.size[:2],
             "plane_stride": planes_of(self.source).stride,
             "stride": windows.stride,
-            "first_index": first_row * windows.size[2],
         }
+        if self.selects:
+            push |= {"input_rows": windows.size[:2], "first_index": first_row * windows.size[2]}
         if segment is None:
             address, _ = self._row(part, items.start // lines[2].tiles(one_pass.tile))
             push |= {"stride": (*windows.stride[:2], 1), "source_base": wrapped(first - address)}
@@ -551,15 +554,17 @@ class PoolSeparable(Kernel):
             values_base=self._place(outputs, values) if to_outputs else 0,
             indices_base=self._place(outputs, indices) if to_outputs else one_pass.written * self.words,
             **own,
-            **({} if self.selects else self._counted(part, one_pass.axis)),
+            **self._counted(part, one_pass.axis),
         )
-        variant = "pool_separable_rows" if one_pass.axis == 2 else "pool_separable_columns"
+        variant = self.rows_variant if one_pass.axis == 2 else "pool_separable_columns"
         shader = shader_of(variant, self.problem, constants, built_in=self.selects)
         loads = self.limits.loads(len(items), one_pass.item_loads)
         return Dispatch(shader, push, (source, values, indices), loads, outputs)
 
     def _counted(self, part: PlaneRange, axis: int) -> dict[str, Any]:
         """The push constants for what counts for an average: along the dimension of a pass, and along the others."""
+        if self.selects:
+            return {}
         windows, begins, ends = self.windows, list(self.windows.counted_begin), list(self.windows.counted_end)
         # Positions count from the first window of the range.
         before = part.outputs.start * windows.window_stride[self.range_axis]

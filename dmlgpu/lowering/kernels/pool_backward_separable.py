@@ -1,0 +1,82 @@
+"""pool_separable.comp for gradients of average pooling, with stride 1 and windows of any size.
+
+An element's gradient is a sum over a window, of the gradients of the windows that it is in. Each of these is divided
+among its elements when it is loaded. Along a dimension, with windows of 3 and a padding of 1:
+
+    windows        0   1   2   3   4
+    elements       0   1   2   3   4
+    element 1 is in windows 0, 1 and 2; element 0 in 0 and 1, as if the gradients had a padding of 1, too
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dmlgpu.lowering.kernels.pool_backward import PoolBackward
+from dmlgpu.lowering.kernels.pool_separable import PlaneRange, PoolSeparable
+from dmlgpu.lowering.kernels.ranged import RangedKernel
+from dmlgpu.lowering.problem import CoveringWindows, Windows
+
+
+@dataclass(frozen=True)
+class PoolBackwardSeparable(PoolSeparable):
+    """Gradients of average pooling with stride 1, along one dimension after the other."""
+
+    name: ClassVar = "pool_backward_separable"
+    variants: ClassVar = {
+        "pool_separable_rows_shares": "gradients of average pooling along width: each is divided among its elements",
+    }
+    rows_variant: ClassVar = "pool_separable_rows_shares"
+
+    @property
+    def covering(self) -> CoveringWindows:
+        assert isinstance(self.problem.domain, CoveringWindows)
+        return self.problem.domain
+
+    @property
+    def why_impossible(self) -> str:
+        if len(self.problem.sources) > 1:
+            return "the gradient of a window has one element"
+        if max(self.covering.window_stride) > 1:
+            return "a stride is longer than 1"
+        return super().why_impossible
+
+    @cached_property
+    def windows(self) -> Windows:
+        """Windows of gradients. All that they have counts, and what they have outside is nothing."""
+        covering, ones = self.covering, (1, 1, 1)
+        window_size = tuple(reach + 1 for reach in covering.reach)
+        return Windows(
+            size=covering.window_count,
+            stride=covering.stride,
+            output_size=covering.size,
+            window_size=window_size,
+            window_stride=ones,
+            dilation=ones,
+            start_padding=tuple(
+                reach - padding for reach, padding in zip(covering.reach, covering.start_padding, strict=True)
+            ),
+            counted_begin=(0, 0, 0),
+            counted_end=tuple(map(sum, zip(covering.size, covering.reach, strict=True))),
+        )
+
+    @cached_property
+    def _direct(self) -> RangedKernel:
+        return PoolBackward(self.problem, self.limits)
+
+    def _is_flat(self, part: PlaneRange) -> bool:
+        # The shader counts rows along depth and height.
+        return False
+
+    def _counted(self, part: PlaneRange, axis: int) -> dict[str, Any]:
+        if axis < 2:
+            return super()._counted(part, axis)
+        covering = self.covering
+        return {
+            "first_row": self._lines(part)[0],
+            "windows": self.windows.window_size,
+            "shares_begin": (0, 0, 0) if covering.counts_padding else covering.start_padding,
+            "shares_end": covering.counted_end,
+        }
