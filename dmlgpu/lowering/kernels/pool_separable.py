@@ -365,18 +365,18 @@ class PoolSeparable(Kernel):
 
     def _in_segments(self, part: PlaneRange) -> Iterator[PlaneRange]:
         """A range, divided where a segment of an output ends."""
-        outputs = self._outputs(part)
-        sizes = (self.limits.segment_elements(output.tensor) for output in self.problem.outputs)
-        end = min((outputs.start // size + 1) * size for size in sizes)
-        several = len(part.planes) > 1
-        steps = part.planes if several else part.outputs
-        if end >= outputs.stop or len(steps) == 1:
-            yield part
-            return
-        # The steps before the one in which the segment ends; or else this one.
-        count = max(1, (end - outputs.start) // (len(outputs) // len(steps)))
-        for some in (steps[:count], steps[count:]):
-            yield from self._in_segments(replace(part, **{"planes" if several else "outputs": some}))
+        sizes, left = [self.limits.segment_elements(output.tensor) for output in self.problem.outputs], [part]
+        while left:
+            part = left.pop()
+            outputs = self._outputs(part)
+            end = min((outputs.start // size + 1) * size for size in sizes)
+            axis, steps = ("planes", part.planes) if len(part.planes) > 1 else ("outputs", part.outputs)
+            if end >= outputs.stop or len(steps) == 1:
+                yield part
+                continue
+            # The steps before the one in which the segment ends; or else this one.
+            count = max(1, (end - outputs.start) // (len(outputs) // len(steps)))
+            left += (replace(part, **{axis: some}) for some in (steps[count:], steps[:count]))
 
     # What runs
 
@@ -400,12 +400,13 @@ class PoolSeparable(Kernel):
             if self._is_direct(part):
                 yield from self._direct.dispatches_of(self._outputs(part))
                 continue
-            along_width, *others = passes = self._passes(len(part.planes), self._lines(part)[1])
-            for dispatch in self._rows(part, along_width, to_outputs=not others):
+            passes = self._passes(len(part.planes), self._lines(part)[1])
+            for dispatch in self._rows(part, passes[0], to_outputs=len(passes) == 1):
                 yield dispatch, 0
             for number, (before, one_pass) in enumerate(itertools.pairwise(passes), 1):
                 for items in self._item_ranges(one_pass, range(one_pass.items)):
-                    yield self._columns(part, one_pass, number, before, items, to_outputs=number == len(others)), 0
+                    to_outputs = number == len(passes) - 1
+                    yield self._columns(part, one_pass, number, before, items, to_outputs=to_outputs), 0
 
     def _item_ranges(self, one_pass: SeparablePass, items: range) -> Iterator[range]:
         """Some items of a pass, as ranges for a dispatch each."""
