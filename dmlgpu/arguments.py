@@ -190,14 +190,11 @@ Type = np.dtype[Any]
 _WIDENING = (ReduceFunction.SUM, ReduceFunction.MULTIPLY)
 
 
-def converted(
-    name: str, function: ReduceFunction, source: Type, dtype: Any, count: int = 1 << 32
-) -> tuple[Type, Type | None]:
-    """The types that NumPy's function of this name computes in, where it reduces `count` elements to one at most.
+def converted(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tuple[Type, Type | None]:
+    """The types that NumPy's function of this name computes in.
 
     Returns:
-        What x is converted to: for sums the narrowest type that holds them; and another type for the result, or None. A
-        narrower one keeps the lowest bits.
+        What x is converted to, and another type for the result, or None. A narrower one keeps the lowest bits.
 
     Raises:
         TypeError: the function does not take x's type or `dtype`.
@@ -215,9 +212,6 @@ def converted(
         raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
     result = _wide(wanted) if dtype is None and function in _WIDENING else wanted
     computed = result if result in taken else _wide(result)
-    is_small = source.itemsize < 4 and count << 8 * source.itemsize <= 1 << 32
-    if function is ReduceFunction.SUM and computed.itemsize == 8 and is_small:
-        computed = np.dtype(np.int32 if source.kind == "i" else np.uint32)
     return computed, result if result != computed else None
 
 

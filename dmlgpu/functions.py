@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from typing import Any, Literal, overload
@@ -32,6 +31,7 @@ from dmlgpu.descriptors.reduction import (
     ExactSumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    ShortSumOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.plan import Plan
@@ -890,12 +890,11 @@ def numpy_reduce(
     if isinstance(x, DeviceTensor):
         return _run(arguments.numpy_reduce(name, function, x.shape, x.desc, axis, dtype, keepdims, exact), device, x)
     x = as_array(x, f"{name}.x")
-    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    try:
-        count = math.prod(x.shape[each] for each in axes)
-    except (IndexError, TypeError):  # an error of the caller's, or another iterable
-        count = x.size
-    computed, other = arguments.converted(name, function, x.dtype.newbyteorder("="), dtype, count)
+    computed, other = arguments.converted(name, function, x.dtype.newbyteorder("="), dtype)
+    if function is ReduceFunction.SUM and computed.kind != "f" and x.itemsize < 4 and x.size:
+        short = _short_sum(x, axis, keepdims, exact, device)
+        if short is not None:
+            return short.astype(other or computed)[()]
     x = x.astype(computed, copy=False)
     if x.size == 0 and function in _OF_NOTHING:
         # Arguments are checked as if there were an element along each dimension.
@@ -906,6 +905,46 @@ def numpy_reduce(
         axis = axis if x.ndim else axis or None
         result = reduce(x, function, axis, keepdims=keepdims, exact=exact, device=device)
     return result if other is None else result.astype(other)
+
+
+# Elements of a row, where all of an array are summed: of 16 bits no more add up to 32 bits.
+_SHORT_ROW = 1 << 16
+
+
+def _short_sum(x: Array, axis: Any, keepdims: Any, exact: bool, device: Selector) -> Array | None:
+    """The sums of integers of 8 or 16 bits, in 64; None where few of them add up to 32 bits, or no axis is reduced.
+
+    What does not fit 32 bits is summed in parts, which NumPy adds.
+    """
+    described = arguments.packed(x.shape, DataType.UINT32)
+    axis = axis if x.ndim else axis or None
+    call = arguments.reduce(x.shape, described, ReduceFunction.SUM, axis, keepdims=keepdims, exact=exact)
+    if not isinstance(call.desc, ReduceOperatorDesc) or axis == () or not x.ndim:
+        return None
+    axes, wide = call.desc.axes, np.dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
+    most = 1 << 32 - 8 * x.itemsize
+    if len(axes) == x.ndim and x.size > most and x.flags.c_contiguous:
+        flat = x.reshape(-1)
+        rows = flat[: x.size // _SHORT_ROW * _SHORT_ROW].reshape(-1, _SHORT_ROW)
+        total = _short_sums(rows, (1,), device).sum(dtype=wide) + flat[rows.size :].sum(dtype=wide)
+        return np.asarray(total).reshape(call.shape)
+    first, count = len(axes), 1
+    while first and count * x.shape[axes[first - 1]] <= most:
+        first -= 1
+        count *= x.shape[axes[first]]
+    if first and count < 64:
+        return None
+    sums: Array = _short_sums(x, axes[first:], device).sum(axes[:first], wide, keepdims=True)
+    return sums.reshape(call.shape)
+
+
+def _short_sums(x: Array, axes: tuple[int, ...], device: Selector) -> Array:
+    """The sums over axes, with size 1 on each of them; 32 bits hold them."""
+    array, shape, layout = _input(x, ShortSumOperatorDesc)
+    sizes = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    call = arguments.Call(ShortSumOperatorDesc.of(layout, axes), sizes, (DataType.UINT32,), is_empty=False)
+    sums: Array = _run(call, device, array)
+    return sums.view(np.int32) if x.dtype.kind == "i" else sums
 
 
 def _input(

@@ -340,6 +340,34 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
         return successor(self.input_tensor, self.output_tensor, self.axes) if successor else self
 
 
+@dataclass(frozen=True)
+class ShortSumOperatorDesc(_ReductionOperatorDesc):
+    """The sums of integers of 8 or 16 bits over one or more axes, modulo 2^32. DirectML has no such operator.
+
+    Args:
+        input_tensor: 1 to 8 dimensions of UINT8, INT8, UINT16 or INT16.
+        output_tensor: the input's sizes with 1 on every reduced axis, UINT32: the sums in two's complement.
+        axes: the reduced axes, a non-empty set.
+    """
+
+    types: ClassVar[TypeTable] = {
+        "input_tensor": (DataType.UINT8, DataType.INT8, DataType.UINT16, DataType.INT16),
+        "output_tensor": (DataType.UINT32,),
+    }
+
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    axes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, input_tensor: Any, axes: Any) -> Self:
+        """The descriptor for an input; its output is packed."""
+        return cls(**cls._inferred(input_tensor, axes, None, DataType.UINT32, cls.types))
+
+    def __post_init__(self) -> None:
+        self._check_reduction()
+
+
 # Words of an exact sum of float32: the sum in units of 2^-149, as an integer in two's complement, low word first; then
 # bits that say which elements were not finite: 1 NaN, 2 infinity, 4 -infinity.
 EXACT_WORDS = 11

@@ -192,7 +192,7 @@ class LogSumExp(Accumulator):
 
 @dataclass(frozen=True)
 class Integer(Accumulator):
-    """A sum or a product of integers, modulo 2^bits (integer.glsl)."""
+    """A sum or a product of integers, modulo 2^bits, or 2^32 of those with fewer bits (integer.glsl)."""
 
     power: int = 0
     """Of the elements' absolute values, 1 or 2; 0: the elements as they are."""
@@ -202,7 +202,7 @@ class Integer(Accumulator):
 
     def state_words(self, data_type: DataType) -> int:
         """As stored: the sum or the product."""
-        return data_type.bits // 32
+        return _words_of(data_type)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from dmlgpu.descriptors.reduction import (
     ExactSquaresOperatorDesc,
     ExactSumOperatorDesc,
     ReduceOperatorDesc,
+    ShortSumOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
@@ -38,6 +39,7 @@ from dmlgpu.lowering.accumulators import (
     Accumulator,
     ExactSquares,
     ExactSum,
+    Integer,
     Last,
     Selection,
     Sum,
@@ -227,6 +229,7 @@ class Result(enum.Enum):
 
     VALUE = enum.auto()
     INDEX = enum.auto()
+    """Of 32 or 64 bits, whatever an element has; the sums of short integers, too."""
     WORD = enum.auto()
     """The word of the state, as it is stored, that has the number of the output."""
 
@@ -354,6 +357,14 @@ def _arg(desc: ArgOperatorDesc) -> tuple[Problem, ...]:
 @problems_of.register
 def _reduce(desc: ReduceOperatorDesc) -> tuple[Problem, ...]:
     return _over_axes(desc, accumulator_of(desc.function, desc.input_tensor.data_type), Result.VALUE)
+
+
+@problems_of.register
+def _short_sum(desc: ShortSumOperatorDesc) -> tuple[Problem, ...]:
+    # An index has 32 bits whatever an element has.
+    outputs = (OutputTensor(desc.output_tensor, Result.INDEX),)
+    axes = Axes.of(desc.input_tensor, desc.axes, ordered=False)
+    return (Problem((Source(desc.input_tensor),), axes, Integer(), outputs),)
 
 
 @problems_of.register

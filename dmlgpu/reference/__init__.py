@@ -20,7 +20,12 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
 )
-from dmlgpu.descriptors.reduction import ArgOperatorDesc, ExactSumOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    ArgOperatorDesc,
+    ExactSumOperatorDesc,
+    ReduceOperatorDesc,
+    ShortSumOperatorDesc,
+)
 from dmlgpu.reference.pooling import (
     average_pooling,
     average_pooling_grad,
@@ -30,7 +35,7 @@ from dmlgpu.reference.pooling import (
     max_pooling_grad,
     max_unpooling,
 )
-from dmlgpu.reference.reduction import arg, exact_sum, exactly_reduced, reduce
+from dmlgpu.reference.reduction import arg, exact_sum, exactly_reduced, reduce, short_sum
 
 
 def reference(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = ExecutionFlags.NONE) -> tuple[Array, ...]:
@@ -73,6 +78,7 @@ def _reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
 _reference.register(ArgOperatorDesc, arg)
 _reference.register(ReduceOperatorDesc, reduce)
 _reference.register(ExactSumOperatorDesc, exact_sum)
+_reference.register(ShortSumOperatorDesc, short_sum)
 _reference.register(MaxPooling2OperatorDesc, max_pooling)
 _reference.register(AveragePooling1OperatorDesc, average_pooling)
 _reference.register(LpPooling1OperatorDesc, lp_pooling)

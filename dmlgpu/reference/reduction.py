@@ -20,6 +20,7 @@ from dmlgpu.descriptors.reduction import (
     ExactSumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    ShortSumOperatorDesc,
 )
 from dmlgpu.reference.bounds import Bounds, U, bounds_of, relative_error, rounded, sum_error, terms_of, through
 
@@ -54,6 +55,11 @@ def exactly_reduced(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
     value = _EXACT[desc.function]
     values = [value(row) for row in rows.reshape(-1, rows.shape[-1])]
     return (np.array(values, output.data_type.numpy).reshape(output.sizes),)
+
+
+def short_sum(desc: ShortSumOperatorDesc, x: Array) -> tuple[Array, ...]:
+    """The sums, modulo 2^32."""
+    return (rows_of(x, desc.axes).sum(-1, np.int64).astype(np.uint32).reshape(desc.output_tensor.sizes),)
 
 
 def exact_sum(desc: ExactSumOperatorDesc, x: Array) -> tuple[Array, ...]:

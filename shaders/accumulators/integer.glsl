@@ -1,4 +1,5 @@
 // The accumulator of sums and products of integers of 32 or 64 bits, modulo 2^BITS: SUM, L1, SUM_SQUARE, MULTIPLY.
+// Those of 8 and 16 bits have results of 32 bits, which are written as indices are: values have the bits of an element.
 // The contract is at the top of selection.glsl.
 
 layout(constant_id = 8) const uint POWER = 0;  // 1, 2: add powers of absolute values; 0: elements as they are
@@ -28,6 +29,10 @@ bool is_negative(Bits a) { return int(a) < 0; }
 #define Operand Bits
 Operand operand_of(Bits bits)
 {
+#if BITS < 32
+    uint extended = uint(int(bits << (32 - BITS)) >> (32 - BITS));
+    bits = NUMBER_KIND == INT ? extended : bits;
+#endif
     Bits opposite = sum_of(~bits, ONE);
     bool reverses = POWER == 1 && NUMBER_KIND == INT && is_negative(bits);
     Bits magnitude = reverses ? opposite : bits;
@@ -53,7 +58,11 @@ void accumulate(inout State state, Operand operand, uint index) { state = combin
 State shifted(State state, uint by) { return state; }
 
 Bits value_of(State state, uint count) { return state.value; }
+#if BITS == 64
 uint index_of(State state) { return 0; }
+#else
+uint index_of(State state) { return state.value; }
+#endif
 #define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = WORDS_PER_ELEMENT;

@@ -9,7 +9,7 @@ import pytest
 import dmlgpu
 from dmlgpu import DescriptorError, ReduceFunction, ReduceOperatorDesc, TensorDesc, VerificationError, reduce, verify
 from dmlgpu.comparison import differences
-from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES
+from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ShortSumOperatorDesc
 from dmlgpu.lowering.kernels import KERNELS
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.problem import Axes
@@ -349,3 +349,49 @@ def test_exponentials_below_the_least_number_are_0(device, x):
     for array, axis, times in (row, 0, 1), (np.tile(row, (4, 1)), 1, 1), (columns, 0, 1), (planes, (0, 2), 3):
         found = reduce(array, ReduceFunction.LOG_SUM_EXP, axis, device=device)
         assert np.allclose(found, np.float32(max(x) + np.log(times)), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16], ids=lambda dtype: dtype.__name__)
+def test_sums_of_short_integers(mapped, dtype):
+    """Of rows, columns and whatever lies elsewhere; modulo 2^32."""
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(limits.min, limits.max, (5, 41, 35), dtype, endpoint=True)
+    for given in (x, x[:, :, :32], x.transpose(2, 0, 1), x[:, :20, ::2]):
+        for axes in ((0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)):
+            desc = ShortSumOperatorDesc.of(given if given.flags.c_contiguous else TensorDesc.of(given), axes)
+            verify(desc, given, device=mapped)
+    if mapped.limits is not LOWERED:  # else it has thousands of segments
+        wraps = np.full((1, 70000), limits.max, dtype)
+        verify(ShortSumOperatorDesc.of(wraps, (1,)), wraps, device=mapped)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16], ids=lambda dtype: dtype.__name__)
+def test_sums_of_short_integers_that_32_bits_do_not_hold(device, dtype):
+    """They are summed in parts: all elements, some axes, and an axis that is itself too long."""
+    limits = np.iinfo(dtype)
+    # Of 8 bits 2^24 elements, of 16 bits so many that all views and axes take no time.
+    few = limits.bits == 8
+    for extreme in {limits.min, limits.max} - {0}:
+        x = np.full((3, (1 << 32 - limits.bits) // 2 + 5, 1 if few else 2), extreme, dtype)
+        for given in (x,) if few else (x, x.transpose(1, 0, 2), x[:, ::-1], x[..., :1]):
+            for axis in (None, (0, 1)) if few else (None, (0, 1), (1, 2), (0, 2), 1):
+                for keepdims in (False,) if few else (False, True):
+                    got = dmlgpu.sum(given, axis, keepdims=keepdims, device=device)
+                    expected = np.sum(given, axis, keepdims=keepdims)
+                    assert got.dtype == expected.dtype
+                    np.testing.assert_array_equal(got, expected)
+    assert dmlgpu.sum(np.full(1 << 17, -1, np.int16), dtype=np.int32, device=device) == -(1 << 17)
+
+
+def test_a_sum_of_short_integers_checks_its_arguments(device):
+    x = np.ones((2, 3), np.uint8)
+    for wrong, message in (
+        ({"axis": 2}, r"\.axis: 2 is out of range"),
+        ({"keepdims": 1}, r"\.keepdims: 1 is not allowed"),
+        ({"exact": 1}, r"\.exact: 1 is not allowed"),
+    ):
+        with pytest.raises(DescriptorError, match=message):
+            dmlgpu.sum(x, device=device, **wrong)
+    assert dmlgpu.sum(x > 0, axis=1, device=device).tolist() == [3, 3]
+    assert dmlgpu.sum(np.uint8(7), device=device) == 7
+    assert dmlgpu.sum(x, (), device=device).dtype == np.uint64
