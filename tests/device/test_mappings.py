@@ -44,9 +44,11 @@ def test_chosen_cases_cover_every_kernel_and_type():
         "GPU": OF_A_CPU,
         "split": re.compile(f"{OF_A_GPU.pattern}|{short}"),
     }
+    # Sums of short integers are of no operator of DirectML; test_reduce.py has them.
+    layouts = {name for name in spirv.layouts() if not name.endswith(("_integer_8", "_integer_16"))}
     for mapping, others in others_of.items():
-        kernels = {name for name, *_ in found[mapping]} & set(spirv.layouts())
-        assert kernels == {name for name in spirv.layouts() if not others.match(name)}
+        kernels = {name for name, *_ in found[mapping]} & layouts
+        assert kernels == {name for name in layouts if not others.match(name)}
     for keys in found.values():
         assert {operator.name for operator in OPERATORS} <= {name for name, *_ in keys}
         assert {source for _, source, *_ in keys} == set(ELEMENT_TYPES)
