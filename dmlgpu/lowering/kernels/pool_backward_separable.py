@@ -1,11 +1,13 @@
 """pool_separable.comp for gradients of average pooling, with stride 1 and windows of any size.
 
-An element's gradient is a sum over a window, of the gradients of the windows that it is in. Each of these is divided
-among its elements when it is loaded. Along a dimension, with windows of 3 and a padding of 1:
+Element i is in the windows i + padding - reach to i + padding, as far as these exist: its gradient is the sum over a
+window of gradients. Each is divided among the elements of its own window when it is loaded. Along a dimension, with
+windows of 3 (a reach of 2) and a padding of 1:
 
-    windows        0   1   2   3   4
-    elements       0   1   2   3   4
-    element 1 is in windows 0, 1 and 2; element 0 in 0 and 1, as if the gradients had a padding of 1, too
+    gradients of windows    0   1   2   3   4
+    element 0             [ 0   1 ]
+    element 1             [ 0   1   2 ]
+    element 2                 [ 1   2   3 ]
 """
 
 from __future__ import annotations
