@@ -395,3 +395,14 @@ def test_a_sum_of_short_integers_checks_its_arguments(device):
     assert dmlgpu.sum(x > 0, axis=1, device=device).tolist() == [3, 3]
     assert dmlgpu.sum(np.uint8(7), device=device) == 7
     assert dmlgpu.sum(x, (), device=device).dtype == np.uint64
+
+
+def test_the_first_of_equal_floats_wins_in_any_layout(any_device):
+    """Zeros of both signs, transposed: the first in row-major order is not the first in memory."""
+    tensor = TensorDesc(FLOAT32, (3, 5), (1, 3))
+    for function, least in ((F.MAX, -1), (F.MIN, 1)):
+        for negative in (False, True):
+            x = np.where(np.arange(3)[:, None] == 0, -0.0, 0.0).repeat(5, 1).astype(np.float32)
+            x = -x if negative else x
+            x[0, 0] = least
+            verify(ReduceOperatorDesc.of(function, tensor, (0, 1)), x, device=any_device)
