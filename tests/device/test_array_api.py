@@ -8,6 +8,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import functions
+from dmlgpu.descriptors.reduction import ShortSumOperatorDesc
 from dmlgpu.interop import array_api as xp
 
 SIGNED = ["int8", "int16", "int32", "int64"]
@@ -95,16 +96,16 @@ def test_sums_and_products_of_bool_count(axis):
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("uint8", 255), ("int8", -128), ("uint16", 65535), ("int16", -32768)])
-def test_sums_in_the_narrowest_type(monkeypatch, dtype, most):
-    """That is one of 32 bits as long as no sum can leave it."""
+def test_sums_of_short_integers_as_they_are(monkeypatch, dtype, most):
+    """As long as 32 bits hold them; a row that is not contiguous cannot be summed in parts."""
     computed = []
-    reduce = functions.reduce
-    monkeypatch.setattr(functions, "reduce", lambda x, *a, **k: computed.append(x.dtype) or reduce(x, *a, **k))
+    run = functions._run
+    monkeypatch.setattr(functions, "_run", lambda call, *given: computed.append(call.desc) or run(call, *given))
     count = (2**32 if most > 0 else 2**31) // (most + 1 if most > 0 else -most)
-    for size, bits in ((count, 32), (count + 1, 64)):
+    for size, short in ((count, True), (count + 1, False)):
         x = np.broadcast_to(np.full((), most, dtype), (2, size) if size < 1 << 20 else (size,))
         same(xp.sum(x, axis=-1), np.sum(x, axis=-1))
-        assert computed.pop().itemsize * 8 == bits
+        assert isinstance(computed.pop(), ShortSumOperatorDesc) == short
 
 
 def test_integers_wrap_in_the_wanted_type():

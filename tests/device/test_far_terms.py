@@ -102,13 +102,14 @@ def over_windows(dtype):
 
 def over_covering_windows(dtype):
     """The element in the middle is of all windows, and the maximum of each."""
-    # The second has whole words in each row.
-    for count, window in ((8, 8), (8, 9), (16, 16)):
+    # The second has whole words in each row. The last ones are no separable passes: few windows, and a long stride.
+    for count, window, stride in ((8, 8, 1), (8, 9, 1), (16, 16, 1), (5, 5, 1), (4, 5, 1), (8, 72, 9)):
         gradient = spread(count * count, 1, GREAT, SMALL, 0, -GREAT).reshape(1, 1, count, count).astype(dtype, "C")
-        x = np.zeros((1, 1, count + window - 1, count + window - 1), dtype)
+        size, strides = (count - 1) * stride + window, (stride, stride)
+        x = np.zeros((1, 1, size, size), dtype)
         x[:, :, window - 1, window - 1] = 1
-        yield AveragePoolingGradOperatorDesc.of(gradient, x.shape, (window, window)), (gradient,)
-        yield MaxPoolingGradOperatorDesc.of(x, (window, window)), (x, gradient)
+        yield AveragePoolingGradOperatorDesc.of(gradient, x.shape, (window, window), strides=strides), (gradient,)
+        yield MaxPoolingGradOperatorDesc.of(x, (window, window), strides=strides), (x, gradient)
 
 
 DOMAINS = {"axes": over_axes, "windows": over_windows, "covering-windows": over_covering_windows}
