@@ -187,8 +187,15 @@ SEPARABLE = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize("changes", [{}, {"intermediate_bytes": 4096}, {"segment_bytes": 2048}], ids=str)
+@pytest.mark.parametrize(
+    ("changes", "dtype"),
+    [
+        ({}, np.float32),
+        ({"intermediate_bytes": 4096}, np.float16),
+        ({"segment_bytes": 2048}, np.float32),
+    ],
+    ids=["planes", "outputs", "segments"],
+)
 def test_separable_passes(driver, open_device, changes, dtype):
     """Of whole planes, in ranges of some outputs, and over several segments."""
     limits = dataclasses.replace(device_limits(driver), dispatch_count=1 << 20, **changes)
