@@ -919,9 +919,11 @@ def _short_sum(x: Array, axis: Any, keepdims: Any, exact: bool, device: Selector
     described = arguments.packed(x.shape, DataType.UINT32)
     axis = axis if x.ndim else axis or None
     call = arguments.reduce(x.shape, described, ReduceFunction.SUM, axis, keepdims=keepdims, exact=exact)
-    if not isinstance(call.desc, ReduceOperatorDesc) or axis == () or not x.ndim:
+    assert isinstance(call.desc, ReduceOperatorDesc)
+    if call.desc.input_tensor != described:  # over an added axis
         return None
-    axes, wide = call.desc.axes, np.dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
+    x, axes = x.reshape(described.sizes), call.desc.axes
+    wide = np.dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
     most = 1 << 32 - 8 * x.itemsize
     if len(axes) == x.ndim and x.size > most and x.flags.c_contiguous:
         flat = x.reshape(-1)
@@ -932,7 +934,7 @@ def _short_sum(x: Array, axis: Any, keepdims: Any, exact: bool, device: Selector
     while first and count * x.shape[axes[first - 1]] <= most:
         first -= 1
         count *= x.shape[axes[first]]
-    if first and count < 64:
+    if first and count < 64:  # NumPy would add too many parts
         return None
     sums: Array = _short_sums(x, axes[first:], device).sum(axes[:first], wide, keepdims=True)
     return sums.reshape(call.shape)
@@ -940,10 +942,8 @@ def _short_sum(x: Array, axis: Any, keepdims: Any, exact: bool, device: Selector
 
 def _short_sums(x: Array, axes: tuple[int, ...], device: Selector) -> Array:
     """The sums over axes, with size 1 on each of them; 32 bits hold them."""
-    array, shape, layout = _input(x, ShortSumOperatorDesc)
-    sizes = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
-    call = arguments.Call(ShortSumOperatorDesc.of(layout, axes), sizes, (DataType.UINT32,), is_empty=False)
-    sums: Array = _run(call, device, array)
+    array, _, layout = _input(x, ShortSumOperatorDesc)
+    sums: Array = _over_axes(ShortSumOperatorDesc.of(layout, axes), device, array)
     return sums.view(np.int32) if x.dtype.kind == "i" else sums
 
 
@@ -984,12 +984,16 @@ def exact_words(
     x: Array, kind: type[ExactSumOperatorDesc], axes: tuple[int, ...], absolute: bool, device: Selector
 ) -> tuple[Array, ...]:
     """The words of the exact sums of an array of float32, each with size 1 on every reduced axis."""
-    array, shape, layout = _input(x, kind)
-    desc = kind.of(layout, axes, absolute=absolute)
-    sizes = tuple(1 if axis in desc.axes else size for axis, size in enumerate(shape))
-    call = arguments.Call(desc, sizes, (DataType.UINT32,) * len(desc.outputs), 0 in shape)
-    words: tuple[Array, ...] = _run(call, device, array)
+    array, _, layout = _input(x, kind)
+    words: tuple[Array, ...] = _over_axes(kind.of(layout, axes, absolute=absolute), device, array)
     return words
+
+
+def _over_axes(desc: ShortSumOperatorDesc | ExactSumOperatorDesc, device: Selector, x: DeviceTensor | Array) -> Any:
+    """The outputs of a descriptor that no function of NumPy has, each with size 1 on every reduced axis."""
+    sizes = tuple(1 if axis in desc.axes else size for axis, size in enumerate(x.shape))
+    data_types = tuple(output.data_type for output in desc.outputs)
+    return _run(arguments.Call(desc, sizes, data_types, 0 in x.shape), device, x)
 
 
 def _run(call: arguments.Call, device: Selector, *inputs: DeviceTensor | Array) -> Any:

@@ -396,7 +396,9 @@ def test_a_sum_of_short_integers_checks_its_arguments(device):
             dmlgpu.sum(x, device=device, **wrong)
     assert dmlgpu.sum(x > 0, axis=1, device=device).tolist() == [3, 3]
     assert dmlgpu.sum(np.uint8(7), device=device) == 7
-    assert dmlgpu.sum(x, (), device=device).dtype == np.uint64
+    for nothing in (), []:
+        np.testing.assert_array_equal(dmlgpu.sum(x, nothing, device=device), x.astype(np.uint64), strict=True)
+    np.testing.assert_array_equal(dmlgpu.sum(x, (1, 0), keepdims=True, device=device), [[6]])
 
 
 def test_the_first_of_equal_floats_wins_in_any_layout(any_device):
