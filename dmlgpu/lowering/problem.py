@@ -311,6 +311,13 @@ def problems_with(desc: OperatorDesc, flags: ExecutionFlags) -> tuple[Problem, .
     return tuple(exact)
 
 
+def planes_of(source: TensorDesc) -> Dim:
+    """The (batch, channel) planes with one stride: all planes, or those of a batch entry."""
+    dims = [Dim(*pair) for pair in zip(source.sizes[:2], source.element_strides[:2], strict=True)]
+    together = merged(dims)
+    return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
+
+
 # Kernels over windows have a dispatch for every batch entry where planes do not have one stride. With more than so many
 # the input is copied first.
 _MOST_BATCHES = 256
@@ -321,19 +328,23 @@ def _with_copies(problems: Sequence[Problem]) -> Iterator[Problem]:
     number = sum(output.role is Role.INTERMEDIATE for problem in problems for output in problem.outputs)
     for problem in problems:
         source, domain = problem.source, problem.domain
-        if isinstance(domain, (Windows, CoveringWindows)) and source.sizes[0] > _MOST_BATCHES:
-            planes = map(Dim, source.sizes[:2], source.element_strides[:2])
-            if len(merged(planes)) > 1:
-                packed = TensorDesc(source.data_type, source.sizes)
-                yield _copy(problem.sources[0], packed, number)
-                stride = (*domain.stride[: 5 - source.rank], *packed.element_strides[2:])
-                sources = Source(packed, Role.INTERMEDIATE, number), *problem.sources[1:]
-                problem = replace(problem, sources=sources, domain=replace(domain, stride=stride))
-                number += 1
-        yield problem
+        if not isinstance(domain, (Windows, CoveringWindows)) or not _lies_apart(source):
+            yield problem
+            continue
+        packed = TensorDesc(source.data_type, source.sizes)
+        yield copy_of(problem.sources[0], packed, number)
+        stride = (*domain.stride[: 5 - source.rank], *packed.element_strides[2:])
+        sources = Source(packed, Role.INTERMEDIATE, number), *problem.sources[1:]
+        yield replace(problem, sources=sources, domain=replace(domain, stride=stride))
+        number += 1
 
 
-def _copy(source: Source, packed: TensorDesc, number: int) -> Problem:
+def _lies_apart(source: TensorDesc) -> bool:
+    """Whether there are many batch entries, and their planes do not have one stride."""
+    return source.sizes[0] > _MOST_BATCHES and planes_of(source).size < math.prod(source.sizes[:2])
+
+
+def copy_of(source: Source, packed: TensorDesc, number: int) -> Problem:
     """A copy to this intermediate: a maximum over no axes."""
     outputs = (OutputTensor(packed, Result.VALUE, Role.INTERMEDIATE, number),)
     return Problem((source,), Axes.of(source.tensor, ()), Selection(), outputs)
@@ -457,7 +468,7 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
         found = (OutputTensor(maxima, Result.INDEX, Role.INTERMEDIATE),)
         first = _over_windows(desc.input_tensor, windows, Selection(), found)
         return first, Problem((Source(gradient, number=1), between), covering, Sum(), outputs)
-    first = _copy(Source(indices, number=1), maxima, 0)
+    first = copy_of(Source(indices, number=1), maxima, 0)
     return first, Problem((Source(gradient), between), covering, Sum(), outputs)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_RANK, TensorDesc
-from dmlgpu.lowering.geometry import Dim, merged
+from dmlgpu.lowering.geometry import Dim
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Dispatch, NumberKind, Shader, Values
 from dmlgpu.lowering.problem import OutputTensor, Problem, Result
@@ -62,12 +62,15 @@ class Kernel(ABC):
         source = self.problem.sources[0]
         return Binding(source.role, source.number, segment, "source_base", source.tensor.data_type.bits)
 
+    def output_binding(self, begin: int, number: int, base: str) -> Binding:
+        """The segment of an output tensor that has output `begin`."""
+        output = self.problem.outputs[number]
+        segment = begin // self.limits.segment_elements(output.tensor)
+        return Binding(output.role, output.number, segment, base, output.tensor.data_type.bits, written=True)
 
-def planes_of(source: TensorDesc) -> Dim:
-    """The (batch, channel) planes with one stride: all planes, or those of a batch entry."""
-    dims = [Dim(*pair) for pair in zip(source.sizes[:2], source.element_strides[:2], strict=True)]
-    together = merged(dims)
-    return Dim(dims[0].size * dims[1].size, together[0].stride if together else 0) if len(together) < 2 else dims[1]
+    def place(self, begin: int, number: int) -> int:
+        """Where output `begin` lies in that segment, in elements."""
+        return begin % self.limits.segment_elements(self.problem.outputs[number].tensor)
 
 
 def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **own: int) -> dict[str, int]:

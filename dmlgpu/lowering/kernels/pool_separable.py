@@ -27,12 +27,12 @@ from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import Dim, runs_of_segments
-from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, planes_of, shader_of, wrapped
+from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, shader_of, wrapped
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.ranged import InPlace, Piece, RangedKernel
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
-from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role, Windows
+from dmlgpu.lowering.problem import Result, Role, Windows, copy_of, planes_of
 
 # Windows of a tile, at most. Where loops are unrolled fewer along height and depth, and along width with indices of
 # windows of up to _SHORT elements: these take no longer, and compile faster.
@@ -352,24 +352,23 @@ class PoolSeparable(Kernel):
         first = part.planes.start * math.prod(sizes) + part.outputs.start * together
         return range(first, first + len(part.planes) * len(part.outputs) * together)
 
-    def _segment(self, outputs: range, number: int) -> int | None:
-        """The segment of an output tensor that has all of these outputs; None where two have them."""
-        size = self.limits.segment_elements(self.problem.outputs[number].tensor)
-        first, last = outputs[0] // size, outputs[-1] // size
-        return first if first == last else None
+    def _segment_end(self, output: int) -> int:
+        """The first output behind this one at which a segment of an output tensor begins."""
+        sizes = (self.limits.segment_elements(each.tensor) for each in self.problem.outputs)
+        return min((output // size + 1) * size for size in sizes)
 
     def _is_direct(self, part: PlaneRange) -> bool:
         """Whether outputs of a range lie in two segments."""
         outputs = self._outputs(part)
-        return any(self._segment(outputs, number) is None for number in range(len(self.problem.outputs)))
+        return self._segment_end(outputs.start) < outputs.stop
 
     def _in_segments(self, part: PlaneRange) -> Iterator[PlaneRange]:
         """A range, divided where a segment of an output ends."""
-        sizes, left = [self.limits.segment_elements(output.tensor) for output in self.problem.outputs], [part]
+        left = [part]
         while left:
             part = left.pop()
             outputs = self._outputs(part)
-            end = min((outputs.start // size + 1) * size for size in sizes)
+            end = self._segment_end(outputs.start)
             axis, steps = ("planes", part.planes) if len(part.planes) > 1 else ("outputs", part.outputs)
             if end >= outputs.stop or len(steps) == 1:
                 yield part
@@ -430,6 +429,10 @@ class PoolSeparable(Kernel):
         """A row of the input."""
         return TensorDesc(self.source.data_type, (self.windows.size[2],))
 
+    def _copy_binding(self, base: str) -> Binding:
+        behind = len(self._passes(1, self.lines)) - 1
+        return replace(self._intermediate(behind, base), unit_bits=self.source.data_type.bits)
+
     def _rows(self, part: PlaneRange, one_pass: SeparablePass, *, to_outputs: bool) -> Iterator[Dispatch]:
         """The pass along width of a range: the rows of each segment, and those in several."""
         windows, (depth, height, width) = self.windows, self._lines(part)[1]
@@ -466,8 +469,7 @@ class PoolSeparable(Kernel):
         if segment is None:
             address, _ = self._row(part, items.start // lines[2].tiles(one_pass.tile))
             push |= {"stride": (*windows.stride[:2], 1), "source_base": wrapped(first - address)}
-            source = self._intermediate(len(self._passes(1, lines)) - 1, "source_base")
-            source = replace(source, unit_bits=self.source.data_type.bits)
+            source = self._copy_binding("source_base")
         else:
             push["source_base"] = wrapped(first - segment * self.limits.segment_elements(self.source))
             source = self.source_binding(segment)
@@ -475,11 +477,9 @@ class PoolSeparable(Kernel):
             yield self._dispatch(part, one_pass, 0, some, push, source, to_outputs=to_outputs)
 
     def _copied(self, part: PlaneRange, row: int) -> Iterator[Dispatch]:
-        """Copies a row of the input that lies in several segments, each element as the maximum over no axes."""
-        number = len(self._passes(1, self.lines)) - 1
-        target = replace(self._intermediate(number, "target_base"), unit_bits=self.source.data_type.bits, written=True)
-        output = OutputTensor(self._copy, Result.VALUE, Role.INTERMEDIATE, target.tensor)
-        copy = Reduce(Problem(self.problem.sources, Axes.of(self.source, ()), Selection(), (output,)), self.limits)
+        """Copies a row of the input that lies in several segments."""
+        target = replace(self._copy_binding("target_base"), written=True)
+        copy = Reduce(copy_of(self.problem.sources[0], self._copy, target.tensor), self.limits)
         size, stride, width = self.limits.segment_elements(self.source), self.windows.stride[2], self.windows.size[2]
         (address, row_number), column = self._row(part, row), 0
         while column < width:
@@ -552,8 +552,8 @@ class PoolSeparable(Kernel):
             outer_count=one_pass.outer_count,
             first_item=items.start,
             most_items=len(items),
-            values_base=self._place(outputs, values) if to_outputs else 0,
-            indices_base=self._place(outputs, indices) if to_outputs else one_pass.written * self.words,
+            values_base=self.place(outputs.start, 0) if to_outputs else 0,
+            indices_base=self.place(outputs.start, -1) if to_outputs else one_pass.written * self.words,
             **own,
             **self._counted(part, one_pass.axis),
         )
@@ -613,21 +613,10 @@ class PoolSeparable(Kernel):
             values, indices = (replace(self._intermediate(number, base), written=True) for base in bases)
             return values, indices
         values, indices = (
-            Binding(
-                self.problem.outputs[i].role,
-                self.problem.outputs[i].number,
-                self._segment(outputs, i) or 0,
-                base,
-                self.problem.outputs[i].tensor.data_type.bits,
-                written=True,
-            )
-            for i, base in zip((0, len(self.problem.outputs) - 1), bases, strict=True)
+            self.output_binding(outputs.start, number, base)
+            for number, base in zip((0, len(self.problem.outputs) - 1), bases, strict=True)
         )
         return values, indices
-
-    def _place(self, outputs: range, binding: Binding) -> int:
-        """Where the first output lies in its segment."""
-        return outputs.start - binding.segment * (self.limits.segment_bytes * 8 // binding.unit_bits)
 
     def _intermediate(self, number: int, base: str) -> Binding:
         """What pass `number` leaves."""

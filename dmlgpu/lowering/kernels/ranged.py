@@ -32,10 +32,10 @@ from typing import Any
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import Dim, ascend, merged
 from dmlgpu.lowering.kernels.combine import combine, most_combined, state_count
-from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, planes_of, segment_push, wrapped
+from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, segment_push, wrapped
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Dispatch
-from dmlgpu.lowering.problem import Role
+from dmlgpu.lowering.problem import Role, planes_of
 
 # Kernels over planes write whole words. So their ranges begin at multiples of this where they can, and a
 # dispatch has at least as many outputs.
@@ -345,16 +345,13 @@ class RangedKernel(Kernel):
         """The binding of an output tensor, or of the states."""
         if isinstance(target, States):
             return Binding(Role.STATES, base=base, written=True)
-        written = self.problem.outputs[output]
-        segment = begin // self.limits.segment_elements(written.tensor)
-        return Binding(written.role, written.number, segment, base, written.tensor.data_type.bits, written=True)
+        return self.output_binding(begin, output, base)
 
     def target_base(self, begin: int, end: int, output: int, target: Target) -> int:
         """Where states begin; in place what to add to the number of an output for its place in the segment."""
         if isinstance(target, States):
             return target.first * (end - begin) * self.state_words
-        size = self.limits.segment_elements(self.problem.outputs[output].tensor)
-        return wrapped(-(begin // size * size))
+        return wrapped(self.place(begin, output) - begin)
 
 
 @dataclass(frozen=True)
