@@ -45,8 +45,8 @@ layout(constant_id = 19) const bool SHARED_WORDS = false;  // several invocation
 layout(constant_id = 20) const uint TURN = 1;            // windows of a tile that are unrolled where they are written
 // clang-format on
 
-// An intermediate has STATE_BLOCK states in a block. PUT_STATE sets state `i` of a local array of words, GET_STATE a state
-// to the one with this number in a block.
+// An intermediate has STATE_BLOCK states in a block. PUT_STATE sets state `i` of a local array of words; GET_STATE loads
+// state `i` of a block.
 #ifndef HAS_APPENDED
 const uint WORDS_OF_STATE = STATE_WORDS;
 #define PUT_STATE(words, i, state) STORE_STATE(words, (i) * STATE_WORDS, state)
@@ -192,13 +192,22 @@ struct Tile {
 #ifdef SHARES
 // How many elements along dimension d share the gradient of window number `at`.
 uint shares(uint at, uint d) { return counted(at, push.windows[d], 1, push.shares_begin[d], push.shares_end[d]); }
+#elif !defined(HAS_APPENDED) && !defined(ROWS)
+// How many elements of window number `at` count, along height (0) or width (1).
+uint counted_across(uint at, uint d)
+{
+    return counted(at * push.window_strides[d], push.window_sizes[d], push.dilations[d], push.counted_begins[d],
+                   push.counted_ends[d]);
+}
 #endif
 
 Tile tile_of(uint item, uint tiles, uint residues)
 {
     // item = (outer * tiles + number) * blocks + block
     uint together = item / blocks, block = item - together * blocks;
-    uint outer = together / tiles, number = together - outer * tiles;
+    uint outer = together / tiles, number = together - outer * tiles, counts[COLUMNS];
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+        counts[c] = 1;
 #ifdef ROWS
     uint line = outer * stride.y + source_base, index_base = outer * size + first_index;
     if (!FLAT) {
@@ -206,10 +215,17 @@ Tile tile_of(uint item, uint tiles, uint residues)
         uint plane = slab / rows.x, depth = slab - plane * rows.x;
         line = plane * plane_stride + depth * stride.x + height * stride.y + source_base;
         index_base = ((plane * input_rows.x + depth) * input_rows.y + height) * size + first_index;
+#ifdef SHARES
+        counts[0] = shares(depth + push.first_row[0], 0) * shares(height + push.first_row[1], 1);
+#endif
     }
 #else
     uint line = outer * size * blocks + block + source_base / 4;
     uint row = block / row_blocks, column = (block - row * row_blocks) * COLUMNS;
+#ifndef HAS_APPENDED
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+        counts[c] = counted_across(row, 0) * counted_across(column + c, 1);
+#endif
 #endif
     uint begin = number * TILE;
     if (DILATED) {
@@ -222,24 +238,9 @@ Tile tile_of(uint item, uint tiles, uint residues)
     first = min(first, last);
     if (DILATED)
         last -= (last - first) % int(dilation);
-    uint counts[COLUMNS];
-    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-        counts[c] = 1;
-#ifdef SHARES
-    uint shared_row = outer / rows.y, shared_height = outer - shared_row * rows.y + push.first_row[1];
-    counts[0] = shares(shared_row % rows.x + push.first_row[0], 0) * shares(shared_height, 1);
-#endif
 #ifdef ROWS
     return Tile(outer, line, index_base, begin, start, first, last, counts);
 #else
-#ifndef HAS_APPENDED
-    uint count = counted(row * push.window_strides[0], push.window_sizes[0], push.dilations[0], push.counted_begins[0],
-                         push.counted_ends[0]);
-    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-        counts[c] = count
-            * counted((column + c) * push.window_strides[1], push.window_sizes[1], push.dilations[1],
-                      push.counted_begins[1], push.counted_ends[1]);
-#endif
     return Tile(outer, line, block, row, column, begin, start, first, last, counts);
 #endif
 }
