@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+import pytest
+
 import dmlgpu
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.tuning import device_limits
@@ -45,6 +48,18 @@ PLANNED = {
         segment_bytes=768, group_size=7, group_count=5, state_bytes=1000, invocation_loads=100, dispatch_count=1 << 20
     ),
 }
+
+
+# Separable passes: of whole planes, in ranges of some outputs, and over several segments.
+by_ranges = pytest.mark.parametrize(
+    ("changes", "dtype"),
+    [
+        ({}, np.float32),
+        ({"intermediate_bytes": 4096}, np.float16),
+        ({"segment_bytes": 2048}, np.float32),
+    ],
+    ids=["planes", "outputs", "segments"],
+)
 
 
 def gpu_of_eight(driver, open_device, **changes):

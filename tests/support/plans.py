@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DescriptorError, Device, OperatorDesc
+from dmlgpu.comparison import check_outputs
+from dmlgpu.descriptors.arrays import Array
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan, Values
 from dmlgpu.lowering.problem import Role, problems_with
@@ -333,6 +335,17 @@ def check_alignment(plan: Plan) -> None:
 def check_loops(plan: Plan) -> None:
     """No invocation has more loads than it may; test_loops.py holds them to the turns that llvmpipe counts."""
     assert all(0 < dispatch.loads <= plan.limits.invocation_loads for dispatch in plan.dispatches)
+
+
+def computed(device: Device, desc: OperatorDesc, inputs: Sequence[Array], kernel: str) -> Plan | None:
+    """The plan of an operator by a kernel, checked and computed; None where the limits of the device are too low."""
+    try:
+        operator = device.compile(desc, kernel=kernel)
+    except DescriptorError:
+        return None
+    check(operator.plan)
+    operator.run(inputs, check=check_outputs)
+    return operator.plan
 
 
 def check(plan: Plan) -> None:
