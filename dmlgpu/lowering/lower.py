@@ -43,7 +43,7 @@ def lower(
     limits = _widened(limits, sum(costs))
     between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
     of_problems = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
-    kernels = [replace(kernel, limits=limits, others=len(of_problems)) for kernel in kernels]
+    kernels = [replace(kernel, limits=limits, first_intermediate=len(of_problems)) for kernel in kernels]
     work = sum(kernel.work for kernel in kernels)
     planned = itertools.chain.from_iterable(kernel.dispatches() for kernel in kernels)
     too_much = work > limits.dispatch_count * limits.dispatch_elements

@@ -23,8 +23,8 @@ class Kernel(ABC):
 
     problem: Problem
     limits: Limits
-    others: int = 0
-    """Intermediates of the operator's problems; its own are numbered after these."""
+    first_intermediate: int = 0
+    """The number of the first of its own intermediates; those of the operator's problems come before."""
 
     name: ClassVar[str]
     variants: ClassVar[dict[str, str]]

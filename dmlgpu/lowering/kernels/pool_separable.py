@@ -620,7 +620,7 @@ class PoolSeparable(Kernel):
 
     def _intermediate(self, number: int, base: str) -> Binding:
         """What pass `number` leaves."""
-        return Binding(Role.INTERMEDIATE, number + self.others, base=base)
+        return Binding(Role.INTERMEDIATE, number + self.first_intermediate, base=base)
 
 
 def _greatest(count: int, fits: Callable[[int], bool]) -> int:
