@@ -107,6 +107,7 @@ __all__ = [
     "average_pooling",
     "average_pooling_grad",
     "cache_info",
+    "chunked",
     "clear_cache",
     "devices",
     "explain",
@@ -119,16 +120,15 @@ __all__ = [
     "prod",
     "reduce",
     "reference",
-    "streaming",
     "verify",
 ]
 
 if TYPE_CHECKING:
-    from dmlgpu import streaming
+    from dmlgpu.chunks.source import chunked
 else:
 
     def __getattr__(name: str) -> Any:
-        # What streaming imports takes a tenth of the time that all else takes.
-        if name != "streaming":
+        # What chunks need takes a tenth of the time that all else takes to import.
+        if name != "chunked":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module("dmlgpu.streaming")
+        return import_module("dmlgpu.chunks.source").chunked

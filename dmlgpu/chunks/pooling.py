@@ -8,19 +8,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from dmlgpu import arguments, functions
-from dmlgpu.arguments import Shape, Type
-from dmlgpu.chunks.regions import Region, check_counts, data_type_of
+from dmlgpu.call import Call, Shape, Type, pooled
+from dmlgpu.chunks.regions import Region
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.pooling import (
-    WINDOW_FIELDS,
-    AveragePooling1OperatorDesc,
-    LpPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    PoolingOperatorDesc,
-    window_extent,
-)
+from dmlgpu.descriptors.operator import ExecutionFlags
+from dmlgpu.descriptors.pooling import WINDOW_FIELDS, PoolingOperatorDesc, window_extent
+from dmlgpu.runtime.shared import Selector
+from dmlgpu.sources import computed, operand_of
 
 
 @dataclass(frozen=True)
@@ -64,14 +58,6 @@ class Dimension:
         return begin, last + window_extent(self.window_size, self.dilation)
 
 
-# The functions that compute regions of the outputs, by their descriptors.
-_POOLINGS: dict[type[PoolingOperatorDesc], Any] = {
-    MaxPooling2OperatorDesc: functions.max_pooling,
-    AveragePooling1OperatorDesc: functions.average_pooling,
-    LpPooling1OperatorDesc: functions.lp_pooling,
-}
-
-
 @dataclass(frozen=True)
 class Pooling:
     """A pooling of a whole array. It can be pickled."""
@@ -87,46 +73,19 @@ class Pooling:
     """Of the results: the values, and the indices where there are any."""
 
     @classmethod
-    def of(
-        cls,
-        kind: type[PoolingOperatorDesc],
-        shape: Shape,
-        dtype: Type,
-        window_size: Any,
-        *,
-        output_indices: Any = False,
-        indices_data_type: Any = DataType.INT64,
-        **given: Any,
-    ) -> Self:
-        """The pooling that the function of this descriptor computes of an array; the arguments are the function's.
-
-        Raises:
-            DescriptorError: an argument is not allowed.
-        """
-        options: dict[str, Any] = {name: given[name] for name in ("include_padding", "p", "exact") if name in given}
-        data_type = data_type_of(kind, dtype, kind.types)
-        # Of the dimensions alone nothing is added up: what `exact` may be is checked here.
-        arguments.pooling(kind, (1, 1), arguments.packed((1, 1), data_type), (1, 1), exact=given.pop("exact", False))
-        alone = arguments.pooled_dimensions(kind, shape, data_type, window_size, **given)
-        dimensions = tuple(
-            Dimension(
-                desc.input_tensor.sizes[2 + i],
-                desc.output_tensor.sizes[2 + i],
-                *(getattr(desc, name)[i] for name in WINDOW_FIELDS),
-            )
-            for i, desc in enumerate(alone)
-        )
-        dtypes = [dtype.newbyteorder("=")]
-        if kind is MaxPooling2OperatorDesc:
-            one = arguments.packed((1, 1), data_type)
-            call = arguments.max_pooling(
-                (1, 1), one, (1, 1), output_indices=output_indices, indices_data_type=indices_data_type
-            )
-            for index_type in call.data_types[1:]:
-                name = f"{kind.__name__}.output_indices_tensor.data_type"
-                check_counts(name, index_type, math.prod(shape), "elements")
-                dtypes.append(index_type.numpy)
-        return cls(kind, shape, dimensions, options, tuple(dtypes))
+    def of(cls, call: Call, shape: Shape) -> Self:
+        """The pooling that a function computes of an array of this shape."""
+        desc = call.desc
+        assert isinstance(desc, PoolingOperatorDesc)
+        windows = zip(*(getattr(desc, field) for field in WINDOW_FIELDS), strict=True)
+        sizes = zip(desc.input_tensor.sizes[2:], desc.output_tensor.sizes[2:], strict=True)
+        dimensions = tuple(Dimension(*pair, *window) for pair, window in zip(sizes, windows, strict=True))
+        options: dict[str, Any] = {
+            name: value for name, value in vars(desc).items() if name in ("include_padding", "p")
+        }
+        if ExecutionFlags.EXACT_SUMS in call.flags:
+            options["exact"] = True
+        return cls(type(desc), shape, dimensions, options, call.dtypes)
 
     @property
     def leading(self) -> int:
@@ -143,7 +102,7 @@ class Pooling:
         spatial = zip(self.dimensions, region[self.leading :], strict=True)
         return (*region[: self.leading], *(dimension.source(part) for dimension, part in spatial))
 
-    def outputs(self, x: Array, region: Region, device: functions.Selector = None) -> tuple[Array, ...]:
+    def outputs(self, x: Array, region: Region, device: Selector = None) -> tuple[Array, ...]:
         """A region of the outputs.
 
         Args:
@@ -152,26 +111,25 @@ class Pooling:
             device: the device that computes it.
         """
         spatial = [*zip(self.dimensions, region[self.leading :], strict=True)]
-        computed = [dimension.computed(part) for dimension, part in spatial]
-        before, behind = zip(*(dimension.padding(part) for dimension, part in spatial), strict=True)
-        further = {"output_indices": True} if len(self.dtypes) > 1 else {}
-        results = _POOLINGS[self.kind](
-            x,
+        parts = [dimension.computed(part) for dimension, part in spatial]
+        with_indices = len(self.dtypes) > 1
+        call = pooled(
+            self.kind,
+            operand_of(x),
             tuple(dimension.window_size for dimension in self.dimensions),
             strides=tuple(dimension.stride for dimension in self.dimensions),
             dilations=tuple(dimension.dilation for dimension in self.dimensions),
-            start_padding=before,
-            end_padding=behind,
-            output_sizes=tuple(part.stop - part.start for part in computed),
-            device=device,
+            padding=tuple(dimension.padding(part) for dimension, part in spatial),
+            output_sizes=tuple(part.stop - part.start for part in parts),
+            output_indices=with_indices,
             **self.options,
-            **further,
         )
+        results = computed(call, {"x": x}, x, device=device)
         wanted = (
             ...,
-            *(slice(part.start - each.start, None) for each, (_, part) in zip(computed, spatial, strict=True)),
+            *(slice(part.start - each.start, None) for each, (_, part) in zip(parts, spatial, strict=True)),
         )
-        if not further:
+        if not with_indices:
             return (results[wanted],)
         values, indices = (result[wanted] for result in results)
         begin = tuple(part.start for part in self.source(region))

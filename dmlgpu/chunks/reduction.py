@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from dmlgpu import arguments, functions
-from dmlgpu.arguments import Shape, Type
-from dmlgpu.chunks.regions import check_counts, data_type_of
+from dmlgpu.call import Call, Operand, Shape, Type, arg, reduced
 from dmlgpu.chunks.rounding import quotients, roots
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc, TypeTable
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.operator import ExecutionFlags
 from dmlgpu.descriptors.reduction import (
-    REDUCE_TYPES,
     ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
     ArgOperatorDesc,
     AxisDirection,
     ExactSquaresOperatorDesc,
@@ -25,7 +24,8 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.runtime.shared import Selector
+from dmlgpu.sources import computed, operand_of
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Reduction:
     dtype: Type
     """Of the results."""
     element_type: Type
+    """The type that elements are computed in."""
     function: ReduceFunction
     last: bool
     """Whether of equal elements the last one wins."""
@@ -46,45 +47,19 @@ class Reduction:
     """Whether sums of floats are rounded once."""
 
     @classmethod
-    def of_arg(cls, kind: type[ArgOperatorDesc], shape: Shape, dtype: Type, *given: Any, **options: Any) -> Self:
-        """The reduction that `argmax` or `argmin` computes of an array of this shape and type.
-
-        The other arguments are those of the function.
-
-        Raises:
-            DescriptorError: an argument is not allowed.
-        """
-        call = arguments.arg(kind, *_described(kind, shape, dtype, kind.types), *given, **options)
+    def of(cls, call: Call, operand: Operand) -> Self:
+        """The reduction that a function computes of an array."""
         desc = call.desc
-        assert isinstance(desc, ArgOperatorDesc)
-        function = ReduceFunction.ARGMAX if kind is ArgmaxOperatorDesc else ReduceFunction.ARGMIN
-        return cls._of(call, desc.axes, shape, dtype, function, desc.axis_direction is AxisDirection.DECREASING)
-
-    @classmethod
-    def of_reduce(cls, shape: Shape, dtype: Type, function: Any, *given: Any, **options: Any) -> Self:
-        """The reduction that `reduce` computes, over one axis at least; otherwise as `of_arg`."""
-        types = REDUCE_TYPES.get(ReduceFunction.member(function), ReduceOperatorDesc.types)
-        source = _described(ReduceOperatorDesc, shape, dtype, types)
-        call = arguments.reduce_axes(*source, function, *given, **options)
-        desc = call.desc
-        assert isinstance(desc, ReduceOperatorDesc)
+        if isinstance(desc, ArgOperatorDesc):
+            function = ReduceFunction.ARGMAX if isinstance(desc, ArgmaxOperatorDesc) else ReduceFunction.ARGMIN
+            last = desc.axis_direction is AxisDirection.DECREASING
+        else:
+            assert isinstance(desc, ReduceOperatorDesc)
+            function, last = desc.function, False
+        shape = operand.shape or (1,)
+        element_type = (call.converted or operand.dtype).newbyteorder("=")
         exact = ExecutionFlags.EXACT_SUMS in call.flags
-        return replace(cls._of(call, desc.axes, shape, dtype, desc.function, False), exact=exact)
-
-    @classmethod
-    def _of(
-        cls, call: arguments.Call, axes: Shape, shape: Shape, dtype: Type, function: ReduceFunction, last: bool
-    ) -> Self:
-        dtype = dtype.newbyteorder("=")
-        data_type = call.data_types[0]
-        # Selected values keep the array's type. It may be bool, which descriptors do not have.
-        result_type = dtype if function in (ReduceFunction.MAX, ReduceFunction.MIN) else data_type.numpy
-        keepdims = len(call.shape) == len(shape or (1,))
-        found = cls(shape or (1,), axes, keepdims, result_type, dtype, function, last)
-        if function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN):
-            name = f"{type(call.desc).__name__}.output_tensor.data_type"
-            check_counts(name, data_type, found.count, "reduced elements")
-        return found
+        return cls(shape, desc.axes, len(call.shape) == len(shape), call.dtypes[0], element_type, function, last, exact)
 
     @property
     def count(self) -> int:
@@ -112,7 +87,7 @@ class Reduction:
         """The type of states."""
         return self._aggregation.state_type(self.element_type)
 
-    def state(self, chunk: Array, begin: Shape, device: functions.Selector = None) -> Array:
+    def state(self, chunk: Array, begin: Shape, device: Selector = None) -> Array:
         """The states of a chunk: an array with size 1 on every reduced axis.
 
         Args:
@@ -120,13 +95,15 @@ class Reduction:
             begin: the coordinates of its first element in the whole array.
             device: the device that computes it.
         """
+        if self.element_type.kind == "f" and chunk.dtype.newbyteorder("=") != self.element_type:
+            chunk = chunk.astype(self.element_type)
         return self._aggregation.of_chunk(self, chunk, begin, device)
 
-    def outputs(self, chunk: Array, begin: Shape, device: functions.Selector = None) -> Array:
+    def outputs(self, chunk: Array, begin: Shape, device: Selector = None) -> Array:
         """The outputs of a chunk that has all their elements; the arguments are those of `state`."""
         if not self.exact:
             return self.result(self.state(chunk, begin, device))
-        outputs: Array = functions.reduce(chunk, self.function, axes=self.axes, exact=True, device=device)
+        outputs = _reduced(chunk, self.function, self.axes, device, exact=True)
         return outputs.reshape(self.reduced(outputs.shape))
 
     def merged(self, states: Array) -> Array:
@@ -142,13 +119,13 @@ class Reduction:
         return result.reshape(self.reduced(state.shape))
 
 
-def _described(kind: type[OperatorDesc], shape: Shape, dtype: Type, types: TypeTable) -> tuple[Shape, TensorDesc]:
-    """The shape and tensor with which descriptors check a call.
-
-    All sizes are 1, unless one is 0: the array may have more elements than a tensor.
-    """
-    sizes = shape if 0 in shape else (1,) * len(shape)
-    return sizes, arguments.packed(sizes, data_type_of(kind, dtype, types))
+def _reduced(
+    x: Array, function: ReduceFunction, axes: Shape, device: Selector, *, exact: bool = False, converted: Any = None
+) -> Array:
+    """The function of the elements along axes, which stay with size 1."""
+    call = reduced(operand_of(x), function, axes, True, exact=exact, converted=converted)
+    values: Array = computed(call, {"x": x}, x, device=device)
+    return values
 
 
 @dataclass(frozen=True)
@@ -157,7 +134,7 @@ class Aggregation:
 
     state_type: Callable[[Type], Type]
     """The type of states, from that of the elements."""
-    of_chunk: Callable[[Reduction, Array, Shape, functions.Selector], Array]
+    of_chunk: Callable[[Reduction, Array, Shape, Selector], Array]
     """The states of a chunk; the arguments are a reduction and those of its `state`."""
     merge: Callable[[Reduction, Array], Array]
     """One state of the states along the last axis."""
@@ -181,10 +158,11 @@ def _float32(chunk: Array) -> Array:
 _GREATEST = (ReduceFunction.ARGMAX, ReduceFunction.MAX)
 
 
-def _winners(reduction: Reduction, chunk: Array, begin: Shape, device: functions.Selector) -> Array:
+def _winners(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
     direction = AxisDirection.DECREASING if reduction.last else AxisDirection.INCREASING
-    select = functions.argmax if reduction.function in _GREATEST else functions.argmin
-    index = select(chunk, axes=reduction.axes, axis_direction=direction, device=device)
+    kind = ArgmaxOperatorDesc if reduction.function in _GREATEST else ArgminOperatorDesc
+    call = arg(kind, operand_of(chunk), reduction.axes, True, direction, DataType.INT64)
+    index: Array = computed(call, {"x": chunk}, chunk, device=device)
     place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
     state = np.zeros(index.shape, reduction.state_type)
     # np.unravel_index of NumPy 2.3.0 to 2.5.1 has a bug if more than 8,192 indices have a last dimension of 1.
@@ -233,10 +211,12 @@ def _joined(
     def state_type(dtype: Type) -> Type:
         return np.dtype(np.float64) if dtype.kind == "f" else dtype
 
-    def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: functions.Selector) -> Array:
-        elements = _float32(chunk) if chunk.dtype.kind == "f" else chunk
-        found: Array = functions.reduce(elements, function, axes=reduction.axes, device=device)
-        return found.astype(reduction.state_type)
+    def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
+        if reduction.element_type.kind == "f":
+            values = _reduced(_float32(chunk), function, reduction.axes, device)
+        else:
+            values = _reduced(chunk, function, reduction.axes, device, converted=reduction.element_type)
+        return values.astype(reduction.state_type)
 
     return Aggregation(state_type, of_chunk, lambda _, rows: join.reduce(rows, axis=-1, dtype=rows.dtype), finish)
 
@@ -252,9 +232,13 @@ def _exact(function: ReduceFunction) -> Aggregation:
     count_of_words = len(kind.output_fields) - 1
     state_type: Type = np.dtype([("words", np.uint32, (count_of_words,)), ("specials", np.uint32)])
 
-    def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: functions.Selector) -> Array:
-        absolute = function is ReduceFunction.L1
-        *words, specials = functions.exact_words(_float32(chunk), kind, reduction.axes, absolute, device)
+    def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
+        operand = operand_of(chunk := _float32(chunk))
+        source = operand.tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"])
+        desc = kind.of(source, reduction.axes, absolute=function is ReduceFunction.L1)
+        sizes = tuple([1 if axis in reduction.axes else size for axis, size in enumerate(chunk.shape)])
+        call = Call(desc, sizes, (np.dtype(np.uint32),) * len(desc.outputs), fill=0 if 0 in sizes else None)
+        *words, specials = computed(call, {"x": chunk}, chunk, device=device)
         states = np.empty(specials.shape, state_type)
         states["words"], states["specials"] = np.stack(words, -1), specials
         return states
@@ -290,13 +274,13 @@ def _added(reduction: Reduction, rows: Array) -> Array:
 _FACTOR: Type = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
 
 
-def _products(reduction: Reduction, chunk: Array, begin: Shape, device: functions.Selector) -> Array:
+def _products(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
     # Mantissas are 0, or from 0.5 to 1: the product of 100 is in the range of float32.
     mantissas, exponents = np.frexp(_rows(_float32(chunk), reduction.axes))
     *kept, count = mantissas.shape
     factors = np.ones((*kept, -(-count // 100) * 100), np.float32)
     factors[..., :count] = mantissas
-    products = functions.reduce(factors.reshape(-1, 100), ReduceFunction.MULTIPLY, 1, device=device)
+    products = _reduced(factors.reshape(-1, 100), ReduceFunction.MULTIPLY, (1,), device)
     rows = np.empty((*kept, factors.shape[-1] // 100), _FACTOR)
     rows["mantissa"] = products.reshape(rows.shape)
     rows["exponent"] = 0

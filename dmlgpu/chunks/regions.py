@@ -1,16 +1,11 @@
-"""The parts that an array is cut into, and what descriptors check of an array that may be larger than a tensor."""
+"""The parts that an array is cut into."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from dmlgpu.arguments import Shape, Type
-from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
-from dmlgpu.errors import DescriptorError
+from dmlgpu.call import Shape
 
 # A part of an array: for every dimension a slice with a start and a stop.
 Region = tuple[slice, ...]
@@ -36,20 +31,3 @@ class Regions:
             i, number = divmod(i, -(-size // step))
             region.append(slice(number * step, min((number + 1) * step, size)))
         return tuple(reversed(region))
-
-
-def data_type_of(kind: type[OperatorDesc], dtype: Type, types: TypeTable) -> DataType:
-    """The data type of an array's elements.
-
-    Raises:
-        DescriptorError: the operator does not take it.
-    """
-    return DataType.of(dtype, f"{kind.__name__}.input_tensor.data_type", types["input_tensor"])
-
-
-def check_counts(name: str, data_type: DataType, count: int, what: str) -> None:
-    """Raises a DescriptorError if a type cannot hold the indices of `count` elements."""
-    if count - 1 > np.iinfo(data_type.numpy).max:
-        raise DescriptorError(
-            f"{name}: {data_type.name} cannot hold the index of {count} {what}; allowed are INT64 and UINT64"
-        )

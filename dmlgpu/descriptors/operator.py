@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dmlgpu.descriptors.dtypes import EXTENSIONS, DataType, conversion, listed
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
@@ -87,6 +89,16 @@ class OperatorDesc:
         """The types that each tensor of this descriptor may have: for REDUCE, those of its function."""
         return self.types
 
+    @classmethod
+    def _packed(
+        cls, field: str, source: TensorDesc, sizes: tuple[int, ...], data_type: DataType | None = None
+    ) -> TensorDesc:
+        """A packed tensor for a field, of the type of `source` if none is named."""
+        try:
+            return source.packed(data_type or source.data_type, sizes)
+        except DescriptorError as error:
+            raise DescriptorError(str(error).replace("TensorDesc", f"{cls.__name__}.{field}", 1)) from None
+
     def _error(self, field: str, text: str) -> DescriptorError:
         return DescriptorError(f"{type(self).__name__}.{field}: {text}")
 
@@ -133,6 +145,16 @@ class OperatorDesc:
                 raise self._error(
                     f"{field}.data_type", f"{tensor.data_type.name} differs from the input's {source.name}"
                 )
+
+    def _check_holds(self, field: str, count: int, what: str) -> None:
+        """Raises unless the type of a tensor can hold the indices of `count` elements."""
+        data_type = getattr(self, field).data_type
+        if count - 1 > np.iinfo(data_type.numpy).max:
+            allowed = listed(t for t in self._own_types[field] if count - 1 <= np.iinfo(t.numpy).max)
+            raise self._error(
+                f"{field}.data_type",
+                f"{data_type.name} cannot hold the index of {count} {what}; allowed are {allowed}",
+            )
 
     def _check_sizes(self, field: str, expected: tuple[int, ...], why: str) -> None:
         sizes = getattr(self, field).sizes

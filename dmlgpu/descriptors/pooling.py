@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -10,7 +11,7 @@ import numpy as np
 
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
-from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc, unsigned, unsigned_array
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS, LargeTensorDesc, TensorDesc, unsigned, unsigned_array
 from dmlgpu.errors import DescriptorError, shown
 
 MAX_POOLING_TYPES: TypeTable = {  # 5_0
@@ -158,11 +159,13 @@ class WindowedOperatorDesc(OperatorDesc):
         """
         spatial = max(pooled.rank - 2, 0)
         if counts is None:
-            # If no window fits or entries are missing, any size will do: the constructor raises the error.
+            # If no window fits, too many do or entries are missing, any size will do: the constructor raises the error.
             ones = (1,) * spatial
             rows = zip(pooled.sizes[2:], *(window.get(field, ones) for field in WINDOW_FIELDS), strict=False)
             fitting = [pooled_size(n, w, s, start + end, d) for n, w, s, start, end, d in rows]
             sizes = tuple(n if 1 <= n <= MAX_ELEMENTS else 1 for n in fitting)
+            if cls._exceeds(pooled, (*pooled.sizes[:2], *sizes)):
+                sizes = (1,) * len(sizes)
         else:
             sizes = unsigned_array(cls.__name__, f"{cls.windows_field}.sizes", counts, 1)
         return (*pooled.sizes[:2], *sizes) if len(sizes) <= spatial else sizes
@@ -180,7 +183,8 @@ class WindowedOperatorDesc(OperatorDesc):
             if hasattr(self, field):
                 values = unsigned_array(type(self).__name__, field, getattr(self, field), minimum)
                 if len(values) != spatial:
-                    raise self._error(field, f"{values} has {len(values)} entries; the input's rank asks for {spatial}")
+                    text = f"{values} has {len(values)} entries; expected are {spatial}, one for each spatial dimension"
+                    raise self._error(field, text)
                 self._set(field, values)
         if windows.rank != pooled.rank:
             raise self._error(
@@ -188,7 +192,16 @@ class WindowedOperatorDesc(OperatorDesc):
             )
         window = {field: getattr(self, field) for field in WINDOW_FIELDS if hasattr(self, field)}
         sizes = count_windows(pooled.sizes[2:], windows.sizes[2:], window, self._window_error)
-        self._check_sizes(self.windows_field, (*pooled.sizes[:2], *sizes), HOW_MANY)
+        expected = (*pooled.sizes[:2], *sizes)
+        if self._exceeds(pooled, expected):
+            text = f"{expected} has {math.prod(expected)} elements; at most {MAX_ELEMENTS} are allowed"
+            raise self._error(f"{self.windows_field}.sizes", text)
+        self._check_sizes(self.windows_field, expected, HOW_MANY)
+
+    @staticmethod
+    def _exceeds(pooled: TensorDesc, sizes: tuple[int, ...]) -> bool:
+        """Whether a tensor for the windows over `pooled` would have too many elements."""
+        return math.prod(sizes) > MAX_ELEMENTS and not isinstance(pooled, LargeTensorDesc)
 
     def _window_error(self, field: str, i: int, text: str) -> DescriptorError:
         return self._error(f"{self.windows_field}.sizes[{2 + i}]" if field == "counts" else f"{field}[{i}]", text)
@@ -233,10 +246,10 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
             field = "output_indices_tensor"
             types = cls.types[field]
             data_type = DataType.of(indices_data_type, f"{cls.__name__}.{field}.data_type", types, of_input=False)
-            given["output_indices_tensor"] = TensorDesc(data_type, sizes)
+            given["output_indices_tensor"] = cls._packed(field, source, sizes, data_type)
         elif "output_indices_tensor" in cls.output_fields:
             given["output_indices_tensor"] = None
-        given["output_tensor"] = TensorDesc(source.data_type, sizes)
+        given["output_tensor"] = cls._packed("output_tensor", source, sizes)
         return cls(**given)
 
     def _check_windows(self) -> None:
@@ -244,6 +257,7 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
         if "output_indices_tensor" in self.output_fields and len(self.outputs) > 1:
             self._check_tensor("output_indices_tensor")
             self._check_sizes("output_indices_tensor", self.output_tensor.sizes, "the sizes of output_tensor")
+            self._check_holds("output_indices_tensor", self.input_tensor.element_count, "elements")
 
 
 @dataclass(frozen=True)
@@ -588,7 +602,8 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
         given = cls._window(spatial, {"window_size": window_size, **window})
         sizes = unsigned_array(cls.__name__, "output_gradient_tensor.sizes", output_sizes, 1)
         sizes = (*source.sizes[:2], *sizes) if len(sizes) <= spatial else sizes
-        return cls(input_gradient_tensor=source, output_gradient_tensor=TensorDesc(source.data_type, sizes), **given)
+        target = cls._packed("output_gradient_tensor", source, sizes)
+        return cls(input_gradient_tensor=source, output_gradient_tensor=target, **given)
 
 
 @dataclass(frozen=True)
@@ -780,7 +795,7 @@ class MaxUnpoolingOperatorDesc(OperatorDesc):
             indices = TensorDesc(DataType.of(indices_data_type, name, cls.types[field]), source.sizes)
         else:
             indices = TensorDesc.of(indices_tensor)
-        return cls(source, indices, TensorDesc(source.data_type, sizes))
+        return cls(source, indices, cls._packed("output_tensor", source, sizes))
 
     def __post_init__(self) -> None:
         source, _, target = (self._check_tensor(field) for field in self.types)

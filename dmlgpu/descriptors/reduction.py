@@ -129,7 +129,7 @@ class _ReductionOperatorDesc(OperatorDesc):
         sizes = tuple(1 if axis in axes else size for axis, size in enumerate(source.sizes))
         field = f"{cls.__name__}.output_tensor.data_type"
         data_type = DataType.of(output_data_type, field, types["output_tensor"], of_input=False)
-        return {"input_tensor": source, "output_tensor": TensorDesc(data_type, sizes), "axes": axes}
+        return {"input_tensor": source, "output_tensor": source.packed(data_type, sizes), "axes": axes}
 
     def _check_reduction(self) -> None:
         source = self._check_tensor("input_tensor")
@@ -146,12 +146,8 @@ class _ReductionOperatorDesc(OperatorDesc):
         self._set("axes", tuple(sorted(axes)))
         expected = tuple(1 if i in axes else size for i, size in enumerate(source.sizes))
         self._check_sizes("output_tensor", expected, "the input's sizes with 1 on every reduced axis")
-        reduced = source.element_count // target.element_count
-        if self._own_types is ARG_TYPES and target.data_type is DataType.INT32 and reduced > 2**31:
-            raise self._error(
-                "output_tensor.data_type",
-                f"INT32 cannot hold the index of {reduced} reduced elements; allowed are UINT32, INT64, UINT64",
-            )
+        if self._own_types is ARG_TYPES:
+            self._check_holds("output_tensor", source.element_count // target.element_count, "reduced elements")
 
 
 @dataclass(frozen=True)

@@ -111,18 +111,21 @@ class TensorDesc:
                 f"TensorDesc.data_type: {shown(self.data_type)} is not allowed; allowed are {allowed}"
             )
         sizes = unsigned_array("TensorDesc", "sizes", self.sizes, minimum=1)
-        if not 1 <= len(sizes) <= MAX_RANK:
-            raise DescriptorError(f"TensorDesc.sizes: {len(sizes)} dimensions; allowed are 1 to {MAX_RANK}")
+        object.__setattr__(self, "sizes", sizes)
+        self._check_rank()
         if math.prod(sizes) > MAX_ELEMENTS:
             raise DescriptorError(
                 f"TensorDesc.sizes: {sizes} has {math.prod(sizes)} elements; at most {MAX_ELEMENTS} are allowed"
             )
         object.__setattr__(self, "data_type", data_type)
-        object.__setattr__(self, "sizes", sizes)
         if self.strides is not None:
             self._check_strides()
         if self.total_tensor_size_in_bytes is not None:
             self._check_total()
+
+    def _check_rank(self) -> None:
+        if not 1 <= len(self.sizes) <= MAX_RANK:
+            raise DescriptorError(f"TensorDesc.sizes: {len(self.sizes)} dimensions; allowed are 1 to {MAX_RANK}")
 
     def _check_strides(self) -> None:
         strides = unsigned_array("TensorDesc", "strides", self.strides)
@@ -176,6 +179,10 @@ class TensorDesc:
             )
         return cls(data_type, sizes, tuple(stride for stride, _ in steps))
 
+    def packed(self, data_type: DataType, sizes: tuple[int, ...]) -> TensorDesc:
+        """A packed tensor of the same kind: large if this one is."""
+        return type(self)(data_type, sizes)
+
     @property
     def rank(self) -> int:
         """DimensionCount."""
@@ -215,7 +222,7 @@ class TensorDesc:
     @cached_property
     def is_packed(self) -> bool:
         """Whether the elements are in row-major order without gaps, with or without explicit `strides`."""
-        return self.layout == TensorDesc(self.data_type, self.sizes).layout
+        return self.strides is None or self.layout == TensorDesc(self.data_type, self.sizes).layout
 
     @cached_property
     def overlaps(self) -> bool | None:
@@ -259,3 +266,15 @@ class TensorDesc:
         if self.total_tensor_size_in_bytes is not None:
             text += f", total_tensor_size_in_bytes={self.total_tensor_size_in_bytes}"
         return text + ")"
+
+
+@dataclass(frozen=True, repr=False)
+class LargeTensorDesc(TensorDesc):
+    """A packed tensor that may have more elements than DirectML allows: operators on it are computed in parts.
+
+    Raises:
+        DescriptorError: it has too many dimensions.
+    """
+
+    def __post_init__(self) -> None:
+        self._check_rank()

@@ -1,22 +1,21 @@
 """Reductions and poolings of Dask arrays, chunk by chunk, on the Vulkan devices of the workers.
 
-    from dmlgpu.interop.dask import LocalVulkanCluster, argmax
+    from dmlgpu.interop.dask import LocalVulkanCluster
     with LocalVulkanCluster() as cluster, cluster.get_client():
-        argmax(x, axes=(1, 2)).compute()
+        dmlgpu.argmax(x, axis=(1, 2)).compute()
 
-argmax, argmin, reduce, max_pooling, average_pooling and lp_pooling take the arguments of dmlgpu's functions of the same
-names, and Dask arrays in any chunks. Results are Dask arrays: until they are computed, no chunk is loaded. They equal
-those of dmlgpu's function for the whole array: of equal elements in several chunks the same one wins, and indices count
-over all chunks. Sums and products of floats are also rounded for each chunk, unless they are exact: docs/scaling.md has
-the bound.
+dmlgpu's functions take Dask arrays in any chunks, and return Dask arrays: until they are computed, no chunk is loaded.
+Results equal those for the whole array: of equal elements in several chunks the same one wins, and indices count over
+all chunks. Sums and products of floats are also rounded for each chunk, unless they are exact: docs/scaling.md has the
+bound.
 
 Each chunk is computed on a device of the process that has it: the device that `device=` names there, or the default.
 
 Needs the extra `dask`.
 
 Raises:
-    DescriptorError: x is no Dask array with NumPy arrays as chunks, or its shape is not known; another argument is not
-        allowed; or, when a chunk is computed, it has another type or shape than x declares.
+    DescriptorError: chunks of x are no NumPy arrays, or its shape is not known; another argument is not allowed; or,
+        when a chunk is computed, it has another type or shape than x declares.
     TypeError: `device` is neither an integer nor a string.
     DeviceError, OutOfMemoryError: as of dmlgpu's functions, from the worker, when the result is computed.
 """
@@ -28,38 +27,27 @@ import math
 import warnings
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from dmlgpu.arguments import Direction, ElementType, Function, Ints
+from dmlgpu.call import Call, Operand
 from dmlgpu.chunks.pooling import Dimension, Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region
 from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
-from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.pooling import (
-    AveragePooling1OperatorDesc,
-    LpPooling1OperatorDesc,
-    MaxPooling2OperatorDesc,
-    PoolingOperatorDesc,
-)
-from dmlgpu.descriptors.reduction import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    AxisDirection,
-    ReduceOperatorDesc,
-)
+from dmlgpu.descriptors.pooling import PoolingOperatorDesc
+from dmlgpu.descriptors.reduction import ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import unsigned
 from dmlgpu.errors import DescriptorError, extra
 from dmlgpu.runtime import drivers
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import index_of
 from dmlgpu.runtime.settings import setting
+from dmlgpu.sources import Source
 
 with extra("dask", "dask", "distributed"):
     import dask
@@ -75,236 +63,75 @@ with extra("dask", "dask", "distributed"):
     from distributed import Client, LocalCluster
     from distributed.system import MEMORY_LIMIT
 
-__all__ = ["LocalVulkanCluster", "argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
+__all__ = ["LocalVulkanCluster"]
 
 # What `device=` takes; None: the default device of the process.
 Selector = int | str | None
 
 
-def argmax(
-    x: Any,
-    axis: Ints | None = None,
-    *,
-    axes: Ints | None = None,
-    keepdims: bool | None = None,
-    axis_direction: Direction = AxisDirection.INCREASING,
-    output_data_type: ElementType = DataType.INT64,
-    device: Selector = None,
-) -> da.Array:
-    """As `dmlgpu.argmax`, of a Dask array: a Dask array of indices, which count over all chunks.
+class DaskArray(Source):
+    """A Dask array: its results are Dask arrays, and no chunk is loaded until these are computed."""
 
-    Example:
-        >>> import dask.array as da
-        >>> from dmlgpu.interop import dask
-        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
-        >>> dask.argmax(x, axis=1).compute().tolist()
-        [5, 5, 5, 5]
-    """
-    arguments = axis, axes, keepdims, axis_direction, output_data_type
-    return _reduced(ArgmaxOperatorDesc, x, device, partial(Reduction.of_arg, ArgmaxOperatorDesc), *arguments)
+    def __init__(self, x: Any, name: str) -> None:
+        if not isinstance(x, da.Array):
+            raise DescriptorError(f"{name}: {described(x)} is no array; allowed are Dask arrays, as x.to_dask_array()")
+        if not isinstance(x._meta, np.ndarray):
+            raise DescriptorError(f"{name}: chunks of x are {described(x._meta)}; allowed are those of NumPy")
+        check_plain(x, name)
+        if any(math.isnan(size) for size in x.shape):
+            raise DescriptorError(f"{name}: the shape {x.shape} is not known; x.compute_chunk_sizes() makes it known")
+        self._x, self._name = x, name
 
+    @property
+    def operand(self) -> Operand:
+        return Operand(self._x.shape, self._x.dtype, in_parts=True)
 
-def argmin(
-    x: Any,
-    axis: Ints | None = None,
-    *,
-    axes: Ints | None = None,
-    keepdims: bool | None = None,
-    axis_direction: Direction = AxisDirection.INCREASING,
-    output_data_type: ElementType = DataType.INT64,
-    device: Selector = None,
-) -> da.Array:
-    """As `dmlgpu.argmin`, of a Dask array; otherwise as `argmax`.
-
-    Example:
-        >>> import dask.array as da
-        >>> from dmlgpu.interop import dask
-        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
-        >>> int(dask.argmin(x).compute())
-        0
-    """
-    arguments = axis, axes, keepdims, axis_direction, output_data_type
-    return _reduced(ArgminOperatorDesc, x, device, partial(Reduction.of_arg, ArgminOperatorDesc), *arguments)
-
-
-def reduce(
-    x: Any,
-    function: Function,
-    axis: Ints | None = None,
-    *,
-    keepdims: bool | None = None,
-    axes: Ints | None = None,
-    output_data_type: ElementType | None = None,
-    exact: bool = False,
-    device: Selector = None,
-) -> da.Array:
-    """As `dmlgpu.reduce`, of a Dask array: a Dask array of x's type, or of indices.
-
-    Example:
-        >>> import dask.array as da
-        >>> from dmlgpu.interop import dask
-        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
-        >>> dask.reduce(x, "sum", axis=0).compute().tolist()
-        [36.0, 40.0, 44.0, 48.0, 52.0, 56.0]
-    """
-    options = {"axes": axes, "keepdims": keepdims, "output_data_type": output_data_type, "exact": exact}
-    return _reduced(ReduceOperatorDesc, x, device, Reduction.of_reduce, function, axis, **options)
-
-
-def max_pooling(
-    x: Any,
-    window_size: Ints,
-    *,
-    strides: Ints | None = None,
-    padding: Ints | None = None,
-    start_padding: Ints | None = None,
-    end_padding: Ints | None = None,
-    dilations: Ints | None = None,
-    output_sizes: Ints | None = None,
-    output_indices: bool = False,
-    indices_data_type: ElementType = DataType.INT64,
-    device: Selector = None,
-) -> Any:
-    """As `dmlgpu.max_pooling`, of a Dask array: a Dask array, or two; indices count over all of x.
-
-    Example:
-        >>> import dask.array as da
-        >>> from dmlgpu.interop import dask
-        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
-        >>> values, indices = dask.max_pooling(x, 2, strides=2, output_indices=True)
-        >>> indices.compute().tolist()
-        [[7, 9, 11], [19, 21, 23]]
-    """
-    return _pooled(
-        MaxPooling2OperatorDesc,
-        x,
-        device,
-        window_size,
-        strides=strides,
-        padding=padding,
-        start_padding=start_padding,
-        end_padding=end_padding,
-        dilations=dilations,
-        output_sizes=output_sizes,
-        output_indices=output_indices,
-        indices_data_type=indices_data_type,
-    )
-
-
-def average_pooling(
-    x: Any,
-    window_size: Ints,
-    *,
-    strides: Ints | None = None,
-    padding: Ints | None = None,
-    start_padding: Ints | None = None,
-    end_padding: Ints | None = None,
-    dilations: Ints | None = None,
-    output_sizes: Ints | None = None,
-    include_padding: bool = False,
-    exact: bool = False,
-    device: Selector = None,
-) -> da.Array:
-    """As `dmlgpu.average_pooling`, of a Dask array: a Dask array.
-
-    Example:
-        >>> import dask.array as da
-        >>> from dmlgpu.interop import dask
-        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
-        >>> dask.average_pooling(x, 2, strides=2).compute().tolist()
-        [[3.5, 5.5, 7.5], [15.5, 17.5, 19.5]]
-    """
-    return _pooled(
-        AveragePooling1OperatorDesc,
-        x,
-        device,
-        window_size,
-        strides=strides,
-        padding=padding,
-        start_padding=start_padding,
-        end_padding=end_padding,
-        dilations=dilations,
-        output_sizes=output_sizes,
-        include_padding=include_padding,
-        exact=exact,
-    )
-
-
-def lp_pooling(
-    x: Any,
-    window_size: Ints,
-    *,
-    p: int = 2,
-    strides: Ints | None = None,
-    padding: Ints | None = None,
-    start_padding: Ints | None = None,
-    end_padding: Ints | None = None,
-    dilations: Ints | None = None,
-    output_sizes: Ints | None = None,
-    device: Selector = None,
-) -> da.Array:
-    """As `dmlgpu.lp_pooling`, of a Dask array: a Dask array.
-
-    Example:
-        >>> import dask.array as da
-        >>> from dmlgpu.interop import dask
-        >>> x = da.arange(24, chunks=5).reshape(4, 6).astype("float32")
-        >>> dask.lp_pooling(x, (4, 1), p=1).compute().tolist()
-        [[36.0, 40.0, 44.0, 48.0, 52.0, 56.0]]
-    """
-    return _pooled(
-        LpPooling1OperatorDesc,
-        x,
-        device,
-        window_size,
-        strides=strides,
-        padding=padding,
-        start_padding=start_padding,
-        end_padding=end_padding,
-        dilations=dilations,
-        output_sizes=output_sizes,
-        p=p,
-    )
-
-
-def _checked(kind: type[OperatorDesc], x: Any, device: Selector) -> Any:
-    """Checks x; returns it with a task that checks each chunk, as chunks may differ from what x declares."""
-    name = f"{kind.__name__}.input_tensor"
-    if not isinstance(x, da.Array):
-        raise DescriptorError(f"{name}: {described(x)} is no Dask array; dask.array.from_array(x) makes one")
-    if not isinstance(x._meta, np.ndarray):
-        raise DescriptorError(f"{name}: chunks of x are {described(x._meta)}; allowed are those of NumPy")
-    check_plain(x, name)
-    if any(math.isnan(size) for size in x.shape):
-        raise DescriptorError(f"{name}.sizes: {x.shape} is not known; x.compute_chunk_sizes() makes it known")
-    if isinstance(device, Device):
-        raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
-    if not isinstance(device, (str, type(None))):
-        index_of(device)
-    if _is_sent():
-        most = parse_bytes(config.get("distributed.admin.large-graph-warning-threshold"))
-        # Only the tasks that x needs are sent. Finding them takes longer, so all are counted first.
-        if _embedded(x.dask) > most and (size := _embedded(x.dask.cull(x.__dask_keys__()))) > most:
-            warnings.warn(
-                f"{name}: the graph of x holds {format_bytes(size)} of NumPy arrays, which are sent with it. "
-                "Let the workers read what they need, as docs/scaling.md shows",
-                stacklevel=4,
+    def compute(self, name: str, call: Call, out: Any, device: Any) -> Any:
+        if not isinstance(call.desc, (ArgOperatorDesc, ReduceOperatorDesc, PoolingOperatorDesc)):
+            raise TypeError(f"{name}() takes no Dask arrays; pass an array or a device tensor")
+        if out is not None:
+            raise TypeError(
+                f"out: {described(out)} is not allowed; a result is a Dask array, which dask.array.store writes"
             )
-    axes = tuple(range(x.ndim))
-    place, sizes = ArrayBlockIdDep(x.chunks), ArrayChunkShapeDep(x.chunks)
-    # `map_blocks` passes much more to each chunk, and takes twice the time.
-    return da.blockwise(
-        _checked_chunk,
-        axes,
-        *(x, axes),
-        *(place, axes),
-        *(sizes, axes),
-        field=name,
-        declared=x.dtype,
-        align_arrays=False,
-        dtype=x.dtype,
-        meta=x._meta,
-    )
+        if isinstance(device, Device):
+            raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
+        if not isinstance(device, (str, type(None))):
+            index_of(device)
+        if call.fill is not None:
+            results = tuple(da.full(call.shape, call.fill, dtype) for dtype in call.dtypes)
+        elif isinstance(call.desc, PoolingOperatorDesc):
+            results = _pooled(Pooling.of(call, self._x.shape), self._checked(), device)
+        else:
+            results = (_reduced(Reduction.of(call, self.operand), self._checked(), device),)
+        return results if len(results) > 1 else results[0]
+
+    def _checked(self) -> Any:
+        """The array with a task that checks each chunk, as chunks may differ from what the array declares."""
+        x = self._x
+        if _is_sent():
+            most = parse_bytes(config.get("distributed.admin.large-graph-warning-threshold"))
+            # Only the tasks that x needs are sent. Finding them takes longer, so all are counted first.
+            if _embedded(x.dask) > most and (size := _embedded(x.dask.cull(x.__dask_keys__()))) > most:
+                warnings.warn(
+                    f"{self._name}: its graph holds {format_bytes(size)} of NumPy arrays, which are sent with it. "
+                    "Let the workers read what they need, as docs/scaling.md shows",
+                    stacklevel=4,
+                )
+        axes = tuple(range(x.ndim))
+        place, sizes = ArrayBlockIdDep(x.chunks), ArrayChunkShapeDep(x.chunks)
+        # `map_blocks` passes much more to each chunk, and takes twice the time.
+        return da.blockwise(
+            _checked_chunk,
+            axes,
+            *(x, axes),
+            *(place, axes),
+            *(sizes, axes),
+            field=self._name,
+            declared=x.dtype,
+            align_arrays=False,
+            dtype=x.dtype,
+            meta=x._meta,
+        )
 
 
 def _is_sent() -> bool:
@@ -356,12 +183,8 @@ def _meta(rank: int, dtype: Any) -> Array:
     return np.empty((0,) * rank, dtype)
 
 
-def _reduced(
-    kind: type[OperatorDesc], x: Any, device: Selector, of: Callable[..., Reduction], *arguments: Any, **options: Any
-) -> Any:
-    """The results, as a Dask array, of the reduction that `of` returns for x's shape and type."""
-    x = _checked(kind, x, device)
-    reduction = of(x.shape, x.dtype, *arguments, **options)
+def _reduced(reduction: Reduction, x: Any, device: Selector) -> Any:
+    """The results, as a Dask array, of a reduction of x."""
     x = x.reshape(reduction.shape)
     # Without the empty chunks, which have no state.
     x = x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
@@ -405,12 +228,10 @@ def _result(reduction: Reduction, states: Array, axis: Any, keepdims: bool) -> A
     return reduction.result(reduction.merged(states))[()]
 
 
-def _pooled(kind: type[PoolingOperatorDesc], x: Any, device: Selector, window_size: Any, **options: Any) -> Any:
-    x = _checked(kind, x, device)
-    pooling = Pooling.of(kind, x.shape, x.dtype, window_size, **options)
+def _pooled(pooling: Pooling, x: Any, device: Selector) -> tuple[Any, ...]:
     outputs = _outputs(pooling, x, device)
     if len(pooling.dtypes) == 1:
-        return outputs
+        return (outputs,)
     return tuple(
         outputs.map_blocks(itemgetter(i), dtype=dtype, meta=_meta(x.ndim, dtype))
         for i, dtype in enumerate(pooling.dtypes)

@@ -32,6 +32,7 @@ from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, AxisDirection
 from dmlgpu.descriptors.reduction import ReduceFunction as F
 from dmlgpu.errors import DescriptorError, extra
 from dmlgpu.runtime.device import Device
+from dmlgpu.runtime.shared import open_device
 from dmlgpu.runtime.tensor import DeviceTensor
 
 with extra("onnx", "onnx"):
@@ -177,8 +178,9 @@ def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
     if min(counts, default=0) < 0:
         kernel_shape = call.attributes["kernel_shape"]
         raise DescriptorError(f"{call.name}: kernel_shape {kernel_shape} does not fit spatial sizes {tuple(sizes)}")
-    fields = "window_size", "strides", "dilations", "start_padding", "end_padding", "output_sizes"
-    return dict(zip(fields, map(tuple, (window, strides, dilations, start, end, counts)), strict=True))
+    fields = "window_size", "strides", "dilations", "padding", "output_sizes"
+    values: list[list[Any]] = [window, strides, dilations, [*zip(start, end, strict=True)], counts]
+    return dict(zip(fields, map(tuple, values), strict=True))
 
 
 def _pool(function: Callable[..., Any], call: _Call, **options: Any) -> Sequence[Value]:
@@ -360,7 +362,7 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
         self._constants = _constants(graph)
         _check_types(graph, self._constants)
         selector = device.partition(":")[2]
-        self.device = functions.open_device(int(selector) if selector.isdecimal() else selector or None)
+        self.device = open_device(int(selector) if selector.isdecimal() else selector or None)
         self._nodes = [node for node in graph.node if node.op_type != "Constant"]
         self._outputs, self.executions = [each.name for each in graph.output], 0
         self._results = base.namedtupledict("Outputs", self._outputs)

@@ -518,8 +518,11 @@ def _operator(function: Any, parameters: str, results: str, fake: Any, save: Any
     names = [parameter.split()[1] for parameter in parameters.split(", ")]
 
     def run(*arguments: Any) -> Any:
-        given = (x.numpy() if isinstance(x, Tensor) else x for x in arguments)
-        found = function(**dict(zip(names, given, strict=True)))
+        given = (x.numpy() if isinstance(x, Tensor) else tuple(x) if isinstance(x, list) else x for x in arguments)
+        options = dict(zip(names, given, strict=True))
+        if "start_padding" in options:
+            options["padding"] = tuple(zip(options.pop("start_padding"), options.pop("end_padding"), strict=True))
+        found = function(**options)
         return tuple(map(torch.from_numpy, found)) if isinstance(found, tuple) else torch.from_numpy(found)
 
     name, schema = f"dmlgpu::{function.__name__}", f"({parameters}) -> {results}"

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.arguments import Call
-from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.runtime.compiled import CompiledOperator, to_caller
+from dmlgpu.runtime.compiled import CompiledOperator
 from dmlgpu.runtime.drivers import DeviceInfo, select
 from dmlgpu.runtime.engine import Engine
 from dmlgpu.runtime.kompute import KpBuffer
@@ -28,7 +27,7 @@ from dmlgpu.runtime.log import follow_the_environment, logger
 from dmlgpu.runtime.memory import Buffer
 from dmlgpu.runtime.profile import Profile, timed
 from dmlgpu.runtime.settings import setting
-from dmlgpu.runtime.tensor import DeviceTensor, check_owns, of_array, of_bytes, view_of
+from dmlgpu.runtime.tensor import DeviceTensor, of_array, of_bytes
 from dmlgpu.runtime.tuning import device_limits
 
 # Compiled operators that a device caches, at most.
@@ -117,33 +116,6 @@ class Device:
             if len(self._operators) > _OPERATORS:
                 self._operators.popitem(last=False)
             return compiled
-
-    def compute(self, call: Call, *inputs: DeviceTensor | Array) -> Any:
-        """Computes the call of a function.
-
-        Args:
-            call: the operator, and the shape and types of the results; they are not empty.
-            inputs: one for each input of the operator, with its elements, and its type or bool.
-
-        Returns:
-            Device tensors if all inputs are, else arrays, or NumPy scalars; one, or a tuple of several.
-
-        Raises:
-            DeviceError: a device tensor of another device; and the errors of `CompiledOperator`.
-        """
-        with timed(self._engine.kompute.profile, "call", type(call.desc).__name__, call.desc):
-            sources: list[DeviceTensor | Array] = []
-            for x, source in zip(inputs, call.desc.inputs, strict=True):
-                if isinstance(x, DeviceTensor):
-                    check_owns(self, x)
-                    sources.append(view_of(x, source, source.sizes))
-                else:
-                    sources.append(x.reshape(source.sizes))
-            targets = self.planned(call.desc, flags=call.flags).compute(sources)
-            shaped = [view_of(target, desc, call.shape) for target, desc in zip(targets, call.tensors, strict=True)]
-            results = to_caller(shaped, sources)
-            # As in NumPy: a scalar, not an array without dimensions.
-            return results[()] if isinstance(results, np.ndarray) and call.shape == () else results
 
     @contextmanager
     def batch(self) -> Iterator[None]:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from dmlgpu import arguments
-from dmlgpu.arguments import Direction, ElementType, Ints
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.layout import Bytes, check, elements, parts, write
-from dmlgpu.descriptors.reduction import (
-    ArgmaxOperatorDesc,
-    ArgminOperatorDesc,
-    ArgOperatorDesc,
-    AxisDirection,
-    ReduceFunction,
-)
 from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.errors import DescriptorError, DeviceError, shown
 from dmlgpu.lowering.limits import Limits
@@ -36,9 +28,6 @@ class Owner(Protocol):
     info: DeviceInfo
     limits: Limits
     _engine: Engine
-
-    def compute(self, call: arguments.Call, *inputs: DeviceTensor | Array) -> Any:
-        """Computes the call of a function."""
 
 
 # Elements that are printed, and bytes of a tensor whose elements are, at most.
@@ -161,84 +150,12 @@ class DeviceTensor:
         """The elements as Python numbers, in lists of lists; of a tensor without dimensions the number."""
         return self.numpy().tolist()
 
-    def argmax(
-        self,
-        axis: Ints | None = None,
-        out: None = None,
-        *,
-        axes: Ints | None = None,
-        keepdims: bool | None = None,
-        axis_direction: Direction = AxisDirection.INCREASING,
-        output_data_type: ElementType = DataType.INT64,
-    ) -> DeviceTensor:
-        """`dmlgpu.argmax` of this tensor, on its device; `out` is there for `np.argmax`, and must be None."""
-        return self._arg(ArgmaxOperatorDesc, out, axis, axes, keepdims, axis_direction, output_data_type)
-
-    def argmin(
-        self,
-        axis: Ints | None = None,
-        out: None = None,
-        *,
-        axes: Ints | None = None,
-        keepdims: bool | None = None,
-        axis_direction: Direction = AxisDirection.INCREASING,
-        output_data_type: ElementType = DataType.INT64,
-    ) -> DeviceTensor:
-        """`dmlgpu.argmin` of this tensor, on its device; `out` is there for `np.argmin`, and must be None."""
-        return self._arg(ArgminOperatorDesc, out, axis, axes, keepdims, axis_direction, output_data_type)
-
-    def max(self, axis: Ints | None = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
-        """`dmlgpu.max` of this tensor, on its device; `out` is there for `np.max`, and must be None."""
-        return self._reduce("max", ReduceFunction.MAX, axis, None, out, keepdims)
-
-    def min(self, axis: Ints | None = None, out: None = None, *, keepdims: bool = False) -> DeviceTensor:
-        """`dmlgpu.min` of this tensor, on its device; otherwise as `max`."""
-        return self._reduce("min", ReduceFunction.MIN, axis, None, out, keepdims)
-
-    def sum(
-        self,
-        axis: Ints | None = None,
-        dtype: ElementType | None = None,
-        out: None = None,
-        *,
-        keepdims: bool = False,
-        exact: bool = False,
-    ) -> DeviceTensor:
-        """`dmlgpu.sum` of this tensor, on its device; otherwise as `max`."""
-        return self._reduce("sum", ReduceFunction.SUM, axis, dtype, out, keepdims, exact)
-
-    def prod(
-        self, axis: Ints | None = None, dtype: ElementType | None = None, out: None = None, *, keepdims: bool = False
-    ) -> DeviceTensor:
-        """`dmlgpu.prod` of this tensor, on its device; otherwise as `max`."""
-        return self._reduce("prod", ReduceFunction.MULTIPLY, axis, dtype, out, keepdims)
-
-    def mean(
-        self,
-        axis: Ints | None = None,
-        dtype: ElementType | None = None,
-        out: None = None,
-        *,
-        keepdims: bool = False,
-        exact: bool = False,
-    ) -> DeviceTensor:
-        """`dmlgpu.mean` of this tensor, on its device; `dtype` must be None or the tensor's. Otherwise as `max`."""
-        return self._reduce("mean", ReduceFunction.AVERAGE, axis, dtype, out, keepdims, exact)
-
-    def _arg(self, kind: type[ArgOperatorDesc], out: Any, *given: Any) -> DeviceTensor:
-        return self._computed(arguments.arg(kind, self.shape, self.desc, *given), out)
-
-    def _reduce(
-        self, name: str, function: ReduceFunction, axis: Any, dtype: Any, out: Any, keepdims: bool, exact: bool = False
-    ) -> DeviceTensor:
-        call = arguments.numpy_reduce(name, function, self.shape, self.desc, axis, dtype, keepdims, exact)
-        return self._computed(call, out)
-
-    def _computed(self, call: arguments.Call, out: Any) -> DeviceTensor:
-        if out is not None:
-            raise TypeError("out must be None: the result is a new device tensor")
-        tensor: DeviceTensor = self._device.compute(call, self)
-        return tensor
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """What NumPy's functions do with it: those of `_ON_DEVICE` are dmlgpu's, for all others it is downloaded."""
+        if function not in _ON_DEVICE:
+            return function(*_downloaded(args), **_downloaded(kwargs))
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+        return getattr(import_module("dmlgpu.functions"), _ON_DEVICE[function])(given.pop("a"), **given)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -258,6 +175,7 @@ class DeviceTensor:
         def __getattr__(self, name: str) -> Any:
             # Libraries look for names with an underscore, and do without them.
             hint = f"; an array has: .numpy().{name}" if hasattr(np.ndarray, name) else "; .numpy() gives an array"
+            hint = f"; np.{name} and dmlgpu.{name} take it" if name in _ON_DEVICE.values() else hint
             hint = "" if name.startswith("_") else hint
             raise AttributeError(f"a device tensor has no {name}{hint}", name=name, obj=self)
 
@@ -331,6 +249,23 @@ class DeviceTensor:
             return self.description
         more = ", ...]" if self.size > _SHOWN else "]"
         return f"{self.description[:-1]}: {first[:-1]}{more}>"
+
+
+# NumPy's functions that run on the device, by the names of dmlgpu's.
+_ON_DEVICE: dict[Any, str] = {
+    getattr(np, name): name for name in ("argmax", "argmin", "max", "mean", "min", "prod", "sum")
+} | {np.amax: "max", np.amin: "min"}
+
+
+def _downloaded(given: Any) -> Any:
+    """Arguments of NumPy's functions, with arrays in place of device tensors."""
+    if isinstance(given, DeviceTensor):
+        return given.numpy()
+    if isinstance(given, (tuple, list)):
+        return type(given)([_downloaded(entry) for entry in given])
+    if isinstance(given, dict):
+        return {name: _downloaded(entry) for name, entry in given.items()}
+    return given
 
 
 def _refused(name: str) -> Callable[..., Any]:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dmlgpu
-from dmlgpu import __version__, streaming
+from dmlgpu import __version__
+from dmlgpu.chunks.source import CHUNK_BYTES
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError, shown
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 
 # Modules of commands that are no dependencies of dmlgpu, and the extras that install them.
 _EXTRAS = {"rich": "cli", "PIL": "demo", "matplotlib": "demo"}
+# The functions that `dmlgpu stream` computes.
+_STREAMED = (
+    *("argmax", "argmin", "average_pooling", "lp_pooling", "max", "max_pooling", "mean", "min", "prod", "reduce"),
+    "sum",
+)
 # Width of tables in files and pipes.
 _COLUMNS = 120
 # Dispatches of a plan that are shown, at most: with a tensor in many segments it has thousands.
@@ -321,13 +327,11 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         _stream,
         "compute a function of an array in a .npy file, which may be larger than the memory, in chunks",
         "dmlgpu stream argmax x.npy axis=0",
-        "dmlgpu stream reduce x.npy function=SUM axis=1,2 --output sums.npy",
+        "dmlgpu stream sum x.npy axis=1,2 --output sums.npy",
         "dmlgpu stream max_pooling x.npy window_size=3,3 strides=2,2 --output maxima.npy",
         "dmlgpu stream max_pooling x.npy window_size=2,2 output_indices=True --output values.npy indices.npy",
     )
-    stream.add_argument(
-        "function", metavar="FUNCTION", choices=streaming.__all__, help=f"one of {', '.join(streaming.__all__)}"
-    )
+    stream.add_argument("function", metavar="FUNCTION", choices=_STREAMED, help=f"one of {', '.join(_STREAMED)}")
     stream.add_argument("file", metavar="FILE", help="the .npy file")
     stream.add_argument(
         "arguments",
@@ -346,7 +350,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     stream.add_argument(
         "--chunk-mib",
         type=_from(1),
-        default=streaming.CHUNK_BYTES >> 20,
+        default=CHUNK_BYTES >> 20,
         metavar="N",
         help="the most MiB that are read at once, or one window (default: %(default)s)",
     )
@@ -578,6 +582,9 @@ def _profile(args: argparse.Namespace) -> int:
 
     if (args.model is None) == (args.op is None):
         return _fail("profile: either a model file or --op is needed; see dmlgpu profile --help", 2)
+    if args.model is not None and args.model.upper() in DESCRIPTORS and not os.path.exists(args.model):
+        how = f"dmlgpu profile --op {args.model} TYPE SIZES NAME=VALUE"
+        return _fail(f"profile: {args.model} is an operator, and there is no file of this name; write {how}", 2)
     call = _calls_of_model(args.model) if args.op is None else _calls_of_operator(args.op)
     console = open_console(_COLUMNS)
 
@@ -653,9 +660,9 @@ def _stream(args: argparse.Namespace) -> int:
 
     from dmlgpu.tools import explain
 
-    function = getattr(streaming, args.function)
-    _, *parameters = inspect.signature(getattr(dmlgpu, args.function)).parameters.values()
-    allowed = [explain.Argument.of(each) for each in parameters if each.name != "device"]
+    function = getattr(dmlgpu, args.function)
+    _, *parameters = inspect.signature(function).parameters.values()
+    allowed = [explain.Argument.of(each) for each in parameters if each.name not in ("out", "device")]
     arguments = explain.named(args.function, args.arguments, allowed)
     try:
         x = open_npy(args.file)
@@ -679,14 +686,13 @@ def _stream(args: argparse.Namespace) -> int:
             outputs = [replaced.enter_context(written(os.path.abspath(output), force=True)) for output in outputs]
         task = bar.add_task(args.function)
         start = time.perf_counter()
-        results = function(
+        chunks = dmlgpu.chunked(
             x,
-            **arguments,
-            device=device,
-            out=tuple(outputs) if len(outputs) > 1 else next(iter(outputs), None),
             chunk_bytes=args.chunk_mib << 20,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
+        out = tuple(outputs) if len(outputs) > 1 else next(iter(outputs), None)
+        results = function(chunks, **arguments, device=device, out=out)
         seconds = time.perf_counter() - start
         several = results if isinstance(results, tuple) else (results,)
         names = args.output or [None] * len(several)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dmlgpu import arguments
-from dmlgpu.descriptors.dtypes import listed
+from dmlgpu.call import INDEX_TYPES as POSITION_TYPES
+from dmlgpu.descriptors.dtypes import DataType, listed
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import INDEX_TYPES, AxisDirection, ReduceFunction
@@ -23,8 +23,9 @@ _FLAGS = {"TRUE": True, "FALSE": False}
 # Arguments that take words instead of integers, and their words.
 _WORDS: dict[str, Mapping[str, Any]] = {
     "axis_direction": AxisDirection.__members__,
+    "dtype": {data_type.name: data_type for data_type in DataType if data_type.bits >= 8},
     "function": ReduceFunction.__members__,
-    "indices_data_type": {data_type.name: data_type for data_type in arguments.INDEX_TYPES},
+    "indices_data_type": {data_type.name: data_type for data_type in POSITION_TYPES},
     "output_data_type": {data_type.name: data_type for data_type in INDEX_TYPES},
     "exact": _FLAGS,
     "include_padding": _FLAGS,
@@ -64,15 +65,21 @@ class Argument:
             return self.words[word]
         if self.words is None:
             try:
-                numbers = tuple(int(part) for part in text.split(","))
+                numbers = tuple(self._entry(part) for part in text.split(","))
             except ValueError:
                 pass
             else:
                 return numbers if len(numbers) > 1 else numbers[0]
         raise DescriptorError(f"{field}: {shown(text)} is not allowed; allowed are {self}")
 
+    def _entry(self, text: str) -> Any:
+        """An integer; of padding also a pair, written BEFORE:AFTER."""
+        before, colon, after = text.partition(":" if self.name == "padding" else "\0")
+        return (int(before), int(after)) if colon else int(text)
+
     def __str__(self) -> str:
         integers = ["integers" if self.name in _NUMBERS else "integers between commas"]
+        integers[0] += ", or pairs BEFORE:AFTER" * (self.name == "padding")
         return ", ".join([*(integers if self.words is None else self.words), *["None"] * (self.default is None)])
 
 

@@ -9,7 +9,8 @@ from tests.support.processes import ROOT
 SCRIPT = ROOT / "tests/support/typed_script.py"
 WITH_DASK = """
 import dask.array
-dmlgpu.interop.dask.max_pooling(dask.array.ones((4, 4)), 2).compute()
+dmlgpu.max_pooling(dask.array.ones((4, 4)), 2).compute()
+dmlgpu.sum(dask.array.ones((4, 4)), 1).compute()
 """
 
 

@@ -274,10 +274,10 @@ X = np.array([[1, 5, 2], [4, 0, 3]], np.float32)
 def test_axes_as_numpy_and_directml_spell_them(device):
     assert reduce(X, F.SUM, 1, device=device).tolist() == [8, 7]
     assert reduce(X, F.SUM, -1, keepdims=True, device=device).tolist() == [[8], [7]]
-    assert reduce(X, F.SUM, axes=(1,), device=device).tolist() == [[8], [7]]
+    assert reduce(X, F.SUM, axis=1, keepdims=True, device=device).tolist() == [[8], [7]]
     assert reduce(X, F.MAX, (0, 1), device=device) == 5
     assert reduce(X, F.ARGMAX, 0, device=device).dtype == np.int64
-    assert reduce(X, F.ARGMIN, 0, output_data_type=UINT32, device=device).tolist() == [0, 1, 0]
+    assert reduce(X, F.ARGMIN, 0, dtype=UINT32, device=device).tolist() == [0, 1, 0]
     assert reduce(X, 10, 1, device=device).tolist() == [8, 7]
     assert reduce(np.zeros((0, 3), np.float32), F.SUM, 1, device=device).shape == (0,)
 
@@ -288,7 +288,7 @@ def test_what_reduce_refuses(device):
     with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.input_tensor\.data_type: UINT8, which arrays of"):
         reduce(X.astype(np.uint8), F.SUM, device=device)
     with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.output_tensor\.data_type: FLOAT16 differs"):
-        reduce(X, F.SUM, output_data_type=np.float16, device=device)
+        reduce(X, F.SUM, dtype=np.float16, device=device)
     with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc\.input_tensor\.sizes: axes \(0,\) .* are empty"):
         reduce(np.zeros((0, 3), np.float32), F.SUM, 0, device=device)
 

@@ -255,7 +255,7 @@ def test_an_earlier_descriptor_is_the_later_one_without_dilation():
             "convert the array, as by x.astype(np.float32), a list by np.asarray(x, np.float32), which rounds",
         ),
         (
-            lambda: average_pooling(IMAGE, 2, start_padding=2),
+            lambda: average_pooling(IMAGE, 2, padding=((2, 0), (2, 0))),
             "AveragePooling1OperatorDesc.window_size[0]: window 0 along the height lies wholly in the padding; "
             "every window must hold input",
         ),

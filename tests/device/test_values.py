@@ -228,7 +228,7 @@ def test_least_value_wins_over_padding(device, data_type):
     kind = data_type.numpy.kind
     least = -INF if kind == "f" else np.iinfo(data_type.numpy).min
     x = np.full((1, 1, 3, 3), least, data_type.numpy)
-    values = max_pooling(x, (3, 3), start_padding=(2, 2), end_padding=(2, 2), device=device)
+    values = max_pooling(x, (3, 3), padding=2, device=device)
     assert (values == x[0, 0, 0, 0]).all()
 
 

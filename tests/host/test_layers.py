@@ -18,12 +18,12 @@ LAYERS = [
     {"errors", "files"},
     {"descriptors"},
     {"reference", "lowering"},
-    {"arguments"},
+    {"call"},
     {"runtime"},
     {"comparison"},
-    {"functions"},
-    {"chunks"},
-    {"interop", "streaming"},
+    {"sources"},
+    {"chunks", "functions"},
+    {"interop"},
     {"__init__"},
     {"tools"},
     {"__main__"},
@@ -134,8 +134,8 @@ def test_what_is_not_used_costs_nothing():
     program = """
 import sys
 import dmlgpu
-print(sorted({"onnx", "torch", "dask", "rich", "dmlgpu.streaming", "dmlgpu.interop.torch"} & set(sys.modules)))
-print(dmlgpu.streaming.argmax.__name__, dmlgpu.interop.array_api.sum.__name__)
+print(sorted({"onnx", "torch", "dask", "rich", "dmlgpu.chunks.source", "dmlgpu.interop.torch"} & set(sys.modules)))
+print(dmlgpu.chunked.__name__, dmlgpu.interop.array_api.sum.__name__)
 for module in dmlgpu, dmlgpu.interop:
     try:
         module.anything
@@ -144,7 +144,7 @@ for module in dmlgpu, dmlgpu.interop:
 """
     expected = [
         "[]",
-        "argmax sum",
+        "chunked sum",
         *(f"module '{name}' has no attribute 'anything'" for name in ("dmlgpu", "dmlgpu.interop")),
     ]
     assert output_of(program).splitlines() == expected

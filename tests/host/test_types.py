@@ -7,7 +7,6 @@ import pytest
 from mypy import api
 
 import dmlgpu
-from dmlgpu.interop import array_api
 from tests.support.processes import ROOT
 
 SCRIPT = ROOT / "tests/support/typed_script.py"
@@ -19,27 +18,6 @@ def test_mypy_finds_the_errors_of_a_script_and_no_others(tmp_path):
     found = {int(line) for line in re.findall(r"typed_script\.py:(\d+): error", printed)}
     marked = {number for number, line in enumerate(SCRIPT.read_text().splitlines(), 1) if line.endswith("# error")}
     assert found == marked, printed
-
-
-def parameters(function, *left_out):
-    found = inspect.signature(function).parameters
-    return [str(parameter) for name, parameter in found.items() if name not in left_out]
-
-
-@pytest.mark.parametrize("name", ["sum", "prod", "mean", "max", "min", "argmax", "argmin"])
-def test_device_tensors_have_the_same_arguments(name):
-    """But those that NumPy hands on."""
-    method, function = (parameters(where, "self", "x", "device", "out") for where in (
-        getattr(dmlgpu.DeviceTensor, name), getattr(dmlgpu, name)
-    ))  # fmt: skip
-    assert [text for text in method if "dtype" not in text] == [text for text in function if "dtype" not in text]
-    assert {text.split(":")[0] for text in function} <= {text.split(":")[0] for text in method}
-
-
-@pytest.mark.parametrize("name", array_api.__all__)
-def test_the_array_api_has_no_others(name):
-    ours = [text.split(":")[0] for text in parameters(getattr(array_api, name))]
-    assert set(ours) <= {text.split(":")[0] for text in parameters(getattr(dmlgpu, name))}
 
 
 FUNCTIONS = [name for name in [*dmlgpu.__all__, "max", "min", "sum"] if inspect.isfunction(getattr(dmlgpu, name))]

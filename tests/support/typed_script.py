@@ -1,12 +1,11 @@
 """What users write, for type checkers: they find an error in each line that is marked so, and in no other."""
 
-from pathlib import Path
 from typing import assert_type
 
 import numpy as np
 
 import dmlgpu
-from dmlgpu import AxisDirection, Device, DeviceTensor, ReduceFunction, streaming
+from dmlgpu import AxisDirection, Device, DeviceTensor, ReduceFunction
 from dmlgpu.descriptors.arrays import Array
 
 x = np.zeros((2, 3), np.float32)
@@ -15,39 +14,33 @@ with Device() as device:
 
 # Arrays give arrays, device tensors give device tensors.
 assert_type(dmlgpu.argmax(x, 1), Array)
-assert_type(dmlgpu.argmax(x=[[1, 2], [3, 4]], axis=(0, -1), keepdims=True), Array)
-assert_type(dmlgpu.argmin(t, axes=[0, 1], axis_direction="decreasing"), DeviceTensor)
-assert_type(dmlgpu.argmin(t, axis_direction=AxisDirection.DECREASING, output_data_type=np.uint32), DeviceTensor)
+assert_type(dmlgpu.argmax([[1, 2], [3, 4]], axis=(0, -1), keepdims=True), Array)
+assert_type(dmlgpu.argmin(t, [0, 1], axis_direction="decreasing"), DeviceTensor)
+assert_type(dmlgpu.argmin(t, axis_direction=AxisDirection.DECREASING, dtype=np.uint32), DeviceTensor)
 assert_type(dmlgpu.reduce(x, "log_sum_exp", np.int64(1)), Array)
 assert_type(dmlgpu.reduce(t, ReduceFunction.L2), DeviceTensor)
-assert_type(dmlgpu.sum(x, 1, dtype="int32"), Array)
+assert_type(dmlgpu.sum(x, 1, dtype="int32", out=x), Array)
 assert_type(dmlgpu.mean(t, keepdims=True), DeviceTensor)
-assert_type(t.max(0), DeviceTensor)
-assert_type(dmlgpu.average_pooling(x, 2, include_padding=True), Array)
+assert_type(dmlgpu.average_pooling(x, 2, padding=((0, 1), 1), include_padding=True), Array)
 assert_type(dmlgpu.lp_pooling(t, (2, 2), p=3, device=device), DeviceTensor)
 assert_type(dmlgpu.average_pooling_grad(t, (4, 4), 2), DeviceTensor)
 assert_type(dmlgpu.max_pooling_grad(t, t, 2), DeviceTensor)
 assert_type(dmlgpu.max_pooling_grad(t, x, 2), Array)
-assert_type(dmlgpu.max_pooling_grad(x, t, 2, indices=t), DeviceTensor)
-assert_type(dmlgpu.max_pooling_grad(t, t, 2, indices=x), Array)
-assert_type(dmlgpu.max_unpooling(t, t, 8), DeviceTensor)
+assert_type(dmlgpu.max_pooling_grad(x, t, 2, indices=x), DeviceTensor)
+assert_type(dmlgpu.max_unpooling(t, x, 8), DeviceTensor)
+assert_type(dmlgpu.max_unpooling(x, t, 8), Array)
 
 # With indices there are two.
 assert_type(dmlgpu.max_pooling(x, 2), Array)
-assert_type(dmlgpu.max_pooling(x, 2, output_indices=True), tuple[Array, Array])
+assert_type(dmlgpu.max_pooling(x, 2, output_indices=True, strides=(1, 2)), tuple[Array, Array])
 assert_type(dmlgpu.max_pooling(t, 2, output_indices=False), DeviceTensor)
 values, indices = dmlgpu.max_pooling(t, 2, strides=(1, 2), output_indices=True)
 assert_type(values, DeviceTensor)
 
-# Streaming returns where it writes.
-written = bytearray(8)
-assert_type(streaming.argmax(x, 0), Array)
-assert_type(streaming.reduce(x, "sum", out="sums.npy"), Array)
-assert_type(streaming.lp_pooling(x, 2, out=Path("norms.npy")), Array)
-assert_type(streaming.argmin(x, out=written), bytearray)
-assert_type(streaming.max_pooling(x, 2), Array)
-assert_type(streaming.max_pooling(x, 2, output_indices=True), tuple[Array, Array])
-assert_type(streaming.max_pooling(x, 2, output_indices=True, out=(written, "indices.npy")), tuple[bytearray, bytearray])
+# Chunks give arrays.
+assert_type(dmlgpu.argmax(dmlgpu.chunked(x, chunk_bytes=4), 0), Array)
+assert_type(dmlgpu.sum(dmlgpu.chunked("x.npy"), out="sums.npy"), Array)
+assert_type(dmlgpu.max_pooling(dmlgpu.chunked(x), 2, output_indices=True), tuple[Array, Array])
 
 dmlgpu.argmax(x, axis="zero")  # error
 dmlgpu.argmax(x, 1.0)  # error
@@ -56,10 +49,13 @@ dmlgpu.argmax(x, axis_direction="down")  # error
 dmlgpu.reduce(x, "summ")  # error
 dmlgpu.reduce(x)  # error
 dmlgpu.sum(x, where=x > 0)  # error
+dmlgpu.sum(x, axes=1)  # error
 dmlgpu.max_pooling(x)  # error
 dmlgpu.max_pooling(x, "2")  # error
+dmlgpu.max_pooling(x, 2, stride=2)  # error
+dmlgpu.lp_pooling(x, 2, padding="same")  # error
 values, indices = dmlgpu.max_pooling(t, 2)  # error
-streaming.argmax(x, axis="zero")  # error
-t.sum(out=x)  # error
+dmlgpu.chunked(x, chunks=3)  # error
+t.sum()  # error
 t.transpose()  # error
 t + 1  # error

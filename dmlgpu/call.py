@@ -1,0 +1,423 @@
+"""Calls of functions as data: what a function is told of an array, and what it says is to be computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmlgpu.descriptors.dtypes import DataType, conversion, element_type, listed
+from dmlgpu.descriptors.operator import SELECTED_TYPES, ExecutionFlags, OperatorDesc
+from dmlgpu.descriptors.pooling import (
+    AveragePoolingGradOperatorDesc,
+    MaxPoolingGradOperatorDesc,
+    MaxUnpoolingOperatorDesc,
+    PoolingOperatorDesc,
+)
+from dmlgpu.descriptors.reduction import (
+    ARG_TYPES,
+    REDUCE_TYPES,
+    ArgOperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+)
+from dmlgpu.descriptors.tensor import MAX_RANK, LargeTensorDesc, TensorDesc, is_integer, unsigned_array
+from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.lowering.problem import problems_with
+
+Shape = tuple[int, ...]
+Type = np.dtype[Any]
+
+
+class Operand(NamedTuple):
+    """What a function is told of an array: all but its elements."""
+
+    shape: Shape
+    dtype: Type
+    layout: TensorDesc | Shape | None = None
+    """The descriptor of a device tensor; the strides of an array in bytes; None: C order."""
+    in_parts: bool = False
+    """Whether it is computed in parts, so that it may have more elements than a tensor."""
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether it is a device tensor."""
+        return isinstance(self.layout, TensorDesc)
+
+    def tensor(self, field: str, allowed: Iterable[DataType], dtype: Type | None = None) -> TensorDesc:
+        """The tensor that a device computes with: with the layout of the array if that has no gaps, else packed.
+
+        DirectML has neither 0-D nor empty tensors: () becomes (1,), and a size 0 becomes 1, so that everything else
+        about the call can still be checked.
+
+        Args:
+            field: its name in errors: a descriptor and its field.
+            allowed: the types that errors list.
+            dtype: the type that the elements are converted to first; None: they stay.
+        """
+        if isinstance(self.layout, TensorDesc):
+            return self.layout
+        data_type = DataType.of(self.dtype if dtype is None else dtype, f"{field}.data_type", allowed)
+        kind = LargeTensorDesc if self.in_parts else TensorDesc
+        packed = kind(data_type, tuple([max(size, 1) for size in self.shape]) or (1,))
+        steps = [divmod(stride, self.dtype.itemsize) for stride in self.layout or ()]
+        if not steps or any(step < 0 or rest for step, rest in steps):
+            return packed
+        as_it_lies = TensorDesc(data_type, self.shape, tuple(step for step, _ in steps))
+        return as_it_lies if as_it_lies.reach <= packed.element_count else packed
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a function computes: an operator, and how the caller sees its outputs."""
+
+    desc: OperatorDesc
+    shape: Shape
+    """Of every result. It has the elements of an output, but dimensions of size 1 may be missing or added."""
+    dtypes: tuple[Type, ...]
+    """The types of the results."""
+    flags: ExecutionFlags = ExecutionFlags.NONE
+    converted: Type | None = None
+    """The type that the elements of x are converted to first; None: they stay."""
+    fill: float | None = None
+    """The value of every result where x has no elements, so that nothing is computed; None: it has some."""
+    warning: str = ""
+    """What the caller is warned of."""
+
+    @cached_property
+    def tensors(self) -> tuple[TensorDesc, ...]:
+        """The packed tensors of results on a device."""
+        return tuple(TensorDesc(DataType.of(dtype), self.shape or (1,)) for dtype in self.dtypes)
+
+
+# Over axes
+
+_WIDENING = (ReduceFunction.SUM, ReduceFunction.MULTIPLY)  # sums and products of integers have 64 bits, as NumPy's
+_IDENTITIES = {ReduceFunction.SUM: 0, ReduceFunction.MULTIPLY: 1, ReduceFunction.AVERAGE: np.nan}
+
+
+def arg(kind: type[ArgOperatorDesc], x: Operand, axis: Any, keepdims: Any, axis_direction: Any, dtype: Any) -> Call:
+    """The indices of maxima or minima along axes."""
+    source = x.tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"])
+    desc = kind.of(source, axis=axis, axis_direction=axis_direction, output_data_type=dtype)
+    return _over_axes(desc, x, keepdims, desc.output_tensor.data_type.numpy)
+
+
+def reduced(
+    x: Operand, function: Any, axis: Any, keepdims: Any, *, dtype: Any = None, exact: Any = False, converted: Any = None
+) -> Call:
+    """A function of the elements along axes; along none, of each element alone.
+
+    Args:
+        x: the array.
+        function: a ReduceFunction, or its name.
+        axis: as NumPy's functions take it.
+        keepdims: whether reduced axes stay, with size 1.
+        dtype: the type of indices; None: INT64.
+        exact: whether sums are rounded once.
+        converted: the type that elements are converted to first; then x may be empty, as NumPy's functions allow.
+    """
+    name = ReduceOperatorDesc.__name__
+    function = ReduceFunction.member(function) or function
+    types = REDUCE_TYPES.get(function, ReduceOperatorDesc.types)
+    source = x.tensor(f"{name}.input_tensor", types["input_tensor"], converted)
+    gives_indices = types is ARG_TYPES
+    alone = isinstance(axis, (tuple, list)) and not axis and not gives_indices
+    if alone and not x.in_parts:
+        # The elements are reduced along an added dimension.
+        source, axis = _with_trailing(source), -1
+    dtype = DataType.INT64 if dtype is None and gives_indices else dtype
+    desc = ReduceOperatorDesc.of(function, source, axis=axis, output_data_type=dtype)
+    kept = converted or x.dtype if desc.function in (ReduceFunction.MAX, ReduceFunction.MIN) else None
+    result = kept.newbyteorder("=") if kept else desc.output_tensor.data_type.numpy
+    flags = ExecutionFlags.NONE
+    if _flag(name, "exact", exact):
+        flags = ExecutionFlags.EXACT_SUMS
+        problems_with(desc, flags)  # refuses what cannot be exact, also of empty arrays
+    fill = None if converted is None else _IDENTITIES.get(desc.function)
+    call = replace(_over_axes(desc, x, keepdims, result, fill), flags=flags, converted=converted)
+    return replace(call, shape=x.shape, fill=0 if 0 in x.shape else None) if alone else call
+
+
+def _over_axes(
+    desc: ArgOperatorDesc | ReduceOperatorDesc, x: Operand, keepdims: Any, result: Type, fill: float | None = None
+) -> Call:
+    """The call of an operator on x, or on x with an added dimension; `fill` is the result for no elements, if any."""
+    name, axes, shape = type(desc).__name__, desc.axes, x.shape
+    keepdims = _flag(name, "keepdims", keepdims)
+    sizes = tuple([1 if i in axes else size for i, size in enumerate(shape) if keepdims or i not in axes])
+    if not any(shape[axis] == 0 for axis in axes if axis < len(shape)):
+        fill = _nothing(sizes)
+    elif fill is None:
+        raise DescriptorError(f"{name}.input_tensor.sizes: axes {axes} of {shape} are empty")
+    return Call(desc, sizes, (result,), fill=fill)
+
+
+def numpy_reduced(
+    name: str, function: ReduceFunction, x: Operand, axis: Any, keepdims: Any, dtype: Any = None, exact: Any = False
+) -> Call:
+    """NumPy's function of this name; the result is of `dtype`, or of the type that NumPy's has.
+
+    Raises:
+        TypeError: the function does not take x's type or `dtype`, or would have to convert a device tensor.
+    """
+    source = x.dtype.newbyteorder("=")
+    computed, result = _numpy_types(name, function, source, dtype)
+    if x.is_on_device and not source == computed == result:
+        raise TypeError(
+            f"{name}: {x.layout} would have to be converted to {computed}, and a device tensor is not; "
+            "pass x.numpy(), or dtype=x.dtype where that has 32 or 64 bits"
+        )
+    if isinstance(axis, (tuple, list)) and not axis and not x.shape:
+        axis = None
+    call = reduced(x, function, axis, keepdims, exact=exact, converted=computed)
+    return replace(call, dtypes=(result,))
+
+
+def _numpy_types(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tuple[Type, Type]:
+    """The types that NumPy's function of this name computes in, and returns; a narrower one keeps the lowest bits."""
+    taken = [each.numpy for each in REDUCE_TYPES[function]["input_tensor"]]
+    widened = [each for each in SELECTED_TYPES if _wide(each.numpy) in taken]
+    allowed = [each.numpy for each in widened] + [np.dtype(bool)] * (np.dtype(np.uint8) in taken)
+    wanted = source
+    if dtype is not None:
+        given = element_type(dtype)
+        if given is None or (isinstance(given, DataType) and given.bits < 8):
+            raise TypeError(f"{name}: dtype={shown(dtype)} is neither a DataType nor a NumPy type")
+        wanted = given.numpy if isinstance(given, DataType) else given.newbyteorder("=")
+    elif source.kind == "b" and function in _WIDENING:
+        wanted = np.dtype(np.int64)  # counts, as NumPy does
+    if wanted not in allowed or source.kind not in "biuf":
+        refused = f"dtype={wanted} of {source}" if dtype is not None else source
+        how = conversion(source.name, widened) if dtype is None else ""
+        raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
+    result = _wide(wanted) if dtype is None and function in _WIDENING else wanted
+    return result if result in taken or result.kind == "b" else _wide(result), result
+
+
+def _wide(dtype: Type) -> Type:
+    """The 64-bit type for integers, signed or unsigned; floats stay."""
+    return np.dtype({"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype))
+
+
+def _flag(name: str, field: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise DescriptorError(f"{name}.{field}: {shown(value)} is not allowed; allowed are True and False")
+    return bool(value)
+
+
+def _with_trailing(source: TensorDesc) -> TensorDesc:
+    """The tensor with a dimension of size 1 after its last; a packed one becomes 1-D first, as ranks are limited."""
+    if source.is_packed:
+        return replace(source, sizes=(source.element_count, 1), strides=None)
+    return replace(source, sizes=(*source.sizes, 1), strides=(*source.element_strides, 0))
+
+
+# Over windows
+
+
+def pooled(
+    kind: type[PoolingOperatorDesc],
+    x: Operand,
+    window_size: Any,
+    *,
+    output_sizes: Any = None,
+    output_indices: Any = False,
+    indices_data_type: Any = DataType.INT64,
+    exact: Any = False,
+    **window: Any,
+) -> Call:
+    """The values, or values and indices, of windows over an array; the other arguments are those of the functions."""
+    name = kind.__name__
+    leading, fields = _window(name, x.shape, window_size, **window)
+    output_sizes = _spatial_sizes(name, "output_sizes", output_sizes, x.shape, leading)
+    _check_windowed(name, x.shape, leading)
+    dtypes = [x.dtype.newbyteorder("=")]
+    index_type, unsigned_type = _index_types(f"{name}.indices_data_type", indices_data_type)
+    if _flag(name, "output_indices", output_indices):
+        fields["indices_data_type"] = unsigned_type
+        dtypes.append(index_type.numpy)
+    flags = ExecutionFlags.EXACT_SUMS if _flag(name, "exact", exact) else ExecutionFlags.NONE
+    source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
+    desc = kind.of(source, output_sizes=output_sizes, **fields)
+    shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
+    # An image (height, width, channels): its width and its channels are pooled.
+    warning = ""
+    if len(x.shape) == 3 and leading == 1 and x.shape[2] in (3, 4) and min(x.shape) == x.shape[2] and x.shape[1] >= 16:
+        warning = (
+            f"{name}: windows lie over the last two axes of {x.shape}; for an image (height, width, channels) "
+            "pass x.transpose(2, 0, 1)"
+        )
+    return Call(desc, shape, tuple(dtypes), flags, fill=_nothing(shape), warning=warning)
+
+
+def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window: Any) -> Call:
+    """The gradient of average pooling, of a gradient with an element for each window."""
+    name = AveragePoolingGradOperatorDesc.__name__
+    leading, fields = _window(name, x.shape, window_size, **window)
+    sizes = _spatial_sizes(name, "input_sizes", input_sizes, x.shape, leading)
+    if sizes is None:
+        raise DescriptorError(f"{name}.input_sizes: None is not allowed; give the sizes of what was pooled")
+    _check_windowed(name, x.shape, leading, "input_gradient_tensor")
+    source = x.tensor(f"{name}.input_gradient_tensor", AveragePoolingGradOperatorDesc.types["input_gradient_tensor"])
+    desc = AveragePoolingGradOperatorDesc.of(_with_leading(source, leading), sizes, **fields)
+    shape = x.shape[:leading] + sizes
+    return Call(desc, shape, (x.dtype.newbyteorder("="),), fill=_nothing(shape))
+
+
+def max_pooled_grad(x: Operand, gradient: Operand, window_size: Any, indices: Operand | None, **window: Any) -> Call:
+    """The gradient of max pooling; with indices the elements of x, which are not read, do not count."""
+    kind = MaxPoolingGradOperatorDesc
+    name = kind.__name__
+    leading, fields = _window(name, x.shape, window_size, **window)
+    if len(gradient.shape) != len(x.shape) or gradient.shape[:leading] != x.shape[:leading]:
+        raise DescriptorError(
+            f"{name}.input_gradient_tensor.sizes: {gradient.shape} does not match an input of {x.shape}"
+        )
+    _check_windowed(name, x.shape, leading)
+    _check_windowed(name, gradient.shape, leading, "input_gradient_tensor")
+    windows = gradient.tensor(f"{name}.input_gradient_tensor", kind.types["input_gradient_tensor"])
+    if indices is not None:
+        fields["indices_tensor"] = _with_leading(_indices(name, indices, gradient.shape, "gradient"), leading)
+        x = Operand(x.shape, x.dtype)
+    source = x.tensor(f"{name}.input_tensor", kind.types["input_tensor"])
+    fields["input_gradient_tensor"] = _with_leading(windows, leading)
+    desc = kind.of(_with_leading(source, leading), **fields)
+    return Call(desc, x.shape, (x.dtype.newbyteorder("="),), fill=_nothing(x.shape))
+
+
+def max_unpooled(x: Operand, indices: Operand, output_sizes: Any) -> Call:
+    """The elements of x at the places that indices name."""
+    name, leading = MaxUnpoolingOperatorDesc.__name__, len(x.shape) - 2
+    if not 0 <= leading <= 2:
+        raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} has {len(x.shape)} dimensions; allowed are 2 to 4")
+    source = x.tensor(f"{name}.input_tensor", MaxUnpoolingOperatorDesc.types["input_tensor"])
+    places = _indices(name, indices, x.shape, "input")
+    sizes = _spatial_sizes(name, "output_sizes", output_sizes, x.shape, leading)
+    if sizes is None:
+        raise DescriptorError(f"{name}.output_sizes: None is not allowed; give the sizes of what was pooled")
+    if 0 in x.shape[leading:]:
+        raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} is empty")
+    tensors = _with_leading(source, leading), _with_leading(places, leading)
+    desc = MaxUnpoolingOperatorDesc.of(tensors[0], sizes, indices_tensor=tensors[1])
+    shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
+    return Call(desc, shape, (x.dtype.newbyteorder("="),), fill=_nothing(shape))
+
+
+def _nothing(shape: Shape) -> float | None:
+    """The fill of results of this shape: anything, where they have no elements."""
+    return 0 if 0 in shape else None
+
+
+def _check_windowed(name: str, shape: Shape, leading: int, field: str = "input_tensor") -> None:
+    if 0 in shape[leading:]:
+        raise DescriptorError(f"{name}.{field}.sizes: a window over {shape} is empty")
+
+
+def _with_leading(source: TensorDesc, leading: int) -> TensorDesc:
+    """The tensor with dimensions of size 1 before its own, so that N and C come before the spatial ones."""
+    added = 2 - leading
+    if added == 0:
+        return source
+    strides = None if source.strides is None else (0,) * added + source.strides
+    return replace(source, sizes=(1,) * added + source.sizes, strides=strides)
+
+
+# The types of indices in functions, of which descriptors take the unsigned ones: below 2^63 INT64 has UINT64's bits.
+INDEX_TYPES = (DataType.INT64, DataType.UINT64, DataType.UINT32)
+
+
+def _index_types(field: str, dtype: Any, *, of_input: bool = False) -> tuple[DataType, DataType]:
+    """The type of indices, and the one that descriptors take in its place."""
+    data_type = DataType.of(dtype, field, INDEX_TYPES, of_input=of_input)
+    if data_type not in INDEX_TYPES:
+        how = conversion(data_type.name.lower(), INDEX_TYPES) if of_input else ""
+        raise DescriptorError(f"{field}: {data_type.name} is not supported; allowed are {listed(INDEX_TYPES)}{how}")
+    return data_type, DataType.UINT64 if data_type is DataType.INT64 else data_type
+
+
+def _indices(name: str, indices: Operand, expected: Shape, whose: str) -> TensorDesc:
+    """Indices as a descriptor takes them; they must have the shape of another array."""
+    field = f"{name}.indices_tensor"
+    _, data_type = _index_types(f"{field}.data_type", indices.dtype, of_input=True)
+    if indices.shape != expected:
+        raise DescriptorError(f"{field}.sizes: {indices.shape} is wrong; expected {expected} of the {whose}")
+    return replace(indices.tensor(field, INDEX_TYPES), data_type=data_type)
+
+
+def _window(
+    name: str, shape: Shape, window_size: Any, *, strides: Any = None, padding: Any = None, **others: Any
+) -> tuple[int, dict[str, Any]]:
+    """The number of dimensions before the spatial ones, and the window's fields as a descriptor's `of` takes them."""
+    if not is_integer(window_size):
+        window_size = _entries(name, "window_size", window_size, 0)
+    spatial = _spatial(name, window_size, shape)
+    fields = {"window_size": window_size, "strides": strides, **others}
+    for field in ("window_size", "strides", "dilations"):
+        if fields.get(field) is not None:
+            fields[field] = _entries(name, field, fields[field], spatial)
+    if padding is not None:
+        pairs = [_sides(name, i, entry) for i, entry in enumerate(_entries(name, "padding", padding, spatial))]
+        fields["start_padding"], fields["end_padding"] = [*zip(*pairs, strict=True)] or ((), ())
+    return len(shape) - spatial, fields
+
+
+def _entries(name: str, field: str, value: Any, spatial: int) -> Sequence[Any]:
+    """An entry for each spatial dimension; their number and values are left to the descriptor."""
+    if is_integer(value):
+        return (value,) * spatial
+    if isinstance(value, (str, Mapping, Set)) or not np.iterable(value):
+        or_pairs = " or pairs (before, after)" if field == "padding" else ""
+        same = value == "same" and or_pairs
+        keeps = "; with stride 1, window_size // 2 keeps the sizes under a window of odd size" if same else ""
+        raise DescriptorError(
+            f"{name}.{field}: {shown(value)} is neither an integer nor a sequence of integers{or_pairs}{keeps}"
+        )
+    return tuple(islice(value, MAX_RANK + 1))
+
+
+def _sides(name: str, i: int, entry: Any) -> tuple[Any, Any]:
+    """The padding before and after the elements of a dimension, of which only integers are left to the descriptor."""
+    if is_integer(entry):
+        return entry, entry
+    sides = () if isinstance(entry, str) or not np.iterable(entry) else tuple(islice(entry, 3))
+    if len(sides) != 2:
+        raise DescriptorError(f"{name}.padding[{i}]: {shown(entry)} is neither an integer nor a pair (before, after)")
+    return sides
+
+
+def _spatial_sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Shape | None:
+    """The spatial sizes, if these or all sizes are given; None stays None."""
+    if sizes is None:
+        return None
+    spatial = len(shape) - leading
+    entries = unsigned_array(name, field, _entries(name, field, sizes, spatial), 1)
+    if len(entries) == len(shape):
+        if entries[:leading] != shape[:leading]:
+            raise DescriptorError(f"{name}.{field}: {shown(entries)} is wrong; it must begin as {shape} does")
+        return entries[leading:]
+    if len(entries) != spatial:
+        raise DescriptorError(f"{name}.{field}: {shown(entries)} has {len(entries)} entries; {spatial} are spatial")
+    return entries
+
+
+def _spatial(name: str, window_size: Any, shape: Shape) -> int:
+    """The number of spatial dimensions of a window over an array; none, C, or N and C come before them."""
+    spatial = (3 if len(shape) == 5 else 2) if is_integer(window_size) else len(window_size)
+    if spatial == 1 or len(shape) == 1:
+        raise DescriptorError(
+            f"{name}.window_size: {shown(window_size)} over {shape} is 1-D; pooling is 2-D or 3-D: "
+            "reshape x to (..., 1, width), and take a window of (1, width)"
+        )
+    if spatial not in (2, 3):
+        raise DescriptorError(f"{name}.window_size: {shown(window_size)} has {spatial} entries; allowed are 2 and 3")
+    if not spatial <= len(shape) <= spatial + 2:
+        takes = "an int as window takes 2 to 5"
+        if not is_integer(window_size):
+            takes = f"a window of {spatial} entries takes {spatial} to {spatial + 2}"
+        raise DescriptorError(f"{name}.input_tensor.sizes: {shape} has {len(shape)} dimensions; {takes}")
+    return spatial

@@ -1,0 +1,256 @@
+"""Arrays that are read in chunks, because they are larger than a device, or than the memory of the machine."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from bisect import bisect_left
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dmlgpu.call import Call, Operand, Shape
+from dmlgpu.chunks.pooling import Pooling
+from dmlgpu.chunks.reduction import Reduction
+from dmlgpu.chunks.regions import Region, Regions
+from dmlgpu.chunks.targets import give_pages_back, targets_of
+from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
+from dmlgpu.descriptors.pooling import PoolingOperatorDesc
+from dmlgpu.descriptors.reduction import ArgOperatorDesc, ReduceOperatorDesc
+from dmlgpu.descriptors.tensor import integer
+from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.files import open_npy
+from dmlgpu.runtime.device import Device
+from dmlgpu.runtime.shared import Selector, open_device
+from dmlgpu.sources import Source
+
+CHUNK_BYTES = 64 << 20
+# Each chunk takes some tenths of a millisecond, however small it is: this many take minutes.
+_MOST_CHUNKS = 1 << 20
+
+# Adjacent elements: slices of fewer take a disk much longer than longer ones.
+_RUN = 1 << 14
+
+Progress = Callable[[int, int], object] | None
+
+
+def chunked(x: Any, *, chunk_bytes: int = CHUNK_BYTES, progress: Progress = None) -> Chunked:
+    """An array for dmlgpu's functions that is read in chunks: `dmlgpu.argmax(dmlgpu.chunked(x), axis=0)`.
+
+    While the device computes a chunk, a thread reads the next one, and copies it unless x is a plain ndarray: x may
+    reuse the memory of its slices. So a call needs memory for two chunks, for one slice of x, for one chunk on the
+    device, and for the results, unless they go to `out`. A chunk consists of whole chunks of zarr or HDF5 if these fit.
+
+    Indices, maxima and minima are those of the whole array, bit for bit, whatever the chunks. A sum of floats is within
+    the bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, as the sum of each chunk is
+    rounded. Exact sums are those of the whole array, bit for bit: chunks hand on their sums as integers.
+
+    The argument `out` of the functions is an array, anything else that takes slices, or the path of a new .npy file,
+    which is returned as np.memmap; for two results a tuple of two. A file appears at its path when it is complete.
+    Until then it has a unique name in the same folder, which ends in `.part`. An error removes it. A signal that ends
+    the process, such as SIGTERM, leaves it there; no call reads it.
+
+    Args:
+        x: an array with `shape`, `dtype` and slices, of any number of elements: np.memmap, an array of zarr or a
+            dataset of h5py; or the path of a .npy file.
+        chunk_bytes: the most bytes of x that are read at once, or one element or window if that is larger; enough that
+            x has 1,048,576 chunks at most.
+        progress: a function that is called after each chunk, with the number of chunks done and the number of all.
+
+    Raises:
+        DescriptorError: x cannot be read by slices. The functions raise it where `out` has another shape, or shares
+            memory or a file with x or another result, or `chunk_bytes` makes too many chunks.
+        TypeError: from the functions: `out` cannot be written by slices, or has another type than the results.
+        FileExistsError: from the functions: there is a file at the path `out`.
+        OSError: the file cannot be read; or the disk has no space for the results, which is reserved first.
+        MemoryError: from the functions: the results do not fit the memory.
+
+    Example:
+        >>> import numpy as np, dmlgpu
+        >>> x = np.arange(24, dtype=np.float32).reshape(4, 6)  # np.memmap, zarr, h5py ...
+        >>> dmlgpu.argmax(dmlgpu.chunked(x, chunk_bytes=32), axis=0).tolist()
+        [3, 3, 3, 3, 3, 3]
+        >>> dmlgpu.sum(dmlgpu.chunked(x), axis=1, out="sums.npy").tolist()
+        [15.0, 51.0, 87.0, 123.0]
+        >>> np.load("sums.npy").shape
+        (4,)
+    """
+    return Chunked(x, chunk_bytes, progress)
+
+
+class Chunked(Source):
+    """An array that is read in chunks. Made by `chunked`."""
+
+    def __init__(self, x: Any, chunk_bytes: int, progress: Progress) -> None:
+        if isinstance(x, (str, os.PathLike)):
+            try:
+                x = open_npy(os.fspath(x))
+            except ValueError as error:
+                raise DescriptorError(f"chunked.x: {error}") from None
+        check_plain(x, "chunked.x")
+        try:
+            self._shape, self._dtype = tuple(map(operator.index, x.shape)), np.dtype(x.dtype)
+            has_slices = callable(x.__getitem__)
+        except (AttributeError, TypeError):
+            has_slices = False
+        if not has_slices or not self._shape:
+            raise DescriptorError(
+                f"chunked.x: {described(x)} cannot be read by slices; allowed are arrays with a NumPy type and one "
+                "dimension or more, as np.memmap, arrays of zarr and datasets of h5py, and paths of .npy files"
+            )
+        self._x, self._progress = x, progress
+        self._chunk_bytes = integer("chunked", "chunk_bytes", chunk_bytes)
+        if self._chunk_bytes < 1:
+            raise DescriptorError(
+                f"chunked.chunk_bytes: {shown(chunk_bytes)} is not allowed; allowed are bytes from 1 on"
+            )
+
+    @property
+    def operand(self) -> Operand:
+        return Operand(self._shape, self._dtype, in_parts=True)
+
+    def compute(self, name: str, call: Call, out: Any, device: Selector) -> Any:
+        if not isinstance(call.desc, (ArgOperatorDesc, ReduceOperatorDesc, PoolingOperatorDesc)):
+            raise TypeError(f"{name}() takes no chunked arrays; pass an array or a device tensor")
+        if isinstance(call.desc, PoolingOperatorDesc):
+            targets = self._pool(Pooling.of(call, self._shape), call, out, open_device(device))
+        else:
+            targets = self._reduce(Reduction.of(call, self.operand), call, out, open_device(device))
+        # As NumPy: a scalar if no axis is left.
+        returned = tuple(target[()] if out is None else target for target in targets)
+        return returned[0] if len(returned) == 1 else returned
+
+    def _reduce(self, reduction: Reduction, call: Call, out: Any, device: Device) -> list[Any]:
+        axes = reduction.axes
+        itemsize: int = self._dtype.itemsize
+        # An exact sum has up to 20 words for each output of a chunk: so chunks have as many elements of an output as
+        # fit.
+        first = axes if reduction.exact else ()
+        sizes = self._chunk_sizes(reduction.shape, self._stored, lambda sizes: itemsize * math.prod(sizes), first)
+        # First all chunks of one region of the outputs, then all of the next one.
+        along = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
+        regions, parts = Regions(reduction.sizes, sizes), Regions(along, sizes)
+        state: Array | None = None
+
+        def chunk(i: int) -> Region:
+            region, part = regions[i // parts.count], parts[i % parts.count]
+            return tuple((part if axis in axes else region)[axis] for axis in range(len(sizes)))
+
+        def compute(i: int, elements: Array) -> None:
+            nonlocal state
+            number, part = divmod(i, parts.count)
+            begin = tuple(each.start for each in chunk(i))
+            if parts.count == 1:
+                outputs = reduction.outputs(elements, begin, device)
+            else:
+                found = reduction.state(elements, begin, device)
+                state = found if part == 0 else reduction.merged(np.concatenate([state, found], axes[0]))
+                if part + 1 < parts.count:
+                    return
+                outputs = reduction.result(state)
+            targets[0][reduction.reduced(regions[number])] = outputs
+            give_pages_back(targets[0])
+
+        with targets_of(self._x, call, out) as targets:
+            if call.fill is None:
+                self._run(regions.count * parts.count, chunk, compute)
+            else:
+                targets[0][...] = call.fill
+        return targets
+
+    def _pool(self, pooling: Pooling, call: Call, out: Any, device: Device) -> list[Any]:
+        leading = pooling.leading
+        itemsize: int = self._dtype.itemsize
+        strides = (*(1,) * leading, *(dimension.stride for dimension in pooling.dimensions))
+        stored = tuple(max(size // stride, 1) for size, stride in zip(self._stored, strides, strict=True))
+
+        def needed(sizes: Shape) -> int:
+            spatial = zip(pooling.dimensions, sizes[leading:], strict=True)
+            extents = (dimension.extent(size) for dimension, size in spatial)
+            return itemsize * math.prod((*sizes[:leading], *extents))
+
+        regions = Regions(pooling.output_shape, self._chunk_sizes(pooling.output_shape, stored, needed))
+
+        def compute(i: int, elements: Array) -> None:
+            # With no name for a target: an error would keep it, and Windows cannot remove a mapped file.
+            for j, part in enumerate(pooling.outputs(elements, regions[i], device)):
+                targets[j][regions[i]] = part
+                give_pages_back(targets[j])
+
+        with targets_of(self._x, call, out) as targets:
+            self._run(regions.count, lambda i: pooling.source(regions[i]), compute)
+        return targets
+
+    @property
+    def _stored(self) -> Shape:
+        """The sizes of the chunks in which zarr or HDF5 stores the array; all 1 if it has none."""
+        chunks = getattr(self._x, "chunks", None)
+        if isinstance(chunks, tuple) and all(isinstance(size, int) for size in chunks):
+            return chunks
+        return (1,) * len(self._shape)
+
+    def _chunk_sizes(self, shape: Shape, stored: Shape, needed: Callable[[Shape], int], first: Shape = ()) -> Shape:
+        """The sizes of chunks: as much of each dimension as fits, the one with adjacent elements first.
+
+        Args:
+            shape: the shape of the array or outputs that are cut into chunks.
+            stored: chunk sizes are multiples of these, if that fits.
+            needed: the bytes of x that are read for a chunk, from its sizes.
+            first: dimensions that come before all others; slices still have _RUN adjacent elements, if that fits.
+        """
+        x, most = self._x, self._chunk_bytes
+        order = [*reversed(range(len(shape)))]
+        if isinstance(x, np.ndarray):
+            order.sort(key=lambda axis: abs(x.strides[axis]))
+        if first and max(stored) <= 1:
+            stored = tuple(_RUN if axis == order[0] else 1 for axis in range(len(shape)))
+        order.sort(key=lambda axis: axis not in first)
+        unit = tuple(min(max(each, 1), max(size, 1)) for each, size in zip(stored, shape, strict=True))
+        if needed(unit) > most:
+            unit = (1,) * len(shape)
+        sizes = unit
+
+        def cut(sizes: Shape, axis: int, parts: int) -> Shape:
+            """`sizes` with one dimension cut into `parts` parts, as even as units allow."""
+            units = -(-shape[axis] // unit[axis])
+            return (*sizes[:axis], min(-(-units // parts) * unit[axis], shape[axis]), *sizes[axis + 1 :])
+
+        for axis in order:
+            counts = range(1, max(-(-shape[axis] // unit[axis]), 1))
+            fits = partial(lambda sizes, axis, parts: needed(cut(sizes, axis, parts)) <= most, sizes, axis)
+            sizes = cut(sizes, axis, 1 + bisect_left(counts, True, key=fits))
+        sizes = tuple(max(size, 1) for size in sizes)
+        count = Regions(shape, sizes).count
+        if count > _MOST_CHUNKS:
+            raise DescriptorError(
+                f"chunked.chunk_bytes: {most} bytes make {count} chunks; allowed are bytes that make {_MOST_CHUNKS} at "
+                f"most, and the default is {CHUNK_BYTES}"
+            )
+        return sizes
+
+    def _run(self, count: int, chunk: Callable[[int], Region], compute: Callable[[int, Array], None]) -> None:
+        """Calls `compute` with the number and the elements of each chunk; meanwhile a thread reads the next."""
+        with ThreadPoolExecutor(1, "dmlgpu reader") as reader:
+            ahead = [reader.submit(self._elements, chunk(i)) for i in range(count)[:1]]
+            for i in range(count):
+                elements = ahead.pop().result()
+                ahead += [reader.submit(self._elements, chunk(following)) for following in range(count)[i + 1 : i + 2]]
+                compute(i, elements)
+                if self._progress is not None:
+                    self._progress(i + 1, count)
+
+    def _elements(self, chunk: Region) -> Array:
+        x = self._x
+        part = as_array(x[chunk], "x")
+        expected = tuple(each.stop - each.start for each in chunk)
+        if part.shape != expected or part.dtype != x.dtype:
+            raise DescriptorError(f"x[{chunk}] is {described(part)}; x.shape and x.dtype say {expected} and {x.dtype}")
+        if type(x) is not np.ndarray:
+            # The next read may overwrite this memory. If it is mapped from a file, the copy is what reads the file.
+            part = part.copy()
+            give_pages_back(x)
+        return part

@@ -1,0 +1,439 @@
+"""Where the arrays of a call lie, and who computes it: the front door of all functions.
+
+    dmlgpu.argmax(x, axis=1)
+      source_of(x)             an ndarray, a DeviceTensor, or another `Source`
+      body(operand, axis=1)    a `Call`, from the cache if it was made before
+      computed(call, x)        an operator of a device computes it; another source computes it by itself
+
+Dask and chunked arrays are such other sources: their modules import this one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, wraps
+from importlib import import_module
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, SupportsIndex, TypedDict, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgpu.call import Call, Operand, Type
+from dmlgpu.descriptors.arrays import Array, ArrayLike, as_array, described
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.reduction import AxisDirection, ReduceFunction, ReduceOperatorDesc, ShortSumOperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.runtime.device import Device
+from dmlgpu.runtime.shared import Selector, open_device
+from dmlgpu.runtime.tensor import DeviceTensor, view_of
+
+# What users type: an entry for each axis or dimension, or one for all; members of enumerations, or their names.
+Ints = SupportsIndex | Iterable[SupportsIndex]
+Padding = SupportsIndex | Iterable[SupportsIndex | Iterable[SupportsIndex]]
+Direction = AxisDirection | Literal["increasing", "decreasing"]
+Function = (
+    ReduceFunction
+    | Literal["argmax", "argmin", "average", "l1", "l2", "log_sum", "log_sum_exp"]
+    | Literal["max", "min", "multiply", "sum", "sum_square"]
+)
+ElementType = DataType | npt.DTypeLike
+
+
+class Where(TypedDict, total=False):
+    """The arguments that all functions have: where the result goes, and what computes it."""
+
+    out: Any
+    """Where results are written, as NumPy's functions take it: an array of their shape and type; for a device tensor a
+    packed device tensor. None: new ones. It is returned."""
+    device: Selector
+    """A Device, an index, part of a name or a UUID. None: the device of a device tensor, or the default device."""
+
+
+class Window(Where, total=False):
+    """The arguments of windows over an array, for each spatial dimension: an entry, or an int for all."""
+
+    strides: Ints | None
+    """The step from one window to the next, in elements. None: 1, whatever the window."""
+    padding: Padding | None
+    """Places beside the elements: an int for all sides; or for each dimension an int or (before, after). None: 0."""
+    dilations: Ints | None
+    """The step from one element of a window to the next. None: 1."""
+
+
+class Source(ABC):
+    """An array that is neither on this machine nor on a device as a whole, and computes calls itself."""
+
+    @property
+    @abstractmethod
+    def operand(self) -> Operand:
+        """What functions are told of it."""
+
+    @abstractmethod
+    def compute(self, name: str, call: Call, out: Any, device: Selector) -> Any:
+        """The results of a call of the function of this name."""
+
+
+class SupportsCompute(Protocol):
+    """A Dask array, as type checkers know one."""
+
+    def compute(self, **options: Any) -> Any:
+        """The array."""
+
+
+P = ParamSpec("P")
+
+
+class FunctionOf(Protocol[P]):
+    """A function of an array: device tensors give device tensors; what NumPy can view gives arrays."""
+
+    __name__: str
+
+    @overload
+    def __call__(self, x: DeviceTensor, /, *args: P.args, **options: P.kwargs) -> DeviceTensor: ...
+    @overload
+    def __call__(self, x: ArrayLike | Source, /, *args: P.args, **options: P.kwargs) -> Array: ...
+    @overload
+    def __call__(self, x: SupportsCompute, /, *args: P.args, **options: P.kwargs) -> Any: ...
+
+
+# What other libraries call the arguments of functions, and what they are here.
+_ELSEWHERE = {
+    "axes": "axis; descriptors take axes, as dmlgpu.ArgmaxOperatorDesc.of(x, axes)",
+    "ceil_mode": "output_sizes, with one window more where the windows leave a remainder",
+    "chunk_bytes": "dmlgpu.chunked(x, chunk_bytes=...) for x",
+    "count_include_pad": "include_padding",
+    "dilation": "dilations",
+    "dim": "axis",
+    "end_padding": "padding, with a pair (before, after) for each dimension",
+    "keepdim": "keepdims",
+    "kernel_size": "window_size",
+    "norm_type": "p",
+    "output_data_type": "dtype",
+    "pool_size": "window_size",
+    "progress": "dmlgpu.chunked(x, progress=...) for x",
+    "return_indices": "output_indices",
+    "select_last_index": "axis_direction='decreasing'",
+    "start_padding": "padding, with a pair (before, after) for each dimension",
+    "stride": "strides",
+}
+
+# What descriptors call the arguments of functions.
+_FIELDS = {
+    "start_padding": "padding",
+    "end_padding": "padding",
+    "output_tensor.data_type": "dtype",
+    "output_indices_tensor.data_type": "indices_data_type",
+    "output_tensor.sizes": "output_sizes",
+    "output_gradient_tensor.sizes": "input_sizes",
+    "input_gradient_tensor.sizes": "gradient.shape",
+}
+
+# The types of values that stay equal to what they are equal to, so that they can be keys of a cache.
+_LASTING = {int, float, bool, str, type(None), type, DataType, AxisDirection, ReduceFunction, Operand}
+
+
+def function(body: Callable[Concatenate[Operand, P], Call]) -> FunctionOf[P]:
+    """The function for users, from one that makes its `Call`; it has the arguments of `Where`, too."""
+    first = next(iter(inspect.signature(body).parameters))
+    front: FunctionOf[P] = _front(body, (first,), first)
+    return front
+
+
+def function_of_arrays(*names: str, like: str) -> Callable[[Callable[..., Call]], Any]:
+    """As `function`, for arguments of these names that are arrays; the result is like one of them."""
+    return lambda body: _front(body, names, like)
+
+
+def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
+    signature = _expanded(inspect.signature(body))
+    accepted = frozenset(signature.parameters)
+    first = names[0]
+    # A descriptor is checked in some 60 us, ten times what a look-up takes. Typed, as True equals 1 but is refused.
+    cached: Any = lru_cache(256, typed=True)(body)
+
+    @wraps(body)
+    def front(*args: Any, out: Any = None, device: Selector = None, **options: Any) -> Any:
+        if not accepted.issuperset(options):
+            raise _unexpected(body.__name__, min(options.keys() - accepted), signature)
+        if not args or len(names) > 1:
+            options = signature.bind(*args, **options).arguments
+            args = (options.pop(first),)
+        arrays = {first: source_of(args[0], f"{body.__name__}.{first}")}
+        for name in names[1:]:
+            if options.get(name) is not None or signature.parameters[name].default is not None:
+                arrays[name] = source_of(options[name], f"{body.__name__}.{name}")
+                options[name] = operand_of(arrays[name])
+        if len(arrays) > 1 and any(isinstance(array, Source) for array in arrays.values()):
+            raise TypeError(f"{body.__name__}() takes arrays and device tensors, and neither chunked nor Dask arrays")
+        values = (operand_of(arrays[first]), *args[1:])
+        make = cached if all(map(_is_lasting, (*values, *options.values()))) else body
+        try:
+            call: Call = make(*values, **options)
+        except DescriptorError as error:
+            raise _in_callers_words(error) from None
+        if call.warning:
+            warnings.warn(call.warning, stacklevel=2)
+        source = arrays[like]
+        if isinstance(source, Source):
+            return source.compute(body.__name__, call, out, device)
+        return computed(call, arrays, source, out, device)
+
+    front.__signature__ = signature  # type: ignore[attr-defined]
+    return front
+
+
+def _expanded(signature: inspect.Signature) -> inspect.Signature:
+    """The signature of a body with the entries of its last argument, a TypedDict, as arguments of their own."""
+    *parameters, last = signature.parameters.values()
+    entries = (Window if last.name == "window" else Where).__annotations__
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in entries.items()]
+    return signature.replace(parameters=[*parameters, *added])
+
+
+def _unexpected(name: str, argument: str, signature: inspect.Signature) -> TypeError:
+    here = _ELSEWHERE.get(argument, "")
+    if re.split(r"\W", here)[0] in ("dmlgpu", *signature.parameters):
+        return TypeError(f"{name}() has no argument {argument!r}; write {here}")
+    return TypeError(f"{name}() has no argument {argument!r}; its arguments are {', '.join(signature.parameters)}")
+
+
+def _in_callers_words(error: DescriptorError) -> DescriptorError:
+    descriptor, dot, rest = str(error).partition(".")
+    for field, argument in _FIELDS.items():
+        if rest.startswith(field):
+            rest = rest.removeprefix(field)
+            # A descriptor counts N and C, which the caller's array may lack.
+            rest = argument + (rest[rest.index(":") :] if field.endswith("sizes") else rest)
+    return DescriptorError(descriptor + dot + rest)
+
+
+def _is_lasting(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(type(entry) is int or (type(entry) is tuple and _is_lasting(entry)) for entry in value)
+    return type(value) in _LASTING or isinstance(value, np.dtype)
+
+
+def source_of(x: Any, name: str) -> Array | DeviceTensor | Source:
+    """What computes a function of x: an array of this machine, a device tensor, or another source.
+
+    Raises:
+        DescriptorError: x is nothing of the kind; the message begins with `name`.
+    """
+    if isinstance(x, (np.ndarray, DeviceTensor, Source)):
+        return as_array(x, name) if isinstance(x, np.ndarray) else x
+    if type(x).__module__.partition(".")[0] == "dask":
+        # Dask takes a second to import, so this waits until somebody has an array of it.
+        source: Source = import_module("dmlgpu.interop.dask").DaskArray(x, name)
+        return source
+    if isinstance(x, (str, os.PathLike)):
+        raise DescriptorError(f"{name}: {shown(x)} is no array; dmlgpu.chunked({shown(x)}) reads a .npy file")
+    return as_array(x, name)
+
+
+def operand_of(source: Array | DeviceTensor | Source) -> Operand:
+    """What functions are told of an array."""
+    if isinstance(source, DeviceTensor):
+        return Operand(source.shape, source.dtype, source.desc)
+    if isinstance(source, Source):
+        return source.operand
+    return Operand(source.shape, source.dtype, None if source.flags.c_contiguous else source.strides)
+
+
+def computed(
+    call: Call,
+    arrays: Mapping[str, Array | DeviceTensor | Source],
+    like: Array | DeviceTensor,
+    out: Any = None,
+    device: Selector = None,
+) -> Any:
+    """The results of a call: one, or a tuple of several.
+
+    Args:
+        call: what to compute.
+        arrays: its arrays, in the order of the operator's tensors; an operator that reads fewer reads the last ones.
+        like: results are device tensors if this is one, else arrays, or NumPy scalars.
+        out: as of `Where`.
+        device: as of `Where`.
+
+    Raises:
+        TypeError: `out` is of another kind or type. DescriptorError: it has another shape, or memory that it shares.
+    """
+    on_device = isinstance(like, DeviceTensor)
+    kind: Any = DeviceTensor if on_device else np.ndarray
+    targets = outs(call, out, kind, "a packed device tensor" if on_device else "an array")
+    inputs: list[Any] = [*arrays.values()][-len(call.desc.inputs) :]
+    if call.fill is not None:
+        results = [np.full(call.shape, call.fill, dtype) for dtype in call.dtypes]
+    elif on_device:
+        return _as_results(_on_device(call, inputs, targets, device))
+    elif call.converted is not None and (sums := _short_sum(call, inputs[0], device)) is not None:
+        results = [sums]
+    else:
+        results = _on_host(call, inputs, device)
+    if targets is None:
+        return _as_results([result[()] if call.shape == () else result for result in results])
+    for target, result in zip(targets, results, strict=True):
+        np.copyto(target, result)
+    return out
+
+
+def _on_device(
+    call: Call, inputs: Sequence[Any], targets: Sequence[DeviceTensor] | None, device: Selector
+) -> list[Any]:
+    owner = device_for(device, inputs)
+    sources = [
+        view_of(x, tensor, tensor.sizes) if isinstance(x, DeviceTensor) else owner.tensor(_elements(x, tensor), tensor)
+        for x, tensor in zip(inputs, call.desc.inputs, strict=True)
+    ]
+    operator = owner.planned(call.desc, flags=call.flags)
+    tensors = call.desc.outputs
+    if targets is None:
+        targets = _several(operator(*sources))
+        return [view_of(y, tensor, call.shape) for y, tensor in zip(targets, call.tensors, strict=True)]
+    operator(*sources, out=[view_of(y, tensor, tensor.sizes) for y, tensor in zip(targets, tensors, strict=True)])
+    return [*targets]
+
+
+def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Array]:
+    owner = device_for(device, inputs)
+    sources = [
+        view_of(x, tensor, tensor.sizes) if isinstance(x, DeviceTensor) else _elements(x, tensor, call.converted)
+        for x, tensor in zip(inputs, call.desc.inputs, strict=True)
+    ]
+    results = []
+    for y, dtype in zip(_several(owner.planned(call.desc, flags=call.flags)(*sources)), call.dtypes, strict=True):
+        # Integers and bool of equal size have equal bits, as UINT64 for INT64.
+        same = dtype.itemsize == y.dtype.itemsize and "f" not in dtype.kind + y.dtype.kind
+        y = y.numpy() if isinstance(y, DeviceTensor) else y
+        results.append((y.view(dtype) if same else y.astype(dtype, copy=False)).reshape(call.shape))
+    return results
+
+
+def _several(results: Any) -> Sequence[Any]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _as_results(results: Sequence[Any]) -> Any:
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _elements(x: Array, tensor: TensorDesc, converted: Type | None = None) -> Array:
+    """The elements of an array as those of a tensor."""
+    if converted is not None:
+        x = x.astype(converted, copy=False)
+    if x.dtype.kind == "i" and tensor.data_type is DataType.UINT64:  # negative indices are beyond the output
+        x = x.view(x.dtype.str.replace("i", "u"))
+    return x.reshape(tensor.sizes)
+
+
+def device_for(selector: Selector, inputs: Sequence[Any]) -> Device:
+    """The selected device; if none is selected, or it is the same, that of the first device tensor."""
+    if isinstance(selector, Device):
+        return selector
+    for x in inputs:
+        if isinstance(x, DeviceTensor):
+            owner: Device = x.device
+            if selector is None or open_device(selector).info == owner.info:
+                return owner
+            break
+    return open_device(selector)
+
+
+def outs(call: Call, out: Any, kind: Any, what: str) -> list[Any] | None:
+    """The argument `out` as a list with an entry for each result, checked; None stays None.
+
+    Args:
+        call: the call.
+        out: the argument.
+        kind: the class of an entry, which must have the shape and type of its result; None: entries are not checked.
+        what: the class in errors.
+
+    Raises:
+        TypeError: it is of another class or type. DescriptorError: it has another shape, or too many or few entries.
+    """
+    if out is None:
+        return None
+    count = len(call.dtypes)
+    targets = [out] if count == 1 else out
+    if not isinstance(targets, (tuple, list)) or len(targets) != count or isinstance(targets[0], (tuple, list)):
+        allowed = what if count == 1 else f"a tuple, for each of {count} results {what}"
+        raise DescriptorError(f"out: {described(out)} is not allowed; allowed is {allowed}")
+    for i, (target, dtype) in enumerate(zip(targets, call.dtypes, strict=True)):
+        if kind is not None:
+            if not isinstance(target, kind) or target.dtype != dtype:
+                raise TypeError(f"out: {described(target)} is not allowed; allowed is {what} of {dtype}")
+            check_out(target, call.shape)
+            if isinstance(target, DeviceTensor) and not target.desc.is_packed:
+                raise DescriptorError(f"out: {target.description} is not packed; allowed is {what}")
+            if isinstance(target, np.ndarray) and any(np.may_share_memory(target, other) for other in targets[:i]):
+                raise DescriptorError(f"out: {described(target)} lies in another result; it needs memory of its own")
+    return [*targets]
+
+
+def check_out(target: Any, shape: tuple[int, ...]) -> None:
+    """Raises a DescriptorError if a result has another shape than its target, or an array's elements share memory."""
+    if tuple(target.shape) != shape:
+        raise DescriptorError(f"out: the shape {tuple(target.shape)} is wrong; expected {shape}")
+    if isinstance(target, np.ndarray) and not _is_apart(target):
+        raise DescriptorError(f"out: {described(target)} has strides {target.strides}: elements may share memory")
+
+
+def _is_apart(x: Array) -> bool:
+    """Whether each element has memory of its own, as in every slice or transposition of an array."""
+    reach = x.itemsize
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(x.strides, x.shape, strict=True)):
+        if size > 1:
+            if stride < reach:
+                return False
+            reach += (size - 1) * stride
+    return True
+
+
+# Sums of integers of 8 and 16 bits
+
+# Elements of a row, where all of an array are summed: of 16 bits no more add up to 32 bits.
+_SHORT_ROW = 1 << 16
+
+
+def _short_sum(call: Call, x: Array, device: Selector) -> Array | None:
+    """The result of a sum of integers of 8 or 16 bits; None where few of them add up to 32 bits, or it is another call.
+
+    What does not fit 32 bits is summed in parts, which NumPy adds.
+    """
+    desc = call.desc
+    if not isinstance(desc, ReduceOperatorDesc) or desc.function is not ReduceFunction.SUM:
+        return None
+    if x.itemsize > 2 or x.dtype.kind not in "iu" or call.dtypes[0].kind == "f":
+        return None
+    x, axes = x.reshape(desc.input_tensor.sizes), desc.axes
+    wide = np.dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
+    most = 1 << 32 - 8 * x.itemsize
+    if len(axes) == x.ndim and x.size > most and x.flags.c_contiguous:
+        flat = x.reshape(-1)
+        rows = flat[: x.size // _SHORT_ROW * _SHORT_ROW].reshape(-1, _SHORT_ROW)
+        sums = _short_sums(rows, (1,), device).sum(dtype=wide) + flat[rows.size :].sum(dtype=wide)
+    else:
+        first, count = len(axes), 1
+        while first and count * x.shape[axes[first - 1]] <= most:
+            first -= 1
+            count *= x.shape[axes[first]]
+        if first and count < 64:  # NumPy would add too many parts
+            return None
+        sums = _short_sums(x, axes[first:], device).sum(axes[:first], wide, keepdims=True)
+    return np.asarray(sums).astype(call.dtypes[0]).reshape(call.shape)
+
+
+def _short_sums(x: Array, axes: tuple[int, ...], device: Selector) -> Array:
+    """The sums over axes, with size 1 on each of them; 32 bits hold them."""
+    kind = ShortSumOperatorDesc
+    desc = kind.of(operand_of(x).tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"]), axes)
+    dtype = np.dtype(np.int32 if x.dtype.kind == "i" else np.uint32)
+    sums: Array = computed(Call(desc, desc.output_tensor.sizes, (dtype,)), {"x": x}, x, device=device)
+    return sums
