@@ -1,10 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Combines the states of every output, and writes one output tensor of any layout. If an output has too many states
-// for one invocation, dispatches with TO_STATES come first: they combine each split of an output's states to one state.
-// LANES invocations share an output, or one split of its states. The states of an output are `output_count` states
-// apart.
+// Combines the states of every output, and writes an output tensor of any layout, or values and indices that are packed.
+// If an output has too many states for one invocation, dispatches with TO_STATES come first: they combine each split of
+// an output's states to one state. LANES invocations share an output, or one split of its states. The states of an
+// output are `output_count` states apart.
 
 #define LANES_APART AT_ONCE
 #include "core/constants.glsl"
@@ -20,7 +20,14 @@ layout(constant_id = 10) const uint LANES = 1;  // invocations that share an ite
 #include "core/lanes.glsl"
 
 layout(set = 0, binding = 1) readonly buffer States { uint stored[]; };
+// As in axes.glsl.
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
+#ifdef HAS_INDEX
+layout(set = 0, binding = 3) buffer Values { uint values[]; };
+#else
+#define values target
+#define values_base target_base
+#endif
 
 layout(push_constant) uniform Push {
     uint state_count;
@@ -30,6 +37,9 @@ layout(push_constant) uniform Push {
     uint target_first;      // the bound segment of the output: its first element, and the size of a full segment
     uint target_count;
     uint target_base;       // address + target_base is the place in the buffer, in elements
+#ifdef HAS_INDEX
+    uint values_base;       // the same for values
+#endif
 #ifdef WINDOWS  // for averages, which divide by the number of elements
     uint size[5];           // of the output tensor: batch, channels, depth, height, width
     uint stride[5];         // in elements
@@ -99,16 +109,18 @@ void main()
         }
 #endif
         bool here = TO_STATES || address - push.target_first < push.target_count;
-        uint at = address + push.target_base, begin = split * split_size;
+        uint begin = split * split_size;
         uint end = here ? begin + min(state_count - begin, split_size) : begin;
         State state = of_all_lanes(combined(i, begin, end));
         if (here && lane() == 0 && next < item_count) {
             if (TO_STATES)
                 STORE_STATE(target, item * STATE_WORDS + push.target_base, state)
-            else if (VALUES)
-                STORE_ELEMENT(target, at, value_of(state, count))
-            else
-                STORE_INDEX(target, at, first_index + index_of(state))
+            else {
+                if (INDEX_WORDS != 0)
+                    STORE_INDEX(target, address + push.target_base, first_index + index_of(state))
+                if (VALUES)
+                    STORE_ELEMENT(values, address + push.values_base, value_of(state, count))
+            }
         }
     }
     report(next, mine.end);

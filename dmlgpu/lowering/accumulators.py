@@ -18,6 +18,11 @@ class Accumulator(ABC):
     name: ClassVar[str]
 
     @property
+    def has_index(self) -> bool:
+        """Whether a result is an element, which has an index. Kernels over axes have a binding for each."""
+        return False
+
+    @property
     def needs_count(self) -> bool:
         """Whether a result depends on the number of elements."""
         return False
@@ -61,6 +66,10 @@ class Selection(Accumulator):
     last: bool = False
 
     name: ClassVar = "selection"
+
+    @property
+    def has_index(self) -> bool:
+        return True
 
     def state_words(self, data_type: DataType) -> int:
         """As stored: an index and the bits of an element."""

@@ -22,6 +22,7 @@
 //
 // Only some accumulators have these:
 //
+//   HAS_INDEX                  the selection, over axes: values and indices have bindings of their own
 //   HAS_EXTREMES, HAS_PACKED_STATES        the selection: extremes.glsl and packed.glsl work with it
 //   HAS_APPENDED, appended(a, b)           the selection, for windows: combine(a, b), where the elements of b come after
 //                              those of a
@@ -211,5 +212,6 @@ const uint STATE_WORDS = 1 + WORDS_PER_ELEMENT;
 #define LOAD_STATE(state, words, at) state = state_of(operand_of((words)[(at) + 1]), (words)[at]);
 #endif
 
+#define HAS_INDEX
 #define HAS_EXTREMES  // extremes.glsl, for rows.comp
 #define HAS_PACKED_STATES  // packed.glsl, for columns.comp

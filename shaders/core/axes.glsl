@@ -9,7 +9,13 @@
 
 layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) are all one stride apart
 
+// States, indices, or of accumulators without an index values. Where there is one output, both bindings have it.
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
+#ifdef HAS_INDEX
+layout(set = 0, binding = 3) buffer Values { uint values[]; };
+#else
+#define values target
+#endif
 
 layout(push_constant) uniform Push {
     uint size[8];           // the kept dimensions, outermost first, then the reduced ones
@@ -26,11 +32,14 @@ layout(push_constant) uniform Push {
     uint source_count;
     uint source_base;       // address + source_base is the place in the buffer, in elements
     uint target_base;       // number of an output + target_base is its place; TO_STATES: where they begin, in words
+#ifdef HAS_INDEX
+    uint values_base;       // the same for values
+#endif
 } push;
 
 // The push constants that every output needs, each read once (constants.glsl).
 uint kept_rank, outer_stride, reduced_begin, reduced_end, split_size, split_count, first_output, output_count;
-uint source_first, source_count, source_base, target_base;
+uint source_first, source_count, source_base, target_base, values_base;
 
 void read_push()
 {
@@ -46,6 +55,11 @@ void read_push()
     source_count = push.source_count;
     source_base = push.source_base;
     target_base = push.target_base;
+#ifdef HAS_INDEX
+    values_base = push.values_base;
+#else
+    values_base = target_base;
+#endif
 }
 
 // The address of element `number`, in row-major order, of dimensions begin to end - 1. Dimension `begin` has the stride
@@ -106,13 +120,15 @@ Long whole(Bin bin, uint address, uint count, uint step_size)
 // Writes output number `i` of the dispatch, or the state of one split of its elements.
 void write(uint i, uint split, Stored state)
 {
-    uint at = first_output + i + target_base;
+    uint number = first_output + i;
     if (TO_STATES)
         STORE_STATE(target, (split * output_count + i) * STATE_WORDS + target_base, state)
-    else if (VALUES)
-        STORE_ELEMENT(target, at, value_of(state, push.element_count))
-    else
-        STORE_INDEX(target, at, index_of(state))
+    else {
+        if (INDEX_WORDS != 0)
+            STORE_INDEX(target, number + target_base, index_of(state))
+        if (VALUES)
+            STORE_ELEMENT(values, number + values_base, value_of(state, push.element_count))
+    }
 }
 
 #ifdef HAS_BIN

@@ -23,6 +23,7 @@ from dmlgpu import (
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Values
+from dmlgpu.lowering.problem import Role
 from tests.support.cases import CASES, CASES_OF, FLOAT16, FLOAT32, INT64, UINT8, UINT32, arg_desc, pool_desc
 from tests.support.limits import LOWERED, MIB, PLANNED
 from tests.support.plans import LARGE, check, check_coverage, check_limits
@@ -47,6 +48,20 @@ def test_large_windows_take_few_dispatches():
             plan = lower(desc, limits)
             assert len(plan.dispatches) < 300
             check(plan)
+
+
+def written_by(plan):
+    """Of each dispatch: its variant, and the output tensors that it writes."""
+    return [
+        (dispatch.shader.variant, {binding.tensor for binding in dispatch.bindings if binding.role is Role.OUTPUT})
+        for dispatch in plan.dispatches
+    ]
+
+
+def test_a_global_pooling_with_indices_is_combined_once():
+    """Its indices count through the whole tensor."""
+    plan = lower(pool_desc(FLOAT32, (2, 3, 64, 64), (64, 64)), PLANNED["cpu"])
+    assert written_by(plan) == [("rows", set()), ("combine", {0, 1})]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +232,8 @@ def test_plans_print_what_they_do():
     assert text.startswith(begin)
     assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine", "not rows"]
     assert "push constants: size=(30, 30, 1, 1, 1, 1, 1, 1), stride=(1, 30, 0, 0, 0, 0, 0, 0), kept_rank=1," in text
-    assert "bindings: INPUT 0 segment 0 (source_base), STATES 0 segment 0 (target_base) 2. reduce_selection_32" in text
+    states = "STATES 0 segment 0 (target_base), STATES 0 segment 0 (values_base)"
+    assert f"bindings: INPUT 0 segment 0 (source_base), {states} 2. reduce_selection_32" in text
     assert text.endswith(f" ... and {len(plan.dispatches) - 8} more dispatches")
     shown = f" {text.partition('1. reduce_selection_32: ')[2].partition(' push')[0]}"
     for name, value in plan.dispatches[0].shader.constants.items():

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import Dim, address_span, ascend, segments_touched
-from dmlgpu.lowering.kernels.kernel import dimensions
+from dmlgpu.lowering.kernels.kernel import by_base, dimensions
 from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, RangeRules, Target, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
@@ -79,9 +79,11 @@ class AxesKernel(RangedKernel):
     @cached_property
     def rules(self) -> RangeRules:
         outputs = self.problem.outputs
-        # combine.comp writes several tensors, indices that do not count from 0, and outputs that were split.
+        # combine.comp writes the words of states, indices that do not count from 0, outputs that are not packed, and
+        # those that were split.
+        together = len(outputs) == 1 or self.problem.accumulator.has_index
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
-        packed = len(outputs) == 1 and self.problem.has_packed_outputs
+        packed = together and self.problem.has_packed_outputs
         in_place = packed and not indexed and self.split_size == self.count
         tilings = self.tilings_of(self.split_size)
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
@@ -172,6 +174,7 @@ class AxesKernel(RangedKernel):
 
     def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
         (segment,) = piece.segments
+        written = by_base(self.problem, range(len(self.problem.outputs)))
         push = Values(
             **dimensions(self.kept + self.reduced),
             kept_rank=len(self.kept),
@@ -183,9 +186,10 @@ class AxesKernel(RangedKernel):
             output_count=end - begin,
             element_count=self.count,
             **self.source_push(segment),
-            target_base=self.target_base(begin, end, 0, target),
+            **{base: self.target_base(begin, end, output, target) for base, output in written.items()},
         )
-        bindings = self.source_binding(segment), self.target_binding(begin, 0, "target_base", target)
+        targets = (self.target_binding(begin, output, base, target) for base, output in written.items())
+        bindings = self.source_binding(segment), *targets
         tiling = self.tiling_of(min(piece.size, piece.end - piece.begin), end - begin)
         loads = self.dispatch_loads(end - begin, tiling, piece, target)
         return Dispatch(self.shader(begin, end, piece, target), push, bindings, loads, range(begin, end))

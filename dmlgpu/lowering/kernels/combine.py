@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from dmlgpu.lowering.geometry import Dim, address_span, power_of_2
-from dmlgpu.lowering.kernels.kernel import constants_of, dimensions, shader_of, wrapped
+from dmlgpu.lowering.kernels.kernel import by_base, constants_of, dimensions, shader_of, wrapped
 from dmlgpu.lowering.limits import IN_FLIGHT, Limits
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role, Windows
@@ -67,17 +67,18 @@ def _level(
     splits = -(-states // split_size)
     lanes = _lanes(limits, count * splits, split_size)
     shader = _shader("combine", problem, limits, (), lanes, segmented=False, to_states=True)
-    bindings = _STATES, Binding(Role.STATES, base="target_base", written=True)
     each = _item_loads(split_size, lanes)
     most = max(1, min(limits.most_items(each, lanes), limits.dispatch_elements // split_size) // count)
     for split in range(0, splits, most):
         here, first = min(most, splits - split), split * split_size
+        bases = by_base(problem, [behind + split * count * words])
+        bindings = _STATES, *(Binding(Role.STATES, base=base, written=True) for base in bases)
         push = Values(
             **_of_axes(None, ()) | {"split_size": split_size},
             **_given(begin, end, min(here * split_size, states - first), base + first * count * words),
             target_first=0,
             target_count=0,
-            target_base=behind + split * count * words,
+            **bases,
         )
         yield Dispatch(shader, push, bindings, limits.loads(count * here, each, lanes), range(begin, end))
 
@@ -86,30 +87,40 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int
     """Combines states into outputs."""
     lanes = _lanes(limits, end - begin, states)
     loads = limits.loads(end - begin, _item_loads(states, lanes), lanes)
-    for output in problem.outputs:
+    for outputs in _written_together(problem):
+        output = outputs[-1]
         tensor = output.tensor
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
         if isinstance(problem.domain, Windows) and problem.accumulator.needs_count:
             # Windows have different numbers of elements.
-            shader = _shader("combine_windows", problem, limits, (output,), lanes)
+            shader = _shader("combine_windows", problem, limits, outputs, lanes)
             own = _of_windows(problem.domain, dims)
         else:
-            shader = _shader("combine", problem, limits, (output,), lanes, segmented=False, to_states=False)
+            shader = _shader("combine", problem, limits, outputs, lanes, segmented=False, to_states=False)
             own = _of_axes(problem.domain, dims)
             if output.result is Result.WORD:
                 own["element_count"] = output.number
         size = limits.segment_elements(tensor)
-        low, high = address_span(dims, begin, end)
+        low, high = (begin, end - 1) if tensor.is_packed else address_span(dims, begin, end)
         for segment in range(low // size, high // size + 1):
+            bases, targets = dict[str, int](), []
+            for name, target in by_base(problem, outputs).items():
+                elements, bits = limits.segment_elements(target.tensor), target.tensor.data_type.bits
+                # Of two outputs that are written together a range lies in one segment each.
+                number = segment if target is output else begin // elements
+                bases[name] = wrapped(-number * elements)
+                targets.append(Binding(target.role, target.number, number, name, bits, written=True))
             push = Values(
-                **own,
-                **_given(begin, end, states, base),
-                target_first=segment * size,
-                target_count=size,
-                target_base=wrapped(-segment * size),
+                **own, **_given(begin, end, states, base), target_first=segment * size, target_count=size, **bases
             )
-            target = Binding(output.role, output.number, segment, "target_base", tensor.data_type.bits, written=True)
-            yield Dispatch(shader, push, (_STATES, target), loads, range(begin, end))
+            yield Dispatch(shader, push, (_STATES, *targets), loads, range(begin, end))
+
+
+def _written_together(problem: Problem) -> Sequence[tuple[OutputTensor, ...]]:
+    """The outputs that a dispatch writes: a value and its index where both have the same address."""
+    if problem.accumulator.has_index and problem.has_packed_outputs:
+        return [problem.outputs]
+    return [(output,) for output in problem.outputs]
 
 
 def _of_axes(domain: object, dims: Sequence[Dim]) -> dict[str, Any]:

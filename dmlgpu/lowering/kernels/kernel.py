@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from dmlgpu.descriptors.tensor import MAX_RANK, TensorDesc
 from dmlgpu.lowering.geometry import Dim
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Dispatch, NumberKind, Shader, Values
 from dmlgpu.lowering.problem import OutputTensor, Problem, Result
+
+T = TypeVar("T")
 
 # States, or intermediates, may take this part of the bytes of a large source, so that its ranges are few.
 SCRATCH_SHARE = 16
@@ -95,6 +97,15 @@ def shader_of(variant: str, problem: Problem, constants: Mapping[str, int], *, b
     accumulator = problem.accumulator
     own = {} if built_in else asdict(accumulator)
     return Shader(variant, accumulator.name, problem.source.data_type.bits, Values(**constants, **own))
+
+
+def by_base(problem: Problem, outputs: Sequence[T]) -> dict[str, T]:
+    """What kernels over axes and combine.comp write, by the base of each binding.
+
+    Of a selection values have a binding behind that of the indices. With one output, or states, both have that.
+    """
+    last = {"target_base": outputs[-1]}
+    return last | {"values_base": outputs[0]} if problem.accumulator.has_index else last
 
 
 def segment_push(name: str, size: int, segment: int, shift: int = 0) -> dict[str, Any]:

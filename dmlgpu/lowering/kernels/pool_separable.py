@@ -27,7 +27,7 @@ from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import Dim, runs_of_segments
-from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, shader_of, wrapped
+from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, by_base, constants_of, shader_of, wrapped
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.ranged import InPlace, Piece, RangedKernel
 from dmlgpu.lowering.kernels.reduce import Reduce
@@ -488,8 +488,9 @@ class PoolSeparable(Kernel):
             end = min(width, of_segment, column + copy.rules.outputs_in_place)
             elements = range(row_number * width + column, row_number * width + end)
             dispatch = copy.dispatch(elements.start, elements.stop, Piece((segment,), whole=True), InPlace())
-            push = Values(**{**dispatch.push, "target_base": wrapped(-row_number * width)})
-            bindings = dispatch.bindings[0], target
+            bases = by_base(copy.problem, [wrapped(-row_number * width)])
+            targets = (replace(target, base=base) for base in bases)
+            push, bindings = Values(**{**dispatch.push, **bases}), (dispatch.bindings[0], *targets)
             yield replace(dispatch, push=push, bindings=bindings, outputs=self._outputs(part))
             column = end
 

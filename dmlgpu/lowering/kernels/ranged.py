@@ -12,8 +12,7 @@ combine.comp computes the outputs from these:
 Other ranges that take states:
 
 - an output has too many elements for an invocation, or several invocations should share it (`Tiling.elements`);
-- the kernel cannot write these outputs: one is not packed; over axes also where there are two, or indices that do not
-  count from 0;
+- the kernel cannot write these outputs: one is not packed; over axes also where indices do not count from 0;
 - the range does not begin at a multiple of `RangeRules.alignment`.
 
 They end where the memory for states is full (`most_states`). No range goes on into another segment of an output.
