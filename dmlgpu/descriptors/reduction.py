@@ -133,7 +133,7 @@ class _ReductionOperatorDesc(OperatorDesc):
 
     def _check_reduction(self) -> None:
         source = self._check_tensor("input_tensor")
-        target = self._check_tensor("output_tensor")
+        self._check_tensor("output_tensor")
         axes = integers(type(self).__name__, "axes", self.axes, ordered=False)
         if not axes:
             raise self._error("axes", "() is empty; at least one axis is needed")
@@ -147,7 +147,7 @@ class _ReductionOperatorDesc(OperatorDesc):
         expected = tuple(1 if i in axes else size for i, size in enumerate(source.sizes))
         self._check_sizes("output_tensor", expected, "the input's sizes with 1 on every reduced axis")
         if self._own_types is ARG_TYPES:
-            self._check_holds("output_tensor", source.element_count // target.element_count, "reduced elements")
+            self._check_holds("output_tensor", source.element_count // self.output_tensor.element_count, "reduced elements")
 
 
 @dataclass(frozen=True)
@@ -334,6 +334,59 @@ class ReduceOperatorDesc(_ReductionOperatorDesc):
     def canonical(self) -> OperatorDesc:
         successor = _SUCCESSORS.get(self.function)
         return successor(self.input_tensor, self.output_tensor, self.axes) if successor else self
+
+
+@dataclass(frozen=True)
+class ExtremumOperatorDesc(_ReductionOperatorDesc):
+    """The maximum or the minimum over one or more axes, and its index. DirectML has no such operator.
+
+    They are what `ReduceOperatorDesc` gives, and `ArgmaxOperatorDesc` or `ArgminOperatorDesc` with
+    AxisDirection.INCREASING, of one look at the input.
+
+    Args:
+        function: MAX or MIN.
+        input_tensor: 1 to 8 dimensions, of any type that `ArgmaxOperatorDesc` takes.
+        output_tensor: the input's sizes with 1 on every reduced axis, and the input's type.
+        output_indices_tensor: the same sizes; UINT32, INT32, UINT64 or INT64.
+        axes: the reduced axes, a non-empty set.
+    """
+
+    output_fields: ClassVar[tuple[str, ...]] = ("output_tensor", "output_indices_tensor")
+    types: ClassVar[TypeTable] = {**_SELECTED, "output_indices_tensor": INDEX_TYPES}
+
+    function: ReduceFunction
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    output_indices_tensor: TensorDesc
+    axes: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        function: Any,
+        input_tensor: Any,
+        axes: Any = None,
+        *,
+        axis: Any = None,
+        indices_data_type: Any = DataType.UINT64,
+    ) -> Self:
+        """The descriptor for a function and an input; its outputs are packed. Axes are as for `ArgOperatorDesc.of`."""
+        source = TensorDesc.of(input_tensor)
+        found = cls._inferred(source, axes, axis, source.data_type, cls.types)
+        field = f"{cls.__name__}.output_indices_tensor.data_type"
+        data_type = DataType.of(indices_data_type, field, INDEX_TYPES, of_input=False)
+        return cls(function, output_indices_tensor=source.packed(data_type, found["output_tensor"].sizes), **found)
+
+    def __post_init__(self) -> None:
+        self._check_enum("function", ReduceFunction)
+        if self.function not in (ReduceFunction.MAX, ReduceFunction.MIN):
+            raise self._error("function", f"{self.function} is not allowed; allowed are MAX, MIN")
+        self._check_reduction()
+        self._check_tensor("output_indices_tensor")
+        self._check_sizes("output_indices_tensor", self.output_tensor.sizes, "those of the output")
+        reduced = self.input_tensor.element_count // self.output_tensor.element_count
+        self._check_holds("output_indices_tensor", reduced, "reduced elements")
+        self._check_same_type()
 
 
 @dataclass(frozen=True)

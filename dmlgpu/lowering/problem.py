@@ -30,6 +30,8 @@ from dmlgpu.descriptors.reduction import (
     AxisDirection,
     ExactSquaresOperatorDesc,
     ExactSumOperatorDesc,
+    ExtremumOperatorDesc,
+    ReduceFunction,
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
 )
@@ -368,6 +370,16 @@ def _arg(desc: ArgOperatorDesc) -> tuple[Problem, ...]:
 @problems_of.register
 def _reduce(desc: ReduceOperatorDesc) -> tuple[Problem, ...]:
     return _over_axes(desc, accumulator_of(desc.function, desc.input_tensor.data_type), Result.VALUE)
+
+
+@problems_of.register
+def _extremum(desc: ExtremumOperatorDesc) -> tuple[Problem, ...]:
+    outputs = (
+        OutputTensor(desc.output_tensor, Result.VALUE),
+        OutputTensor(desc.output_indices_tensor, Result.INDEX, number=1),
+    )
+    selection = Selection(minimum=desc.function is ReduceFunction.MIN)
+    return (Problem((Source(desc.input_tensor),), Axes.of(desc.input_tensor, desc.axes), selection, outputs),)
 
 
 @problems_of.register

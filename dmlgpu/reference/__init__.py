@@ -23,6 +23,7 @@ from dmlgpu.descriptors.pooling import (
 from dmlgpu.descriptors.reduction import (
     ArgOperatorDesc,
     ExactSumOperatorDesc,
+    ExtremumOperatorDesc,
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
 )
@@ -35,7 +36,7 @@ from dmlgpu.reference.pooling import (
     max_pooling_grad,
     max_unpooling,
 )
-from dmlgpu.reference.reduction import arg, exact_sum, exactly_reduced, reduce, short_sum
+from dmlgpu.reference.reduction import arg, exact_sum, exactly_reduced, extremum, reduce, short_sum
 
 
 def reference(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = ExecutionFlags.NONE) -> tuple[Array, ...]:
@@ -78,6 +79,7 @@ def _reference(desc: OperatorDesc, *inputs: Array) -> tuple[Array, ...]:
 _reference.register(ArgOperatorDesc, arg)
 _reference.register(ReduceOperatorDesc, reduce)
 _reference.register(ExactSumOperatorDesc, exact_sum)
+_reference.register(ExtremumOperatorDesc, extremum)
 _reference.register(ShortSumOperatorDesc, short_sum)
 _reference.register(MaxPooling2OperatorDesc, max_pooling)
 _reference.register(AveragePooling1OperatorDesc, average_pooling)

@@ -14,10 +14,12 @@ from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.layout import bits
 from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
+    ArgminOperatorDesc,
     ArgOperatorDesc,
     AxisDirection,
     ExactSquaresOperatorDesc,
     ExactSumOperatorDesc,
+    ExtremumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
@@ -55,6 +57,13 @@ def exactly_reduced(desc: ReduceOperatorDesc, x: Array) -> tuple[Array, ...]:
     value = _EXACT[desc.function]
     values = [value(row) for row in rows.reshape(-1, rows.shape[-1])]
     return (np.array(values, output.data_type.numpy).reshape(output.sizes),)
+
+
+def extremum(desc: ExtremumOperatorDesc, x: Array) -> tuple[Array, ...]:
+    """The values, and their indices."""
+    kind = ArgmaxOperatorDesc if desc.function is ReduceFunction.MAX else ArgminOperatorDesc
+    values = reduce(ReduceOperatorDesc(desc.function, desc.input_tensor, desc.output_tensor, desc.axes), x)
+    return *values, *arg(kind(desc.input_tensor, desc.output_indices_tensor, desc.axes), x)
 
 
 def short_sum(desc: ShortSumOperatorDesc, x: Array) -> tuple[Array, ...]:

@@ -9,7 +9,7 @@ import pytest
 import dmlgpu
 from dmlgpu import DescriptorError, ReduceFunction, ReduceOperatorDesc, TensorDesc, VerificationError, reduce, verify
 from dmlgpu.comparison import differences
-from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ShortSumOperatorDesc
+from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ExtremumOperatorDesc, ShortSumOperatorDesc
 from dmlgpu.lowering.kernels import KERNELS
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.problem import Axes
@@ -410,3 +410,36 @@ def test_the_first_of_equal_floats_wins_in_any_layout(any_device):
             x = -x if negative else x
             x[0, 0] = least
             verify(ReduceOperatorDesc.of(function, tensor, (0, 1)), x, device=any_device)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64], ids=lambda dtype: dtype.__name__)
+def test_a_value_has_the_index_of_the_element_that_it_is(mapped, dtype):
+    """In rows and columns of many splits: of equal elements the first, with its sign; of several NaN the first, too."""
+    count = 100 if mapped.limits is LOWERED else 35_001
+    x = np.zeros((3, count), dtype)
+    if x.dtype.kind == "f":
+        x[0, [7, 9]] = -0.0
+        x[1, [count // 2, count - 1]] = np.array([0x7E01, 0xFE02], np.uint16).view(np.float16).astype(dtype)
+        x[2, :5] = -0.0
+    else:
+        x[1, [count // 2, count - 1]] = 1
+    for function in F.MAX, F.MIN:
+        for given, axes in (x, (1,)), (np.tile(x, (12, 1)).T.copy(), (0,)), (x, (0, 1)), (x.T, (0,)):
+            source = given if given.flags.c_contiguous else TensorDesc.of(given)
+            values, indices = verify(ExtremumOperatorDesc.of(function, source, axes), given, device=mapped)
+            rows = given.transpose(*(axis for axis in range(2) if axis not in axes), *axes).reshape(values.size, -1)
+            found = rows[np.arange(values.size), indices.reshape(-1)]
+            assert found.tobytes() == values.tobytes()
+
+
+def test_values_and_indices_are_written_to_the_tensors_that_are_given(device):
+    """Which lie somewhere in a buffer, each at a place of its own."""
+    x = np.random.default_rng(0).integers(0, 9, (37, 51)).astype(np.uint8)
+    others = [device.tensor(np.ones(size, np.uint8)) for size in (3, 77, 300)]
+    for axis in 0, 1:
+        desc = ExtremumOperatorDesc.of(F.MAX, x, (axis,), indices_data_type=UINT32)
+        out = [device.tensor(np.full(tensor.sizes, 99, tensor.data_type.numpy)) for tensor in desc.outputs]
+        device.compile(desc)(device.tensor(x), out=out)
+        np.testing.assert_array_equal(out[0].numpy(), x.max(axis, keepdims=True))
+        np.testing.assert_array_equal(out[1].numpy(), x.argmax(axis, keepdims=True))
+    assert all((other.numpy() == 1).all() for other in others)

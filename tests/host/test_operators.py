@@ -24,6 +24,7 @@ from dmlgpu import (
     ReduceOperatorDesc,
     TensorDesc,
 )
+from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
 from tests.support.cases import (
     CASES,
     ELEMENT_TYPES,
@@ -97,7 +98,7 @@ DESCS = list({type(case.desc): case.desc for case in CASES}.values())
 
 def test_repr_evaluates_to_an_equal_value():
     for case in CASES:
-        again = eval(repr(case.desc), vars(dmlgpu))
+        again = eval(repr(case.desc), vars(dmlgpu) | {"ExtremumOperatorDesc": ExtremumOperatorDesc})
         assert again == case.desc
         assert hash(again) == hash(case.desc)
 
@@ -116,7 +117,7 @@ def test_pickles_and_copies(desc):
 
 def test_all_descriptors_have_cases():
     public = {name for name in dmlgpu.__all__ if name.endswith("OperatorDesc")} - {"OperatorDesc"}
-    assert {type(desc).__name__ for desc in DESCS} == public
+    assert {type(desc).__name__ for desc in DESCS} == public | {"ExtremumOperatorDesc"}
 
 
 def test_argmax_and_argmin_differ():
@@ -233,17 +234,52 @@ def test_pooling_takes_no_other_rank(rank):
         pool_desc(FLOAT32, (1, 1, *(3,) * (rank - 2)), (2,) * (rank - 2))
 
 
-@pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc])
+@pytest.mark.parametrize("kind", [ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc])
 def test_an_int32_index_of_the_most_elements(kind):
     """The indices 0 to 2^31 - 1 fit; one element more does not."""
 
     def desc(size):
         tensors = TensorDesc(UINT8, (1, size)), TensorDesc(DataType.INT32, (1, 1))
+        if kind is ExtremumOperatorDesc:
+            return kind.of(ReduceFunction.MAX, tensors[0], (1,), indices_data_type=DataType.INT32)
         return kind(*tensors, (1,)) if kind is not ReduceOperatorDesc else kind(ReduceFunction.ARGMAX, *tensors, (1,))
 
     assert desc(2**31).inputs[0].element_count == 2**31
     with pytest.raises(DescriptorError, match="INT32 cannot hold the index of 2147483649 reduced elements"):
         desc(2**31 + 1)
+
+
+def test_an_extremum_gives_the_value_and_its_index():
+    source = TensorDesc(FLOAT32, (2, 3, 4), (24, 8, 1))
+    desc = ExtremumOperatorDesc.of("min", source, (2, 0))
+    assert (desc.function, desc.axes) == (ReduceFunction.MIN, (0, 2))
+    assert desc.inputs == (source,)
+    assert desc.outputs == (TensorDesc(FLOAT32, (1, 3, 1)), TensorDesc(UINT64, (1, 3, 1)))
+    assert ExtremumOperatorDesc.of("max", source, (0,), indices_data_type=np.int32).outputs[1].data_type.name == "INT32"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"function": ReduceFunction.SUM}, "function: ReduceFunction.SUM is not allowed; allowed are MAX, MIN"),
+        ({"function": 99}, "function: 99 is not allowed"),
+        ({"axes": ()}, "axes: () is empty"),
+        (
+            {"output_tensor": TensorDesc(DataType.INT32, (2, 1))},
+            "output_tensor.data_type: INT32 differs from the input",
+        ),
+        ({"output_tensor": TensorDesc(FLOAT32, (1, 1))}, "output_tensor.sizes[0]: 1 is wrong"),
+        ({"output_indices_tensor": TensorDesc(FLOAT32, (2, 1))}, "output_indices_tensor.data_type: FLOAT32 is not"),
+        ({"output_indices_tensor": TensorDesc(UINT32, (2, 3))}, "output_indices_tensor.sizes[1]: 3 is wrong"),
+        ({"output_indices_tensor": None}, "output_indices_tensor: None is not a TensorDesc"),
+        ({"output_indices_tensor": TensorDesc(UINT32, (2, 1), (0, 1))}, "output_indices_tensor.strides: with strides"),
+    ],
+    ids=str,
+)
+def test_an_extremum_checks_its_fields(changes, message):
+    desc = ExtremumOperatorDesc.of(ReduceFunction.MAX, TensorDesc(FLOAT32, (2, 3)), (1,))
+    with pytest.raises(DescriptorError, match=f"^ExtremumOperatorDesc.{re.escape(message)}"):
+        dataclasses.replace(desc, **changes)
 
 
 # Output sizes

@@ -24,7 +24,18 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Values
 from dmlgpu.lowering.problem import Role
-from tests.support.cases import CASES, CASES_OF, FLOAT16, FLOAT32, INT64, UINT8, UINT32, arg_desc, pool_desc
+from tests.support.cases import (
+    CASES,
+    CASES_OF,
+    FLOAT16,
+    FLOAT32,
+    INT64,
+    UINT8,
+    UINT32,
+    arg_desc,
+    extremum_desc,
+    pool_desc,
+)
 from tests.support.limits import LOWERED, MIB, PLANNED
 from tests.support.plans import LARGE, check, check_coverage, check_limits
 
@@ -58,10 +69,52 @@ def written_by(plan):
     ]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "axes", "strides", "expected"),
+    [
+        ((4096, 1024), (1,), {}, [("rows", {0, 1})]),
+        ((200, 65536), (0,), {}, [("columns_wide", {0, 1})]),
+        ((512, 3, 40, 2), (1, 3), {}, [("reduce", {0, 1})]),
+        ((3, 100_000), (1,), {}, [("rows", set()), ("combine", {0, 1})]),
+        # One tensor is packed, or none.
+        ((4, 5, 6), (2,), {"output_strides": (9, 1, 1)}, [("rows", set()), ("combine", {0}), ("combine", {1})]),
+        ((4, 5, 6), (2,), {"indices_strides": (9, 1, 1)}, [("rows", set()), ("combine", {0}), ("combine", {1})]),
+        (
+            (4, 5, 6),
+            (2,),
+            {"output_strides": (9, 1, 1), "indices_strides": (9, 1, 1)},
+            [("rows", set()), ("combine", {0}), ("combine", {1})],
+        ),
+    ],
+    ids=str,
+)
+def test_values_and_indices_are_written_together(sizes, axes, strides, expected):
+    plan = lower(extremum_desc(ReduceFunction.MAX, FLOAT32, sizes, axes, **strides), PLANNED["cpu"])
+    assert written_by(plan) == expected
+    check(plan)
+
+
 def test_a_global_pooling_with_indices_is_combined_once():
     """Its indices count through the whole tensor."""
     plan = lower(pool_desc(FLOAT32, (2, 3, 64, 64), (64, 64)), PLANNED["cpu"])
     assert written_by(plan) == [("rows", set()), ("combine", {0, 1})]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_values_lie_in_other_segments_than_their_indices(axis):
+    """Of 900 outputs: 900 bytes of values, and 7200 of indices, in segments of 512."""
+    sizes = (20, 900) if axis == 0 else (900, 20)
+    limits = dataclasses.replace(PLANNED["cpu"], segment_bytes=512, dispatch_count=1 << 20)
+    plan = lower(extremum_desc(ReduceFunction.MIN, UINT8, sizes, (axis,)), limits)
+    places = {
+        (dispatch.outputs.start, *(b.segment for b in dispatch.bindings if b.role is Role.OUTPUT))
+        for dispatch in plan.dispatches
+        if any(binding.role is Role.OUTPUT for binding in dispatch.bindings)
+    }
+    # Indices have the first of both bindings.
+    assert all((indices, values) == (first // 64, first // 512) for first, indices, values in places)
+    assert {values for *_, values in places} == {0, 1}
+    check(plan)
 
 
 @pytest.mark.parametrize(

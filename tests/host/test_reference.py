@@ -27,6 +27,7 @@ from dmlgpu import (
     reference,
 )
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
+from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
 from dmlgpu.reference.bounds import bounds, is_exact
 from tests.support.cases import (
     CASES_OF,
@@ -234,12 +235,14 @@ def check(desc: OperatorDesc, x, *others):
         output, *indices = reference(desc, x)
         assert bits(output.reshape(-1)) == bits(x.reshape(-1)[positions])
         assert all(array.reshape(-1).tolist() == positions for array in indices)
-    elif isinstance(values, ReduceOperatorDesc):
+    elif isinstance(values, (ReduceOperatorDesc, ExtremumOperatorDesc)):
         positions = literal_arg(x, values.axes, values.function is ReduceFunction.MIN, INCREASING)
         kept = [axis for axis in range(x.ndim) if axis not in values.axes]
         rows = x.transpose(*kept, *values.axes).reshape(len(positions), -1)
-        (output,) = reference(desc, x)
+        output, *indices = reference(desc, x)
         assert bits(output.reshape(-1)) == bits(rows[range(len(rows)), positions])
+        assert len(indices) == isinstance(values, ExtremumOperatorDesc)
+        assert all(array.reshape(-1).tolist() == positions for array in indices)
     else:
         minimum = isinstance(values, ArgminOperatorDesc)
         (output,) = reference(desc, x)

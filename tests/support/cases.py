@@ -36,7 +36,7 @@ from dmlgpu import (
     TensorDesc,
 )
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
-from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES
+from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ExtremumOperatorDesc
 from dmlgpu.descriptors.tensor import packed_strides
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
@@ -203,6 +203,26 @@ def arg_desc(
     """ARGMAX or ARGMIN with the output sizes that follow."""
     desc = kind.of(TensorDesc(data_type, sizes, strides), axes, direction, output_data_type=index_type)
     return dataclasses.replace(desc, output_tensor=dataclasses.replace(desc.output_tensor, strides=output_strides))
+
+
+def extremum_desc(
+    function: ReduceFunction,
+    data_type: DataType,
+    sizes: tuple[int, ...],
+    axes: Sequence[int],
+    index_type: DataType = UINT64,
+    *,
+    strides: tuple[int, ...] | None = None,
+    output_strides: tuple[int, ...] | None = None,
+    indices_strides: tuple[int, ...] | None = None,
+) -> ExtremumOperatorDesc:
+    """MAX or MIN with its index, with the output sizes that follow."""
+    desc = ExtremumOperatorDesc.of(function, TensorDesc(data_type, sizes, strides), axes, indices_data_type=index_type)
+    return dataclasses.replace(
+        desc,
+        output_tensor=dataclasses.replace(desc.output_tensor, strides=output_strides),
+        output_indices_tensor=dataclasses.replace(desc.output_indices_tensor, strides=indices_strides),
+    )
 
 
 def pooled_sizes(
@@ -678,6 +698,47 @@ STRIDED_ARGS = [
     for gap, index_type in enumerate(INDEX_TYPES)
 ]  # fmt: skip
 
+# Values with their indices, of no operator of DirectML: every type; rows and columns that kernels write themselves, and
+# that several invocations share; outputs that share words; several axes; layouts of the input and of either output.
+
+
+def _extremum_cases() -> Iterator[Case]:
+    functions = itertools.cycle((ReduceFunction.MAX, ReduceFunction.MIN))
+    index_types = itertools.cycle(INDEX_TYPES)
+    for data_type in ELEMENT_TYPES:
+        for name, sizes, axes, fill in (
+            ("rows", (7, 69), (1,), ties),
+            ("columns", (9, 67), (0,), special),
+            ("short-rows", (21, 3), (1,), any_bits),
+            ("between", (4, 6, 5), (0, 2), special_without_nan),
+            ("long", (2, 17_000), (1,), ties),
+            ("one", (5, 1), (1,), any_bits),
+        ):
+            if data_type in WIDTHS or data_type is FLOAT32 or name in ("rows", "columns"):
+                function, index_type = next(functions), next(index_types)
+                yield Case(
+                    f"extremum-{function.name}-{data_type.name}-{name}".lower(),
+                    extremum_desc(function, data_type, sizes, axes, index_type),
+                    (fill,),
+                )
+    for data_type, (name, strides) in itertools.product(
+        WIDTHS,
+        {
+            "padded-input": {"strides": (24, 8, 1)},
+            "column-major-input": {"strides": (1, 4, 12)},
+            "broadcast-input": {"strides": (0, 5, 1)},
+            "padded-output": {"output_strides": (9, 3, 1)},
+            "padded-indices": {"indices_strides": (9, 3, 1)},
+            "padded-outputs": {"output_strides": (9, 3, 1), "indices_strides": (7, 2, 1)},
+            "size-1-strides-are-free": {"output_strides": (3, 1, 7777), "indices_strides": (3, 1, 5)},
+        }.items(),
+    ):
+        desc = extremum_desc(next(functions), data_type, (4, 3, 5), (2,), next(index_types), **strides)
+        yield Case(f"extremum-{name}-{data_type.name.lower()}", desc, (ties,))
+
+
+EXTREMA = list(_extremum_cases())
+
 # MAX_POOLING
 
 
@@ -984,6 +1045,7 @@ CASES = [
     *GRADIENTS,
     *UNPOOLED,
     *STRIDED_ARGS,
+    *EXTREMA,
     *POOLED_TYPES,
     *POOLED_TYPES_3D,
     *POOLED_LEAST,

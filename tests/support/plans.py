@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DescriptorError, Device, OperatorDesc
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DescriptorError, Device, OperatorDesc, ReduceFunction
 from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan, Values
 from dmlgpu.lowering.problem import Role, problems_with
 from dmlgpu.runtime import spirv
 from dmlgpu.tools.registry import OPERATORS
-from tests.support.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, Case, arg_desc, pool_desc
+from tests.support.cases import CASES, FLOAT16, FLOAT32, INT64, UINT8, UINT64, Case, arg_desc, extremum_desc, pool_desc
 from tests.support.instructions import writable
 from tests.support.limits import CORES, LIMITS
 
@@ -34,8 +35,14 @@ def modules_of(case: Case, limits: Limits) -> frozenset[str]:
     return frozenset(shader.module + "_blocks" * shader.constants.get("blocks", False) for shader in shaders)
 
 
+# Of no operator of DirectML, and in no registry.
+EXTREMUM = "EXTREMUM"
+
+
 def operator_of(case: Case) -> str:
-    """The name of a case's operator in the registry."""
+    """The name of a case's operator in the registry, or EXTREMUM."""
+    if isinstance(case.desc, ExtremumOperatorDesc):
+        return EXTREMUM
     (name,) = (operator.name for operator in OPERATORS if operator.describes(case.desc))
     return name
 
@@ -70,7 +77,7 @@ def of_operator(operator: str, cases: list[Case]) -> list[Case]:
     return found
 
 
-by_operator = pytest.mark.parametrize("operator", [operator.name for operator in OPERATORS])
+by_operator = pytest.mark.parametrize("operator", [*(operator.name for operator in OPERATORS), EXTREMUM])
 
 
 # As large as tensors may be, in every way.
@@ -86,6 +93,8 @@ LARGE = {
     "short-rows": arg_desc(ArgmaxOperatorDesc, UINT8, (2**27, 31), [1]),
     "short-columns": arg_desc(ArgminOperatorDesc, FLOAT32, (2**22, 3, 64), [1]),
     "long-first-axis": arg_desc(ArgmaxOperatorDesc, FLOAT16, (2**31 - 1, 2), [0]),
+    "rows-with-indices": extremum_desc(ReduceFunction.MAX, UINT8, (2**27, 31), (1,)),
+    "columns-with-indices": extremum_desc(ReduceFunction.MIN, FLOAT16, (2**31 - 1, 2), (0,)),
     "windows": pool_desc(UINT8, (1, 1, 65536, 65535), (2, 2), (2, 2)),
     "many-planes": pool_desc(FLOAT32, (1, 2**20, 64, 63), (3, 3), (2, 2), (1, 1)),
     "many-global-windows": pool_desc(FLOAT32, (2**20, 1, 64, 63), (64, 63)),
