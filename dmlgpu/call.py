@@ -22,6 +22,7 @@ from dmlgpu.descriptors.reduction import (
     ARG_TYPES,
     REDUCE_TYPES,
     ArgOperatorDesc,
+    ExtremumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
 )
@@ -139,12 +140,16 @@ def reduced(
         flags = ExecutionFlags.EXACT_SUMS
         problems_with(desc, flags)  # refuses what cannot be exact, also of empty arrays
     fill = None if converted is None else _IDENTITIES.get(desc.function)
-    call = replace(_over_axes(desc, x, keepdims, result, fill), flags=flags, converted=converted)
+    call = replace(_over_axes(desc, x, keepdims, result, fill=fill), flags=flags, converted=converted)
     return replace(call, shape=x.shape, fill=0 if 0 in x.shape else None) if alone else call
 
 
 def _over_axes(
-    desc: ArgOperatorDesc | ReduceOperatorDesc, x: Operand, keepdims: Any, result: Type, fill: float | None = None
+    desc: ArgOperatorDesc | ReduceOperatorDesc | ExtremumOperatorDesc,
+    x: Operand,
+    keepdims: Any,
+    *results: Type,
+    fill: float | None = None,
 ) -> Call:
     """The call of an operator on x, or on x with an added dimension; `fill` is the result for no elements, if any."""
     name, axes, shape = type(desc).__name__, desc.axes, x.shape
@@ -154,7 +159,7 @@ def _over_axes(
         fill = _nothing(sizes)
     elif fill is None:
         raise DescriptorError(f"{name}.input_tensor.sizes: axes {axes} of {shape} are empty")
-    return Call(desc, sizes, (result,), fill=fill)
+    return Call(desc, sizes, results, fill=fill)
 
 
 def numpy_reduced(
@@ -176,6 +181,20 @@ def numpy_reduced(
         axis = None
     call = reduced(x, function, axis, keepdims, exact=exact, converted=computed)
     return replace(call, dtypes=(result,))
+
+
+def extremum(
+    name: str, function: ReduceFunction, x: Operand, axis: Any, keepdims: Any, output_indices: Any, dtype: Any
+) -> Call:
+    """NumPy's max or min; with indices of this type, if they are asked for."""
+    if not _flag(name, "output_indices", output_indices):
+        return numpy_reduced(name, function, x, axis, keepdims)
+    values = x.dtype.newbyteorder("=")
+    _numpy_types(name, function, values, None)  # refuses what it does not take
+    kind = ExtremumOperatorDesc
+    source = x.tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"])
+    desc = kind.of(function, source, axis=axis, indices_data_type=dtype)
+    return _over_axes(desc, x, keepdims, values, desc.output_indices_tensor.data_type.numpy)
 
 
 def _numpy_types(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tuple[Type, Type]:

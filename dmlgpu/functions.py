@@ -226,22 +226,90 @@ def mean(
     return calls.numpy_reduced("mean", ReduceFunction.AVERAGE, x, axis, keepdims, dtype, exact)
 
 
-@function
-def max(x: Operand, axis: Ints | None = None, *, keepdims: bool = False, **where: Unpack[Where]) -> Call:
-    """The maximum along axes, as `np.max`, of the types of `argmax`; of no elements an error. NaN propagates.
+class _Extremum(Protocol):
+    """`max` and `min`, which return two results where indices are asked for."""
 
-    Otherwise as `sum`.
+    __name__: str
+
+    @overload
+    def __call__(
+        self, x: DeviceTensor, axis: Ints | None = ..., *, keepdims: bool = ...,
+        output_indices: Literal[False] = ..., indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> DeviceTensor: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: DeviceTensor, axis: Ints | None = ..., *, keepdims: bool = ...,
+        output_indices: Literal[True], indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> tuple[DeviceTensor, DeviceTensor]: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: ArrayLike | Source, axis: Ints | None = ..., *, keepdims: bool = ...,
+        output_indices: Literal[False] = ..., indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> Array: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: ArrayLike | Source, axis: Ints | None = ..., *, keepdims: bool = ...,
+        output_indices: Literal[True], indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> tuple[Array, Array]: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: Any, axis: Ints | None = ..., *, keepdims: bool = ...,
+        output_indices: bool = ..., indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> Any: ...  # fmt: skip
+
+
+def _extremum(body: Any) -> _Extremum:
+    return cast("_Extremum", function(body))
+
+
+@_extremum
+def max(
+    x: Operand,
+    axis: Ints | None = None,
+    *,
+    keepdims: bool = False,
+    output_indices: bool = False,
+    indices_data_type: ElementType = DataType.INT64,
+    **where: Unpack[Where],
+) -> Call:
+    """The maximum along axes, as `np.max`; with indices, those of `argmax`, from one look at x.
+
+    Args:
+        x: as for `argmax`; no elements are an error.
+        axis: as for `argmax`; without indices also (): none, so that elements stay.
+        keepdims: as for `argmax`.
+        output_indices: whether to return indices too.
+        indices_data_type: INT64, INT32, UINT64 or UINT32, or the NumPy type.
+        out: as for `argmax`; with indices a pair.
+        device: as for `argmax`.
+
+    Returns:
+        The maxima, or (maxima, indices); of equals the index of the first. NaN propagates. Otherwise as `argmax`.
+
+    Raises:
+        TypeError: the function does not take x's type; the message lists those that it takes. Others as of `argmax`.
 
     Example:
         >>> import dmlgpu
         >>> dmlgpu.max([[1.0, 4.0], [float("nan"), 2.0]], axis=1).tolist()
         [4.0, nan]
+        >>> values, indices = dmlgpu.max([[1, 4, 4], [3, 0, 2]], axis=1, output_indices=True)
+        >>> values.tolist(), indices.tolist()
+        ([4, 3], [1, 0])
     """
-    return calls.numpy_reduced("max", ReduceFunction.MAX, x, axis, keepdims)
+    return calls.extremum("max", ReduceFunction.MAX, x, axis, keepdims, output_indices, indices_data_type)
 
 
-@function
-def min(x: Operand, axis: Ints | None = None, *, keepdims: bool = False, **where: Unpack[Where]) -> Call:
+@_extremum
+def min(
+    x: Operand,
+    axis: Ints | None = None,
+    *,
+    keepdims: bool = False,
+    output_indices: bool = False,
+    indices_data_type: ElementType = DataType.INT64,
+    **where: Unpack[Where],
+) -> Call:
     """The minimum along axes, as `np.min`; otherwise as `max`.
 
     Example:
@@ -249,7 +317,7 @@ def min(x: Operand, axis: Ints | None = None, *, keepdims: bool = False, **where
         >>> dmlgpu.min([[1, 4], [-3, 2]], axis=1).tolist()
         [1, -3]
     """
-    return calls.numpy_reduced("min", ReduceFunction.MIN, x, axis, keepdims)
+    return calls.extremum("min", ReduceFunction.MIN, x, axis, keepdims, output_indices, indices_data_type)
 
 
 class _MaxPooling(Protocol):

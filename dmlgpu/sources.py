@@ -26,7 +26,13 @@ import numpy.typing as npt
 from dmlgpu.call import Call, Operand, Type
 from dmlgpu.descriptors.arrays import Array, ArrayLike, as_array, described
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.reduction import AxisDirection, ReduceFunction, ReduceOperatorDesc, ShortSumOperatorDesc
+from dmlgpu.descriptors.reduction import (
+    AxisDirection,
+    ExtremumOperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    ShortSumOperatorDesc,
+)
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.runtime.device import Device
@@ -176,7 +182,7 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
         try:
             call: Call = make(*values, **options)
         except DescriptorError as error:
-            raise _in_callers_words(error) from None
+            raise _in_callers_words(error, body.__name__) from None
         if call.warning:
             warnings.warn(call.warning, stacklevel=2)
         source = arrays[like]
@@ -204,8 +210,10 @@ def _unexpected(name: str, argument: str, signature: inspect.Signature) -> TypeE
     return TypeError(f"{name}() has no argument {argument!r}; its arguments are {', '.join(signature.parameters)}")
 
 
-def _in_callers_words(error: DescriptorError) -> DescriptorError:
+def _in_callers_words(error: DescriptorError, name: str) -> DescriptorError:
     descriptor, dot, rest = str(error).partition(".")
+    if descriptor == ExtremumOperatorDesc.__name__:  # which is no operator of DirectML
+        descriptor = name
     for field, argument in _FIELDS.items():
         if rest.startswith(field):
             rest = rest.removeprefix(field)

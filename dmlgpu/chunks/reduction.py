@@ -21,11 +21,15 @@ from dmlgpu.descriptors.reduction import (
     AxisDirection,
     ExactSquaresOperatorDesc,
     ExactSumOperatorDesc,
+    ExtremumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
 )
 from dmlgpu.runtime.shared import Selector
 from dmlgpu.sources import computed, operand_of
+
+# The operators that are reductions over axes.
+REDUCTIONS = (ArgOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc)
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class Reduction:
     """Of the array; (1,) for a 0-D array."""
     axes: Shape
     keepdims: bool
-    dtype: Type
-    """Of the results."""
+    dtypes: tuple[Type, ...]
+    """The types of the results: of two, the values and their indices."""
     element_type: Type
     """The type that elements are computed in."""
     function: ReduceFunction
@@ -54,12 +58,12 @@ class Reduction:
             function = ReduceFunction.ARGMAX if isinstance(desc, ArgmaxOperatorDesc) else ReduceFunction.ARGMIN
             last = desc.axis_direction is AxisDirection.DECREASING
         else:
-            assert isinstance(desc, ReduceOperatorDesc)
+            assert isinstance(desc, (ReduceOperatorDesc, ExtremumOperatorDesc))
             function, last = desc.function, False
         shape = operand.shape or (1,)
         element_type = (call.converted or operand.dtype).newbyteorder("=")
         exact = ExecutionFlags.EXACT_SUMS in call.flags
-        return cls(shape, desc.axes, len(call.shape) == len(shape), call.dtypes[0], element_type, function, last, exact)
+        return cls(shape, desc.axes, len(call.shape) == len(shape), call.dtypes, element_type, function, last, exact)
 
     @property
     def count(self) -> int:
@@ -99,12 +103,12 @@ class Reduction:
             chunk = chunk.astype(self.element_type)
         return self._aggregation.of_chunk(self, chunk, begin, device)
 
-    def outputs(self, chunk: Array, begin: Shape, device: Selector = None) -> Array:
+    def outputs(self, chunk: Array, begin: Shape, device: Selector = None) -> tuple[Array, ...]:
         """The outputs of a chunk that has all their elements; the arguments are those of `state`."""
         if not self.exact:
-            return self.result(self.state(chunk, begin, device))
+            return self.results(self.state(chunk, begin, device))
         outputs = _reduced(chunk, self.function, self.axes, device, exact=True)
-        return outputs.reshape(self.reduced(outputs.shape))
+        return (outputs.reshape(self.reduced(outputs.shape)),)
 
     def merged(self, states: Array) -> Array:
         """Merges the states of chunks that are side by side along the reduced axes: these get size 1."""
@@ -112,11 +116,16 @@ class Reduction:
         with np.errstate(all="ignore"):
             return self._aggregation.merge(self, _rows(states, self.axes)).reshape(sizes)
 
-    def result(self, state: Array) -> Array:
-        """The outputs, from the merged states of all chunks."""
+    def results(self, state: Array) -> tuple[Array, ...]:
+        """The outputs, from the merged states of all chunks: of each result."""
+        sizes = self.reduced(state.shape)
         with np.errstate(all="ignore"):
-            result = self._aggregation.finish(state, self.count).astype(self.dtype)
-        return result.reshape(self.reduced(state.shape))
+            values = (
+                [state["value"], state["index"]]
+                if len(self.dtypes) > 1
+                else [self._aggregation.finish(state, self.count)]
+            )
+            return tuple([y.astype(dtype).reshape(sizes) for y, dtype in zip(values, self.dtypes, strict=True)])
 
 
 def _reduced(

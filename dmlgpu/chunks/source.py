@@ -15,12 +15,11 @@ import numpy as np
 
 from dmlgpu.call import Call, Operand, Shape
 from dmlgpu.chunks.pooling import Pooling
-from dmlgpu.chunks.reduction import Reduction
+from dmlgpu.chunks.reduction import REDUCTIONS, Reduction
 from dmlgpu.chunks.regions import Region, Regions
 from dmlgpu.chunks.targets import give_pages_back, targets_of
 from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
-from dmlgpu.descriptors.reduction import ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import integer
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import open_npy
@@ -114,7 +113,7 @@ class Chunked(Source):
         return Operand(self._shape, self._dtype, in_parts=True)
 
     def compute(self, name: str, call: Call, out: Any, device: Selector) -> Any:
-        if not isinstance(call.desc, (ArgOperatorDesc, ReduceOperatorDesc, PoolingOperatorDesc)):
+        if not isinstance(call.desc, (*REDUCTIONS, PoolingOperatorDesc)):
             raise TypeError(f"{name}() takes no chunked arrays; pass an array or a device tensor")
         if isinstance(call.desc, PoolingOperatorDesc):
             targets = self._pool(Pooling.of(call, self._shape), call, out, open_device(device))
@@ -132,8 +131,8 @@ class Chunked(Source):
         first = axes if reduction.exact else ()
         sizes = self._chunk_sizes(reduction.shape, self._stored, lambda sizes: itemsize * math.prod(sizes), first)
         # First all chunks of one region of the outputs, then all of the next one.
-        along = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
-        regions, parts = Regions(reduction.sizes, sizes), Regions(along, sizes)
+        reduced = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
+        regions, parts = Regions(reduction.sizes, sizes), Regions(reduced, sizes)
         state: Array | None = None
 
         def chunk(i: int) -> Region:
@@ -142,24 +141,27 @@ class Chunked(Source):
 
         def compute(i: int, elements: Array) -> None:
             nonlocal state
-            number, part = divmod(i, parts.count)
+            number, along = divmod(i, parts.count)
             begin = tuple(each.start for each in chunk(i))
             if parts.count == 1:
                 outputs = reduction.outputs(elements, begin, device)
             else:
                 found = reduction.state(elements, begin, device)
-                state = found if part == 0 else reduction.merged(np.concatenate([state, found], axes[0]))
-                if part + 1 < parts.count:
+                state = found if along == 0 else reduction.merged(np.concatenate([state, found], axes[0]))
+                if along + 1 < parts.count:
                     return
-                outputs = reduction.result(state)
-            targets[0][reduction.reduced(regions[number])] = outputs
-            give_pages_back(targets[0])
+                outputs = reduction.results(state)
+            # With no name for a target: an error would keep it, and Windows cannot remove a mapped file.
+            for j, part in enumerate(outputs):
+                targets[j][reduction.reduced(regions[number])] = part
+                give_pages_back(targets[j])
 
         with targets_of(self._x, call, out) as targets:
             if call.fill is None:
                 self._run(regions.count * parts.count, chunk, compute)
             else:
-                targets[0][...] = call.fill
+                for target in targets:
+                    target[...] = call.fill
         return targets
 
     def _pool(self, pooling: Pooling, call: Call, out: Any, device: Device) -> list[Any]:

@@ -147,7 +147,12 @@ class _ReductionOperatorDesc(OperatorDesc):
         expected = tuple(1 if i in axes else size for i, size in enumerate(source.sizes))
         self._check_sizes("output_tensor", expected, "the input's sizes with 1 on every reduced axis")
         if self._own_types is ARG_TYPES:
-            self._check_holds("output_tensor", source.element_count // self.output_tensor.element_count, "reduced elements")
+            self._check_indices("output_tensor")
+
+    def _check_indices(self, field: str) -> None:
+        """Raises unless the type of a tensor of indices can hold the last one."""
+        count = self.input_tensor.element_count // self.output_tensor.element_count
+        self._check_holds(field, count, "reduced elements")
 
 
 @dataclass(frozen=True)
@@ -384,8 +389,7 @@ class ExtremumOperatorDesc(_ReductionOperatorDesc):
         self._check_reduction()
         self._check_tensor("output_indices_tensor")
         self._check_sizes("output_indices_tensor", self.output_tensor.sizes, "those of the output")
-        reduced = self.input_tensor.element_count // self.output_tensor.element_count
-        self._check_holds("output_indices_tensor", reduced, "reduced elements")
+        self._check_indices("output_indices_tensor")
         self._check_same_type()
 
 

@@ -36,11 +36,10 @@ import numpy as np
 
 from dmlgpu.call import Call, Operand
 from dmlgpu.chunks.pooling import Dimension, Pooling
-from dmlgpu.chunks.reduction import Reduction
+from dmlgpu.chunks.reduction import REDUCTIONS, Reduction
 from dmlgpu.chunks.regions import Region
 from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
-from dmlgpu.descriptors.reduction import ArgOperatorDesc, ReduceOperatorDesc
 from dmlgpu.descriptors.tensor import unsigned
 from dmlgpu.errors import DescriptorError, extra
 from dmlgpu.runtime import drivers
@@ -87,7 +86,7 @@ class DaskArray(Source):
         return Operand(self._x.shape, self._x.dtype, in_parts=True)
 
     def compute(self, name: str, call: Call, out: Any, device: Any) -> Any:
-        if not isinstance(call.desc, (ArgOperatorDesc, ReduceOperatorDesc, PoolingOperatorDesc)):
+        if not isinstance(call.desc, (*REDUCTIONS, PoolingOperatorDesc)):
             raise TypeError(f"{name}() takes no Dask arrays; pass an array or a device tensor")
         if out is not None:
             raise TypeError(
@@ -102,7 +101,7 @@ class DaskArray(Source):
         elif isinstance(call.desc, PoolingOperatorDesc):
             results = _pooled(Pooling.of(call, self._x.shape), self._checked(), device)
         else:
-            results = (_reduced(Reduction.of(call, self.operand), self._checked(), device),)
+            results = _reduced(Reduction.of(call, self.operand), self._checked(), device)
         return results if len(results) > 1 else results[0]
 
     def _checked(self) -> Any:
@@ -183,8 +182,8 @@ def _meta(rank: int, dtype: Any) -> Array:
     return np.empty((0,) * rank, dtype)
 
 
-def _reduced(reduction: Reduction, x: Any, device: Selector) -> Any:
-    """The results, as a Dask array, of a reduction of x."""
+def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
+    """The results of a reduction of x, as Dask arrays."""
     x = x.reshape(reduction.shape)
     # Without the empty chunks, which have no state.
     x = x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
@@ -196,17 +195,19 @@ def _reduced(reduction: Reduction, x: Any, device: Selector) -> Any:
         dtype=reduction.state_type,
         meta=_meta(x.ndim, reduction.state_type),
     )
-
-    return da.reduction(
-        states,
-        chunk=_itself,
-        combine=partial(_merged, reduction),
-        aggregate=partial(_result, reduction),
-        axis=reduction.axes,
-        keepdims=reduction.keepdims,
-        # The type of states, also merged ones; results have the type of `meta`.
-        dtype=reduction.state_type,
-        meta=_meta(len(reduction.reduced(reduction.sizes)), reduction.dtype),
+    return tuple(
+        da.reduction(
+            states,
+            chunk=_itself,
+            combine=partial(_merged, reduction),
+            aggregate=partial(_result, reduction, i),
+            axis=reduction.axes,
+            keepdims=reduction.keepdims,
+            # The type of states, also merged ones; results have the type of `meta`.
+            dtype=reduction.state_type,
+            meta=_meta(len(reduction.reduced(reduction.sizes)), dtype),
+        )
+        for i, dtype in enumerate(reduction.dtypes)
     )
 
 
@@ -223,9 +224,9 @@ def _merged(reduction: Reduction, states: Array, axis: Any, keepdims: bool) -> A
     return reduction.merged(states)
 
 
-def _result(reduction: Reduction, states: Array, axis: Any, keepdims: bool) -> Any:
+def _result(reduction: Reduction, number: int, states: Array, axis: Any, keepdims: bool) -> Any:
     # As in NumPy: a scalar, not a 0-D array.
-    return reduction.result(reduction.merged(states))[()]
+    return reduction.results(reduction.merged(states))[number][()]
 
 
 def _pooled(pooling: Pooling, x: Any, device: Selector) -> tuple[Any, ...]:

@@ -728,6 +728,49 @@ def test_functions_of_numpy(device, name, types, axis):
                 np.testing.assert_array_equal(found.numpy(), got)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8", "uint16", "int64", "bool"])
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)], ids=str)
+def test_maxima_and_minima_with_indices(device, axis, dtype):
+    x = np.random.default_rng(0).integers(0, 7, (5, 40, 6)).astype(dtype)
+    if x.dtype.kind == "f":
+        x[2, 3] = np.nan
+        x[3, 4] = -0.0
+    chunks = dmlgpu.chunked(x, chunk_bytes=300)
+    for source, keepdims in itertools.product((x, x[::2, ::-1], x.T, chunks), (False, True)):
+        whole = x if source is chunks else source
+        for name, index in (("max", argmax), ("min", argmin)):
+            values, indices = getattr(dmlgpu, name)(source, axis, keepdims=keepdims, output_indices=True, device=device)
+            np.testing.assert_array_equal(values, getattr(dmlgpu, name)(whole, axis, keepdims=keepdims, device=device))
+            np.testing.assert_array_equal(indices, index(whole, axis, keepdims=keepdims, device=device))
+            assert (values.dtype, indices.dtype) == (x.dtype, np.int64)
+            assert type(values) is type(getattr(np, name)(whole, axis, keepdims=keepdims))
+            if axis is None and not keepdims:
+                assert type(indices) is np.int64
+
+
+def test_indices_of_maxima_come_from_one_look_at_x(device):
+    t = device.tensor(X)
+    with device.profile() as profile:
+        values, indices = dmlgpu.max(t, 1, output_indices=True, indices_data_type="uint32")
+    assert [event.kind for event in profile.events].count("dispatch") == 1
+    assert (values.tolist(), indices.tolist(), indices.dtype) == ([3, 4, 5], [2, 2, 1], np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"axis": ()}, r"max\.axis: \(\) is empty"),
+        ({"axis": 2}, r"max\.axis: 2 is out of range"),
+        ({"output_indices": 1}, r"max\.output_indices: 1 is not allowed; allowed are True and False"),
+        ({"indices_data_type": np.int8}, r"max\.indices_data_type: INT8 is not supported; allowed are INT64, INT32"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_of_maxima_with_indices(wrong, says):
+    with pytest.raises(DescriptorError, match=f"^{says}"):
+        dmlgpu.max(X, **{"output_indices": True, **wrong})
+
+
 @pytest.mark.parametrize("name", ["sum", "prod", "mean", "max", "min"])
 def test_what_functions_of_numpy_have_beyond_is_refused_by_name(device, name):
     tensor = device.tensor(X)

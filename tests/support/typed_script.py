@@ -34,6 +34,8 @@ assert_type(dmlgpu.max_unpooling(x, t, 8), Array)
 assert_type(dmlgpu.max_pooling(x, 2), Array)
 assert_type(dmlgpu.max_pooling(x, 2, output_indices=True, strides=(1, 2)), tuple[Array, Array])
 assert_type(dmlgpu.max_pooling(t, 2, output_indices=False), DeviceTensor)
+assert_type(dmlgpu.max(x, 1), Array)
+assert_type(dmlgpu.min(t, output_indices=True), tuple[DeviceTensor, DeviceTensor])
 values, indices = dmlgpu.max_pooling(t, 2, strides=(1, 2), output_indices=True)
 assert_type(values, DeviceTensor)
 
