@@ -26,7 +26,6 @@ import numpy as np
 import dmlgpu
 from benchmarks import machine
 from benchmarks.report import COLUMNS, Table, duration, percent, show, to_markdown
-from dmlgpu import streaming
 from dmlgpu.tools.terminal import open_console
 
 if TYPE_CHECKING:
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
 
 WIDTH = 1 << 15  # of rows of float32
 CASES: dict[str, Callable[..., Any]] = {
-    "argmax, all": streaming.argmax,
-    "argmax, axis 0": lambda x, **options: streaming.argmax(x, 0, **options),
-    "sum, axis 1": lambda x, **options: streaming.reduce(x, dmlgpu.ReduceFunction.SUM, 1, **options),
-    "max_pooling 3x3 s2": lambda x, **options: streaming.max_pooling(x, 3, strides=2, **options),
+    "argmax, all": dmlgpu.argmax,
+    "argmax, axis 0": lambda x, **options: dmlgpu.argmax(x, 0, **options),
+    "sum, axis 1": lambda x, **options: dmlgpu.sum(x, 1, **options),
+    "max_pooling 3x3 s2": lambda x, **options: dmlgpu.max_pooling(x, 3, strides=2, **options),
 }
 
 
@@ -90,21 +89,23 @@ def sample(path: Path, case: str, chunk_bytes: int, together: bool) -> str:
     if "pooling" in case:  # outputs would be most of the memory
         rows, columns = ((size - 3) // 2 + 1 for size in x.shape)
         out = np.lib.format.open_memmap(path.with_suffix(".out.npy"), "w+", x.dtype, (rows, columns))
-    run(x[:64], chunk_bytes=chunk_bytes)  # opens the device
+    run(dmlgpu.chunked(x[:64], chunk_bytes=chunk_bytes))  # opens the device
+    file = dmlgpu.chunked(x, chunk_bytes=chunk_bytes)
     if together:
         begin = time.perf_counter()
-        run(x, chunk_bytes=chunk_bytes, out=out)
+        run(file, out=out)
         return f"{time.perf_counter() - begin} {peak()}"
-    chunks = InMemory(x)
-    run(chunks, chunk_bytes=chunk_bytes, out=out)
-    chunks.regions.clear()
+    in_memory = InMemory(x)
+    chunks = dmlgpu.chunked(in_memory, chunk_bytes=chunk_bytes)
+    run(chunks, out=out)
+    in_memory.regions.clear()
     begin = time.perf_counter()
-    run(chunks, chunk_bytes=chunk_bytes, out=out)
+    run(chunks, out=out)
     computing = time.perf_counter() - begin
     forget(path)
     begin = time.perf_counter()
-    for region in chunks.regions:
-        streaming._elements(x, region)
+    for region in in_memory.regions:
+        file._elements(region)
     return f"{time.perf_counter() - begin} {computing}"
 
 
@@ -143,7 +144,7 @@ class Streamed:
 
 
 def table(found: Sequence[Streamed], rounds: int) -> Table:
-    columns = ("case", "chunks of", "reading", "computing", "streaming", "of the sum", "peak of memory")
+    columns = ("case", "chunks of", "reading", "computing", "both at once", "of the sum", "peak of memory")
     rows = tuple(
         (
             each.case,
@@ -169,7 +170,7 @@ def plot(header: dict[str, str], found: Sequence[Streamed]) -> Figure:
     computing, both = [each.computing for each in found], [each.both for each in found]
     axes.barh(above, reading, 0.35, color=COLOURS["blue"], label="reading alone")
     axes.barh(above, computing, 0.35, reading, color=COLOURS["orange"], label="then computing alone", hatch="//")
-    axes.barh(below, both, 0.35, color=COLOURS["black"], label="both at once: dmlgpu.streaming")
+    axes.barh(below, both, 0.35, color=COLOURS["black"], label="both at once: dmlgpu.chunked")
     axes.set_yticks(rows, [f"{each.case}\nchunks of {each.chunk_bytes >> 20} MiB" for each in found])
     axes.invert_yaxis()
     axes.set_xlabel("seconds, median")

@@ -38,7 +38,7 @@ from benchmarks import machine
 from benchmarks.plot import COLOURS, add_legend, add_title, new_figure
 from benchmarks.report import COLUMNS, Table, duration, percent, show, to_markdown
 from benchmarks.streaming import peak
-from dmlgpu import ReduceFunction, interop
+from dmlgpu.interop.dask import LocalVulkanCluster
 from dmlgpu.tools.terminal import open_console
 
 WIDTH = 1 << 12  # of rows of float32
@@ -48,12 +48,12 @@ _STYLES = ("black", "o"), ("orange", "s"), ("sky", "^"), ("green", "D"), ("vermi
 
 
 def pooled_maximum(x: Any) -> Any:
-    return interop.dask.reduce(interop.dask.max_pooling(x, 3, strides=2), ReduceFunction.MAX)
+    return dmlgpu.max(dmlgpu.max_pooling(x, 3, strides=2))
 
 
 # What gives one number, so that nothing but parts of chunks is moved.
 CASES: dict[str, Callable[[Any], Any]] = {
-    "argmax": interop.dask.argmax,
+    "argmax": dmlgpu.argmax,
     "max_pooling 3x3 s2, then MAX": pooled_maximum,
     "Dask's own argmax": lambda x: da.argmax(x),
 }
@@ -130,7 +130,7 @@ def measured(path: Path, chunk_bytes: int, workers: int, rounds: int, info: dmlg
     """Every case on a cluster of its own, medians."""
     x = array(path, chunk_bytes)
     env = {"LP_NUM_THREADS": "1"} if "llvmpipe" in info.name else {}
-    cluster = interop.dask.LocalVulkanCluster([info.index], n_workers=workers, env=env, dashboard_address=":0")
+    cluster = LocalVulkanCluster([info.index], n_workers=workers, env=env, dashboard_address=":0")
     seconds: dict[str, list[float]] = {name: [] for name in CASES}
     with cluster, cluster.get_client() as client:
         for name, case in [*CASES.items()] * (1 + rounds):

@@ -1036,8 +1036,9 @@ def test_streaming_reads_chunks_that_are_in_memory_once(driver, monkeypatch, cas
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
     x = np.random.default_rng(2).random((63, 301), np.float32)
     chunks, run = streaming.InMemory(x), streaming.CASES[case]
-    np.testing.assert_array_equal(run(chunks, chunk_bytes=x.nbytes), run(x, chunk_bytes=x.nbytes))
+    chunked, file = (dmlgpu.chunked(each, chunk_bytes=x.nbytes) for each in (chunks, x))
+    np.testing.assert_array_equal(run(chunked), run(file))
     assert chunks.regions == [(slice(0, 63), slice(0, 301))]
-    run(chunks, chunk_bytes=x.nbytes)
+    run(chunked)
     assert len(chunks.regions) == 2
     assert len(chunks._chunks) == 1
