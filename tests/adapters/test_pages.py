@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from dmlgpu.interop import dask, onnx, torch
+from dmlgpu.interop import onnx, torch
 from tests.support.pages import ADAPTERS_PAGES, BLOCKS, run_block
 from tests.support.processes import ROOT
 
@@ -37,7 +37,6 @@ FUNCTIONS = {
     f"{module.__name__}.{name}": function
     for module, names in (
         (torch, torch.__all__),
-        (dask, dask.__all__),
         (onnx, ("is_compatible", "prepare", "run_node", "supports_device")),
     )
     for name in names

@@ -25,7 +25,8 @@ GIVEN_UP = {
     r"paces?": "seconds per element",
     r"lanes of a vector|lane by lane": "vector",
     r"(best|highest)_?chunk": "turn",
-    r"onnx_backend|torch_ops|dask_(array|cluster)": "interop.onnx, interop.torch, interop.dask",
+    # Dask itself has `to_dask_array`.
+    r"onnx_backend|torch_ops|(?<!to_)dask_(array|cluster)": "interop.onnx, interop.torch, interop.dask",
 }
 
 
