@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import dmlgpu
-from benchmarks import cli, compare, measure, peer_usual, streaming
+from benchmarks import calls, cli, compare, measure, peer_usual, streaming
 from benchmarks import run as running
 from benchmarks.cases import (
     CASES,
@@ -1010,6 +1010,35 @@ def test_the_module_turns_shader_caches_off(driver, environment, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert "shader caches: off (MESA_SHADER_CACHE_DISABLE=true" in done.stdout
     assert "pool-global-indices" in done.stdout
+
+
+def test_calls_compare_functions_with_operators(driver, tmp_path):
+    markdown = tmp_path / "calls.md"
+    assert calls.main(["--device", str(driver.index), "--rounds", "3", "--markdown", str(markdown)]) == 0
+    text = markdown.read_text()
+    assert driver.name in text
+    names = tuple(f"| {name} |" for name in calls.CASES)
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith(names)]
+    assert [row[0] for row in rows] == [name for name in calls.CASES for _ in range(3)]
+    assert all(float(row[4]) > 0 for row in rows)
+
+
+def test_ratios_of_calls_are_those_of_the_same_round():
+    ways = {"out": (1, 2), "tensor": (1, 3), "array": (2, 2)}
+    times = {
+        f"{kind}, {way}": Timing((seconds, 10 * seconds, 100 * seconds))
+        for way, both in ways.items()
+        for kind, seconds in zip(("operator", "function"), both, strict=True)
+    }
+    found = calls.table({"argmax": times})
+    assert [row[4] for row in found.rows] == ["2.00", "3.00", "1.00"]
+    assert [row[3] for row in found.rows] == ["20.0 s", "30.0 s", "20.0 s"]
+
+
+def test_results_of_calls_are_compared(driver):
+    case = replace(calls.CASES["sum"], function=partial(dmlgpu.max, axis=3))
+    with dmlgpu.Device(driver.index) as device, pytest.raises(BenchmarkError, match=r"^function, out: the results"):
+        calls.measured(device, case, 1)
 
 
 def test_streaming_measures_reading_computing_and_both(driver, monkeypatch, tmp_path):
