@@ -170,7 +170,7 @@ def plot(header: dict[str, str], found: Sequence[Streamed]) -> Figure:
     computing, both = [each.computing for each in found], [each.both for each in found]
     axes.barh(above, reading, 0.35, color=COLOURS["blue"], label="reading alone")
     axes.barh(above, computing, 0.35, reading, color=COLOURS["orange"], label="then computing alone", hatch="//")
-    axes.barh(below, both, 0.35, color=COLOURS["black"], label="both at once: dmlgpu.chunked")
+    axes.barh(below, both, 0.35, color=COLOURS["black"], label="both at once")
     axes.set_yticks(rows, [f"{each.case}\nchunks of {each.chunk_bytes >> 20} MiB" for each in found])
     axes.invert_yaxis()
     axes.set_xlabel("seconds, median")
