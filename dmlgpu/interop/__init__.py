@@ -1,7 +1,7 @@
 """The operators as other libraries have them; a module is imported at its first use, with its library.
 
 array_api: reductions with the signatures of the Python array API standard. torch: tensors of PyTorch. onnx: models.
-dask: Dask arrays.
+dask: a cluster of workers for Dask arrays, which dmlgpu's functions take.
 """
 
 from importlib import import_module
