@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -73,13 +74,23 @@ class Layout:
 
 
 @cache
-def layouts() -> dict[str, Layout]:
-    """The layouts of all modules; errors as `load`."""
-    file = _FOLDER / _LAYOUTS
+def layouts() -> dict[str, Any]:
+    """What layouts.json says of each module; errors as `load`."""
     try:
-        return {module: _layout(**entry) for module, entry in json.loads(_read(file)).items()}
+        return {**json.loads(_read(_FOLDER / _LAYOUTS))}
+    except (ValueError, TypeError) as error:
+        raise _damaged(error) from None
+
+
+@cache
+def layout_of(module: str) -> Layout:
+    """The layout of one module; errors as `load`. A call needs few of those that are listed."""
+    if module not in layouts():
+        raise DeviceError(f"{_FOLDER / _LAYOUTS} has no shader {module}; {MEND}")
+    try:
+        return _layout(**layouts()[module])
     except (ValueError, TypeError, AttributeError) as error:
-        raise DeviceError(f"{file} is damaged: {error}; {MEND}") from None
+        raise _damaged(error) from None
 
 
 def _layout(constants: Mapping[str, int], push: Mapping[str, tuple[int, int]], sha256: str, source: str) -> Layout:
@@ -91,11 +102,8 @@ def _layout(constants: Mapping[str, int], push: Mapping[str, tuple[int, int]], s
     )
 
 
-def layout_of(module: str) -> Layout:
-    """The layout of one module; errors as `load`."""
-    if module not in layouts():
-        raise DeviceError(f"{_FOLDER / _LAYOUTS} has no shader {module}; {MEND}")
-    return layouts()[module]
+def _damaged(error: Exception) -> DeviceError:
+    return DeviceError(f"{_FOLDER / _LAYOUTS} is damaged: {error}; {MEND}")
 
 
 def constant_words(shader: Shader) -> list[int]:
@@ -163,7 +171,7 @@ def push_words(module: str, push: Values) -> list[int]:
     """The push constants of a module as words; errors as `constant_words`."""
     places = layout_of(module).push
     _check_names(module, "push constants", push, places.keys())
-    words = [0] * max(first + count for first, count in places.values())
+    words = [0] * sum(max(places.values()))  # up to the end of the last one
     for name, (first, count) in places.items():
         value = push[name] if isinstance(push[name], tuple) else (int(push[name]),)
         if len(value) != count:

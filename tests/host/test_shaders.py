@@ -20,7 +20,7 @@ from tests.support.shaders import MODULES, SHADERS, SOURCES, build, included
 
 def test_workgroup_size_is_the_first_constant():
     numbers = {int(n) for source in SOURCES.values() for n in re.findall(r"local_size_x_id = (\d+)", source)}
-    assert numbers == {layout.constants["group_size"] for layout in spirv.layouts().values()} == {0}
+    assert numbers == {spirv.layout_of(module).constants["group_size"] for module in MODULES} == {0}
 
 
 def test_layouts_are_what_the_shaders_declare():
@@ -246,9 +246,11 @@ def installed(tmp_path, monkeypatch):
     monkeypatch.setattr(spirv, "_FOLDER", folder)
     spirv.load.cache_clear()
     spirv.layouts.cache_clear()
+    spirv.layout_of.cache_clear()
     yield folder
     spirv.load.cache_clear()
     spirv.layouts.cache_clear()
+    spirv.layout_of.cache_clear()
 
 
 def test_the_list_is_of_the_modules_and_no_others(installed):
