@@ -79,6 +79,8 @@ class KpStep(Step[KpBuffer]):
 
 
 Submission = list[KpStep | Barrier[KpBuffer]]
+# The sequence of a submission, and its steps, the barriers left out.
+_Recording = tuple[Any, list[KpStep]]
 # Steps, the buffers to upload before them, and the buffers to download after them.
 _Work = tuple[tuple[KpStep, ...], tuple[KpBuffer, ...], tuple[KpBuffer, ...]]
 
@@ -110,7 +112,7 @@ class Kompute:
         # All pipelines that some step uses, with their measured speed; and those of them that Kompute has built.
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
-        self._recordings: OrderedDict[_Work, list[tuple[Any, Submission]]] = OrderedDict()
+        self._recordings: OrderedDict[_Work, list[_Recording]] = OrderedDict()
         self._submitted = 0
         self.computed = 0
         """How many steps of the last `submit` have run."""
@@ -158,7 +160,7 @@ class Kompute:
             )
         if self._lost is not None:
             raise DeviceLostError(self._lost)
-        if not self.is_open:
+        if self._destroyed:
             raise DeviceError(f"device {self.info.name} is closed")
 
     @property
@@ -210,7 +212,8 @@ class Kompute:
             raise DeviceError(f"device {self.info.name} refused {wanted}: {error}") from error
 
     def check_fits(self, size: int) -> None:
-        """Raises an OutOfMemoryError if tensors of `size` bytes do not fit even into empty heaps."""
+        """As `check_usable`; and raises an OutOfMemoryError if `size` bytes do not fit even into empty heaps."""
+        self.check_usable()
         self._check(size, not self.info.unified, self.info.heaps)
 
     def _left(self) -> list[int]:
@@ -331,34 +334,32 @@ class Kompute:
             step.pipeline.used = self._submitted
             for buffer, _ in step.writes:
                 buffer.current = False
-        if self.profile is None:
-            self._run(steps, uploads, downloads)
-            for buffer in (*uploads, *downloads):
-                buffer.current = True
-            return
-        for buffer in uploads:
-            self.upload(buffer)
-        for step in steps:
-            self._run((step,), (), ())
-        # Nothing is downloaded here: the buffers are not current, so whoever reads them downloads them.
+        works: list[_Work] = [(steps, uploads, downloads)]
+        if self.profile is not None:
+            for buffer in uploads:
+                self.upload(buffer)
+            # Nothing is downloaded here: the buffers are not current, so whoever reads them downloads them.
+            uploads = downloads = ()
+            works = [((step,), (), ()) for step in steps]
+        for work in works:
+            for sequence, submitted in self._recorded(*work):
+                begin = time.perf_counter()
+                self._evaluate(sequence)
+                end = time.perf_counter()
+                if self._status.view[0] & _ENDED_EARLY:
+                    raise self._ended_early(submitted)
+                self.computed += len(submitted)
+                if self.profile is not None:
+                    self._add_to(self.profile, submitted[0], begin, end)
+                if learn(submitted, end - begin):
+                    self._recordings.pop(work, None)
+        for buffer in (*uploads, *downloads):
+            buffer.current = True
 
-    def _run(self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]) -> None:
-        for sequence, submission in self._recorded(steps, uploads, downloads):
-            begin = time.perf_counter()
-            self._evaluate(sequence)
-            end = time.perf_counter()
-            if self._status.view[0] & _ENDED_EARLY:
-                raise self._ended_early(submission)
-            self.computed += sum(isinstance(part, KpStep) for part in submission)
-            if self.profile is not None:
-                self._add_to(self.profile, steps[0], begin, end)
-            if learn(submission, end - begin):
-                self._recordings.pop((steps, uploads, downloads), None)
-
-    def _ended_early(self, submission: Submission) -> DeviceError:
+    def _ended_early(self, steps: Sequence[KpStep]) -> DeviceError:
         """What to raise where the driver ended a loop of a submission early."""
         self._reset_status()
-        plans = dict.fromkeys(part.plan for part in submission if isinstance(part, KpStep))
+        plans = dict.fromkeys(step.plan for step in steps)
         return LoopEndedEarlyError(
             f"device {self.info.name} ended a loop of a shader early, so there is no result; report it with the plan, "
             "and meanwhile use another driver:\n" + "\n".join(map(str, plans))
@@ -379,13 +380,13 @@ class Kompute:
 
     def _recorded(
         self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]
-    ) -> Iterable[tuple[Any, Submission]]:
+    ) -> Iterable[_Recording]:
         """The recorded submissions of steps, cached or new.
 
         Submissions of more than RECORDED_STEPS steps are not cached, and each is recorded just before it runs.
         """
         if len(steps) > RECORDED_STEPS:
-            return ((self._record(submission), submission) for submission in self._submissions(steps))
+            return (self._record(submission) for submission in self._submissions(steps))
         work = steps, uploads, downloads
         recording = self._recordings.pop(work, None)
         if recording is None:
@@ -393,7 +394,7 @@ class Kompute:
             ends = [*((submission, ()) for submission in others), (last, downloads)]
             begins = (uploads, *((),) * len(others))
             recording = [
-                (self._record(submission, before, after), submission)
+                self._record(submission, before, after)
                 for before, (submission, after) in zip(begins, ends, strict=True)
             ]
         self._recordings[work] = recording
@@ -406,8 +407,9 @@ class Kompute:
 
     def _record(
         self, submission: Submission, uploads: Sequence[KpBuffer] = (), downloads: Sequence[KpBuffer] = ()
-    ) -> Any:
-        written = {place[0] for part in submission if isinstance(part, KpStep) for place in part.writes}
+    ) -> _Recording:
+        steps = [part for part in submission if isinstance(part, KpStep)]
+        written = {buffer for step in steps for buffer, _ in step.writes}
         with timed(self.profile, "record", "recording"), self._asking("a recording"):
             sequence = self._manager.sequence()
             if uploads:
@@ -417,7 +419,8 @@ class Kompute:
                     sequence.record(self._kp.OpAlgoDispatch(self._algorithm(part), part.push))
                 else:
                     sequence.record(self._barrier([buffer.tensor for buffer in part.buffers]))
-            return self._with_status(sequence, (*downloads, *(buffer for buffer in written if not buffer.staged)))
+            visible = (*downloads, *(buffer for buffer in written if not buffer.staged))
+            return self._with_status(sequence, visible), steps
 
     def _with_status(self, sequence: Any, visible: Sequence[KpBuffer] = ()) -> Any:
         """Ends a recording: makes the status, and what was written to `visible`, visible to the host."""

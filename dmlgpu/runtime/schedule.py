@@ -5,7 +5,7 @@ Nothing here knows Kompute or Vulkan. A buffer is any object.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -101,25 +101,23 @@ def submissions(steps: Iterable[S], *, has_barriers: bool) -> Iterator[list[S | 
     yield submission
 
 
-def learn(submission: Iterable[Step[Any] | Barrier[Any]], seconds: float) -> bool:
+def learn(steps: Sequence[Step[Any]], seconds: float) -> bool:
     """Corrects the seconds per element of a submission's pipelines by the time that the submission took.
 
     Args:
-        submission: its steps and barriers.
+        steps: those of the submission.
         seconds: the time from its begin to its end.
 
     Returns:
         Whether the same steps should be cut into submissions again: this submission was measured, has several steps,
         and took longer than SUBMISSION_SECONDS.
     """
-    steps = [part for part in submission if isinstance(part, Step)]
-    timings = {step.timing for step in steps}
-    measured = seconds > _MEASURED_SECONDS and all(timing.has_run for timing in timings)
+    measured = seconds > _MEASURED_SECONDS and all(step.timing.has_run for step in steps)
     if measured:
         factor = seconds / sum(step.seconds for step in steps)
-        for timing in timings:
+        for timing in {step.timing for step in steps}:
             timing.seconds_per_element *= factor
             timing.is_too_slow = seconds > SUBMISSION_SECONDS and len(steps) == 1
-    for timing in timings:
-        timing.has_run = True
+    for step in steps:
+        step.timing.has_run = True
     return measured and seconds > SUBMISSION_SECONDS and len(steps) > 1

@@ -154,7 +154,7 @@ def test_what_is_over_at_once_has_run():
 def test_pipelines_of_a_submission_learn_the_same_factor():
     slow, fast = Timing(0.002, has_run=True), Timing(0.001, has_run=True)
     # They should take 20 + 10 + 10 ms, and took three times as long.
-    learn([step("a>b*10", slow), step("c>d*10", fast), Barrier(frozenset("b")), step("b>e*10", fast)], 0.12)
+    learn([step("a>b*10", slow), step("c>d*10", fast), step("b>e*10", fast)], 0.12)
     assert (slow.seconds_per_element, fast.seconds_per_element) == (pytest.approx(0.006), pytest.approx(0.003))
 
 
@@ -178,13 +178,12 @@ def test_a_submission_that_took_too_long_is_cut_anew(seconds, again):
 def test_a_submission_of_one_step_cannot_be_cut():
     timing = Timing(0.001, has_run=True)
     assert not learn([step("a>b*50", timing)], 10.0)
-    assert not learn([Barrier(frozenset("a")), step("a>b*50", timing)], 10.0)
     assert timing.seconds_per_element == pytest.approx(0.2)
 
 
 def test_a_step_alone_that_takes_too_long_is_known():
     timing = Timing(0.001)
-    alone = [Barrier(frozenset("a")), step("a>b*50", timing)]
+    alone = [step("a>b*50", timing)]
     for steps, seconds, expected in (
         (alone, 10.0, False),  # the first run is not measured
         (alone, 0.21, True),
