@@ -28,7 +28,7 @@ def bits(array: Array) -> Array:
 def elements(desc: TensorDesc, memory: Bytes) -> Array:
     """The elements of a tensor as a view of its bytes."""
     dtype = desc.data_type.numpy
-    strides = [stride * dtype.itemsize for stride in desc.element_strides]
+    strides = None if desc.strides is None else [stride * dtype.itemsize for stride in desc.strides]
     view: Array = np.ndarray(desc.sizes, dtype, memory.data, strides=strides)
     return view
 

@@ -188,7 +188,7 @@ class TensorDesc:
         """DimensionCount."""
         return len(self.sizes)
 
-    @property
+    @cached_property
     def element_count(self) -> int:
         """The product of the sizes, whatever the strides."""
         return math.prod(self.sizes)

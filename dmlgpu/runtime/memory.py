@@ -6,6 +6,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 Handle = TypeVar("Handle")
@@ -102,7 +103,8 @@ class Allocator(Generic[Handle]):
         Raises:
             MemoryError: `create` raised it, even after all empty buffers were destroyed.
         """
-        self.collect()
+        if self._released:
+            self.collect()
         self._allocated += 1
         size = aligned(size)
         for buffer in self._buffers:
@@ -110,7 +112,7 @@ class Allocator(Generic[Handle]):
                 if size <= room and (self._shared or room <= max(2 * size, self._step)):
                     return self._take(buffer, i, size)
         buffer = self._new_buffer(size)
-        insort(self._buffers, buffer, key=lambda buffer: buffer.size)
+        insort(self._buffers, buffer, key=attrgetter("size"))
         return self._take(buffer, 0, size)
 
     def _take(self, buffer: Buffer[Handle], i: int, size: int) -> Slice[Handle]:
@@ -141,8 +143,6 @@ class Allocator(Generic[Handle]):
 
     def collect(self) -> None:
         """Takes queued slices back, and destroys empty buffers beyond what is kept."""
-        if not self._released:
-            return
         while self._released:
             # The slice leaves the queue last: if Ctrl-C comes before that, it is taken back again, which is harmless.
             part = self._released[0]
@@ -162,8 +162,8 @@ class Allocator(Generic[Handle]):
     def trim(self, keep: int) -> None:
         """Destroys empty buffers, the least recently used first, until at most `keep` bytes of them are left."""
         empty = [buffer for buffer in self._buffers if buffer.is_empty]
-        excess = sum(buffer.size for buffer in empty) - keep
-        for buffer in sorted(empty, key=lambda buffer: buffer.used):
+        excess = sum(map(attrgetter("size"), empty)) - keep
+        for buffer in sorted(empty, key=attrgetter("used")):
             if excess <= 0:
                 break
             excess -= buffer.size

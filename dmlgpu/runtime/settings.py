@@ -19,7 +19,7 @@ def switch(name: str) -> bool:
     Raises:
         SettingError: it has another value.
     """
-    return _word(name, _ON) is not None
+    return choice(name, _ON + _OFF) in _ON
 
 
 def level(name: str) -> str | None:
@@ -28,8 +28,8 @@ def level(name: str) -> str | None:
     Raises:
         SettingError: it has another value.
     """
-    word = _word(name, _LEVELS)
-    return word and word.upper()
+    word = choice(name, _LEVELS + _OFF)
+    return word.upper() if word in _LEVELS else None
 
 
 def setting(name: str) -> str | None:
@@ -43,13 +43,7 @@ def choice(name: str, allowed: tuple[str, ...]) -> str | None:
     Raises:
         SettingError: it has another value.
     """
-    word = (setting(name) or "").lower()
+    word = os.environ.get(name, "").strip().lower()
     if word and word not in allowed:
         raise SettingError(f"{name}: {os.environ[name]!r} is not allowed; allowed are {', '.join(allowed)}")
     return word or None
-
-
-def _word(name: str, allowed: tuple[str, ...]) -> str | None:
-    """The word of `allowed` that a variable holds; None if it is off."""
-    word = choice(name, allowed + _OFF)
-    return word if word in allowed else None
