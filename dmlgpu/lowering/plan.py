@@ -129,6 +129,12 @@ class Plan:
     mapping: tuple[str, ...]
     """The kernels that run and what each does; then those that were passed over, and why."""
 
+    @cached_property
+    def scratch(self) -> tuple[tuple[int, ...], ...]:
+        """The bytes of each segment of every intermediate, and those of the states, if there are any."""
+        states = ((self.state_bytes,),) if self.state_bytes else ()
+        return (*map(self.limits.segments, self.intermediates), *states)
+
     @property
     def summary(self) -> str:
         """What runs, in a line."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
-from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, OutOfMemoryError
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
@@ -23,7 +22,7 @@ from dmlgpu.runtime import spirv
 from dmlgpu.runtime.engine import Segments
 from dmlgpu.runtime.kompute import KpBuffer, KpStep
 from dmlgpu.runtime.log import logger
-from dmlgpu.runtime.memory import Buffer, Slice
+from dmlgpu.runtime.memory import Buffer
 from dmlgpu.runtime.profile import timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
@@ -35,9 +34,6 @@ _KEPT_STEPS = RECORDED_STEPS
 
 # Compares the outputs of a plan with the right ones, which it knows: raises if they differ. The inputs come first.
 Check = Callable[[Plan, tuple[Array, ...], tuple[Array, ...]], None]
-
-# For each role, its tensors; for each tensor, the slices where its segments lie.
-SlicesByRole = dict[Role, list[list[Slice[KpBuffer]]]]
 
 
 class CompiledOperator:
@@ -65,7 +61,7 @@ class CompiledOperator:
         self.desc = desc
         self.flags = flags
         self._engine = device._engine
-        self._input_fields = desc.input_fields
+        self._input_fields, self._outputs = desc.input_fields, desc.outputs  # found once, not in every call
         needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
         # Before planning: a plan numbers every segment, and tensors too large for the device may have too many.
         self._engine.kompute.check_fits(needed)
@@ -84,14 +80,12 @@ class CompiledOperator:
 
     def _prepare(self) -> set[Buffer[KpBuffer]]:
         """Makes the buffers of a first call with arrays, and the pipelines bound to them; returns the buffers."""
-        tensors = [DeviceTensor(self.device, desc) for desc in (*self.desc.inputs, *self.desc.outputs)]
-        count = len(self.desc.inputs)
-        scratch = self._scratch()
+        read = [DeviceTensor(self.device, desc)._segments for desc in self.desc.inputs]
+        written = [DeviceTensor(self.device, desc)._segments for desc in self.desc.outputs]
+        scratch = [*map(self._engine.allocate, self.plan.scratch)]
         if len(self.plan.dispatches) <= RECORDED_STEPS:
-            sources, targets = tensors[:count], tensors[count:]
-            steps = self._recall(sources, targets, scratch)
-            self._engine.prepare(steps, [*map(segments_of, sources)], [*map(segments_of, targets)])
-        return {part.buffer for owned in (*map(segments_of, tensors), *scratch) for part in owned.slices}
+            self._engine.prepare(self._recall(read, written, scratch), read, written)
+        return {part.buffer for segments in (*read, *written, *scratch) for part in segments.slices}
 
     def __call__(self, *inputs: Any, out: DeviceTensor | Sequence[DeviceTensor] | None = None) -> Any:
         """Runs the operator.
@@ -142,13 +136,19 @@ class CompiledOperator:
         with self._engine.lock:
             self._engine.kompute.check_usable()
             sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
-            targets = [*map(self._new_target, self.desc.outputs)] if out is None else self._given_targets(out, sources)
-            plan = self.plan  # `_run` may replace it for later calls
-            self._run(inputs, sources, targets)
+            targets = self._new_targets() if out is None else self._given_targets(out, sources)
+            plan = self.plan  # `_shorten` may replace it for later calls
+            read, written = [tensor._segments for tensor in sources], [tensor._segments for tensor in targets]
+            scratch = [*map(self._engine.allocate, plan.scratch)]
+            steps = self._recall(read, written, scratch)
+            uploads = [segments for x, source, segments in zip(inputs, sources, read, strict=True) if source is not x]
+            self._engine.submit(steps, (*read, *written, *scratch), uploads, written)
+            if self._can_be_shorter and any(step.timing.is_too_slow for step in steps):
+                self._shorten(steps)
             if check is not None:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
                 check(plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
-            done = "put off" if self._engine.in_batch else "verified" if check is not None else "computed"
+            done = "put off" if self._engine.batches else "verified" if check is not None else "computed"
         logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
         return targets
 
@@ -161,11 +161,14 @@ class CompiledOperator:
         name = f"{type(self.desc).__name__}.{field}"
         return staged_copy(self.device, getattr(self.desc, field), as_array(x, name), name)
 
-    def _new_target(self, desc: TensorDesc) -> DeviceTensor:
-        """A tensor for an output, with zeros between its elements."""
-        if desc.is_packed:
-            return DeviceTensor(self.device, desc)
-        return of_bytes(self.device, desc, np.zeros(desc.size_in_bytes, np.uint8))
+    def _new_targets(self) -> list[DeviceTensor]:
+        """Tensors for the outputs, with zeros between their elements."""
+        return [
+            DeviceTensor(self.device, desc)
+            if desc.is_packed
+            else of_bytes(self.device, desc, np.zeros(desc.size_in_bytes, np.uint8))
+            for desc in self._outputs
+        ]
 
     def _given_targets(
         self, out: DeviceTensor | Sequence[DeviceTensor], sources: Sequence[DeviceTensor]
@@ -196,16 +199,6 @@ class CompiledOperator:
                 f"{type(self.desc).__name__}.{field}: the operator is compiled for {desc}, the tensor is {given}"
             )
 
-    def _run(self, inputs: Sequence[Any], sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor]) -> None:
-        scratch = self._scratch()
-        steps = self._recall(sources, targets, scratch)
-        written = (*map(segments_of, targets),)
-        uploads = [segments_of(source) for x, source in zip(inputs, sources, strict=True) if source is not x]
-        held = (*map(segments_of, sources), *written, *scratch)
-        self._engine.submit(steps, held, uploads, written)
-        if self._can_be_shorter and any(step.timing.is_too_slow for step in steps):
-            self._shorten(steps)
-
     def _shorten(self, steps: Sequence[KpStep]) -> None:
         """Plans shorter dispatches for later calls: a step took so long that a watchdog may reset the GPU."""
         for step in steps:
@@ -224,33 +217,29 @@ class CompiledOperator:
             self.plan = plan
             self._steps.clear()
 
-    def _scratch(self) -> list[Segments]:
-        """Scratch memory of one call: for its states, and for each intermediate tensor."""
-        states = (self.plan.state_bytes,) if self.plan.state_bytes else ()
-        tensors = (self.device.limits.segments(tensor) for tensor in self.plan.intermediates)
-        return [self._engine.allocate(sizes) for sizes in (states, *tensors)]
-
     def _recall(
-        self, sources: Sequence[DeviceTensor], targets: Sequence[DeviceTensor], scratch: Sequence[Segments]
+        self, read: Sequence[Segments], written: Sequence[Segments], scratch: Sequence[Segments]
     ) -> tuple[KpStep, ...]:
         """The steps for tensors and scratch memory at these places, cached or new."""
-        states, *intermediates = (segments.slices for segments in scratch)
-        slices_by_role = {
-            Role.INPUT: [segments_of(tensor).slices for tensor in sources],
-            Role.OUTPUT: [segments_of(tensor).slices for tensor in targets],
-            Role.INTERMEDIATE: intermediates,
-            Role.STATES: [states],
-        }
-        key = tuple((s.buffer, s.offset) for tensors in slices_by_role.values() for slices in tensors for s in slices)
-        steps = self._steps.pop(key, None) or tuple(self._step(d, slices_by_role) for d in self.plan.dispatches)
+        key = tuple([(s.buffer, s.offset) for segments in (*read, *written, *scratch) for s in segments.slices])
+        steps = self._steps.pop(key, None)
+        if steps is None:
+            states = len(self.plan.intermediates)
+            by_role = {
+                Role.INPUT: read,
+                Role.OUTPUT: written,
+                Role.INTERMEDIATE: scratch[:states],
+                Role.STATES: scratch[states:],
+            }
+            steps = tuple([self._step(dispatch, by_role) for dispatch in self.plan.dispatches])
         if len(steps) <= RECORDED_STEPS:
             self._steps[key] = steps
         if len(self._steps) > _KEPT_STEPS:
             self._steps.popitem(last=False)
         return steps
 
-    def _step(self, dispatch: Dispatch, slices_by_role: SlicesByRole) -> KpStep:
-        slices = [slices_by_role[b.role][b.tensor][b.segment] for b in dispatch.bindings]
+    def _step(self, dispatch: Dispatch, by_role: dict[Role, Sequence[Segments]]) -> KpStep:
+        slices = [by_role[b.role][b.tensor].slices[b.segment] for b in dispatch.bindings]
         bases = {
             b.base: (dispatch.push[b.base] + s.offset * 8 // b.unit_bits) % (1 << 32)
             for b, s in zip(dispatch.bindings, slices, strict=True)
@@ -275,6 +264,6 @@ class CompiledOperator:
 
 def to_caller(targets: list[DeviceTensor], inputs: Sequence[Any]) -> Any:
     """The results that a caller gets: device tensors if all inputs are, else arrays; one, or a tuple of several."""
-    on_device = all(isinstance(x, DeviceTensor) for x in inputs)
-    results = tuple(targets if on_device else (target.numpy() for target in targets))
-    return results[0] if len(results) == 1 else results
+    on_device = {*map(type, inputs)} == {DeviceTensor}
+    results = targets if on_device else [target.numpy() for target in targets]
+    return results[0] if len(results) == 1 else tuple(results)

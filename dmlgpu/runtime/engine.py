@@ -44,35 +44,23 @@ class Segments:
         )
 
 
-def _copied_with(steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple[KpBuffer, ...]:
-    """The buffers among `copied` that are copied in the submissions of the steps, not in transfers of their own."""
-    if len(steps) > RECORDED_STEPS:
-        return ()
-    buffers = (part.buffer.handle for segments in copied for part in segments.slices)
-    return tuple(buffer for buffer in buffers if buffer.staged and buffer.view.size <= SMALL_COPY_BYTES)
-
-
-def _set_computed(written: Iterable[Segments], computed: bool) -> None:
-    for segments in written:
-        segments.computed = computed
-
-
 class Engine:
     """The private side of an open device. Callers hold `lock` around all but `is_open` and `close`.
 
     Attributes:
         kompute: runs steps.
         memory: the allocator of tensors and of scratch memory.
+        batches: those that are active; as long as there are some, steps stay pending.
     """
 
     def __init__(self, info: DeviceInfo) -> None:
         self.kompute = Kompute(info)
         self.memory = Allocator(self.kompute.create_buffer, self.kompute.destroy_buffer, **tensor_memory(info))
         self._keep = self.memory.keep
-        self._batches: set[object] = set()
+        self.batches: set[object] = set()
         # Each step with the segments that its call uses; the last one of a call also with those that the call writes.
         # One list, because Ctrl-C may come between any two statements.
-        self._pending: list[tuple[KpStep, tuple[Segments, ...], tuple[Segments, ...]]] = []
+        self._pending: list[tuple[KpStep, tuple[Segments, ...], Sequence[Segments]]] = []
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
@@ -98,7 +86,8 @@ class Engine:
                 self.submit_pending()
                 self.free_buffers()
                 segments.slices.append(self.memory.allocate(size))
-        self._add_memory()
+        if self.kompute.profile is not None:
+            self._add_memory(self.kompute.profile)
         return segments
 
     def keep(self, buffers: Iterable[Buffer[KpBuffer]]) -> None:
@@ -113,12 +102,7 @@ class Engine:
     # Between host and device
 
     def views(self, segments: Segments) -> list[Bytes]:
-        """The views of all segments: their bytes as the host sees them.
-
-        Raises:
-            DeviceError: the device is closed.
-        """
-        self.kompute.check_usable()
+        """The views of all segments: their bytes as the host sees them. The device must be open."""
         return [part.buffer.handle.view[part.offset : part.offset + part.size] for part in segments.slices]
 
     def upload(self, segments: Segments) -> None:
@@ -132,12 +116,12 @@ class Engine:
         Raises:
             DeviceError: the device is closed, or what should be in the segments was not computed.
         """
-        views = self.views(segments)
+        self.kompute.check_usable()
         self.submit_pending()
         self.check_computed(segments)
         for part in segments.slices:
             self.kompute.download(part.buffer.handle)
-        return views
+        return self.views(segments)
 
     def check_computed(self, segments: Segments) -> None:
         """Raises a DeviceError where a call that should have written to the segments failed or was interrupted."""
@@ -154,7 +138,7 @@ class Engine:
         steps: tuple[KpStep, ...],
         held: tuple[Segments, ...],
         uploads: Sequence[Segments],
-        written: tuple[Segments, ...],
+        written: Sequence[Segments],
     ) -> None:
         """Runs steps now, or later in a batch; their memory is held until then.
 
@@ -168,24 +152,33 @@ class Engine:
             written: segments that the steps only write. Where there are uploads, the host will read them: a call with
                 an array returns arrays.
         """
-        first = () if self._batches else _copied_with(steps, uploads)
-        for part in (part for segments in uploads for part in segments.slices):
-            if part.buffer.handle not in first:
-                self.kompute.upload(part.buffer.handle)
-        if not self._batches:
+        first = () if self.batches else self._copied_with(steps, uploads)
+        for segments in uploads:
+            for part in segments.slices:
+                if part.buffer.handle not in first:
+                    self.kompute.upload(part.buffer.handle)
+        if self.batches:
+            self._pending += [*((step, held, ()) for step in steps[:-1]), (steps[-1], held, written)]
+        else:
             self.submit_pending()
-            _set_computed(written, False)
-            self.kompute.submit(steps, first, _copied_with(steps, written if uploads else ()))
-            _set_computed(written, True)
-            return
-        self._pending += [*((step, held, ()) for step in steps[:-1]), (steps[-1], held, written)]
-        _set_computed(written, True)
+            for segments in written:
+                segments.computed = False
+            self.kompute.submit(steps, first, self._copied_with(steps, written if uploads else ()))
+        for segments in written:
+            segments.computed = True
         if len(self._pending) >= RECORDED_STEPS:
             self.submit_pending()
 
     def prepare(self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]) -> None:
         """Makes all that a first `submit` of at most RECORDED_STEPS steps needs."""
-        self.kompute.prepare(steps, _copied_with(steps, uploads), _copied_with(steps, downloads))
+        self.kompute.prepare(steps, self._copied_with(steps, uploads), self._copied_with(steps, downloads))
+
+    def _copied_with(self, steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple[KpBuffer, ...]:
+        """The buffers among `copied` that are copied in the submissions of the steps, not in transfers of their own."""
+        if self.kompute.info.unified or len(steps) > RECORDED_STEPS:
+            return ()
+        buffers = [part.buffer.handle for segments in copied for part in segments.slices]
+        return tuple([buffer for buffer in buffers if buffer.view.size <= SMALL_COPY_BYTES])
 
     def submit_pending(self) -> None:
         """Runs the pending steps. If the driver refuses one, those that have not run stay pending.
@@ -212,22 +205,18 @@ class Engine:
             computed = self.kompute.computed
             if not stay:
                 for *_, written in self._pending[computed:]:
-                    _set_computed(written, False)
+                    for segments in written:
+                        segments.computed = False
             del self._pending[: computed if stay else None]
-
-    @property
-    def in_batch(self) -> bool:
-        """Whether a batch is active, so that steps stay pending."""
-        return bool(self._batches)
 
     def begin_batch(self, batch: object) -> None:
         """Keeps steps pending until this batch and all other active batches have ended."""
-        self._batches.add(batch)
+        self.batches.add(batch)
 
     def end_batch(self, batch: object) -> None:
         """Ends a batch, which need not have begun. Runs the pending steps if no batch is active any more."""
-        self._batches.discard(batch)
-        if not self._batches:
+        self.batches.discard(batch)
+        if not self.batches:
             self.submit_pending()
 
     # Profiles
@@ -242,7 +231,7 @@ class Engine:
             raise DeviceError(f"device {self.kompute.info.name} has a profile that goes on; end it before another one")
         self.submit_pending()
         self.kompute.profile = profile
-        self._add_memory()
+        self._add_memory(profile)
 
     def end_profile(self, profile: Profile) -> None:
         """Ends a profile, which need not have begun. Pending steps run first and are part of it."""
@@ -251,16 +240,15 @@ class Engine:
         try:
             if self.is_open:
                 self.submit_pending()
-                self._add_memory()
+                self._add_memory(profile)
         finally:
             self.kompute.profile = None
             profile.end()
 
-    def _add_memory(self) -> None:
-        """Adds the memory in use to the active profile, if there is one."""
-        if self.kompute.profile is not None:
-            used = self.memory.used_bytes
-            self.kompute.profile.add_memory(self.memory.buffer_bytes, used)
+    def _add_memory(self, profile: Profile) -> None:
+        """Adds the memory in use to a profile."""
+        used = self.memory.used_bytes
+        profile.add_memory(self.memory.buffer_bytes, used)
 
     # Closing
 

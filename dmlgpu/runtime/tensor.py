@@ -45,12 +45,10 @@ class DeviceTensor:
     __array_priority__ = 1000
 
     def __init__(self, device: Owner, desc: TensorDesc) -> None:
+        """Callers hold the lock of the device, and know that it is open and that the tensor may fit."""
         self._device, self._desc, self._shape = device, desc, desc.sizes
         self._engine = device._engine
-        with self._engine.lock:
-            self._engine.kompute.check_usable()
-            self._engine.kompute.check_fits(desc.size_in_bytes)
-            self._segments = self._engine.allocate(device.limits.segments(desc))
+        self._segments = self._engine.allocate(device.limits.segments(desc))
 
     @property
     def device(self) -> Any:
@@ -94,7 +92,7 @@ class DeviceTensor:
     @property
     def nbytes(self) -> int:
         """Bytes of the elements, gaps not counted."""
-        return self.size * self.itemsize
+        return self._desc.element_count * self._desc.data_type.numpy.itemsize
 
     def __len__(self) -> int:
         if not self.shape:
@@ -135,8 +133,8 @@ class DeviceTensor:
             views = self._engine.download(self._segments)
             with timed(self._engine.kompute.profile, "download", "view to array", size=self.nbytes):
                 memory = views[0] if len(views) == 1 else np.concatenate(views)
-                packed: Array = elements(self.desc, memory).reshape(self.shape)
-                return packed.copy() if len(views) == 1 or not self.desc.is_packed else packed
+                packed: Array = elements(self._desc, memory).reshape(self._shape)
+                return packed.copy() if len(views) == 1 or not self._desc.is_packed else packed
 
     def item(self) -> Any:
         """The only element, as a Python number.
@@ -210,29 +208,6 @@ class DeviceTensor:
                 memory: Bytes = np.concatenate(views)
         return memory[: self.desc.size_in_bytes]
 
-    def _write(self, x: Array, field: str) -> None:
-        """Writes the elements to the views. Bytes between them stay as they are in one segment, in several become 0."""
-        check(self.desc, field, x)
-        with timed(self._engine.kompute.profile, "upload", "array to view", size=self.nbytes):
-            if len(self._segments.slices) > 1:
-                self._write_bytes(parts(self.desc, field, x))
-                return
-            with self._engine.lock:
-                (view,) = self._engine.views(self._segments)
-                write(self.desc, field, x, view)
-
-    def _write_bytes(self, memory: Iterable[Bytes]) -> None:
-        """Writes parts of the memory to the views, one behind the other."""
-        with self._engine.lock:
-            views = iter(self._engine.views(self._segments))
-            view = next(views)
-            for part in memory:
-                while part.size:
-                    view = view if view.size else next(views)
-                    count = min(part.size, view.size)
-                    view[:count] = part[:count]
-                    part, view = part[count:], view[count:]
-
     @property
     def description(self) -> str:
         """What it is, without its elements, for messages."""
@@ -241,7 +216,7 @@ class DeviceTensor:
 
     def __repr__(self) -> str:
         """`description` with a few elements, unless they would take long to download, or are not computed yet."""
-        if self.nbytes > _SHOWN_BYTES or self._engine.in_batch:
+        if self.nbytes > _SHOWN_BYTES or self._engine.batches:
             return self.description
         try:
             first = np.array2string(self.numpy().reshape(-1)[:_SHOWN], separator=", ")
@@ -299,26 +274,46 @@ def of_array(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTen
         OutOfMemoryError: it does not fit.
     """
     with device._engine.lock:
+        device._engine.kompute.check_fits(desc.size_in_bytes)
         tensor = staged_copy(device, desc, x, field)
         device._engine.upload(tensor._segments)
     return tensor
 
 
 def staged_copy(device: Owner, desc: TensorDesc, x: Array, field: str) -> DeviceTensor:
-    """As `of_array`, but not uploaded yet: the elements are in the views only."""
+    """As `of_array`, but not uploaded yet: the elements are in the views only. The caller holds the lock."""
     tensor = DeviceTensor(device, desc)
-    tensor._write(x, field)
+    check(desc, field, x)
+    with timed(device._engine.kompute.profile, "upload", "array to view", size=x.nbytes):
+        views = device._engine.views(tensor._segments)
+        if len(views) == 1:
+            write(desc, field, x, views[0])
+        else:
+            _fill(views, parts(desc, field, x))
     return tensor
 
 
 def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
     """A tensor whose whole buffer is given; errors as `of_array`."""
     with device._engine.lock:
+        device._engine.kompute.check_fits(desc.size_in_bytes)
         tensor = DeviceTensor(device, desc)
         with timed(device._engine.kompute.profile, "upload", "array to view", size=memory.size):
-            tensor._write_bytes([memory])
+            _fill(device._engine.views(tensor._segments), [memory])
         device._engine.upload(tensor._segments)
     return tensor
+
+
+def _fill(views: list[Bytes], memory: Iterable[Bytes]) -> None:
+    """Writes parts of a tensor's memory to its views, one behind the other."""
+    left = iter(views)
+    view = next(left)
+    for part in memory:
+        while part.size:
+            view = view if view.size else next(left)
+            count = min(part.size, view.size)
+            view[:count] = part[:count]
+            part, view = part[count:], view[count:]
 
 
 def view_of(tensor: DeviceTensor, desc: TensorDesc, shape: tuple[int, ...]) -> DeviceTensor:
