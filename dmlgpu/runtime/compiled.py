@@ -116,9 +116,9 @@ class CompiledOperator:
     ) -> Any:
         """As a call; `check` compares the outputs with the right ones, None: as DMLGPU_VERIFY says."""
         with timed(self._engine.kompute.profile, "call", type(self.desc).__name__, self.desc):
-            return to_caller(self.compute(inputs, out, check), inputs)
+            return to_caller(self.launch(inputs, out, check), inputs)
 
-    def compute(
+    def launch(
         self,
         inputs: Sequence[Any],
         out: DeviceTensor | Sequence[DeviceTensor] | None = None,
@@ -142,7 +142,7 @@ class CompiledOperator:
             scratch = [*map(self._engine.allocate, plan.scratch)]
             steps = self._recall(read, written, scratch)
             uploads = [segments for x, source, segments in zip(inputs, sources, read, strict=True) if source is not x]
-            self._engine.submit(steps, (*read, *written, *scratch), uploads, written)
+            self._engine.enqueue(steps, (*read, *written, *scratch), uploads, written)
             if self._can_be_shorter and any(step.timing.is_too_slow for step in steps):
                 self._shorten(steps)
             if check is not None:

@@ -133,7 +133,7 @@ class Engine:
 
     # Steps
 
-    def submit(
+    def enqueue(
         self,
         steps: tuple[KpStep, ...],
         held: tuple[Segments, ...],
@@ -163,14 +163,14 @@ class Engine:
             self.submit_pending()
             for segments in written:
                 segments.computed = False
-            self.kompute.submit(steps, first, self._copied_with(steps, written if uploads else ()))
+            self.kompute.execute(steps, first, self._copied_with(steps, written if uploads else ()))
         for segments in written:
             segments.computed = True
         if len(self._pending) >= RECORDED_STEPS:
             self.submit_pending()
 
     def prepare(self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]) -> None:
-        """Makes all that a first `submit` of at most RECORDED_STEPS steps needs."""
+        """Makes all that a first `enqueue` of at most RECORDED_STEPS steps needs."""
         self.kompute.prepare(steps, self._copied_with(steps, uploads), self._copied_with(steps, downloads))
 
     def _copied_with(self, steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple[KpBuffer, ...]:
@@ -195,7 +195,7 @@ class Engine:
         try:
             self.kompute.check_usable()
             with timed(self.kompute.profile, "batch", "steps that were put off"):
-                self.kompute.submit(tuple(step for step, *_ in self._pending))
+                self.kompute.execute(tuple(step for step, *_ in self._pending))
         except LoopEndedEarlyError:
             raise
         except DeviceError:

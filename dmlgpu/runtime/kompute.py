@@ -65,7 +65,7 @@ class Pipeline:
     algorithm: Any = None
     """Kompute's object; None before it is built, and after the cache has dropped it."""
     used: int = 0
-    """The number of the call of `submit` that last submitted or recorded it."""
+    """The number of the call of `execute` that last submitted or recorded it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +113,9 @@ class Kompute:
         self._pipelines: weakref.WeakValueDictionary[tuple[Any, ...], Pipeline] = weakref.WeakValueDictionary()
         self._kept_pipelines: set[Pipeline] = set()
         self._recordings: OrderedDict[_Work, list[_Recording]] = OrderedDict()
-        self._submitted = 0
+        self._executed = 0
         self.computed = 0
-        """How many steps of the last `submit` have run."""
+        """How many steps of the last `execute` have run."""
         # Weak references: even if a call is interrupted, a buffer that nothing uses is freed and no longer counted.
         self._buffers: weakref.WeakSet[KpBuffer] = weakref.WeakSet()
         self._lost: str | None = None
@@ -306,7 +306,7 @@ class Kompute:
             dispatch=dispatch,
         )
 
-    def submit(
+    def execute(
         self,
         steps: tuple[KpStep, ...],
         uploads: tuple[KpBuffer, ...] = (),
@@ -328,10 +328,10 @@ class Kompute:
             uploads: small staged buffers; the first submission begins with their copies. No step writes them.
             downloads: small staged buffers; the last submission ends with their copies. No step reads them.
         """
-        self._submitted += 1
+        self._executed += 1
         self.computed = 0
         for step in steps:
-            step.pipeline.used = self._submitted
+            step.pipeline.used = self._executed
             for buffer, _ in step.writes:
                 buffer.current = False
         works: list[_Work] = [(steps, uploads, downloads)]
@@ -344,7 +344,7 @@ class Kompute:
         for work in works:
             for sequence, submitted in self._recorded(*work):
                 begin = time.perf_counter()
-                self._evaluate(sequence)
+                self._submit(sequence)
                 end = time.perf_counter()
                 if self._status.view[0] & _ENDED_EARLY:
                     raise self._ended_early(submitted)
@@ -375,7 +375,7 @@ class Kompute:
     def prepare(
         self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]
     ) -> None:
-        """Builds the pipelines of at most RECORDED_STEPS steps, and records them for a `submit` of the same tuples."""
+        """Builds the pipelines of at most RECORDED_STEPS steps, and records what `execute` of the same tuples runs."""
         self._recorded(steps, uploads, downloads)
 
     def _recorded(
@@ -427,7 +427,7 @@ class Kompute:
         sequence.record(self._kp.OpTensorSyncLocal([buffer.tensor for buffer in (*visible, self._status)]))
         return sequence
 
-    def _evaluate(self, sequence: Any) -> None:
+    def _submit(self, sequence: Any) -> None:
         """Runs a submission and waits for its end.
 
         Kompute ignores what vkWaitForFences returns; the original kp also ignores what vkQueueSubmit returns. After a
@@ -454,7 +454,7 @@ class Kompute:
 
     def _algorithm(self, step: KpStep) -> Any:
         pipeline = step.pipeline
-        pipeline.used = self._submitted
+        pipeline.used = self._executed
         if pipeline.algorithm is None:
             if len(self._kept_pipelines) >= _PIPELINES:
                 self._drop({min(self._kept_pipelines, key=lambda kept: kept.used)})
@@ -499,7 +499,7 @@ class Kompute:
                 sequence = self._manager.sequence()
                 sequence.record(operation([buffer.tensor]))
                 buffer.transfers[operation] = self._with_status(sequence)
-        self._evaluate(buffer.transfers[operation])
+        self._submit(buffer.transfers[operation])
         buffer.current = True
 
 

@@ -425,10 +425,10 @@ def test_a_case_is_checked_and_measured(kompute):
 def test_a_batch_is_one_submission_of_calls_that_write_to_tensors_of_their_own(kompute, monkeypatch):
     device, case = kompute.device, TINY[0]
     run_all = running._ours(device, case.desc, *case.inputs())["kernel"].batch(3)
-    submitted, submit = [], device._engine.kompute.submit
-    monkeypatch.setattr(device._engine.kompute, "submit", lambda steps: submitted.append(steps) or submit(steps))
+    executed, execute = [], device._engine.kompute.execute
+    monkeypatch.setattr(device._engine.kompute, "execute", lambda steps: executed.append(steps) or execute(steps))
     run_all()
-    (steps,) = submitted
+    (steps,) = executed
     assert len({step.writes for step in steps}) == 3 * len(device.compile(case.desc).plan.dispatches)
 
 

@@ -26,7 +26,7 @@ _PLACES = np.arange(ALIGNMENT)
 _FILL = 0xA5
 
 _allocators: weakref.WeakKeyDictionary[Kompute, weakref.WeakSet[GuardedAllocator]] = weakref.WeakKeyDictionary()
-_submit = Kompute.submit
+_execute = Kompute.execute
 
 
 class GuardedAllocator(Allocator[KpBuffer]):
@@ -93,8 +93,8 @@ class GuardedAllocator(Allocator[KpBuffer]):
                 raise AssertionError(f"a guard was written to: byte {byte} of a buffer of {buffer.size}")
 
 
-def _guarded_submit(kompute: Kompute, steps: tuple[KpStep, ...], *copied: tuple[KpBuffer, ...]) -> None:
-    _submit(kompute, steps, *copied)
+def _guarded_execute(kompute: Kompute, steps: tuple[KpStep, ...], *copied: tuple[KpBuffer, ...]) -> None:
+    _execute(kompute, steps, *copied)
     for allocator in _allocators.get(kompute, ()):
         allocator.check()
 
@@ -102,4 +102,4 @@ def _guarded_submit(kompute: Kompute, steps: tuple[KpStep, ...], *copied: tuple[
 def install() -> None:
     """Guards the tensors of all devices that are opened from now on."""
     dmlgpu.runtime.engine.Allocator = GuardedAllocator  # type: ignore[misc]
-    Kompute.submit = _guarded_submit  # type: ignore[method-assign]
+    Kompute.execute = _guarded_execute  # type: ignore[method-assign]
