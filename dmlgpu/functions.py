@@ -9,7 +9,6 @@ from typing import Any, Literal, Protocol, Unpack, cast, overload
 
 from dmlgpu import call as calls
 from dmlgpu.call import Call, Operand
-from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.arrays import Array, ArrayLike
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
@@ -636,7 +635,7 @@ def verify(
         >>> dmlgpu.verify(dmlgpu.ArgmaxOperatorDesc.of(x, axes=(1,)), x).tolist()
         [[2], [2]]
     """
-    return device_for(device, inputs).planned(desc, flags=flags).run(inputs, check=check_outputs)
+    return device_for(device, inputs).planned(desc, flags=flags).run(inputs, verify=True)
 
 
 def explain(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array, as_array
+from dmlgpu.comparison import check_outputs
+from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.errors import DescriptorError, OutOfMemoryError
 from dmlgpu.lowering.limits import Limits
@@ -32,9 +33,6 @@ from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, seg
 # in different places, and a batch that comes again is not recorded again: so as many as a batch may have.
 _KEPT_STEPS = RECORDED_STEPS
 
-# Compares the outputs of a plan with the right ones, which it knows: raises if they differ. The inputs come first.
-Check = Callable[[Plan, tuple[Array, ...], tuple[Array, ...]], None]
-
 
 class CompiledOperator:
     """An operator on a device. Made by `Device.compile`; safe to call from several threads.
@@ -46,9 +44,6 @@ class CompiledOperator:
         plan: what a call does; print it to read it. After a call took too long on a GPU, it is a new plan with shorter
             dispatches.
     """
-
-    check: ClassVar[Check | None] = None
-    """Called after every call while DMLGPU_VERIFY is on. The runtime knows no oracle: functions.py names one."""
 
     def __init__(
         self,
@@ -105,6 +100,7 @@ class CompiledOperator:
             DeviceLostError: the driver did not run the operator, now or in an earlier call.
             OutOfMemoryError: the tensors do not fit the device.
             SettingError: DMLGPU_VERIFY is neither on nor off.
+            VerificationError: DMLGPU_VERIFY is on, and the outputs differ from the oracle's.
         """
         return self.run(inputs, out)
 
@@ -112,17 +108,17 @@ class CompiledOperator:
         self,
         inputs: Sequence[Any],
         out: DeviceTensor | Sequence[DeviceTensor] | None = None,
-        check: Check | None = None,
+        verify: bool = False,
     ) -> Any:
-        """As a call; `check` compares the outputs with the right ones, None: as DMLGPU_VERIFY says."""
+        """As a call; `verify`: compares the outputs with the oracle's, whatever DMLGPU_VERIFY says."""
         with timed(self._engine.kompute.profile, "call", type(self.desc).__name__, self.desc):
-            return to_caller(self.launch(inputs, out, check), inputs)
+            return to_caller(self.launch(inputs, out, verify), inputs)
 
     def launch(
         self,
         inputs: Sequence[Any],
         out: DeviceTensor | Sequence[DeviceTensor] | None = None,
-        check: Check | None = None,
+        verify: bool = False,
     ) -> list[DeviceTensor]:
         """As `run`, but the outputs stay on the device, whatever the inputs are."""
         fields = self._input_fields
@@ -130,8 +126,7 @@ class CompiledOperator:
             takes = "1 input" if len(fields) == 1 else f"{len(fields)} inputs"
             were = "1 was" if len(inputs) == 1 else f"{len(inputs)} were"
             raise TypeError(f"{type(self.desc).__name__} takes {takes}, {were} given")
-        if check is None and switch("DMLGPU_VERIFY"):
-            check = CompiledOperator.check
+        verify = verify or switch("DMLGPU_VERIFY")
         begin = time.perf_counter()
         with self._engine.lock:
             self._engine.kompute.check_usable()
@@ -145,10 +140,10 @@ class CompiledOperator:
             self._engine.enqueue(steps, (*read, *written, *scratch), uploads, written)
             if self._can_be_shorter and any(step.timing.is_too_slow for step in steps):
                 self._shorten(steps)
-            if check is not None:
+            if verify:
                 arrays = [tensor.numpy().reshape(tensor.desc.sizes) for tensor in (*sources, *targets)]
-                check(plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
-            done = "put off" if self._engine.batches else "verified" if check is not None else "computed"
+                check_outputs(plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
+            done = "put off" if self._engine.batches else "verified" if verify else "computed"
         logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
         return targets
 

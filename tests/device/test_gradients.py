@@ -25,7 +25,6 @@ from dmlgpu import (
     reference,
     verify,
 )
-from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
@@ -128,9 +127,9 @@ def test_runs_of_many_outputs(on_cpu, cooperating, dtype):
         for each, tile in (on_cpu, 8), (cooperating, 4):
             operator = each.compile(desc, kernel="pool_backward")
             assert 1 < operator.plan.dispatches[-1].push["tile"] <= tile
-            operator.run((x, gradient), check=check_outputs)
+            operator.run((x, gradient), verify=True)
             average = AveragePoolingGradOperatorDesc.of(gradient, sizes, window, **steps)
-            each.compile(average, kernel="pool_backward").run((gradient,), check=check_outputs)
+            each.compile(average, kernel="pool_backward").run((gradient,), verify=True)
 
 
 # Sizes, window, strides, padding at the start and at the end, dilations.
@@ -172,7 +171,7 @@ def test_small_windows(driver, open_device, device, cooperating, shape, dtype, s
         for each in device, cooperating, few:
             small = each.compile(desc, kernel="pool_backward_small")
             assert small.plan.dispatches[-1].shader.variant.startswith("pool_backward_small")
-            found = small.run(inputs, check=check_outputs)
+            found = small.run(inputs, verify=True)
             assert found.tobytes() == each.compile(desc, kernel="pool_backward")(*inputs).tobytes()
 
 
@@ -327,7 +326,7 @@ def test_indices_outside_of_their_windows_count_nowhere(any_device, index_type, 
     nowhere = {"another plane", "beyond the input", "the greatest", "negative"}
     nowhere |= {"2^32 and more"} if index_type is UINT64 else set()
     for name, indices in wrong.items():
-        got = operator.run((gradient, indices.astype(right.dtype)), check=check_outputs)
+        got = operator.run((gradient, indices.astype(right.dtype)), verify=True)
         assert (name in nowhere) == (not got.any())
     assert operator(gradient, wrong["all equal"]).sum() == pytest.approx(gradient[0, 0, :2, :2].sum(), 1e-5)
 

@@ -169,7 +169,7 @@ def test_a_wrong_shader_is_found(device, monkeypatch):
     monkeypatch.setattr(operator, "plan", dataclasses.replace(minimum, desc=ARGMAX))
     operator._steps.clear()
     with pytest.raises(VerificationError, match=r"3 of 3 elements differ, the first at \(0, 0\)"):
-        operator.launch((X,), check=check_outputs)
+        operator.launch((X,), verify=True)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,8 @@ LAYERS = [
     {"errors", "files"},
     {"descriptors"},
     {"reference", "lowering"},
-    {"call"},
+    {"call", "comparison"},
     {"runtime"},
-    {"comparison"},
     {"sources"},
     {"chunks", "functions"},
     {"interop"},
@@ -110,8 +109,10 @@ def test_the_oracle_and_the_lowering_know_nothing_of_each_other():
     assert {folder(name) for name in imports_deep("lowering.lower")} == {"lowering", "descriptors", "errors"}
 
 
-def test_the_runtime_knows_no_oracle():
-    assert not {"comparison", "reference"} & {folder(name) for name in imports_deep("runtime.device")}
+def test_only_verification_brings_the_oracle_into_the_runtime():
+    runtime = [name for name in MODULES if folder(name) == "runtime"]
+    assert [name for name in runtime if "comparison" in imports(name)] == ["runtime.compiled"]
+    assert not any(folder(needed) == "reference" for name in runtime for needed in imports(name))
 
 
 def test_plans_are_made_without_kompute_and_vulkan():
