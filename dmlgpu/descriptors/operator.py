@@ -54,22 +54,19 @@ class OperatorDesc:
     @property
     def input_fields(self) -> tuple[str, ...]:
         """The fields of the input tensors, in the order of the operator's arguments."""
-        return tuple(
-            name
-            for name, value in vars(self).items()
-            if isinstance(value, TensorDesc) and name not in self.output_fields
-        )
+        fields = vars(self).items()
+        return tuple([name for name, x in fields if isinstance(x, TensorDesc) and name not in self.output_fields])
 
     @property
     def inputs(self) -> tuple[TensorDesc, ...]:
         """The input tensors."""
-        return tuple(getattr(self, name) for name in self.input_fields)
+        return tuple([getattr(self, name) for name in self.input_fields])
 
     @property
     def outputs(self) -> tuple[TensorDesc, ...]:
         """The output tensors, in the order of the operator's results, without those that are None."""
-        tensors = (getattr(self, name) for name in self.output_fields)
-        return tuple(tensor for tensor in tensors if tensor is not None)
+        tensors = [getattr(self, name) for name in self.output_fields]
+        return tuple([tensor for tensor in tensors if tensor is not None])
 
     @property
     def summary(self) -> str:

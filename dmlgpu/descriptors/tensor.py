@@ -51,6 +51,8 @@ def integers(owner: str, field: str, values: Any, *, ordered: bool = True) -> tu
     entries = tuple(itertools.islice(values, _MOST_ENTRIES + 1))
     if len(entries) > _MOST_ENTRIES:
         raise DescriptorError(f"{owner}.{field}: {shown(values)} has more entries than the {MAX_RANK} of any tensor")
+    if {*map(type, entries)} <= {int}:
+        return entries
     return tuple(integer(owner, f"{field}[{i}]", value) for i, value in enumerate(entries))
 
 
@@ -74,13 +76,16 @@ def is_integer(value: Any) -> bool:
 
 def unsigned_array(owner: str, field: str, values: Any, minimum: int = 0) -> tuple[int, ...]:
     """`values` as a tuple of UINTs of at least `minimum`; errors name the entry."""
-    entries = enumerate(integers(owner, field, values))
-    return tuple(unsigned(owner, f"{field}[{i}]", value, minimum) for i, value in entries)
+    numbers = integers(owner, field, values)
+    for i, number in enumerate(numbers):
+        if not minimum <= number <= MAX_ELEMENTS:
+            unsigned(owner, f"{field}[{i}]", number, minimum)
+    return numbers
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
     """The strides, in elements, of a row-major tensor without gaps."""
-    return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+    return tuple([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
 
 
 @dataclass(frozen=True, repr=False)
@@ -198,10 +203,12 @@ class TensorDesc:
         """The strides in elements; where `strides` is None, the packed ones."""
         return packed_strides(self.sizes) if self.strides is None else self.strides
 
-    @property
+    @cached_property
     def reach(self) -> int:
         """Elements of the buffer from the tensor's first to its last, both included."""
-        return 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.element_strides, strict=True))
+        if self.strides is None:
+            return self.element_count
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.strides, strict=True))
 
     @property
     def minimum_size_in_bytes(self) -> int:
@@ -231,6 +238,8 @@ class TensorDesc:
         None: unknown, because the search did not end within 2^18 steps. These are enough for all 2-D tensors, and for
         all whose strides each exceed the sum of (size - 1) * stride over the smaller strides.
         """
+        if self.is_packed:
+            return False
         # Two elements coincide if their indices differ by a vector d, |d[i]| < size[i] and not all 0, with
         # d . stride = 0.
         dims = sorted(
