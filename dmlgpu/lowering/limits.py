@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from dmlgpu.descriptors.tensor import TensorDesc
 
@@ -63,12 +64,14 @@ class Limits:
         if self.segment_bytes % 256:
             raise ValueError(f"Limits.segment_bytes: {self.segment_bytes} is not allowed; allowed are multiples of 256")
 
-    @property
+    # Kept, as planning asks for these hundreds of times.
+
+    @cached_property
     def invocations(self) -> int:
         """Invocations of a dispatch."""
         return self.group_size * self.group_count
 
-    @property
+    @cached_property
     def bundle_size(self) -> int:
         """Invocations of a bundle: a divisor of all invocations that leaves at most 2^16 bundles (items.glsl)."""
         return max(math.gcd(self.bundle, self.invocations), -(-self.invocations >> 16))

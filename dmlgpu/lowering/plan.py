@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,6 +45,9 @@ class Values(Mapping[str, int | tuple[int, ...]]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def items(self) -> ItemsView[str, Any]:  # Mapping's looks each name up
+        return self._values.items()
 
     def __hash__(self) -> int:
         return hash(frozenset(self._values.items()))

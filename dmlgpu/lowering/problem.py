@@ -11,7 +11,7 @@ import enum
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from operator import mul
 
 from dmlgpu.descriptors.dtypes import DataType
@@ -60,7 +60,7 @@ class Axes:
     index_step: int = 0
     """From the first index of an output to that of the next one. 0: the indices of every output count from 0."""
 
-    @property
+    @cached_property
     def element_count(self) -> int:
         """Elements of an output."""
         return math.prod(dim.size for dim in self.reduced)
@@ -265,17 +265,17 @@ class Problem:
         if isinstance(self.domain, (Axes, Windows)) and results not in together and set(results) != {Result.WORD}:
             raise NotImplementedError("kernels over axes and windows write the value, then the index, or words")
 
-    @property
+    @cached_property
     def source(self) -> TensorDesc:
         """The tensor whose elements are taken."""
         return self.sources[0].tensor
 
-    @property
+    @cached_property
     def has_packed_outputs(self) -> bool:
         """Whether the elements of each output tensor follow each other."""
         return all(output.tensor.is_packed for output in self.outputs)
 
-    @property
+    @cached_property
     def output_count(self) -> int:
         """Elements of each output tensor."""
         return self.outputs[0].tensor.element_count

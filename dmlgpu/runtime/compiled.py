@@ -17,7 +17,7 @@ from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.errors import DescriptorError, OutOfMemoryError
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
-from dmlgpu.lowering.plan import Dispatch, Plan, Values
+from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Role
 from dmlgpu.runtime import spirv
 from dmlgpu.runtime.engine import Segments
@@ -244,7 +244,7 @@ class CompiledOperator:
             self.plan,
             dispatch,
             tuple(s.buffer.handle for s in slices),
-            spirv.push_words(dispatch.shader.module, Values(**{**dispatch.push, **bases})),
+            spirv.push_words(dispatch.shader.module, dict(dispatch.push.items()) | bases),
             reads=(place for written, place in at if not written),
             writes=(place for written, place in at if written),
             elements=-(-self.plan.work // len(self.plan.dispatches)),

@@ -15,7 +15,7 @@ import numpy as np
 
 from dmlgpu.errors import DeviceError
 from dmlgpu.files import read_at_most
-from dmlgpu.lowering.plan import Shader, Values
+from dmlgpu.lowering.plan import Shader
 
 # Ten times the largest module: a longer file is not from the build.
 _MOST_BYTES = 1 << 20
@@ -115,8 +115,8 @@ def constant_words(shader: Shader) -> list[int]:
     numbers = layout_of(shader.module).constants
     _check_names(shader.module, "constants", shader.constants, numbers.keys())
     words = [0] * (max(numbers.values()) + 1)
-    for name, number in numbers.items():
-        words[number] = int(shader.constants[name])
+    for name, value in shader.constants.items():
+        words[numbers[name]] = int(value)
     return words
 
 
@@ -167,20 +167,20 @@ def specialized(shader: Shader) -> tuple[bytes, list[int]]:
     return np.array(result, "<u4").tobytes() + code[4 * at :], []
 
 
-def push_words(module: str, push: Values) -> list[int]:
+def push_words(module: str, push: Mapping[str, Any]) -> list[int]:
     """The push constants of a module as words; errors as `constant_words`."""
     places = layout_of(module).push
     _check_names(module, "push constants", push, places.keys())
     words = [0] * sum(max(places.values()))  # up to the end of the last one
-    for name, (first, count) in places.items():
-        value = push[name] if isinstance(push[name], tuple) else (int(push[name]),)
-        if len(value) != count:
-            raise DeviceError(f"shader {module}: push constant {name} has {count} words, not {len(value)}; {MEND}")
-        words[first : first + count] = value
+    for name, value in push.items():
+        (first, count), given = places[name], value if isinstance(value, tuple) else (int(value),)
+        if len(given) != count:
+            raise DeviceError(f"shader {module}: push constant {name} has {count} words, not {len(given)}; {MEND}")
+        words[first : first + count] = given
     return words
 
 
-def _check_names(module: str, what: str, given: Values, declared: Set[str]) -> None:
+def _check_names(module: str, what: str, given: Mapping[str, Any], declared: Set[str]) -> None:
     if given.keys() != declared:
         missing, unknown = sorted(declared - given.keys()), sorted(given.keys() - declared)
         raise DeviceError(f"shader {module}: of its {what} the plan lacks {missing}, and has {unknown} besides; {MEND}")

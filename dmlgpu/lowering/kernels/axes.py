@@ -40,20 +40,20 @@ class AxesKernel(RangedKernel):
     def fallback(self) -> AxesKernel:
         return self
 
-    @property
+    @cached_property
     def axes(self) -> Axes:
         assert isinstance(self.problem.domain, Axes)
         return self.problem.domain
 
-    @property
+    @cached_property
     def kept(self) -> tuple[Dim, ...]:
         return self.axes.kept
 
-    @property
+    @cached_property
     def reduced(self) -> tuple[Dim, ...]:
         return self.axes.reduced
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Elements of an output."""
         return self.axes.element_count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from dmlgpu.descriptors.tensor import MAX_RANK, TensorDesc
@@ -56,7 +57,7 @@ class Kernel(ABC):
         """What its dispatches hand on."""
         return ()
 
-    @property
+    @cached_property
     def source(self) -> TensorDesc:
         return self.problem.source
 
@@ -122,4 +123,4 @@ def wrapped(number: int) -> int:
 def dimensions(dims: Sequence[Dim]) -> dict[str, Any]:
     """The push constants `size` and `stride`, padded to the rank that shaders reserve."""
     filled = (*dims, *(Dim(1, 0),) * (MAX_RANK - len(dims)))
-    return {"size": tuple(dim.size for dim in filled), "stride": tuple(dim.stride for dim in filled)}
+    return {"size": tuple([dim.size for dim in filled]), "stride": tuple([dim.stride for dim in filled])}

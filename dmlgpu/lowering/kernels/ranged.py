@@ -304,7 +304,7 @@ class RangedKernel(Kernel):
 
     # What dispatches are given
 
-    @property
+    @cached_property
     def block(self) -> int:
         """Elements of a block of 16 bytes (blocks.glsl)."""
         return 128 // self.source.data_type.bits
