@@ -79,7 +79,7 @@ class CompiledOperator:
         written = [DeviceTensor(self.device, desc)._segments for desc in self.desc.outputs]
         scratch = [*map(self._engine.allocate, self.plan.scratch)]
         if len(self.plan.dispatches) <= RECORDED_STEPS:
-            self._engine.prepare(self._recall(read, written, scratch), read, written)
+            self._engine.record(self._recall(read, written, scratch), read, written)
         return {part.buffer for segments in (*read, *written, *scratch) for part in segments.slices}
 
     def __call__(self, *inputs: Any, out: DeviceTensor | Sequence[DeviceTensor] | None = None) -> Any:

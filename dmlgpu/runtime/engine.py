@@ -169,9 +169,9 @@ class Engine:
         if len(self._pending) >= RECORDED_STEPS:
             self.submit_pending()
 
-    def prepare(self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]) -> None:
+    def record(self, steps: tuple[KpStep, ...], uploads: Iterable[Segments], downloads: Iterable[Segments]) -> None:
         """Makes all that a first `enqueue` of at most RECORDED_STEPS steps needs."""
-        self.kompute.prepare(steps, self._copied_with(steps, uploads), self._copied_with(steps, downloads))
+        self.kompute.recorded(steps, self._copied_with(steps, uploads), self._copied_with(steps, downloads))
 
     def _copied_with(self, steps: tuple[KpStep, ...], copied: Iterable[Segments]) -> tuple[KpBuffer, ...]:
         """The buffers among `copied` that are copied in the submissions of the steps, not in transfers of their own."""

@@ -342,7 +342,7 @@ class Kompute:
             uploads = downloads = ()
             works = [((step,), (), ()) for step in steps]
         for work in works:
-            for sequence, submitted in self._recorded(*work):
+            for sequence, submitted in self.recorded(*work):
                 begin = time.perf_counter()
                 self._submit(sequence)
                 end = time.perf_counter()
@@ -372,16 +372,10 @@ class Kompute:
         name = dispatch.shader.module
         profile.add("dispatch", name, begin, end, plan.desc, size, step.elements, groups, submitted=True)
 
-    def prepare(
-        self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]
-    ) -> None:
-        """Builds the pipelines of at most RECORDED_STEPS steps, and records what `execute` of the same tuples runs."""
-        self._recorded(steps, uploads, downloads)
-
-    def _recorded(
+    def recorded(
         self, steps: tuple[KpStep, ...], uploads: tuple[KpBuffer, ...], downloads: tuple[KpBuffer, ...]
     ) -> Iterable[_Recording]:
-        """The recorded submissions of steps, cached or new.
+        """The recorded submissions of steps, cached or new, with their pipelines.
 
         Submissions of more than RECORDED_STEPS steps are not cached, and each is recorded just before it runs.
         """
