@@ -3,8 +3,10 @@
 import contextlib
 import ctypes
 import mmap
+import sys
 import threading
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -68,6 +70,24 @@ def either(request, driver, counts):
 
 
 # Calls
+
+
+def python_calls(function) -> int:
+    """How many functions, and comprehensions, of dmlgpu run in a call."""
+    names = []
+    sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return sum(name.startswith(str(Path(dmlgpu.__file__).parent)) for name in names)
+
+
+@pytest.mark.parametrize(("desc", "most"), [(ROWS, 80), (pool_desc(FLOAT32, (1, 1, 20, 30), (3, 3)), 105)])
+def test_a_later_call_does_little_in_python(fresh_unified, desc, most):
+    operator, x = fresh_unified.compile(desc), X.reshape(desc.inputs[0].sizes)
+    operator(x)
+    assert python_calls(lambda: operator(x)) <= most
 
 
 def test_what_was_refused_is_recorded_anew(fresh_staged, kp):

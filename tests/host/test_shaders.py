@@ -312,6 +312,14 @@ def test_damaged_layouts_are_named(installed, content):
         spirv.load("rows_selection_8")
 
 
+def test_layouts_of_other_modules_are_not_looked_at(installed):
+    layouts = json.loads((installed / "layouts.json").read_text())
+    (installed / "layouts.json").write_text(json.dumps(layouts | {"rows_selection_16": 1}))
+    assert spirv.load("rows_selection_8")
+    with pytest.raises(DeviceError, match=r"layouts\.json is damaged: "):
+        spirv.load("rows_selection_16")
+
+
 def test_module_that_is_not_listed_is_named(installed):
     layouts = json.loads((installed / "layouts.json").read_text())
     del layouts["rows_selection_16"]
