@@ -89,6 +89,13 @@ class Call:
     warning: str = ""
     """What the caller is warned of."""
 
+    # Both are asked for in every call, and a call is kept for later ones.
+
+    @cached_property
+    def inputs(self) -> tuple[TensorDesc, ...]:
+        """The input tensors of the operator."""
+        return self.desc.inputs
+
     @cached_property
     def tensors(self) -> tuple[TensorDesc, ...]:
         """The packed tensors of results on a device."""

@@ -273,63 +273,62 @@ def computed(
     Raises:
         TypeError: `out` is of another kind or type. DescriptorError: it has another shape, or memory that it shares.
     """
-    on_device = isinstance(like, DeviceTensor)
-    kind: Any = DeviceTensor if on_device else np.ndarray
-    targets = outs(call, out, kind, "a packed device tensor" if on_device else "an array")
-    inputs: list[Any] = [*arrays.values()][-len(call.desc.inputs) :]
+    kind: Any = DeviceTensor if isinstance(like, DeviceTensor) else np.ndarray
+    targets = None
+    if out is not None:
+        targets = outs(call, out, kind, "an array" if kind is np.ndarray else "a packed device tensor")
+    inputs: list[Any] = [*arrays.values()][-len(call.inputs) :]
     if call.fill is not None:
-        results = [np.full(call.shape, call.fill, dtype) for dtype in call.dtypes]
-    elif on_device:
-        return _as_results(_on_device(call, inputs, targets, device))
+        results: list[Any] = [np.full(call.shape, call.fill, dtype) for dtype in call.dtypes]
+    elif kind is DeviceTensor:
+        results = _on_device(call, inputs, targets, device)
     elif call.converted is not None and (sums := _short_sum(call, inputs[0], device)) is not None:
         results = [sums]
     else:
         results = _on_host(call, inputs, device)
-    if targets is None:
-        return _as_results([result[()] if call.shape == () else result for result in results])
-    for target, result in zip(targets, results, strict=True):
-        np.copyto(target, result)
-    return out
+    if targets is not None:
+        for target, result in zip(targets, results, strict=True):
+            if target is not result:
+                np.copyto(target, result)
+        return out
+    if call.shape == () and kind is np.ndarray:
+        results = [result[()] for result in results]  # as NumPy: scalars
+    return results[0] if len(results) == 1 else tuple(results)
 
 
-def _on_device(
-    call: Call, inputs: Sequence[Any], targets: Sequence[DeviceTensor] | None, device: Selector
-) -> list[Any]:
+def _on_device(call: Call, inputs: Sequence[Any], targets: Sequence[Any] | None, device: Selector) -> list[Any]:
+    """The results as device tensors: the targets, if there are any."""
     owner = device_for(device, inputs)
     sources = [
         view_of(x, tensor, tensor.sizes) if isinstance(x, DeviceTensor) else owner.tensor(_elements(x, tensor), tensor)
-        for x, tensor in zip(inputs, call.desc.inputs, strict=True)
+        for x, tensor in zip(inputs, call.inputs, strict=True)
     ]
     operator = owner.planned(call.desc, flags=call.flags)
-    tensors = call.desc.outputs
-    if targets is None:
-        targets = _several(operator(*sources))
-        return [view_of(y, tensor, call.shape) for y, tensor in zip(targets, call.tensors, strict=True)]
-    operator(*sources, out=[view_of(y, tensor, tensor.sizes) for y, tensor in zip(targets, tensors, strict=True)])
-    return [*targets]
+    if targets is not None:
+        tensors = zip(targets, call.desc.outputs, strict=True)
+        operator.run(sources, [view_of(target, tensor, tensor.sizes) for target, tensor in tensors])
+        return [*targets]
+    outputs = operator.run(sources)
+    if len(call.tensors) == 1:
+        outputs = (outputs,)
+    return [view_of(y, tensor, call.shape) for y, tensor in zip(outputs, call.tensors, strict=True)]
 
 
-def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Array]:
+def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
+    """The results as arrays."""
     owner = device_for(device, inputs)
-    sources = [
-        view_of(x, tensor, tensor.sizes) if isinstance(x, DeviceTensor) else _elements(x, tensor, call.converted)
-        for x, tensor in zip(inputs, call.desc.inputs, strict=True)
-    ]
+    sources: list[Any] = []
+    for x, tensor in zip(inputs, call.inputs, strict=True):
+        on_device = isinstance(x, DeviceTensor)
+        sources.append(view_of(x, tensor, tensor.sizes) if on_device else _elements(x, tensor, call.converted))
+    outputs = owner.planned(call.desc, flags=call.flags).run(sources)
     results = []
-    for y, dtype in zip(_several(owner.planned(call.desc, flags=call.flags)(*sources)), call.dtypes, strict=True):
+    for y, dtype in zip(outputs if len(call.dtypes) > 1 else (outputs,), call.dtypes, strict=True):
         # Integers and bool of equal size have equal bits, as UINT64 for INT64.
         same = dtype.itemsize == y.dtype.itemsize and "f" not in dtype.kind + y.dtype.kind
         y = y.numpy() if isinstance(y, DeviceTensor) else y
         results.append((y.view(dtype) if same else y.astype(dtype, copy=False)).reshape(call.shape))
     return results
-
-
-def _several(results: Any) -> Sequence[Any]:
-    return results if isinstance(results, tuple) else (results,)
-
-
-def _as_results(results: Sequence[Any]) -> Any:
-    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _elements(x: Array, tensor: TensorDesc, converted: Type | None = None) -> Array:
@@ -354,8 +353,8 @@ def device_for(selector: Selector, inputs: Sequence[Any]) -> Device:
     return open_device(selector)
 
 
-def outs(call: Call, out: Any, kind: Any, what: str) -> list[Any] | None:
-    """The argument `out` as a list with an entry for each result, checked; None stays None.
+def outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
+    """The argument `out` as a list with an entry for each result, checked.
 
     Args:
         call: the call.
@@ -366,8 +365,6 @@ def outs(call: Call, out: Any, kind: Any, what: str) -> list[Any] | None:
     Raises:
         TypeError: it is of another class or type. DescriptorError: it has another shape, or too many or few entries.
     """
-    if out is None:
-        return None
     count = len(call.dtypes)
     targets = [out] if count == 1 else out
     if not isinstance(targets, (tuple, list)) or len(targets) != count or isinstance(targets[0], (tuple, list)):

@@ -24,7 +24,6 @@ from dmlgpu.runtime.engine import Segments
 from dmlgpu.runtime.kompute import KpBuffer, KpStep
 from dmlgpu.runtime.log import logger
 from dmlgpu.runtime.memory import Buffer
-from dmlgpu.runtime.profile import timed
 from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, segments_of, staged_copy
@@ -111,7 +110,7 @@ class CompiledOperator:
         verify: bool = False,
     ) -> Any:
         """As a call; `verify`: compares the outputs with the oracle's, whatever DMLGPU_VERIFY says."""
-        with timed(self._engine.kompute.profile, "call", type(self.desc).__name__, self.desc):
+        with self._engine.kompute.timed("call", type(self.desc).__name__, self.desc):
             return to_caller(self.launch(inputs, out, verify), inputs)
 
     def launch(

@@ -25,7 +25,7 @@ from dmlgpu.runtime.engine import Engine
 from dmlgpu.runtime.kompute import KpBuffer
 from dmlgpu.runtime.log import follow_the_environment, logger
 from dmlgpu.runtime.memory import Buffer
-from dmlgpu.runtime.profile import Profile, timed
+from dmlgpu.runtime.profile import Profile
 from dmlgpu.runtime.settings import setting
 from dmlgpu.runtime.tensor import DeviceTensor, of_array, of_bytes
 from dmlgpu.runtime.tuning import device_limits
@@ -108,7 +108,7 @@ class Device:
             compiled = self._operators.pop((desc, flags, kernel), None)
             level, how = (logging.DEBUG, "found") if compiled else (logging.INFO, "planned")
             if compiled is None:
-                with timed(self._engine.kompute.profile, "plan", type(desc).__name__, desc):
+                with self._engine.kompute.timed("plan", type(desc).__name__, desc):
                     compiled = CompiledOperator(self, desc, flags, kernel)
             self._operators[desc, flags, kernel] = compiled
             if logger.isEnabledFor(level):

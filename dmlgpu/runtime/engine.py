@@ -11,7 +11,7 @@ from dmlgpu.errors import DeviceError, OutOfMemoryError
 from dmlgpu.runtime.drivers import DeviceInfo
 from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep, LoopEndedEarlyError
 from dmlgpu.runtime.memory import Allocator, Buffer, Slice
-from dmlgpu.runtime.profile import Profile, timed
+from dmlgpu.runtime.profile import Profile
 from dmlgpu.runtime.schedule import RECORDED_STEPS
 from dmlgpu.runtime.tuning import SMALL_COPY_BYTES, tensor_memory
 
@@ -194,7 +194,7 @@ class Engine:
         stay = False
         try:
             self.kompute.check_usable()
-            with timed(self.kompute.profile, "batch", "steps that were put off"):
+            with self.kompute.timed("batch", "steps that were put off"):
                 self.kompute.execute(tuple(step for step, *_ in self._pending))
         except LoopEndedEarlyError:
             raise

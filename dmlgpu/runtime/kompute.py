@@ -10,7 +10,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,12 @@ import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.layout import Bytes
+from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dmlgpu.lowering.plan import Dispatch, Plan, Shader
 from dmlgpu.runtime import forks, kompute_module, spirv
 from dmlgpu.runtime.drivers import DeviceInfo, devices, keep_loaded
-from dmlgpu.runtime.profile import Profile, timed
+from dmlgpu.runtime.profile import Profile
 from dmlgpu.runtime.schedule import RECORDED_STEPS, Barrier, Place, Step, Timing, learn, submissions
 from dmlgpu.runtime.tuning import assumed_seconds_per_element
 
@@ -32,6 +33,7 @@ _PIPELINES = 256
 _RECORDINGS = 256
 # The status: a word of 0 says that nothing ran. _ENDED_EARLY is that of constants.glsl.
 _RAN, _ENDED_EARLY = 1, 2
+_UNTIMED = nullcontext()
 
 
 class LoopEndedEarlyError(DeviceError):
@@ -244,7 +246,7 @@ class Kompute:
         self._check(size, staged, self._left())
         if len(self._buffers) >= self.info.max_memory_allocation_count // 2:
             raise OutOfMemoryError(f"device {self.info.name} allows no more than {len(self._buffers)} buffers")
-        with timed(self.profile, "allocate", "making a buffer", size=size):
+        with self.timed("allocate", "making a buffer", size=size):
             buffer = self._new_buffer(size, staged=staged)
             if self.info.type == "cpu" and not staged:
                 _give_pages_back(buffer.view)
@@ -365,6 +367,12 @@ class Kompute:
             "and meanwhile use another driver:\n" + "\n".join(map(str, plans))
         )
 
+    def timed(
+        self, kind: str, name: str, operator: OperatorDesc | None = None, size: int = 0, submitted: bool = False
+    ) -> AbstractContextManager[None]:
+        """Times a block as an event of the active profile, if there is one."""
+        return _UNTIMED if self.profile is None else self.profile.timing(kind, name, operator, size, submitted)
+
     def _add_to(self, profile: Profile, step: KpStep, begin: float, end: float) -> None:
         """Adds the event of a step that was submitted alone."""
         plan, dispatch = step.plan, step.dispatch
@@ -404,7 +412,7 @@ class Kompute:
     ) -> _Recording:
         steps = [part for part in submission if isinstance(part, KpStep)]
         written = {buffer for step in steps for buffer, _ in step.writes}
-        with timed(self.profile, "record", "recording"), self._asking("a recording"):
+        with self.timed("record", "recording"), self._asking("a recording"):
             sequence = self._manager.sequence()
             if uploads:
                 sequence.record(self._kp.OpTensorSyncDevice([buffer.tensor for buffer in uploads]))
@@ -455,7 +463,7 @@ class Kompute:
             module = pipeline.shader.module
             code, constants = spirv.specialized(pipeline.shader)
             status = (self._status,) if step.dispatch.has_status else ()
-            with timed(self.profile, "compile", module), self._asking(f"a pipeline of {module}"):
+            with self.timed("compile", module), self._asking(f"a pipeline of {module}"):
                 pipeline.algorithm = self._manager.algorithm(
                     [buffer.tensor for buffer in (*status, *pipeline.buffers)],
                     code,
@@ -478,13 +486,13 @@ class Kompute:
     def upload(self, buffer: KpBuffer) -> None:
         """Brings to the device what the host wrote to a buffer's view."""
         if buffer.staged:
-            with timed(self.profile, "upload", "view to device", size=buffer.view.size, submitted=True):
+            with self.timed("upload", "view to device", size=buffer.view.size, submitted=True):
                 self._transfer(buffer, self._kp.OpTensorSyncDevice)
 
     def download(self, buffer: KpBuffer) -> None:
         """Brings the content of a buffer to its view."""
         if buffer.staged and not buffer.current:
-            with timed(self.profile, "download", "device to view", size=buffer.view.size, submitted=True):
+            with self.timed("download", "device to view", size=buffer.view.size, submitted=True):
                 self._transfer(buffer, self._kp.OpTensorSyncLocal)
 
     def _transfer(self, buffer: KpBuffer, operation: Any) -> None:

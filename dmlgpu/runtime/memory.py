@@ -14,11 +14,6 @@ Handle = TypeVar("Handle")
 ALIGNMENT = 256  # bytes; every element size and every device's nonCoherentAtomSize divides it
 
 
-def aligned(size: int) -> int:
-    """`size`, rounded up to the alignment."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
 @dataclass(eq=False)
 class Buffer(Generic[Handle]):
     """A buffer and its free ranges."""
@@ -106,7 +101,7 @@ class Allocator(Generic[Handle]):
         if self._released:
             self.collect()
         self._allocated += 1
-        size = aligned(size)
+        size = -(-size // ALIGNMENT) * ALIGNMENT
         for buffer in self._buffers:
             for i, (_, room) in enumerate(buffer.free):
                 if size <= room and (self._shared or room <= max(2 * size, self._step)):

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -200,21 +200,6 @@ class Profile:
     def end(self) -> None:
         """Ends the profile: what ends later is no part of it."""
         self._is_active = False
-
-
-_UNTIMED = nullcontext()
-
-
-def timed(
-    profile: Profile | None,
-    kind: str,
-    name: str,
-    operator: OperatorDesc | None = None,
-    size: int = 0,
-    submitted: bool = False,
-) -> AbstractContextManager[None]:
-    """Times a block as an event of the active profile, if there is one."""
-    return _UNTIMED if profile is None else profile.timing(kind, name, operator, size, submitted)
 
 
 def _metadata(process: int, track: int, kind: str, name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def switch(name: str) -> bool:
     Raises:
         SettingError: it has another value.
     """
-    return choice(name, _ON + _OFF) in _ON
+    return bool(os.environ.get(name)) and choice(name, _ON + _OFF) in _ON
 
 
 def level(name: str) -> str | None:

@@ -19,7 +19,6 @@ from dmlgpu.errors import DescriptorError, DeviceError, shown
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.drivers import DeviceInfo
 from dmlgpu.runtime.engine import Engine, Segments
-from dmlgpu.runtime.profile import timed
 
 
 class Owner(Protocol):
@@ -131,7 +130,7 @@ class DeviceTensor:
         """
         with self._engine.lock:
             views = self._engine.download(self._segments)
-            with timed(self._engine.kompute.profile, "download", "view to array", size=self.nbytes):
+            with self._engine.kompute.timed("download", "view to array", size=self.nbytes):
                 memory = views[0] if len(views) == 1 else np.concatenate(views)
                 packed: Array = elements(self._desc, memory).reshape(self._shape)
                 return packed.copy() if len(views) == 1 or not self._desc.is_packed else packed
@@ -204,7 +203,7 @@ class DeviceTensor:
         """
         with self._engine.lock:
             views = self._engine.download(self._segments)
-            with timed(self._engine.kompute.profile, "download", "view to array", size=self.desc.size_in_bytes):
+            with self._engine.kompute.timed("download", "view to array", size=self.desc.size_in_bytes):
                 memory: Bytes = np.concatenate(views)
         return memory[: self.desc.size_in_bytes]
 
@@ -284,7 +283,7 @@ def staged_copy(device: Owner, desc: TensorDesc, x: Array, field: str) -> Device
     """As `of_array`, but not uploaded yet: the elements are in the views only. The caller holds the lock."""
     tensor = DeviceTensor(device, desc)
     check(desc, field, x)
-    with timed(device._engine.kompute.profile, "upload", "array to view", size=x.nbytes):
+    with device._engine.kompute.timed("upload", "array to view", size=x.nbytes):
         views = device._engine.views(tensor._segments)
         if len(views) == 1:
             write(desc, field, x, views[0])
@@ -298,7 +297,7 @@ def of_bytes(device: Owner, desc: TensorDesc, memory: Bytes) -> DeviceTensor:
     with device._engine.lock:
         device._engine.kompute.check_fits(desc.size_in_bytes)
         tensor = DeviceTensor(device, desc)
-        with timed(device._engine.kompute.profile, "upload", "array to view", size=memory.size):
+        with device._engine.kompute.timed("upload", "array to view", size=memory.size):
             _fill(device._engine.views(tensor._segments), [memory])
         device._engine.upload(tensor._segments)
     return tensor

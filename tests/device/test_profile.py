@@ -12,7 +12,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, Device, DeviceError, DeviceLostError, TensorDesc, argmax
-from dmlgpu.runtime.profile import KINDS, Event, Profile, kind_rows, run_rows, timed
+from dmlgpu.runtime.profile import KINDS, Event, Profile, kind_rows, run_rows
 from dmlgpu.runtime.schedule import RECORDED_STEPS
 from tests.support.cases import FLOAT32, UNPOOLED, arg_desc, pool_desc
 from tests.support.drivers import discrete, opened_as, unified
@@ -281,15 +281,16 @@ def test_what_ends_later_is_no_part():
 
 def test_a_call_that_goes_on_at_the_end_is_no_part(fresh):
     with fresh.profile() as profile:
-        going_on = timed(profile, "call", "of another thread")
+        going_on = fresh._engine.kompute.timed("call", "of another thread")
         going_on.__enter__()
     going_on.__exit__(None, None, None)
     assert names(profile, "call") == []
 
 
 def test_without_a_profile_nothing_is_made(fresh):
-    assert timed(None, "call", "a") is timed(None, "plan", "b")
-    assert fresh._engine.lock is fresh._engine.kompute.lock
+    kompute = fresh._engine.kompute
+    assert kompute.timed("call", "a") is kompute.timed("plan", "b")
+    assert fresh._engine.lock is kompute.lock
 
 
 # One at a time, and how they end

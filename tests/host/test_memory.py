@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmlgpu.runtime.memory import ALIGNMENT, Allocator, aligned
+from dmlgpu.runtime.memory import ALIGNMENT, Allocator
 
 
 class Buffers:
@@ -91,8 +91,8 @@ def test_slices_never_overlap_and_everything_comes_back(options, keep, operation
 
 
 @pytest.mark.parametrize(("size", "result"), [(0, 0), (1, 256), (256, 256), (257, 512)])
-def test_aligned(size, result):
-    assert aligned(size) == result
+def test_sizes_are_rounded_up_to_the_alignment(size, result):
+    assert Buffers().allocator().allocate(size).size == result
 
 
 def test_small_slices_share_a_buffer():

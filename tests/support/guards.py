@@ -17,7 +17,7 @@ import numpy as np
 import dmlgpu.runtime.engine
 from dmlgpu.descriptors.layout import Bytes
 from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep
-from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice, aligned
+from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice
 
 # Nothing that any operator writes by chance, and no byte of it like the next.
 _GUARD = (np.arange(ALIGNMENT, dtype=np.uint16) * 89 + 0xA5).astype(np.uint8)
@@ -39,13 +39,13 @@ class GuardedAllocator(Allocator[KpBuffer]):
         _allocators.setdefault(create.__self__, weakref.WeakSet()).add(self)
 
     def allocate(self, size: int) -> Slice[KpBuffer]:
-        room = aligned(size) + 2 * ALIGNMENT
+        room = (-(-size // ALIGNMENT) * ALIGNMENT) + 2 * ALIGNMENT
         if not self._shared:
             return self._uploaded(self._filled(super().allocate(size)))
         if room > self._most:
             return self._filled(super().allocate(size))
         whole = super().allocate(room)
-        part = self._filled(Slice(whole.buffer, whole.offset + ALIGNMENT, aligned(size)))
+        part = self._filled(Slice(whole.buffer, whole.offset + ALIGNMENT, (-(-size // ALIGNMENT) * ALIGNMENT)))
         self._guarded[part] = part, whole, size
         blocks, offsets, begins = self._guards(whole.buffer, [(part, size)])
         blocks[offsets] = np.where(begins <= _PLACES, _GUARD, blocks[offsets])
