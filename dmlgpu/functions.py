@@ -635,7 +635,7 @@ def verify(
         >>> dmlgpu.verify(dmlgpu.ArgmaxOperatorDesc.of(x, axes=(1,)), x).tolist()
         [[2], [2]]
     """
-    return device_for(device, inputs).planned(desc, flags=flags).run(inputs, verify=True)
+    return device_for(device, inputs).run(desc, inputs, flags=flags, verify=True)
 
 
 def explain(

@@ -303,12 +303,12 @@ def _on_device(call: Call, inputs: Sequence[Any], targets: Sequence[Any] | None,
         view_of(x, tensor, tensor.sizes) if isinstance(x, DeviceTensor) else owner.tensor(_elements(x, tensor), tensor)
         for x, tensor in zip(inputs, call.inputs, strict=True)
     ]
-    operator = owner.planned(call.desc, flags=call.flags)
     if targets is not None:
         tensors = zip(targets, call.desc.outputs, strict=True)
-        operator.run(sources, [view_of(target, tensor, tensor.sizes) for target, tensor in tensors])
+        views = [view_of(target, tensor, tensor.sizes) for target, tensor in tensors]
+        owner.run(call.desc, sources, views, flags=call.flags)
         return [*targets]
-    outputs = operator.run(sources)
+    outputs = owner.run(call.desc, sources, flags=call.flags)
     if len(call.tensors) == 1:
         outputs = (outputs,)
     return [view_of(y, tensor, call.shape) for y, tensor in zip(outputs, call.tensors, strict=True)]
@@ -321,7 +321,7 @@ def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
     for x, tensor in zip(inputs, call.inputs, strict=True):
         on_device = isinstance(x, DeviceTensor)
         sources.append(view_of(x, tensor, tensor.sizes) if on_device else _elements(x, tensor, call.converted))
-    outputs = owner.planned(call.desc, flags=call.flags).run(sources)
+    outputs = owner.run(call.desc, sources, flags=call.flags)
     results = []
     for y, dtype in zip(outputs if len(call.dtypes) > 1 else (outputs,), call.dtypes, strict=True):
         # Integers and bool of equal size have equal bits, as UINT64 for INT64.

@@ -101,17 +101,8 @@ class CompiledOperator:
             SettingError: DMLGPU_VERIFY is neither on nor off.
             VerificationError: DMLGPU_VERIFY is on, and the outputs differ from the oracle's.
         """
-        return self.run(inputs, out)
-
-    def run(
-        self,
-        inputs: Sequence[Any],
-        out: DeviceTensor | Sequence[DeviceTensor] | None = None,
-        verify: bool = False,
-    ) -> Any:
-        """As a call; `verify`: compares the outputs with the oracle's, whatever DMLGPU_VERIFY says."""
         with self._engine.kompute.timed("call", type(self.desc).__name__, self.desc):
-            return to_caller(self.launch(inputs, out, verify), inputs)
+            return to_caller(self.launch(inputs, out), inputs)
 
     def launch(
         self,
@@ -119,7 +110,10 @@ class CompiledOperator:
         out: DeviceTensor | Sequence[DeviceTensor] | None = None,
         verify: bool = False,
     ) -> list[DeviceTensor]:
-        """As `run`, but the outputs stay on the device, whatever the inputs are."""
+        """As a call, but the outputs stay on the device, whatever the inputs are.
+
+        `verify`: compares them with the oracle's, whatever DMLGPU_VERIFY says.
+        """
         fields = self._input_fields
         if len(inputs) != len(fields):
             takes = "1 input" if len(fields) == 1 else f"{len(fields)} inputs"

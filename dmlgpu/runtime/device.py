@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,7 +19,7 @@ from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.runtime.compiled import CompiledOperator
+from dmlgpu.runtime.compiled import CompiledOperator, to_caller
 from dmlgpu.runtime.drivers import DeviceInfo, select
 from dmlgpu.runtime.engine import Engine
 from dmlgpu.runtime.kompute import KpBuffer
@@ -116,6 +116,22 @@ class Device:
             if len(self._operators) > _OPERATORS:
                 self._operators.popitem(last=False)
             return compiled
+
+    def run(
+        self,
+        desc: OperatorDesc,
+        inputs: Sequence[Any],
+        out: Sequence[DeviceTensor] | None = None,
+        *,
+        flags: ExecutionFlags = ExecutionFlags.NONE,
+        verify: bool = False,
+    ) -> Any:
+        """Plans an operator, unless it is cached, and calls it: in a profile both are one call.
+
+        `verify`: compares the outputs with the oracle's, whatever DMLGPU_VERIFY says.
+        """
+        with self._engine.kompute.timed("call", type(desc).__name__, desc):
+            return to_caller(self.planned(desc, flags=flags).launch(inputs, out, verify), inputs)
 
     @contextmanager
     def batch(self) -> Iterator[None]:

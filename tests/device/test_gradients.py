@@ -127,9 +127,9 @@ def test_runs_of_many_outputs(on_cpu, cooperating, dtype):
         for each, tile in (on_cpu, 8), (cooperating, 4):
             operator = each.compile(desc, kernel="pool_backward")
             assert 1 < operator.plan.dispatches[-1].push["tile"] <= tile
-            operator.run((x, gradient), verify=True)
+            operator.launch((x, gradient), verify=True)
             average = AveragePoolingGradOperatorDesc.of(gradient, sizes, window, **steps)
-            each.compile(average, kernel="pool_backward").run((gradient,), verify=True)
+            each.compile(average, kernel="pool_backward").launch((gradient,), verify=True)
 
 
 # Sizes, window, strides, padding at the start and at the end, dilations.
@@ -171,8 +171,8 @@ def test_small_windows(driver, open_device, device, cooperating, shape, dtype, s
         for each in device, cooperating, few:
             small = each.compile(desc, kernel="pool_backward_small")
             assert small.plan.dispatches[-1].shader.variant.startswith("pool_backward_small")
-            found = small.run(inputs, verify=True)
-            assert found.tobytes() == each.compile(desc, kernel="pool_backward")(*inputs).tobytes()
+            (found,) = small.launch(inputs, verify=True)
+            assert found.numpy().tobytes() == each.compile(desc, kernel="pool_backward")(*inputs).tobytes()
 
 
 # Of averages with stride 1: padding at both ends, windows that hang over, volumes, rows that share words.
@@ -326,8 +326,8 @@ def test_indices_outside_of_their_windows_count_nowhere(any_device, index_type, 
     nowhere = {"another plane", "beyond the input", "the greatest", "negative"}
     nowhere |= {"2^32 and more"} if index_type is UINT64 else set()
     for name, indices in wrong.items():
-        got = operator.run((gradient, indices.astype(right.dtype)), verify=True)
-        assert (name in nowhere) == (not got.any())
+        (got,) = operator.launch((gradient, indices.astype(right.dtype)), verify=True)
+        assert (name in nowhere) == (not got.numpy().any())
     assert operator(gradient, wrong["all equal"]).sum() == pytest.approx(gradient[0, 0, :2, :2].sum(), 1e-5)
 
 

@@ -179,7 +179,7 @@ def test_tensors_outside_calls(either):
 def test_functions_and_operators_are_one_call_each(either):
     tensor = either.tensor(X)
     with either.profile() as profile:
-        tensor.argmax(1)
+        np.argmax(tensor, 1)
         either.compile(ROWS)(tensor)
         dmlgpu.verify(ROWS, X, device=either)
     assert kinds(profile)["call"] == kinds(profile)["dispatch"] == 3

@@ -169,7 +169,7 @@ def test_values_down_strips_have_the_bits_of_the_first(going_down, data_type, wi
     operator = going_down.compile(desc, kernel="pool_small")
     assert operator.plan.dispatches[0].shader.constants["ring_rows"] > 1
     x = images(data_type, desc.input_tensor.sizes, highest_twice)
-    operator.run((x,), verify=True)
+    operator.launch((x,), verify=True)
 
 
 def test_every_combination_of_one_dimension_with_lowered_limits(lowered):

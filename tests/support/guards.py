@@ -39,13 +39,13 @@ class GuardedAllocator(Allocator[KpBuffer]):
         _allocators.setdefault(create.__self__, weakref.WeakSet()).add(self)
 
     def allocate(self, size: int) -> Slice[KpBuffer]:
-        room = (-(-size // ALIGNMENT) * ALIGNMENT) + 2 * ALIGNMENT
+        room = -(-size // ALIGNMENT) * ALIGNMENT + 2 * ALIGNMENT
         if not self._shared:
             return self._uploaded(self._filled(super().allocate(size)))
         if room > self._most:
             return self._filled(super().allocate(size))
         whole = super().allocate(room)
-        part = self._filled(Slice(whole.buffer, whole.offset + ALIGNMENT, (-(-size // ALIGNMENT) * ALIGNMENT)))
+        part = self._filled(Slice(whole.buffer, whole.offset + ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT))
         self._guarded[part] = part, whole, size
         blocks, offsets, begins = self._guards(whole.buffer, [(part, size)])
         blocks[offsets] = np.where(begins <= _PLACES, _GUARD, blocks[offsets])

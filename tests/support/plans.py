@@ -350,7 +350,7 @@ def computed(device: Device, desc: OperatorDesc, inputs: Sequence[Array], kernel
     except DescriptorError:
         return None
     check(operator.plan)
-    operator.run(inputs, verify=True)
+    operator.launch(inputs, verify=True)
     return operator.plan
 
 
