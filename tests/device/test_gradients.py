@@ -280,7 +280,7 @@ def test_indices_of_the_forward_pass_give_the_same_bits(mapped):
     rng = np.random.default_rng(0)
     for (sizes, window, strides, start, end, dilations), dtype in itertools.product(WINDOW_SHAPES, ("f4", "f2")):
         x = rng.integers(-3, 4, sizes).astype(dtype)
-        steps = {"strides": strides, "start_padding": start, "end_padding": end, "dilations": dilations}
+        steps = {"strides": strides, "padding": [*zip(start, end, strict=True)], "dilations": dilations}
         for index_type in (UINT32, UINT64, INT64):
             values, indices = max_pooling(
                 x, window, **steps, output_indices=True, indices_data_type=index_type, device=mapped
@@ -374,7 +374,7 @@ def test_a_window_that_ends_beyond_2_to_the_32(any_device):
     """
     extent = 2**31 + 2
     gradient = np.tile(np.array([6, 5], np.float32), (2000, 1, 1))
-    steps = {"strides": (1, extent - 1), "start_padding": (0, 2**31), "device": any_device}
+    steps = {"strides": (1, extent - 1), "padding": (0, (2**31, 0)), "device": any_device}
     got = average_pooling_grad(gradient, (1, 6), (1, extent), **steps)
     assert np.array_equal(got, np.tile(np.array([3, 4, 1, 1, 1, 1], np.float32), (2000, 1, 1)))
 
@@ -444,12 +444,12 @@ X = np.zeros((1, 4, 4), np.float32)
     [
         (
             lambda: max_pooling_grad(X, np.zeros((1, 3, 2), np.float32), 2),
-            "MaxPoolingGradOperatorDesc.input_gradient_tensor.sizes: (1, 3, 2) is wrong; expected (1, 3, 3), "
+            "MaxPoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 of (1, 1, 3, 3), "
             "(input + padding - extent) / stride + 1",
         ),
         (
             lambda: max_pooling_grad(X, np.zeros((2, 3, 3), np.float32), 2),
-            "MaxPoolingGradOperatorDesc.input_gradient_tensor.sizes: (2, 3, 3) does not go with an input of (1, 4, 4)",
+            "MaxPoolingGradOperatorDesc.gradient.shape: (2, 3, 3) does not match an input of (1, 4, 4)",
         ),
         (
             lambda: max_pooling_grad(X, np.zeros((1, 3, 3), np.float16), 2),
@@ -488,7 +488,7 @@ X = np.zeros((1, 4, 4), np.float32)
         ),
         (
             lambda: average_pooling_grad(GRADIENT, 4, 2),
-            "AveragePoolingGradOperatorDesc.input_gradient_tensor.sizes: (2, 2) is wrong; expected (3, 3), ",
+            "AveragePoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 of (1, 1, 3, 3), ",
         ),
         (
             lambda: average_pooling_grad(GRADIENT, None, 2),
