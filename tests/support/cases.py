@@ -711,7 +711,7 @@ def _extremum_cases() -> Iterator[Case]:
             ("columns", (9, 67), (0,), special),
             ("short-rows", (21, 3), (1,), any_bits),
             ("between", (4, 6, 5), (0, 2), special_without_nan),
-            ("long", (2, 17_000), (1,), ties),
+            ("long", (2, 9000), (1,), ties),
             ("one", (5, 1), (1,), any_bits),
         ):
             if data_type in WIDTHS or data_type is FLOAT32 or name in ("rows", "columns"):
@@ -730,10 +730,10 @@ def _extremum_cases() -> Iterator[Case]:
             "padded-output": {"output_strides": (9, 3, 1)},
             "padded-indices": {"indices_strides": (9, 3, 1)},
             "padded-outputs": {"output_strides": (9, 3, 1), "indices_strides": (7, 2, 1)},
-            "size-1-strides-are-free": {"output_strides": (3, 1, 7777), "indices_strides": (3, 1, 5)},
+            "size-1-strides-are-free": {"output_strides": (1000, 1, 7777), "indices_strides": (3, 1, 5)},
         }.items(),
     ):
-        desc = extremum_desc(next(functions), data_type, (4, 3, 5), (2,), next(index_types), **strides)
+        desc = extremum_desc(next(functions), data_type, (4, 3, 5), (0, 2), next(index_types), **strides)
         yield Case(f"extremum-{name}-{data_type.name.lower()}", desc, (ties,))
 
 
