@@ -25,6 +25,7 @@ from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import open_npy
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.shared import Selector, open_device
+from dmlgpu.runtime.tensor import DeviceTensor
 from dmlgpu.sources import Source
 
 CHUNK_BYTES = 64 << 20
@@ -90,6 +91,8 @@ class Chunked(Source):
                 x = open_npy(os.fspath(x))
             except ValueError as error:
                 raise DescriptorError(f"chunked.x: {error}") from None
+        if isinstance(x, DeviceTensor):
+            raise DescriptorError(f"chunked.x: {x.description} is on a device; pass it to the function as it is")
         check_plain(x, "chunked.x")
         try:
             self._shape, self._dtype = tuple(map(operator.index, x.shape)), np.dtype(x.dtype)

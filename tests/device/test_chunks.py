@@ -20,6 +20,7 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
+from dmlgpu.call import Operand, arg, pooled, reduced
 from dmlgpu.chunks.pooling import Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Regions
@@ -30,6 +31,25 @@ from dmlgpu.reference.bounds import U, bounds
 
 SPECIAL = [np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0]
 SELECTIONS = [ReduceFunction.ARGMAX, ReduceFunction.ARGMIN, ReduceFunction.MAX, ReduceFunction.MIN]
+
+
+def array_of(shape, dtype):
+    """What a function is told of an array that is computed in parts."""
+    return Operand(shape, np.dtype(dtype), in_parts=True)
+
+
+def indices_of(kind, shape, dtype, axis=None, keepdims=False, axis_direction="increasing", output=np.int64):
+    x = array_of(shape, dtype)
+    return Reduction.of(arg(kind, x, axis, keepdims, axis_direction, output), x)
+
+
+def reduction_of(shape, dtype, function, axis=None, keepdims=False, **options):
+    x = array_of(shape, dtype)
+    return Reduction.of(reduced(x, function, axis, keepdims, **options), x)
+
+
+def pooling_of(kind, shape, dtype, window_size, **window):
+    return Pooling.of(pooled(kind, array_of(shape, dtype), window_size, **window), shape)
 
 
 def index_type(function):
@@ -64,7 +84,7 @@ def axes_of(shape, choose):
     return tuple(choose.sample(range(len(shape)), choose.randint(1, len(shape))))
 
 
-def reduced(reduction, x, sizes, choose, device):
+def merged(reduction, x, sizes, choose, device):
     """Every chunk alone, merged in a random order and in random groups."""
     result = np.full(reduction.reduced(reduction.sizes), 77, reduction.dtype)
     along = tuple(size if axis in reduction.axes else 1 for axis, size in enumerate(x.shape))
@@ -76,8 +96,8 @@ def reduced(reduction, x, sizes, choose, device):
         choose.shuffle(states)
         while len(states) > 1:
             count = choose.randint(2, len(states))
-            merged = reduction.merged(np.concatenate(states[:count], choose.choice(reduction.axes)))
-            states = [*states[count:], merged]
+            states.append(reduction.merged(np.concatenate(states[:count], choose.choice(reduction.axes))))
+            states = states[count:]
         assert states[0].dtype == reduction.state_type
         result[reduction.reduced(outputs)] = reduction.result(states[0])
     return result
@@ -98,8 +118,8 @@ def test_values_of_any_chunks(function, device):
             axes = axes_of(shape, choose)
             x = numbers(rng, data_type.numpy, shape, function)
             desc = ReduceOperatorDesc.of(function, x, axes, output_data_type=index_type(function))
-            reduction = Reduction.of_reduce(shape, x.dtype, function, axes=axes)
-            got = reduced(reduction, x, sizes_of(shape, choose), choose, device)
+            reduction = reduction_of(shape, x.dtype, function, axes, keepdims=True)
+            got = merged(reduction, x, sizes_of(shape, choose), choose, device)
             (expected,), (bound,) = reference(desc, x), bounds(desc, x)
             assert got.dtype == expected.dtype
             if bound is None:
@@ -126,8 +146,8 @@ def test_ties_of_any_chunks(kind, direction, device):
     for dtype in ("float32", "float16", "float64", "uint8", "int64", "bool") * 5:
         shape = choose.choice([(12, 13), (5, 4, 6), (3, 4, 3, 4)])
         axes, x = axes_of(shape, choose), few_values(rng, dtype, shape)
-        reduction = Reduction.of_arg(kind, shape, x.dtype, axes=axes, axis_direction=direction)
-        got = reduced(reduction, x, sizes_of(shape, choose), choose, device)
+        reduction = indices_of(kind, shape, x.dtype, axes, keepdims=True, axis_direction=direction)
+        got = merged(reduction, x, sizes_of(shape, choose), choose, device)
         taken = x.view(np.uint8) if dtype == "bool" else x
         (expected,) = reference(kind.of(taken, axes, direction, output_data_type=np.int64), taken)
         np.testing.assert_array_equal(got, expected)
@@ -139,8 +159,8 @@ def test_bits_of_the_first_of_equal_elements(function, device):
     for dtype in ("float32", "float16", "float64") * 5:
         x = few_values(rng, dtype, (5, 4, 6))
         axes = axes_of(x.shape, choose)
-        reduction = Reduction.of_reduce(x.shape, x.dtype, function, axes=axes)
-        got = reduced(reduction, x, sizes_of(x.shape, choose), choose, device)
+        reduction = reduction_of(x.shape, x.dtype, function, axes, keepdims=True)
+        got = merged(reduction, x, sizes_of(x.shape, choose), choose, device)
         (expected,) = reference(ReduceOperatorDesc.of(function, x, axes), x)
         np.testing.assert_array_equal(bits(got), bits(expected))
 
@@ -163,15 +183,15 @@ def test_more_outputs_of_a_chunk_than_numpy_buffers(function, shape, axes, sizes
     x = np.random.default_rng(function.value).integers(0, 256, shape, np.uint8)
     (expected,) = reference(ReduceOperatorDesc.of(function, x, axes, output_data_type=index_type(function)), x)
     for keepdims in (False, True):
-        reduction = Reduction.of_reduce(shape, x.dtype, function, axes, keepdims=keepdims)
-        got = reduced(reduction, x, sizes, random.Random(0), device)
+        reduction = reduction_of(shape, x.dtype, function, axes, keepdims=keepdims)
+        got = merged(reduction, x, sizes, random.Random(0), device)
         np.testing.assert_array_equal(got, expected if keepdims else expected.squeeze(axes))
 
 
 def test_values_of_bool_stay_bool(device):
     x = np.array([[True, False], [True, True]])
-    reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.MIN, axis=0)
-    got = reduced(reduction, x, (1, 2), random.Random(0), device)
+    reduction = reduction_of(x.shape, x.dtype, ReduceFunction.MIN, axis=0)
+    got = merged(reduction, x, (1, 2), random.Random(0), device)
     assert got.dtype == np.bool_
     assert got.tolist() == [True, False]
 
@@ -193,7 +213,7 @@ def test_values_of_bool_stay_bool(device):
 def test_products_of_chunks_may_be_out_of_range(chunks, device):
     parts = [np.array(chunk, np.float32) for chunk in chunks]
     x = np.concatenate(parts)
-    reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.MULTIPLY)
+    reduction = reduction_of(x.shape, x.dtype, ReduceFunction.MULTIPLY)
     begins = np.cumsum([0, *map(len, parts)])
     states = [reduction.state(part, (int(b),), device) for part, b in zip(parts, begins, strict=False)]
     got = reduction.result(reduction.merged(np.concatenate(states)))
@@ -205,7 +225,7 @@ def test_products_of_chunks_may_be_out_of_range(chunks, device):
 
 @pytest.mark.parametrize(("exponent", "expected"), [(1 << 40, np.inf), (-(1 << 40), 0), (-149, 2.0**-149)])
 def test_products_may_have_any_exponent(exponent, expected):
-    reduction = Reduction.of_reduce((3,), np.dtype("float32"), ReduceFunction.MULTIPLY)
+    reduction = reduction_of((3,), "float32", ReduceFunction.MULTIPLY)
     state = np.array([(1.0, exponent)], reduction.state_type)
     assert reduction.result(state) == expected
     assert reduction.result(reduction.merged(np.repeat(state, 2))) == np.float32(expected * expected)
@@ -214,16 +234,16 @@ def test_products_may_have_any_exponent(exponent, expected):
 def test_products_of_very_many_mantissas(device):
     x = np.full((3, 100_001), 0.75, np.float32)
     x[:, ::2] = 1 / 0.75
-    reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.MULTIPLY, axis=1)
+    reduction = reduction_of(x.shape, x.dtype, ReduceFunction.MULTIPLY, axis=1)
     np.testing.assert_allclose(reduction.result(reduction.state(x, (0, 0), device)), x.astype(float).prod(1), rtol=0.02)
 
 
 def test_sums_of_float16_may_be_out_of_range_on_the_way(device):
     x = np.array([60000, 60000, -60000, -60000, 1], np.float16)
-    reduction = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.SUM)
+    reduction = reduction_of(x.shape, x.dtype, ReduceFunction.SUM)
     states = [reduction.state(x[i : i + 2], (i,), device) for i in (0, 2, 4)]
     assert reduction.result(reduction.merged(np.concatenate(states))) == 1
-    norm = Reduction.of_reduce(x.shape, x.dtype, ReduceFunction.L2)
+    norm = reduction_of(x.shape, x.dtype, ReduceFunction.L2)
     np.testing.assert_allclose(norm.result(norm.state(x[:1], (0,), device)), 60000)
 
 
@@ -241,7 +261,7 @@ def windows(choose, spatial):
     return window, sizes, arguments
 
 
-def pooled(pooling, x, sizes, device):
+def outputs(pooling, x, sizes, device):
     results = [np.full(pooling.output_shape, 77, dtype) for dtype in pooling.dtypes]
     for region in Regions(pooling.output_shape, sizes):
         part = x[pooling.source(region)]
@@ -267,20 +287,27 @@ def test_poolings_of_any_blocks(kind, device):
             further["p"] = choose.randint(1, 4)
         nchw = x.reshape((1,) * (2 - len(leading)) + x.shape)
         desc = kind.of(nchw, window, **arguments, **further)
-        outputs = list(desc.output_tensor.sizes[2:])
+        sizes_out = list(desc.output_tensor.sizes[2:])
         for i in range(spatial):
             padded = sizes[i] + arguments["start_padding"][i] + arguments["end_padding"][i]
             rest = (padded - (window[i] - 1) * arguments["dilations"][i] - 1) % arguments["strides"][i]
-            begin = outputs[i] * arguments["strides"][i] - arguments["start_padding"][i]
+            begin = sizes_out[i] * arguments["strides"][i] - arguments["start_padding"][i]
             if rest and begin < sizes[i]:  # rounded up
-                outputs[i] += 1
+                sizes_out[i] += 1
                 ceilings += 1
         indices = {"output_indices": True} if kind is MaxPooling2OperatorDesc else {}
         desc = kind.of(
-            nchw, window, output_sizes=outputs, indices_data_type=np.uint64 if indices else None, **arguments, **further
+            nchw,
+            window,
+            output_sizes=sizes_out,
+            indices_data_type=np.uint64 if indices else None,
+            **arguments,
+            **further,
         )
-        pooling = Pooling.of(kind, x.shape, x.dtype, window, output_sizes=outputs, **arguments, **further, **indices)
-        results = pooled(pooling, x, sizes_of(pooling.output_shape, choose), device)
+        given = {name: arguments[name] for name in ("strides", "dilations")} | further | indices
+        given["padding"] = [*zip(arguments["start_padding"], arguments["end_padding"], strict=True)]
+        pooling = pooling_of(kind, x.shape, x.dtype, window, output_sizes=sizes_out, **given)
+        results = outputs(pooling, x, sizes_of(pooling.output_shape, choose), device)
         for got, expected, bound in zip(results, reference(desc, nchw), bounds(desc, nchw), strict=True):
             expected = expected.reshape(pooling.output_shape)
             if bound is None:
@@ -292,12 +319,12 @@ def test_poolings_of_any_blocks(kind, device):
 
 def test_indices_beyond_32_bits(device):
     shape = (1 << 18, 3, 1 << 17)  # 2^36.6 elements
-    reduction = Reduction.of_arg(ArgmaxOperatorDesc, shape, np.dtype("uint8"), axis=(0, 2))
+    reduction = indices_of(ArgmaxOperatorDesc, shape, "uint8", axis=(0, 2))
     chunk = np.zeros((2, 3, 4), np.uint8)
     chunk[1, :, 2] = 9
     state = reduction.state(chunk, ((1 << 18) - 2, 0, 5), device)
     assert reduction.result(state).tolist() == [((1 << 18) - 1) * (1 << 17) + 7] * 3
-    pooling = Pooling.of(
+    pooling = pooling_of(
         MaxPooling2OperatorDesc, (3, 1 << 18, 1 << 17), np.dtype("uint8"), (2, 2), strides=2, output_indices=True
     )
     assert pooling.output_shape == (3, 1 << 17, 1 << 16)
@@ -311,23 +338,23 @@ def test_indices_beyond_32_bits(device):
 @pytest.mark.parametrize(("dtype", "most"), [("int32", 1 << 31), ("uint32", 1 << 32)], ids=["INT32", "UINT32"])
 def test_types_of_indices_hold_them(dtype, most):
     def of(count):
-        return Reduction.of_arg(ArgminOperatorDesc, (2, count // 2), np.dtype("uint8"), output_data_type=dtype)
+        return indices_of(ArgminOperatorDesc, (2, count // 2), "uint8", output=dtype)
 
     assert of(most).dtype == np.dtype(dtype)
     words = f"{dtype.upper()} cannot hold the index of {most + 2} reduced elements; allowed are INT64 and UINT64"
     with pytest.raises(DescriptorError, match=rf"^ArgminOperatorDesc.output_tensor.data_type: {words}$"):
         of(most + 2)
     with pytest.raises(DescriptorError, match=r"^ReduceOperatorDesc.output_tensor.data_type: "):
-        Reduction.of_reduce((2, most // 2 + 1), np.dtype("uint8"), ReduceFunction.ARGMAX, output_data_type=dtype)
+        reduction_of((2, most // 2 + 1), "uint8", ReduceFunction.ARGMAX, dtype=dtype)
 
 
 def test_types_of_indices_of_pooling_hold_them():
     uint8, indices = np.dtype("uint8"), {"output_indices": True, "indices_data_type": np.uint32}
-    most = Pooling.of(MaxPooling2OperatorDesc, (1 << 16, 1 << 16), uint8, 2, **indices)
+    most = pooling_of(MaxPooling2OperatorDesc, (1 << 16, 1 << 16), uint8, 2, **indices)
     assert most.dtypes == (uint8, np.dtype("uint32"))
     words = r"^MaxPooling2OperatorDesc.output_indices_tensor.data_type: UINT32 cannot"
     with pytest.raises(DescriptorError, match=words):
-        Pooling.of(MaxPooling2OperatorDesc, ((1 << 16) + 1, 1 << 16), uint8, 2, **indices)
+        pooling_of(MaxPooling2OperatorDesc, ((1 << 16) + 1, 1 << 16), uint8, 2, **indices)
 
 
 @pytest.mark.parametrize(
@@ -335,11 +362,10 @@ def test_types_of_indices_of_pooling_hold_them():
     [
         {"axis": 2},
         {"axis": (0, 0)},
-        {"axes": ()},
-        {"axes": (0,), "axis": 1},
-        {"axes": (0,), "keepdims": False},
+        {"axis": ()},
+        {"axis": 0, "keepdims": None},
         {"axis": 0, "axis_direction": 7},
-        {"axis": 0, "output_data_type": "int8"},
+        {"axis": 0, "dtype": "int8"},
     ],
     ids=str,
 )
@@ -349,7 +375,7 @@ def test_arguments_are_checked_as_those_of_the_functions(arguments):
         dmlgpu.argmax(x, **arguments)
     # Sizes are not those of the array there.
     with pytest.raises(DescriptorError, match=f"^{re.escape(str(expected.value).partition(';')[0])}(;|$)"):
-        Reduction.of_arg(ArgmaxOperatorDesc, x.shape, x.dtype, **arguments)
+        dmlgpu.argmax(dmlgpu.chunked(x), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -362,7 +388,7 @@ def test_arguments_are_checked_as_those_of_the_functions(arguments):
 )
 def test_reductions_that_are_refused(shape, dtype, function, words):
     with pytest.raises(DescriptorError, match=words):
-        Reduction.of_reduce(shape, np.dtype(dtype), function, axis=1)
+        reduction_of(shape, dtype, function, axis=1)
 
 
 @pytest.mark.parametrize("axis", [(), []])
@@ -371,7 +397,7 @@ def test_a_reduction_over_no_axes_is_refused(axis):
     with pytest.raises(
         DescriptorError, match=r"^ReduceOperatorDesc\.axis: \(\) is empty; at least one axis is needed$"
     ):
-        Reduction.of_reduce((3, 4), np.dtype("float32"), "sum", axis)
+        reduction_of((3, 4), "float32", "sum", axis)
 
 
 @pytest.mark.parametrize(
@@ -382,32 +408,32 @@ def test_a_reduction_over_no_axes_is_refused(axis):
         ({"window_size": 2, "output_sizes": (2, 9)}, r"output_sizes: \(2, 9\) is wrong; expected \(2, 4\)"),
         ({"window_size": (1, 1, 1)}, r"input_tensor.sizes: \(3, 5\) has 2 dimensions"),
         ({"window_size": 2, "strides": 0}, "strides"),
-        ({"window_size": 2, "padding": 1, "end_padding": 1}, "end_padding"),
+        ({"window_size": 2, "padding": (1, (0, 1, 2))}, r"padding\[1\]: \(0, 1, 2\) is neither"),
         ({"window_size": 2, "output_indices": 1}, "output_indices"),
-        ({"window_size": 2, "output_indices": True, "indices_data_type": "int32"}, "output_indices_tensor"),
+        ({"window_size": 2, "output_indices": True, "indices_data_type": "int32"}, "indices_data_type"),
     ],
 )
 def test_windows_are_checked_as_those_of_the_functions(arguments, field):
     for call in (
         lambda: dmlgpu.max_pooling(np.ones((3, 5), np.float32), **arguments),
-        lambda: Pooling.of(MaxPooling2OperatorDesc, (3, 5), np.dtype("float32"), **arguments),
+        lambda: dmlgpu.max_pooling(dmlgpu.chunked(np.ones((3, 5), np.float32)), **arguments),
     ):
         with pytest.raises(DescriptorError, match=f"MaxPooling2OperatorDesc.{field}"):
             call()
 
 
 def test_a_plane_may_be_larger_than_a_tensor():
-    pooling = Pooling.of(AveragePooling1OperatorDesc, (1 << 20, 1 << 20), np.dtype("float32"), (3, 3), padding=1)
+    pooling = pooling_of(AveragePooling1OperatorDesc, (1 << 20, 1 << 20), "float32", (3, 3), padding=1)
     assert pooling.output_shape == (1 << 20, 1 << 20)
     with pytest.raises(DescriptorError, match="window_size"):
-        Pooling.of(AveragePooling1OperatorDesc, (1 << 20, 1 << 20), np.dtype("float32"), (3, 1 << 21))
+        pooling_of(AveragePooling1OperatorDesc, (1 << 20, 1 << 20), "float32", (3, 1 << 21))
 
 
 def test_they_travel_to_other_processes(device):
     for each in (
-        Reduction.of_reduce((4, 5), np.dtype("float16"), ReduceFunction.MULTIPLY, axis=0),
-        Reduction.of_arg(ArgmaxOperatorDesc, (4, 5), np.dtype("int8")),
-        Pooling.of(LpPooling1OperatorDesc, (4, 5), np.dtype("float32"), 2, p=3),
+        reduction_of((4, 5), "float16", ReduceFunction.MULTIPLY, axis=0),
+        indices_of(ArgmaxOperatorDesc, (4, 5), "int8"),
+        pooling_of(LpPooling1OperatorDesc, (4, 5), "float32", 2, p=3),
     ):
         assert pickle.loads(pickle.dumps(each)) == each
 

@@ -49,9 +49,11 @@ def test_what_is_read_of_a_file(create, chunk_bytes):
     x[...] = X
     for axis in (None, 0, (0, 2)):
         if chunk_bytes > 1000 or axis == 0:
-            np.testing.assert_array_equal(streaming.argmax(x, axis, chunk_bytes=chunk_bytes), dmlgpu.argmax(X, axis))
+            np.testing.assert_array_equal(
+                dmlgpu.argmax(chunked(x, chunk_bytes=chunk_bytes), axis), dmlgpu.argmax(X, axis)
+            )
     if chunk_bytes > 1000:
-        got = streaming.max_pooling(x, (3, 2), strides=(2, 3), output_indices=True, chunk_bytes=chunk_bytes)
+        got = dmlgpu.max_pooling(chunked(x, chunk_bytes=chunk_bytes), (3, 2), strides=(2, 3), output_indices=True)
         for one, other in zip(got, dmlgpu.max_pooling(X, (3, 2), strides=(2, 3), output_indices=True), strict=True):
             np.testing.assert_array_equal(one, other)
 
@@ -66,13 +68,13 @@ def test_chunks_are_those_of_the_file(create):
 def test_results_go_to_a_file(create):
     x, out = create(X.shape, X.dtype), create((40, 22), X.dtype)
     x[...] = X
-    assert streaming.reduce(x, ReduceFunction.MAX, 0, out=out, chunk_bytes=20_000) is out
+    assert dmlgpu.reduce(chunked(x, chunk_bytes=20_000), ReduceFunction.MAX, 0, out=out) is out
     np.testing.assert_array_equal(out[...], X.max(0))
     same = create(X.shape, X.dtype)
-    streaming.max_pooling(x, 3, padding=1, out=same, chunk_bytes=20_000)
+    dmlgpu.max_pooling(chunked(x, chunk_bytes=20_000), 3, padding=1, out=same)
     np.testing.assert_array_equal(same[...], dmlgpu.max_pooling(X, 3, padding=1))
     with pytest.raises(DescriptorError, match="lies in x"):
-        streaming.max_pooling(x, 3, padding=1, out=x)
+        dmlgpu.max_pooling(chunked(x), 3, padding=1, out=x)
 
 
 @pytest.mark.parametrize("name", ["link/x.zarr", "file://{}/x.zarr"])
@@ -81,9 +83,9 @@ def test_results_do_not_go_to_the_same_file_by_another_path(name, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     out = zarr.open_array(name.format(tmp_path) if "{" in name else tmp_path / name)
     with pytest.raises(DescriptorError, match="lies in x"):
-        streaming.max_pooling(x, 3, padding=1, out=out)
+        dmlgpu.max_pooling(chunked(x), 3, padding=1, out=out)
 
 
 def test_types_that_directml_lacks_are_refused(create):
     with pytest.raises(DescriptorError, match="complex64"):
-        streaming.argmax(create((8, 16), np.complex64))
+        dmlgpu.argmax(chunked(create((8, 16), np.complex64)))

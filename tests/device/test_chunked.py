@@ -21,10 +21,9 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import DescriptorError, ReduceFunction, streaming
+from dmlgpu import DescriptorError, ReduceFunction, chunked
+from dmlgpu.chunks import source
 from dmlgpu.chunks.reduction import Reduction
-
-NAMES = ["argmax", "argmin", "average_pooling", "lp_pooling", "max_pooling", "reduce"]
 
 
 class Sliced:
@@ -78,7 +77,7 @@ def _on_the_driver(driver, monkeypatch):
 
 def same(name, x, *arguments, chunk_bytes=64 << 20, **options):
     """A function gives of chunks what it gives of the whole array, bit for bit."""
-    got = getattr(streaming, name)(x, *arguments, **options, chunk_bytes=chunk_bytes)
+    got = getattr(dmlgpu, name)(chunked(x, chunk_bytes=chunk_bytes), *arguments, **options)
     expected = getattr(dmlgpu, name)(x.x if isinstance(x, Sliced) else x, *arguments, **options)
     assert type(got) is type(expected)
     for one, other in zip(*((each if isinstance(each, tuple) else (each,)) for each in (got, expected)), strict=True):
@@ -91,18 +90,16 @@ def same(name, x, *arguments, chunk_bytes=64 << 20, **options):
 def refuses_out(words, name, x, *arguments, error=DescriptorError, **options):
     """A result is refused before anything is read."""
     with pytest.raises(error, match=f"(?s)^out: .*{words}"):
-        getattr(streaming, name)(x, *arguments, **options)
+        getattr(dmlgpu, name)(chunked(x), *arguments, **options)
     assert getattr(x, "reads", []) == []
 
 
-def test_names_and_signatures():
-    assert sorted(streaming.__all__) == sorted(NAMES)
-    for name in NAMES:
-        *mine, out, chunk_bytes, progress = inspect.signature(getattr(streaming, name)).parameters.values()
-        assert mine[1:] == [*inspect.signature(getattr(dmlgpu, name)).parameters.values()][1:]
-        assert (out.name, out.default) == ("out", None)
-        assert (chunk_bytes.name, chunk_bytes.default) == ("chunk_bytes", 64 << 20)
-        assert (progress.name, progress.default) == ("progress", None)
+def test_the_arguments_of_chunked():
+    assert [(each.name, each.default) for each in inspect.signature(chunked).parameters.values()] == [
+        ("x", inspect.Parameter.empty),
+        ("chunk_bytes", 64 << 20),
+        ("progress", None),
+    ]
 
 
 @pytest.mark.parametrize("chunk_bytes", [4, 60, 500, 3000, 1 << 20])
@@ -149,7 +146,7 @@ def test_exact_sums_of_arrays_as_they_lie():
         packed = np.ascontiguousarray(view, np.float32)
         for chunk_bytes in (400, 1 << 20):
             for axis in (0, 1):
-                got = streaming.reduce(view, "sum", axis, exact=True, chunk_bytes=chunk_bytes)
+                got = dmlgpu.reduce(chunked(view, chunk_bytes=chunk_bytes), "sum", axis, exact=True)
                 assert got.tobytes() == dmlgpu.sum(packed, axis, exact=True).tobytes()
 
 
@@ -163,7 +160,7 @@ def test_chunks_of_exact_sums_have_all_elements_of_an_output_if_these_fit():
 
 def test_exact_sums_of_nothing():
     for function in ("sum", "l2"):
-        assert streaming.reduce(np.zeros((3, 0), np.float32), function, 0, exact=True).shape == (0,)
+        assert dmlgpu.reduce(chunked(np.zeros((3, 0), np.float32)), function, 0, exact=True).shape == (0,)
 
 
 def test_exact_sums_that_no_chunk_can_hold():
@@ -175,7 +172,7 @@ def test_exact_sums_that_no_chunk_can_hold():
         ([1, 2**-24, -(2**-149)], 1),
         ([1, 2**-24, 2**-149], 1 + 2**-23),
     ):
-        got = streaming.reduce(np.float32(row), "sum", exact=True, chunk_bytes=4)
+        got = dmlgpu.reduce(chunked(np.float32(row), chunk_bytes=4), "sum", exact=True)
         assert got.tobytes() == np.float32(expected).tobytes()
 
 
@@ -195,7 +192,7 @@ def test_more_outputs_of_a_chunk_than_numpy_buffers(shape, axis, order):
 @pytest.mark.parametrize("chunk_bytes", [4, 300, 2000, 1 << 20])
 def test_poolings_of_chunks(chunk_bytes):
     x = Sliced(values(2, 3, 13, 12))
-    window = {"window_size": (3, 2), "strides": (2, 3), "start_padding": (1, 0), "end_padding": 1, "dilations": (2, 1)}
+    window = {"window_size": (3, 2), "strides": (2, 3), "padding": ((1, 1), (0, 1)), "dilations": (2, 1)}
     for indices in (False, True):
         same("max_pooling", x, **window, output_indices=indices, chunk_bytes=chunk_bytes)
     assert x.largest_read() <= max(chunk_bytes, 5 * 2 * 4)  # one window at least
@@ -208,20 +205,20 @@ def test_poolings_of_chunks(chunk_bytes):
 def test_arguments_reach_what_is_computed():
     x = values(3, 9, 11)
     for function, arguments in (
-        ("argmin", {"axes": (0, 2), "output_data_type": "uint32"}),
+        ("argmin", {"axis": (0, 2), "keepdims": True, "dtype": "uint32"}),
         ("argmin", {"axis": 1, "axis_direction": dmlgpu.AxisDirection.DECREASING}),
-        ("argmax", {"axis": -1, "output_data_type": np.int32}),
-        ("reduce", {"function": ReduceFunction.ARGMIN, "axis": 0, "output_data_type": np.uint64}),
-        ("reduce", {"function": ReduceFunction.L1, "axes": 2}),
+        ("argmax", {"axis": -1, "dtype": np.int32}),
+        ("reduce", {"function": ReduceFunction.ARGMIN, "axis": 0, "dtype": np.uint64}),
+        ("reduce", {"function": ReduceFunction.L1, "axis": 2, "keepdims": True}),
         ("max_pooling", {"window_size": 2, "strides": 2, "output_sizes": (5, 6)}),
         ("average_pooling", {"window_size": 2, "strides": 2, "output_sizes": (5, 6), "padding": 0}),
         ("average_pooling", {"window_size": 3, "padding": 1}),
-        ("lp_pooling", {"window_size": 2, "start_padding": 1, "end_padding": (0, 1), "output_sizes": (9, 12)}),
+        ("lp_pooling", {"window_size": 2, "padding": ((1, 0), 1), "output_sizes": (9, 12)}),
         ("lp_pooling", {"window_size": 2, "strides": (3, 1), "p": 3}),
     ):
         expected = getattr(dmlgpu, function)(x, **arguments)
         for chunk_bytes in (200, 1 << 20):
-            got = getattr(streaming, function)(x, **arguments, chunk_bytes=chunk_bytes)
+            got = getattr(dmlgpu, function)(chunked(x, chunk_bytes=chunk_bytes), **arguments)
             assert got.dtype == expected.dtype
             np.testing.assert_allclose(got, expected, rtol=1e-6)
 
@@ -237,7 +234,7 @@ def test_the_next_chunk_is_read_while_one_is_computed():
             assert x.began[number].wait(60)
         assert len(x.reads) <= number + 1
 
-    streaming.argmax(x, 1, chunk_bytes=400, progress=progress)
+    dmlgpu.argmax(chunked(x, chunk_bytes=400, progress=progress), 1)
     assert done == [(i, 8) for i in range(1, 9)]
     assert {thread for _, thread in x.reads}.isdisjoint({threading.get_ident()})
     assert len({thread for _, thread in x.reads}) == 1
@@ -248,7 +245,7 @@ def test_two_chunks_are_in_memory(function):
     x = Sliced(values(1, 12, 50))
     gc.disable()  # nothing waits for it
     try:
-        getattr(streaming, function)(x, (1, 2), chunk_bytes=400, progress=lambda *_: None)
+        getattr(dmlgpu, function)(chunked(x, chunk_bytes=400, progress=lambda *_: None), (1, 2))
     finally:
         gc.enable()
     assert len(x.reads) >= 6
@@ -258,33 +255,33 @@ def test_two_chunks_are_in_memory(function):
 
 def test_chunks_are_whole_ones_of_the_file():
     x = Sliced(values(40, 60), chunks=(8, 16))
-    streaming.argmax(x, 0, chunk_bytes=3000)
-    streaming.max_pooling(x, 1, chunk_bytes=3000)
+    dmlgpu.argmax(chunked(x, chunk_bytes=3000), 0)
+    dmlgpu.max_pooling(chunked(x, chunk_bytes=3000), 1)
     for region, _ in x.reads:
         for part, unit, size in zip(region, (8, 16), (40, 60), strict=True):
             assert part.start % unit == 0
             assert part.stop % unit == 0 or part.stop == size
     x.reads.clear()
-    streaming.max_pooling(x, 2, strides=2, chunk_bytes=600)  # one of them
+    dmlgpu.max_pooling(chunked(x, chunk_bytes=600), 2, strides=2)  # one of them
     assert {(region[0].start % 8, region[1].start % 16) for region, _ in x.reads} == {(0, 0)}
     planes = Sliced(values(6, 16, 16), chunks=(3, 8, 8))
-    streaming.max_pooling(planes, 1, strides=1, chunk_bytes=768)
+    dmlgpu.max_pooling(chunked(planes, chunk_bytes=768), 1, strides=1)
     assert {region[0].start % 3 for region, _ in planes.reads} == {0}
     x.reads.clear()
-    streaming.argmax(x, 0, chunk_bytes=100)  # less than one of them
+    dmlgpu.argmax(chunked(x, chunk_bytes=100), 0)  # less than one of them
     assert x.largest_read() <= 100
 
 
 def test_chunks_are_even():
     x = Sliced(values(100, 10))
-    streaming.argmax(x, 1, chunk_bytes=90 * 40)
+    dmlgpu.argmax(chunked(x, chunk_bytes=90 * 40), 1)
     assert [region[0] for region, _ in x.reads] == [slice(0, 50), slice(50, 100)]
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_what_lies_together_is_read_together(order):
     x = np.asarray(values(32, 16), order=order)
-    sizes = streaming._chunk_sizes(x.shape, (1, 1), x, 512, lambda sizes: 4 * sizes[0] * sizes[1])
+    sizes = chunked(x, chunk_bytes=512)._chunk_sizes(x.shape, (1, 1), lambda sizes: 4 * sizes[0] * sizes[1])
     assert sizes == ((8, 16) if order == "C" else (32, 4))
 
 
@@ -294,14 +291,16 @@ def test_where_nothing_is_left_or_nothing_there():
     same("argmax", empty, 1)
     same("max_pooling", np.empty((0, 3, 3), np.int8), 2)
     with pytest.raises(DescriptorError, match=r"axes \(0,\) of \(0, 3\) are empty"):
-        streaming.argmax(empty, 0)
+        dmlgpu.argmax(chunked(empty), 0)
     with pytest.raises(DescriptorError, match=r"a window over \(0, 3\) is empty"):
-        streaming.max_pooling(empty, 1)
+        dmlgpu.max_pooling(chunked(empty), 1)
 
 
 def test_bool_and_the_other_byte_order():
     x = values(6, 5, dtype="uint8") % 2 == 1
-    np.testing.assert_array_equal(streaming.reduce(x, ReduceFunction.MAX, 0, chunk_bytes=4), x.max(0), strict=True)
+    np.testing.assert_array_equal(
+        dmlgpu.reduce(chunked(x, chunk_bytes=4), ReduceFunction.MAX, 0), x.max(0), strict=True
+    )
     same("max_pooling", x, 2, chunk_bytes=8)
     swapped = (values(6, 5) + 1).astype(">f4")
     for function in (ReduceFunction.MAX, ReduceFunction.SUM, ReduceFunction.MULTIPLY):
@@ -332,7 +331,7 @@ def test_a_source_may_use_its_memory_again(is_array, monkeypatch):
 
     monkeypatch.setattr(Reduction, "state", after_the_next_read)
     source = x.view(Source) if is_array else Behind()
-    np.testing.assert_array_equal(streaming.argmax(source, 1, chunk_bytes=160), x.argmax(1))
+    np.testing.assert_array_equal(dmlgpu.argmax(chunked(source, chunk_bytes=160), 1), x.argmax(1))
 
 
 # Files
@@ -357,9 +356,9 @@ def resident_of_files():
 
 def test_a_file_does_not_stay_in_memory(file):
     x = np.load(file, mmap_mode="r")
-    streaming.argmax(x[:64])  # what the driver and its compiler load
+    dmlgpu.argmax(chunked(x[:64]))  # what the driver and its compiler load
     before, most = resident_of_files(), []
-    got = streaming.argmax(x, chunk_bytes=1 << 20, progress=lambda *_: most.append(resident_of_files()))
+    got = dmlgpu.argmax(chunked(x, chunk_bytes=1 << 20, progress=lambda *_: most.append(resident_of_files())))
     assert got == 77 * 4096 + 4095
     assert len(most) == 64
     assert max(most) - before < 16 << 20
@@ -371,10 +370,10 @@ def test_a_file_of_results_does_not_stay_in_memory(function, tmp_path):
     arguments = {"max_pooling": (1,), "reduce": (ReduceFunction.MAX, 0)}[function]
     shape = x.shape if function == "max_pooling" else x.shape[1:]
     out = np.lib.format.open_memmap(tmp_path / "out.npy", "w+", np.float32, shape)
-    getattr(streaming, function)(x[:, :64], *arguments)
+    getattr(dmlgpu, function)(chunked(x[:, :64]), *arguments)
     before, most = resident_of_files(), []
-    getattr(streaming, function)(
-        x, *arguments, out=out, chunk_bytes=1 << 20, progress=lambda *_: most.append(resident_of_files())
+    getattr(dmlgpu, function)(
+        chunked(x, chunk_bytes=1 << 20, progress=lambda *_: most.append(resident_of_files())), *arguments, out=out
     )
     assert max(most) - before < 16 << 20
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy", mmap_mode="r").reshape(x.shape), x)
@@ -383,11 +382,13 @@ def test_a_file_of_results_does_not_stay_in_memory(function, tmp_path):
 def test_the_reader_reads(file, monkeypatch):
     """A view of a mapped file is only read where its elements are asked for, which would be in the other thread."""
     x, taken = np.load(file, mmap_mode="r"), []
-    run = streaming._run
+    run = source.Chunked._run
     monkeypatch.setattr(
-        streaming, "_run", lambda x, count, chunk, compute, _: run(x, count, chunk, lambda i, e: taken.append(e), None)
+        source.Chunked,
+        "_run",
+        lambda self, count, chunk, compute: run(self, count, chunk, lambda i, e: taken.append(e)),
     )
-    streaming.argmax(x, chunk_bytes=32 << 20)
+    dmlgpu.argmax(chunked(x, chunk_bytes=32 << 20))
     assert [np.may_share_memory(each, x) for each in taken] == [False] * 2
 
 
@@ -398,7 +399,7 @@ def test_what_was_changed_stays_changed(file, mode):
         x[5, 5] = 9000
     where = 77 * 4096 + 4095 if mode == "r" else 5 * 4096 + 5
     for _ in range(2):  # what is given back to the system is read again
-        assert streaming.argmax(x, chunk_bytes=4 << 20) == where
+        assert dmlgpu.argmax(chunked(x, chunk_bytes=4 << 20)) == where
     assert x[77, 4095] == 5000
     assert np.load(file, mmap_mode="r")[5, 5] == (9000 if mode == "r+" else 5)
 
@@ -418,10 +419,10 @@ def test_changes_of_a_copy_on_write_stay(file, view, is_out):
     x = np.load(file, mmap_mode="c")
     x[5, 5] = 9000
     if is_out:
-        streaming.reduce(values(1, 4095, 4096), ReduceFunction.MAX, 0, out=view(x[1:]), chunk_bytes=4 << 20)
+        dmlgpu.reduce(chunked(values(1, 4095, 4096), chunk_bytes=4 << 20), ReduceFunction.MAX, 0, out=view(x[1:]))
         np.testing.assert_array_equal(x[1:], values(1, 4095, 4096)[0])
     else:
-        assert streaming.argmax(view(x), chunk_bytes=4 << 20) == 5 * 4096 + 5
+        assert dmlgpu.argmax(chunked(view(x), chunk_bytes=4 << 20)) == 5 * 4096 + 5
         assert x[5, 5] == 9000
     assert np.load(file, mmap_mode="r")[5, 5] == 5
 
@@ -431,7 +432,7 @@ def test_a_mapping_that_does_not_say_how_keeps_its_changes(file):
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
     x = np.frombuffer(mapped, np.float32, offset=128).view(np.memmap)
     x[-1] = 9000
-    assert streaming.argmax(x, chunk_bytes=4 << 20) == x.size - 1
+    assert dmlgpu.argmax(chunked(x, chunk_bytes=4 << 20)) == x.size - 1
     assert x[-1] == 9000
 
 
@@ -442,34 +443,34 @@ def test_results_go_to_files(tmp_path):
         np.lib.format.open_memmap(tmp_path / f"{i}.npy", "w+", each.dtype, each.shape)
         for i, each in enumerate(expected)
     )
-    got = streaming.max_pooling(x, 3, output_indices=True, out=outs, chunk_bytes=2000)
+    got = dmlgpu.max_pooling(chunked(x, chunk_bytes=2000), 3, output_indices=True, out=outs)
     assert got == outs
     for out, each in zip(outs, expected, strict=True):
         np.testing.assert_array_equal(out, each)
     out = np.zeros((20, 30))[:, ::2].T.astype(np.float32)
-    assert streaming.reduce(x[:, :, :15], ReduceFunction.MAX, 0, out=out.T, chunk_bytes=500).base is out
+    assert dmlgpu.reduce(chunked(x[:, :, :15], chunk_bytes=500), ReduceFunction.MAX, 0, out=out.T).base is out
     np.testing.assert_array_equal(out.T, x[:, :, :15].max(0))
     number = np.empty((), np.int64)
-    assert streaming.argmax(x, out=number) is number
+    assert dmlgpu.argmax(chunked(x), out=number) is number
     assert number == x.argmax()
 
 
 def test_results_go_to_new_files(tmp_path):
     x = values(1, 20, 30)
     names = tmp_path / "values.npy", str(tmp_path / "indices.npy")
-    got = streaming.max_pooling(x, 3, output_indices=True, out=names, chunk_bytes=2000)
+    got = dmlgpu.max_pooling(chunked(x, chunk_bytes=2000), 3, output_indices=True, out=names)
     for name, result, expected in zip(names, got, dmlgpu.max_pooling(x, 3, output_indices=True), strict=True):
         assert isinstance(result, np.memmap)
         np.testing.assert_array_equal(np.load(name), expected)
     before = names[0].read_bytes()
     for out in (names, (tmp_path / "other.npy", names[1])):
         with pytest.raises(FileExistsError):
-            streaming.max_pooling(x, 3, output_indices=True, out=out)
+            dmlgpu.max_pooling(chunked(x), 3, output_indices=True, out=out)
     assert sorted(tmp_path.iterdir()) == sorted(map(Path, names))
     assert names[0].read_bytes() == before
     for shape, axis in (((5,), None), ((3, 0, 2), 0)):
         path = tmp_path / f"{len(shape)}.npy"
-        streaming.argmax(np.ones(shape, np.int8), axis, out=path)
+        dmlgpu.argmax(chunked(np.ones(shape, np.int8)), axis, out=path)
         assert np.load(path).shape == np.ones(shape).argmax(axis).shape
 
 
@@ -485,7 +486,7 @@ def test_half_a_file_of_results_does_not_stay(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        streaming.argmax(values(8, 5), 1, chunk_bytes=20, out="x.npy", progress=progress)
+        dmlgpu.argmax(chunked(values(8, 5), chunk_bytes=20, progress=progress), 1, out="x.npy")
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["x.npy"]
     assert Path("x.npy").read_text() == "another file of this name"
 
@@ -501,9 +502,9 @@ def test_half_a_file_is_not_mapped_when_it_is_removed(tmp_path, monkeypatch, nam
 
     monkeypatch.setattr(os, "unlink", unlinked)
     # It raises, and being C it keeps nothing.
-    monkeypatch.setattr(streaming, "_give_pages_back", operator.index)
+    monkeypatch.setattr(source, "give_pages_back", operator.index)
     with pytest.raises(TypeError, match="scalar index"):
-        getattr(streaming, name)(values(8, 5), 1, out=tmp_path / "x.npy")
+        getattr(dmlgpu, name)(chunked(values(8, 5)), 1, out=tmp_path / "x.npy")
     assert (mapped, [*tmp_path.iterdir()]) == ([False], [])
 
 
@@ -511,7 +512,9 @@ def test_a_file_is_where_the_folder_was_at_the_beginning(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     x = values(8, 5)
-    got = streaming.argmax(x, 1, chunk_bytes=20, out="x.npy", progress=lambda *_: monkeypatch.chdir(tmp_path / "there"))
+    got = dmlgpu.argmax(
+        chunked(x, chunk_bytes=20, progress=lambda *_: monkeypatch.chdir(tmp_path / "there")), 1, out="x.npy"
+    )
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), x.argmax(1))
     assert got.filename == str(tmp_path / "x.npy")
     got[0] = 77
@@ -541,7 +544,7 @@ def test_files_have_all_of_their_space_before_anything_is_read(tmp_path, monkeyp
         found.append((part.suffix, stat.st_size - 128, 512 * stat.st_blocks >= stat.st_size))
 
     x = np.broadcast_to(np.arange(1, 101, dtype=np.float32), (1, 3000, 100))
-    streaming.max_pooling(x, 1, out=tmp_path / "x.npy", chunk_bytes=400_000, progress=progress)
+    dmlgpu.max_pooling(chunked(x, chunk_bytes=400_000, progress=progress), 1, out=tmp_path / "x.npy")
     assert found == [(".part", 1_200_000, True)] * 4
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), x)
 
@@ -551,7 +554,7 @@ def test_a_full_disk_is_an_error_before_anything_is_read(tmp_path, monkeypatch, 
     monkeypatch.setattr(os, "posix_fallocate", failing(OSError(code, os.strerror(code))), raising=False)
     x = Sliced(values(4, 5))
     with pytest.raises(OSError, match=re.escape(os.strerror(code))) as raised:
-        streaming.argmax(x, 1, out=tmp_path / "x.npy")
+        dmlgpu.argmax(chunked(x), 1, out=tmp_path / "x.npy")
     assert Path(raised.value.filename).parent == tmp_path
     assert (raised.value.errno, x.reads, [*tmp_path.iterdir()]) == (code, [], [])
 
@@ -572,17 +575,17 @@ class Huge:
 def test_results_that_fit_no_disk_and_no_memory(tmp_path, shape):
     x = Huge(*shape)
     with pytest.raises(OSError, match=r"x\.npy\.[0-9a-f]{8}\.part") as raised:
-        streaming.argmax(x, 2, out=tmp_path / "x.npy", chunk_bytes=1 << 100)
+        dmlgpu.argmax(chunked(x, chunk_bytes=1 << 100), 2, out=tmp_path / "x.npy")
     assert raised.value.errno in (errno.EFBIG, errno.ENOSPC)
     assert [*tmp_path.iterdir()] == []
     with pytest.raises(MemoryError, match=r"^out: results do not fit this machine's memory, and may go to a file: "):
-        streaming.argmax(x, 2, chunk_bytes=1 << 100)
+        dmlgpu.argmax(chunked(x, chunk_bytes=1 << 100), 2)
 
 
 STREAM = """
 import os, signal, sys
 import numpy as np
-from dmlgpu import streaming
+import dmlgpu
 
 path, name = sys.argv[1:]
 
@@ -592,7 +595,8 @@ def progress(number, count):
         os.kill(os.getpid(), signal.Signals[name])
 
 
-streaming.argmax(np.zeros((8, 5), np.float32), 1, chunk_bytes=20, out=path, progress=progress)
+x = np.zeros((8, 5), np.float32)
+dmlgpu.argmax(dmlgpu.chunked(x, chunk_bytes=20, progress=progress), 1, out=path)
 """
 
 
@@ -604,7 +608,7 @@ def test_a_process_that_ends_leaves_nothing_under_the_name(tmp_path, name):
     (part,) = tmp_path.iterdir()
     assert re.fullmatch(r"x\.npy\.[0-9a-f]{8}\.part", part.name)
     x = values(8, 5)
-    np.testing.assert_array_equal(streaming.argmax(x, 1, out=path), x.argmax(1))
+    np.testing.assert_array_equal(dmlgpu.argmax(chunked(x), 1, out=path), x.argmax(1))
     assert sorted(tmp_path.iterdir()) == [path, part]
 
 
@@ -616,10 +620,10 @@ def test_a_file_that_another_wrote_meanwhile_stays(tmp_path, monkeypatch, links)
 
     def progress(number, count):
         if number == 3:
-            streaming.argmin(x, 1, out=path)
+            dmlgpu.argmin(chunked(x), 1, out=path)
 
     with pytest.raises(FileExistsError) as raised:
-        streaming.argmax(x, 1, chunk_bytes=20, out=path, progress=progress)
+        dmlgpu.argmax(chunked(x, chunk_bytes=20, progress=progress), 1, out=path)
     assert raised.value.filename == str(path)
     assert [*tmp_path.iterdir()] == [path]
     np.testing.assert_array_equal(np.load(path), x.argmin(1))
@@ -632,12 +636,12 @@ def test_whatever_is_at_the_path_stays(tmp_path, make):
     path, x = tmp_path / "x.npy", Sliced(values(8, 5))
     make(path)
     with pytest.raises(FileExistsError, match=r"x\.npy'$"):
-        streaming.argmax(x, 1, out=path)
+        dmlgpu.argmax(chunked(x), 1, out=path)
     assert ([*tmp_path.iterdir()], x.reads) == ([path], [])
 
 
 def test_files_have_the_permissions_of_others(tmp_path):
-    streaming.argmax(values(8, 5), 1, out=tmp_path / "x.npy")
+    dmlgpu.argmax(chunked(values(8, 5)), 1, out=tmp_path / "x.npy")
     (tmp_path / "other").touch()
     assert (tmp_path / "x.npy").stat().st_mode == (tmp_path / "other").stat().st_mode
 
@@ -652,31 +656,31 @@ def test_one_path_for_two_results(tmp_path):
 # What is refused
 
 
-@pytest.mark.parametrize("x", [[1, 2], 3.0, None, "x", np.float32(3), np.array(3)], ids=repr)
+@pytest.mark.parametrize("x", [[1, 2], 3.0, None, b"x", np.float32(3), np.array(3)], ids=repr)
 def test_what_has_no_slices_is_refused(x):
-    with pytest.raises(DescriptorError, match=r"^streaming.argmax: .* cannot be read by slices; allowed are arrays"):
-        streaming.argmax(x)
+    with pytest.raises(DescriptorError, match=r"^chunked\.x: .* cannot be read by slices; allowed are arrays"):
+        chunked(x)
 
 
 def test_masked_arrays_are_refused(tmp_path):
     """Before anything is written."""
     (tmp_path / "x.npy").touch()
-    with pytest.raises(DescriptorError, match=r"^streaming\.argmax: a masked array"):
-        streaming.argmax(np.ma.masked_equal(values(3, 4), 2), out=tmp_path / "x.npy")
+    with pytest.raises(DescriptorError, match=r"^chunked\.x: a masked array"):
+        dmlgpu.argmax(chunked(np.ma.masked_equal(values(3, 4), 2)), out=tmp_path / "x.npy")
     masked = Sliced(np.ma.masked_equal(values(3, 4), 2))  # as a variable of netCDF4
     with pytest.raises(DescriptorError, match=r"^x: a masked array"):
-        streaming.argmax(masked)
+        dmlgpu.argmax(chunked(masked))
 
 
 def test_device_tensors_are_refused(device):
-    with pytest.raises(DescriptorError, match=r"^streaming.max_pooling: .* is on a device; call dmlgpu.max_pooling$"):
-        streaming.max_pooling(device.tensor(values(3, 3)), 2)
+    with pytest.raises(DescriptorError, match=r"^chunked\.x: .* is on a device; pass it to the function as it is$"):
+        dmlgpu.max_pooling(chunked(device.tensor(values(3, 3))), 2)
 
 
 @pytest.mark.parametrize("chunk_bytes", [0, -1, 1.5, "1", True, None])
 def test_sizes_that_are_none_are_refused(chunk_bytes):
-    with pytest.raises(DescriptorError, match=r"^streaming.chunk_bytes: "):
-        streaming.argmax(values(3), chunk_bytes=chunk_bytes)
+    with pytest.raises(DescriptorError, match=r"^chunked\.chunk_bytes: "):
+        dmlgpu.argmax(chunked(values(3), chunk_bytes=chunk_bytes))
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 64])
@@ -684,8 +688,8 @@ def test_sizes_that_are_none_are_refused(chunk_bytes):
 def test_sizes_that_make_too_many_chunks_are_refused(name, chunk_bytes):
     x = Sliced(np.broadcast_to(np.uint8(0), (1, 1 << 11, 1 << 20)))
     words = rf"{chunk_bytes} bytes make {2**31 // chunk_bytes} chunks; allowed are bytes that make 1048576 at"
-    with pytest.raises(DescriptorError, match=rf"^streaming\.chunk_bytes: {words}"):
-        getattr(streaming, name)(x, 1, chunk_bytes=chunk_bytes)
+    with pytest.raises(DescriptorError, match=rf"^chunked\.chunk_bytes: {words}"):
+        getattr(dmlgpu, name)(chunked(x, chunk_bytes=chunk_bytes), 1)
     assert x.reads == []
 
 
@@ -698,11 +702,13 @@ def test_memory_does_not_grow_with_the_number_of_chunks(name, axis):
             raise KeyboardInterrupt
 
     x = np.broadcast_to(np.uint8(0), (1 << 18, 1) if axis == 0 else (1, 1 << 18))
-    getattr(streaming, name)(x[:3, :3], 1, chunk_bytes=1)  # makes the buffers of the device
+    getattr(dmlgpu, name)(chunked(x[:3, :3], chunk_bytes=1), 1)  # makes the buffers of the device
     tracemalloc.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            getattr(streaming, name)(x, {"argmax": axis, "max_pooling": 1}[name], chunk_bytes=1, progress=progress)
+            getattr(dmlgpu, name)(
+                chunked(x, chunk_bytes=1, progress=progress), {"argmax": axis, "max_pooling": 1}[name]
+            )
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -727,7 +733,7 @@ def test_outs_of_two_results():
     window = {"window_size": 2, "output_indices": True}
     x, both = Sliced(values(1, 3, 3)), (np.empty((1, 2, 2), np.float32), np.empty((1, 2, 2), np.int64))
     for out in (both[0], both[:1], (*both, both[0])):
-        refuses_out("allowed is a tuple of 2 arrays or paths", "max_pooling", x, **window, out=out)
+        refuses_out("allowed is a tuple, for each of 2 results an array or a path", "max_pooling", x, **window, out=out)
     words = r"ndarray of int64 and \(1, 2, 2\) is not allowed; allowed is an array of f"
     refuses_out(words, "max_pooling", x, **window, out=both[::-1], error=TypeError)
 
@@ -757,7 +763,7 @@ def test_out_in_the_file_of_x_by_another_path_is_refused(tmp_path):
             out = np.load(str(path), mmap_mode="r+")
             refuses_out(LIES, "max_pooling", view(np.load(x, mmap_mode="r")), 1, out=view(out))
     np.save(tmp_path / "z.npy", values(4, 6))
-    streaming.max_pooling(np.load(path, mmap_mode="r"), 1, out=np.load(tmp_path / "z.npy", mmap_mode="r+"))
+    dmlgpu.max_pooling(chunked(np.load(path, mmap_mode="r")), 1, out=np.load(tmp_path / "z.npy", mmap_mode="r+"))
 
 
 class InFolder(Sliced):
@@ -783,7 +789,7 @@ def test_out_in_the_folder_of_x_by_another_path_is_refused(tmp_path, monkeypatch
     ):
         refuses_out(LIES, "max_pooling", x, 1, out=InFolder(values(4, 6), attribute, folder, path))
     for folder, path in (("group", "y"), ("/no folder", "x")):
-        streaming.max_pooling(x, 1, out=InFolder(values(4, 6), "root", folder, path))
+        dmlgpu.max_pooling(chunked(x), 1, out=InFolder(values(4, 6), "root", folder, path))
 
 
 @pytest.mark.parametrize("strides", [(0, 8), (8, 8), (8, 0), (-8, 8), (16, 8), (24, 16)], ids=str)
@@ -805,7 +811,7 @@ def test_out_whose_elements_share_memory_is_refused(strides):
 def test_out_may_be_any_slice_of_an_array(view):
     x = values(4, 3, 2)
     out = view()
-    assert streaming.argmax(x, 2, out=out) is out
+    assert dmlgpu.argmax(chunked(x), 2, out=out) is out
     np.testing.assert_array_equal(out, x.argmax(2))
 
 
@@ -817,7 +823,7 @@ def test_an_array_that_gives_something_else_is_refused(wrong):
     else:
         x.dtype = np.dtype(np.int32)
     with pytest.raises(DescriptorError, match=r"is ndarray of float32 and \(4, 5\); x.shape and x.dtype say"):
-        streaming.argmax(x, 1)
+        dmlgpu.argmax(chunked(x), 1)
 
 
 @pytest.mark.parametrize("after", [0, 2])
@@ -830,7 +836,7 @@ def test_errors_of_reading_reach_the_caller(after):
 
     threads, done = threading.active_count(), []
     with pytest.raises(OSError, match="the disk is gone"):
-        streaming.argmax(Broken(values(8, 5)), 1, chunk_bytes=20, progress=lambda i, _: done.append(i))
+        dmlgpu.argmax(chunked(Broken(values(8, 5)), chunk_bytes=20, progress=lambda i, _: done.append(i)), 1)
     assert done == list(range(1, after + 1))
     assert threading.active_count() == threads
 
@@ -838,7 +844,7 @@ def test_errors_of_reading_reach_the_caller(after):
 def test_an_error_of_progress_ends_the_call():
     x, threads = Sliced(values(8, 5)), threading.active_count()
     with pytest.raises(KeyboardInterrupt):
-        streaming.argmax(x, 1, chunk_bytes=20, progress=failing(KeyboardInterrupt))
+        dmlgpu.argmax(chunked(x, chunk_bytes=20, progress=failing(KeyboardInterrupt)), 1)
     assert len(x.reads) <= 2
     assert threading.active_count() == threads
 
@@ -847,9 +853,9 @@ def test_the_device_that_is_asked_for_computes(driver):
     x = values(63, 65)
     with dmlgpu.Device(driver.index) as device:
         assert device.cache_info().operators == 0
-        streaming.argmax(x, 0, device=device)
+        dmlgpu.argmax(chunked(x), 0, device=device)
         assert device.cache_info().operators == 1
-        streaming.max_pooling(x, 2, device=device)
+        dmlgpu.max_pooling(chunked(x), 2, device=device)
         assert device.cache_info().operators == 2
 
 
@@ -863,4 +869,4 @@ def test_a_source_may_have_a_base_and_a_store_of_its_own():
 
     x = np.random.default_rng(6).random((4, 5), np.float32)
     out = np.empty(4, np.int64)
-    assert streaming.argmax(Source(x), 1, out=out).tolist() == x.argmax(1).tolist()
+    assert dmlgpu.argmax(chunked(Source(x)), 1, out=out).tolist() == x.argmax(1).tolist()
