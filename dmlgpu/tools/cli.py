@@ -120,7 +120,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
             command.error(
                 f"there is no option {unknown[0]}{_hint(_nearest(unknown[0], command._option_string_actions))}"
             )
-        command.error(f"{unknown[0]!r} is one argument too many, or stands behind an option; options stand at the end")
+        how = _as_operator(args.model, *unknown) if args.command == "profile" and args.model else ""
+        too_many = f"{unknown[0]!r} is one argument too many, or stands behind an option; options stand at the end"
+        command.error(how or too_many)
     return args
 
 
@@ -573,6 +575,14 @@ def _explain(args: argparse.Namespace) -> int:
     return 0
 
 
+def _as_operator(model: str, *words: str) -> str:
+    """What to write where an operator is given in place of a model, and what stands behind it; "" if none is."""
+    if model.upper() not in DESCRIPTORS or os.path.exists(model):
+        return ""
+    call = " ".join(words or ["TYPE SIZES NAME=VALUE"])
+    return f"{model} is an operator, and there is no file of this name; write dmlgpu profile --op {model} {call}"
+
+
 def _profile(args: argparse.Namespace) -> int:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
@@ -582,9 +592,8 @@ def _profile(args: argparse.Namespace) -> int:
 
     if (args.model is None) == (args.op is None):
         return _fail("profile: either a model file or --op is needed; see dmlgpu profile --help", 2)
-    if args.model is not None and args.model.upper() in DESCRIPTORS and not os.path.exists(args.model):
-        how = f"dmlgpu profile --op {args.model} TYPE SIZES NAME=VALUE"
-        return _fail(f"profile: {args.model} is an operator, and there is no file of this name; write {how}", 2)
+    if args.model is not None and (how := _as_operator(args.model)):
+        return _fail(f"profile: {how}", 2)
     call = _calls_of_model(args.model) if args.op is None else _calls_of_operator(args.op)
     console = open_console(_COLUMNS)
 
@@ -662,7 +671,7 @@ def _stream(args: argparse.Namespace) -> int:
 
     function = getattr(dmlgpu, args.function)
     _, *parameters = inspect.signature(function).parameters.values()
-    allowed = [explain.Argument.of(each) for each in parameters if each.name not in ("out", "device")]
+    allowed = [explain.Argument.of(each, args.function) for each in parameters if each.name not in ("out", "device")]
     arguments = explain.named(args.function, args.arguments, allowed)
     try:
         x = open_npy(args.file)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dmlgpu.call import INDEX_TYPES as POSITION_TYPES
 from dmlgpu.descriptors.dtypes import DataType, listed
-from dmlgpu.descriptors.operator import OperatorDesc
+from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import INDEX_TYPES, AxisDirection, ReduceFunction
 from dmlgpu.descriptors.tensor import TensorDesc
@@ -23,7 +23,7 @@ _FLAGS = {"TRUE": True, "FALSE": False}
 # Arguments that take words instead of integers, and their words.
 _WORDS: dict[str, Mapping[str, Any]] = {
     "axis_direction": AxisDirection.__members__,
-    "dtype": {data_type.name: data_type for data_type in DataType if data_type.bits >= 8},
+    "dtype": {data_type.name: data_type for data_type in INDEX_TYPES},
     "function": ReduceFunction.__members__,
     "indices_data_type": {data_type.name: data_type for data_type in POSITION_TYPES},
     "output_data_type": {data_type.name: data_type for data_type in INDEX_TYPES},
@@ -32,6 +32,9 @@ _WORDS: dict[str, Mapping[str, Any]] = {
     "keepdims": _FLAGS,
     "output_indices": _FLAGS,
 }
+# The types that sums and means are computed in: of other functions `dtype` is the type of indices.
+_SUMMED = {data_type.name: data_type for data_type in SELECTED_TYPES if data_type is not DataType.FLOAT64}
+_DTYPES = {"mean": {name: _SUMMED[name] for name in ("FLOAT32", "FLOAT16")}, "prod": _SUMMED, "sum": _SUMMED}
 # Arguments that are one number.
 _NUMBERS = ("p",)
 # The arguments that `of` takes as **window, and their defaults.
@@ -48,9 +51,10 @@ class Argument:
     words: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, parameter: inspect.Parameter) -> Argument:
-        """The argument for a parameter of a function of arrays."""
-        return cls(parameter.name, parameter.default, _WORDS.get(parameter.name))
+    def of(cls, parameter: inspect.Parameter, function: str) -> Argument:
+        """The argument for a parameter of a function of arrays, of this name."""
+        words = _DTYPES.get(function) if parameter.name == "dtype" else None
+        return cls(parameter.name, parameter.default, words or _WORDS.get(parameter.name))
 
     def value(self, field: str, text: str) -> Any:
         """The value of a text; "None" is allowed if None is the default.
@@ -69,7 +73,7 @@ class Argument:
             except ValueError:
                 pass
             else:
-                return numbers if len(numbers) > 1 else numbers[0]
+                return numbers if len(numbers) > 1 or isinstance(numbers[0], tuple) else numbers[0]
         raise DescriptorError(f"{field}: {shown(text)} is not allowed; allowed are {self}")
 
     def _entry(self, text: str) -> Any:

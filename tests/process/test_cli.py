@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import streaming
+from dmlgpu.chunks.source import Chunked
 from dmlgpu.descriptors.operator import ALL_TYPES
 from dmlgpu.lowering.kernels import DESCRIPTIONS
 from dmlgpu.reference import reference
@@ -157,6 +157,9 @@ WRONG_ARGUMENTS = {
     "explain argmax": "error: the following arguments are required: type\n",
     "demo --image": "dmlgpu demo: error: argument --image: expected one argument",
     "demo --image a\0b": r"dmlgpu: error: 'a\x00b' ... without a character 0",
+    "profile argmax float32 3 axes=0": "dmlgpu profile: error: argmax is an operator, and there is no file of this name; "
+    "write dmlgpu profile --op argmax float32 3 axes=0\n",
+    "profile sum float32 3": "dmlgpu profile: error: 'float32' is one argument too many",
     "profile --op argmax float32 3 --calls 0": "'0' ... integers from 1 on",
 }
 
@@ -272,6 +275,9 @@ REFUSED = {
     "explain argmax float32 9,3 axes=1 --kernel rows": "kernel 'rows' cannot compute it, because an output has 3",
     "explain reduce float32 9,3 function=LOG_SUM --exact": "function: LOG_SUM is not supported with EXACT_SUMS",
     "profile": "profile: either a model file or --op is needed",
+    "profile argmax": "profile: argmax is an operator, and there is no file of this name; write dmlgpu profile --op argmax "
+    "TYPE SIZES NAME=VALUE\n",
+    "profile sum": "No such file or directory: 'sum'",
     "profile a.json --op argmax float32 3": "profile: either a model file or --op is needed",
     "profile --op argmax float32": "--op: argmax float32 ... an operator, a type and sizes are needed",
     "profile --op sum float32 3": "operator: 'sum' ... ARGMAX",
@@ -281,10 +287,31 @@ REFUSED = {
     "stream argmax x.npy axis": "argmax: 'axis' ... NAME=VALUE",
     "stream argmax x.npy axis=7": "ArgmaxOperatorDesc.axis: 7 is out of range",
     "stream argmax x.npy axis=0 axis=1": "argmax.axis: '1' ... axis is given twice",
-    "stream argmax x.npy output_data_type=float": f"argmax.output_data_type: 'float' ... {ARG_INDICES}",
+    "stream argmax x.npy dtype=float32": f"argmax.dtype: 'float32' ... {ARG_INDICES}",
+    "stream reduce x.npy function=SUM dtype=float": f"reduce.dtype: 'float' ... {ARG_INDICES[:-1]}, None\n",
+    "stream sum x.npy dtype=float64": "sum.dtype: 'float64' ... FLOAT32, FLOAT16, INT64, ... UINT8, None\n",
+    "stream mean x.npy dtype=int32": "mean.dtype: 'int32' ... allowed are FLOAT32, FLOAT16, None\n",
+    "stream max x.npy dtype=int32": "max: 'dtype=int32' ... arguments are axis, keepdims\n",
+    "stream sum x.npy axis=7": "ReduceOperatorDesc.axis: 7 is out of range; allowed are ",
+    "stream max_pooling_grad x.npy": "... 'max_pooling_grad' ...",
+    "stream max_pooling x.npy window_size=2 padding=1:0": "MaxPooling2OperatorDesc.padding: ",
+    "stream max_pooling x.npy window_size=2 padding=1:0:1,0": "max_pooling.padding: '1:0:1,0' ... integers between "
+    "commas, or pairs BEFORE:AFTER, None\n",
+    "stream max_pooling x.npy window_size=2 padding=1:,0": "max_pooling.padding: '1:,0' ... pairs BEFORE:AFTER",
+    "stream max_pooling x.npy window_size=2:2": "max_pooling.window_size: '2:2' ... integers between commas\n",
     **{
-        f"stream argmax x.npy {argument}": f"argmax: '{argument}' ... axis, axes, keepdims, axis_direction"
-        for argument in ("p=7", "device=0", "x=1", "out=1", "chunk_bytes=1", "progress=1", "=1")
+        f"stream argmax x.npy {argument}": f"argmax: '{argument}' ... axis, keepdims, axis_direction, dtype\n"
+        for argument in (
+            "axes=0",
+            "output_data_type=INT32",
+            "p=7",
+            "device=0",
+            "x=1",
+            "out=1",
+            "chunk_bytes=1",
+            "progress=1",
+            "=1",
+        )
     },
     "stream reduce x.npy function=SUM exact=1": "reduce.exact: '1' ... TRUE, FALSE\n",
     "stream reduce x.npy": "reduce.function: ... required ... ARGMAX, ARGMIN",
@@ -789,8 +816,19 @@ def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys, text,
     [
         ("argmax x.npy axis=0,2 axis_direction=decreasing", lambda x: dmlgpu.argmax(x, (0, 2), axis_direction=1)),
         ("reduce x.npy function=sum axis=1 keepdims=True", lambda x: x.sum(1, keepdims=True)),
+        ("argmin x.npy axis=1 dtype=uint32", lambda x: x.argmin(1).astype(np.uint32)),
+        ("sum x.npy axis=0", lambda x: dmlgpu.sum(x, 0)),
+        ("sum x.npy exact=True", lambda x: dmlgpu.sum(x, exact=True)),
+        ("prod x.npy axis=2 keepdims=True", lambda x: dmlgpu.prod(x, 2, keepdims=True)),
+        ("mean x.npy dtype=float16 axis=0,1", lambda x: dmlgpu.mean(x, (0, 1), dtype="float16")),
+        ("max x.npy axis=-1", lambda x: x.max(-1)),
+        ("min x.npy", lambda x: x.min()),
         ("lp_pooling x.npy window_size=2 p=1", lambda x: dmlgpu.lp_pooling(x, 2, p=1)),
         ("max_pooling x.npy window_size=3,2 strides=2", lambda x: dmlgpu.max_pooling(x, (3, 2), strides=2)),
+        (
+            "average_pooling x.npy window_size=3,3 padding=1:0,2",
+            lambda x: dmlgpu.average_pooling(x, (3, 3), padding=((1, 0), (2, 2))),
+        ),
     ],
 )
 def test_stream_writes_and_prints_results(file, words, expected, any_cpu, capsys):
@@ -815,16 +853,16 @@ def test_stream_writes_two_results(file, any_cpu, capsys):
 def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeypatch, capsys):
     given = {}
 
-    def argmax(x, axis=None, **options):
-        given.update(options, x=x, axis=axis)
-        options["progress"](1, 2)
+    def compute(self, name, call, out, device):
+        given.update(vars(self), name=name, axes=call.desc.axes, out=out, device=device)
+        self._progress(1, 2)
         return 3
 
-    monkeypatch.setattr(cli.streaming, "argmax", argmax)
+    monkeypatch.setattr(Chunked, "compute", compute)
     assert main(f"stream argmax x.npy axis=1 --chunk-mib 7 --device {driver.index}".split()) == 0
-    assert isinstance(given["x"], np.memmap)
-    assert given["axis"] == 1
-    assert given["chunk_bytes"] == 7 << 20
+    assert isinstance(given["_x"], np.memmap)
+    assert (given["name"], given["axes"], given["out"]) == ("argmax", (1,), None)
+    assert given["_chunk_bytes"] == 7 << 20
     assert given["device"].info == driver
     assert capsys.readouterr().out.startswith("3\n")
 
@@ -893,7 +931,7 @@ def test_stream_writes_over_files_where_it_is_told_to(file, any_cpu, tmp_path, c
     assert main(arguments) == 2
     assert capsys.readouterr().err == f"dmlgpu: --output: '{output}' is there; with --force it is written over\n"
     with monkeypatch.context() as broken:
-        broken.setattr(streaming, "_elements", fail)
+        broken.setattr(Chunked, "_elements", fail)
         assert main([*arguments, "--force"]) == 2
     assert (output.read_text(), sorted(tmp_path.iterdir())) == ("another file", sorted([file, other, output]))
     assert main([*arguments, "--force"]) == 0
@@ -908,7 +946,7 @@ def fail(*_):
 def test_stream_of_what_fits_no_memory_and_no_disk(any_cpu, tmp_path, monkeypatch, capsys):
     x = np.broadcast_to(np.uint8(0), (1 << 30, 1 << 30))
     monkeypatch.setattr(np.lib.format, "open_memmap", lambda *_: x)
-    monkeypatch.setattr(cli.streaming, "_elements", lambda *_: pytest.fail("it is read"))
+    monkeypatch.setattr(Chunked, "_elements", lambda *_: pytest.fail("it is read"))
     arguments = ["stream", "max_pooling", "x.npy", "window_size=1", "--chunk-mib", str(1 << 30)]
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith(
