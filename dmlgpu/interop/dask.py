@@ -96,7 +96,7 @@ class DaskArray(Source):
             raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
         if not isinstance(device, (str, type(None))):
             index_of(device)
-        if call.fill is not None:
+        if call.fill is not None and 0 not in call.shape:  # else the chunks are still checked
             results = tuple(da.full(call.shape, call.fill, dtype) for dtype in call.dtypes)
         elif isinstance(call.desc, PoolingOperatorDesc):
             results = _pooled(Pooling.of(call, self._x.shape), self._checked(), device)

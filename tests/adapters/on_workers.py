@@ -7,12 +7,12 @@ import time
 import numpy as np
 from distributed import Lock, Variable
 
-from dmlgpu import functions
+from dmlgpu.runtime.shared import open_device
 
 
 def opened():
     """The default device of a worker."""
-    return functions.open_device().info.uuid
+    return open_device().info.uuid
 
 
 def settings():

@@ -6,7 +6,7 @@ import pytest
 import zarr
 
 import dmlgpu
-from dmlgpu import DescriptorError, ReduceFunction, streaming
+from dmlgpu import DescriptorError, ReduceFunction, chunked
 
 X = np.random.default_rng(7).integers(0, 9, (30, 40, 22)).astype(np.float32)
 CHUNKS = (7, 16, 8)
@@ -60,8 +60,10 @@ def test_what_is_read_of_a_file(create, chunk_bytes):
 
 def test_chunks_are_those_of_the_file(create):
     x = create(X.shape, X.dtype)
-    assert streaming._stored(x) == CHUNKS
-    sizes = streaming._chunk_sizes(x.shape, CHUNKS, x, 20_000, lambda sizes: 4 * sizes[0] * sizes[1] * sizes[2])
+    assert chunked(x)._stored == CHUNKS
+    sizes = chunked(x, chunk_bytes=20_000)._chunk_sizes(
+        x.shape, CHUNKS, lambda sizes: 4 * sizes[0] * sizes[1] * sizes[2]
+    )
     assert all(size % unit == 0 or size == whole for size, unit, whole in zip(sizes, CHUNKS, x.shape, strict=True))
 
 

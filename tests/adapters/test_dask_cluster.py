@@ -62,14 +62,14 @@ def test_results_are_those_of_the_whole_array(client):
     rng = np.random.default_rng(1)
     x = rng.integers(0, 4, (60, 50, 9)).astype(np.float32)
     d = da.from_array(x, chunks=(17, 20, 5))
-    assert interop.dask.argmax(d).compute() == x.argmax()
-    np.testing.assert_array_equal(interop.dask.argmin(d, axes=(0, 2)).compute(), dmlgpu.argmin(x, axes=(0, 2)))
-    np.testing.assert_array_equal(interop.dask.reduce(d, ReduceFunction.SUM, 1).compute(), x.sum(1))
+    assert dmlgpu.argmax(d).compute() == x.argmax()
+    np.testing.assert_array_equal(dmlgpu.argmin(d, (0, 2)).compute(), dmlgpu.argmin(x, (0, 2)))
+    np.testing.assert_array_equal(dmlgpu.reduce(d, ReduceFunction.SUM, 1).compute(), x.sum(1))
     window = {"strides": (2, 1, 1), "padding": 1, "output_indices": True}
     expected = dmlgpu.max_pooling(x, (3, 5, 3), **window)
-    for got, wanted in zip(dask.compute(*interop.dask.max_pooling(d, (3, 5, 3), **window)), expected, strict=True):
+    for got, wanted in zip(dask.compute(*dmlgpu.max_pooling(d, (3, 5, 3), **window)), expected, strict=True):
         np.testing.assert_array_equal(got, wanted)
-    average = interop.dask.average_pooling(d, (3, 3, 3)).compute()
+    average = dmlgpu.average_pooling(d, (3, 3, 3)).compute()
     np.testing.assert_allclose(average, dmlgpu.average_pooling(x, (3, 3, 3)), rtol=1e-6)
 
 
@@ -128,28 +128,28 @@ def test_arrays_in_graphs_are_warned_of_before_they_are_sent(client, path, way):
     with pytest.warns(
         UserWarning, match=r"^ArgmaxOperatorDesc\.input_tensor: the graph of x holds 9\.\d\d MiB"
     ) as caught:
-        interop.dask.argmax(x)
+        dmlgpu.argmax(x)
     assert [each.filename for each in caught] == [__file__]
     with pytest.warns(UserWarning, match=r"docs/scaling\.md"):
-        interop.dask.max_pooling(x, 2)
+        dmlgpu.max_pooling(x, 2)
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "11MB"}):
-        interop.dask.argmax(x)
+        dmlgpu.argmax(x)
     with dask.config.set(scheduler="threads"):
-        interop.dask.argmax(x)
+        dmlgpu.argmax(x)
 
 
 @pytest.mark.parametrize("way", NOT_EMBEDDED)
 def test_other_graphs_are_not(client, path, way):
-    interop.dask.argmax(NOT_EMBEDDED[way](path))
+    dmlgpu.argmax(NOT_EMBEDDED[way](path))
 
 
 def test_arrays_in_graphs_are_fine_where_nothing_is_sent(path):
-    interop.dask.reduce(EMBEDDED["memmap"](path), ReduceFunction.MAX)
+    dmlgpu.reduce(EMBEDDED["memmap"](path), ReduceFunction.MAX)
 
 
 def test_errors_of_devices_come_from_the_worker(client):
     with pytest.raises(dmlgpu.DeviceError, match="there is no device 'another'"):
-        interop.dask.argmax(da.ones(4, chunks=2, dtype=np.float32), device="another").compute()
+        dmlgpu.argmax(da.ones(4, chunks=2, dtype=np.float32), device="another").compute()
 
 
 def test_a_worker_that_is_killed_in_the_middle_starts_again_with_its_device(client, cluster, infos):
@@ -157,7 +157,7 @@ def test_a_worker_that_is_killed_in_the_middle_starts_again_with_its_device(clie
     Variable("times").set(0)
     numbers = da.arange(40, chunks=1).reshape(40, 1)
     x = numbers.map_blocks(slow_block, chunks=((32,) * 40, (32,)), dtype=np.float32, meta=np.empty((0, 0), np.float32))
-    result = interop.dask.argmax(x), interop.dask.reduce(x, ReduceFunction.MAX, 1)
+    result = dmlgpu.argmax(x), dmlgpu.reduce(x, ReduceFunction.MAX, 1)
     found, rows = dask.compute(*result)
     assert Variable("times").get() == 2
     assert found == (19 * 32 + 3) * 32 + 4
@@ -212,8 +212,8 @@ def test_an_array_of_8_gib_that_no_process_holds(infos):
         LocalVulkanCluster([infos[0].uuid], n_workers=2, dashboard_address=":0") as cluster,
         cluster.get_client() as client,
     ):
-        assert interop.dask.argmax(x).compute() == row * COLUMNS + 1234
-        greatest = interop.dask.argmax(x, 0).compute()
+        assert dmlgpu.argmax(x).compute() == row * COLUMNS + 1234
+        greatest = dmlgpu.argmax(x, 0).compute()
         expected = np.zeros(COLUMNS)
         expected[1234] = row
         np.testing.assert_array_equal(greatest, expected)

@@ -157,8 +157,9 @@ WRONG_ARGUMENTS = {
     "explain argmax": "error: the following arguments are required: type\n",
     "demo --image": "dmlgpu demo: error: argument --image: expected one argument",
     "demo --image a\0b": r"dmlgpu: error: 'a\x00b' ... without a character 0",
-    "profile argmax float32 3 axes=0": "dmlgpu profile: error: argmax is an operator, and there is no file of this name; "
-    "write dmlgpu profile --op argmax float32 3 axes=0\n",
+    "stream max_pooling_grad x.npy": "argument FUNCTION: ... 'max_pooling_grad' ... argmax ... sum",
+    "profile argmax float32 3 axes=0": "dmlgpu profile: error: argmax is an operator, and there is no file of this "
+    "name; write dmlgpu profile --op argmax float32 3 axes=0\n",
     "profile sum float32 3": "dmlgpu profile: error: 'float32' is one argument too many",
     "profile --op argmax float32 3 --calls 0": "'0' ... integers from 1 on",
 }
@@ -275,8 +276,8 @@ REFUSED = {
     "explain argmax float32 9,3 axes=1 --kernel rows": "kernel 'rows' cannot compute it, because an output has 3",
     "explain reduce float32 9,3 function=LOG_SUM --exact": "function: LOG_SUM is not supported with EXACT_SUMS",
     "profile": "profile: either a model file or --op is needed",
-    "profile argmax": "profile: argmax is an operator, and there is no file of this name; write dmlgpu profile --op argmax "
-    "TYPE SIZES NAME=VALUE\n",
+    "profile argmax": "profile: argmax is an operator, and there is no file of this name; write dmlgpu "
+    "profile --op argmax TYPE SIZES NAME=VALUE\n",
     "profile sum": "No such file or directory: 'sum'",
     "profile a.json --op argmax float32 3": "profile: either a model file or --op is needed",
     "profile --op argmax float32": "--op: argmax float32 ... an operator, a type and sizes are needed",
@@ -293,7 +294,6 @@ REFUSED = {
     "stream mean x.npy dtype=int32": "mean.dtype: 'int32' ... allowed are FLOAT32, FLOAT16, None\n",
     "stream max x.npy dtype=int32": "max: 'dtype=int32' ... arguments are axis, keepdims\n",
     "stream sum x.npy axis=7": "ReduceOperatorDesc.axis: 7 is out of range; allowed are ",
-    "stream max_pooling_grad x.npy": "... 'max_pooling_grad' ...",
     "stream max_pooling x.npy window_size=2 padding=1:0": "MaxPooling2OperatorDesc.padding: ",
     "stream max_pooling x.npy window_size=2 padding=1:0:1,0": "max_pooling.padding: '1:0:1,0' ... integers between "
     "commas, or pairs BEFORE:AFTER, None\n",
