@@ -11,6 +11,7 @@ import pytest
 import dmlgpu
 from dmlgpu import Device, DeviceError, DeviceInfo
 from dmlgpu.runtime.drivers import select
+from dmlgpu.runtime.shared import open_device
 from tests.support.devices import info
 from tests.support.drivers import DRIVERS, set_drivers
 
@@ -261,15 +262,15 @@ def test_the_default_device_here_is_llvmpipe(monkeypatch):
 def test_an_argument_counts_more_than_the_environment(driver, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", "no such device")
     assert opened(driver.index) == driver
-    for opening in Device, dmlgpu.functions.open_device:
+    for opening in Device, open_device:
         with pytest.raises(DeviceError, match=r"^DMLGPU_DEVICE: there is no device 'no such device'; devices are 0: "):
             opening()
 
 
 def test_functions_use_the_device_of_the_environment(driver, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
-    assert dmlgpu.functions.open_device().info == driver
-    assert dmlgpu.functions.open_device() is dmlgpu.functions.open_device()
+    assert open_device().info == driver
+    assert open_device() is open_device()
     assert dmlgpu.argmax([3, 5, 4]) == 1
 
 
@@ -297,10 +298,10 @@ def test_opening_a_device_leaves_logging_as_it_is(device):
 
 def test_functions_take_what_devices_take(driver, monkeypatch):
     monkeypatch.setenv("DMLGPU_DEVICE", "no such device")
-    chosen = {dmlgpu.functions.open_device(way) for way in (driver.index, driver.name, str(driver.index))}
+    chosen = {open_device(way) for way in (driver.index, driver.name, str(driver.index))}
     assert [device.info for device in chosen] == [driver]
     (device,) = chosen
-    assert dmlgpu.functions.open_device(device) is device
+    assert open_device(device) is device
     for way in device, driver.index, driver.name.lower():
         assert dmlgpu.argmax([3, 5, 4], device=way) == 1
         assert dmlgpu.max_pooling(np.zeros((2, 2), np.int8), 2, device=way).tolist() == [[0]]
@@ -309,22 +310,22 @@ def test_functions_take_what_devices_take(driver, monkeypatch):
 
 def test_index_0_is_no_missing_device():
     """`device or default` opened another one."""
-    assert dmlgpu.functions.open_device(0).info.index == 0
+    assert open_device(0).info.index == 0
 
 
 def test_a_selector_is_looked_up_once(driver, monkeypatch):
-    device = dmlgpu.functions.open_device(driver.index)
+    device = open_device(driver.index)
     with monkeypatch.context() as patched:
-        patched.setattr("dmlgpu.functions.select", lambda wanted: pytest.fail("looked up again"))
-        assert dmlgpu.functions.open_device(driver.index) is device
+        patched.setattr("dmlgpu.runtime.shared.select", lambda wanted: pytest.fail("looked up again"))
+        assert open_device(driver.index) is device
     device.close()
-    assert dmlgpu.functions.open_device(driver.index).info == driver
+    assert open_device(driver.index).info == driver
 
 
 @pytest.mark.parametrize("wrong", [True, False, 1.5, [0], b"0"], ids=repr)
 def test_what_selects_no_device(wrong):
     # After the int that equals it.
-    dmlgpu.functions.open_device(0)
+    open_device(0)
     with pytest.raises(TypeError, match="a device is chosen by"):
         dmlgpu.argmax([3, 5, 4], device=wrong)
 
@@ -336,14 +337,14 @@ def test_a_device_that_does_not_exist_is_named():
 
 def test_one_selector_after_another(driver):
     """A device that was opened by its index, closed, and selected by its name is open."""
-    first = dmlgpu.functions.open_device(driver.index)
-    dmlgpu.functions.open_device(str(driver.index))
+    first = open_device(driver.index)
+    open_device(str(driver.index))
     first.close()
     for way in str(driver.index), driver.name, driver.index:
-        assert dmlgpu.functions.open_device(way).is_open
+        assert open_device(way).is_open
     for wrong in float(driver.index), bytes(str(driver.index), "ascii"), True:
         with pytest.raises(TypeError, match="a device is chosen by"):
-            dmlgpu.functions.open_device(wrong)
+            open_device(wrong)
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t"])

@@ -429,12 +429,13 @@ def test_functions_open_a_new_default_device_after_the_last_was_lost(driver):
 from tests.support.kompute_seam import Seam
 kp = Seam().install()
 os.environ["DMLGPU_DEVICE"] = str(index)
-print(argmax(x, axes=1).tolist())
-first = dmlgpu.functions.open_device()
+print(argmax(x, axis=1, keepdims=True).tolist())
+from dmlgpu.runtime.shared import open_device
+first = open_device()
 kp.before = lambda: True
 print(says(argmax, x, 1))
 kp.before = bool
-print(argmax(x, axes=1).tolist(), dmlgpu.functions.open_device() is first)
+print(argmax(x, axis=1, keepdims=True).tolist(), open_device() is first)
 print(first)
 """
     first, error, again, lost = run(PRELUDE + program, driver)
