@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -267,6 +268,11 @@ def pooled(
     if _flag(name, "output_indices", output_indices):
         fields["indices_data_type"] = unsigned_type
         dtypes.append(index_type.numpy)
+        if math.prod(x.shape) - 1 > np.iinfo(index_type.numpy).max:
+            raise DescriptorError(
+                f"{name}.indices_data_type: {index_type.name} cannot hold the index of {math.prod(x.shape)} elements; "
+                f"allowed are {listed(INDEX_TYPES[:2])}"
+            )
     flags = ExecutionFlags.EXACT_SUMS if _flag(name, "exact", exact) else ExecutionFlags.NONE
     source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
     desc = kind.of(source, output_sizes=output_sizes, **fields)

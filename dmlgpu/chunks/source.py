@@ -96,7 +96,7 @@ class Chunked(Source):
         check_plain(x, "chunked.x")
         try:
             self._shape, self._dtype = tuple(map(operator.index, x.shape)), np.dtype(x.dtype)
-            has_slices = callable(x.__getitem__)
+            has_slices = callable(x.__getitem__) and all(0 <= size < 1 << 63 for size in self._shape)
         except (AttributeError, TypeError):
             has_slices = False
         if not has_slices or not self._shape:
@@ -110,6 +110,13 @@ class Chunked(Source):
             raise DescriptorError(
                 f"chunked.chunk_bytes: {shown(chunk_bytes)} is not allowed; allowed are bytes from 1 on"
             )
+
+    def __repr__(self) -> str:
+        return f"<dmlgpu.chunked {described(self._x)}>"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        # NumPy's functions would take it for one object: np.argmax would be 0.
+        raise TypeError(f"{self!r} is not read as a whole; dmlgpu's functions take it, as dmlgpu.argmax(x)")
 
     @property
     def operand(self) -> Operand:
@@ -252,8 +259,10 @@ class Chunked(Source):
         x = self._x
         part = as_array(x[chunk], "x")
         expected = tuple(each.stop - each.start for each in chunk)
-        if part.shape != expected or part.dtype != x.dtype:
-            raise DescriptorError(f"x[{chunk}] is {described(part)}; x.shape and x.dtype say {expected} and {x.dtype}")
+        if part.shape != expected or part.dtype != self._dtype:
+            raise DescriptorError(
+                f"x[{chunk}] is {described(part)}; x.shape and x.dtype say {expected} and {self._dtype}"
+            )
         if type(x) is not np.ndarray:
             # The next read may overwrite this memory. If it is mapped from a file, the copy is what reads the file.
             part = part.copy()

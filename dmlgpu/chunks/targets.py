@@ -17,6 +17,7 @@ from dmlgpu.call import Call, Shape, Type
 from dmlgpu.descriptors.arrays import Array, described
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written
+from dmlgpu.runtime.tensor import DeviceTensor
 from dmlgpu.sources import check_out, outs
 
 # The system or the file system cannot reserve space, or there is nothing to reserve. None: no posix_fallocate.
@@ -91,7 +92,8 @@ def _reserve(file: BinaryIO, size: int) -> None:
 
 
 def _check_target(target: Any, shape: Shape, dtype: Type, others: Sequence[Any]) -> None:
-    if not callable(getattr(target, "__setitem__", None)) or getattr(target, "dtype", None) != dtype:
+    has_slices = callable(getattr(target, "__setitem__", None)) and not isinstance(target, DeviceTensor)
+    if not has_slices or getattr(target, "dtype", None) != dtype:
         raise TypeError(f"out: {described(target)} is not allowed; allowed is an array of {dtype} that takes slices")
     check_out(target, shape)
     if any(_overlap(target, other) for other in others):

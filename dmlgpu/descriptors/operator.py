@@ -150,7 +150,7 @@ class OperatorDesc:
             allowed = listed(t for t in self._own_types[field] if count - 1 <= np.iinfo(t.numpy).max)
             raise self._error(
                 f"{field}.data_type",
-                f"{data_type.name} cannot hold the index of {count} {what}; allowed are {allowed}",
+                f"{data_type.name} cannot hold the index of {count} {what}; allowed are {allowed or 'fewer elements'}",
             )
 
     def _check_sizes(self, field: str, expected: tuple[int, ...], why: str) -> None:
