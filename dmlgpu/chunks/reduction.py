@@ -62,7 +62,7 @@ class Reduction:
             function, last = desc.function, False
         shape = operand.shape or (1,)
         element_type = (call.converted or operand.dtype).newbyteorder("=")
-        exact = ExecutionFlags.EXACT_SUMS in call.flags
+        exact = ExecutionFlags.EXACT_SUMS in call.flags and element_type.kind == "f"
         return cls(shape, desc.axes, len(call.shape) == len(shape), call.dtypes, element_type, function, last, exact)
 
     @property
@@ -99,15 +99,18 @@ class Reduction:
             begin: the coordinates of its first element in the whole array.
             device: the device that computes it.
         """
-        if self.element_type.kind == "f" and chunk.dtype.newbyteorder("=") != self.element_type:
-            chunk = chunk.astype(self.element_type)
-        return self._aggregation.of_chunk(self, chunk, begin, device)
+        return self._aggregation.of_chunk(self, self._as_floats(chunk), begin, device)
+
+    def _as_floats(self, chunk: Array) -> Array:
+        """The chunk in the type that floats are computed in; integers are converted where they are reduced."""
+        is_other = self.element_type.kind == "f" and chunk.dtype.newbyteorder("=") != self.element_type
+        return chunk.astype(self.element_type) if is_other else chunk
 
     def outputs(self, chunk: Array, begin: Shape, device: Selector = None) -> tuple[Array, ...]:
         """The outputs of a chunk that has all their elements; the arguments are those of `state`."""
         if not self.exact:
             return self.results(self.state(chunk, begin, device))
-        outputs = _reduced(chunk, self.function, self.axes, device, exact=True)
+        outputs = _reduced(self._as_floats(chunk), self.function, self.axes, device, exact=True)
         return (outputs.reshape(self.reduced(outputs.shape)),)
 
     def merged(self, states: Array) -> Array:

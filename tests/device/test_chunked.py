@@ -117,6 +117,63 @@ def test_reductions_of_chunks(axis, chunk_bytes):
     same("reduce", x, ReduceFunction.SUM, **options)  # sums of small integers are exact
 
 
+TYPES = ["bool", "int8", "uint8", ">i2", "uint16", "int32", "uint32", "int64", ">u8", "float16", ">f4"]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("chunk_bytes", [1, 60, 1 << 20])
+def test_functions_of_numpy_of_chunks(dtype, chunk_bytes):
+    x = values(5, 6) % 3 + 1
+    x = x.astype(dtype) if dtype != "bool" else x > 1
+    for axis, keepdims in ((None, False), (0, True), ((0, 1), False), (-1, False)):
+        options = {"axis": axis, "keepdims": keepdims, "chunk_bytes": chunk_bytes}
+        for name in ("sum", "prod", "max", "min"):
+            same(name, x, **options)
+            got = getattr(dmlgpu, name)(chunked(x, chunk_bytes=chunk_bytes), axis, keepdims=keepdims)
+            with np.errstate(over="ignore"):
+                np.testing.assert_array_equal(got, getattr(np, name)(x, axis, keepdims=keepdims))
+        if np.dtype(dtype).kind == "f":
+            same("mean", x, **options, exact=True)
+
+
+def test_sums_of_uint8_beyond_32_bits():
+    x = np.broadcast_to(np.uint8(255), (1 << 13, 1 << 12))
+    assert dmlgpu.sum(chunked(x, chunk_bytes=1 << 22)) == 255 << 25
+    assert dmlgpu.sum(chunked(x, chunk_bytes=1 << 22), dtype="uint32") == (255 << 25) % (1 << 32)
+    got = dmlgpu.sum(chunked(x, chunk_bytes=1 << 22), 0, dtype=np.uint8)
+    np.testing.assert_array_equal(got, x.sum(0, np.uint8), strict=True)
+
+
+@pytest.mark.parametrize("source", ["bool", "int8", "int32", "int64", "float16", "float64"])
+@pytest.mark.parametrize("exact", [False, True])
+def test_types_that_chunks_are_summed_in(source, exact):
+    x = values(5, 6, dtype=source)
+    for chunk_bytes in (1, 60, 1 << 20):
+        for dtype in ("int8", np.uint16, dmlgpu.DataType.INT64, "float16", np.float32):
+            same("sum", x, 0, dtype=dtype, exact=exact, chunk_bytes=chunk_bytes)
+            same("prod", x, 1, dtype=dtype, chunk_bytes=chunk_bytes)
+        for dtype in ("float16", np.float32):  # all in one rounding: of float16 no other is on the way
+            same("mean", x, dtype=dtype, exact=True, chunk_bytes=chunk_bytes)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "uint8", "bool"])
+def test_identities_of_no_elements(dtype, tmp_path):
+    x = Sliced(np.zeros((2, 0, 3), dtype))
+    for name in ("sum", "prod", "mean")[: 2 + (x.dtype.kind == "f")]:
+        for axis, keepdims in ((None, False), (1, False), ((0, 1), True), (0, False)):
+            same(name, x, axis, keepdims=keepdims)
+    same("sum", x, dtype="float32")
+    out, path = np.full((2, 3), 7, dmlgpu.sum(x.x, 1).dtype), tmp_path / "x.npy"
+    assert dmlgpu.prod(chunked(x), 1, out=out) is out
+    assert dmlgpu.prod(chunked(x), 1, out=path).tolist() == np.load(path).tolist() == out.tolist() == [[1] * 3] * 2
+    for name in ("max", "min"):
+        same(name, x, 0)
+        with pytest.raises(DescriptorError, match=r"axes \(1,\) of \(2, 0, 3\) are empty"):
+            getattr(dmlgpu, name)(chunked(x), 1)
+    refuses_out("the shape", "sum", x, 1, out=out[0])
+    assert x.reads == []
+
+
 @pytest.mark.parametrize("function", ["sum", "average", "l1", "l2", "sum_square"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("axis", [None, 1, (0, 2)])
@@ -352,6 +409,29 @@ def resident_of_files():
     """Bytes of files in the memory of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssFile"))
+
+
+def test_paths_of_files(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in (file, str(file), "x.npy"):
+        x = chunked(path, chunk_bytes=16 << 20)
+        assert dmlgpu.argmax(x) == 77 * 4096 + 4095
+        assert dmlgpu.max(x) == 5000
+        assert repr(x) == "<dmlgpu.chunked memmap of float32 and (4096, 4096)>"
+    (tmp_path / "text.npy").write_text("hello")
+    np.savez(tmp_path / "several.npz", x=np.zeros(3))
+    np.save(tmp_path / "number.npy", np.float32(3))
+    np.save(tmp_path / "objects.npy", np.array([None]), allow_pickle=True)
+    for name, words in (
+        ("text.npy", r"text\.npy: EOF: reading magic string"),
+        ("several.npz", r"several\.npz: a \.npz file, which has several arrays; allowed are \.npy files"),
+        ("number.npy", r"memmap of float32 and \(\) cannot be read by slices; .* and paths of \.npy files$"),
+        ("objects.npy", r"objects\.npy: .*objects"),
+    ):
+        with pytest.raises(DescriptorError, match=rf"^chunked\.x: {words}"):
+            chunked(name)
+    with pytest.raises(FileNotFoundError, match=r"'nothing\.npy'"):
+        chunked("nothing.npy")
 
 
 def test_a_file_does_not_stay_in_memory(file):
@@ -672,6 +752,69 @@ def test_masked_arrays_are_refused(tmp_path):
         dmlgpu.argmax(chunked(masked))
 
 
+def test_numpy_does_not_take_them_for_one_object():
+    """np.argmax would be 0."""
+    x = chunked(values(3, 4))
+    words = r"^<dmlgpu\.chunked ndarray of float32 and \(3, 4\)> is not read as a whole; dmlgpu's functions take it"
+    for function in (np.argmax, np.sum, np.asarray):
+        with pytest.raises(TypeError, match=words):
+            function(x)
+
+
+def test_functions_that_take_no_chunks():
+    x, plane = chunked(values(1, 3, 3)), values(1, 2, 2)
+    with pytest.raises(
+        TypeError, match=r"^average_pooling_grad\(\) takes no chunked arrays; pass an array or a device"
+    ):
+        dmlgpu.average_pooling_grad(x, (4, 4), 2)
+    words = r"\(\) takes arrays and device tensors, and neither chunked nor Dask arrays$"
+    for arguments in ((x, plane, 2), (values(1, 3, 3), x, 2)):
+        with pytest.raises(TypeError, match=f"^max_pooling_grad{words}"):
+            dmlgpu.max_pooling_grad(*arguments)
+    with pytest.raises(TypeError, match=f"^max_unpooling{words}"):
+        dmlgpu.max_unpooling(x, x, 4)
+    with pytest.raises(
+        TypeError, match=r"^argmax\(\) has no argument 'chunk_bytes'; write dmlgpu\.chunked\(x, chunk_byt"
+    ):
+        dmlgpu.argmax(values(3), chunk_bytes=8)
+    with pytest.raises(DescriptorError, match=r"^chunked\.x: <dmlgpu\.chunked ndarray of .*> cannot be read by slices"):
+        chunked(x)
+
+
+@pytest.mark.parametrize("shape", [(-4, 5), (1 << 63, 1), (2.0, 3), "45", 4, None], ids=str)
+def test_shapes_that_are_none_are_refused(shape):
+    x = Sliced(values(4, 5))
+    x.shape = shape
+    with pytest.raises(DescriptorError, match=r"^chunked\.x: .* cannot be read by slices; allowed are arrays"):
+        chunked(x)
+
+
+def test_no_more_dimensions_than_a_tensor_has():
+    x = Sliced(values(*[1] * 9))
+    for call in (lambda: dmlgpu.argmax(chunked(x)), lambda: dmlgpu.sum(chunked(x), 0)):
+        with pytest.raises(DescriptorError, match=r"^TensorDesc\.sizes: 9 dimensions; allowed are 1 to 8$"):
+            call()
+
+
+def test_more_elements_than_a_tensor_has():
+    x = Huge(1 << 33)
+    for dtype in ("int32", "uint32"):
+        words = rf"{dtype.upper()} cannot hold the index of 8589934592 reduced elements; allowed are INT64, UINT64$"
+        with pytest.raises(DescriptorError, match=rf"^ArgmaxOperatorDesc\.dtype: {words}"):
+            dmlgpu.argmax(chunked(x), dtype=dtype)
+        with pytest.raises(DescriptorError, match=rf"^ReduceOperatorDesc\.dtype: {words}"):
+            dmlgpu.reduce(chunked(x), "argmin", dtype=dtype)
+    words = r"UINT32 cannot hold the index of 8589934592 elements; allowed are INT64, UINT64$"
+    with pytest.raises(DescriptorError, match=rf"^MaxPooling2OperatorDesc\.indices_data_type: {words}"):
+        dmlgpu.max_pooling(chunked(Huge(1 << 16, 1 << 17)), 2, output_indices=True, indices_data_type="uint32")
+    words = r"INT64 cannot hold the index of 9223372036854775810 reduced elements; allowed are UINT64$"
+    with pytest.raises(DescriptorError, match=rf"dtype: {words}"):
+        dmlgpu.argmax(chunked(Huge((1 << 62) + 1, 2)))
+    for call in (dmlgpu.argmax, dmlgpu.sum, lambda x: dmlgpu.argmax(x, dtype="uint64")):
+        with pytest.raises(AssertionError, match="it is read"):
+            call(chunked(x))
+
+
 def test_device_tensors_are_refused(device):
     with pytest.raises(DescriptorError, match=r"^chunked\.x: .* is on a device; pass it to the function as it is$"):
         dmlgpu.max_pooling(chunked(device.tensor(values(3, 3))), 2)
@@ -720,7 +863,9 @@ def test_memory_does_not_grow_with_the_number_of_chunks(name, axis):
     [
         (np.empty(5, np.int64), DescriptorError, r"the shape \(5,\) is wrong; expected \(4,\)"),
         (np.empty(4, np.int32), TypeError, "allowed is an array of int64 that takes slices"),
+        (np.empty(4, ">i8"), TypeError, "allowed is an array of int64 that takes slices"),
         ({}, TypeError, "allowed is an array of int64 that takes slices"),
+        (np.broadcast_to(np.int64(0), 4), DescriptorError, "is read-only; allowed is an array that can be written"),
         ([0] * 5, DescriptorError, r"\(0, 0, 0, 0, ...\) is not allowed; allowed is one array or path"),
         ((np.empty(4, np.int64),), DescriptorError, r"\(ndarray of int64 and \(4,\)\) .*allowed is one array or path"),
     ],
@@ -729,11 +874,27 @@ def test_other_outs_are_refused_before_anything_is_read(out, error, words):
     refuses_out(words, "argmax", Sliced(values(4, 5)), 1, out=out, error=error)
 
 
+def test_device_tensors_are_no_outs(device):
+    out = device.tensor(np.zeros(4, np.int64))
+    words = "DeviceTensor of int64 .* is not allowed; allowed is an array of int64 that takes slices"
+    refuses_out(words, "argmax", Sliced(values(4, 5)), 1, out=out, error=TypeError)
+
+
+def test_files_that_were_mapped_to_be_read_are_no_outs(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(4, np.int64))
+    out = np.load(tmp_path / "x.npy", mmap_mode="r")
+    refuses_out("memmap of int64 .* is read-only", "argmax", Sliced(values(4, 5)), 1, out=out)
+
+
 def test_outs_of_two_results():
     window = {"window_size": 2, "output_indices": True}
     x, both = Sliced(values(1, 3, 3)), (np.empty((1, 2, 2), np.float32), np.empty((1, 2, 2), np.int64))
     for out in (both[0], both[:1], (*both, both[0])):
         refuses_out("allowed is a tuple, for each of 2 results an array or a path", "max_pooling", x, **window, out=out)
+    values_alone = dmlgpu.max_pooling(chunked(x), **window, out=(both[0], None))
+    assert values_alone[0] is both[0]
+    assert values_alone[1].dtype == np.int64
+    x.reads.clear()
     words = r"ndarray of int64 and \(1, 2, 2\) is not allowed; allowed is an array of f"
     refuses_out(words, "max_pooling", x, **window, out=both[::-1], error=TypeError)
 
@@ -824,6 +985,38 @@ def test_an_array_that_gives_something_else_is_refused(wrong):
         x.dtype = np.dtype(np.int32)
     with pytest.raises(DescriptorError, match=r"is ndarray of float32 and \(4, 5\); x.shape and x.dtype say"):
         dmlgpu.argmax(chunked(x), 1)
+
+
+def test_a_type_that_changes_while_it_is_read_is_refused(tmp_path):
+    class Changing(Sliced):
+        def __getitem__(self, region):
+            part = super().__getitem__(region)
+            if len(self.reads) < 3:
+                return part
+            self.dtype = np.dtype(np.float64)
+            return part.astype(np.float64)
+
+    x = Changing(values(8, 5))
+    with pytest.raises(DescriptorError, match=r"is ndarray of float64 and \(1, 5\); .* say \(1, 5\) and float32$"):
+        dmlgpu.sum(chunked(x, chunk_bytes=20), 1, out=tmp_path / "x.npy")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_one_may_be_read_several_times_and_by_several_threads():
+    x = values(64, 100)
+    each, found = chunked(x, chunk_bytes=800), []
+
+    def compute():
+        for _ in range(5):
+            found.append(dmlgpu.argmax(each, 1))
+
+    threads = [threading.Thread(target=compute) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 20
+    assert all((got == x.argmax(1)).all() for got in found)
 
 
 @pytest.mark.parametrize("after", [0, 2])
