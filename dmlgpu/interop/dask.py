@@ -97,7 +97,7 @@ class DaskArray(Source):
         if not isinstance(device, (str, type(None))):
             index_of(device)
         if call.fill is not None and 0 not in call.shape:  # else the chunks are still checked
-            results = tuple(da.full(call.shape, call.fill, dtype) for dtype in call.dtypes)
+            results = (_filled(call),)
         elif isinstance(call.desc, PoolingOperatorDesc):
             results = _pooled(Pooling.of(call, self._x.shape), self._checked(), device)
         else:
@@ -209,6 +209,14 @@ def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
         )
         for i, dtype in enumerate(reduction.dtypes)
     )
+
+
+def _filled(call: Call) -> Any:
+    """The results, as a Dask array, of a reduction of no elements."""
+    (dtype,) = call.dtypes
+    results = da.full(call.shape, call.fill, dtype=dtype)
+    # As in NumPy: a scalar, not a 0-D array.
+    return results if call.shape else results.map_blocks(itemgetter(()), dtype=dtype, meta=_meta(0, dtype))
 
 
 def _state(chunk: Array, reduction: Reduction, device: Selector, block_info: Any) -> Array:

@@ -216,6 +216,66 @@ def test_exact_sums_are_those_of_the_whole_array(dtype, function):
         assert averages.compute().tobytes() == dmlgpu.average_pooling(x, (3, 2), padding=1, exact=True).tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", ">i2", "uint32", "int64", "float16", ">f4"])
+def test_functions_of_numpy(dtype):
+    rng = np.random.default_rng(6)
+    x = rng.integers(0, 2, (5, 6)).astype(dtype) if dtype == "bool" else rng.integers(1, 3, (5, 6)).astype(dtype)
+    for name in ("sum", "prod", "max", "min", "mean")[: 4 + (x.dtype.kind == "f")]:
+        options = {"exact": True} if name == "mean" else {}
+        function = getattr(dmlgpu, name)
+        for axis, keepdims in ((None, False), (0, True), ((0, 1), False), (-1, False)):
+            (got,) = computed(function(chunked(x, rng), axis, keepdims=keepdims, **options))
+            expected = function(x, axis, keepdims=keepdims, **options)
+            assert type(got) is type(expected)
+            np.testing.assert_array_equal(got, expected, strict=True)
+        if name in ("sum", "prod"):
+            for given in ("uint8", "float32"):
+                (got,) = computed(function(chunked(x, rng), 0, dtype=given))
+                np.testing.assert_array_equal(got, function(x, 0, dtype=given), strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16"])
+def test_identities_of_no_elements(dtype):
+    x = da.zeros((3, 0, 2), chunks=(2, 1, 1), dtype=dtype)
+    for name in ("sum", "prod", "mean")[: 2 + (x.dtype.kind == "f")]:
+        for axis, keepdims in ((None, False), (1, False), ((0, 1), True), (0, False)):
+            (got,) = computed(getattr(dmlgpu, name)(x, axis, keepdims=keepdims))
+            expected = getattr(dmlgpu, name)(np.zeros(x.shape, dtype), axis, keepdims=keepdims)
+            assert type(got) is type(expected)
+            np.testing.assert_array_equal(got, expected, strict=True)
+    with pytest.raises(dmlgpu.DescriptorError, match="are empty"):
+        dmlgpu.max(x, 1)
+
+
+def test_numpy_keeps_its_functions():
+    """They are those of Dask, of which np.argmax is another one where there are ties."""
+    x = np.zeros((4, 4), np.float32)
+    x[1, 0] = x[0, 2] = 1
+    d = da.from_array(x, chunks=2)
+    assert isinstance(np.argmax(d), da.Array)
+    assert np.argmax(d).dask.layers.keys() == d.argmax().dask.layers.keys()
+    assert np.sum(d, axis=0).name == d.sum(axis=0).name
+
+
+def test_chunks_may_be_read_one_after_another():
+    x = np.random.default_rng(1).random((9, 8), np.float32)
+    read = []
+    d = da.from_array(x, chunks=4).map_blocks(lambda chunk: read.append(chunk.shape) or chunk, meta=x[:0, :0])
+    assert dmlgpu.argmax(dmlgpu.chunked(d, chunk_bytes=64)) == x.argmax()
+    assert max(read) <= (4, 4)
+
+
+def test_functions_that_take_no_dask_arrays():
+    x = da.ones((1, 3, 3), dtype=np.float32)
+    with pytest.raises(TypeError, match=r"^average_pooling_grad\(\) takes no Dask arrays; pass an array or a device"):
+        dmlgpu.average_pooling_grad(x, (4, 4), 2)
+    words = r"\(\) takes arrays and device tensors, and neither chunked nor Dask arrays$"
+    with pytest.raises(TypeError, match=f"^max_pooling_grad{words}"):
+        dmlgpu.max_pooling_grad(x, np.ones((1, 2, 2), np.float32), 2)
+    with pytest.raises(TypeError, match=f"^max_unpooling{words}"):
+        dmlgpu.max_unpooling(np.ones((1, 3, 3), np.float32), x, 4)
+
+
 def test_exact_sums_of_nothing():
     x = da.zeros((3, 0), chunks=(2, 1), dtype=np.float32)
     assert dmlgpu.reduce(x, "sum", 0, exact=True).compute().shape == (0,)
