@@ -363,7 +363,8 @@ def outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
         what: the class in errors.
 
     Raises:
-        TypeError: it is of another class or type. DescriptorError: it has another shape, or too many or few entries.
+        TypeError: it is of another class or type. DescriptorError: it has another shape, too many or few entries, or
+            two entries share memory.
     """
     count = len(call.dtypes)
     targets = [out] if count == 1 else out

@@ -1,0 +1,132 @@
+"""Where functions write results: arrays and device tensors of the caller."""
+
+import numpy as np
+import pytest
+
+import dmlgpu
+from dmlgpu import DescriptorError
+
+X = np.random.default_rng(3).integers(0, 9, (2, 6, 8)).astype(np.float32)
+WINDOW = {"window_size": 2, "strides": 2, "output_indices": True}
+# Calls of every function, the arrays first.
+CALLS = {
+    "argmax": lambda x, **options: dmlgpu.argmax(x, 1, **options),
+    "argmin of all": lambda x, **options: dmlgpu.argmin(x, dtype="uint32", **options),
+    "sum": lambda x, **options: dmlgpu.sum(x, (0, 2), **options),
+    "prod": lambda x, **options: dmlgpu.prod(x, 2, keepdims=True, **options),
+    "mean": lambda x, **options: dmlgpu.mean(x, **options),
+    "max": lambda x, **options: dmlgpu.max(x, -1, **options),
+    "min": lambda x, **options: dmlgpu.min(x, (0, 1, 2), keepdims=True, **options),
+    "reduce": lambda x, **options: dmlgpu.reduce(x, "l2", 0, **options),
+    "reduce over none": lambda x, **options: dmlgpu.reduce(x, "sum_square", (), **options),
+    "max_pooling": lambda x, **options: dmlgpu.max_pooling(x, 2, **options),
+    "average_pooling": lambda x, **options: dmlgpu.average_pooling(x, 3, padding=1, **options),
+    "lp_pooling": lambda x, **options: dmlgpu.lp_pooling(x, (1, 2), **options),
+    "average_pooling_grad": lambda x, **options: dmlgpu.average_pooling_grad(x, (7, 9), 2, **options),
+    "max_pooling_grad": lambda x, **options: dmlgpu.max_pooling_grad(np.tile(X, (1, 2, 2)), x, (7, 9), **options),
+    "max_unpooling": lambda x, **options: dmlgpu.max_unpooling(x, np.arange(96).reshape(X.shape), (6, 8), **options),
+}
+
+
+@pytest.fixture(autouse=True)
+def _on_the_driver(driver, monkeypatch):
+    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
+
+
+def refuses(words, call, *arguments, error=DescriptorError, **options):
+    with pytest.raises(error, match=f"(?s)^out: .*{words}"):
+        call(*arguments, **options)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_arrays(call):
+    expected = call(X)
+    wide = np.zeros((*expected.shape, 2), expected.dtype)
+    for out in (np.empty(expected.shape, expected.dtype), wide[..., 1]):
+        assert call(X, out=out) is out
+        np.testing.assert_array_equal(out, expected, strict=expected.shape != ())
+    assert not wide[..., 0].any()
+    other = np.dtype(np.int16)
+    refuses("ndarray of int16 and .*; allowed is an array of ", call, X, out=out.astype(other), error=TypeError)
+    refuses(r"the shape \(.*5,?\) is wrong; expected ", call, X, out=np.empty((*expected.shape, 5), expected.dtype))
+    out = np.empty(expected.shape, expected.dtype)
+    out.flags.writeable = False
+    refuses("is read-only; allowed is an array that can be written$", call, X, out=out)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_device_tensors(call, device):
+    expected, x = call(X), device.tensor(X)
+    out = device.tensor(np.full(expected.shape, 77, expected.dtype))
+    assert call(x, out=out) is out
+    np.testing.assert_array_equal(out.numpy(), expected, strict=expected.shape != ())
+    kind = r"allowed is a packed device tensor of \w+$"
+    refuses(f"ndarray of .*{kind}", call, x, out=np.empty(expected.shape, expected.dtype), error=TypeError)
+    refuses(f"DeviceTensor of int16 .*{kind}", call, x, out=device.tensor(expected.astype(np.int16)), error=TypeError)
+    refuses("the shape", call, x, out=device.tensor(np.zeros((*expected.shape, 5), expected.dtype)))
+    kind = r"allowed is an array of \w+$"
+    refuses(f"DeviceTensor of .*{kind}", call, X, out=out, error=TypeError)
+
+
+@pytest.mark.parametrize("out", [[0, 0], (np.empty(6, np.int64),), "x.npy", 3, {}], ids=str)
+def test_what_is_no_array(out):
+    error = DescriptorError if isinstance(out, (tuple, list)) else TypeError
+    refuses("is not allowed; allowed is an array", dmlgpu.argmax, X[0], 1, out=out, error=error)
+
+
+def test_arrays_may_be_in_x():
+    """As with NumPy: results are written when all are computed."""
+    x = X.copy()
+    assert dmlgpu.max_pooling(x, 3, padding=1, out=x) is x
+    np.testing.assert_array_equal(x, dmlgpu.max_pooling(X, 3, padding=1))
+    x = X.copy()
+    np.testing.assert_array_equal(dmlgpu.sum(x, 0, out=x[1]), X.sum(0))
+
+
+def test_two_arrays():
+    pair = dmlgpu.max_pooling(X, **WINDOW)
+    values, indices = outs = tuple(map(np.empty_like, pair))
+    assert dmlgpu.max_pooling(X, **WINDOW, out=outs) is outs
+    for got, expected in zip(outs, pair, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    allowed = "is not allowed; allowed is a tuple, for each of 2 results an array$"
+    for out in (values, (values,), (*outs, values), np.stack([values, values])):
+        refuses(allowed, dmlgpu.max_pooling, X, **WINDOW, out=out)
+    refuses(
+        "None is not allowed; .* array of int64$", dmlgpu.max_pooling, X, **WINDOW, out=(values, None), error=TypeError
+    )
+    refuses("array of float32$", dmlgpu.max_pooling, X, **WINDOW, out=(indices, values), error=TypeError)
+    x = X.astype(np.int64)
+    refuses("lies in another result", dmlgpu.max_pooling, x, **WINDOW, out=(indices, indices))
+    refuses("lies in another result", dmlgpu.max_pooling, x, **WINDOW, out=(indices, indices[::-1]))
+
+
+def test_two_device_tensors(device):
+    pair = dmlgpu.max_pooling(X, **WINDOW)
+    x, outs = device.tensor(X), tuple(device.tensor(np.zeros_like(each)) for each in pair)
+    got = dmlgpu.max_pooling(x, **WINDOW, out=outs)
+    assert [*map(id, got)] == [*map(id, outs)]
+    for got, expected in zip(outs, pair, strict=True):
+        np.testing.assert_array_equal(got.numpy(), expected)
+    kind = "allowed is a tuple, for each of 2 results a packed device tensor$"
+    refuses(kind, dmlgpu.max_pooling, x, **WINDOW, out=outs[0])
+    refuses("device tensor of float32$", dmlgpu.max_pooling, x, **WINDOW, out=outs[::-1], error=TypeError)
+    with pytest.raises(DescriptorError, match=r"shares memory with .*an output needs memory of its own$"):
+        dmlgpu.max_pooling(device.tensor(X.astype(np.int64)), **WINDOW, out=(outs[1], outs[1]))
+
+
+def test_device_tensors_of_others(device):
+    x = device.tensor(X)
+    gaps = device.tensor(X[0], dmlgpu.TensorDesc(dmlgpu.DataType.FLOAT32, (6, 8), (16, 2)))
+    refuses(r"\(6, 8\), .* is not packed; allowed is a packed device tensor$", dmlgpu.sum, x, 0, out=gaps)
+    with pytest.raises(DescriptorError, match=r"shares memory with input_tensor; an output needs memory of its own$"):
+        dmlgpu.max_pooling(x, 1, out=x)
+    np.testing.assert_array_equal(x.numpy(), X)
+    with dmlgpu.Device(device.info.index) as other, pytest.raises(dmlgpu.DeviceError, match="is on another device"):
+        dmlgpu.max(x, 0, out=other.tensor(X[0]))
+
+
+def test_functions_of_numpy(device):
+    x, out = device.tensor(X), device.tensor(np.zeros((6, 8), np.float32))
+    assert np.max(x, axis=0, out=out) is out
+    np.testing.assert_array_equal(out.numpy(), X.max(0))
