@@ -52,7 +52,7 @@ oldest = $(shell $(PYTHON) -c 'import sys; print({13: "2.1", 14: "2.3"}.get(sys.
 test-numpy2: ## set up .venv-numpy2 and run on lavapipe, with the oldest NumPy 2 of this Python, what depends on its version
 	@$(MAKE) --no-print-directory pytest VENV=.venv-numpy2 NUMPY='numpy==$(oldest).*' ARGS='-k "not swiftshader" \
 		$(patsubst %,tests/host/test_%.py,dtypes messages parsers reference tensor) $(patsubst %,tests/device/test_%.py, \
-		array_api chunks device_tensors functions layouts onnx readme streaming values verification)'
+		array_api chunked chunks device_tensors functions layouts onnx out readme values verification)'
 
 pytest: ## set up and run the suite once
 	@sh .ci/setup $(VENV) test
