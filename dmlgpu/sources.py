@@ -110,7 +110,7 @@ class FunctionOf(Protocol[P]):
 
 # What other libraries call the arguments of functions, and what they are here.
 _ELSEWHERE = {
-    "axes": "axis; descriptors take axes, as dmlgpu.ArgmaxOperatorDesc.of(x, axes)",
+    "axes": "axis and keepdims=True; descriptors take axes, as dmlgpu.ArgmaxOperatorDesc.of(x, axes)",
     "ceil_mode": "output_sizes, with one window more where the windows leave a remainder",
     "chunk_bytes": "dmlgpu.chunked(x, chunk_bytes=...) for x",
     "count_include_pad": "include_padding",
@@ -195,12 +195,15 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
 
 
 def _expanded(signature: inspect.Signature) -> inspect.Signature:
-    """The signature of a body with the entries of its last argument, a TypedDict, as arguments of their own."""
+    """The signature of a body as users see it: with the entries of its last argument, a TypedDict, as arguments."""
     *parameters, last = signature.parameters.values()
     entries = (Window if last.name == "window" else Where).__annotations__
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in entries.items()]
-    return signature.replace(parameters=[*parameters, *added])
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=entries[name].__forward_arg__)
+        for name in sorted(entries, key=list(Where.__annotations__).__contains__)  # `out` and `device` are the last
+    ]
+    seen = [each.replace(annotation=each.annotation.replace("Operand", "ArrayLike")) for each in parameters]
+    return inspect.Signature([*seen, *added])
 
 
 def _unexpected(name: str, argument: str, signature: inspect.Signature) -> TypeError:

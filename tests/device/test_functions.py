@@ -297,7 +297,7 @@ def test_three_spatial_dimensions(device):
 
 
 @pytest.mark.parametrize("wrong", [
-    ("argmax", "axes", "axis; descriptors take axes"), ("argmax", "dim", "axis$"),
+    ("argmax", "axes", "axis and keepdims=True; descriptors take axes"), ("argmax", "dim", "axis$"),
     ("reduce", "output_data_type", "dtype$"),
     ("sum", "keepdim", "keepdims$"), ("max_pooling", "stride", "strides$"),
     ("max_pooling", "kernel_size", "window_size$"),
