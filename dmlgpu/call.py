@@ -131,8 +131,8 @@ def reduced(
         converted: the type that elements are converted to first; then x may be empty, as NumPy's functions allow.
     """
     name = ReduceOperatorDesc.__name__
-    function = ReduceFunction.member(function) or function
-    types = REDUCE_TYPES.get(function, ReduceOperatorDesc.types)
+    member = ReduceFunction.member(function)
+    types = ReduceOperatorDesc.types if member is None else REDUCE_TYPES[member]
     source = x.tensor(f"{name}.input_tensor", types["input_tensor"], converted)
     gives_indices = types is ARG_TYPES
     alone = isinstance(axis, (tuple, list)) and not axis and not gives_indices

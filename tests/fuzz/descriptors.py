@@ -342,8 +342,8 @@ def function_of(choices: Choices, family: str) -> Callable[..., Any]:
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    """Of a function, but for the inputs and the device."""
-    return [name for name in signature(function).parameters if name not in ("x", "gradient", "device")]
+    """Of a function, but for the inputs, the device, and where results go."""
+    return [name for name in signature(function).parameters if name not in ("x", "gradient", "device", "out")]
 
 
 def reduction_attempt(choices: Choices) -> Attempt:
@@ -354,8 +354,8 @@ def reduction_attempt(choices: Choices) -> Attempt:
     for name in parameters(function):
         if name == "function":
             arguments[name] = choices.of((*ReduceFunction, *ReduceFunction, *ODD))
-        elif choices.chance(2 if name in ("axes", "axis") else 4):
-            arguments[name] = choices.of((*DataType, *ODD)) if name == "output_data_type" else odd(choices)
+        elif choices.chance(2 if name == "axis" else 4):
+            arguments[name] = choices.of((*DataType, *ODD)) if name == "dtype" else odd(choices)
     return Attempt(function, arguments)
 
 
