@@ -268,7 +268,7 @@ class Attempt:
     arguments: dict[str, Any]
 
     def outcome(self) -> Any:
-        """What the call gives, or None after a DescriptorError that names a descriptor and a field."""
+        """What the call gives, or None after a DescriptorError that names a descriptor or a function, and a field."""
         try:
             return self.function(**self.arguments)
         except DescriptorError as error:
@@ -281,7 +281,7 @@ class Attempt:
         return f"{self.function.__name__}({arguments})"
 
 
-MESSAGE = re.compile(r"(TensorDesc|\w+OperatorDesc)\.[a-z_]+(\.[a-z_]+)?(\[\d+\])?: \S")
+MESSAGE = re.compile(r"(TensorDesc|\w+OperatorDesc|[a-z_]+)\.[a-z_]+(\.[a-z_]+)?(\[\d+\])?: \S")
 ODD = (
     *(0, 1, 2, -1, 2**31, 2**32 - 1, 2**32, 2**64, -(2**70), 10**5000, -(10**5000)),
     *(None, True, False, ..., int, 1.0, 1.5, float("nan"), float("inf"), 1j, "1", "FLOAT32", b"", b"\1"),
