@@ -46,6 +46,11 @@ class Operand(NamedTuple):
     """Whether it is computed in parts, so that it may have more elements than a tensor."""
 
     @property
+    def native(self) -> Type:
+        """The type of an element in native byte order, without metadata: what results get of it."""
+        return np.dtype(self.dtype.str).newbyteorder("=") if self.dtype.kind in "biufc" else self.dtype
+
+    @property
     def is_on_device(self) -> bool:
         """Whether it is a device tensor."""
         return isinstance(self.layout, TensorDesc)
@@ -135,14 +140,18 @@ def reduced(
     types = ReduceOperatorDesc.types if member is None else REDUCE_TYPES[member]
     source = x.tensor(f"{name}.input_tensor", types["input_tensor"], converted)
     gives_indices = types is ARG_TYPES
-    alone = isinstance(axis, (tuple, list)) and not axis and not gives_indices
-    if alone and not x.in_parts:
+    alone = _is_empty(axis) and not gives_indices
+    if alone and x.in_parts:
+        raise DescriptorError(f"{name}.axis: () is not allowed for chunked and Dask arrays; give at least one axis")
+    if alone:
         # The elements are reduced along an added dimension.
         source, axis = _with_trailing(source), -1
-    dtype = DataType.INT64 if dtype is None and gives_indices else dtype
+    if dtype is None and gives_indices:
+        dtype = DataType.INT64
     desc = ReduceOperatorDesc.of(function, source, axis=axis, output_data_type=dtype)
-    kept = converted or x.dtype if desc.function in (ReduceFunction.MAX, ReduceFunction.MIN) else None
-    result = kept.newbyteorder("=") if kept else desc.output_tensor.data_type.numpy
+    result = desc.output_tensor.data_type.numpy
+    if dtype is None and desc.function in (ReduceFunction.MAX, ReduceFunction.MIN):
+        result = x.native if converted is None else converted  # which may be bool
     flags = ExecutionFlags.NONE
     if _flag(name, "exact", exact):
         flags = ExecutionFlags.EXACT_SUMS
@@ -164,7 +173,7 @@ def _over_axes(
     keepdims = _flag(name, "keepdims", keepdims)
     sizes = tuple([1 if i in axes else size for i, size in enumerate(shape) if keepdims or i not in axes])
     if not any(shape[axis] == 0 for axis in axes if axis < len(shape)):
-        fill = _nothing(sizes)
+        fill = _fill_of(sizes)
     elif fill is None:
         raise DescriptorError(f"{name}.input_tensor.sizes: axes {axes} of {shape} are empty")
     return Call(desc, sizes, results, fill=fill)
@@ -178,14 +187,14 @@ def numpy_reduced(
     Raises:
         TypeError: the function does not take x's type or `dtype`, or would have to convert a device tensor.
     """
-    source = x.dtype.newbyteorder("=")
+    source = x.native
     computed, result = _numpy_types(name, function, source, dtype)
     if x.is_on_device and not source == computed == result:
         raise TypeError(
             f"{name}: {x.layout} would have to be converted to {computed}, and a device tensor is not; "
             "pass x.numpy(), or dtype=x.dtype where that has 32 or 64 bits"
         )
-    if isinstance(axis, (tuple, list)) and not axis and not x.shape:
+    if _is_empty(axis) and not x.shape:
         axis = None
     call = reduced(x, function, axis, keepdims, exact=exact, converted=computed)
     return replace(call, dtypes=(result,))
@@ -195,13 +204,14 @@ def extremum(
     name: str, function: ReduceFunction, x: Operand, axis: Any, keepdims: Any, output_indices: Any, dtype: Any
 ) -> Call:
     """NumPy's max or min; with indices of this type, if they are asked for."""
+    index_type = DataType.of(dtype, f"{name}.indices_data_type", ARG_TYPES["output_tensor"], of_input=False)
     if not _flag(name, "output_indices", output_indices):
         return numpy_reduced(name, function, x, axis, keepdims)
-    values = x.dtype.newbyteorder("=")
+    values = x.native
     _numpy_types(name, function, values, None)  # refuses what it does not take
     kind = ExtremumOperatorDesc
     source = x.tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"])
-    desc = kind.of(function, source, axis=axis, indices_data_type=dtype)
+    desc = kind.of(function, source, axis=axis, indices_data_type=index_type)
     return _over_axes(desc, x, keepdims, values, desc.output_indices_tensor.data_type.numpy)
 
 
@@ -237,6 +247,11 @@ def _flag(name: str, field: str, value: Any) -> bool:
     return bool(value)
 
 
+def _is_empty(axis: Any) -> bool:
+    """Whether no axes are given: () or another empty collection."""
+    return axis.size == 0 if isinstance(axis, np.ndarray) else isinstance(axis, (tuple, list, range, Set)) and not axis
+
+
 def _with_trailing(source: TensorDesc) -> TensorDesc:
     """The tensor with a dimension of size 1 after its last; a packed one becomes 1-D first, as ranks are limited."""
     if source.is_packed:
@@ -263,7 +278,7 @@ def pooled(
     leading, fields = _window(name, x.shape, window_size, **window)
     output_sizes = _spatial_sizes(name, "output_sizes", output_sizes, x.shape, leading)
     _check_windowed(name, x.shape, leading)
-    dtypes = [x.dtype.newbyteorder("=")]
+    dtypes = [x.native]
     index_type, unsigned_type = _index_types(f"{name}.indices_data_type", indices_data_type)
     if _flag(name, "output_indices", output_indices):
         fields["indices_data_type"] = unsigned_type
@@ -271,7 +286,7 @@ def pooled(
         if math.prod(x.shape) - 1 > np.iinfo(index_type.numpy).max:
             raise DescriptorError(
                 f"{name}.indices_data_type: {index_type.name} cannot hold the index of {math.prod(x.shape)} elements; "
-                f"allowed are {listed(INDEX_TYPES[:2])}"
+                f"allowed are {listed(POSITION_TYPES[:2])}"
             )
     flags = ExecutionFlags.EXACT_SUMS if _flag(name, "exact", exact) else ExecutionFlags.NONE
     source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
@@ -281,10 +296,10 @@ def pooled(
     warning = ""
     if len(x.shape) == 3 and leading == 1 and x.shape[2] in (3, 4) and min(x.shape) == x.shape[2] and x.shape[1] >= 16:
         warning = (
-            f"{name}: windows lie over the last two axes of {x.shape}; for an image (height, width, channels) "
+            f"windows lie over the last two axes of {x.shape}; for an image (height, width, channels) "
             "pass x.transpose(2, 0, 1)"
         )
-    return Call(desc, shape, tuple(dtypes), flags, fill=_nothing(shape), warning=warning)
+    return Call(desc, shape, tuple(dtypes), flags, fill=_fill_of(shape), warning=warning)
 
 
 def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window: Any) -> Call:
@@ -298,7 +313,7 @@ def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window
     source = x.tensor(f"{name}.input_gradient_tensor", AveragePoolingGradOperatorDesc.types["input_gradient_tensor"])
     desc = AveragePoolingGradOperatorDesc.of(_with_leading(source, leading), sizes, **fields)
     shape = x.shape[:leading] + sizes
-    return Call(desc, shape, (x.dtype.newbyteorder("="),), fill=_nothing(shape))
+    return Call(desc, shape, (x.native,), fill=_fill_of(shape))
 
 
 def max_pooled_grad(x: Operand, gradient: Operand, window_size: Any, indices: Operand | None, **window: Any) -> Call:
@@ -319,7 +334,7 @@ def max_pooled_grad(x: Operand, gradient: Operand, window_size: Any, indices: Op
     source = x.tensor(f"{name}.input_tensor", kind.types["input_tensor"])
     fields["input_gradient_tensor"] = _with_leading(windows, leading)
     desc = kind.of(_with_leading(source, leading), **fields)
-    return Call(desc, x.shape, (x.dtype.newbyteorder("="),), fill=_nothing(x.shape))
+    return Call(desc, x.shape, (x.native,), fill=_fill_of(x.shape))
 
 
 def max_unpooled(x: Operand, indices: Operand, output_sizes: Any) -> Call:
@@ -337,11 +352,11 @@ def max_unpooled(x: Operand, indices: Operand, output_sizes: Any) -> Call:
     tensors = _with_leading(source, leading), _with_leading(places, leading)
     desc = MaxUnpoolingOperatorDesc.of(tensors[0], sizes, indices_tensor=tensors[1])
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
-    return Call(desc, shape, (x.dtype.newbyteorder("="),), fill=_nothing(shape))
+    return Call(desc, shape, (x.native,), fill=_fill_of(shape))
 
 
-def _nothing(shape: Shape) -> float | None:
-    """The fill of results of this shape: anything, where they have no elements."""
+def _fill_of(shape: Shape) -> float | None:
+    """The `Call.fill` of results of this shape: anything where they have no elements."""
     return 0 if 0 in shape else None
 
 
@@ -360,15 +375,15 @@ def _with_leading(source: TensorDesc, leading: int) -> TensorDesc:
 
 
 # The types of indices in functions, of which descriptors take the unsigned ones: below 2^63 INT64 has UINT64's bits.
-INDEX_TYPES = (DataType.INT64, DataType.UINT64, DataType.UINT32)
+POSITION_TYPES = (DataType.INT64, DataType.UINT64, DataType.UINT32)
 
 
 def _index_types(field: str, dtype: Any, *, of_input: bool = False) -> tuple[DataType, DataType]:
     """The type of indices, and the one that descriptors take in its place."""
-    data_type = DataType.of(dtype, field, INDEX_TYPES, of_input=of_input)
-    if data_type not in INDEX_TYPES:
-        how = conversion(data_type.name.lower(), INDEX_TYPES) if of_input else ""
-        raise DescriptorError(f"{field}: {data_type.name} is not supported; allowed are {listed(INDEX_TYPES)}{how}")
+    data_type = DataType.of(dtype, field, POSITION_TYPES, of_input=of_input)
+    if data_type not in POSITION_TYPES:
+        how = conversion(data_type.name.lower(), POSITION_TYPES) if of_input else ""
+        raise DescriptorError(f"{field}: {data_type.name} is not supported; allowed are {listed(POSITION_TYPES)}{how}")
     return data_type, DataType.UINT64 if data_type is DataType.INT64 else data_type
 
 
@@ -378,7 +393,7 @@ def _indices(name: str, indices: Operand, expected: Shape, whose: str) -> Tensor
     _, data_type = _index_types(f"{field}.data_type", indices.dtype, of_input=True)
     if indices.shape != expected:
         raise DescriptorError(f"{field}.sizes: {indices.shape} is wrong; expected {expected} of the {whose}")
-    return replace(indices.tensor(field, INDEX_TYPES), data_type=data_type)
+    return replace(indices.tensor(field, POSITION_TYPES), data_type=data_type)
 
 
 def _window(
@@ -402,7 +417,7 @@ def _entries(name: str, field: str, value: Any, spatial: int) -> Sequence[Any]:
     """An entry for each spatial dimension; their number and values are left to the descriptor."""
     if is_integer(value):
         return (value,) * spatial
-    if isinstance(value, (str, Mapping, Set)) or not np.iterable(value):
+    if not _is_ordered(value):
         or_pairs = " or pairs (before, after)" if field == "padding" else ""
         same = value == "same" and or_pairs
         keeps = "; with stride 1, window_size // 2 keeps the sizes under a window of odd size" if same else ""
@@ -412,11 +427,16 @@ def _entries(name: str, field: str, value: Any, spatial: int) -> Sequence[Any]:
     return tuple(islice(value, MAX_RANK + 1))
 
 
+def _is_ordered(value: Any) -> bool:
+    """Whether a value has entries in an order, and is no text."""
+    return np.iterable(value) and not isinstance(value, (str, bytes, Mapping, Set))
+
+
 def _sides(name: str, i: int, entry: Any) -> tuple[Any, Any]:
     """The padding before and after the elements of a dimension, of which only integers are left to the descriptor."""
     if is_integer(entry):
         return entry, entry
-    sides = () if isinstance(entry, str) or not np.iterable(entry) else tuple(islice(entry, 3))
+    sides = tuple(islice(entry, 3)) if _is_ordered(entry) else ()
     if len(sides) != 2:
         raise DescriptorError(f"{name}.padding[{i}]: {shown(entry)} is neither an integer nor a pair (before, after)")
     return sides

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgpu.call import Call, Operand, Type
-from dmlgpu.descriptors.arrays import Array, ArrayLike, as_array, described
+from dmlgpu.descriptors.arrays import Array, ArrayLike, as_array, check_plain, described
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.reduction import (
     AxisDirection,
@@ -140,8 +140,8 @@ _FIELDS = {
     "input_gradient_tensor.sizes": "gradient.shape",
 }
 
-# The types of values that stay equal to what they are equal to, so that they can be keys of a cache.
-_LASTING = {int, float, bool, str, type(None), type, DataType, AxisDirection, ReduceFunction, Operand}
+# The types of values that cannot change, so that they can be keys of a cache.
+_LASTING = {int, float, bool, str, type(None), DataType, AxisDirection, ReduceFunction, Operand}
 
 
 def function(body: Callable[Concatenate[Operand, P], Call]) -> FunctionOf[P]:
@@ -157,6 +157,7 @@ def function_of_arrays(*names: str, like: str) -> Callable[[Callable[..., Call]]
 
 
 def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
+    """The function for users of a body whose arguments of these names are arrays; the result is like one of them."""
     signature = _expanded(inspect.signature(body))
     accepted = frozenset(signature.parameters)
     first = names[0]
@@ -172,6 +173,7 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
             args = (options.pop(first),)
         arrays = {first: source_of(args[0], f"{body.__name__}.{first}")}
         for name in names[1:]:
+            # An array that may be left out is None then.
             if options.get(name) is not None or signature.parameters[name].default is not None:
                 arrays[name] = source_of(options[name], f"{body.__name__}.{name}")
                 options[name] = operand_of(arrays[name])
@@ -179,18 +181,19 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
             raise TypeError(f"{body.__name__}() takes arrays and device tensors, and neither chunked nor Dask arrays")
         values = (operand_of(arrays[first]), *args[1:])
         make = cached if all(map(_is_lasting, (*values, *options.values()))) else body
+        source = arrays[like]
         try:
             call: Call = make(*values, **options)
+            if call.warning:
+                warnings.warn(f"{body.__name__}: {call.warning}", stacklevel=2)
+            if isinstance(source, Source):
+                return source.compute(body.__name__, call, out, device)
+            return computed(call, arrays, source, out, device)
         except DescriptorError as error:
             raise _in_callers_words(error, body.__name__) from None
-        if call.warning:
-            warnings.warn(call.warning, stacklevel=2)
-        source = arrays[like]
-        if isinstance(source, Source):
-            return source.compute(body.__name__, call, out, device)
-        return computed(call, arrays, source, out, device)
 
     front.__signature__ = signature  # type: ignore[attr-defined]
+    front.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
     return front
 
 
@@ -228,7 +231,11 @@ def _in_callers_words(error: DescriptorError, name: str) -> DescriptorError:
 def _is_lasting(value: Any) -> bool:
     if type(value) is tuple:
         return all(type(entry) is int or (type(entry) is tuple and _is_lasting(entry)) for entry in value)
-    return type(value) in _LASTING or isinstance(value, np.dtype)
+    return (
+        type(value) in _LASTING
+        or isinstance(value, np.dtype)
+        or (type(value) is type and issubclass(value, np.generic))
+    )
 
 
 def source_of(x: Any, name: str) -> Array | DeviceTensor | Source:
@@ -239,7 +246,7 @@ def source_of(x: Any, name: str) -> Array | DeviceTensor | Source:
     """
     if isinstance(x, (np.ndarray, DeviceTensor, Source)):
         return as_array(x, name) if isinstance(x, np.ndarray) else x
-    if type(x).__module__.partition(".")[0] == "dask":
+    if "dask" in {kind.__module__.partition(".")[0] for kind in type(x).__mro__}:
         # Dask takes a second to import, so this waits until somebody has an array of it.
         source: Source = import_module("dmlgpu.interop.dask").DaskArray(x, name)
         return source
@@ -282,6 +289,8 @@ def computed(
         targets = outs(call, out, kind, "an array" if kind is np.ndarray else "a packed device tensor")
     inputs: list[Any] = [*arrays.values()][-len(call.inputs) :]
     if call.fill is not None:
+        if device is not None:
+            open_device(device)  # raises if there is none
         results: list[Any] = [np.full(call.shape, call.fill, dtype) for dtype in call.dtypes]
     elif kind is DeviceTensor:
         results = _on_device(call, inputs, targets, device)
@@ -381,19 +390,29 @@ def outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
             check_out(target, call.shape)
             if isinstance(target, DeviceTensor) and not target.desc.is_packed:
                 raise DescriptorError(f"out: {target.description} is not packed; allowed is {what}")
-            if isinstance(target, np.ndarray) and any(np.may_share_memory(target, other) for other in targets[:i]):
+            if isinstance(target, np.ndarray) and any(share_memory(target, other) for other in targets[:i]):
                 raise DescriptorError(f"out: {described(target)} lies in another result; it needs memory of its own")
     return [*targets]
 
 
 def check_out(target: Any, shape: tuple[int, ...]) -> None:
     """Raises a DescriptorError if a target has another shape than its result, or cannot hold it."""
+    check_plain(target, "out")
     if tuple(target.shape) != shape:
         raise DescriptorError(f"out: the shape {tuple(target.shape)} is wrong; expected {shape}")
     if isinstance(target, np.ndarray) and not target.flags.writeable:
         raise DescriptorError(f"out: {described(target)} is read-only; allowed is an array that can be written")
     if isinstance(target, np.ndarray) and not _is_apart(target):
         raise DescriptorError(f"out: {described(target)} has strides {target.strides}: elements may share memory")
+
+
+def share_memory(a: Array, b: Array) -> bool:
+    """Whether two arrays have elements in common; also where finding out would take too long."""
+    most_work: Any = 1 << 20
+    try:
+        return np.shares_memory(a, b, max_work=most_work)
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _is_apart(x: Array) -> bool:

@@ -104,6 +104,8 @@ class Chunked(Source):
                 f"chunked.x: {described(x)} cannot be read by slices; allowed are arrays with a NumPy type and one "
                 "dimension or more, as np.memmap, arrays of zarr and datasets of h5py, and paths of .npy files"
             )
+        if progress is not None and not callable(progress):
+            raise TypeError(f"chunked.progress: {shown(progress)} is not allowed; allowed is a function, or None")
         self._x, self._progress = x, progress
         self._chunk_bytes = integer("chunked", "chunk_bytes", chunk_bytes)
         if self._chunk_bytes < 1:
@@ -201,9 +203,10 @@ class Chunked(Source):
     def _stored(self) -> Shape:
         """The sizes of the chunks in which zarr or HDF5 stores the array; all 1 if it has none."""
         chunks = getattr(self._x, "chunks", None)
-        if isinstance(chunks, tuple) and all(isinstance(size, int) for size in chunks):
+        rank = len(self._shape)
+        if isinstance(chunks, tuple) and len(chunks) == rank and all(isinstance(size, int) for size in chunks):
             return chunks
-        return (1,) * len(self._shape)
+        return (1,) * rank
 
     def _chunk_sizes(self, shape: Shape, stored: Shape, needed: Callable[[Shape], int], first: Shape = ()) -> Shape:
         """The sizes of chunks: as much of each dimension as fits, the one with adjacent elements first.
@@ -259,7 +262,7 @@ class Chunked(Source):
         x = self._x
         part = as_array(x[chunk], "x")
         expected = tuple(each.stop - each.start for each in chunk)
-        if part.shape != expected or part.dtype != self._dtype:
+        if part.shape != expected or part.dtype.newbyteorder("=") != self._dtype.newbyteorder("="):
             raise DescriptorError(
                 f"x[{chunk}] is {described(part)}; x.shape and x.dtype say {expected} and {self._dtype}"
             )

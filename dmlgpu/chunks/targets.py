@@ -18,7 +18,7 @@ from dmlgpu.descriptors.arrays import Array, described
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written
 from dmlgpu.runtime.tensor import DeviceTensor
-from dmlgpu.sources import check_out, outs
+from dmlgpu.sources import check_out, outs, share_memory
 
 # The system or the file system cannot reserve space, or there is nothing to reserve. None: no posix_fallocate.
 _NO_FALLOCATE = (None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -92,7 +92,8 @@ def _reserve(file: BinaryIO, size: int) -> None:
 
 
 def _check_target(target: Any, shape: Shape, dtype: Type, others: Sequence[Any]) -> None:
-    has_slices = callable(getattr(target, "__setitem__", None)) and not isinstance(target, DeviceTensor)
+    has_slices = callable(getattr(target, "__setitem__", None)) and not isinstance(target, (DeviceTensor, type))
+    has_slices = has_slices and isinstance(getattr(target, "shape", None), tuple)
     if not has_slices or getattr(target, "dtype", None) != dtype:
         raise TypeError(f"out: {described(target)} is not allowed; allowed is an array of {dtype} that takes slices")
     check_out(target, shape)
@@ -107,8 +108,9 @@ def _overlap(a: Any, b: Any) -> bool:
         # Windows knows no number of a file that it cannot open.
         return os.stat(files[0]).st_ino != 0 or os.path.realpath(files[0]) == os.path.realpath(files[1])
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return np.may_share_memory(a, b)
-    return type(a) is type(b) and bool(a == b)
+        return share_memory(a, b)
+    # Arrays of zarr are equal if they are the same one; those of others are compared by elements.
+    return a is b or (type(a) is type(b) and (a == b) is True)
 
 
 def _file(x: Any) -> Any:

@@ -171,7 +171,11 @@ class WindowedOperatorDesc(OperatorDesc):
         return (*pooled.sizes[:2], *sizes) if len(sizes) <= spatial else sizes
 
     def _check_windows(self) -> None:
-        pooled, windows = self._check_tensor(self.pooled_field), self._check_tensor(self.windows_field)
+        # Inputs first: an output has the type of an input.
+        for field in sorted((self.pooled_field, self.windows_field), key=self.output_fields.__contains__):
+            self._check_tensor(field)
+        pooled: TensorDesc = getattr(self, self.pooled_field)
+        windows: TensorDesc = getattr(self, self.windows_field)
         if pooled.rank not in (4, 5):
             raise self._error(
                 f"{self.pooled_field}.sizes",

@@ -149,9 +149,12 @@ class DeviceTensor:
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """What NumPy's functions do with it: those of `_ON_DEVICE` are dmlgpu's, for all others it is downloaded."""
+        if function in _IN_MEMORY:
+            raise TypeError(f"np.{function.__name__}: {self.description} is in the device's memory")
         if function not in _ON_DEVICE:
-            return function(*_downloaded(args), **_downloaded(kwargs))
+            return function._implementation(*args, **kwargs)  # which makes arrays of tensors, and writes to none
         given = inspect.signature(function).bind(*args, **kwargs).arguments
+        given = {name: value for name, value in given.items() if value is not np._NoValue}
         return getattr(import_module("dmlgpu.functions"), _ON_DEVICE[function])(given.pop("a"), **given)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -231,15 +234,8 @@ _ON_DEVICE: dict[Any, str] = {
 } | {np.amax: "max", np.amin: "min"}
 
 
-def _downloaded(given: Any) -> Any:
-    """Arguments of NumPy's functions, with arrays in place of device tensors."""
-    if isinstance(given, DeviceTensor):
-        return given.numpy()
-    if isinstance(given, (tuple, list)):
-        return type(given)([_downloaded(entry) for entry in given])
-    if isinstance(given, dict):
-        return {name: _downloaded(entry) for name, entry in given.items()}
-    return given
+# NumPy's functions about the memory of arrays.
+_IN_MEMORY = {np.may_share_memory, np.shares_memory}
 
 
 def _refused(name: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dmlgpu.call import INDEX_TYPES as POSITION_TYPES
+from dmlgpu.call import POSITION_TYPES
 from dmlgpu.descriptors.dtypes import DataType, listed
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS

@@ -1063,3 +1063,59 @@ def test_a_source_may_have_a_base_and_a_store_of_its_own():
     x = np.random.default_rng(6).random((4, 5), np.float32)
     out = np.empty(4, np.int64)
     assert dmlgpu.argmax(chunked(Source(x)), 1, out=out).tolist() == x.argmax(1).tolist()
+
+
+class Declared(Sliced):
+    """An array that says another type or other chunks than its slices have."""
+
+    def __init__(self, x, **said):
+        super().__init__(x)
+        vars(self).update(said)
+
+
+def test_the_byte_order_of_slices_may_be_another():
+    x = values(6, 5)
+    assert np.array_equal(dmlgpu.sum(dmlgpu.chunked(Declared(x, dtype=np.dtype(">f4")), chunk_bytes=40), 0), x.sum(0))
+
+
+def test_chunks_of_another_rank_are_none():
+    x = values(6, 5)
+    assert np.array_equal(dmlgpu.argmax(dmlgpu.chunked(Declared(x, chunks=(4,)), chunk_bytes=40), 1), x.argmax(1))
+
+
+class Elementwise(Sliced):
+    """Arrays that are compared by elements, as those of xarray."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        return self.x[:1] == other.x[:1]
+
+    def __setitem__(self, region, part):
+        self.x[region] = part
+
+
+def test_arrays_that_are_compared_by_elements():
+    x, out = Elementwise(values(6, 5)), Elementwise(np.zeros(6, np.int64))
+    assert dmlgpu.argmax(dmlgpu.chunked(x, chunk_bytes=40), 1, out=out) is out
+    assert np.array_equal(out.x, x.x.argmax(1))
+
+
+@pytest.mark.parametrize("said", [{}, {"shape": None}, type("Class", (), {"__setitem__": 0, "shape": (6,)})], ids=str)
+def test_outs_without_a_shape_are_refused(said):
+    out = said if isinstance(said, type) else types.SimpleNamespace(dtype=np.dtype(np.int64), **said)
+    refuses_out(
+        "allowed is an array of int64 that takes slices", "argmax", Sliced(values(6, 5)), 1, error=TypeError, out=out
+    )
+
+
+def test_progress_is_a_function():
+    with pytest.raises(TypeError, match=r"^chunked\.progress: 5 is not allowed; allowed is a function, or None$"):
+        dmlgpu.chunked(values(3, 4), progress=5)
+
+
+def test_chunks_are_reduced_over_one_axis_at_least():
+    with pytest.raises(
+        DescriptorError, match=r"axis: \(\) is not allowed for chunked and Dask arrays; give at least one"
+    ):
+        dmlgpu.sum(dmlgpu.chunked(values(3, 4)), ())

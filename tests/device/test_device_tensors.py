@@ -87,6 +87,28 @@ def test_other_functions_download(t):
         assert type(got) is type(expected)
 
 
+def test_numpy_s_functions_write_to_none(t):
+    for write in (
+        lambda: np.copyto(t, 0), lambda: np.fill_diagonal(t, 0), lambda: np.put(t, 0, 9),
+        lambda: np.place(t, X > 1, [0]),
+        lambda: np.putmask(t, X > 1, 0), lambda: np.cumsum(X, axis=1, out=t), lambda: np.clip(X, 0, 1, out=t),
+        lambda: np.round(X, out=t),
+        lambda: np.may_share_memory(t, t), lambda: np.shares_memory(t, X),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            write()
+    assert np.array_equal(t.numpy(), X)
+
+
+def test_what_is_known_of_a_tensor_is_not_downloaded(t, monkeypatch):
+    monkeypatch.setattr(type(t), "numpy", lambda self: pytest.fail("it was downloaded"))
+    assert (np.shape(t), np.ndim(t), np.size(t)) == (X.shape, 3, 60)
+
+
+def test_defaults_of_numpy_s_functions_are_none(t):
+    assert np.max(t, keepdims=np._NoValue, initial=np._NoValue).item() == 59
+
+
 def test_array_protocol(t):
     assert np.asarray(t, np.int32).dtype == np.int32
     assert t.__array__(np.float64).dtype == np.float64

@@ -3,6 +3,7 @@
 import array
 import collections
 import itertools
+import typing
 import warnings
 from functools import partial
 from types import SimpleNamespace
@@ -359,6 +360,9 @@ def test_out_of_arrays(device):
     assert dmlgpu.sum(X[:0], 0, out=none, device=device).tolist() == [0, 0, 0]
     flags = np.empty(3, bool)
     assert dmlgpu.max(X > 4, 1, out=flags, device=device).tolist() == [False, False, True]
+    found = np.zeros(3, [("value", "f4"), ("index", "i8")])  # side by side, and apart
+    dmlgpu.max(X, 1, output_indices=True, out=(found["value"], found["index"]), device=device)
+    assert found.tolist() == [(3, 2), (4, 2), (5, 1)]
     square = X.copy()
     dmlgpu.reduce(square, "l1", (), out=square, device=device)  # of x itself
     assert square.tolist() == ROWS
@@ -386,6 +390,7 @@ def test_wrong_outs_are_refused(device):
         (X, [0, 0, 0], DescriptorError, "^out: .* is not allowed; allowed is an array$"),
         (X, np.zeros((3, 1), np.int64), DescriptorError, r"^out: the shape \(3, 1\) is wrong; expected \(3,\)$"),
         (X, device.tensor(np.zeros(3, np.int64)), TypeError, "^out: .* allowed is an array of int64$"),
+        (X, np.ma.masked_array(np.zeros(3, np.int64)), DescriptorError, "^out: a masked array"),
         (X, locked, ValueError, "read-only"),
         (X, np.lib.stride_tricks.as_strided(np.zeros(1, np.int64), (3,), (0,)), DescriptorError, "may share memory$"),
         (t, np.zeros(3, np.int64), TypeError, "^out: .* allowed is a packed device tensor of int64$"),
@@ -545,6 +550,51 @@ def test_device_is_not_opened_for_bad_input(monkeypatch):
         argmax(X, 5)
     with pytest.raises(DescriptorError):
         max_pooling(IMAGE, (9, 9))
+
+
+def test_functions_by_name_are_those_by_member(device):
+    for name in ("argmax", "argmin", "max"):
+        by_name, by_member = (
+            reduce(X, function, 1, device=device) for function in (name, ReduceFunction[name.upper()])
+        )
+        assert by_name.dtype == by_member.dtype == (np.int64 if "arg" in name else np.float32)
+    for none in ((), [], set(), range(0), np.zeros(0, int)):
+        with pytest.raises(DescriptorError, match="is empty"):
+            reduce(X, "argmax", none)
+        assert np.array_equal(dmlgpu.sum(X, none, device=device), X)
+
+
+def test_a_cached_call_has_no_type_of_another(device):
+    noted = np.dtype(np.int32, metadata={"unit": "m"})
+    assert dmlgpu.max(np.zeros((2, 41), noted), 1, device=device).dtype.metadata is None
+    assert dmlgpu.max(np.zeros((2, 41), np.int32), 1, device=device).dtype.metadata is None
+    other = type("Other", (), {"dtype": np.dtype(np.int64)})
+    assert dmlgpu.sum(np.ones(3, np.int32), dtype=other, device=device).dtype == np.int64
+    other.dtype = np.dtype(np.int32)
+    assert dmlgpu.sum(np.ones(3, np.int32), dtype=other, device=device).dtype == np.int32
+
+
+def test_the_type_of_a_maximum_of_bool(device):
+    flags = np.array([True, False])
+    assert reduce(flags, "max", device=device).dtype == np.bool_
+    assert reduce(flags, "max", dtype=np.uint8, device=device).dtype == np.uint8
+
+
+@pytest.mark.parametrize("padding", [({2, 1}, 0), (0, {1: 2}), (b"ab", 0), b"ab", {1, 2}])
+def test_paddings_without_an_order_are_refused(padding):
+    with pytest.raises(DescriptorError, match=r"padding.*neither an integer nor"):
+        max_pooling(X, 2, padding=padding)
+
+
+def test_an_unknown_device_is_an_error_without_elements_too():
+    with pytest.raises(dmlgpu.DeviceError, match="nope"):
+        dmlgpu.sum(np.zeros(0, np.float32), device="nope")
+
+
+def test_hints_have_the_types_of_functions():
+    hints = typing.get_type_hints(max_pooling)
+    assert {"x", "strides", "out", "device"} <= set(hints)
+    assert "Operand" not in str(hints)
 
 
 # What NumPy's users type
