@@ -44,7 +44,7 @@ def test_what_hangs_over_the_padding_never_counts(any_device):
     for include_padding in (False, True):
         got = average_pooling(row, (1, 2), include_padding=include_padding, **options)
         assert got.tolist() == [[1.5, 6, 16]]
-    options = {"strides": (1, 3), "start_padding": (0, 1), "end_padding": (0, 1), "output_sizes": (1, 3)}
+    options = {"strides": (1, 3), "padding": (0, 1), "output_sizes": (1, 3)}
     got = average_pooling(row[:, :4], (1, 3), include_padding=True, device=any_device, **options | {"strides": (1, 2)})
     assert got.reshape(-1) == pytest.approx([1, 14 / 3, 4])
 

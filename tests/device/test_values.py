@@ -318,8 +318,7 @@ def test_padding_is_not_counted_in_indices(device):
     values, indices = max_pooling(
         np.array([[[[1, 2], [3, 4]]]], np.int32),
         (2, 2),
-        start_padding=(1, 1),
-        end_padding=(1, 1),
+        padding=1,
         output_indices=True,
         device=device,
     )

@@ -292,7 +292,7 @@ REFUSED = {
     "stream reduce x.npy function=SUM dtype=float": f"reduce.dtype: 'float' ... {ARG_INDICES[:-1]}, None\n",
     "stream sum x.npy dtype=float64": "sum.dtype: 'float64' ... FLOAT32, FLOAT16, INT64, ... UINT8, None\n",
     "stream mean x.npy dtype=int32": "mean.dtype: 'int32' ... allowed are FLOAT32, FLOAT16, None\n",
-    "stream max x.npy dtype=int32": "max: 'dtype=int32' ... arguments are axis, keepdims\n",
+    "stream max x.npy dtype=int32": "max: 'dtype=int32' ... keepdims, output_indices, indices_data_type\n",
     "stream sum x.npy axis=7": "ReduceOperatorDesc.axis: 7 is out of range; allowed are ",
     "stream max_pooling x.npy window_size=2 padding=1:0": "MaxPooling2OperatorDesc.padding: ",
     "stream max_pooling x.npy window_size=2 padding=1:0:1,0": "max_pooling.padding: '1:0:1,0' ... integers between "
