@@ -115,8 +115,8 @@ def reduce(
     """A function of the elements along axes: `ReduceOperatorDesc` of an array.
 
     Args:
-        x: as for `argmax`. Of its types only max, min, argmax and argmin take all; sum, multiply, l1 and sum_square
-            take float32, float16, and integers of 32 and 64 bits; the others float32 and float16.
+        x: as for `argmax`. max, min, argmax and argmin take all of its types; sum, multiply, l1 and sum_square take
+            float32, float16, and integers of 32 and 64 bits; the others float32 and float16.
         function: a ReduceFunction, or its name.
         axis: as for `argmax`; (): none, so that each element is reduced alone (not by argmax and argmin).
         keepdims: as for `argmax`.

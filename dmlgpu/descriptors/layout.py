@@ -14,7 +14,7 @@ from dmlgpu.errors import DescriptorError
 
 Bytes = npt.NDArray[np.uint8]
 
-# Of a part that is copied, at most.
+# The most bytes of a part that is copied.
 _PART_BYTES = 1 << 20
 
 
@@ -50,7 +50,7 @@ def check(desc: TensorDesc, field: str, x: Array) -> None:
 def parts(desc: TensorDesc, field: str, x: Array) -> Iterator[Bytes]:
     """The bytes of a tensor with the elements of an array, one part after the other; bytes between elements are 0.
 
-    Of a tensor without gaps a part is a view of the array, or small; else there is one part. Errors as of `write`.
+    A part of a tensor without gaps is a view of the array, or small; others have one part. Errors as of `write`.
     """
     order = sorted(range(x.ndim), key=lambda axis: -desc.element_strides[axis])
     sizes, strides = zip(*((x.shape[axis], desc.element_strides[axis]) for axis in order), strict=True)

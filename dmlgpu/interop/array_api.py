@@ -5,7 +5,8 @@
 
 They are dmlgpu's functions, which have the standard's arguments and more: the result for a device tensor is a device
 tensor, for arrays of other libraries on the host it is a NumPy array, or a NumPy scalar if no axis is left. A device
-tensor is not converted: the sum of int32 and uint32 needs dtype=x.dtype. Of float64 only argmax, argmin, max and min.
+tensor is not converted: the sum of int32 and uint32 needs dtype=x.dtype. Only argmax, argmin, max and min take
+float64.
 
 Example:
     >>> import numpy as np
