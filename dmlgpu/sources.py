@@ -397,12 +397,14 @@ def outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
 
 def check_out(target: Any, shape: tuple[int, ...]) -> None:
     """Raises a DescriptorError if a target has another shape than its result, or cannot hold it."""
-    check_plain(target, "out")
     if tuple(target.shape) != shape:
         raise DescriptorError(f"out: the shape {tuple(target.shape)} is wrong; expected {shape}")
-    if isinstance(target, np.ndarray) and not target.flags.writeable:
+    if not isinstance(target, np.ndarray):
+        return
+    check_plain(target, "out")
+    if not target.flags.writeable:
         raise DescriptorError(f"out: {described(target)} is read-only; allowed is an array that can be written")
-    if isinstance(target, np.ndarray) and not _is_apart(target):
+    if not _is_apart(target):
         raise DescriptorError(f"out: {described(target)} has strides {target.strides}: elements may share memory")
 
 
