@@ -188,7 +188,7 @@ def numpy_reduced(
         TypeError: the function does not take x's type or `dtype`, or would have to convert a device tensor.
     """
     source = x.native
-    computed, result = _numpy_types(name, function, source, dtype)
+    computed, result = _numpy_types(name, function, x, dtype)
     if x.is_on_device and not source == computed == result:
         raise TypeError(
             f"{name}: {x.layout} would have to be converted to {computed}, and a device tensor is not; "
@@ -208,19 +208,19 @@ def extremum(
     if not _flag(name, "output_indices", output_indices):
         return numpy_reduced(name, function, x, axis, keepdims)
     values = x.native
-    _numpy_types(name, function, values, None)  # refuses what it does not take
+    _numpy_types(name, function, x, None)  # refuses what it does not take
     kind = ExtremumOperatorDesc
     source = x.tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"])
     desc = kind.of(function, source, axis=axis, indices_data_type=index_type)
     return _over_axes(desc, x, keepdims, values, desc.output_indices_tensor.data_type.numpy)
 
 
-def _numpy_types(name: str, function: ReduceFunction, source: Type, dtype: Any) -> tuple[Type, Type]:
+def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) -> tuple[Type, Type]:
     """The types that NumPy's function of this name computes in, and returns; a narrower one keeps the lowest bits."""
     taken = [each.numpy for each in REDUCE_TYPES[function]["input_tensor"]]
     widened = [each for each in SELECTED_TYPES if _wide(each.numpy) in taken]
     allowed = [each.numpy for each in widened] + [np.dtype(bool)] * (np.dtype(np.uint8) in taken)
-    wanted = source
+    wanted = source = x.native
     if dtype is not None:
         given = element_type(dtype)
         if given is None or (isinstance(given, DataType) and given.bits < 8):
@@ -231,6 +231,7 @@ def _numpy_types(name: str, function: ReduceFunction, source: Type, dtype: Any) 
     if wanted not in allowed or source.kind not in "biuf":
         refused = f"dtype={wanted} of {source}" if dtype is not None else source
         how = conversion(source.name, widened) if dtype is None else ""
+        how = "; a device tensor is not converted: upload another type" if x.is_on_device else how
         raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
     result = _wide(wanted) if dtype is None and function in _WIDENING else wanted
     return result if result in taken or result.kind == "b" else _wide(result), result
@@ -292,12 +293,13 @@ def pooled(
     source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
     desc = kind.of(source, output_sizes=output_sizes, **fields)
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
-    # An image (height, width, channels): its width and its channels are pooled.
+    # An image (height, width, channels), or several: width and channels are pooled.
     warning = ""
-    if len(x.shape) == 3 and leading == 1 and x.shape[2] in (3, 4) and min(x.shape) == x.shape[2] and x.shape[1] >= 16:
+    if leading == len(shape) - 2 > 0 and x.shape[-1] in (3, 4) and min(x.shape[-3:-1]) >= 16:
+        axes = (2, 0, 1) if leading == 1 else (0, 3, 1, 2)
         warning = (
             f"windows lie over the last two axes of {x.shape}; for an image (height, width, channels) "
-            "pass x.transpose(2, 0, 1)"
+            f"pass x.transpose{axes}"
         )
     return Call(desc, shape, tuple(dtypes), flags, fill=_fill_of(shape), warning=warning)
 
@@ -407,6 +409,8 @@ def _window(
     for field in ("window_size", "strides", "dilations"):
         if fields.get(field) is not None:
             fields[field] = _entries(name, field, fields[field], spatial)
+    if isinstance(padding, str):
+        raise _named_padding(name, padding, shape[-spatial:], fields)
     if padding is not None:
         pairs = [_sides(name, i, entry) for i, entry in enumerate(_entries(name, "padding", padding, spatial))]
         fields["start_padding"], fields["end_padding"] = [*zip(*pairs, strict=True)] or ((), ())
@@ -419,12 +423,23 @@ def _entries(name: str, field: str, value: Any, spatial: int) -> Sequence[Any]:
         return (value,) * spatial
     if not _is_ordered(value):
         or_pairs = " or pairs (before, after)" if field == "padding" else ""
-        same = value == "same" and or_pairs
-        keeps = "; with stride 1, window_size // 2 keeps the sizes under a window of odd size" if same else ""
         raise DescriptorError(
-            f"{name}.{field}: {shown(value)} is neither an integer nor a sequence of integers{or_pairs}{keeps}"
+            f"{name}.{field}: {shown(value)} is neither an integer nor a sequence of integers{or_pairs}"
         )
     return tuple(islice(value, MAX_RANK + 1))
+
+
+def _named_padding(name: str, padding: str, sizes: Shape, fields: dict[str, Any]) -> DescriptorError:
+    """The error for a padding as other libraries name it, with what to write: 'same' is TensorFlow's."""
+    text = "write an integer, or for each dimension an integer or a pair (before, after)"
+    ones = (1,) * len(sizes)
+    steps = [fields.get(field) or ones for field in ("window_size", "strides", "dilations")]
+    if padding.lower() == "valid":
+        text = "leave it out"
+    elif padding.lower().startswith("same") and all(len(each) == len(sizes) for each in steps):
+        totals = (max(-(-n // s) * s - s + 1 + (k - 1) * d - n, 0) for n, k, s, d in zip(sizes, *steps, strict=True))
+        text = f"for these sizes write padding={tuple((total // 2, total - total // 2) for total in totals)}"
+    return DescriptorError(f"{name}.padding: {padding!r} is not allowed; {text}")
 
 
 def _is_ordered(value: Any) -> bool:

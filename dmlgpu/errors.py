@@ -60,7 +60,9 @@ def extra(name: str, *modules: str) -> Iterator[None]:
 
 
 def shown(value: Any) -> str:
-    """Any value as text for an error message; long texts are cut."""
+    """Any value as text for an error message: an array by its type and shape; long texts are cut."""
+    if hasattr(value, "dtype") and not isinstance(value, type) and getattr(value, "ndim", None):
+        return f"{type(value).__name__} of {value.dtype} and {value.shape}"
     try:
         text = repr(value)
     except ValueError:  # Python refuses to print integers of thousands of digits

@@ -15,7 +15,7 @@ import os
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, wraps
 from importlib import import_module
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, SupportsIndex, TypedDict, overload
@@ -108,21 +108,25 @@ class FunctionOf(Protocol[P]):
     def __call__(self, x: SupportsCompute, /, *args: P.args, **options: P.kwargs) -> Any: ...
 
 
-# What other libraries call the arguments of functions, and what they are here.
+# What other libraries, and other functions, call the arguments of functions, and what they are here.
 _ELSEWHERE = {
-    "axes": "axis and keepdims=True; descriptors take axes, as dmlgpu.ArgmaxOperatorDesc.of(x, axes)",
+    "auto_pad": "padding, with a pair (before, after) for each dimension",
+    "axes": "axis, with keepdims=True for axes that stay; descriptors have axes",
     "ceil_mode": "output_sizes, with one window more where the windows leave a remainder",
     "chunk_bytes": "dmlgpu.chunked(x, chunk_bytes=...) for x",
     "count_include_pad": "include_padding",
     "dilation": "dilations",
     "dim": "axis",
+    "dtype": "indices_data_type",
     "end_padding": "padding, with a pair (before, after) for each dimension",
+    "indices_data_type": "dtype",
     "keepdim": "keepdims",
     "kernel_size": "window_size",
     "norm_type": "p",
     "output_data_type": "dtype",
     "pool_size": "window_size",
     "progress": "dmlgpu.chunked(x, progress=...) for x",
+    "return_index": "output_indices",
     "return_indices": "output_indices",
     "select_last_index": "axis_direction='decreasing'",
     "start_padding": "padding, with a pair (before, after) for each dimension",
@@ -210,10 +214,17 @@ def _expanded(signature: inspect.Signature) -> inspect.Signature:
 
 
 def _unexpected(name: str, argument: str, signature: inspect.Signature) -> TypeError:
+    return TypeError(f"{name}() has no argument {argument!r}; {write_instead(argument, signature.parameters)}")
+
+
+def write_instead(argument: str, known: Collection[str]) -> str:
+    """What to write instead of an unknown argument, for errors: a known one that means it, or one of all."""
     here = _ELSEWHERE.get(argument, "")
-    if re.split(r"\W", here)[0] in ("dmlgpu", *signature.parameters):
-        return TypeError(f"{name}() has no argument {argument!r}; write {here}")
-    return TypeError(f"{name}() has no argument {argument!r}; its arguments are {', '.join(signature.parameters)}")
+    # Functions have `out`; the command line has options in place of `chunked`.
+    first = re.split(r"\W", here)[0]
+    if first in known or (first == "dmlgpu" and "out" in known):
+        return f"write {here}"
+    return f"its arguments are {', '.join(known)}"
 
 
 def _in_callers_words(error: DescriptorError, name: str) -> DescriptorError:
@@ -251,7 +262,8 @@ def source_of(x: Any, name: str) -> Array | DeviceTensor | Source:
         source: Source = import_module("dmlgpu.interop.dask").DaskArray(x, name)
         return source
     if isinstance(x, (str, os.PathLike)):
-        raise DescriptorError(f"{name}: {shown(x)} is no array; dmlgpu.chunked({shown(x)}) reads a .npy file")
+        how = f"pass dmlgpu.chunked({shown(x)})" if str(x).endswith(".npy") else "load the file first"
+        raise DescriptorError(f"{name}: {shown(x)} is no array; {how}")
     return as_array(x, name)
 
 
@@ -385,6 +397,8 @@ def outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
         raise DescriptorError(f"out: {described(out)} is not allowed; allowed is {allowed}")
     for i, (target, dtype) in enumerate(zip(targets, call.dtypes, strict=True)):
         if kind is not None:
+            if isinstance(target, (str, os.PathLike)):
+                raise TypeError(f"out: {shown(target)} is not allowed; paths are for dmlgpu.chunked(x)")
             if not isinstance(target, kind) or target.dtype != dtype:
                 raise TypeError(f"out: {described(target)} is not allowed; allowed is {what} of {dtype}")
             check_out(target, call.shape)

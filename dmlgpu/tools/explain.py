@@ -16,6 +16,7 @@ from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.plan import Dispatch, Plan
 from dmlgpu.lowering.problem import Role
+from dmlgpu.sources import write_instead
 from dmlgpu.tools.registry import DESCRIPTORS, OPERATORS, Operator
 
 _REQUIRED = inspect.Parameter.empty
@@ -159,7 +160,7 @@ def named(name: str, arguments: Sequence[str], allowed: Iterable[Argument]) -> d
         if not equals:
             raise DescriptorError(f"{name}: {shown(argument)} is not allowed; arguments are written NAME=VALUE")
         if key not in known:
-            raise DescriptorError(f"{name}: {shown(argument)} is not allowed; arguments are {', '.join(known)}")
+            raise DescriptorError(f"{name}: {shown(argument)} is not allowed; {write_instead(key, known)}")
         if key in given:
             raise DescriptorError(f"{name}.{key}: {shown(text)} is not allowed, as {key} is given twice")
         given[key] = known[key].value(f"{name}.{key}", text)

@@ -298,12 +298,14 @@ def test_three_spatial_dimensions(device):
 
 
 @pytest.mark.parametrize("wrong", [
-    ("argmax", "axes", "axis and keepdims=True; descriptors take axes"), ("argmax", "dim", "axis$"),
+    ("argmax", "axes", "axis, with keepdims=True for axes that stay"), ("argmax", "dim", "axis$"),
     ("reduce", "output_data_type", "dtype$"),
     ("sum", "keepdim", "keepdims$"), ("max_pooling", "stride", "strides$"),
     ("max_pooling", "kernel_size", "window_size$"),
     ("average_pooling", "ceil_mode", "output_sizes, with one window more"),
     ("lp_pooling", "start_padding", r"padding, with a pair \(before, after\)"), ("lp_pooling", "norm_type", "p$"),
+    ("argmax", "indices_data_type", "dtype$"), ("max", "dtype", "indices_data_type$"),
+    ("max", "return_index", "output_indices$"),
     ("sum", "chunk_bytes", r"dmlgpu\.chunked\(x, chunk_bytes=\.\.\.\) for x$"),
 ], ids=lambda wrong: wrong[1])  # fmt: skip
 def test_keywords_of_others_get_their_name_here(wrong):
@@ -332,14 +334,16 @@ def test_x_may_be_named(device):
 
 def test_an_image_with_channels_last_gets_a_warning(device):
     photograph = np.zeros((20, 30, 3), np.float32)
-    says = r"windows lie over the last two axes of \(20, 30, 3\); .* pass x\.transpose\(2, 0, 1\)$"
+    says = r"^max_pooling: windows lie over the last two axes of \(20, 30, 3\); .* pass x\.transpose\(2, 0, 1\)$"
     for _ in range(2):  # also where the call is known
         with pytest.warns(UserWarning, match=says) as caught:
             max_pooling(photograph, 2, device=device)
         assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"of \(2, 20, 30, 3\); .* pass x\.transpose\(0, 3, 1, 2\)$"):
+        max_pooling(np.stack([photograph] * 2), 2, device=device)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for x, window in ((photograph.transpose(2, 0, 1), 2), (photograph[None], 2), (photograph, (2, 2, 2)), (X, 2),
+        for x, window in ((photograph.transpose(2, 0, 1), 2), (photograph[:, :9], 2), (photograph, (2, 2, 2)), (X, 2),
                           (np.zeros((20, 30, 5), np.float32), 2), (np.zeros((3, 30, 4), np.float32), 2)):  # fmt: skip
             max_pooling(x, window, device=device)
 

@@ -68,10 +68,16 @@ def test_device_tensors(call, device):
     refuses(f"DeviceTensor of .*{kind}", call, X, out=out, error=TypeError)
 
 
-@pytest.mark.parametrize("out", [[0, 0], (np.zeros(6, np.int64),), "x.npy", 3, {}], ids=repr)
+@pytest.mark.parametrize("out", [[0, 0], (np.zeros(6, np.int64),), 3, {}], ids=repr)
 def test_what_is_no_array(out):
     error = DescriptorError if isinstance(out, (tuple, list)) else TypeError
     refuses("is not allowed; allowed is an array", dmlgpu.argmax, X[0], 1, out=out, error=error)
+
+
+def test_a_path_is_for_chunks():
+    refuses(
+        r"'x\.npy' is not allowed; paths are for dmlgpu\.chunked\(x\)$", dmlgpu.argmax, X, out="x.npy", error=TypeError
+    )
 
 
 def test_arrays_may_be_in_x():

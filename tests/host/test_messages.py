@@ -28,6 +28,7 @@ from dmlgpu import (
     reference,
     sum,
 )
+from dmlgpu.errors import shown
 from tests.support.cases import FLOAT32, INT16, INT32, NO_END, UINT8, UINT32
 
 ROWS = np.zeros((2, 3), np.float32)
@@ -160,8 +161,10 @@ ALONE = {
         ("strides", [(1, 2, 2)], "3 entries ... 2"),
         ("strides[0]", [(0, 1)], FROM_1),
         ("dilations", [(1,)], "1 entries ... 2"),
-        ("padding", ["same"], f"an integer ... {LIST} or pairs (before, after) ... window_size // 2"),
-        ("padding", ["valid", {1, 2}, 1.5], f"an integer ... {LIST} or pairs (before, after)"),
+        ("padding", ["same"], "padding=((0, 1), (0, 1))"),
+        ("padding", ["valid"], "leave it out"),
+        ("padding", ["reflect", ""], "an integer ... a pair (before, after)"),
+        ("padding", [{1, 2}, 1.5], f"an integer ... {LIST} or pairs (before, after)"),
         ("padding", [(1,)], "1 entries ... 2"),
         ("padding", [(0, 0, 0)], "3 entries ... 2"),
         ("padding[1]", [(1, (1, 2, 3)), (1, 1.5), (1, "12"), (1, ())], "an integer ... (before, after)"),
@@ -289,6 +292,14 @@ OTHERS = {
         ({"window_size": (2, 2), "dilations": (3, 1)}, "window_size[0]: 2 ... dilation 3 ... 4 ... 3"),
         ({"strides": (10**5000,)}, f"strides[0]: int ... {FROM_1}"),
         ({"padding": -1}, f"padding[0]: -1 ... {FROM_0}"),
+        (
+            {"x": np.zeros((20, 31), np.float32), "window_size": 3, "strides": 2, "padding": "SAME_UPPER"},
+            "padding: 'SAME_UPPER' ... padding=((0, 1), (1, 1))",
+        ),
+        (
+            {"x": np.zeros((9, 9), np.float32), "window_size": (3, 2), "dilations": (2, 1), "padding": "same"},
+            "padding: 'same' ... padding=((2, 2), (0, 1))",
+        ),
         ({"padding": (0, (1, -1))}, f"padding[1]: -1 ... {FROM_0}"),
         ({"padding": ((2**32 - 1, 0), 0)}, "padding[0]: 4294967295 ... 4294967298 ... at most 4294967295"),
         ({"padding": ((0, 2**32 - 1), 0)}, "padding[0]: 4294967295 ... 4294967298 ... at most 4294967295"),
@@ -352,7 +363,7 @@ def mistakes():
             argument, *entry = field.rstrip("]").split("[")
             for value in values:
                 received = value[int(entry[0])] if entry else value
-                yield call, {argument: value}, f"{CALLS[call][0]}.{field}: {received!r} ... {allowed}"
+                yield call, {argument: value}, f"{CALLS[call][0]}.{field}: {shown(received)} ... {allowed}"
     for call, rows in OTHERS.items():
         for arguments, says in rows:
             yield call, arguments, f"{CALLS[call][0]}.{says}"
@@ -392,8 +403,10 @@ def test_lists_of_unequal_lengths():
 
 
 def test_a_path_is_no_array():
-    with pytest.raises(DescriptorError, match=r"^argmax\.x: 'x\.npy' is no array; dmlgpu\.chunked\('x\.npy'\) reads"):
+    with pytest.raises(DescriptorError, match=r"^argmax\.x: 'x\.npy' is no array; pass dmlgpu\.chunked\('x\.npy'\)$"):
         argmax("x.npy")
+    with pytest.raises(DescriptorError, match=r"^argmax\.x: 'x\.png' is no array; load the file first$"):
+        argmax("x.png")
 
 
 @pytest.mark.parametrize(

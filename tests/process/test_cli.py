@@ -261,7 +261,7 @@ REFUSED = {
     "explain argmax float32 3 axes=1": "ArgmaxOperatorDesc.axes[0]: 1 is out of range",
     "explain argmax float32 3 axis=1": "ArgmaxOperatorDesc.axis: 1 is out of range; allowed are -1 to 0",
     "explain argmax float32 3 axis=0 axes=0": "ArgmaxOperatorDesc.axes: (0,) is given beside axis=(0,)",
-    "explain argmax float32 3 dim=1": "argmax: 'dim=1' ... axes, axis_direction, axis, output_data_type",
+    "explain argmax float32 3 dim=1": "argmax: 'dim=1' is not allowed; write axis\n",
     "explain argmax float32 3 \"axes=b'0'\"": f"argmax.axes: \"b'0'\" ... {INTEGERS}",
     "explain argmax float32 3 input_tensor=1": "argmax: 'input_tensor=1' ... axes, axis_direction",
     "explain argmax float32 3 axis_direction=up": "argmax.axis_direction: 'up' ... INCREASING, DECREASING\n",
@@ -292,7 +292,9 @@ REFUSED = {
     "stream reduce x.npy function=SUM dtype=float": f"reduce.dtype: 'float' ... {ARG_INDICES[:-1]}, None\n",
     "stream sum x.npy dtype=float64": "sum.dtype: 'float64' ... FLOAT32, FLOAT16, INT64, ... UINT8, None\n",
     "stream mean x.npy dtype=int32": "mean.dtype: 'int32' ... allowed are FLOAT32, FLOAT16, None\n",
-    "stream max x.npy dtype=int32": "max: 'dtype=int32' ... keepdims, output_indices, indices_data_type\n",
+    "stream argmax x.npy axes=0": "argmax: 'axes=0' is not allowed; write axis, with keepdims=True for axes that stay",
+    "stream argmax x.npy output_data_type=INT32": "argmax: 'output_data_type=INT32' is not allowed; write dtype\n",
+    "stream max x.npy dtype=int32": "max: 'dtype=int32' is not allowed; write indices_data_type\n",
     "stream sum x.npy axis=7": "ReduceOperatorDesc.axis: 7 is out of range; allowed are ",
     "stream max_pooling x.npy window_size=2 padding=1:0": "MaxPooling2OperatorDesc.padding: ",
     "stream max_pooling x.npy window_size=2 padding=1:0:1,0": "max_pooling.padding: '1:0:1,0' ... integers between "
@@ -302,8 +304,6 @@ REFUSED = {
     **{
         f"stream argmax x.npy {argument}": f"argmax: '{argument}' ... axis, keepdims, axis_direction, dtype\n"
         for argument in (
-            "axes=0",
-            "output_data_type=INT32",
             "p=7",
             "device=0",
             "x=1",
