@@ -153,6 +153,16 @@ def test_a_dispatch_takes_outputs_however_few_elements_it_should_look_at(kind):
     check_coverage(plan)
 
 
+@pytest.mark.parametrize(("data_type", "height", "dispatches"), [(FLOAT16, 433, 2), (UINT8, 433, 2), (FLOAT16, 431, 5)])
+def test_another_batch_entry_begins_with_a_word(data_type, height, dispatches):
+    """Entries that lie apart are ranges of their own. 3 * 215 * 719 outputs are odd, so a word has outputs of both."""
+    source = TensorDesc(data_type, (2, 3, height, 1440), (3 * height * 1440, 1, 3 * 1440, 3))
+    desc = MaxPooling2OperatorDesc.of(source, (3, 3), strides=(2, 2))
+    plan = lower(desc, PLANNED["cpu"])
+    check(plan)
+    assert len(plan.dispatches) == dispatches
+
+
 @pytest.mark.parametrize(("columns", "late"), [(2**15 - 1, 1 << 31), (2**15, 0)])
 def test_numbers_of_elements_leave_a_bit_where_they_can(columns, late):
     """Unpooling marks those that it finds late (scatter.comp)."""

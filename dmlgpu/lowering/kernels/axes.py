@@ -11,9 +11,12 @@ from typing import ClassVar
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import Dim, address_span, ascend, segments_touched
 from dmlgpu.lowering.kernels.kernel import by_base, dimensions
-from dmlgpu.lowering.kernels.ranged import RANGE_ALIGNMENT, Piece, RangedKernel, RangeRules, Target, Tiling
+from dmlgpu.lowering.kernels.ranged import Piece, RangedKernel, RangeRules, Target, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
+
+# A part of a row of outputs begins at a multiple of this, and has at least as many.
+_ROW_PART = 64
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class AxesKernel(RangedKernel):
         row, alignment, boundary = tilings[0].row, 1, MAX_ELEMENTS
         if row != MAX_ELEMENTS:
             # Whole rows, or a part of one.
-            alignment, boundary = (row, MAX_ELEMENTS) if row <= most else (RANGE_ALIGNMENT, row)
+            alignment, boundary = (row, MAX_ELEMENTS) if row <= most else (_ROW_PART, row)
         most = most // alignment * alignment or most
         return RangeRules(most if in_place else 0, most, tilings, ascend(self.kept), alignment, boundary)
 
@@ -128,13 +131,13 @@ class AxesKernel(RangedKernel):
     def _short_outputs(self) -> int:
         """Outputs whose elements in one segment are no more than `Limits.dispatch_elements`.
 
-        At least RANGE_ALIGNMENT: where these have more elements than that, their elements are cut.
+        At least _ROW_PART: where these have more elements than that, their elements are cut.
         """
         outer, together = self.reduced[0], self.count
         if outer.stride > 0:
             groups = self.limits.segment_elements(self.source) // outer.stride + 1
             together = min(together, groups * (self.count // outer.size))
-        return max(self.limits.dispatch_elements // together, RANGE_ALIGNMENT)
+        return max(self.limits.dispatch_elements // together, _ROW_PART)
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         size, (outer, *inner) = self.limits.segment_elements(self.source), self.reduced

@@ -36,9 +36,6 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Dispatch
 from dmlgpu.lowering.problem import Role, planes_of
 
-# Kernels over planes write whole words. So their ranges begin at multiples of this where they can, and a
-# dispatch has at least as many outputs.
-RANGE_ALIGNMENT = 64
 # With more outputs in a dispatch a counter of a shader could wrap around at 2^32.
 _MAX_OUTPUTS = 1 << 31
 # Where outputs go back and forth between segments, a range in place has at least 1/_LEAST_SHARE of those that it could
@@ -368,20 +365,25 @@ class PlanesKernel(RangedKernel):
         return math.prod(self.problem.outputs[0].tensor.sizes[2:])
 
     def fits(self, tiling: Tiling) -> bool:
-        """Whether a dispatch can compute RANGE_ALIGNMENT outputs."""
-        return tiling.most_outputs(self.limits) >= RANGE_ALIGNMENT
+        """Whether a dispatch can compute a word of outputs."""
+        return tiling.most_outputs(self.limits) >= self.per_word
 
     def planes_rules(self, in_place: Tiling, with_states: Tiling) -> RangeRules:
         """Ranges of outputs in planes that have one stride."""
         writes = self.problem.has_packed_outputs and self.fits(in_place)
         return RangeRules(
-            outputs_in_place=aligned_outputs(self.limits, in_place) if writes else 0,
-            outputs_with_states=aligned_outputs(self.limits, with_states),
+            outputs_in_place=self._whole_words(in_place) if writes else 0,
+            outputs_with_states=self._whole_words(with_states),
             tilings=(with_states,),
             ascending=ascend(merged(map(Dim, self.source.sizes, self.source.element_strides))),
-            alignment=RANGE_ALIGNMENT,
+            alignment=self.per_word,  # whole words are written
             boundary=self.planes.size * self.plane_outputs,
         )
+
+    def _whole_words(self, tiling: Tiling) -> int:
+        """Outputs of a dispatch, at most: whole words; one at least, which `lower()` refuses where it does not fit."""
+        most = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
+        return max(most // self.per_word, 1) * self.per_word
 
     def plane_shift(self, begin: int) -> int:
         """Shaders address planes with one stride: what to add to that for the address, from output `begin` on."""
@@ -466,9 +468,3 @@ class WholeRowsKernel(PlanesKernel):
     def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
         ends = end % self.rules.alignment == 0 or end == self.problem.output_count
         return isinstance(target, InPlace) and begin % self.rules.alignment == 0 and ends
-
-
-def aligned_outputs(limits: Limits, tiling: Tiling) -> int:
-    """Outputs of a dispatch, at most; RANGE_ALIGNMENT at least, which `lower()` refuses where they do not fit."""
-    most = min(tiling.most_outputs(limits), limits.dispatch_elements // tiling.elements)
-    return max(most // RANGE_ALIGNMENT, 1) * RANGE_ALIGNMENT
