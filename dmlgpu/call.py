@@ -194,8 +194,6 @@ def numpy_reduced(
             f"{name}: {x.layout} would have to be converted to {computed}, and a device tensor is not; "
             "pass x.numpy(), or dtype=x.dtype where that has 32 or 64 bits"
         )
-    if _is_empty(axis) and not x.shape:
-        axis = None
     call = reduced(x, function, axis, keepdims, exact=exact, converted=computed)
     return replace(call, dtypes=(result,))
 
@@ -319,7 +317,7 @@ def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window
 
 
 def max_pooled_grad(x: Operand, gradient: Operand, window_size: Any, indices: Operand | None, **window: Any) -> Call:
-    """The gradient of max pooling; with indices the elements of x, which are not read, do not count."""
+    """The gradient of max pooling; with indices the elements of x are not read."""
     kind = MaxPoolingGradOperatorDesc
     name = kind.__name__
     leading, fields = _window(name, x.shape, window_size, **window)
@@ -332,7 +330,6 @@ def max_pooled_grad(x: Operand, gradient: Operand, window_size: Any, indices: Op
     windows = gradient.tensor(f"{name}.input_gradient_tensor", kind.types["input_gradient_tensor"])
     if indices is not None:
         fields["indices_tensor"] = _with_leading(_indices(name, indices, gradient.shape, "gradient"), leading)
-        x = Operand(x.shape, x.dtype)
     source = x.tensor(f"{name}.input_tensor", kind.types["input_tensor"])
     fields["input_gradient_tensor"] = _with_leading(windows, leading)
     desc = kind.of(_with_leading(source, leading), **fields)
