@@ -84,7 +84,7 @@ class Call:
 
     desc: OperatorDesc
     shape: Shape
-    """Of every result. It has the elements of an output, but dimensions of size 1 may be missing or added."""
+    """The shape of every result: that of an output, but dimensions of size 1 may be missing or added."""
     dtypes: tuple[Type, ...]
     """The types of the results."""
     flags: ExecutionFlags = ExecutionFlags.NONE

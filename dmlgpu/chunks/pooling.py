@@ -64,13 +64,13 @@ class Pooling:
 
     kind: type[PoolingOperatorDesc]
     shape: Shape
-    """Of the array."""
+    """The shape of the array."""
     dimensions: tuple[Dimension, ...]
     """The spatial ones."""
     options: dict[str, Any]
     """Further arguments of the function."""
     dtypes: tuple[Type, ...]
-    """Of the results: the values, and the indices where there are any."""
+    """The types of the results: of two, the values and their indices."""
 
     @classmethod
     def of(cls, call: Call, shape: Shape) -> Self:

@@ -37,7 +37,7 @@ class Reduction:
     """A reduction over axes of a whole array. It can be pickled."""
 
     shape: Shape
-    """Of the array; (1,) for a 0-D array."""
+    """The shape of the array; (1,) for a 0-D array."""
     axes: Shape
     keepdims: bool
     dtypes: tuple[Type, ...]

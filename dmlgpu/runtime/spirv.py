@@ -70,7 +70,7 @@ class Layout:
     push: Mapping[str, tuple[int, int]]
     """The first word of each push constant, and how many words it has."""
     sha256: str
-    """Of the module."""
+    """The digest of the module."""
 
 
 @cache
