@@ -93,6 +93,19 @@ def test_ties_across_chunks_in_two_dimensions():
         assert dmlgpu.argmin(d, axis_direction=AxisDirection.DECREASING).compute() == 15
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_maxima_and_their_indices(seed):
+    rng = np.random.default_rng(seed)
+    x = elements(SELECTED[seed], shape_of(rng), rng)
+    axis, keepdims = axes_of(x.ndim, rng), bool(rng.integers(2))
+    for name in ("max", "min"):
+        function = getattr(dmlgpu, name)
+        got = computed(*function(chunked(x, rng), axis, keepdims=keepdims, output_indices=True))
+        for found, expected in zip(got, function(x, axis, keepdims=keepdims, output_indices=True), strict=True):
+            assert (found.dtype, np.shape(found)) == (expected.dtype, np.shape(expected))
+            np.testing.assert_array_equal(bits(np.asarray(found)), bits(np.asarray(expected)))
+
+
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize(
     ("shape", "chunks", "axis"),
