@@ -348,10 +348,12 @@ def _on_host(call: Call, inputs: Sequence[Any], device: Selector) -> list[Any]:
     outputs = owner.run(call.desc, sources, flags=call.flags)
     results = []
     for y, dtype in zip(outputs if len(call.dtypes) > 1 else (outputs,), call.dtypes, strict=True):
-        # Integers and bool of equal size have equal bits, as UINT64 for INT64.
-        same = dtype.itemsize == y.dtype.itemsize and "f" not in dtype.kind + y.dtype.kind
         y = y.numpy() if isinstance(y, DeviceTensor) else y
-        results.append((y.view(dtype) if same else y.astype(dtype, copy=False)).reshape(call.shape))
+        if y.dtype != dtype:
+            # Integers and bool of equal size have equal bits, as UINT64 for INT64.
+            same = dtype.itemsize == y.dtype.itemsize and "f" not in dtype.kind + y.dtype.kind
+            y = y.view(dtype) if same else y.astype(dtype)
+        results.append(y if y.shape == call.shape else y.reshape(call.shape))
     return results
 
 
@@ -361,7 +363,7 @@ def _elements(x: Array, tensor: TensorDesc, converted: Type | None = None) -> Ar
         x = x.astype(converted, copy=False)
     if x.dtype.kind == "i" and tensor.data_type is DataType.UINT64:  # negative indices are beyond the output
         x = x.view(x.dtype.str.replace("i", "u"))
-    return x.reshape(tensor.sizes)
+    return x if x.shape == tensor.sizes else x.reshape(tensor.sizes)
 
 
 def device_for(selector: Selector, inputs: Sequence[Any]) -> Device:
