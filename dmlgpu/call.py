@@ -229,7 +229,8 @@ def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) ->
     if wanted not in allowed or source.kind not in "biuf":
         refused = f"dtype={wanted} of {source}" if dtype is not None else source
         how = conversion(source.name, widened) if dtype is None else ""
-        how = "; a device tensor is not converted: upload another type" if x.is_on_device else how
+        if how and x.is_on_device:
+            how = "; a device tensor is not converted: upload another type"
         raise TypeError(f"{name}: {refused} is not supported; allowed are {', '.join(map(str, allowed))}{how}")
     result = _wide(wanted) if dtype is None and function in _WIDENING else wanted
     return result if result in taken or result.kind == "b" else _wide(result), result
