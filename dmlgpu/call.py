@@ -460,7 +460,7 @@ def _spatial_sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int
     if sizes is None:
         return None
     spatial = len(shape) - leading
-    entries = unsigned_array(name, field, _entries(name, field, sizes, spatial), 1)
+    entries = unsigned_array(name, field, _entries(name, field, sizes, spatial))  # N and C may be 0
     if len(entries) == len(shape):
         if entries[:leading] != shape[:leading]:
             raise DescriptorError(f"{name}.{field}: {shown(entries)} is wrong; it must begin as {shape} does")

@@ -61,7 +61,8 @@ def extra(name: str, *modules: str) -> Iterator[None]:
 
 def shown(value: Any) -> str:
     """Any value as text for an error message: an array by its type and shape; long texts are cut."""
-    if hasattr(value, "dtype") and not isinstance(value, type) and getattr(value, "ndim", None):
+    rank = getattr(value, "ndim", 0)
+    if hasattr(value, "dtype") and isinstance(rank, int) and rank > 0:
         return f"{type(value).__name__} of {value.dtype} and {value.shape}"
     try:
         text = repr(value)

@@ -569,7 +569,7 @@ def reduce(x: Any, name: str, axes: Sequence[int]) -> Any:
     """A reduction of `array_api` by PyTorch's name, with keepdims; a sum has x's type."""
     options = {"dtype": x.dtype} if name == "sum" else {}
     function = getattr(array_api, name.removeprefix("a") if name in ("amax", "amin") else name)
-    return np.asarray(function(x, axis=tuple(axes), keepdims=True, **options))
+    return np.asarray(function(x, axis=tuple(axes) if x.ndim else None, keepdims=True, **options))
 
 
 def _fake_max_pooling(x: Tensor, *window: Any) -> tuple[Tensor, Tensor]:

@@ -449,6 +449,7 @@ def test_pooling_of_no_planes_is_empty(shape):
     assert (values.shape, values.dtype) == (expected, np.float16)
     assert (indices.shape, indices.dtype) == (expected, np.uint64)
     assert max_pooling(np.zeros(shape, np.float16), size).shape == expected
+    assert max_pooling(np.zeros(shape, np.float16), size, output_sizes=expected).shape == expected
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 0, 3), (1, 1, 3, 0), (0, 1, 0, 3), (0, 5)], ids=str)
