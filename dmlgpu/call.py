@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmlgpu.descriptors.dtypes import DataType, conversion, element_type, listed
+from dmlgpu.descriptors.dtypes import DataType, check_holds, conversion, element_type, listed
 from dmlgpu.descriptors.operator import SELECTED_TYPES, ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePoolingGradOperatorDesc,
@@ -283,11 +283,7 @@ def pooled(
     if _flag(name, "output_indices", output_indices):
         fields["indices_data_type"] = unsigned_type
         dtypes.append(index_type.numpy)
-        if math.prod(x.shape) - 1 > np.iinfo(index_type.numpy).max:
-            raise DescriptorError(
-                f"{name}.indices_data_type: {index_type.name} cannot hold the index of {math.prod(x.shape)} elements; "
-                f"allowed are {listed(POSITION_TYPES[:2])}"
-            )
+        check_holds(f"{name}.indices_data_type", index_type, math.prod(x.shape), "elements", POSITION_TYPES)
     flags = ExecutionFlags.EXACT_SUMS if _flag(name, "exact", exact) else ExecutionFlags.NONE
     source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
     desc = kind.of(source, output_sizes=output_sizes, **fields)

@@ -150,6 +150,16 @@ def listed(types: Iterable[DataType], spell: Callable[[str], str] = str) -> str:
     return ", ".join("beyond DirectML " * (t in EXTENSIONS) + spell(t.name) for t in types)
 
 
+def check_holds(field: str, data_type: DataType, count: int, what: str, types: Iterable[DataType]) -> None:
+    """Raises a DescriptorError unless a type can hold the indices of `count` elements; `types` are all it could be."""
+    if count - 1 > np.iinfo(data_type.numpy).max:
+        allowed = listed(t for t in types if count - 1 <= np.iinfo(t.numpy).max)
+        raise DescriptorError(
+            f"{field}: {data_type.name} cannot hold the index of {count} {what}; "
+            f"allowed are {allowed or 'fewer elements'}"
+        )
+
+
 # Types that integers can be converted to, in the order in which errors propose them.
 _WIDE = (DataType.INT32, DataType.UINT32, DataType.INT64, DataType.UINT64, DataType.FLOAT32)
 _INTEGERS = ("bool", *(each.name.lower() for each in DataType if each.bits >= 8 and not each.is_float))

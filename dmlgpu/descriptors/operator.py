@@ -9,9 +9,7 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar
 
-import numpy as np
-
-from dmlgpu.descriptors.dtypes import EXTENSIONS, DataType, conversion, listed
+from dmlgpu.descriptors.dtypes import EXTENSIONS, DataType, check_holds, conversion, listed
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 
@@ -145,13 +143,8 @@ class OperatorDesc:
 
     def _check_holds(self, field: str, count: int, what: str) -> None:
         """Raises unless the type of a tensor can hold the indices of `count` elements."""
-        data_type = getattr(self, field).data_type
-        if count - 1 > np.iinfo(data_type.numpy).max:
-            allowed = listed(t for t in self._own_types[field] if count - 1 <= np.iinfo(t.numpy).max)
-            raise self._error(
-                f"{field}.data_type",
-                f"{data_type.name} cannot hold the index of {count} {what}; allowed are {allowed or 'fewer elements'}",
-            )
+        path = f"{type(self).__name__}.{field}.data_type"
+        check_holds(path, getattr(self, field).data_type, count, what, self._own_types[field])
 
     def _check_sizes(self, field: str, expected: tuple[int, ...], why: str) -> None:
         sizes = getattr(self, field).sizes
