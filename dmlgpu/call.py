@@ -158,7 +158,7 @@ def reduced(
         problems_with(desc, flags)  # refuses what cannot be exact, also of empty arrays
     fill = None if converted is None else _IDENTITIES.get(desc.function)
     call = replace(_over_axes(desc, x, keepdims, result, fill=fill), flags=flags, converted=converted)
-    return replace(call, shape=x.shape, fill=0 if 0 in x.shape else None) if alone else call
+    return replace(call, shape=x.shape, fill=_fill_of(x.shape)) if alone else call
 
 
 def _over_axes(
@@ -276,7 +276,8 @@ def pooled(
     """The values, or values and indices, of windows over an array; the other arguments are those of the functions."""
     name = kind.__name__
     leading, fields = _window(name, x.shape, window_size, **window)
-    output_sizes = _spatial_sizes(name, "output_sizes", output_sizes, x.shape, leading)
+    if output_sizes is not None:
+        output_sizes = _spatial_sizes(name, "output_sizes", output_sizes, x.shape, leading)
     _check_windowed(name, x.shape, leading)
     dtypes = [x.native]
     index_type, unsigned_type = _index_types(f"{name}.indices_data_type", indices_data_type)
@@ -304,8 +305,6 @@ def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window
     name = AveragePoolingGradOperatorDesc.__name__
     leading, fields = _window(name, x.shape, window_size, **window)
     sizes = _spatial_sizes(name, "input_sizes", input_sizes, x.shape, leading)
-    if sizes is None:
-        raise DescriptorError(f"{name}.input_sizes: None is not allowed; give the sizes of what was pooled")
     _check_windowed(name, x.shape, leading, "input_gradient_tensor")
     source = x.tensor(f"{name}.input_gradient_tensor", AveragePoolingGradOperatorDesc.types["input_gradient_tensor"])
     desc = AveragePoolingGradOperatorDesc.of(_with_leading(source, leading), sizes, **fields)
@@ -341,8 +340,6 @@ def max_unpooled(x: Operand, indices: Operand, output_sizes: Any) -> Call:
     source = x.tensor(f"{name}.input_tensor", MaxUnpoolingOperatorDesc.types["input_tensor"])
     places = _indices(name, indices, x.shape, "input")
     sizes = _spatial_sizes(name, "output_sizes", output_sizes, x.shape, leading)
-    if sizes is None:
-        raise DescriptorError(f"{name}.output_sizes: None is not allowed; give the sizes of what was pooled")
     if 0 in x.shape[leading:]:
         raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} is empty")
     tensors = _with_leading(source, leading), _with_leading(places, leading)
@@ -451,10 +448,10 @@ def _sides(name: str, i: int, entry: Any) -> tuple[Any, Any]:
     return sides
 
 
-def _spatial_sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Shape | None:
-    """The spatial sizes, if these or all sizes are given; None stays None."""
+def _spatial_sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Shape:
+    """The spatial sizes, if these or all sizes are given."""
     if sizes is None:
-        return None
+        raise DescriptorError(f"{name}.{field}: None is not allowed; give the sizes of what was pooled")
     spatial = len(shape) - leading
     entries = unsigned_array(name, field, _entries(name, field, sizes, spatial))  # N and C may be 0
     if len(entries) == len(shape):
