@@ -111,7 +111,7 @@ class FunctionOf(Protocol[P]):
 # What other libraries, and other functions, call the arguments of functions, and what they are here.
 _ELSEWHERE = {
     "auto_pad": "padding, with a pair (before, after) for each dimension",
-    "axes": "axis, with keepdims=True for axes that stay; descriptors have axes",
+    "axes": "axis, with keepdims=True for axes that stay; descriptors, such as ArgmaxOperatorDesc, have axes",
     "ceil_mode": "output_sizes, with one window more where the windows leave a remainder",
     "chunk_bytes": "dmlgpu.chunked(x, chunk_bytes=...) for x",
     "count_include_pad": "include_padding",

@@ -298,7 +298,8 @@ def test_three_spatial_dimensions(device):
 
 
 @pytest.mark.parametrize("wrong", [
-    ("argmax", "axes", "axis, with keepdims=True for axes that stay"), ("argmax", "dim", "axis$"),
+    ("argmax", "axes", "axis, with keepdims=True for axes that stay; descriptors, such as ArgmaxOperatorDesc"),
+    ("argmax", "dim", "axis$"),
     ("reduce", "output_data_type", "dtype$"),
     ("sum", "keepdim", "keepdims$"), ("max_pooling", "stride", "strides$"),
     ("max_pooling", "kernel_size", "window_size$"),
