@@ -298,7 +298,7 @@ def computed(
     kind: Any = DeviceTensor if isinstance(like, DeviceTensor) else np.ndarray
     targets = None
     if out is not None:
-        targets = outs(call, out, kind, "an array" if kind is np.ndarray else "a packed device tensor")
+        targets = _outs(call, out, kind, "an array" if kind is np.ndarray else "a packed device tensor")
     inputs: list[Any] = [*arrays.values()][-len(call.inputs) :]
     if call.fill is not None:
         if device is not None:
@@ -379,35 +379,33 @@ def device_for(selector: Selector, inputs: Sequence[Any]) -> Device:
     return open_device(selector)
 
 
-def outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
-    """The argument `out` as a list with an entry for each result, checked.
-
-    Args:
-        call: the call.
-        out: the argument.
-        kind: the class of an entry, which must have the shape and type of its result; None: entries are not checked.
-        what: the class in errors.
+def _outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
+    """The argument `out` as a list of targets of this class, which errors call `what`.
 
     Raises:
-        TypeError: it is of another class or type. DescriptorError: it has another shape, too many or few entries, or
-            two entries share memory.
+        TypeError: a target is of another class or type. DescriptorError: it has another shape, there are too many or
+            too few, or two share memory.
     """
-    count = len(call.dtypes)
+    targets = out_entries(out, len(call.dtypes), what)
+    for i, (target, dtype) in enumerate(zip(targets, call.dtypes, strict=True)):
+        if isinstance(target, (str, os.PathLike)):
+            raise TypeError(f"out: {shown(target)} is not allowed; paths are for dmlgpu.chunked(x)")
+        if not isinstance(target, kind) or target.dtype != dtype:
+            raise TypeError(f"out: {described(target)} is not allowed; allowed is {what} of {dtype}")
+        check_out(target, call.shape)
+        if isinstance(target, DeviceTensor) and not target.desc.is_packed:
+            raise DescriptorError(f"out: {target.description} is not packed; allowed is {what}")
+        if isinstance(target, np.ndarray) and any(share_memory(target, other) for other in targets[:i]):
+            raise DescriptorError(f"out: {described(target)} lies in another result; it needs memory of its own")
+    return targets
+
+
+def out_entries(out: Any, count: int, what: str) -> list[Any]:
+    """The argument `out` as a list with an entry for each of `count` results, unchecked; errors call one `what`."""
     targets = [out] if count == 1 else out
     if not isinstance(targets, (tuple, list)) or len(targets) != count or isinstance(targets[0], (tuple, list)):
         allowed = what if count == 1 else f"a tuple, for each of {count} results {what}"
         raise DescriptorError(f"out: {described(out)} is not allowed; allowed is {allowed}")
-    for i, (target, dtype) in enumerate(zip(targets, call.dtypes, strict=True)):
-        if kind is not None:
-            if isinstance(target, (str, os.PathLike)):
-                raise TypeError(f"out: {shown(target)} is not allowed; paths are for dmlgpu.chunked(x)")
-            if not isinstance(target, kind) or target.dtype != dtype:
-                raise TypeError(f"out: {described(target)} is not allowed; allowed is {what} of {dtype}")
-            check_out(target, call.shape)
-            if isinstance(target, DeviceTensor) and not target.desc.is_packed:
-                raise DescriptorError(f"out: {target.description} is not packed; allowed is {what}")
-            if isinstance(target, np.ndarray) and any(share_memory(target, other) for other in targets[:i]):
-                raise DescriptorError(f"out: {described(target)} lies in another result; it needs memory of its own")
     return [*targets]
 
 

@@ -18,7 +18,7 @@ from dmlgpu.descriptors.arrays import Array, described
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written
 from dmlgpu.runtime.tensor import DeviceTensor
-from dmlgpu.sources import check_out, outs, share_memory
+from dmlgpu.sources import check_out, out_entries, share_memory
 
 # The system or the file system cannot reserve space, or there is nothing to reserve. None: no posix_fallocate.
 _NO_FALLOCATE = (None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -29,7 +29,7 @@ def targets_of(x: Any, call: Call, out: Any) -> Iterator[list[Any]]:
     """The arrays that results are written to: `out`, or new ones. Files get their names when they are complete."""
     shape, given = call.shape, [None] * len(call.dtypes)
     if out is not None:
-        given = outs(call, out, None, "one array or path" if len(given) == 1 else "an array or a path")
+        given = out_entries(out, len(given), "one array or path" if len(given) == 1 else "an array or a path")
     targets: list[Any] = []
     files: dict[int, str] = {}
     with ExitStack() as unfinished:
