@@ -216,7 +216,9 @@ void take_window(inout State state, uint first, uint index)
     [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
         uint c = first + w * DILATION_WIDTH;
 #ifdef HAS_BIN
-        state = combine(state, operands[c]);
+        add(state, operands[c]);
+        if (w % 2 == 1 || w + 1 == WINDOW_WIDTH)
+            carry(state.digits);
 #else
         accumulate(state, operands[c], index + c);
 #endif

@@ -9,11 +9,11 @@
 //
 // The sum of any floats is a Long: an integer of WORDS words in two's complement, and which infinities and NaN there
 // were. (Kulisch's accumulator; Neal calls it a superaccumulator: Fast exact summation using small and large
-// superaccumulators, 2015.) To add to one takes a hundred instructions, so most elements go to a bin: a sum of 64 bits,
-// with SQUARES 128, of elements whose exponents are close to each other.
+// superaccumulators, 2015.) To add to one takes a hundred instructions, so most elements go to a bin: a sum of 62 bits,
+// with SQUARES 122, of elements whose exponents are close to each other.
 //
 //   bits of a Long     319                                                                          0
-//   a bin                                  [ 63 .................... 0 ]
+//   a bin                                  [ 61 .................... 0 ]
 //   an element                                  [ 23 ......... 0 ]         this one fits
 //                           [ 23 ......... 0 ]                              these two it misses
 //                                                             [ 23 ......... 0 ]
@@ -45,10 +45,11 @@ const uint WORDS = 10;
 #endif
 #endif
 #ifdef SQUARES
-const uint FACTORS = 2, BIN_WORDS = 4;
+const uint FACTORS = 2, DIGITS = 4;
 #else
-const uint FACTORS = 1, BIN_WORDS = 2;
+const uint FACTORS = 1, DIGITS = 2;
 #endif
+const uint DIGIT_BITS = 30, DIGIT = (1u << DIGIT_BITS) - 1;
 const uint HIDDEN = 1u << MANTISSA, SIGN = 1u << (BITS - 1);
 const uint INFINITY = SPECIAL << MANTISSA, NAN_BITS = INFINITY | HIDDEN >> 1;
 
@@ -61,13 +62,15 @@ struct Long {
 
 struct Bin {
     uint least;  // an element with this exponent, or up to RANGE more, fits
-    uint sum[BIN_WORDS];  // in units of the last bit of an element with the exponent `least`, or of its square
+    // The sum, in units of the last bit of an element with the exponent `least`, or of its square: digits of 30 bits, but
+    // the last has 32 and the sign. So three bins are added before a carry is needed.
+    uint digits[DIGITS];
     uint missed;  // not 0: some elements do not fit. Of float16: which infinities and NaN there were
 };
 
-// 2^10 elements (accumulators.py) of 24 bits, shifted by up to 29: |sum| < 2^63. Squares have 48 bits, and are shifted by
-// up to 58: |sum| < 2^116. Every float16 fits.
-const uint RANGE = 29;
+// 2^10 elements (accumulators.py) of 24 bits, shifted by up to 27: |sum| < 2^61. Squares have 48 bits, and are shifted by
+// up to 54: |sum| < 2^112. Every float16 fits.
+const uint RANGE = 27;
 
 #ifdef COMBINES
 #define State Long
@@ -93,27 +96,30 @@ uint special_of(Bits bits)
     return exponent_of(bits) == SPECIAL ? special : none;
 }
 
-// An element of this mantissa, or its square, shifted by 1 or 2 places for each of `steps`, below 32.
-uint[BIN_WORDS] shifted_left(int number, uint steps)
+// The digits of this mantissa, or of its square, shifted by 1 or 2 places for each of `steps`, at most 30.
+uint[DIGITS] shifted_left(int number, uint steps)
 {
 #ifdef SQUARES
-    uint high, low, shift = FACTORS * steps & 31u, zero = 0;
+    uint high, low, zero = 0;
     umulExtended(uint(number), uint(number), high, low);
-    uint a = low << shift, b = high << shift | low >> 1 >> (31 - shift), c = high >> 1 >> (31 - shift);
-    bool whole_word = FACTORS * steps >= 32;
-    return uint[](whole_word ? zero : a, whole_word ? a : b, whole_word ? b : c, whole_word ? c : zero);
+    high = high << (32 - DIGIT_BITS) | low >> DIGIT_BITS;
+    low &= DIGIT;
+    bool whole_digit = 2 * steps >= DIGIT_BITS;
+    uint less = whole_digit ? DIGIT_BITS : zero, shift = 2 * steps - less;
+    uint a = low << shift & DIGIT, b = (low >> (DIGIT_BITS - shift) | high << shift) & DIGIT;
+    uint c = high >> (DIGIT_BITS - shift);
+    return uint[](whole_digit ? zero : a, whole_digit ? a : b, whole_digit ? b : c, whole_digit ? c : zero);
 #else
-    return uint[](uint(number) << steps, uint(number >> 1 >> (31 - steps)));
+    return uint[](uint(number) << steps & DIGIT, uint(number >> (DIGIT_BITS - steps)));
 #endif
 }
 
-void add(inout uint sum[BIN_WORDS], uint number[BIN_WORDS])
+// Leaves 30 bits in each digit but the last.
+void carry(inout uint digits[DIGITS])
 {
-    uint carry = 0;
-    [[unroll]] for (uint i = 0; i < BIN_WORDS; ++i) {
-        uint word = sum[i] + number[i], both = word + carry;
-        carry = uint(word < number[i]) | uint(both < carry);
-        sum[i] = both;
+    [[unroll]] for (uint i = 0; i < DIGITS - 1; ++i) {
+        digits[i + 1] += digits[i] >> DIGIT_BITS;
+        digits[i] &= DIGIT;
     }
 }
 
@@ -123,8 +129,8 @@ Bin empty_from(uint index)
 {
     Bin bin;
     bin.least = bin.missed = 0;
-    [[unroll]] for (uint i = 0; i < BIN_WORDS; ++i)
-        bin.sum[i] = 0;
+    [[unroll]] for (uint i = 0; i < DIGITS; ++i)
+        bin.digits[i] = 0;
     return bin;
 }
 
@@ -167,40 +173,68 @@ Bin bin_of(uint least, Bits bits)
 #else
     // What is missed has no hidden bit, or another exponent.
     const uint hidden = 1;
-    uint magnitude = bits << 1, shift = (magnitude >> 24) - least, sign = POWER == 0 ? uint(int(bits) >> 31) : 0;
-    bool fits = shift <= RANGE;
+    uint magnitude = bits << 1, steps = (magnitude >> 24) - least, sign = POWER == 0 ? uint(int(bits) >> 31) : 0;
+    uint shift = min(steps, RANGE);
+    bool fits = shift == steps;
     uint missed = fits ? none : magnitude;  // a 0 is not missed
 #endif
     uint number = ((bits & (HIDDEN - 1) | hidden << MANTISSA) ^ sign) - sign;
-    return Bin(least, shifted_left(int(fits ? number : none), shift & 31u), missed);
+    return Bin(least, shifted_left(int(fits ? number : none), shift), missed);
 }
 Bin shifted(Bin bin, uint by) { return bin; }
 
+// Adds a bin with the same `least`, without a carry.
+void add(inout Bin sum, Bin bin)
+{
+    [[unroll]] for (uint i = 0; i < DIGITS; ++i)
+        sum.digits[i] += bin.digits[i];
+    sum.missed |= bin.missed;
+}
 // Of bins with the same `least`.
 Bin combine(Bin a, Bin b)
 {
-    add(a.sum, b.sum);
-    a.missed |= b.missed;
+    add(a, b);
+    carry(a.digits);
     return a;
 }
 
 const bool REPEATABLE = false;
 void accumulate(inout Bin bin, Bits bits, uint index) { bin = combine(bin, bin_of(bin.least, bits)); }
 
+#define HAS_BLOCKS
+void take_block(inout Bin bin, uvec4 block, uint skipped, uint index)
+{
+    [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
+        add(bin, bin_of(bin.least, or_neutral(element_of(block, k), k >= skipped)));
+        if (k % 2 == 1)
+            carry(bin.digits);
+    }
+}
+
+// Two's complement: bits 2 i and up of a digit, then bits of the next one.
+uint[DIGITS] words_of(uint digits[DIGITS])
+{
+    uint words[DIGITS];
+    [[unroll]] for (uint i = 0; i < DIGITS - 1; ++i)
+        words[i] = digits[i] >> 2 * i | digits[i + 1] << (DIGIT_BITS - 2 * i);
+    words[DIGITS - 1] = uint(int(digits[DIGITS - 1]) >> 2 * (DIGITS - 1));
+    return words;
+}
+
 // Longs
 
 // Adds number * 2^position; the number is in two's complement.
-void add(inout Long sum, uint number[BIN_WORDS], uint position)
+void add(inout Long sum, uint number[DIGITS], uint position)
 {
-    uint at = position >> 5, shift = position & 31u, sign = uint(int(number[BIN_WORDS - 1]) >> 31), carry = 0;
-    uint parts[BIN_WORDS + 1];
+    uint at = position >> 5, shift = position & 31u, sign = uint(int(number[DIGITS - 1]) >> 31), carry = 0;
+    uint parts[DIGITS + 1];
     parts[0] = number[0] << shift;
-    [[unroll]] for (uint k = 1; k < BIN_WORDS; ++k)
+    [[unroll]] for (uint k = 1; k < DIGITS; ++k)
         parts[k] = number[k] << shift | number[k - 1] >> 1 >> (31 - shift);
-    parts[BIN_WORDS] = sign << shift | number[BIN_WORDS - 1] >> 1 >> (31 - shift);
+    parts[DIGITS] = sign << shift | number[DIGITS - 1] >> 1 >> (31 - shift);
     [[unroll]] for (uint i = 0; i < WORDS; ++i) {
         uint part = i < at ? 0 : sign;
-        [[unroll]] for (uint k = 0; k <= BIN_WORDS; ++k)
+        [[unroll]] for (uint k = 0; k <= DIGITS; ++k)
             part = i == at + k ? parts[k] : part;
         uint word = sum.words[i] + part, both = word + carry;
         carry = uint(word < part) | uint(both < carry);
@@ -220,7 +254,7 @@ Long identity()
 Long long_of(Bin bin)
 {
     Long sum = identity();
-    add(sum, bin.sum, FACTORS * (bin.least - 1));
+    add(sum, words_of(bin.digits), FACTORS * (bin.least - 1));
     if (BITS == 16)
         sum.specials = bin.missed;
     return sum;
@@ -237,7 +271,7 @@ void add_missed(inout Long sum, Bin bin, Bits bits)
     number = POWER == 0 && bits >= SIGN ? opposite : number;
     bool missed = exponent - bin.least > RANGE && exponent != SPECIAL;
     number = missed ? number : 0;
-    add(sum, shifted_left(number, 0), FACTORS * (exponent - hidden));
+    add(sum, words_of(shifted_left(number, 0)), FACTORS * (exponent - hidden));
 #endif
 }
 
@@ -328,14 +362,17 @@ Bits value_of_parts(bool negative, uint high, uint middle, bool more, int positi
 // For a bin that missed none.
 Bits value_of(Bin bin, uint count)
 {
-    bool negative = int(bin.sum[1]) < 0;
-    uint flip = negative ? 0xFFFFFFFFu : 0u, sum[2] = {bin.sum[0] ^ flip, bin.sum[1] ^ flip};
-    add(sum, uint[](flip & 1u, 0));
-    bool is_short = sum[1] == 0;
-    uint zero = 0, high = is_short ? sum[0] : sum[1], middle = is_short ? zero : sum[0];
+    // The magnitude: `high` and 30 bits of `low`.
+    bool negative = int(bin.digits[1]) < 0;
+    uint zero = 0, flip = negative ? 0xFFFFFFFFu : 0u;
+    uint low = (bin.digits[0] ^ flip) - flip, high = (bin.digits[1] ^ flip) - flip + uint(int(low) >> DIGIT_BITS);
+    low <<= 32 - DIGIT_BITS;
+    bool is_short = high == 0;
+    uint middle = is_short ? zero : low;
+    high = is_short ? low : high;
     uint shift = 31u - uint(max(findMSB(high), 0));
     high = high << shift | middle >> 1 >> (31 - shift);
-    int position = int((is_short ? 31 : 63) - shift + bin.least) - 1;
+    int position = int((is_short ? DIGIT_BITS - 1 : DIGIT_BITS + 31) - shift + bin.least) - 1;
     uint specials = BITS == 16 ? bin.missed : 0;
     return value_of_parts(negative, high, middle << shift, false, position, specials, count);
 }

@@ -58,7 +58,7 @@ State state_of_blocks(uint address, uint begin, uint end)
     // elements have to be masked, the last block stands outside of the loop.
     uint size = end - begin, looped = REPEATABLE ? size : size / BLOCK * BLOCK;
     for (; next < looped; next += BLOCK) {
-        uint at = first + min(next, last);
+        uint at = first + (REPEATABLE ? min(next, last) : next);
         take_block(state, load_block(address + at), 0, at);
     }
     if (!REPEATABLE && next < size)
