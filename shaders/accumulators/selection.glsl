@@ -81,8 +81,9 @@ Bits radix_key(Bits bits)
     return NUMBER_KIND == FLOAT ? number : integer;
 }
 
-// Without || and &&, which are branches: SwiftShader takes a minute to compile nested ones.
-bool is_above(Bits a, Bits b) { return (a.y == b.y ? a.x : a.y) > (a.y == b.y ? b.x : b.y); }
+// Without || and &&, which are branches, and without selects, which depend on each other from element to element:
+// SwiftShader takes minutes to compile either.
+bool is_above(Bits a, Bits b) { return any(bvec2(a.y > b.y, all(bvec2(a.y == b.y, a.x > b.x)))); }
 
 #else
 

@@ -266,8 +266,8 @@ class _Run:
         values = [self.values[operand] for operand in operands]
         if name == "CompositeConstruct":
             return tuple(values)
-        if name == "All":
-            return self.applied("LogicalAnd", *values[0])
+        if name in ("All", "Any"):
+            return self.applied({"All": "LogicalAnd", "Any": "LogicalOr"}[name], *values[0])
         return self.applied(name, *values)
 
     def applied(self, name: str, *values: Any) -> Any:
