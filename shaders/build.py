@@ -184,7 +184,11 @@ class Module:
 
 
 def translate(entry_point: str, defines: Iterable[str], accumulator: Path, module: Path) -> None:
-    """Compiles a .comp file with the accumulator.glsl of a folder."""
+    """Compiles a .comp file with the accumulator.glsl of a folder.
+
+    The files are of GLSL 4.30, the first with compute shaders: for 4.50 glslang reads twice as many functions of its
+    own, which takes longer than the file.
+    """
     glslang = found("glslang-tools", "glslangValidator", "glslang")
     options = *(f"-I{folder}" for folder in (SHADERS, accumulator)), *(f"-D{define}" for define in defines)
     run(glslang, "--target-env", TARGET, *options, "-o", module, SHADERS / entry_point)

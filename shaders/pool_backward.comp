@@ -1,4 +1,4 @@
-#version 450
+#version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Gradients of pooling. An output is the gradient of one element of the pooled tensor. It gathers from the windows that

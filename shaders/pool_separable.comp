@@ -1,4 +1,4 @@
-#version 450
+#version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Pooling over windows of any size, along one dimension. Windows with several dimensions take one dispatch for each, a

@@ -1,4 +1,4 @@
-#version 450
+#version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Reductions where the elements of an output are contiguous in memory, and one block at least. They are read in blocks.

@@ -1,5 +1,6 @@
-#version 450
+#version 430
 #extension GL_GOOGLE_include_directive : require
+#extension GL_ARB_enhanced_layouts : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_memory_scope_semantics : require
 // Writes each element of the source to the output that its index numbers; of elements with equal indices the last one
