@@ -53,8 +53,8 @@ def argmax(
         axis_direction: of equal maxima INCREASING takes the first, DECREASING the last. NaNs are equal, and greatest.
         dtype: the type of the indices: INT64, INT32, UINT64 or UINT32, its name, or the NumPy type.
         out: where the result is written, as NumPy's functions take it: an array of its shape and type; for a device
-            tensor a packed device tensor; for `dmlgpu.chunked` anything that takes slices, or the path of a new .npy
-            file.
+            tensor a packed device tensor; for `dmlgpu.chunked` and Dask arrays anything that takes slices, or the path
+            of a new .npy file.
         device: a Device, an index, part of a name or a UUID; None: that of x if it is a device tensor, else the default
             device.
 

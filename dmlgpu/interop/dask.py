@@ -5,6 +5,7 @@
         dmlgpu.argmax(x, axis=(1, 2)).compute()
 
 dmlgpu's functions take Dask arrays in any chunks, and return Dask arrays: until they are computed, no chunk is loaded.
+With `out=` they are computed at once and written there, as those of `dmlgpu.chunked` are; they must fit in memory.
 Results equal those for the whole array: of equal elements in several chunks the same one wins, and indices count over
 all chunks. Sums and products of floats are also rounded for each chunk, unless they are exact: docs/scaling.md has the
 bound.
@@ -38,6 +39,7 @@ from dmlgpu.call import Call, Operand
 from dmlgpu.chunks.pooling import Dimension, Pooling
 from dmlgpu.chunks.reduction import REDUCTIONS, Reduction
 from dmlgpu.chunks.regions import Region
+from dmlgpu.chunks.targets import targets_of
 from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
 from dmlgpu.descriptors.tensor import unsigned
@@ -88,10 +90,6 @@ class DaskArray(Source):
     def compute(self, name: str, call: Call, out: Any, device: Any) -> Any:
         if not isinstance(call.desc, (*REDUCTIONS, PoolingOperatorDesc)):
             raise TypeError(f"{name}() takes no Dask arrays; pass an array or a device tensor")
-        if out is not None:
-            raise TypeError(
-                f"out: {described(out)} is not allowed; a result is a Dask array, which dask.array.store writes"
-            )
         if isinstance(device, Device):
             raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
         if not isinstance(device, (str, type(None))):
@@ -102,6 +100,12 @@ class DaskArray(Source):
             results = _pooled(Pooling.of(call, self._x.shape), self._checked(), device)
         else:
             results = _reduced(Reduction.of(call, self.operand), self._checked(), device)
+        if out is not None:
+            with targets_of(self._x, call, out) as targets:
+                # dask.array.store lets workers write, to copies of an array in memory.
+                for target, values in zip(targets, dask.compute(*results), strict=True):
+                    target[...] = values
+            results = tuple(targets)
         return results if len(results) > 1 else results[0]
 
     def _checked(self) -> Any:
