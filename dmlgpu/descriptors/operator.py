@@ -85,12 +85,13 @@ class OperatorDesc:
         return self.types
 
     @classmethod
-    def _packed(
-        cls, field: str, source: TensorDesc, sizes: tuple[int, ...], data_type: DataType | None = None
-    ) -> TensorDesc:
+    def _packed(cls, field: str, source: TensorDesc, sizes: tuple[int, ...], data_type: Any = None) -> TensorDesc:
         """A packed tensor for a field, of the type of `source` if none is named."""
+        chosen = source.data_type
+        if data_type is not None:
+            chosen = DataType.of(data_type, f"{cls.__name__}.{field}.data_type", cls.types[field], of_input=False)
         try:
-            return source.packed(data_type or source.data_type, sizes)
+            return source.packed(chosen, sizes)
         except DescriptorError as error:
             raise DescriptorError(str(error).replace("TensorDesc", f"{cls.__name__}.{field}", 1)) from None
 

@@ -247,10 +247,7 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
         given = {"input_tensor": source, **cls._window(source.rank - 2, {"window_size": window_size, **window})}
         sizes = cls._window_counts(source, given, output_sizes)
         if indices_data_type is not None:
-            field = "output_indices_tensor"
-            types = cls.types[field]
-            data_type = DataType.of(indices_data_type, f"{cls.__name__}.{field}.data_type", types, of_input=False)
-            given["output_indices_tensor"] = cls._packed(field, source, sizes, data_type)
+            given["output_indices_tensor"] = cls._packed("output_indices_tensor", source, sizes, indices_data_type)
         elif "output_indices_tensor" in cls.output_fields:
             given["output_indices_tensor"] = None
         given["output_tensor"] = cls._packed("output_tensor", source, sizes)

@@ -378,9 +378,9 @@ class ExtremumOperatorDesc(_ReductionOperatorDesc):
         """The descriptor for a function and an input; its outputs are packed. Axes are as for `ArgOperatorDesc.of`."""
         source = TensorDesc.of(input_tensor)
         found = cls._inferred(source, axes, axis, source.data_type, cls.types)
-        field = f"{cls.__name__}.output_indices_tensor.data_type"
-        data_type = DataType.of(indices_data_type, field, INDEX_TYPES, of_input=False)
-        return cls(function, output_indices_tensor=source.packed(data_type, found["output_tensor"].sizes), **found)
+        sizes = found["output_tensor"].sizes
+        indices = cls._packed("output_indices_tensor", source, sizes, indices_data_type)
+        return cls(function, output_indices_tensor=indices, **found)
 
     def __post_init__(self) -> None:
         self._check_enum("function", ReduceFunction)
