@@ -550,6 +550,13 @@ def test_error_of_numpy_is_handed_on():
         argmax([[1, 2], [3]])
 
 
+def test_a_range_that_no_memory_holds():
+    with pytest.raises(
+        DescriptorError, match=r"^argmax\.x: range\(0, 1099511627776\) has more elements than memory holds"
+    ):
+        argmax(range(2**40))
+
+
 def test_device_is_not_opened_for_bad_input(monkeypatch):
     monkeypatch.setattr(sources, "open_device", lambda selector: pytest.fail("a device was opened"))
     with pytest.raises(DescriptorError):
