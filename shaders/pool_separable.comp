@@ -19,8 +19,15 @@
 // So an output takes (window + (TILE - 1) * STEP) / TILE loads. Prefixes and suffixes are those of van Herk (1992), and
 // of Gil and Werman (1993), whose tiles are as long as a window.
 //
-// With SHARES the input has gradients, of a pooling with stride 1. An element's gradient is the sum over a window of
-// them: of those whose windows it is in. Each is divided among the elements of its window.
+// With SHARES the input has gradients of a pooling. An element's gradient is the sum over a window of them: of those whose
+// windows it is in. Each is divided among the elements of its window. With a stride of the pooling, positions count
+// elements of the pooled input: gradients are BASE_DILATION apart, and outputs as far apart have windows in common. A
+// window is shorter for some outputs than for others, by one gradient:
+//
+//   positions            0   1   2   3   4   5   6   7        BASE_DILATION = 2, a window of 5
+//   gradients            0       1       2       3
+//   output 4           [ 0       1       2 ]                  and outputs 2, 6, ...
+//   output 5               [     1       2     ]              and outputs 3, 7, ...
 //
 // With a dilation, windows have elements in common only if their distance is a multiple of `spacing` outputs. These
 // windows form a residue class, and those of a tile belong to one.
@@ -43,6 +50,15 @@ layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a tile 
 layout(constant_id = 18) const bool WHOLE = false;       // a row of outputs consists of whole groups
 layout(constant_id = 19) const bool SHARED_WORDS = false;  // several invocations write to one word
 layout(constant_id = 20) const uint TURN = 1;            // windows of a tile that are unrolled where they are written
+#ifdef HAS_APPENDED
+const uint BASE_DILATION = 1;
+#else
+layout(constant_id = 21) const uint BASE_DILATION = 1;   // positions from one element to the next, along the pass
+#endif
+#ifdef SHARES
+layout(constant_id = 22) const uint STRIDE_DEPTH = 1;    // of the pooling
+layout(constant_id = 23) const uint STRIDE_HEIGHT = 1;
+#endif
 // clang-format on
 
 // An intermediate has STATE_BLOCK states in a block. PUT_STATE sets state `i` of a local array of words; GET_STATE loads
@@ -105,8 +121,8 @@ layout(push_constant) uniform Push {
     uint values_base;
     uint indices_base;
 #ifdef SHARES
-    // The input has a gradient for each window of a pooling of stride 1: the first row that the pass takes, the windows,
-    // and where the positions begin and end that share the gradients (counted.glsl).
+    // The input has a gradient for each window of a pooling: the first row that the pass takes, the windows, and where the
+    // positions begin and end that share the gradients (counted.glsl).
     uint first_row[2];
     uint windows[3];
     uint shares_begin[3];
@@ -182,6 +198,7 @@ struct Tile {
     uint column;  // the first one of the block in this row
 #endif
     uint begin;  // the first window; the others are `spacing` apart
+    uint elements;  // of each window
     int start;   // the position of its first element, negative in the padding; the others are `dilation` apart
     int first;   // the first and the last of these positions in the input
     int last;
@@ -190,7 +207,7 @@ struct Tile {
 };
 
 #ifdef SHARES
-// How many elements along dimension d share the gradient of window number `at`.
+// How many elements along dimension d share the gradient of the window that begins at position `at`.
 uint shares(uint at, uint d) { return counted(at, push.windows[d], 1, push.shares_begin[d], push.shares_end[d]); }
 #elif !defined(HAS_APPENDED) && !defined(ROWS)
 // How many elements of window number `at` count, along height (0) or width (1).
@@ -216,7 +233,8 @@ Tile tile_of(uint item, uint tiles, uint residues)
         line = plane * plane_stride + depth * stride.x + height * stride.y + source_base;
         index_base = ((plane * input_rows.x + depth) * input_rows.y + height) * size + first_index;
 #ifdef SHARES
-        counts[0] = shares(depth + push.first_row[0], 0) * shares(height + push.first_row[1], 1);
+        counts[0] = shares((depth + push.first_row[0]) * STRIDE_DEPTH, 0)
+            * shares((height + push.first_row[1]) * STRIDE_HEIGHT, 1);
 #endif
     }
 #else
@@ -232,16 +250,24 @@ Tile tile_of(uint item, uint tiles, uint residues)
         uint in_residue = number / residues;
         begin = in_residue * TILE * spacing + number - in_residue * residues;
     }
-    int start = int(begin * window_stride - start_padding), first = max(start, 0), last = int(size) - 1;
+    int start = int(begin * window_stride - start_padding);
+    uint elements = window_size;
+    if (BASE_DILATION > 1) {
+        // The window has positions start to end; its elements are the multiples of BASE_DILATION among them.
+        uint end = uint(start) + window_size - 1;
+        start = start > 0 ? int((uint(start) - 1) / BASE_DILATION) + 1 : -int(uint(-start) / BASE_DILATION);
+        elements = end / BASE_DILATION - uint(start) + 1;
+    }
+    int first = max(start, 0), last = int(size) - 1;
     if (DILATED && start < 0)
         first = start + int(((0 - uint(start) - 1) / dilation + 1) * dilation);
     first = min(first, last);
     if (DILATED)
         last -= (last - first) % int(dilation);
 #ifdef ROWS
-    return Tile(outer, line, index_base, begin, start, first, last, counts);
+    return Tile(outer, line, index_base, begin, elements, start, first, last, counts);
 #else
-    return Tile(outer, line, block, row, column, begin, start, first, last, counts);
+    return Tile(outer, line, block, row, column, begin, elements, start, first, last, counts);
 #endif
 }
 
@@ -253,7 +279,7 @@ void load(out State states[COLUMNS], Tile tile, int position, bool counts)
 #ifdef ROWS
     Operand operand = operand_of(LOAD(source, at));
 #ifdef SHARES
-    operand = divided(operand, tile.counts[0] * shares(inside, 2));
+    operand = divided(operand, tile.counts[0] * shares(inside * BASE_DILATION, 2));
 #endif
     states[0] = state_of(or_neutral(operand, is_element), inside);
 #else
@@ -300,7 +326,7 @@ void grow_prefixes(Tile tile)
         int at = middle_begin;
         load(prefix, tile, at, true);
         // Two elements a turn. Behind the middle the last one is taken again.
-        int middle_end = tile.start + int(window_size - 1) * next;
+        int middle_end = tile.start + int(tile.elements - 1) * next;
         while (at < middle_end) {
             [[unroll]] for (uint i = 0; i < 2; ++i) {
                 at += next;
@@ -428,7 +454,7 @@ void compute(Tile tile)
 {
     State suffix[COLUMNS];
     grow_prefixes(tile);
-    int at = tile.start + int(window_size * dilation);
+    int at = tile.start + int(tile.elements * dilation);
     // Suffixes begin with the middle, which changes no window; those of sums begin with nothing.
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
         suffix[c] = identity();

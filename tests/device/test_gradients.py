@@ -175,14 +175,22 @@ def test_small_windows(driver, open_device, device, cooperating, shape, dtype, s
             assert found.numpy().tobytes() == each.compile(desc, kernel="pool_backward")(*inputs).tobytes()
 
 
-# Of averages with stride 1: padding at both ends, windows that hang over, volumes, rows that share words.
+# Of averages: padding at both ends, windows that hang over, volumes, rows that share words; strides that divide windows
+# and those that do not, windows side by side, elements behind the last window.
 SEPARABLE = [
-    ((1, 2, 30, 41), (17, 18), (3, 0), (2, 5)),
-    ((2, 1, 21, 33), (9, 12), (4, 11), (8, 1)),
-    ((1, 1, 40, 7), (20, 1), (10, 0), (9, 0)),
-    ((1, 2, 3, 50), (1, 33), (0, 7), (0, 32)),
-    ((1, 2, 9, 10, 12), (4, 8, 5), (2, 3, 0), (1, 4, 2)),
-    ((1, 1, 12, 2, 9), (7, 1, 3), (3, 0, 1), (2, 0, 1)),
+    ((1, 2, 30, 41), (17, 18), (1, 1), (3, 0), (2, 5)),
+    ((2, 1, 21, 33), (9, 12), (1, 1), (4, 11), (8, 1)),
+    ((1, 1, 40, 7), (20, 1), (1, 1), (10, 0), (9, 0)),
+    ((1, 2, 3, 50), (1, 33), (1, 1), (0, 7), (0, 32)),
+    ((1, 2, 9, 10, 12), (4, 8, 5), (1, 1, 1), (2, 3, 0), (1, 4, 2)),
+    ((1, 1, 12, 2, 9), (7, 1, 3), (1, 1, 1), (3, 0, 1), (2, 0, 1)),
+    ((1, 2, 30, 41), (17, 18), (2, 3), (3, 0), (2, 5)),
+    ((2, 1, 21, 33), (9, 12), (1, 4), (4, 11), (8, 1)),
+    ((1, 1, 40, 7), (20, 3), (5, 2), (10, 0), (9, 0)),
+    ((1, 2, 3, 50), (2, 33), (2, 2), (0, 7), (0, 32)),
+    ((1, 2, 9, 10, 12), (4, 8, 5), (2, 2, 3), (2, 3, 0), (1, 4, 2)),
+    ((1, 1, 24, 23), (12, 4), (12, 4), (0, 0), (0, 0)),
+    ((1, 2, 31, 25), (5, 7), (5, 4), (1, 3), (0, 0)),
 ]
 
 
@@ -190,8 +198,8 @@ SEPARABLE = [
 def test_separable_passes(driver, open_device, changes, dtype):
     limits = dataclasses.replace(device_limits(driver), dispatch_count=1 << 20, **changes)
     device, rng, plans = open_device(driver.index, limits), np.random.default_rng(0), []
-    for sizes, window, start, end in SEPARABLE:
-        steps = {"start_padding": start, "end_padding": end}
+    for sizes, window, strides, start, end in SEPARABLE:
+        steps = {"strides": strides, "start_padding": start, "end_padding": end}
         pooled = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), window, **steps).output_tensor
         x = (rng.standard_normal(pooled.sizes) * 1000).astype(dtype)
         if sizes[1] > 1:
@@ -206,8 +214,8 @@ def test_separable_passes(driver, open_device, changes, dtype):
 def test_what_separable_passes_leave_to_others():
     for desc, why in (
         (
-            AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 9, 9)), (18, 18), (2, 2), strides=(2, 2)),
-            "stride",
+            AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 9, 9)), (18, 18), (1, 2), strides=(2, 2)),
+            "there are elements between windows",
         ),
         (MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 9, 9)), (2, 2)), "the gradient of a window has one"),
     ):

@@ -14,6 +14,7 @@ from dmlgpu import (
     ExecutionFlags,
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
     OperatorDesc,
     ReduceFunction,
@@ -173,13 +174,21 @@ def test_numbers_of_elements_leave_a_bit_where_they_can(columns, late):
 
 def test_work_without_end_is_refused():
     """Every element of 8000 x 8000 is in up to 2000 x 2000 windows."""
-    window, strides = (4000, 4000), (2, 2)
-    windows = TensorDesc(FLOAT32, (1, 1, 2001, 2001))
-    desc = AveragePoolingGradOperatorDesc.of(windows, (8000, 8000), window, strides=strides)
-    message = r"AveragePoolingGradOperatorDesc: it looks at \d{15} elements, which takes more than 2048 dispatches; "
+    desc = MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 8000, 8000)), (4000, 4000), strides=(2, 2))
+    message = r"MaxPoolingGradOperatorDesc: it looks at \d{15} elements, which takes more than 2048 dispatches; "
     for limits in (PLANNED["cpu"], PLANNED["gpu"]):
         with pytest.raises(DescriptorError, match=message):
             lower(desc, limits)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 5])
+def test_the_work_of_a_gradient_does_not_grow_with_its_window(stride):
+    """Of averages; up to 50 elements an output, times the stride."""
+    for window in (16, 23, 33, 64, 128):
+        count = (256 - window) // stride + 1
+        gradient = TensorDesc(FLOAT32, (1, 4, count, count))
+        desc = AveragePoolingGradOperatorDesc.of(gradient, (256, 256), (window, window), strides=(stride, stride))
+        assert lower(desc, PLANNED["cpu"]).work <= 50 * stride * 4 * 256 * 256
 
 
 def test_a_cpu_takes_longer_dispatches_where_there_is_much_to_do():

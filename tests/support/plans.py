@@ -143,17 +143,18 @@ def check_pass(dispatch: Dispatch, limits: Limits) -> None:
     """It looks at no more elements than a dispatch should, and an invocation has the loads that it says."""
     constants, push = dispatch.shader.constants, dispatch.push
     items = min(push["most_items"], tiles_of(dispatch) - push["first_item"])
-    loads = (
-        constants["tile"] if constants["copies"] else push["window_size"] + (constants["tile"] - 1) * constants["step"]
-    )
+    # Gradients are a stride apart: some windows have one more than others.
+    apart = constants.get("base_dilation", 1)
+    fewest, most = push["window_size"] // apart, -(-push["window_size"] // apart)
+    loads = constants["tile"] if constants["copies"] else most + (constants["tile"] - 1) * constants["step"]
     assert items * loads <= limits.dispatch_elements
     # What all windows have in common is loaded in turns of two; what is before and behind it, one by one.
     behind = (constants["tile"] - 1) * constants["step"]
     turns = loads if constants["copies"] else (loads - 2 * behind) / 2 + 2 * behind
     assert -(-items // (limits.group_size * limits.group_count)) * turns <= dispatch.loads
     # All windows of a run have an element in common, but copies.
-    assert constants["copies"] == (push["window_size"] == 1)
-    assert constants["copies"] or (constants["tile"] - 1) * constants["step"] < push["window_size"]
+    assert constants["copies"] == (most == 1)
+    assert constants["copies"] or (constants["tile"] - 1) * constants["step"] < fewest
 
 
 def inside(window: Sequence[int], size: Sequence[int], dilation: Sequence[int]) -> list[int]:

@@ -1,8 +1,8 @@
-"""pool_separable.comp for gradients of average pooling, with stride 1 and windows of any size.
+"""pool_separable.comp for gradients of average pooling, with windows of any size.
 
-Element i is in the windows i + padding - reach to i + padding, as far as these exist: its gradient is the sum over a
-window of gradients. Each is divided among the elements of its own window when it is loaded. Along a dimension, with
-windows of 3 (a reach of 2) and a padding of 1:
+Element i is in the windows that begin at positions i + padding - reach to i + padding, as far as these exist: its
+gradient is the sum over a window of gradients. Each is divided among the elements of its own window when it is loaded.
+Along a dimension, with windows of 3 (a reach of 2), stride 1 and a padding of 1:
 
     gradients of windows    0   1   2   3   4
     element 0             [ 0   1 ]
@@ -17,14 +17,14 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
-from dmlgpu.lowering.kernels.pool_separable import PlaneRange, PoolSeparable
+from dmlgpu.lowering.kernels.pool_separable import PlaneRange, PoolSeparable, SeparablePass
 from dmlgpu.lowering.kernels.ranged import RangedKernel
 from dmlgpu.lowering.problem import CoveringWindows, Windows
 
 
 @dataclass(frozen=True)
 class PoolBackwardSeparable(PoolSeparable):
-    """Gradients of average pooling with stride 1, along one dimension after the other."""
+    """Gradients of average pooling, along one dimension after the other."""
 
     name: ClassVar = "pool_backward_separable"
     variants: ClassVar = {
@@ -41,9 +41,13 @@ class PoolBackwardSeparable(PoolSeparable):
     def why_impossible(self) -> str:
         if len(self.problem.sources) > 1:
             return "the gradient of a window has one element"
-        if max(self.covering.window_stride) > 1:
-            return "a stride is longer than 1"
+        if any(stride > reach + 1 for stride, reach in zip(self.base_dilation, self.covering.reach, strict=True)):
+            return "there are elements between windows"
         return super().why_impossible
+
+    @property
+    def base_dilation(self) -> tuple[int, ...]:
+        return self.covering.window_stride
 
     @cached_property
     def windows(self) -> Windows:
@@ -71,6 +75,11 @@ class PoolBackwardSeparable(PoolSeparable):
     def _is_flat(self, part: PlaneRange) -> bool:
         # The shader counts rows along depth and height.
         return False
+
+    def _of_sums(self, one_pass: SeparablePass) -> dict[str, int]:
+        depth, height, _ = self.base_dilation
+        strides = {"stride_depth": depth, "stride_height": height} if one_pass.axis == 2 else {}
+        return super()._of_sums(one_pass) | strides
 
     def _counted(self, part: PlaneRange, axis: int) -> dict[str, Any]:
         if axis < 2:

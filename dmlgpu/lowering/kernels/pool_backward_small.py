@@ -19,7 +19,7 @@ from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling, WholeRowsKerne
 from dmlgpu.lowering.plan import Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
-# Windows that hold an output, up to which pool_backward_separable is not faster.
+# Windows that hold an output, up to which pool_backward_separable is not faster; with a stride that many times as many.
 _UNROLLED_TERMS = 25
 # Outputs of a tile's row, about.
 _WIDTH = 8
@@ -62,10 +62,11 @@ class PoolBackwardSmall(WholeRowsKernel):
     def why_slow(self) -> str:
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
-        if math.prod(self.fallback.most) > _UNROLLED_TERMS:
+        terms = _UNROLLED_TERMS * min(self.windows.window_stride[1:])
+        if math.prod(self.fallback.most) > terms:
             separable = PoolBackwardSeparable(self.problem, self.limits)
             if not (separable.why_impossible or separable.why_slow):
-                return f"more than {_UNROLLED_TERMS} windows hold an output"
+                return f"more than {terms} windows hold an output"
         return "" if self._is_light(self.width) else "too many windows hold an output"
 
     @property

@@ -51,6 +51,9 @@ class Line:
     window_stride: int
     dilation: int
     start_padding: int
+    """Positions before the first element; less than 0 where the first window begins behind it."""
+    base_dilation: int = 1
+    """Positions from one element to the next. A window has `window_size` positions."""
 
     @property
     def needs_pass(self) -> bool:
@@ -65,25 +68,30 @@ class Line:
     @property
     def spacing(self) -> int:
         """The distance of outputs whose windows have elements in common."""
-        return self.dilation // math.gcd(self.window_stride, self.dilation)
+        return self.base_dilation * self.dilation // math.gcd(self.window_stride, self.dilation)
 
     @property
     def step(self) -> int:
         """The distance of these windows, in dilations."""
         return self.window_stride // math.gcd(self.window_stride, self.dilation)
 
+    @property
+    def elements(self) -> int:
+        """Elements of a window, at most."""
+        return -(-self.window_size // self.base_dilation)
+
     def tile(self, most: int) -> int:
         """Windows of an invocation: all have an element in common, or each is one element."""
         tile = 1
         while 2 * tile <= most and 2 * tile * self.step <= _MOST_BEHIND and tile * self.spacing < self.output_size:
-            if 1 < self.window_size <= (2 * tile - 1) * self.step:
+            if self.elements > 1 and self.window_size // self.base_dilation <= (2 * tile - 1) * self.step:
                 break
             tile *= 2
         return tile
 
     def loads(self, tile: int) -> int:
         """Elements that an invocation loads for a tile."""
-        return tile if self.window_size == 1 else self.window_size + (tile - 1) * self.step
+        return tile if self.elements == 1 else self.elements + (tile - 1) * self.step
 
     def tiles(self, tile: int) -> int:
         """Runs of this length."""
@@ -93,13 +101,16 @@ class Line:
     def widest(self, outputs: int) -> Line:
         """The windows of this many neighbouring outputs, over the most elements that they can have."""
         windows = replace(self, output_size=outputs, start_padding=0)
-        return replace(windows, size=min(self.size, windows.end))
+        return replace(windows, size=min(self.size, -(-windows.end // self.base_dilation)))
 
     def part(self, outputs: range) -> tuple[int, Line]:
         """Some outputs: their first element, and their windows over the elements from there on."""
         origin = outputs.start * self.window_stride - self.start_padding
-        first, windows = max(0, origin), replace(self, output_size=len(outputs), start_padding=max(0, origin) - origin)
-        return first, replace(windows, size=min(self.size, origin + windows.end) - first)
+        # No window may have outputs at the end.
+        first = min(max(0, -(-origin // self.base_dilation)), self.size - 1)
+        windows = replace(self, output_size=len(outputs), start_padding=first * self.base_dilation - origin)
+        end = (origin + windows.end - 1) // self.base_dilation + 1
+        return first, replace(windows, size=max(min(self.size, end) - first, 1))
 
 
 @dataclass(frozen=True)
@@ -200,7 +211,12 @@ class PoolSeparable(Kernel):
         """The windows along depth, height and width."""
         windows = self.windows
         fields = windows.size, windows.output_size, windows.window_size, windows.window_stride, windows.dilation
-        return tuple(itertools.starmap(Line, zip(*fields, windows.start_padding, strict=True)))
+        return tuple(itertools.starmap(Line, zip(*fields, windows.start_padding, self.base_dilation, strict=True)))
+
+    @property
+    def base_dilation(self) -> tuple[int, ...]:
+        """That of each line."""
+        return 1, 1, 1
 
     @property
     def indexed(self) -> bool:
@@ -533,7 +549,7 @@ class PoolSeparable(Kernel):
             self.problem.outputs if to_outputs else (),
             tile=one_pass.tile,
             step=line.step,
-            copies=line.window_size == 1,
+            copies=line.elements == 1,
             dilated=(line.dilation, line.spacing) != (1, 1),
             flat=one_pass.axis == 2 and self._is_flat(part),
             to_outputs=to_outputs,
@@ -542,11 +558,14 @@ class PoolSeparable(Kernel):
             whole=width % group == 0,
             turn=min(one_pass.tile, self._turn(one_pass)),
             shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
+            **self._of_sums(one_pass),
         )
         outputs = self._outputs(part)
         values, indices = self._written(outputs, number, to_outputs=to_outputs)
+        fields = asdict(line) | {"start_padding": wrapped(line.start_padding)}
+        del fields["base_dilation"]
         push = Values(
-            **asdict(line),
+            **fields,
             spacing=line.spacing,
             width=width,
             pitch=width if one_pass.axis == 2 and to_outputs else self.pitch,
@@ -562,6 +581,10 @@ class PoolSeparable(Kernel):
         shader = shader_of(variant, self.problem, constants, built_in=self.selects)
         loads = self.limits.loads(len(items), one_pass.item_loads)
         return Dispatch(shader, push, (source, values, indices), loads, outputs)
+
+    def _of_sums(self, one_pass: SeparablePass) -> dict[str, int]:
+        """The specialization constants that shaders of maxima lack."""
+        return {} if self.selects else {"base_dilation": one_pass.line.base_dilation}
 
     def _counted(self, part: PlaneRange, axis: int) -> dict[str, Any]:
         """The push constants for what counts for an average: along the dimension of a pass, and along the others."""
