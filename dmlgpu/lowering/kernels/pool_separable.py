@@ -110,7 +110,7 @@ class Line:
         first = min(max(0, -(-origin // self.base_dilation)), self.size - 1)
         windows = replace(self, output_size=len(outputs), start_padding=first * self.base_dilation - origin)
         end = (origin + windows.end - 1) // self.base_dilation + 1
-        return first, replace(windows, size=max(min(self.size, end) - first, 1))
+        return first, replace(windows, size=min(self.size, end) - first)
 
 
 @dataclass(frozen=True)
