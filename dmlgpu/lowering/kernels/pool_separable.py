@@ -53,7 +53,8 @@ class Line:
     start_padding: int
     """Positions before the first element; less than 0 where the first window begins behind it."""
     base_dilation: int = 1
-    """Positions from one element to the next. A window has `window_size` positions."""
+    """Positions from one element to the next, as in XLA: of gradients the stride of their pooling, else 1. The sizes,
+    strides and padding of windows count positions."""
 
     @property
     def needs_pass(self) -> bool:
