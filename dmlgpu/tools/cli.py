@@ -230,10 +230,10 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "explain",
         _explain,
         "show how a device would compute an operator: which kernel and why, and every dispatch",
-        "dmlgpu explain argmax float32 4096,1024 axes=1",
-        "dmlgpu explain reduce float32 8,100 function=SUM axes=1",
+        "dmlgpu explain argmax float32 4096,1024 axis=1",
+        "dmlgpu explain reduce float32 8,100 function=SUM axis=1",
         "dmlgpu explain max_pooling2 float16 1,64,112,112 window_size=3,3 strides=2,2 indices_data_type=uint32",
-        "dmlgpu explain argmax uint8 100000,16 axes=0 --kernel reduce",
+        "dmlgpu explain argmax uint8 100000,16 axis=0 --kernel reduce",
         words=(
             "outputs       the elements of the output that a dispatch works for, by their numbers",
             "segment       a part of a tensor that is too large for one buffer",
@@ -250,7 +250,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         nargs="*",
         default=(),
         metavar="NAME=VALUE",
-        help="of the operator, as axes=0,1 or window_size=3,3; a wrong one lists all; input_strides=1,4096 is for an "
+        help="of the operator, as axis=0,1 or window_size=3,3; a wrong one lists all; input_strides=1,4096 is for an "
         "input that is not packed",
     )
     explain.add_argument(
@@ -261,7 +261,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "profile",
         _profile,
         "show where the time of calls goes, and write a trace that chrome://tracing and Perfetto open",
-        "dmlgpu profile --op argmax float32 4096,1024 axes=1",
+        "dmlgpu profile --op argmax float32 4096,1024 axis=1",
         "dmlgpu profile --op max_pooling2 float16 1,64,112,112 window_size=3,3 --calls 100 --trace pool.json",
         "dmlgpu profile model.json --device llvmpipe",
         words=(

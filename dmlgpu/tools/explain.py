@@ -40,7 +40,7 @@ _DTYPES = {"mean": {name: _SUMMED[name] for name in ("FLOAT32", "FLOAT16")}, "pr
 _NUMBERS = ("p",)
 # The arguments that `of` takes as **window, and their defaults.
 _WINDOW = dict.fromkeys(WINDOW_FIELDS) | {"include_padding": False, "p": 2}
-_HOW = "the function of REDUCE is an argument, as in: reduce float32 8,100 function=SUM axes=1"
+_HOW = "the function of REDUCE is an argument, as in: reduce float32 8,100 function=SUM axis=1"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]
         name: DirectML's name, in upper or lower case; after REDUCE its function may follow, as in `REDUCE SUM`.
         data_type: of the input, DirectML's name in upper or lower case.
         sizes: of the input, with commas between them; None: they are left out.
-        arguments: of the descriptor's `of`, such as `axes=0,1`, `strides=2,2` or `axis_direction=DECREASING`; also
+        arguments: of the descriptor's `of`, such as `axis=0,1`, `strides=2,2` or `axis_direction=DECREASING`; also
             `input_strides=1,4096`, the strides of the input.
 
     Raises:
