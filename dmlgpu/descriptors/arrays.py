@@ -50,12 +50,14 @@ def as_array(x: Any, field: str) -> Array:
         if not hasattr(x, "dtype"):
             raise
         raise TypeError(f"{field}: {described(x)} has a type that NumPy lacks ({error}); convert it first") from error
-    except (ValueError, MemoryError) as error:
+    except ValueError as error:
         if _is_viewable(x):  # the error is its own
             raise
-        # For example lists of unequal lengths; a long range.
-        why = error if isinstance(error, ValueError) else f"{described(x)} has more elements than memory holds"
-        raise DescriptorError(f"{field}: {why}") from error
+        raise DescriptorError(f"{field}: {error}") from error  # for example lists of unequal lengths
+    except MemoryError as error:
+        if not isinstance(x, range):
+            raise
+        raise DescriptorError(f"{field}: {x} has more elements than memory holds") from error
     if array.ndim == 0 and array.dtype.kind in "OSU":
         raise DescriptorError(f"{field}: {described(x)} is nothing that NumPy can view as an array of numbers")
     if array is not x:

@@ -85,15 +85,21 @@ class OperatorDesc:
         return self.types
 
     @classmethod
-    def _packed(cls, field: str, source: TensorDesc, sizes: tuple[int, ...], data_type: Any = None) -> TensorDesc:
+    def _packed(
+        cls, field: str, source: TensorDesc, sizes: tuple[int, ...], data_type: DataType | None = None
+    ) -> TensorDesc:
         """A packed tensor for a field, of the type of `source` if none is named."""
-        chosen = source.data_type
-        if data_type is not None:
-            chosen = DataType.of(data_type, f"{cls.__name__}.{field}.data_type", cls.types[field], of_input=False)
         try:
-            return source.packed(chosen, sizes)
+            return source.packed(data_type or source.data_type, sizes)
         except DescriptorError as error:
             raise DescriptorError(str(error).replace("TensorDesc", f"{cls.__name__}.{field}", 1)) from None
+
+    @classmethod
+    def _packed_indices(cls, source: TensorDesc, sizes: tuple[int, ...], data_type: Any) -> TensorDesc:
+        """A packed tensor for `output_indices_tensor`, of the type that a caller names."""
+        field = "output_indices_tensor"
+        chosen = DataType.of(data_type, f"{cls.__name__}.{field}.data_type", cls.types[field], of_input=False)
+        return cls._packed(field, source, sizes, chosen)
 
     def _error(self, field: str, text: str) -> DescriptorError:
         return DescriptorError(f"{type(self).__name__}.{field}: {text}")

@@ -247,7 +247,7 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
         given = {"input_tensor": source, **cls._window(source.rank - 2, {"window_size": window_size, **window})}
         sizes = cls._window_counts(source, given, output_sizes)
         if indices_data_type is not None:
-            given["output_indices_tensor"] = cls._packed("output_indices_tensor", source, sizes, indices_data_type)
+            given["output_indices_tensor"] = cls._packed_indices(source, sizes, indices_data_type)
         elif "output_indices_tensor" in cls.output_fields:
             given["output_indices_tensor"] = None
         given["output_tensor"] = cls._packed("output_tensor", source, sizes)

@@ -378,8 +378,7 @@ class ExtremumOperatorDesc(_ReductionOperatorDesc):
         """The descriptor for a function and an input; its outputs are packed. Axes are as for `ArgOperatorDesc.of`."""
         source = TensorDesc.of(input_tensor)
         found = cls._inferred(source, axes, axis, source.data_type, cls.types)
-        sizes = found["output_tensor"].sizes
-        indices = cls._packed("output_indices_tensor", source, sizes, indices_data_type)
+        indices = cls._packed_indices(source, found["output_tensor"].sizes, indices_data_type)
         return cls(function, output_indices_tensor=indices, **found)
 
     def __post_init__(self) -> None:

@@ -551,10 +551,8 @@ def test_error_of_numpy_is_handed_on():
 
 
 def test_a_range_that_no_memory_holds():
-    with pytest.raises(
-        DescriptorError, match=r"^argmax\.x: range\(0, 1099511627776\) has more elements than memory holds"
-    ):
-        argmax(range(2**40))
+    with pytest.raises(DescriptorError, match=rf"^argmax\.x: range\(0, {2**61}\) has more elements than memory holds"):
+        argmax(range(2**61))
 
 
 def test_device_is_not_opened_for_bad_input(monkeypatch):
