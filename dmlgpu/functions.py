@@ -59,8 +59,8 @@ def argmax(
             device.
 
     Returns:
-        Indices into the reduced axes, flattened in row-major order; empty if a kept size is 0. A device tensor if x is
-        one, a Dask array if x is one, else an array, or a NumPy scalar if no axis is left.
+        Indices into the reduced axes, flattened in row-major order; empty if a kept size is 0. `out` if it is there,
+        else a device tensor if x is one, a Dask array if x is one, an array, or a NumPy scalar if no axis is left.
 
     Raises:
         DescriptorError: an argument is not allowed, or a reduced axis is empty. It is a ValueError, too.

@@ -5,7 +5,7 @@
         dmlgpu.argmax(x, axis=(1, 2)).compute()
 
 dmlgpu's functions take Dask arrays in any chunks, and return Dask arrays: until they are computed, no chunk is loaded.
-With `out=` they are computed at once and written there, as those of `dmlgpu.chunked` are; they must fit in memory.
+With `out=` the results are computed at once, must fit in memory, and are written there, as those of `dmlgpu.chunked`.
 Results equal those for the whole array: of equal elements in several chunks the same one wins, and indices count over
 all chunks. Sums and products of floats are also rounded for each chunk, unless they are exact: docs/scaling.md has the
 bound.
@@ -102,7 +102,7 @@ class DaskArray(Source):
             results = _reduced(Reduction.of(call, self.operand), self._checked(), device)
         if out is not None:
             with targets_of(self._x, call, out) as targets:
-                # dask.array.store lets workers write, to copies of an array in memory.
+                # dask.array.store has workers write: those in other processes would write to copies.
                 for target, values in zip(targets, dask.compute(*results), strict=True):
                     target[...] = values
             results = tuple(targets)
