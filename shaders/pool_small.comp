@@ -218,7 +218,7 @@ void take_window(inout State state, uint first, uint index)
 #ifdef HAS_BIN
         add(state, operands[c]);
         if (w % 2 == 1 || w + 1 == WINDOW_WIDTH)
-            carry(state.digits);
+            propagate_carries(state.digits);
 #else
         accumulate(state, operands[c], index + c);
 #endif

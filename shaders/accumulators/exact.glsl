@@ -63,7 +63,7 @@ struct Long {
 struct Bin {
     uint least;  // an element with this exponent, or up to RANGE more, fits
     // The sum, in units of the last bit of an element with the exponent `least`, or of its square: digits of 30 bits, but
-    // the last has 32 and the sign. So three bins are added before a carry is needed.
+    // the last has 32, with the sign. So up to four bins are added before carries go on to the next digit.
     uint digits[DIGITS];
     uint missed;  // not 0: some elements do not fit. Of float16: which infinities and NaN there were
 };
@@ -115,7 +115,7 @@ uint[DIGITS] shifted_left(int number, uint steps)
 }
 
 // Leaves 30 bits in each digit but the last.
-void carry(inout uint digits[DIGITS])
+void propagate_carries(inout uint digits[DIGITS])
 {
     [[unroll]] for (uint i = 0; i < DIGITS - 1; ++i) {
         digits[i + 1] += digits[i] >> DIGIT_BITS;
@@ -183,7 +183,7 @@ Bin bin_of(uint least, Bits bits)
 }
 Bin shifted(Bin bin, uint by) { return bin; }
 
-// Adds a bin with the same `least`, without a carry.
+// Adds a bin with the same `least`; carries stay in their digits.
 void add(inout Bin sum, Bin bin)
 {
     [[unroll]] for (uint i = 0; i < DIGITS; ++i)
@@ -194,7 +194,7 @@ void add(inout Bin sum, Bin bin)
 Bin combine(Bin a, Bin b)
 {
     add(a, b);
-    carry(a.digits);
+    propagate_carries(a.digits);
     return a;
 }
 
@@ -207,7 +207,7 @@ void take_block(inout Bin bin, uvec4 block, uint skipped, uint index)
     [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
         add(bin, bin_of(bin.least, or_neutral(element_of(block, k), k >= skipped)));
         if (k % 2 == 1)
-            carry(bin.digits);
+            propagate_carries(bin.digits);
     }
 }
 

@@ -64,6 +64,12 @@ def beside_ties(dtype, count, random):
     return x
 
 
+def beside_bins(dtype, count, random):
+    """1, by which a bin is placed, and a few of the greatest and the least elements inside of it and outside."""
+    ends = random.choice([2.0**5, 2.0**6, 2.0**-22, 2.0**-23], count) * random.choice([-1, 1], count)
+    return np.where(random.random(count) < 0.1, ends, 1).astype(dtype)
+
+
 VALUES = {
     "normal": lambda dtype, count, random: random.standard_normal(count).astype(dtype),
     "half of them 0": lambda dtype, count, random: np.maximum(random.standard_normal(count), 0).astype(dtype),
@@ -73,8 +79,13 @@ VALUES = {
         random.integers(-9, 9, count) * np.finfo(dtype).smallest_subnormal
     ).astype(dtype),
     "the greatest": lambda dtype, count, random: random.choice([-1, 1], count).astype(dtype) * np.finfo(dtype).max,
+    # The average is the greatest, too.
+    "all the greatest": lambda dtype, count, random: np.full(
+        count, random.choice([-1, 1]) * np.finfo(dtype).max, dtype
+    ),
     "ties": ties,
     "beside ties": beside_ties,
+    "beside bins": beside_bins,
     "a few in the first place": lambda dtype, count, random: np.where(np.arange(count) < 5, 0, 3).astype(dtype),
     "-0": lambda dtype, count, random: np.full(count, -0.0, dtype),
 }
