@@ -186,7 +186,8 @@ void read_push()
 #endif
 }
 
-// A tile: its lines, and its windows. Positions count from the first element of a line.
+// A tile: its lines, and its windows. Positions count from the first element of a line, in elements, also of gradients:
+// tile_of() has divided by BASE_DILATION.
 struct Tile {
     uint outer;
     uint line;  // where the first of its lines begins in the buffer

@@ -191,6 +191,8 @@ SEPARABLE = [
     ((1, 2, 9, 10, 12), (4, 8, 5), (2, 2, 3), (2, 3, 0), (1, 4, 2)),
     ((1, 1, 24, 23), (12, 4), (12, 4), (0, 0), (0, 0)),
     ((1, 2, 31, 25), (5, 7), (5, 4), (1, 3), (0, 0)),
+    ((1, 1, 90, 64), (7, 5), (3, 2), (2, 0), (0, 3)),
+    ((1, 2, 18, 4, 40), (5, 2, 3), (5, 1, 2), (0, 0, 0), (0, 1, 0)),
     ((1, 2, 34, 200), (5, 3), (5, 3), (0, 0), (0, 0)),  # the last range is four rows behind the last window
 ]
 
@@ -202,7 +204,7 @@ def test_separable_passes(driver, open_device, changes, dtype):
     for sizes, window, strides, start, end in SEPARABLE:
         steps = {"strides": strides, "start_padding": start, "end_padding": end}
         pooled = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, sizes), window, **steps).output_tensor
-        x = (rng.standard_normal(pooled.sizes) * 1000).astype(dtype)
+        x = (rng.standard_normal(pooled.sizes) * 1000).astype(dtype, order="F" if sizes[0] > 1 else "C")
         if sizes[1] > 1:
             x[0, 0].reshape(-1)[[2, -9, -4]] = np.inf, np.nan, -np.inf
         for counts in (False, True):

@@ -19,7 +19,8 @@ from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling, WholeRowsKerne
 from dmlgpu.lowering.plan import Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
-# Windows that hold an output, up to which pool_backward_separable is not faster; with a stride that many times as many.
+# Windows that hold an output, up to which pool_backward_separable is not faster; times the shorter stride along height
+# and width.
 _UNROLLED_TERMS = 25
 # Outputs of a tile's row, about.
 _WIDTH = 8

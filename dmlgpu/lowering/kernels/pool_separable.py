@@ -53,8 +53,11 @@ class Line:
     start_padding: int
     """Positions before the first element; less than 0 where the first window begins behind it."""
     base_dilation: int = 1
-    """Positions from one element to the next, as in XLA: of gradients the stride of their pooling, else 1. The sizes,
-    strides and padding of windows count positions."""
+    """Positions from one element to the next, as in XLA: of gradients the stride of their pooling, else 1. Windows
+    with stride and dilation 1 may have it; their sizes and padding count positions."""
+
+    def __post_init__(self) -> None:
+        assert self.base_dilation == 1 or self.window_stride == self.dilation == 1
 
     @property
     def needs_pass(self) -> bool:
@@ -77,7 +80,12 @@ class Line:
         return self.window_stride // math.gcd(self.window_stride, self.dilation)
 
     @property
-    def elements(self) -> int:
+    def fewest_elements(self) -> int:
+        """Elements of a window, at least."""
+        return self.window_size // self.base_dilation
+
+    @property
+    def most_elements(self) -> int:
         """Elements of a window, at most."""
         return -(-self.window_size // self.base_dilation)
 
@@ -85,14 +93,14 @@ class Line:
         """Windows of an invocation: all have an element in common, or each is one element."""
         tile = 1
         while 2 * tile <= most and 2 * tile * self.step <= _MOST_BEHIND and tile * self.spacing < self.output_size:
-            if self.elements > 1 and self.window_size // self.base_dilation <= (2 * tile - 1) * self.step:
+            if self.most_elements > 1 and self.fewest_elements <= (2 * tile - 1) * self.step:
                 break
             tile *= 2
         return tile
 
     def loads(self, tile: int) -> int:
         """Elements that an invocation loads for a tile."""
-        return tile if self.elements == 1 else self.elements + (tile - 1) * self.step
+        return tile if self.most_elements == 1 else self.most_elements + (tile - 1) * self.step
 
     def tiles(self, tile: int) -> int:
         """Runs of this length."""
@@ -550,7 +558,7 @@ class PoolSeparable(Kernel):
             self.problem.outputs if to_outputs else (),
             tile=one_pass.tile,
             step=line.step,
-            copies=line.elements == 1,
+            copies=line.most_elements == 1,
             dilated=(line.dilation, line.spacing) != (1, 1),
             flat=one_pass.axis == 2 and self._is_flat(part),
             to_outputs=to_outputs,
