@@ -256,6 +256,10 @@ def test_an_extremum_gives_the_value_and_its_index():
     assert desc.inputs == (source,)
     assert desc.outputs == (TensorDesc(FLOAT32, (1, 3, 1)), TensorDesc(UINT64, (1, 3, 1)))
     assert ExtremumOperatorDesc.of("max", source, (0,), indices_data_type=np.int32).outputs[1].data_type.name == "INT32"
+    with pytest.raises(
+        DescriptorError, match=r"^ExtremumOperatorDesc\.output_indices_tensor\.data_type: None is neither"
+    ):
+        ExtremumOperatorDesc.of("max", source, (0,), indices_data_type=None)
 
 
 @pytest.mark.parametrize(
