@@ -110,6 +110,10 @@ def over_covering_windows(dtype):
         x[:, :, window - 1, window - 1] = 1
         yield AveragePoolingGradOperatorDesc.of(gradient, x.shape, (window, window), strides=strides), (gradient,)
         yield MaxPoolingGradOperatorDesc.of(x, (window, window), strides=strides), (x, gradient)
+    # No separable passes, as a stride is longer than the window: along height, where there is one.
+    gradient = spread(96, 1, GREAT, SMALL, 0, -GREAT).reshape(1, 1, 1, 96).astype(dtype, "C")
+    sizes = (1, 1, 1, 95 * 9 + 864)
+    yield AveragePoolingGradOperatorDesc.of(gradient, sizes, (1, 864), strides=(2, 9)), (gradient,)
 
 
 DOMAINS = {"axes": over_axes, "windows": over_windows, "covering-windows": over_covering_windows}
