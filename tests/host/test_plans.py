@@ -191,6 +191,13 @@ def test_the_work_of_a_gradient_does_not_grow_with_its_window(stride):
         assert lower(desc, PLANNED["cpu"]).work <= 50 * stride * 4 * 256 * 256
 
 
+@pytest.mark.parametrize(("strides", "kernel"), [((1, 4), "pool_separable"), ((2, 4), "pool_backward_small")])
+def test_tiles_of_gradients_go_by_the_shorter_stride(strides, kernel):
+    sizes = (1, 4, *((256 - 12) // stride + 1 for stride in strides))
+    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, sizes), (256, 256), (12, 12), strides=strides)
+    assert lower(desc, PLANNED["cpu"]).dispatches[0].shader.variant.startswith(kernel)
+
+
 def test_a_cpu_takes_longer_dispatches_where_there_is_much_to_do():
     """Of more workgroups, so that loops do not end them; a GPU, which a watchdog may reset, does not."""
     few, many = pool_desc(FLOAT32, (1, 1, 300, 300), (15, 15)), pool_desc(UINT8, (2, 8, 9000, 9001), (29, 30), (1, 2))
