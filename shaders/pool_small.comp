@@ -216,9 +216,7 @@ void take_window(inout State state, uint first, uint index)
     [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
         uint c = first + w * DILATION_WIDTH;
 #ifdef HAS_BIN
-        add(state, operands[c]);
-        if (w % 2 == 1 || w + 1 == WINDOW_WIDTH)
-            propagate_carries(state.digits);
+        add(state, operands[c], w, WINDOW_WIDTH);
 #else
         accumulate(state, operands[c], index + c);
 #endif

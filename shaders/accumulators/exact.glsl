@@ -198,17 +198,22 @@ Bin combine(Bin a, Bin b)
     return a;
 }
 
+// Adds bin `number` of `count`, which are added one after the other. Carries are propagated after two, and at the end.
+void add(inout Bin sum, Bin bin, uint number, uint count)
+{
+    add(sum, bin);
+    if (number % 2 == 1 || number + 1 == count)
+        propagate_carries(sum.digits);
+}
+
 const bool REPEATABLE = false;
 void accumulate(inout Bin bin, Bits bits, uint index) { bin = combine(bin, bin_of(bin.least, bits)); }
 
 #define HAS_BLOCKS
 void take_block(inout Bin bin, uvec4 block, uint skipped, uint index)
 {
-    [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
-        add(bin, bin_of(bin.least, or_neutral(element_of(block, k), k >= skipped)));
-        if (k % 2 == 1)
-            propagate_carries(bin.digits);
-    }
+    [[unroll]] for (uint k = 0; k < BLOCK; ++k)
+        add(bin, bin_of(bin.least, or_neutral(element_of(block, k), k >= skipped)), k, BLOCK);
 }
 
 // Two's complement: bits 2 i and up of a digit, then bits of the next one.

@@ -31,8 +31,7 @@
 //   HAS_BLOCKS, take_block(state, block, skipped, index)   sums and LOG_SUM_EXP: instead of the one in row.glsl
 //   HAS_BIN, show(state, bits), place(state), long_of(state), add_missed(long, state, bits)   exact sums, which may miss
 //                              elements (exact.glsl): kernels take these again, into what is stored
-//   bin_of(least, bits), add(state, state), propagate_carries(digits)   exact sums, for pool_small.comp: the steps of
-//                              accumulate()
+//   bin_of(least, bits), add(state, bin, number, count)   exact sums, for pool_small.comp: the steps of accumulate()
 //   divided(operand, by)                   sums, for pool_backward.comp: the operand divided by a count
 //   HAS_SHIFT, greater(a, b), greatest_of(block), prepare(state, greatest)   LOG_SUM_EXP: kernels call prepare() before
 //                              they accumulate the elements of several loads
