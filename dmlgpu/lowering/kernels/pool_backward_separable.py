@@ -76,10 +76,10 @@ class PoolBackwardSeparable(PoolSeparable):
         # The shader counts rows along depth and height.
         return False
 
-    def _of_sums(self, one_pass: SeparablePass) -> dict[str, int]:
+    def _sum_constants(self, one_pass: SeparablePass) -> dict[str, int]:
         depth, height, _ = self.base_dilation
         strides = {"stride_depth": depth, "stride_height": height} if one_pass.axis == 2 else {}
-        return super()._of_sums(one_pass) | strides
+        return super()._sum_constants(one_pass) | strides
 
     def _counted(self, part: PlaneRange, axis: int) -> dict[str, Any]:
         if axis < 2:

@@ -567,7 +567,7 @@ class PoolSeparable(Kernel):
             whole=width % group == 0,
             turn=min(one_pass.tile, self._turn(one_pass)),
             shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
-            **self._of_sums(one_pass),
+            **self._sum_constants(one_pass),
         )
         outputs = self._outputs(part)
         values, indices = self._written(outputs, number, to_outputs=to_outputs)
@@ -591,7 +591,7 @@ class PoolSeparable(Kernel):
         loads = self.limits.loads(len(items), one_pass.item_loads)
         return Dispatch(shader, push, (source, values, indices), loads, outputs)
 
-    def _of_sums(self, one_pass: SeparablePass) -> dict[str, int]:
+    def _sum_constants(self, one_pass: SeparablePass) -> dict[str, int]:
         """The specialization constants that shaders of maxima lack."""
         return {} if self.selects else {"base_dilation": one_pass.line.base_dilation}
 
