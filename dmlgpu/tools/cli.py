@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # Modules of commands that are no dependencies of dmlgpu, and the extras that install them.
-_EXTRAS = {"rich": "cli", "PIL": "demo", "matplotlib": "demo"}
+_EXTRAS = {"rich": "cli", "PIL": "demo"}
 # The functions that `dmlgpu stream` computes.
 _STREAMED = (
     *("argmax", "argmin", "average_pooling", "lp_pooling", "max", "max_pooling", "mean", "min", "prod", "reduce"),

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +49,12 @@ def load_photograph(path: str | None) -> Array:
 
     Args:
         path: a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP file of up to 512 MiB and Image.MAX_IMAGE_PIXELS pixels, scaled
-            down if it is large; None: matplotlib's sample photograph, a portrait of Grace Hopper by the US Navy
-            (public domain).
+            down if it is large; None: a portrait of Grace Hopper by the US Navy (public domain).
 
     Raises:
         OSError: the file cannot be read, or is larger.
-        ModuleNotFoundError: `path` is None, and matplotlib is not installed.
     """
-    path = path or str(_sample())
+    path = path or str(Path(__file__).with_name("grace_hopper.jpg"))
     try:
         if os.stat(path).st_size > _MOST_BYTES:
             raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
@@ -81,13 +78,6 @@ def _no_bombs() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         yield
-
-
-def _sample() -> Path:
-    matplotlib = find_spec("matplotlib")
-    if matplotlib is None or not matplotlib.submodule_search_locations:
-        raise ModuleNotFoundError("no matplotlib", name="matplotlib")
-    return Path(matplotlib.submodule_search_locations[0]) / "mpl-data" / "sample_data" / "grace_hopper.jpg"
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

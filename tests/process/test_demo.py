@@ -394,9 +394,3 @@ def test_without_pillow_it_names_the_extra(monkeypatch, capsys):
     monkeypatch.delattr("dmlgpu.tools.demo")
     assert main(["demo"]) == 2
     assert capsys.readouterr().err == "dmlgpu: PIL is not installed: pip install dmlgpu[demo]\n"
-
-
-def test_without_matplotlib_there_is_no_sample(monkeypatch, capsys):
-    hide(monkeypatch, "matplotlib")
-    assert main(["demo"]) == 2
-    assert capsys.readouterr().err == "dmlgpu: matplotlib is not installed: pip install dmlgpu[demo]\n"
