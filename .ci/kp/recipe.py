@@ -224,7 +224,6 @@ def lay_out(tree: Path, python: Path, *, plain: bool) -> None:
     kompute, external = unpacked("sources.txt", python), unpacked("headers.txt", python) / "external"
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(kompute / "src", tree / "src")
-    shutil.copytree(kompute / "python/src", tree / "python/src")
     shutil.copytree(external / "fmt/include/fmt", tree / "external/fmt/fmt")
     (tree / "external/vulkan/vulkan").mkdir(parents=True)
     for name in "vulkan.hpp", "vulkan.h", "vulkan_core.h", "vk_platform.h":
@@ -260,8 +259,12 @@ def lay_out(tree: Path, python: Path, *, plain: bool) -> None:
     # CycloneDX (PEP 770)
     bill = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": components}
     (tree / "sbom.cdx.json").write_text(json.dumps(bill, indent=1))
-    shutil.copy(HERE / settings.LIBRARY, tree)
-    if not plain:
+    shutil.copy(HERE / "kompute.cpp", tree)
+    if plain:
+        shutil.copytree(kompute / "python/src", tree / "python/src")
+        (tree / settings.SOURCE).write_text('#include "kompute.cpp"\n#include "python/src/main.cpp"\n')
+    else:
+        shutil.copy(HERE / settings.SOURCE, tree)
         # Git takes no notice of a file outside the repository that it finds: it must not find ours.
         ceiling = {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
         for patch in sorted((HERE / "patches").iterdir(), key=lambda path: int(path.name.partition("-")[0])):
@@ -334,8 +337,8 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
         (tree / objects / "empty.cpp").touch()
         zig(*link, objects / "empty.cpp", "-o", objects / "empty.so")
 
-    def translate(source: str, made: Path, *more: str) -> Path:
-        zig("c++", "-target", target, *flags, *more, "-c", source, "-o", made)
+    def translate(made: Path, *more: str) -> Path:
+        zig("c++", "-target", target, *flags, *more, "-c", settings.SOURCE, "-o", made)
         return made
 
     def stand_in(library: str, functions: set[str]) -> Path:
@@ -364,14 +367,13 @@ def build(tree: Path, python: Path, platform: str, pythons: list[Python], *, pla
                 shutil.copytree(found.include, tree / include)
                 shutil.copy(HERE / "pyconfig.h", tree / include)
             more = f"-I{include}", "-Ibuild/pybind11", f'-DVERSION_INFO="{version}"'
-            bound[found] = pool.submit(translate, settings.BINDINGS, objects / f"{found.tag}.o", *more)
-        library = pool.submit(translate, settings.LIBRARY, objects / "kompute.o")
+            bound[found] = pool.submit(translate, objects / f"{found.tag}.o", *more)
 
     loader = stand_in(system.loader, declared(Path("external/vulkan"), r"VKAPI_CALL (vk\w+)\("))
     first.result()
     modules = {}
     for found, translated in bound.items():
-        linked = [translated.result(), library.result(), loader]
+        linked = [translated.result(), loader]
         if system is WINDOWS:
             names = declared(Path("build", found.tag), r"PyAPI_(?:FUNC|DATA)\([^)]*\)\s*\*?\s*(\w+)")
             linked.append(stand_in(f"python{found.tag[2:]}.dll", names))

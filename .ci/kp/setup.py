@@ -2,10 +2,8 @@
 
 NAME = "dmlgpu_kp"
 KOMPUTE = "0.9.0"
-VERSION = f"{KOMPUTE}.post7"
-# Kompute itself, which knows nothing of Python, and its bindings.
-LIBRARY = "kompute.cpp"
-BINDINGS = "python/src/main.cpp"
+VERSION = f"{KOMPUTE}.post8"
+SOURCE = "bindings.cpp"
 INCLUDES = ["src/include", "external/vulkan", "external/fmt", "external/shaders"]
 MACROS = {
     "NDEBUG": "1",
@@ -31,7 +29,7 @@ if __name__ == "__main__":
         ext_modules=[
             Extension(
                 NAME,
-                [BINDINGS, LIBRARY],
+                [SOURCE],
                 include_dirs=[*INCLUDES, get_include()],
                 define_macros=[*MACROS.items(), ("VERSION_INFO", f'"{VERSION}"')],
                 extra_compile_args=FLAGS,

@@ -13,7 +13,7 @@ from dmlgpu.runtime.settings import choice
 
 KP_VERSION = "0.9.0"
 PACKAGE = "dmlgpu-kp"
-PACKAGE_VERSION = "0.9.0.post7"
+PACKAGE_VERSION = "0.9.0.post8"
 # All names that dmlgpu uses. Kompute's later sources still say 0.9.0, but have renamed some of them.
 NAMES = {
     "Manager": ("algorithm", "destroy", "get_device_properties", "sequence", "tensor_t"),
