@@ -31,6 +31,7 @@ import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import setup as settings
@@ -139,16 +140,43 @@ def tools() -> Path:
     python, mark = folder / "bin/python", folder / "state"
     if not mark.exists() or mark.read_text() != state:
         shutil.rmtree(folder, ignore_errors=True)
-        run(sys.executable, "-m", "venv", folder)
-        options = "--no-deps", "--no-cache-dir", "--only-binary", ":all:", "--require-hashes"
-        run(python, "-m", "pip", "install", *options, "-r", wanted)
+        # To install pip takes as long as what it installs: this Python's is used, where it has one.
+        has_pip = find_spec("pip") is not None
+        run(sys.executable, "-m", "venv", *["--without-pip"] * has_pip, folder)
+        pip = sys.executable if has_pip else python
+        options = "--no-compile", "--no-deps", "--no-cache-dir", "--only-binary", ":all:", "--require-hashes"
+        run(pip, "-m", "pip", "--python", python, "install", *options, "-r", wanted)
         zig = Path(run(python, "-c", "import ziglang; print(ziglang.__path__[0])").strip())
-        # Zig compiles the C++ library at the first link: three quarters of that were what Kompute does not need.
-        for source in (zig / "lib/libcxx/src").rglob("*.cpp"):
-            if source.stem not in NEEDED and source.parent.name != "win32":
-                source.write_text("")
+        shorten_library(zig / "lib")
         mark.write_text(state)
     return python
+
+
+def shorten_library(folder: Path) -> None:
+    """Leaves of the C++ library, which Zig compiles at the first link, what Kompute needs: an eighth of the time.
+
+    What is left is joined, so that headers are read once. No name is demangled: only texts about C++ types that have no
+    bindings lose by that.
+    """
+    for source in (folder / "libcxx/src").rglob("*.cpp"):
+        if source.stem not in NEEDED and source.parent.name != "win32":
+            source.write_text("")
+    (folder / "libcxxabi/src/cxa_demangle.cpp").write_text(
+        'extern "C" char* __cxa_demangle(const char*, char*, __SIZE_TYPE__*, int* status) {\n'
+        "    if (status)\n        *status = -2;\n    return nullptr;\n}\n"
+    )
+    # Not mutex: on Windows, where nothing needs it, it would want another. The others are not for all systems, or for
+    # programs without exceptions.
+    apart = "mutex.cpp", "cxa_thread_atexit.cpp", "cxa_noexception.cpp"
+    for library in "libcxx", "libcxxabi":
+        parts = [part for part in (folder / library / "src").glob("*.cpp") if part.name not in apart]
+        first, *others = sorted(part for part in parts if part.stat().st_size)
+        for part in first, *others:
+            # What these define is inline in headers now, and for old programs in the library too.
+            text = re.sub(r"^# *define _LIBCPP_\w+_LEGACY_INLINE_FUNCTIONS$", "", part.read_text(), flags=re.M)
+            part.with_suffix(".inc").write_text(text)
+            part.write_text("")
+        first.write_text("".join(f'#include "{part.stem}.inc"\n' for part in (first, *others)))
 
 
 def extract(archive: Path, folder: Path) -> None:
