@@ -80,6 +80,24 @@ def test_a_path_is_for_chunks():
     )
 
 
+def test_arrays_of_other_kinds():
+    total, none, flags = np.empty((), np.float32), np.full((6, 8), 9, np.float32), np.empty((2, 8), bool)
+    assert dmlgpu.sum(X, out=total) is total
+    assert total == X.sum()
+    assert not dmlgpu.sum(X[:0], 0, out=none).any()
+    np.testing.assert_array_equal(dmlgpu.max(X > 8, 1, out=flags), (X > 8).any(1))
+    pairs = np.zeros((2, 8), [("value", "f4"), ("index", "i8")])  # side by side, and apart
+    dmlgpu.max(X, 1, output_indices=True, out=(pairs["value"], pairs["index"]))
+    np.testing.assert_array_equal(pairs["value"], X.max(1))
+    np.testing.assert_array_equal(pairs["index"], X.argmax(1))
+
+
+def test_arrays_that_cannot_be_written():
+    masked, one = np.ma.masked_array(np.zeros((2, 8), np.int64)), np.zeros(1, np.int64)
+    refuses("a masked array", dmlgpu.argmax, X, 1, out=masked)
+    refuses("may share memory$", dmlgpu.argmax, X, 1, out=np.lib.stride_tricks.as_strided(one, (2, 8), (0, 0)))
+
+
 def test_arrays_may_be_in_x():
     """As with NumPy: results are written when all are computed."""
     x = X.copy()
@@ -136,3 +154,4 @@ def test_functions_of_numpy(device):
     x, out = device.tensor(X), device.tensor(np.zeros((6, 8), np.float32))
     assert np.max(x, axis=0, out=out) is out
     np.testing.assert_array_equal(out.numpy(), X.max(0))
+    assert np.max(x, 0, out) is out
