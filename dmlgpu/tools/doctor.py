@@ -281,7 +281,7 @@ def _device(info: DeviceInfo) -> Iterator[Finding]:
     yield Finding(subject, OK, f"{text}, buffer {buffer:,} MiB, group size {info.max_group_size:,}")
     mesa = re.search(r"llvmpipe Mesa (\d+)\.\S+", info.driver)
     if mesa and int(mesa[1]) < _MESA:
-        text = f"{mesa[0]} is old: it compiles to slower code than Mesa {_MESA}"
+        text = f"{mesa[0]} is old: argmax of 4096x1024 takes 17 to 34 ms with Mesa 22.3 on AMD Zen 3, 3.5 with 25.0"
         yield Finding(subject, ODD, text, "install a newer Mesa, on Debian that of backports")
     subject += " results"
     result, problem, noise = _ask("check", info.index)
