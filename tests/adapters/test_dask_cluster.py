@@ -10,10 +10,9 @@ import pytest
 from distributed import Variable
 
 import dmlgpu
-from benchmarks.streaming import peak
 from dmlgpu import ReduceFunction, interop
 from dmlgpu.interop.dask import LocalVulkanCluster
-from tests.adapters.on_workers import falling, opened, settings, slow_block
+from tests.adapters.on_workers import falling, opened, peak, settings, slow_block
 from tests.support.drivers import DRIVERS, device_of
 
 GIB = 1 << 30

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import dmlgpu
-from benchmarks import calls, cli, compare, measure, peer_usual, streaming
+from benchmarks import calls, cli, compare, measure, peer_usual
 from benchmarks import run as running
 from benchmarks.cases import (
     CASES,
@@ -1039,35 +1039,3 @@ def test_results_of_calls_are_compared(driver):
     case = replace(calls.CASES["sum"], function=partial(dmlgpu.max, axis=3))
     with dmlgpu.Device(driver.index) as device, pytest.raises(BenchmarkError, match=r"^function, out: the results"):
         calls.measured(device, case, 1)
-
-
-def test_streaming_measures_reading_computing_and_both(driver, monkeypatch, tmp_path):
-    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
-    monkeypatch.setattr(streaming, "CASES", {name: streaming.CASES[name] for name in ("argmax, all",)})
-    file, plot, markdown = tmp_path / "x.npy", tmp_path / "plot.png", tmp_path / "x.md"
-    options = ["--gib", "0.002", "--chunk-mib", "1", "--rounds", "1"]
-    assert streaming.main([str(file), *options, "--plot", str(plot), "--markdown", str(markdown)]) == 0
-    x = np.load(file)
-    assert x.shape == (16, streaming.WIDTH)
-    assert x.argmax() == 8 * streaming.WIDTH + streaming.WIDTH // 3
-    text = markdown.read_text()
-    assert driver.name in text
-    (row,) = [line.split(" | ") for line in text.splitlines() if line.startswith("| argmax, all")]
-    assert row[1] == "1 MiB"
-    reading, computing, both = (float(cell.split()[0]) for cell in row[2:5])
-    assert min(reading, computing, both) > 0
-    with Image.open(plot) as image:
-        assert image.size[0] > 1000
-
-
-@pytest.mark.parametrize("case", streaming.CASES)
-def test_streaming_reads_chunks_that_are_in_memory_once(driver, monkeypatch, case):
-    monkeypatch.setenv("DMLGPU_DEVICE", str(driver.index))
-    x = np.random.default_rng(2).random((63, 301), np.float32)
-    chunks, run = streaming.InMemory(x), streaming.CASES[case]
-    chunked, file = (dmlgpu.chunked(each, chunk_bytes=x.nbytes) for each in (chunks, x))
-    np.testing.assert_array_equal(run(chunked), run(file))
-    assert chunks.regions == [(slice(0, 63), slice(0, 301))]
-    run(chunked)
-    assert len(chunks.regions) == 2
-    assert len(chunks._chunks) == 1
