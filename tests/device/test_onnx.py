@@ -1,8 +1,6 @@
 """ONNX models: ONNX's own tests of the operators, and what they leave out."""
 
 import itertools
-import sys
-import types
 import unittest
 import warnings
 
@@ -15,7 +13,6 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.reference import ReferenceEvaluator
 
 import dmlgpu
-from benchmarks.onnx_layers import layers, main
 from dmlgpu import interop
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -771,38 +768,3 @@ def test_devices(driver, device):
         output_of("CUDA", "ArgMin", x)
     with pytest.raises(dmlgpu.DeviceError):
         output_of("VULKAN:99", "ArgMin", x)
-
-
-def test_layers_of_a_model_beside_onnx_runtime(monkeypatch, tmp_path, capsys):
-    """With ONNX's reference in place of ONNX Runtime, which the tests do not install."""
-
-    class Session:
-        off = 0
-
-        def __init__(self, model, options):
-            self._evaluator = ReferenceEvaluator(onnx.load_from_string(model))
-
-        def run(self, names, inputs):
-            return [each + self.off for each in self._evaluator.run(names, inputs)]
-
-    runtime = types.SimpleNamespace(InferenceSession=Session, SessionOptions=types.SimpleNamespace)
-    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
-    nodes = [
-        helper.make_node("Relu", ["x"], ["a"]),
-        helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=[2, 2]),
-        helper.make_node("ReduceMean", ["b", "axes"], ["y"]),
-    ]
-    x, file = values(1, 2, 5, 6), tmp_path / "model.onnx"
-    model = model_of(nodes, {"x": x}, {"y": FLOAT}, initializers={"axes": np.array([2])})
-    model.graph.output[0].type.tensor_type.ClearField("shape")
-    onnx.save(model, file)
-    assert [name for name, _ in layers(onnx.load(file))] == ["1: MaxPool 1x2x5x6", "2: ReduceMean 1x2x4x5"]
-    for Session.off, same in ((0, "yes"), (1, "NO")):
-        assert main([str(file), "--rounds", "1"]) == Session.off
-        assert capsys.readouterr().out.count(same) == 2
-    onnx.save(model_of([nodes[0]], {"x": x}, {"a": FLOAT}), file)
-    assert main([str(file)]) == 1
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(SystemExit):
-        main([str(file)])
-    assert "onnxruntime is not installed" in capsys.readouterr().err
