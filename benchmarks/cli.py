@@ -18,11 +18,9 @@ from benchmarks.compiled import FAMILIES, compile_for, compiled_table, save_comp
 from benchmarks.kompute import Kompute
 from benchmarks.machine import header
 from benchmarks.pages import draw, write
-from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_exact import ExactPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer, WebgpuPeer
-from benchmarks.peer_scipy import ScipyPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
 from benchmarks.peers import Peer, UnavailableError
@@ -45,10 +43,8 @@ _PEERS: dict[str, Callable[[Kompute], Peer]] = {
     "exact": ExactPeer,
     "usual": UsualPeer,
     "numpy": lambda _: NumpyPeer(),
-    "scipy": lambda _: ScipyPeer(),
     "torch": lambda _: TorchPeer(),
     "torch-cuda": lambda kompute: TorchPeer("cuda", kompute.device.info.uuid),
-    "cupy": lambda kompute: CupyPeer(kompute.device.info.uuid),
     "onnxruntime": lambda _: OnnxruntimePeer(),
     "onnxruntime-webgpu": lambda _: WebgpuPeer(),
 }

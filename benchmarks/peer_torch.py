@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, number_of, with_one_axis
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, cores, first_line, with_one_axis
 from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePooling1OperatorDesc,
@@ -59,7 +59,8 @@ class TorchPeer(Peer):
             if not torch.cuda.is_available():
                 raise UnavailableError("PyTorch sees no GPU")
             properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-            index = number_of(uuid, [str(getattr(found, "uuid", "")) for found in properties])
+            uuids = [str(getattr(gpu, "uuid", "")).replace("-", "") for gpu in properties]
+            index = uuids.index(uuid) if uuid in uuids else 0
             self._device = torch.device("cuda", index)
             self._where = properties[index].name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -84,12 +84,6 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def number_of(uuid: str, uuids: Sequence[str]) -> int:
-    """Which of a library's GPUs is the device with this UUID; the first one where none is."""
-    plain = [found.lower().removeprefix("gpu-").replace("-", "") for found in uuids]
-    return plain.index(uuid) if uuid in plain else 0
-
-
 def with_one_axis(desc: ArgmaxOperatorDesc | ReduceOperatorDesc, x: Array) -> tuple[Array, int]:
     """The input of a reduction, and the one axis to reduce: several become the last one."""
     if len(desc.axes) == 1:
@@ -97,21 +91,6 @@ def with_one_axis(desc: ArgmaxOperatorDesc | ReduceOperatorDesc, x: Array) -> tu
     kept = [axis for axis in range(x.ndim) if axis not in desc.axes]
     rows = x.transpose(*kept, *desc.axes).reshape(*(x.shape[axis] for axis in kept), -1)
     return rows, rows.ndim - 1
-
-
-def array_functions(library: Any) -> dict[ReduceFunction, Callable[[Any, int], Any]]:
-    """The functions of REDUCE on one axis, by NumPy or what has its functions."""
-
-    def log_sum_exp(rows: Any, axis: int) -> Any:
-        most = rows.max(axis, keepdims=True)
-        return library.log(library.exp(rows - most).sum(axis)) + most.squeeze(axis)
-
-    return {
-        ReduceFunction.SUM: library.sum,
-        ReduceFunction.MAX: library.max,
-        ReduceFunction.AVERAGE: library.mean,
-        ReduceFunction.LOG_SUM_EXP: log_sum_exp,
-    }
 
 
 def as_outputs(desc: OperatorDesc, *arrays: Array) -> tuple[Array, ...]:

@@ -33,10 +33,8 @@ _STYLES = {
     "exact": ("black", "x"),
     "usual": ("purple", "s"),
     "numpy": ("blue", "v"),
-    "scipy": ("sky", "p"),
     "torch": ("vermilion", "^"),
     "torch-cuda": ("orange", ">"),
-    "cupy": ("yellow", "P"),
     "onnxruntime": ("green", "X"),
     "onnxruntime-webgpu": ("green", "*"),
 }

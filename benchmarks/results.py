@@ -22,17 +22,15 @@ COPY = "copy"
 # Their names in prose.
 LIBRARIES = {
     "numpy": "NumPy",
-    "scipy": "SciPy",
     "torch": "PyTorch",
     "torch-cuda": "PyTorch on CUDA",
-    "cupy": "CuPy",
     "onnxruntime": "ONNX Runtime",
     "onnxruntime-webgpu": "ONNX Runtime on WebGPU",
 }
 OTHERS = (COPY, "exact", "usual", *LIBRARIES)
 
 # Those of OTHERS that have a time in batches too.
-BATCHED = (COPY, "torch-cuda", "cupy", "onnxruntime-webgpu")
+BATCHED = (COPY, "torch-cuda", "onnxruntime-webgpu")
 
 _FORMAT = "dmlgpu benchmarks 1"
 # A run of all cases has less than 1 MiB.

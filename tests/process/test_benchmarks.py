@@ -29,14 +29,12 @@ from benchmarks.cases import (
 )
 from benchmarks.kompute import Kompute
 from benchmarks.measure import Timing, interleave
-from benchmarks.peer_cupy import CupyPeer
 from benchmarks.peer_exact import ExactPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer, WebgpuPeer
-from benchmarks.peer_scipy import ScipyPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
-from benchmarks.peers import Contender, UnavailableError, number_of
+from benchmarks.peers import Contender, UnavailableError
 from benchmarks.report import case_tables, digits, duration
 from benchmarks.results import BenchmarkError, Result, Run, load, save
 from benchmarks.run import _BATCH_BYTES, run_case
@@ -282,24 +280,6 @@ def test_numpy_agrees_with_the_oracle(case):
     assert agreed(case, NumpyPeer())
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        *TINY,
-        pooling_case("even", (2, 3, 9, 7), 4),
-        pooling_case("3d-uint8", (1, 2, 5, 6, 7), 3, data_type=UINT8),
-        pooling_case("dilated-alone", (2, 3, 9, 7), 3, dilation=2),
-        pooling_case("strided-alone", (2, 3, 9, 7), 3, stride=2),
-        pooling_case("padded-alone", (2, 3, 9, 7), 3, padding=1),
-        pooling_case("float16-alone", (2, 3, 9, 7), 3, data_type=FLOAT16),
-    ],
-    ids=lambda case: case.id,
-)
-def test_scipy_agrees_with_the_oracle(case):
-    pytest.importorskip("scipy")
-    assert agreed(case, ScipyPeer()) == (case.id in ("pool-global", "pool-even", "pool-3d-uint8"))
-
-
 @pytest.mark.parametrize("case", TINY, ids=lambda case: case.id)
 def test_torch_agrees_with_the_oracle(case):
     pytest.importorskip("torch")
@@ -313,33 +293,25 @@ def test_torch_refuses_what_it_does_not_have():
         TorchPeer().contender(case.desc, *case.inputs())
 
 
-@pytest.mark.parametrize("peer", [partial(TorchPeer, "cuda"), CupyPeer], ids=["torch-cuda", "cupy"])
-def test_a_library_on_a_gpu_agrees_with_the_oracle(peer):
-    """Not run where the library is not installed or sees no GPU; drivers under test have nothing to do with it."""
+def test_torch_on_a_gpu_agrees_with_the_oracle():
+    """Not run where PyTorch is not installed or sees no GPU; drivers under test have nothing to do with it."""
     try:
-        made = peer()
+        made = TorchPeer("cuda")
     except UnavailableError as reason:
         pytest.skip(str(reason))
     assert {case.id for case in TINY if agreed(case, made)} >= {case.id for case in TINY if "argmax" in case.id}
 
 
-def test_gpus_of_libraries_are_told_by_their_uuids():
-    uuids = ["ff" * 16, "GPU-01234567-89AB-cdef-0123-456789abcdef"]
-    assert number_of("0123456789abcdef0123456789abcdef", uuids) == 1
-    assert number_of("", uuids) == number_of("00" * 16, uuids) == 0
-
-
-@pytest.mark.parametrize("name", ["torch", "cupy"])
-def test_a_library_that_cannot_be_imported_says_why(monkeypatch, name):
+def test_a_library_that_cannot_be_imported_says_why(monkeypatch):
     class Broken:
         def find_spec(self, wanted, path=None, target=None):
-            if wanted == name:
-                raise ImportError(f"lib{name}.so: cannot open shared object file\nand more")
+            if wanted == "torch":
+                raise ImportError("libtorch.so: cannot open shared object file\nand more")
 
-    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    with pytest.raises(UnavailableError, match=f"lib{name}.so: cannot open shared object file$"):
-        TorchPeer() if name == "torch" else CupyPeer()
+    with pytest.raises(UnavailableError, match=r"^cannot be imported: libtorch\.so: cannot open shared object file$"):
+        TorchPeer()
 
 
 @pytest.mark.parametrize("case", TINY, ids=lambda case: case.id)
@@ -440,8 +412,8 @@ def test_the_time_in_a_batch_is_that_of_a_call(kompute, monkeypatch):
             made = super().contender(desc, x)
             return replace(made, batch=lambda calls: lambda: measure.time.sleep(0.01 * calls))
 
-    made = measured(TINY[0], kompute, {"cupy": Sleeper()}, rounds=2, fresh=False)
-    assert 0.01 <= made.timings["cupy batch"].median < 0.02
+    made = measured(TINY[0], kompute, {"torch-cuda": Sleeper()}, rounds=2, fresh=False)
+    assert 0.01 <= made.timings["torch-cuda batch"].median < 0.02
 
 
 @pytest.mark.parametrize(("output_bytes", "calls"), [(512 << 20, 0), (200 << 20, 2), (28, 4)])
@@ -667,7 +639,7 @@ def test_tables_have_times_ratios_and_dashes():
 def test_batches_have_a_table_of_their_own():
     (table,) = case_tables(
         [
-            replace(result("a", kernel=0.004, copy=0.001, batch=0.001, copy_batch=0.0005, cupy=1.0), batch=4),
+            replace(result("a", kernel=0.004, copy=0.001, batch=0.001, copy_batch=0.0005, torch=1.0), batch=4),
             result("b", kernel=0.002),
         ]
     )[3:]
@@ -718,9 +690,9 @@ def test_windows_have_the_ratio_to_the_faster_peer():
 
     (table,) = scale_tables(
         [
-            of("1x1", scipy=0.004, torch=0.008),
-            of("12x12", scipy="no use", torch=0.001),
-            of("101x101", scipy="no use", torch="slow"),
+            of("1x1", numpy=0.004, torch=0.008),
+            of("12x12", numpy="no use", torch=0.001),
+            of("101x101", numpy="no use", torch="slow"),
         ]
     )
     assert table.columns[0] == "window"
@@ -735,7 +707,7 @@ def test_windows_have_the_ratio_to_the_faster_peer():
         "to the faster": "2.00",
         "first call": "1.00 s",
         "copy": "100 µs",
-        "scipy": "-",
+        "numpy": "-",
         "torch": "1.00 ms",
     }
 
@@ -744,14 +716,14 @@ def test_windows_are_drawn_at_their_sizes():
     from benchmarks.plot import plot_scale
 
     made = [
-        result(f"pool-256x256-{side}x{side}", kernel=side, scipy=2.0 * side, torch="slow" if side == 9 else 3.0)
+        result(f"pool-256x256-{side}x{side}", kernel=side, numpy=2.0 * side, torch="slow" if side == 9 else 3.0)
         for side in (1, 3, 9)
     ]
     (axes,) = plot_scale(HEADER, made).axes
     lines = {line.get_label(): [*zip(*line.get_data(), strict=True)] for line in axes.get_lines()}
     assert lines == {
         "dmlgpu, device tensors": [(1, 1), (3, 3), (9, 9)],
-        "SciPy": [(1, 2), (3, 6), (9, 18)],
+        "NumPy": [(1, 2), (3, 6), (9, 18)],
         "PyTorch": [(1, 3), (3, 3)],
     }
     assert axes.get_xlabel() == "elements of the window along a dimension"
@@ -870,14 +842,14 @@ def test_a_run_writes_tables_json_markdown_and_a_plot(run, tmp_path):
 
 
 def test_a_missing_peer_is_a_dash(run, monkeypatch):
-    for package in ("scipy", "torch", "cupy", "onnxruntime"):
+    for package in ("torch", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(peer_usual.shutil, "which", lambda _: None)
     code, output, _ = run("-k", "argmax-rows")
     assert code == 0
     ratios = next(line.split() for line in output.split("kernel / other")[1].splitlines() if "argmax-rows" in line)
-    assert (ratios[2:4], ratios[5:]) == (["-"] * 2, ["-"] * 6)
-    for name in ("scipy", "torch", "torch-cuda", "cupy"):
+    assert (ratios[2:4], ratios[5:]) == (["-"] * 2, ["-"] * 4)
+    for name in ("torch", "torch-cuda"):
         assert f"- {name}: not installed" in output
     assert "- usual: glslangValidator is not installed" in output
 
@@ -936,7 +908,7 @@ def test_output_that_nobody_reads_is_silent(environment):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-PEERS = "exact", "usual", "numpy", "scipy", "torch", "torch-cuda", "cupy", "onnxruntime", "onnxruntime-webgpu"
+PEERS = "exact", "usual", "numpy", "torch", "torch-cuda", "onnxruntime", "onnxruntime-webgpu"
 NO_CASE = "no case has 'nothing' in its name; cases are"
 OTHER = "was not written by `python -m benchmarks --json`\n"
 # After what names the format.
