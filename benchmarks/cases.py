@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.results import BenchmarkError
 from dmlgpu import DataType, MaxPooling2OperatorDesc, OperatorDesc, ReduceFunction, TensorDesc, reference
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.cases import Array, Case, Fill, permuted_strides
@@ -200,23 +201,25 @@ SCALES: dict[str, Callable[[int], Case]] = {
 }
 
 
-def _window_cases(sizes: tuple[int, ...], sides: Sequence[int], indices: bool) -> tuple[Case, ...]:
-    """Max pooling of stride 1 in windows as long along every spatial dimension."""
-    made = [(side, pooling_case(_by(sizes[2:]), sizes, side, indices=indices)) for side in sides]
-    return tuple(replace(case, id=f"{case.id}-{_by((side,) * (len(sizes) - 2))}") for side, case in made)
+# Exponents of 2: the smallest and the largest size of `--scale`.
+SMALLEST, LARGEST = 10, 27
 
 
-# Cases of one tensor, and windows of many sizes.
-WINDOWS: dict[str, tuple[Case, ...]] = {
-    cases[0].id.rpartition("-")[0]: cases
-    for cases in (
-        *(
-            _window_cases((1, 4, 256, 256), (1, 2, 3, 5, 7, 8, 9, 12, 16, 24, 32, 48, 64, 80, 101), indices)
-            for indices in (False, True)
-        ),
-        _window_cases((1, 1, 64, 96, 96), (1, 2, 3, 5, 7, 8, 9, 12, 16, 24, 31), False),
-    )
-}
+def exponents(text: str) -> range:
+    """LOW-HIGH as the exponents from LOW to HIGH.
+
+    Raises:
+        BenchmarkError: it is something else.
+    """
+    low, _, high = text.partition("-")
+    if not (low.isdecimal() and high.isdecimal() and SMALLEST <= int(low) <= int(high) <= LARGEST):
+        raise BenchmarkError(f"--scale {text}: give exponents of 2 as LOW-HIGH, from {SMALLEST} to {LARGEST}")
+    return range(int(low), int(high) + 1)
+
+
+def scaled(name: str, exponent: int) -> Case:
+    """A case of SCALES with 2^exponent elements."""
+    return replace(SCALES[name](1 << exponent), id=f"{name}-2^{exponent}")
 
 
 def describe(desc: OperatorDesc) -> str:

@@ -12,22 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.cases import CASES, LARGE, SCALES, WINDOWS
+from benchmarks.cases import CASES, LARGE, LARGEST, SCALES, SMALLEST, describe, exponents, scaled
 from benchmarks.compare import compared, differences
 from benchmarks.compiled import FAMILIES, compile_for, compiled_table, save_compiled, sources
 from benchmarks.kompute import Kompute
 from benchmarks.machine import header
-from benchmarks.pages import draw, write
 from benchmarks.peer_exact import ExactPeer
 from benchmarks.peer_numpy import NumpyPeer
 from benchmarks.peer_onnxruntime import OnnxruntimePeer, WebgpuPeer
 from benchmarks.peer_torch import TorchPeer
 from benchmarks.peer_usual import UsualPeer
 from benchmarks.peers import Peer, UnavailableError
-from benchmarks.report import COLUMNS, absences, case_tables, operators_table, show, to_markdown
+from benchmarks.report import COLUMNS, absences, show, times_table, to_markdown
 from benchmarks.results import BenchmarkError, Run, load, save
 from benchmarks.run import run_case
-from benchmarks.scale import LARGEST, SMALLEST, exponents, scale_tables, scaled
 from dmlgpu import Device, DeviceError, SettingError
 from dmlgpu.runtime.settings import switch
 from dmlgpu.tools.terminal import exit_code, open_console, written_to_the_end
@@ -88,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measures dmlgpu, and what computes the same, in turns.",
         epilog="examples:\n"
         "  python -m benchmarks -k pool --device llvmpipe --json new.json\n"
-        "  python -m benchmarks --scale --plot scale.png\n"
+        "  python -m benchmarks --device llvmpipe --markdown table.md --plot picture.png\n"
         "  python -m benchmarks --compiled --only windows --show Assembly\n"
         "  python -m benchmarks compare old.json new.json\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -124,7 +122,6 @@ def _parser() -> argparse.ArgumentParser:
         const=f"{SMALLEST}-{LARGEST}",
         help="measure sizes doubled from 2^LOW elements to 2^HIGH (default: %(const)s) instead",
     )
-    over.add_argument("--windows", action="store_true", help="measure windows of many sizes instead")
     over.add_argument("--large", action="store_true", help="measure cases of some 250 MB instead, for GPUs")
     parser.add_argument(
         "--limit", metavar="S", type=_positive(float), default=math.inf, help="begin no case after so many seconds"
@@ -155,21 +152,14 @@ def _parser() -> argparse.ArgumentParser:
     comparing.add_argument("old", metavar="OLD")
     comparing.add_argument("new", metavar="NEW")
     comparing.set_defaults(run=_compare)
-    writing = commands.add_parser(
-        "pages",
-        help="write what was measured into pages of docs, and draw it",
-        description="Writes what the tables in docs/performance have into docs/compared.md and docs/performance.md, "
-        "and draws the pictures beside the tables.",
-    )
-    writing.set_defaults(run=_write_pages)
     return parser
 
 
 def _add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--plot", metavar="FILE", help="draw the times, or their ratios to the fastest library's: .png, .svg or .pdf"
+        "--plot", metavar="FILE", help="draw the ratios to the fastest library's times: .png, .svg or .pdf"
     )
-    parser.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown")
+    parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown")
 
 
 def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
@@ -201,9 +191,6 @@ def _cases(args: argparse.Namespace) -> list[Case]:
         # All cases of a size before the next: what --limit leaves out are the largest.
         chosen = [scaled(name, exponent) for exponent in sizes for name in SCALES if text in name.lower()]
         names = list(SCALES)
-    elif args.windows:
-        chosen = [case for cases in WINDOWS.values() for case in cases if text in case.id.lower()]
-        names = list(WINDOWS)
     else:
         cases = LARGE if args.large else CASES
         chosen = [case for case in cases if text in case.id.lower()]
@@ -253,7 +240,7 @@ def _measure(args: argparse.Namespace) -> None:
     cases = _cases(args)
     if args.list:
         for case in cases:
-            console.print(case.id, markup=False)
+            console.print(f"{case.id}: {describe(case.desc)}", markup=False, soft_wrap=True)
         return
     _check_files(args)
     if switch("DMLGPU_VERIFY"):
@@ -274,7 +261,7 @@ def _measure(args: argparse.Namespace) -> None:
             Progress(*columns, console=terminal, transient=True, auto_refresh=False, disable=not terminal.is_terminal)
         )
         bar = bars.add_task("", total=len(cases) * args.rounds)
-        run, problems = Run(where, bool(args.scale or args.windows), ()), []
+        run, problems = Run(where, ()), []
         end = time.monotonic() + args.limit
         for number, case in enumerate(cases):
             if time.monotonic() > end:
@@ -316,17 +303,14 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _present(run: Run, console: Console, args: argparse.Namespace) -> None:
-    tables = scale_tables(run.results) if run.scale else case_tables(run.results)
-    dashes = absences(run.results)
+    tables, dashes = [times_table(run.results)], absences(run.results)
     show(console, run.header, tables, dashes)
     if args.markdown:
-        tables = tables if run.scale else [*tables, operators_table(run.results)]
         Path(args.markdown).write_text(to_markdown(run.header, tables, dashes), encoding="utf-8")
     if args.plot and run.results:
-        from benchmarks.plot import plot_cases, plot_scale
+        from benchmarks.plot import plot
 
-        figure = (plot_scale if run.scale else plot_cases)(run.header, run.results)
-        figure.savefig(args.plot)
+        plot(run.header, run.results).savefig(args.plot)
 
 
 def _compare(args: argparse.Namespace) -> None:
@@ -335,9 +319,3 @@ def _compare(args: argparse.Namespace) -> None:
     if not table.rows:
         raise BenchmarkError(f"{args.old} and {args.new} have no case in common")
     show(open_console(COLUMNS), {}, [table], differences(old, new))
-
-
-def _write_pages(args: argparse.Namespace) -> None:
-    root = Path(__file__).parents[1]
-    write(root)
-    draw(root)

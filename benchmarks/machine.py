@@ -29,10 +29,10 @@ def header(device: Device, peers: Mapping[str, Peer], rounds: int, seconds: floa
     }
 
 
-def place(device: Device, *further: str) -> dict[str, str]:
-    """The device, the machine, and the versions of dmlgpu's and of further packages."""
+def place(device: Device) -> dict[str, str]:
+    """The device, the machine, and the versions of the packages."""
     info = device.info
-    packages = "dmlgpu", kompute_module.package_of(kompute_module.kompute()), "numpy", *further
+    packages = "dmlgpu", kompute_module.package_of(kompute_module.kompute()), "numpy"
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{info.name} ({info.type}), Vulkan {info.api_version}",

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.results import BATCH, BATCHED, CALL, COMPILE, FIRST_CALL, KERNEL, Result, in_batches, others
+from benchmarks.results import BATCH, CALL, FIRST_CALL, KERNEL, OTHERS, Result, in_batches
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 DASH = "-"
 # How wide tables are in files and pipes.
-COLUMNS = 160
+COLUMNS = 200
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,15 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str
+
+
+_NOTE = (
+    "Medians. Kernel: device tensors in, device tensors out; spread: its interquartile range, as a part of it; GB/s: "
+    "the bytes of the inputs and the outputs, each counted once, in this time. Call: ndarrays in and out; first call: "
+    "on a device opened for it, after `compile`; batch: one of several calls that are submitted together. What follows "
+    "are ratios of the kernel's time to that of others, or in batches to theirs in batches; below 1 the kernel is "
+    "faster. The copy reads half of these bytes and writes the other half, on the same device."
+)
 
 
 def digits(number: float) -> str:
@@ -46,92 +55,26 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.0f} %"
 
 
-def case_tables(results: Sequence[Result]) -> list[Table]:
-    """What every case took, how that compares with others, and what these took."""
-    names = others(results)
-    return [
-        Table(
-            "dmlgpu",
-            ("case", "minimum", "median", "spread", "GB/s", "call", "compile", "first call"),
-            tuple((result.case, *_own_cells(result)) for result in results),
-            "Minimum, median, spread and GB/s are the kernel's: device tensors in, device tensors out. Call: ndarrays "
-            "in and out; compile, first call: on a device opened for it; medians. The spread is the interquartile "
-            "range. GB/s: the bytes of the inputs and the outputs, each counted once.",
-        ),
-        Table(
-            "kernel / other",
-            ("case", *names),
-            tuple((result.case, *other_cells(result, names, _ratio)) for result in results),
-            "Ratios of medians; below 1 the kernel is faster. The copy moves as many bytes on the same device: it "
-            "reads half of them and writes the other half.",
-        ),
-        Table(
-            "others",
-            ("case", *names),
-            tuple((result.case, *other_cells(result, names, _median_and_spread)) for result in results),
-            "Medians and interquartile ranges.",
-        ),
-        *_batches_table(results),
-    ]
-
-
-def _batches_table(results: Sequence[Result]) -> list[Table]:
-    """What a call takes in a batch; no table where none was timed."""
-    batched = [result for result in results if BATCH in result.timings]
-    names = [name for name in BATCHED if any(in_batches(name) in result.timings for result in batched)]
-    if not batched:
-        return []
-    return [
-        Table(
-            "in batches",
-            ("case", "calls", "a call", "GB/s", "alone / batch", *names),
-            tuple(
-                (
-                    result.case,
-                    str(result.batch),
-                    duration(result.timings[BATCH].median),
-                    digits(result.bandwidth(BATCH) / 1e9),
-                    digits(result.timings[KERNEL].median / result.timings[BATCH].median),
-                    *(_batch_ratio(result, in_batches(name)) for name in names),
-                )
-                for result in batched
-            ),
-            "Calls that are submitted together and write to tensors of their own; medians of what one of them takes. "
-            "Alone / batch: the kernel's median above to that. The others: that to what a call takes of theirs, which "
-            "are waited for together too.",
+def times_table(results: Sequence[Result]) -> Table:
+    """What every case took, and how that compares with others."""
+    timed = {name for result in results for name in result.timings}
+    own = [name for name in (CALL, FIRST_CALL, BATCH) if name in timed]
+    others = [name for other in OTHERS for name in (other, in_batches(other)) if name in timed]
+    rows = []
+    for result in results:
+        kernel = result.timings[KERNEL]
+        times = {name: duration(timing.median) for name, timing in result.timings.items()}
+        ratios = {name: digits(result.ratio(name)) for name in others if name in times}
+        cells = times[KERNEL], percent(kernel.spread / kernel.median), digits(result.bandwidth(KERNEL) / 1e9)
+        rows.append(
+            (
+                result.case,
+                *cells,
+                *(times.get(name, DASH) for name in own),
+                *(ratios.get(name, DASH) for name in others),
+            )
         )
-    ]
-
-
-def _batch_ratio(result: Result, name: str) -> str:
-    if name not in result.timings:
-        return DASH
-    return digits(result.timings[BATCH].median / result.timings[name].median)
-
-
-def _own_cells(result: Result) -> list[str]:
-    kernel = result.timings[KERNEL]
-    return [
-        duration(kernel.minimum),
-        duration(kernel.median),
-        percent(kernel.spread / kernel.median),
-        digits(result.bandwidth(KERNEL) / 1e9),
-        *(duration(result.timings[name].median) for name in (CALL, COMPILE, FIRST_CALL)),
-    ]
-
-
-def other_cells(result: Result, names: Sequence[str], cell: Callable[[Result, str], str]) -> list[str]:
-    """A cell for each name, a dash where it did not run."""
-    return [cell(result, name) if name in result.timings else DASH for name in names]
-
-
-def _ratio(result: Result, name: str) -> str:
-    return digits(result.ratio(name))
-
-
-def _median_and_spread(result: Result, name: str) -> str:
-    timing = result.timings[name]
-    return f"{duration(timing.median)} ± {percent(timing.spread / timing.median)}"
+    return Table("times", ("case", KERNEL, "spread", "GB/s", *own, *others), tuple(rows), _NOTE)
 
 
 def absences(results: Sequence[Result]) -> list[str]:
@@ -144,11 +87,6 @@ def absences(results: Sequence[Result]) -> list[str]:
         f"{name}: {reason}" + ("" if len(where) == len(results) else f" ({', '.join(where)})")
         for (name, reason), where in cases.items()
     ]
-
-
-def operators_table(results: Sequence[Result]) -> Table:
-    rows = tuple((result.case, result.operator, f"{result.bytes / 1e6:.3g} MB") for result in results)
-    return Table("cases", ("case", "operator", "bytes"), rows, "Bytes of the inputs and the outputs.")
 
 
 def to_markdown(header: Mapping[str, str], tables: Sequence[Table], dashes: Sequence[str]) -> str:
@@ -178,7 +116,7 @@ def show(console: Console, header: Mapping[str, str], tables: Sequence[Table], d
         grid = RichTable(title=escape(table.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         grid.add_column(table.columns[0], overflow="fold")
         for name in table.columns[1:]:
-            grid.add_column(name, justify="right")
+            grid.add_column(name, justify="right", overflow="fold")
         for row in table.rows:
             grid.add_row(*map(escape, row))
         console.print(grid)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,6 @@ LIBRARIES = {
     "onnxruntime-webgpu": "ONNX Runtime on WebGPU",
 }
 OTHERS = (COPY, "exact", "usual", *LIBRARIES)
-
-# Those of OTHERS that have a time in batches too.
-BATCHED = (COPY, "torch-cuda", "onnxruntime-webgpu")
 
 _FORMAT = "dmlgpu benchmarks 1"
 # A run of all cases has less than 1 MiB.
@@ -63,8 +59,9 @@ class Result:
         return self.bytes / self.timings[name].median
 
     def ratio(self, name: str) -> float:
-        """Our kernel's time to that of another, of their medians: below 1 it is faster."""
-        return self.timings[KERNEL].median / self.timings[name].median
+        """Our kernel's time to that of another, of their medians, both in batches or neither: below 1 it is faster."""
+        ours = BATCH if name.endswith(BATCH) else KERNEL
+        return self.timings[ours].median / self.timings[name].median
 
 
 @dataclass(frozen=True)
@@ -72,20 +69,12 @@ class Run:
     """What one run of the benchmarks measured, and where."""
 
     header: dict[str, str]
-    scale: bool
-    """Whether its cases are one operator over many sizes, of the input or of the window."""
     results: tuple[Result, ...]
 
 
 def in_batches(name: str) -> str:
-    """The name of what one of KERNEL and BATCHED takes for a call in a batch."""
+    """The name of what KERNEL or one of OTHERS takes for a call in a batch."""
     return BATCH if name == KERNEL else f"{name} {BATCH}"
-
-
-def others(results: Sequence[Result]) -> list[str]:
-    """All of OTHERS that was asked for, whether it ran or not."""
-    asked = {name for result in results for name in (*result.timings, *result.absent)}
-    return [name for name in OTHERS if name in asked]
 
 
 def save(run: Run, path: str) -> None:
@@ -105,7 +94,7 @@ def save(run: Run, path: str) -> None:
         }
         for result in run.results
     ]
-    content = {"format": _FORMAT, "header": run.header, "scale": run.scale, "results": results}
+    content = {"format": _FORMAT, "header": run.header, "results": results}
     Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
@@ -129,7 +118,7 @@ def load(path: str) -> Run:
         raise foreign
     try:
         results = [_result(**fields) for fields in content["results"]]
-        return Run(dict(content["header"]), bool(content["scale"]), tuple(results))
+        return Run(dict(content["header"]), tuple(results))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise foreign from error
 
