@@ -39,6 +39,16 @@ _INSTALL = "Install it (Debian: mesa-vulkan-drivers)"
 _TIMEOUT = 600
 # More than dmlgpu takes of anything.
 _PLENTY = 1 << 32
+# What RADV calls the numbers that are its own.
+_STATISTICS = {
+    "VGPRs": ("VGPRs",),
+    "SGPRs": ("SGPRs",),
+    "spilt": ("Spilled VGPRs", "Spilled SGPRs"),
+    "scratch": ("Scratch size",),
+    "LDS": ("LDS size",),
+    "instructions": ("Instructions",),
+    "clauses": ("VMEM Clause",),
+}
 _DISCRETE = DeviceInfo(
     index=0,
     name="any discrete GPU",
@@ -74,20 +84,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What became of it; the note of `compiled_table` says what the numbers are."""
+    """What became of it."""
 
     kernel: str
     cases: list[str]
-    waves: int
-    vgpr: int
-    sgpr: int
-    spilt: int
-    scratch: int
-    lds: int
-    instructions: int
-    clauses: int
-    loads: int
-    latency: int
+    numbers: dict[str, int]
+    """By the columns of `compiled_table`, whose note says what they are."""
 
 
 def limits() -> Limits:
@@ -181,25 +183,10 @@ def _ask(request: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
 
 def compiled_table(found: Sequence[Compiled]) -> Table:
     """A row for every kernel."""
-    numbers = {
-        "waves": "waves",
-        "VGPRs": "vgpr",
-        "SGPRs": "sgpr",
-        "spilt": "spilt",
-        "scratch": "scratch",
-        "LDS": "lds",
-        "instructions": "instructions",
-        "clauses": "clauses",
-        "loads": "loads",
-        "latency": "latency",
-    }
     return Table(
         "compiled kernels",
-        ("kernel", *numbers, "first case"),
-        tuple(
-            (compiled.kernel, *(str(getattr(compiled, name)) for name in numbers.values()), compiled.cases[0])
-            for compiled in found
-        ),
+        ("kernel", *found[0].numbers, "first case"),
+        tuple((compiled.kernel, *map(str, compiled.numbers.values()), compiled.cases[0]) for compiled in found),
         "Waves: as many as a SIMD holds at a time. Spilt: registers of both kinds that had to leave their file. "
         "Scratch, of a wave, and LDS, of a workgroup: bytes. Clauses: groups of memory accesses that are issued "
         "together; as many accesses in fewer groups wait less often. Loads: as many as the main loop issues before it "
@@ -326,23 +313,16 @@ def _statistics(vk: Any, physical: Any, device: Any, pipeline: Any, source: Sour
     sizes = vk.VkPhysicalDeviceSubgroupSizeControlProperties()
     vk.vkGetPhysicalDeviceProperties2(physical, vk.VkPhysicalDeviceProperties2(pNext=sizes))
     try:
-        return Compiled(
-            source.module,
-            source.cases,
+        numbers = {
             # Mesa 22.3 counts in waves of the least size that the family has, whatever the size of these.
-            waves=by_name["Subgroups per SIMD"] * sizes.minSubgroupSize // wave_size,
-            vgpr=by_name["VGPRs"],
-            sgpr=by_name["SGPRs"],
-            spilt=by_name["Spilled VGPRs"] + by_name["Spilled SGPRs"],
-            scratch=by_name["Scratch size"],
-            lds=by_name["LDS size"],
-            instructions=by_name["Instructions"],
-            clauses=by_name["VMEM Clause"],
-            loads=loads_in_flight(assembly),
-            latency=by_name["Latency"],
-        )
+            "waves": by_name["Subgroups per SIMD"] * sizes.minSubgroupSize // wave_size,
+            **{column: sum(by_name[name] for name in names) for column, names in _STATISTICS.items()},
+            "loads": loads_in_flight(assembly),
+            "latency": by_name["Latency"],
+        }
     except KeyError as name:
         raise BenchmarkError(f"this RADV has no statistic {name}; it has {', '.join(by_name)}") from None
+    return Compiled(source.module, source.cases, numbers)
 
 
 def _representations(vk: Any, device: Any, pipeline: Any) -> dict[str, str]:
