@@ -12,50 +12,25 @@ from dmlgpu.call import Call, Shape, Type, pooled
 from dmlgpu.chunks.regions import Region
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import ExecutionFlags
-from dmlgpu.descriptors.pooling import WINDOW_FIELDS, PoolingOperatorDesc, window_extent
+from dmlgpu.descriptors.pooling import PoolingOperatorDesc
+from dmlgpu.descriptors.window import Window
 from dmlgpu.runtime.shared import Selector
 from dmlgpu.sources import computed, operand_of
 
 
-@dataclass(frozen=True)
-class Dimension:
-    """The windows along one spatial dimension."""
+def _computed(windows: Window, part: slice) -> range:
+    """The windows that are computed for a part of the outputs.
 
-    size: int
-    outputs: int
-    # In the order of WINDOW_FIELDS.
-    window_size: int
-    stride: int
-    start_padding: int
-    end_padding: int
-    dilation: int
+    A last window that extends beyond the end padding does not fit alone: the one before it is computed, too.
+    """
+    hangs_over = windows.span(part.stop) > windows.padded
+    return range(min(part.start, part.stop - 2) if hangs_over else part.start, part.stop)
 
-    def computed(self, part: slice) -> slice:
-        """The windows that are computed for a part of the outputs.
 
-        A last window that extends beyond the end padding does not fit alone: the one before it is computed, too.
-        """
-        hangs_over = self._places(part)[1] > self.size + self.end_padding
-        return slice(min(part.start, part.stop - 2), part.stop) if hangs_over else part
-
-    def source(self, part: slice) -> slice:
-        """The part of the input that these windows read."""
-        begin, end = self._places(self.computed(part))
-        return slice(max(begin, 0), min(end, self.size))
-
-    def padding(self, part: slice) -> tuple[int, int]:
-        """The paddings before and after `source`; a last window that extends beyond the end padding still does."""
-        begin, end = self._places(self.computed(part))
-        return max(-begin, 0), max(min(end, self.size + self.end_padding) - self.size, 0)
-
-    def extent(self, outputs: int) -> int:
-        """The most elements of the input that this number of windows read."""
-        return min((outputs - 1) * self.stride + window_extent(self.window_size, self.dilation), self.size)
-
-    def _places(self, part: slice) -> tuple[int, int]:
-        begin = part.start * self.stride - self.start_padding
-        last = (part.stop - 1) * self.stride - self.start_padding
-        return begin, last + window_extent(self.window_size, self.dilation)
+def elements_of(windows: Window, part: slice) -> slice:
+    """The elements along a dimension that a part of the outputs needs."""
+    first, along = windows.part(_computed(windows, part))
+    return slice(first, first + along.size)
 
 
 @dataclass(frozen=True)
@@ -65,8 +40,8 @@ class Pooling:
     kind: type[PoolingOperatorDesc]
     shape: Shape
     """The shape of the array."""
-    dimensions: tuple[Dimension, ...]
-    """The spatial ones."""
+    windows: tuple[Window, ...]
+    """The windows along each spatial dimension."""
     options: dict[str, Any]
     """Further arguments of the function."""
     dtypes: tuple[Type, ...]
@@ -77,30 +52,26 @@ class Pooling:
         """The pooling that a function computes of an array of this shape."""
         desc = call.desc
         assert isinstance(desc, PoolingOperatorDesc)
-        windows = zip(*(getattr(desc, field) for field in WINDOW_FIELDS), strict=True)
-        sizes = zip(desc.input_tensor.sizes[2:], desc.output_tensor.sizes[2:], strict=True)
-        dimensions = tuple(Dimension(*pair, *window) for pair, window in zip(sizes, windows, strict=True))
         options: dict[str, Any] = {
             name: value for name, value in vars(desc).items() if name in ("include_padding", "p")
         }
         if ExecutionFlags.EXACT_SUMS in call.flags:
             options["exact"] = True
-        return cls(type(desc), shape, dimensions, options, call.dtypes)
+        return cls(type(desc), shape, desc.windows, options, call.dtypes)
 
     @property
     def leading(self) -> int:
         """The number of dimensions before the spatial ones."""
-        return len(self.shape) - len(self.dimensions)
+        return len(self.shape) - len(self.windows)
 
     @property
     def output_shape(self) -> Shape:
         """The shape of each result."""
-        return (*self.shape[: self.leading], *(dimension.outputs for dimension in self.dimensions))
+        return (*self.shape[: self.leading], *(windows.output_size for windows in self.windows))
 
     def source(self, region: Region) -> Region:
         """The part of the array that a region of the outputs needs."""
-        spatial = zip(self.dimensions, region[self.leading :], strict=True)
-        return (*region[: self.leading], *(dimension.source(part) for dimension, part in spatial))
+        return (*region[: self.leading], *map(elements_of, self.windows, region[self.leading :]))
 
     def outputs(self, x: Array, region: Region, device: Selector = None) -> tuple[Array, ...]:
         """A region of the outputs.
@@ -110,25 +81,23 @@ class Pooling:
             region: which one.
             device: the device that computes it.
         """
-        spatial = [*zip(self.dimensions, region[self.leading :], strict=True)]
-        parts = [dimension.computed(part) for dimension, part in spatial]
+        spatial = region[self.leading :]
+        parts = [*map(_computed, self.windows, spatial)]
+        along = [windows.part(part)[1] for windows, part in zip(self.windows, parts, strict=True)]
         with_indices = len(self.dtypes) > 1
         call = pooled(
             self.kind,
             operand_of(x),
-            tuple(dimension.window_size for dimension in self.dimensions),
-            strides=tuple(dimension.stride for dimension in self.dimensions),
-            dilations=tuple(dimension.dilation for dimension in self.dimensions),
-            padding=tuple(dimension.padding(part) for dimension, part in spatial),
-            output_sizes=tuple(part.stop - part.start for part in parts),
+            tuple(windows.window_size for windows in along),
+            strides=tuple(windows.stride for windows in along),
+            dilations=tuple(windows.dilation for windows in along),
+            padding=tuple((windows.start_padding, windows.end_padding) for windows in along),
+            output_sizes=tuple(windows.output_size for windows in along),
             output_indices=with_indices,
             **self.options,
         )
         results = computed(call, {"x": x}, x, device=device)
-        wanted = (
-            ...,
-            *(slice(part.start - each.start, None) for each, (_, part) in zip(parts, spatial, strict=True)),
-        )
+        wanted = ..., *(slice(part.start - each.start, None) for each, part in zip(parts, spatial, strict=True))
         if not with_indices:
             return (results[wanted],)
         values, indices = (result[wanted] for result in results)

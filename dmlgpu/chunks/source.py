@@ -179,12 +179,12 @@ class Chunked(Source):
     def _pool(self, pooling: Pooling, call: Call, out: Any, device: Device) -> list[Any]:
         leading = pooling.leading
         itemsize: int = self._dtype.itemsize
-        strides = (*(1,) * leading, *(dimension.stride for dimension in pooling.dimensions))
+        strides = (*(1,) * leading, *(windows.stride for windows in pooling.windows))
         stored = tuple(max(size // stride, 1) for size, stride in zip(self._stored, strides, strict=True))
 
         def needed(sizes: Shape) -> int:
-            spatial = zip(pooling.dimensions, sizes[leading:], strict=True)
-            extents = (dimension.extent(size) for dimension, size in spatial)
+            spatial = zip(pooling.windows, sizes[leading:], strict=True)
+            extents = (min(windows.span(count), windows.size) for windows, count in spatial)
             return itemsize * math.prod((*sizes[:leading], *extents))
 
         regions = Regions(pooling.output_shape, self._chunk_sizes(pooling.output_shape, stored, needed))

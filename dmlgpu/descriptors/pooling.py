@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, LargeTensorDesc, TensorDesc, unsigned, unsigned_array
-from dmlgpu.errors import DescriptorError, shown
+from dmlgpu.descriptors.window import Window
+from dmlgpu.errors import shown
 
 MAX_POOLING_TYPES: TypeTable = {  # 5_0
     "input_tensor": SELECTED_TYPES,
@@ -27,89 +29,23 @@ FLOAT_POOLING_TYPES: TypeTable = {  # 1_0 and 6_2
 }
 
 
-def window_extent(window: int, dilation: int) -> int:
-    """Input elements from the first to the last of a dilated window, both included (docs/semantics.md, decision 15)."""
-    return 1 + (window - 1) * dilation
-
-
-def pooled_size(size: int, window: int, stride: int, padding: int, dilation: int) -> int:
-    """The number of windows that fit a dimension, rounded down (docs/semantics.md, decision 15).
-
-    `padding` is the sum of both paddings.
-    """
-    return (size + padding - window_extent(window, dilation)) // stride + 1
-
-
-def _first_empty_window(size: int, outputs: int, window: int, stride: int, start: int, dilation: int) -> int | None:
-    """The first window of a dimension that holds nothing but padding; None if there is none."""
-    # Windows that begin in the start padding: element k of window o is at place o*stride - start + k*dilation. The
-    # first of these places that is not negative is `begin % dilation`.
-    leading = min(outputs, -(-start // stride))
-    for first in range(0, leading, 1 << 20):
-        begin = np.arange(first, min(leading, first + (1 << 20)), dtype=np.int64) * stride - start
-        empty = (begin % dilation >= size) | (begin + (window - 1) * dilation < 0)
-        if empty.any():
-            return first + int(empty.argmax())
-    # The others hold input unless they begin after it.
-    behind = -(-(size + start) // stride)
-    return behind if max(behind, leading) < outputs else None
-
-
 # Names of the spatial dimensions in errors; 2-D pooling has the last two.
 _DIMENSIONS = ("depth", "height", "width")
 
-# The result of `count_windows`, as errors explain it.
-HOW_MANY = "(input + padding - extent) / stride + 1"
-
-
-def count_windows(
-    sizes: Sequence[int],
-    counts: Sequence[int] | None,
-    window: Mapping[str, Sequence[int] | None],
-    error: Callable[[str, int, str], DescriptorError],
-) -> tuple[int, ...]:
-    """The number of windows along each spatial dimension: as many as fit; if it may be rounded up, as `counts` says.
-
-    Args:
-        sizes: the spatial sizes of the tensor that is pooled.
-        counts: the numbers that the caller expects; None: as many as fit.
-        window: the window's fields; a field that is left out or None has its least value.
-        error: makes the exception from a field, which is one of WINDOW_FIELDS or "counts", the number of the dimension,
-            and the text.
-    """
-    found = []
-    for i, size in enumerate(sizes):
-        length, stride, start, end, dilation = (
-            values[i] if (values := window.get(field)) else least for field, least in WINDOW_FIELDS.items()
-        )
-        along = _DIMENSIONS[i - len(sizes)]
-        padded, extent = size + start + end, window_extent(length, dilation)
-        if padded > MAX_ELEMENTS:
-            field, padding = ("start_padding", start) if start > end else ("end_padding", end)
-            raise error(field, i, f"{padding} pads to {padded}; at most {MAX_ELEMENTS} are allowed")
-        if extent > padded:
-            text = f"{length} with dilation {dilation} extends over {extent}; the padded input has only {padded}"
-            raise error("window_size", i, text)
-        count = pooled_size(size, length, stride, start + end, dilation)
-        if counts is not None and (padded - extent) % stride and counts[i] != count:
-            # Ceiling mode: the last window may extend beyond the end padding.
-            if counts[i] > count + 1:
-                text = f"{counts[i]} is wrong; expected {count} along the {along}, or {count + 1} rounded up"
-                raise error("counts", i, text)
-            count = max(counts[i], count)
-        empty = _first_empty_window(size, count, length, stride, start, dilation)
-        if empty is not None:
-            text = f"window {empty} along the {along} lies wholly in the padding; every window must hold input"
-            raise error("window_size", i, text)
-        found.append(count)
-    return tuple(found)
-
+# The number of windows, as errors explain it.
+_HOW_MANY = "(input + padding - extent) / stride + 1"
 
 # The fields that describe a window, each with DimensionCount entries, and the least value of an entry.
 WINDOW_FIELDS = {"window_size": 1, "strides": 1, "start_padding": 0, "end_padding": 0, "dilations": 1}
 
 # Further fields, and their defaults in `of`.
 _OTHER_FIELDS = {"include_padding": False, "p": 2}
+
+
+def _windows(sizes: Sequence[int], fields: Mapping[str, Sequence[int]], counts: Iterable[int]) -> tuple[Window, ...]:
+    """The windows along each dimension; a field that is left out has its least value."""
+    entries = [fields.get(field) or repeat(least) for field, least in WINDOW_FIELDS.items()]
+    return tuple(map(Window, sizes, *entries, counts))
 
 
 class WindowedOperatorDesc(OperatorDesc):
@@ -160,10 +96,8 @@ class WindowedOperatorDesc(OperatorDesc):
         spatial = max(pooled.rank - 2, 0)
         if counts is None:
             # If no window fits, too many do or entries are missing, any size will do: the constructor raises the error.
-            ones = (1,) * spatial
-            rows = zip(pooled.sizes[2:], *(window.get(field, ones) for field in WINDOW_FIELDS), strict=False)
-            fitting = [pooled_size(n, w, s, start + end, d) for n, w, s, start, end, d in rows]
-            sizes = tuple(n if 1 <= n <= MAX_ELEMENTS else 1 for n in fitting)
+            fitting = [along.fitting for along in _windows(pooled.sizes[2:], window, repeat(1))]
+            sizes = tuple([n if 1 <= n <= MAX_ELEMENTS else 1 for n in fitting])
             if cls._exceeds(pooled, (*pooled.sizes[:2], *sizes)):
                 sizes = (1,) * len(sizes)
         else:
@@ -194,21 +128,47 @@ class WindowedOperatorDesc(OperatorDesc):
             raise self._error(
                 f"{self.windows_field}.sizes", f"{windows.sizes} has another rank than the input {pooled.sizes}"
             )
-        window = {field: getattr(self, field) for field in WINDOW_FIELDS if hasattr(self, field)}
-        sizes = count_windows(pooled.sizes[2:], windows.sizes[2:], window, self._window_error)
-        expected = (*pooled.sizes[:2], *sizes)
+        expected = (*pooled.sizes[:2], *map(self._count, range(spatial), self.windows))
         if self._exceeds(pooled, expected):
             text = f"{expected} has {math.prod(expected)} elements; at most {MAX_ELEMENTS} are allowed"
             raise self._error(f"{self.windows_field}.sizes", text)
-        self._check_sizes(self.windows_field, expected, HOW_MANY)
+        self._check_sizes(self.windows_field, expected, _HOW_MANY)
 
     @staticmethod
     def _exceeds(pooled: TensorDesc, sizes: tuple[int, ...]) -> bool:
         """Whether a tensor for the windows over `pooled` would have too many elements."""
         return math.prod(sizes) > MAX_ELEMENTS and not isinstance(pooled, LargeTensorDesc)
 
-    def _window_error(self, field: str, i: int, text: str) -> DescriptorError:
-        return self._error(f"{self.windows_field}.sizes[{2 + i}]" if field == "counts" else f"{field}[{i}]", text)
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows along each spatial dimension."""
+        pooled, windows = getattr(self, self.pooled_field), getattr(self, self.windows_field)
+        return _windows(pooled.sizes[2:], vars(self), windows.sizes[2:])
+
+    def _count(self, i: int, window: Window) -> int:
+        """The number of windows along a dimension: as many as fit, or as there are, if that is these rounded up."""
+        along = _DIMENSIONS[i - len(self.window_size)]
+        padded, extent = window.padded, window.extent
+        if padded > MAX_ELEMENTS:
+            field = "start_padding" if window.start_padding > window.end_padding else "end_padding"
+            text = f"{getattr(window, field)} pads to {padded}; at most {MAX_ELEMENTS} are allowed"
+            raise self._error(f"{field}[{i}]", text)
+        if extent > padded:
+            what = f"{window.window_size} with dilation {window.dilation}"
+            text = f"{what} extends over {extent}; the padded input has only {padded}"
+            raise self._error(f"window_size[{i}]", text)
+        count = window.fitting
+        if (padded - extent) % window.stride:
+            # Ceiling mode: the last window may extend beyond the end padding.
+            if window.output_size > count + 1:
+                text = f"{window.output_size} is wrong; expected {count} along the {along}, or {count + 1} rounded up"
+                raise self._error(f"{self.windows_field}.sizes[{2 + i}]", text)
+            count = max(window.output_size, count)
+        empty = window.first_empty(count)
+        if empty is not None:
+            text = f"window {empty} along the {along} lies wholly in the padding; every window must hold input"
+            raise self._error(f"window_size[{i}]", text)
+        return count
 
 
 class PoolingOperatorDesc(WindowedOperatorDesc):

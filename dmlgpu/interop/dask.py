@@ -36,13 +36,14 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.call import Call, Operand
-from dmlgpu.chunks.pooling import Dimension, Pooling
+from dmlgpu.chunks.pooling import Pooling, elements_of
 from dmlgpu.chunks.reduction import REDUCTIONS, Reduction
 from dmlgpu.chunks.regions import Region
 from dmlgpu.chunks.targets import targets_of
 from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
 from dmlgpu.descriptors.tensor import unsigned
+from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError, extra
 from dmlgpu.runtime import drivers
 from dmlgpu.runtime.device import Device
@@ -259,7 +260,7 @@ def _outputs(pooling: Pooling, x: Any, device: Selector) -> Any:
     token = tokenize(x, pooling, device)
     name, part_name = f"pooling-{token}", f"pooling-part-{token}"
     leading = [_whole(sizes) for sizes in x.chunks[: pooling.leading]]
-    along = leading + list(map(_needed, pooling.dimensions, x.chunks[pooling.leading :]))
+    along = leading + list(map(_needed, pooling.windows, x.chunks[pooling.leading :]))
     tasks = {}
     for place in itertools.product(*(range(len(cuts)) for cuts in along)):
         region, needed = zip(*(cuts[i] for cuts, i in zip(along, place, strict=True)), strict=True)
@@ -286,14 +287,14 @@ def _whole(sizes: Sequence[int]) -> Cuts:
     return [(slice(end - size, end), [(i, slice(size))]) for i, (size, end) in enumerate(zip(sizes, ends, strict=True))]
 
 
-def _needed(dimension: Dimension, sizes: Sequence[int]) -> Cuts:
+def _needed(windows: Window, sizes: Sequence[int]) -> Cuts:
     """Along a spatial dimension: a part has the windows that begin in one chunk, or before the first chunk."""
     ends = [*itertools.accumulate(sizes)]
     # For each chunk, the first output whose window begins after it.
-    cuts = {min(-(-(end + dimension.start_padding) // dimension.stride), dimension.outputs) for end in ends}
+    cuts = {min(windows.first_from(end), windows.output_size) for end in ends}
     found = []
     for begin, end in itertools.pairwise(sorted(cuts | {0})):
-        source = dimension.source(slice(begin, end))
+        source = elements_of(windows, slice(begin, end))
         numbers = range(bisect_right(ends, source.start), bisect_left(ends, source.stop) + 1)
         parts = []
         for i in numbers:

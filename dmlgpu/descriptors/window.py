@@ -1,0 +1,129 @@
+"""The windows of a pooling along one dimension: docs/semantics.md, "Windows", has the formulas."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+
+
+class Window(NamedTuple):
+    """Windows along a dimension. Element i is at place i; places below 0, and those behind the last, are padding."""
+
+    size: int
+    """Elements of the dimension."""
+    window_size: int
+    """Elements of a window."""
+    stride: int = 1
+    start_padding: int = 0
+    """Places before the first element; less than 0 where the first window begins behind it."""
+    end_padding: int = 0
+    dilation: int = 1
+    output_size: int = 1
+    """The number of windows."""
+    base_dilation: int = 1
+    """Places from one element of the dimension to the next, as in XLA: of gradients the stride of their pooling."""
+
+    @property
+    def extent(self) -> int:
+        """Places from the first element of a window to its last, both included (decision 15)."""
+        return (self.window_size - 1) * self.dilation + 1
+
+    @property
+    def reach(self) -> int:
+        """From the first element of a window to its last. With a dilation it does not have all between them."""
+        return self.extent - 1
+
+    @property
+    def padded(self) -> int:
+        """Places of the elements and the padding."""
+        return self.start_padding + (self.size - 1) * self.base_dilation + 1 + self.end_padding
+
+    def begin(self, window: int) -> int:
+        """The place of a window's first element."""
+        return window * self.stride - self.start_padding
+
+    def first_from(self, place: int) -> int:
+        """The first window that begins at a place, or behind it."""
+        return -(-(place + self.start_padding) // self.stride)
+
+    def span(self, count: int) -> int:
+        """Places from the first element of a window to the last one of the last of so many windows, both included."""
+        return (count - 1) * self.stride + self.extent
+
+    @property
+    def end(self) -> int:
+        """Where the last window ends, from the start of the padding; that may be behind the end of the padding."""
+        return self.span(self.output_size)
+
+    @property
+    def overhang(self) -> int:
+        """Places of the last window behind the last element."""
+        return max(0, self.end - self.start_padding - self.size)
+
+    @property
+    def inside(self) -> int:
+        """Elements of a window that can lie in the dimension at once."""
+        return min(self.window_size, (self.size - 1) // self.dilation + 1)
+
+    def counted(self, include_padding: bool) -> tuple[int, int]:
+        """The first place that counts for an average, and behind the last one, from the start of the padding."""
+        return (0, self.padded) if include_padding else (self.start_padding, self.start_padding + self.size)
+
+    # How many there are
+
+    @property
+    def fitting(self) -> int:
+        """The number of windows that fit, rounded down (decision 15)."""
+        return (self.padded - self.extent) // self.stride + 1
+
+    def first_empty(self, count: int) -> int | None:
+        """The first of so many windows that holds nothing but padding; None if there is none (decision 6)."""
+        # Windows that begin in the start padding: the first place of window o that is not negative is
+        # `begin % dilation`.
+        leading = min(count, self.first_from(0))
+        for first in range(0, leading, 1 << 20):
+            windows = np.arange(first, min(leading, first + (1 << 20)), dtype=np.int64)
+            begin = windows * self.stride - self.start_padding
+            empty = (begin % self.dilation >= self.size) | (begin + self.reach < 0)
+            if empty.any():
+                return first + int(empty.argmax())
+        # The others hold input unless they begin after it.
+        behind = self.first_from(self.size)
+        return behind if max(behind, leading) < count else None
+
+    # Which elements they have, and which windows an element
+
+    def part(self, windows: range) -> tuple[int, Self]:
+        """Some windows: the first element that they need, and these windows over the elements from there on."""
+        begin, behind = self.begin(windows.start), self.begin(windows.stop - 1) + self.extent
+        # No window may have the last elements, or even windows behind them.
+        first = min(max(0, -(-begin // self.base_dilation)), self.size - 1)
+        end = min(self.size, (behind - 1) // self.base_dilation + 1)
+        return first, self._replace(
+            size=end - first,
+            start_padding=first * self.base_dilation - begin,
+            end_padding=max(0, min(self.end_padding, behind - (self.size - 1) * self.base_dilation - 1)),
+            output_size=len(windows),
+        )
+
+    @property
+    def overlap(self) -> int:
+        """Windows that hold an element, at most, if there are that many."""
+        return self.reach // self.stride + 1
+
+    def covering(self, first: int, last: int) -> tuple[int, int]:
+        """The first and the last window over the elements first to last; the last is before the first if none is."""
+        return max(0, self.first_from(first - self.reach)), min(self.first_from(last + 1), self.output_size) - 1
+
+    @property
+    def transposed(self) -> Self:
+        """A window for each element, over the windows that hold it: those of the gradient."""
+        return type(self)(
+            size=self.output_size,
+            window_size=self.extent,
+            start_padding=self.reach - self.start_padding,
+            end_padding=self.size - 1 - self.begin(self.output_size - 1),
+            output_size=self.size,
+            base_dilation=self.stride,
+        )
