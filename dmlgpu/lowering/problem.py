@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, singledispatch
-from operator import mul
+from typing import Any, Self
 
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
@@ -36,6 +36,7 @@ from dmlgpu.descriptors.reduction import (
     ShortSumOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.accumulators import (
     Accumulator,
@@ -86,78 +87,62 @@ _LONG_BITS = 8 * 128
 
 
 @dataclass(frozen=True)
-class Windows:
-    """An output has the elements of a window. Tuples are (depth, height, width); a 4-D tensor has depth 1."""
+class _OverWindows:
+    """Windows along depth, height and width; a 4-D tensor has depth 1."""
 
-    size: tuple[int, ...]
-    """Of the input; its strides are `stride`."""
+    along: tuple[Window, ...]
     stride: tuple[int, ...]
-    output_size: tuple[int, ...]
-    window_size: tuple[int, ...]
-    window_stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    start_padding: tuple[int, ...]
-    counted_begin: tuple[int, ...]
-    """The first position that counts for an average, and counted_end behind the last one, counted from the start of the
-    padding: the input, or the input and its padding."""
-    counted_end: tuple[int, ...]
+    """Of the source."""
+    include_padding: bool
+    """Whether the padding counts for an average."""
 
     @classmethod
-    def of(
-        cls,
-        source: TensorDesc,
-        output_sizes: Sequence[int],
-        window_size: Sequence[int],
-        strides: Sequence[int],
-        dilations: Sequence[int],
-        start_padding: Sequence[int],
-        end_padding: Sequence[int] | None = None,
-    ) -> Windows:
-        """The windows over a tensor (N, C, H, W) or (N, C, D, H, W); window_size and the rest are for D, H and W.
+    def of(cls, source: TensorDesc, along: tuple[Window, ...], *, include_padding: bool = False) -> Self:
+        """The windows of a pooling along the spatial dimensions; the source has N and C before these."""
+        added = 3 - len(along)
+        stride = (0,) * added + source.element_strides[2:]
+        return cls((Window(1, 1),) * added + along, stride, include_padding)
 
-        With end_padding the padding counts for an average, without it only the input does.
-        """
+    @cached_property
+    def fields(self) -> dict[str, tuple[int, ...]]:
+        """Entries for the three dimensions, by name: what a `Window` has, and what counts for an average."""
+        names = *Window._fields, "reach", "counted_begin", "counted_end"
+        rows = [(*window, window.reach, *window.counted(self.include_padding)) for window in self.along]
+        return dict(zip(names, zip(*rows, strict=True), strict=True))
 
-        def spatial(values: Sequence[int], flat: int) -> tuple[int, ...]:
-            return (flat,) * (5 - source.rank) + tuple(values)
+    @property
+    def counted(self) -> dict[str, Any]:
+        """The push constants for what counts for an average."""
+        counts_padding = self.fields["counted_begin"] != self.fields["start_padding"]
+        return {"counts_padding": counts_padding, "counted_end": self.fields["counted_end"]}
 
-        begin = start_padding if end_padding is None else (0,) * len(start_padding)
-        ends = end_padding or (0,) * len(start_padding)
-        padded = [n + start + end for n, start, end in zip(source.sizes[2:], start_padding, ends, strict=True)]
-        return cls(
-            counted_begin=spatial(begin, 0),
-            counted_end=spatial(padded, 1),
-            size=spatial(source.sizes[2:], 1),
-            stride=spatial(source.element_strides[2:], 0),
-            output_size=spatial(output_sizes[2:], 1),
-            window_size=spatial(window_size, 1),
-            window_stride=spatial(strides, 1),
-            dilation=spatial(dilations, 1),
-            start_padding=spatial(start_padding, 0),
-        )
+
+@dataclass(frozen=True)
+class Windows(_OverWindows):
+    """An output has the elements of a window."""
 
     def along_axes(self, source: TensorDesc) -> Axes | None:
         """These windows as axes; None where that is impossible, or where windows are so small that it is slower.
 
         It is possible where the elements of each window follow each other in memory and belong to no other window.
         """
-        if math.prod(self.window_size) * source.data_type.bits < _LONG_BITS:
+        elements = math.prod([window.window_size for window in self.along])
+        if elements * source.data_type.bits < _LONG_BITS:
             return None
-        rows = zip(self.output_size, self.window_stride, self.window_size, self.dilation, self.size, strict=True)
-        hangs_over = any((n - 1) * stride + (w - 1) * dilation >= size for n, stride, w, dilation, size in rows)
-        if hangs_over or any(self.start_padding):
+        if any(window.overhang or window.start_padding for window in self.along):
             return None
 
         def dims(strides: Sequence[int]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-            outputs = map(Dim, self.output_size, map(mul, self.window_stride, strides[2:]))
-            elements = map(Dim, self.window_size, map(mul, self.dilation, strides[2:]))
-            return merged([*map(Dim, source.sizes[:2], strides[:2]), *outputs]), merged(elements)
+            spatial = [*zip(self.along, strides[2:], strict=True)]
+            outputs = [Dim(window.output_size, window.stride * stride) for window, stride in spatial]
+            reduced = merged(Dim(window.window_size, window.dilation * stride) for window, stride in spatial)
+            return merged([*map(Dim, source.sizes[:2], strides[:2]), *outputs]), reduced
 
-        sizes = (*source.sizes[:2], *self.size)
+        sizes = (*source.sizes[:2], *[window.size for window in self.along])
         # The same test for addresses and for indices, which count as if the tensor were packed.
         kept, reduced = dims((*source.element_strides[:2], *self.stride))
         numbers, numbered = dims([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
-        together = (Dim(math.prod(self.window_size), 1),)
+        together = (Dim(elements, 1),)
         apart = len(numbers) < 2 and all(dim.stride >= together[0].size for dim in numbers)
         if not (reduced == numbered == together and apart):
             return None
@@ -165,40 +150,8 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class CoveringWindows:
-    """An output is an element of the pooled input, and has the windows that cover it.
-
-    The source has one element per window. Tuples are (depth, height, width); a 4-D tensor has depth 1.
-    """
-
-    size: tuple[int, ...]
-    """Of the pooled input, which is that of the outputs."""
-    window_count: tuple[int, ...]
-    stride: tuple[int, ...]
-    """Of the source."""
-    reach: tuple[int, ...]
-    """From the first element of a window to its last. With a dilation a window does not cover all between them."""
-    window_stride: tuple[int, ...]
-    start_padding: tuple[int, ...]
-    counts_padding: bool = False
-    """Whether a window divides its gradient by the elements of the padding, too."""
-    counted_end: tuple[int, ...] = (1, 1, 1)
-    """As of `Windows`."""
-
-    @classmethod
-    def of(cls, windows: Windows, gradient: TensorDesc) -> CoveringWindows:
-        """The windows of a pooling, seen from the elements; `gradient` has one element per window."""
-        rows = zip(windows.window_size, windows.dilation, strict=True)
-        return cls(
-            size=windows.size,
-            window_count=windows.output_size,
-            stride=(0,) * (5 - gradient.rank) + gradient.element_strides[2:],
-            reach=tuple((size - 1) * dilation for size, dilation in rows),
-            window_stride=windows.window_stride,
-            start_padding=windows.start_padding,
-            counts_padding=windows.counted_begin != windows.start_padding,
-            counted_end=windows.counted_end,
-        )
+class CoveringWindows(_OverWindows):
+    """An output is an element of the pooled input, and has the windows that cover it: the source has one for each."""
 
 
 @dataclass(frozen=True)
@@ -419,30 +372,14 @@ def _over_windows(
 
 @problems_of.register
 def _average_pooling(desc: AveragePooling1OperatorDesc) -> tuple[Problem, ...]:
-    end_padding = desc.end_padding if desc.include_padding else None
-    windows = Windows.of(
-        desc.input_tensor,
-        desc.output_tensor.sizes,
-        desc.window_size,
-        desc.strides,
-        desc.dilations,
-        desc.start_padding,
-        end_padding,
-    )
+    windows = Windows.of(desc.input_tensor, desc.windows, include_padding=desc.include_padding)
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
     return (_over_windows(desc.input_tensor, windows, Sum(result=SumResult.AVERAGE), outputs),)
 
 
 @problems_of.register
 def _lp_pooling(desc: LpPooling1OperatorDesc) -> tuple[Problem, ...]:
-    windows = Windows.of(
-        desc.input_tensor,
-        desc.output_tensor.sizes,
-        desc.window_size,
-        desc.strides,
-        desc.dilations,
-        desc.start_padding,
-    )
+    windows = Windows.of(desc.input_tensor, desc.windows)
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
     return (_over_windows(desc.input_tensor, windows, Sum(power=desc.p, result=SumResult.ROOT), outputs),)
 
@@ -450,26 +387,15 @@ def _lp_pooling(desc: LpPooling1OperatorDesc) -> tuple[Problem, ...]:
 @problems_of.register
 def _average_pooling_grad(desc: AveragePoolingGradOperatorDesc) -> tuple[Problem, ...]:
     pooled, gradient = desc.output_gradient_tensor, desc.input_gradient_tensor
-    windows = Windows.of(
-        pooled,
-        gradient.sizes,
-        desc.window_size,
-        desc.strides,
-        (1,) * len(desc.strides),
-        desc.start_padding,
-        desc.end_padding if desc.include_padding else None,
-    )
+    windows = CoveringWindows.of(gradient, desc.windows, include_padding=desc.include_padding)
     outputs = (OutputTensor(pooled, Result.VALUE),)
-    return (Problem((Source(gradient),), CoveringWindows.of(windows, gradient), Sum(), outputs),)
+    return (Problem((Source(gradient),), windows, Sum(), outputs),)
 
 
 @problems_of.register
 def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
     gradient = desc.input_gradient_tensor
-    windows = Windows.of(
-        desc.input_tensor, gradient.sizes, desc.window_size, desc.strides, desc.dilations, desc.start_padding
-    )
-    covering = CoveringWindows.of(windows, gradient)
+    covering = CoveringWindows.of(gradient, desc.windows)
     outputs = (OutputTensor(desc.output_gradient_tensor, Result.VALUE),)
     indices = desc.indices_tensor
     if indices is not None and indices.is_packed:
@@ -478,6 +404,7 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
     between = Source(maxima, Role.INTERMEDIATE)
     if indices is None:
         found = (OutputTensor(maxima, Result.INDEX, Role.INTERMEDIATE),)
+        windows = Windows.of(desc.input_tensor, desc.windows)
         first = _over_windows(desc.input_tensor, windows, Selection(), found)
         return first, Problem((Source(gradient, number=1), between), covering, Sum(), outputs)
     first = copy_of(Source(indices, number=1), maxima, 0)
@@ -492,14 +419,7 @@ def _max_unpooling(desc: MaxUnpoolingOperatorDesc) -> tuple[Problem, ...]:
 
 @problems_of.register
 def _max_pooling(desc: MaxPooling2OperatorDesc) -> tuple[Problem, ...]:
-    windows = Windows.of(
-        desc.input_tensor,
-        desc.output_tensor.sizes,
-        desc.window_size,
-        desc.strides,
-        desc.dilations,
-        desc.start_padding,
-    )
+    windows = Windows.of(desc.input_tensor, desc.windows)
     values, *indices = desc.outputs
     outputs = (OutputTensor(values, Result.VALUE), *(OutputTensor(each, Result.INDEX, number=1) for each in indices))
     return (_over_windows(desc.input_tensor, windows, Selection(), outputs),)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dmlgpu import OperatorDesc, TensorDesc
+from dmlgpu.descriptors.window import Window
 from dmlgpu.lowering.accumulators import Accumulator, Selection
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
@@ -70,11 +71,11 @@ def _over_axes(desc: OverAxes) -> tuple[Problem, ...]:
 
 @problems_of.register
 def _over_windows(desc: OverWindows) -> tuple[Problem, ...]:
-    ones = (1,) * len(desc.window_size)
-    rest = desc.output_tensor.sizes, desc.window_size, ones, ones, desc.start_padding
+    source, counts = desc.input_tensor, desc.output_tensor.sizes[2:]
+    rows = zip(source.sizes[2:], desc.window_size, desc.start_padding, counts, strict=True)
+    along = tuple(Window(size, window, start_padding=start, output_size=count) for size, window, start, count in rows)
     outputs = (OutputTensor(desc.output_tensor, Result.VALUE),)
-    windows = Windows.of(desc.input_tensor, *rest)
-    return (Problem((Source(desc.input_tensor),), windows, desc.accumulator, outputs),)
+    return (Problem((Source(source),), Windows.of(source, along), desc.accumulator, outputs),)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -204,7 +205,7 @@ def test_what_no_kernel_can_do_is_refused():
     sources, output = (Source(source),), OutputTensor(source, Result.VALUE)
     with pytest.raises(NotImplementedError, match=_ORDER):
         Problem(sources, Axes.of(source, (3,)), Selection(), (output, output))
-    windows = Windows.of(source, source.sizes, (1, 1), (1, 1), (1, 1), (0, 0))
+    windows = Windows.of(source, (Window(4, 1, output_size=4),) * 2)
     for selection in Selection(minimum=True), Selection(last=True):
         with pytest.raises(NotImplementedError, match=r"^kernels over windows look for the first maximum$"):
             Problem(sources, windows, selection, (output,))

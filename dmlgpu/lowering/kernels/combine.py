@@ -135,11 +135,11 @@ def _of_windows(domain: Windows, dims: Sequence[Dim]) -> dict[str, Any]:
     return {
         "size": tuple(dim.size for dim in filled),
         "stride": tuple(dim.stride for dim in filled),
-        "window_size": domain.window_size,
-        "window_stride": domain.window_stride,
-        "dilation": domain.dilation,
-        "counted_begin": domain.counted_begin,
-        "counted_end": domain.counted_end,
+        "window_size": domain.fields["window_size"],
+        "window_stride": domain.fields["stride"],
+        "dilation": domain.fields["dilation"],
+        "counted_begin": domain.fields["counted_begin"],
+        "counted_end": domain.fields["counted_end"],
     }
 
 

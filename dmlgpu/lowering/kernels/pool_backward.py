@@ -35,7 +35,7 @@ class PoolBackward(PlanesKernel):
         "pool_backward_maxima_splits": "the same for windows in several segments, or too many for one invocation",
     }
 
-    @property
+    @cached_property
     def windows(self) -> CoveringWindows:
         assert isinstance(self.problem.domain, CoveringWindows)
         return self.problem.domain
@@ -62,15 +62,13 @@ class PoolBackward(PlanesKernel):
     @cached_property
     def most(self) -> tuple[int, ...]:
         """Windows that may cover an element, along each dimension."""
-        windows = self.windows
-        rows = zip(windows.window_count, windows.reach, windows.window_stride, strict=True)
-        return tuple(min(count, reach // stride + 1) for count, reach, stride in rows)
+        return tuple([min(window.output_size, window.overlap) for window in self.windows.along])
 
     def tiling_of(self, words: int, windows: int, loads: int) -> Tiling:
         """This many words of outputs, each with so many windows, which take so many loads."""
         outputs = words * self.per_word
         # A tile may begin anywhere in a row of outputs, in each invocation at another output.
-        width = min(outputs, self.windows.size[2])
+        width = min(outputs, self.windows.along[2].size)
         rows = (outputs + width - 2) // width + 1
         return Tiling(outputs, windows, rows * (1 + width * (1 + loads)))
 
@@ -104,12 +102,9 @@ class PoolBackward(PlanesKernel):
     def segments(self, begin: int, end: int) -> list[tuple[int, int]]:
         """The pairs of segments, of the source and of the maxima, with windows that cover outputs begin to end - 1."""
         windows, source = self.windows, self.source
-        leading, spatial = source.sizes[:2], coordinate_ranges((*source.sizes[:2], *windows.size), begin, end)
-        ranges = list(spatial[:2])
-        for i, (first, last) in enumerate(spatial[2:]):
-            stride, padding = windows.window_stride[i], windows.start_padding[i]
-            low = max(0, -(-(first + padding - windows.reach[i]) // stride))
-            ranges.append((low, min((last + padding) // stride, windows.window_count[i] - 1)))
+        leading, spatial = source.sizes[:2], coordinate_ranges((*source.sizes[:2], *windows.fields["size"]), begin, end)
+        covering = (window.covering(*row) for window, row in zip(windows.along, spatial[2:], strict=True))
+        ranges = [*spatial[:2], *covering]
         if any(low > high for low, high in ranges):
             return [(0, 0)]  # No window covers any of them: they are 0.
         strides = (*source.element_strides[:2], *windows.stride)
@@ -117,7 +112,7 @@ class PoolBackward(PlanesKernel):
         found = segments_touched(low, high, (), self.limits.segment_elements(source))
         if self.maxima is None:
             return [(segment, 0) for segment in found]
-        sizes = (*leading, *windows.window_count)
+        sizes = (*leading, *windows.fields["output_size"])
         numbers = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
         low, high = (sum(r[side] * number for r, number in zip(ranges, numbers, strict=True)) for side in (0, 1))
         size = self.limits.segment_elements(self.maxima.tensor)
@@ -125,22 +120,22 @@ class PoolBackward(PlanesKernel):
 
     def push(self, begin: int, end: int, piece: Piece, target: Target) -> dict[str, Any]:
         """The push constants of both kernels for gradients."""
-        windows = self.windows
+        windows, fields = self.windows, self.windows.fields
         given = {
             "plane_stride": self.planes.stride,
-            "size": windows.size,
-            "window_count": windows.window_count,
+            "size": fields["size"],
+            "window_count": fields["output_size"],
             "stride": windows.stride,
-            "reach": windows.reach,
-            "window_stride": windows.window_stride,
-            "start_padding": windows.start_padding,
+            "reach": fields["reach"],
+            "window_stride": fields["stride"],
+            "start_padding": fields["start_padding"],
             "first_output": begin,
             "output_count": end - begin,
             "values_base": self.target_base(begin, end, 0, target),
             **self.source_place(begin, piece.segments[0], target),
         }
         if self.maxima is None:
-            return given | {"counts_padding": windows.counts_padding, "counted_end": windows.counted_end}
+            return given | windows.counted
         bound = segment_push("maxima", self.limits.segment_elements(self.maxima.tensor), piece.segments[1])
         return given | (bound if isinstance(target, States) else {"maxima_base": bound["maxima_base"]})
 

@@ -41,32 +41,15 @@ class PoolBackwardSeparable(PoolSeparable):
     def why_impossible(self) -> str:
         if len(self.problem.sources) > 1:
             return "the gradient of a window has one element"
-        if any(stride > reach + 1 for stride, reach in zip(self.base_dilation, self.covering.reach, strict=True)):
+        if any(window.stride > window.extent for window in self.covering.along):
             return "there are elements between windows"
         return super().why_impossible
-
-    @property
-    def base_dilation(self) -> tuple[int, ...]:
-        return self.covering.window_stride
 
     @cached_property
     def windows(self) -> Windows:
         """Windows of gradients. All that they have counts, and what they have outside is nothing."""
-        covering, ones = self.covering, (1, 1, 1)
-        window_size = tuple(reach + 1 for reach in covering.reach)
-        return Windows(
-            size=covering.window_count,
-            stride=covering.stride,
-            output_size=covering.size,
-            window_size=window_size,
-            window_stride=ones,
-            dilation=ones,
-            start_padding=tuple(
-                reach - padding for reach, padding in zip(covering.reach, covering.start_padding, strict=True)
-            ),
-            counted_begin=(0, 0, 0),
-            counted_end=tuple(map(sum, zip(covering.size, covering.reach, strict=True))),
-        )
+        transposed = tuple([window.transposed for window in self.covering.along])
+        return Windows(transposed, self.covering.stride, include_padding=True)
 
     @cached_property
     def _direct(self) -> RangedKernel:
@@ -77,17 +60,16 @@ class PoolBackwardSeparable(PoolSeparable):
         return False
 
     def _sum_constants(self, one_pass: SeparablePass) -> dict[str, int]:
-        depth, height, _ = self.base_dilation
-        strides = {"stride_depth": depth, "stride_height": height} if one_pass.axis == 2 else {}
+        depth, height, _ = self.covering.along
+        strides = {"stride_depth": depth.stride, "stride_height": height.stride} if one_pass.axis == 2 else {}
         return super()._sum_constants(one_pass) | strides
 
     def _counted(self, part: PlaneRange, axis: int) -> dict[str, Any]:
         if axis < 2:
             return super()._counted(part, axis)
-        covering = self.covering
         return {
             "first_row": self._lines(part)[0],
-            "windows": self.windows.window_size,
-            "shares_begin": (0, 0, 0) if covering.counts_padding else covering.start_padding,
-            "shares_end": covering.counted_end,
+            "windows": self.windows.fields["window_size"],
+            "shares_begin": self.covering.fields["counted_begin"],
+            "shares_end": self.covering.fields["counted_end"],
         }

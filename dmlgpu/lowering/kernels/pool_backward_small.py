@@ -46,10 +46,10 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     @property
     def why_impossible(self) -> str:
-        windows = self.windows
-        if max(windows.window_stride) > _LONGEST_STRIDE:
+        fields = self.windows.fields
+        if max(fields["stride"]) > _LONGEST_STRIDE:
             return f"the stride is longer than {_LONGEST_STRIDE} along a dimension"
-        if max(windows.reach) >= _LARGEST_WINDOW:
+        if max(fields["reach"]) >= _LARGEST_WINDOW:
             return f"the window is larger than {_LARGEST_WINDOW} along a dimension"
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
@@ -63,14 +63,14 @@ class PoolBackwardSmall(WholeRowsKernel):
     def why_slow(self) -> str:
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
-        terms = _UNROLLED_TERMS * min(self.windows.window_stride[1:])
+        terms = _UNROLLED_TERMS * min(self.windows.fields["stride"][1:])
         if math.prod(self.fallback.most) > terms:
             separable = PoolBackwardSeparable(self.problem, self.limits)
             if not (separable.why_impossible or separable.why_slow):
                 return f"more than {terms} windows hold an output"
         return "" if self._is_light(self.width) else "too many windows hold an output"
 
-    @property
+    @cached_property
     def windows(self) -> CoveringWindows:
         return self.fallback.windows
 
@@ -83,32 +83,30 @@ class PoolBackwardSmall(WholeRowsKernel):
     @cached_property
     def phase(self) -> tuple[int, ...]:
         """The position of the first output in the last window that begins with it or before it, on each dimension."""
-        windows = self.windows
-        return tuple(padding % step for padding, step in zip(windows.start_padding, windows.window_stride, strict=True))
+        return tuple([window.start_padding % window.stride for window in self.windows.along])
 
     @property
     def depths(self) -> int:
         """Windows along depth that can hold an output."""
-        return self.windows.reach[0] // self.windows.window_stride[0] + 1
+        return self.windows.along[0].overlap
 
     def _windows_of(self, d: int, outputs: int) -> int:
         """Windows along a dimension that can hold so many neighbouring outputs: ROWS, or COLUMNS, of the shader."""
-        reach, stride, phase = self.windows.reach[d], self.windows.window_stride[d], self.phase[d]
-        return (reach - phase) // stride + (outputs - 1 + phase) // stride + 1
+        window, phase = self.windows.along[d], self.phase[d]
+        return (window.reach - phase) // window.stride + (outputs - 1 + phase) // window.stride + 1
 
     def _is_light(self, width: int) -> bool:
         """Whether a tile of this width has few enough additions, and windows."""
-        windows = self.windows
-        most = (reach // stride + 1 for reach, stride in zip(windows.reach, windows.window_stride, strict=True))
-        ring = self.depths * self._windows_of(1, windows.window_stride[1]) * self._windows_of(2, width)
-        additions = windows.window_stride[1] * width * math.prod(most)
-        times = 1 if self.fallback.maxima or self.limits.cooperating else min(windows.window_stride[1:])
+        stride = self.windows.along[1].stride
+        ring = self.depths * self._windows_of(1, stride) * self._windows_of(2, width)
+        additions = stride * width * math.prod([window.overlap for window in self.windows.along])
+        times = 1 if self.fallback.maxima or self.limits.cooperating else min(self.windows.fields["stride"][1:])
         return additions <= _ADDITIONS * times and ring <= (_GPU_RING if self.limits.cooperating else _RING)
 
     @cached_property
     def width(self) -> int:
         """Outputs of a tile's row, about _WIDTH: a multiple of the stride and of a block, or else of a word."""
-        stride, row = self.windows.window_stride[2], self.windows.size[2]
+        stride, row = self.windows.along[2].stride, self.windows.along[2].size
         for unit in (self.block, self.per_word) if row % self.block == 0 else (self.per_word,):
             least = math.lcm(stride, unit)
             width = -(-min(_WIDTH, row) // least) * least
@@ -121,12 +119,12 @@ class PoolBackwardSmall(WholeRowsKernel):
     @property
     def unit(self) -> int:
         # Tiles begin at a multiple of the stride, counted from the begin of a slab.
-        (_, rows, row), step = self.windows.size, self.windows.window_stride[1]
+        (_, rows, row), step = self.windows.fields["size"], self.windows.along[1].stride
         return row * step if rows % step == 0 and not self.shares_words else self.whole_slabs
 
     @cached_property
     def in_place(self) -> Tiling:
-        (_, rows, row), step = self.windows.size, self.windows.window_stride[1]
+        (_, rows, row), step = self.windows.fields["size"], self.windows.along[1].stride
         # Tiles so high that each invocation has about four.
         tiles = self.problem.output_count // row * -(-row // self.width)
         most = tiles // step // (4 * self.limits.invocations)
@@ -149,22 +147,22 @@ class PoolBackwardSmall(WholeRowsKernel):
     # What runs
 
     def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
-        windows = self.windows
+        _, height, width = self.windows.along
         constants = constants_of(
             self.problem,
             self.limits,
             self.problem.outputs,
             index_words=self.fallback.index_words,
             depths=self.depths,
-            window_height=windows.reach[1] + 1,
-            window_width=windows.reach[2] + 1,
-            stride_height=windows.window_stride[1],
-            stride_width=windows.window_stride[2],
+            window_height=height.extent,
+            window_width=width.extent,
+            stride_height=height.stride,
+            stride_width=width.stride,
             phase_height=self.phase[1],
             phase_width=self.phase[2],
             tile_width=self.width,
             shared_words=self.shares_words,
-            whole_blocks=self.width % self.block == windows.size[2] % self.block == 0,
+            whole_blocks=self.width % self.block == width.size % self.block == 0,
         )
         push = Values(**self.fallback.push(begin, end, piece, target), tile_height=self.in_place.height)
         shader = shader_of(f"pool_backward_small_{self.fallback.what}", self.problem, constants)

@@ -46,7 +46,7 @@ class PoolDirect(PlanesKernel):
         "pool_direct_splits": "splits of windows that lie in several segments, or are too long for one invocation",
     }
 
-    @property
+    @cached_property
     def windows(self) -> Windows:
         assert isinstance(self.problem.domain, Windows)
         return self.problem.domain
@@ -63,15 +63,13 @@ class PoolDirect(PlanesKernel):
     @cached_property
     def most_inside(self) -> tuple[int, ...]:
         """Elements of a window along each dimension that can lie in the input at once."""
-        windows = self.windows
-        rows = zip(windows.window_size, windows.size, windows.dilation, strict=True)
-        return tuple(min(window, (size - 1) // dilation + 1) for window, size, dilation in rows)
+        return tuple([window.inside for window in self.windows.along])
 
     @property
     def blocks(self) -> bool:
         """Whether rows of a window are long enough to be read in blocks, in place."""
-        windows = self.windows
-        return windows.stride[2] == 1 and windows.dilation[2] == 1 and windows.window_size[2] >= 2 * self.block
+        width = self.windows.along[2]
+        return self.windows.stride[2] == width.dilation == 1 and width.window_size >= 2 * self.block
 
     def tiling_of(self, size: Sequence[int], *, blocks: bool = False) -> Tiling:
         """A word of outputs, each with a split of its window that has this size."""
@@ -94,7 +92,7 @@ class PoolDirect(PlanesKernel):
     @cached_property
     def in_place(self) -> Tiling:
         """How it writes outputs."""
-        return self.tiling_of(self.windows.window_size, blocks=self.blocks)
+        return self.tiling_of(self.windows.fields["window_size"], blocks=self.blocks)
 
     @cached_property
     def with_states(self) -> Tiling:
@@ -108,7 +106,7 @@ class PoolDirect(PlanesKernel):
     @cached_property
     def split(self) -> Split:
         """The split of a window for an item that writes states: the whole window, if it is not too long."""
-        window_size = self.windows.window_size
+        window_size = self.windows.fields["window_size"]
         for cut in range(3):
             split = Split(cut, window_size[cut])
             while split.size > 1 and not self.fits(self.tiling_of(split.sizes(window_size))):
@@ -120,31 +118,31 @@ class PoolDirect(PlanesKernel):
     @cached_property
     def split_sizes(self) -> tuple[int, ...]:
         """The size of a split along each dimension."""
-        return self.split.sizes(self.windows.window_size)
+        return self.split.sizes(self.windows.fields["window_size"])
 
     @cached_property
     def split_counts(self) -> tuple[int, ...]:
         """Splits of a window along each dimension."""
-        return tuple(-(-n // size) for n, size in zip(self.windows.window_size, self.split_sizes, strict=True))
+        split = zip(self.windows.along, self.split_sizes, strict=True)
+        return tuple([-(-window.window_size // size) for window, size in split])
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
         windows, strides = self.windows, self.source.element_strides
-        ranges = coordinate_ranges((*self.source.sizes[:2], *windows.output_size), begin, end)
+        ranges = coordinate_ranges((*self.source.sizes[:2], *windows.fields["output_size"]), begin, end)
         # The outermost dimension along which there are splits; of the others the whole extent counts.
         along = next((d for d in range(3) if self.split_counts[d] > 1), 0)
         low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
         high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
         # Where the first split of the first output begins along each dimension, and that of the last output ends.
         begins, ends = [0] * 3, [0] * 3
-        for d, (first, last) in enumerate(ranges[2:]):
-            size = self.split_sizes[d] if d == along else windows.window_size[d]
-            begins[d] = first * windows.window_stride[d] - windows.start_padding[d]
-            ends[d] = last * windows.window_stride[d] - windows.start_padding[d] + (size - 1) * windows.dilation[d]
+        for d, (window, (first, last)) in enumerate(zip(windows.along, ranges[2:], strict=True)):
+            size = self.split_sizes[d] if d == along else window.window_size
+            begins[d], ends[d] = window.begin(first), window.begin(last) + (size - 1) * window.dilation
             if d != along:
                 low += max(0, begins[d]) * windows.stride[d]
-                high += min(windows.size[d] - 1, ends[d]) * windows.stride[d]
+                high += min(window.size - 1, ends[d]) * windows.stride[d]
         begins_along, ends_along, stride = begins[along], ends[along], windows.stride[along]
-        step, last = self.split_sizes[along] * windows.dilation[along], windows.size[along] - 1
+        step, last = self.split_sizes[along] * windows.along[along].dilation, windows.along[along].size - 1
         inner = math.prod(self.split_counts[along + 1 :])
 
         def splits(least: int, most: int) -> range:
@@ -170,13 +168,13 @@ class PoolDirect(PlanesKernel):
 
     def push(self, begin: int, end: int, piece: Piece, target: Target) -> dict[str, Any]:
         """The push constants of all kernels over windows."""
-        windows = self.windows
+        fields = self.windows.fields
         given = {
             "plane_stride": self.planes.stride,
-            "size": windows.size,
-            "output_size": windows.output_size,
-            "window_stride": windows.window_stride,
-            "start_padding": windows.start_padding,
+            "size": fields["size"],
+            "output_size": fields["output_size"],
+            "window_stride": fields["stride"],
+            "start_padding": fields["start_padding"],
             "first_output": begin,
             "output_count": end - begin,
             **self.source_place(begin, piece.segments[0], target),
@@ -185,13 +183,6 @@ class PoolDirect(PlanesKernel):
             return given | {"states_base": self.target_base(begin, end, 0, target)}
         bases = self.target_base(begin, end, self.indices, target), self.target_base(begin, end, 0, target)
         return given | {"indices_base": bases[0], "values_base": bases[1]}
-
-    @property
-    def counted(self) -> dict[str, Any]:
-        """The push constants for what counts for an average."""
-        windows = self.windows
-        counts_padding = windows.counted_begin != windows.start_padding
-        return {"counts_padding": counts_padding, "counted_end": windows.counted_end}
 
     @property
     def indices(self) -> int:
@@ -207,13 +198,12 @@ class PoolDirect(PlanesKernel):
         return source, indices, self.target_binding(begin, 0, "values_base", target)
 
     def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
-        windows = self.windows
-        given = self.push(begin, end, piece, target)
-        given |= {"stride": windows.stride, "dilation": windows.dilation, "window_size": windows.window_size}
+        given, fields = self.push(begin, end, piece, target), self.windows.fields
+        given |= {"stride": self.windows.stride, "dilation": fields["dilation"], "window_size": fields["window_size"]}
         bindings, shader = self.bindings(begin, piece, target), self.pool_shader(target)
         if isinstance(target, InPlace):
             loads = self.dispatch_loads(end - begin, self.in_place, piece, target)
-            return Dispatch(shader, Values(**given, **self.counted), bindings, loads, range(begin, end))
+            return Dispatch(shader, Values(**given, **self.windows.counted), bindings, loads, range(begin, end))
         given |= {"cut": self.split.cut, "split_size": self.split.size}
         push = Values(**given, split_begin=piece.begin, split_count=piece.states)
         loads = self.dispatch_loads(end - begin, self.with_states, piece, target)
@@ -221,12 +211,12 @@ class PoolDirect(PlanesKernel):
 
     def pool_shader(self, target: Target) -> Shader:
         """The shader of a piece."""
-        windows = self.windows
         if isinstance(target, States):
             # A split of a window may have no element in the input.
             return self.shader_of("pool_direct_splits", self.constants(target, segmented=True))
         # Where padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
-        steps = [windows.window_stride[2], windows.start_padding[2], *self.row_steps]
+        width = self.windows.along[2]
+        steps = [width.stride, width.start_padding, *self.row_steps]
         aligned = self.blocks and all(step % self.block == 0 for step in steps)
         constants = constants_of(self.problem, self.limits, self.problem.outputs, aligned=aligned, blocks=self.blocks)
         return self.shader_of("pool_direct", constants)

@@ -19,12 +19,13 @@ import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.window import Window
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import Dim, runs_of_segments
 from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, by_base, constants_of, shader_of, wrapped
@@ -41,43 +42,25 @@ _MOST_TILE, _UNROLLED_TILE, _SHORT = 16, 8, 31
 _MOST_BEHIND = 16
 
 
-@dataclass(frozen=True)
-class Line:
-    """The windows along one dimension."""
+class Line(Window):
+    """The windows along one dimension, in tiles. With a base dilation their stride and dilation are 1."""
 
-    size: int
-    output_size: int
-    window_size: int
-    window_stride: int
-    dilation: int
-    start_padding: int
-    """Positions before the first element; less than 0 where the first window begins behind it."""
-    base_dilation: int = 1
-    """Positions from one element to the next, as in XLA: of gradients the stride of their pooling, else 1. Windows
-    with stride and dilation 1 may have it; their sizes and padding count positions."""
-
-    def __post_init__(self) -> None:
-        assert self.base_dilation == 1 or self.window_stride == self.dilation == 1
+    __slots__ = ()
 
     @property
     def needs_pass(self) -> bool:
         """Whether the windows along this dimension are not just the elements themselves."""
-        return (self.window_size, self.window_stride, self.start_padding, self.size) != (1, 1, 0, self.output_size)
-
-    @property
-    def end(self) -> int:
-        """Where the last window ends, from the start of the padding; that may be behind the end of the input."""
-        return (self.output_size - 1) * self.window_stride + (self.window_size - 1) * self.dilation + 1
+        return (self.window_size, self.stride, self.start_padding, self.size) != (1, 1, 0, self.output_size)
 
     @property
     def spacing(self) -> int:
         """The distance of outputs whose windows have elements in common."""
-        return self.base_dilation * self.dilation // math.gcd(self.window_stride, self.dilation)
+        return self.base_dilation * self.dilation // math.gcd(self.stride, self.dilation)
 
     @property
     def step(self) -> int:
         """The distance of these windows, in dilations."""
-        return self.window_stride // math.gcd(self.window_stride, self.dilation)
+        return self.stride // math.gcd(self.stride, self.dilation)
 
     @property
     def fewest_elements(self) -> int:
@@ -109,17 +92,8 @@ class Line:
 
     def widest(self, outputs: int) -> Line:
         """The windows of this many neighbouring outputs, over the most elements that they can have."""
-        windows = replace(self, output_size=outputs, start_padding=0)
-        return replace(windows, size=min(self.size, -(-windows.end // self.base_dilation)))
-
-    def part(self, outputs: range) -> tuple[int, Line]:
-        """Some outputs: their first element, and their windows over the elements from there on."""
-        origin = outputs.start * self.window_stride - self.start_padding
-        # No window may have outputs at the end.
-        first = min(max(0, -(-origin // self.base_dilation)), self.size - 1)
-        windows = replace(self, output_size=len(outputs), start_padding=first * self.base_dilation - origin)
-        end = (origin + windows.end - 1) // self.base_dilation + 1
-        return first, replace(windows, size=min(self.size, end) - first)
+        size = min(self.size, -(-self.span(outputs) // self.base_dilation))
+        return self._replace(size=size, output_size=outputs, start_padding=0)
 
 
 @dataclass(frozen=True)
@@ -190,7 +164,7 @@ class PoolSeparable(Kernel):
         if 4 % self.words:
             return "a block does not have whole states"
         # Positions are signed, and a tile continues behind the last output.
-        if max(line.end + line.window_stride * line.spacing * _MOST_TILE for line in self.lines) >= 1 << 31:
+        if max(line.end + line.stride * line.spacing * _MOST_TILE for line in self.lines) >= 1 << 31:
             return "windows reach so far that positions would wrap around"
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
@@ -202,9 +176,9 @@ class PoolSeparable(Kernel):
 
     @property
     def why_slow(self) -> str:
-        windows = self.windows
-        outputs = windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
-        count = math.prod(windows.output_size) // windows.output_size[self.range_axis] * outputs
+        counts = self.windows.fields["output_size"]
+        outputs = counts[self.range_axis] if self.planes_at_once else self.outputs_at_once
+        count = math.prod(counts) // counts[self.range_axis] * outputs
         loads = sum(each.total_loads for each in self._passes(1, self._widest(outputs)))
         # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 12 on SwiftShader, else 2.5. On
         # llvmpipe it takes as long as 1, but pool_small.comp may come next, with half the time of pool_direct.comp. For
@@ -218,14 +192,7 @@ class PoolSeparable(Kernel):
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """The windows along depth, height and width."""
-        windows = self.windows
-        fields = windows.size, windows.output_size, windows.window_size, windows.window_stride, windows.dilation
-        return tuple(itertools.starmap(Line, zip(*fields, windows.start_padding, self.base_dilation, strict=True)))
-
-    @property
-    def base_dilation(self) -> tuple[int, ...]:
-        """That of each line."""
-        return 1, 1, 1
+        return tuple(map(Line._make, self.windows.along))
 
     @property
     def indexed(self) -> bool:
@@ -251,12 +218,12 @@ class PoolSeparable(Kernel):
     @cached_property
     def range_axis(self) -> int:
         """The dimension along which a plane is divided into ranges: depth, or height if there is one depth."""
-        return 0 if self.windows.output_size[0] > 1 else 1
+        return 0 if self.windows.along[0].output_size > 1 else 1
 
     @cached_property
     def pitch(self) -> int:
         """Elements of a row of an intermediate: whole blocks, of values and of indices."""
-        return -(-self.windows.output_size[2] // 4) * 4
+        return -(-self.windows.along[2].output_size // 4) * 4
 
     @property
     def _is_unrolled(self) -> bool:
@@ -331,7 +298,7 @@ class PoolSeparable(Kernel):
     def most_bytes(self) -> int:
         """Bytes of intermediates, at most: enough that two ranges share no more rows than each has of its own."""
         line = self.lines[self.range_axis]
-        outputs = min(line.output_size, (line.window_size - 1) * line.dilation // line.window_stride + 1)
+        outputs = min(line.output_size, line.overlap)
         return max(
             self.limits.intermediate_bytes, self.source.size_in_bytes // SCRATCH_SHARE, sum(self._bytes(1, outputs))
         )
@@ -344,13 +311,13 @@ class PoolSeparable(Kernel):
     @cached_property
     def planes_at_once(self) -> int:
         """Whole planes of a range; 0 if not even one fits."""
-        outputs = self.windows.output_size[self.range_axis]
+        outputs = self.windows.along[self.range_axis].output_size
         return _greatest(planes_of(self.source).size, lambda count: self._fits(count, outputs))
 
     @cached_property
     def outputs_at_once(self) -> int:
         """Outputs along `range_axis` of a range, if a whole plane does not fit; 0 if not even one does."""
-        return _greatest(self.windows.output_size[self.range_axis], lambda count: self._fits(1, count))
+        return _greatest(self.windows.along[self.range_axis].output_size, lambda count: self._fits(1, count))
 
     def _ranges(self) -> Iterator[PlaneRange]:
         """The ranges of all outputs, in order; the outputs of each lie in one segment, or are left to `_direct`."""
@@ -359,7 +326,7 @@ class PoolSeparable(Kernel):
     def _large_ranges(self) -> Iterator[PlaneRange]:
         """The ranges of all outputs, in order, as if a tensor were one segment."""
         count, of_batch = math.prod(self.source.sizes[:2]), planes_of(self.source).size
-        outputs = range(self.windows.output_size[self.range_axis])
+        outputs = range(self.windows.along[self.range_axis].output_size)
         if not self.planes_at_once:
             starts = outputs[:: self.outputs_at_once]
             for plane, first in itertools.product(range(count), starts):
@@ -372,7 +339,7 @@ class PoolSeparable(Kernel):
 
     def _outputs(self, part: PlaneRange) -> range:
         """The outputs of a range."""
-        sizes = self.windows.output_size
+        sizes = self.windows.fields["output_size"]
         together = math.prod(sizes[self.range_axis + 1 :])
         first = part.planes.start * math.prod(sizes) + part.outputs.start * together
         return range(first, first + len(part.planes) * len(part.outputs) * together)
@@ -444,7 +411,7 @@ class PoolSeparable(Kernel):
 
         Last the copy of a row that lies in several segments.
         """
-        outputs = self.windows.output_size[self.range_axis] if self.planes_at_once else self.outputs_at_once
+        outputs = self.windows.along[self.range_axis].output_size if self.planes_at_once else self.outputs_at_once
         passes = self._passes(self.planes_at_once or 1, self._widest(outputs))
         between = (TensorDesc(DataType.UINT32, (each.written * self.words_and_index,)) for each in passes[:-1])
         return (*between, *([self._copy] if len(self.limits.segments(self.source)) > 1 else []))
@@ -452,7 +419,7 @@ class PoolSeparable(Kernel):
     @property
     def _copy(self) -> TensorDesc:
         """A row of the input."""
-        return TensorDesc(self.source.data_type, (self.windows.size[2],))
+        return TensorDesc(self.source.data_type, (self.windows.along[2].size,))
 
     def _copy_binding(self, base: str) -> Binding:
         behind = len(self._passes(1, self.lines)) - 1
@@ -490,7 +457,8 @@ class PoolSeparable(Kernel):
             "stride": windows.stride,
         }
         if self.selects:
-            push |= {"input_rows": windows.size[:2], "first_index": first_row * windows.size[2]}
+            *sizes, row = windows.fields["size"]
+            push |= {"input_rows": tuple(sizes), "first_index": first_row * row}
         if segment is None:
             address, _ = self._row(part, items.start // lines[2].tiles(one_pass.tile))
             push |= {"stride": (*windows.stride[:2], 1), "source_base": wrapped(first - address)}
@@ -505,7 +473,8 @@ class PoolSeparable(Kernel):
         """Copies a row of the input that lies in several segments."""
         target = replace(self._copy_binding("target_base"), written=True)
         copy = Reduce(copy_of(self.problem.sources[0], self._copy, target.tensor), self.limits)
-        size, stride, width = self.limits.segment_elements(self.source), self.windows.stride[2], self.windows.size[2]
+        size, stride = self.limits.segment_elements(self.source), self.windows.stride[2]
+        (width,) = self._copy.sizes
         (address, row_number), column = self._row(part, row), 0
         while column < width:
             segment = (address + column * stride) // size
@@ -546,8 +515,7 @@ class PoolSeparable(Kernel):
         to_outputs: bool,
     ) -> Dispatch:
         """A dispatch of some tiles of pass `number` of a range."""
-        windows, line, bits = self.windows, one_pass.line, self.source.data_type.bits
-        width = windows.output_size[2]
+        line, bits, width = one_pass.line, self.source.data_type.bits, self.windows.along[2].output_size
         # The state of a sum is a block of its own, and SwiftShader compiles several roots for minutes.
         side_by_side = self.selects and one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
         group = (4 if side_by_side else 1) if one_pass.axis == 2 else 4 // self.words
@@ -571,10 +539,13 @@ class PoolSeparable(Kernel):
         )
         outputs = self._outputs(part)
         values, indices = self._written(outputs, number, to_outputs=to_outputs)
-        fields = asdict(line) | {"start_padding": wrapped(line.start_padding)}
-        del fields["base_dilation"]
         push = Values(
-            **fields,
+            size=line.size,
+            output_size=line.output_size,
+            window_size=line.window_size,
+            window_stride=line.stride,
+            dilation=line.dilation,
+            start_padding=wrapped(line.start_padding),
             spacing=line.spacing,
             width=width,
             pitch=width if one_pass.axis == 2 and to_outputs else self.pitch,
@@ -599,17 +570,18 @@ class PoolSeparable(Kernel):
         """The push constants for what counts for an average: along the dimension of a pass, and along the others."""
         if self.selects:
             return {}
-        windows, begins, ends = self.windows, list(self.windows.counted_begin), list(self.windows.counted_end)
+        fields = self.windows.fields
+        begins, ends = list(fields["counted_begin"]), list(fields["counted_end"])
         # Positions count from the first window of the range.
-        before = part.outputs.start * windows.window_stride[self.range_axis]
+        before = part.outputs.start * fields["stride"][self.range_axis]
         begins[self.range_axis] = max(0, begins[self.range_axis] - before)
         ends[self.range_axis] -= before
         along = {"counted_begin": begins[axis], "counted_end": ends[axis]}
         if axis == 2:
             return along
-        fields = windows.window_size, windows.window_stride, windows.dilation, begins, ends
+        rows = fields["window_size"], fields["stride"], fields["dilation"], begins, ends
         # Windows along height have one element where this pass is along height.
-        height, width = (1, 1, 1, 0, 1) if axis == 1 else [field[1] for field in fields], [field[2] for field in fields]
+        height, width = (1, 1, 1, 0, 1) if axis == 1 else [row[1] for row in rows], [row[2] for row in rows]
         names = "window_sizes", "window_strides", "dilations", "counted_begins", "counted_ends"
         return along | dict(zip(names, zip(height, width, strict=True), strict=True))
 
@@ -620,7 +592,7 @@ class PoolSeparable(Kernel):
         batch, channel = divmod(plane, source.sizes[1])
         address = batch * source.element_strides[0] + channel * source.element_strides[1]
         address += depth * windows.stride[0] + height * windows.stride[1]
-        return address, (plane * windows.size[0] + depth) * windows.size[1] + height
+        return address, (plane * windows.along[0].size + depth) * windows.along[1].size + height
 
     def _row(self, part: PlaneRange, row: int) -> tuple[int, int]:
         """The same for one of the rows that it needs."""
@@ -629,14 +601,15 @@ class PoolSeparable(Kernel):
         plane, depth = divmod(slab, depths.size)
         address, number = self._first_row(part)
         address += plane * planes_of(self.source).stride + depth * windows.stride[0] + height * windows.stride[1]
-        return address, number + (plane * windows.size[0] + depth) * windows.size[1] + height
+        return address, number + (plane * windows.along[0].size + depth) * windows.along[1].size + height
 
     def _is_flat(self, part: PlaneRange) -> bool:
         """Whether the rows that a range needs have one stride, and their indices follow each other."""
         windows, (depth, height, _) = self.windows, self._lines(part)[1]
         slab, plane = (height.size, windows.stride[1] * height.size), depth.size * height.size * windows.stride[1]
-        slabs_follow = depth.size == 1 or slab == (windows.size[1], windows.stride[0])
-        whole = (depth.size, height.size) == windows.size[:2]
+        sizes = windows.fields["size"]
+        slabs_follow = depth.size == 1 or slab == (sizes[1], windows.stride[0])
+        whole = (depth.size, height.size) == sizes[:2]
         return slabs_follow and (len(part.planes) == 1 or (whole and plane == planes_of(self.source).stride))
 
     def _written(self, outputs: range, number: int, *, to_outputs: bool) -> tuple[Binding, Binding]:

@@ -77,16 +77,17 @@ class PoolSmall(WholeRowsKernel):
 
     @property
     def why_impossible(self) -> str:
-        windows, tile = self.windows, self.tile
-        if max(windows.window_size) > _SMALL_WINDOW:
+        windows, tile, width = self.windows, self.tile, self.windows.along[2]
+        if max(windows.fields["window_size"]) > _SMALL_WINDOW:
             return f"the window is larger than {_SMALL_WINDOW} along a dimension"
-        if max(self.window_end) > MAX_ELEMENTS:
+        # A place beyond 2^32 would wrap around in pool_small.comp, and might be in the input again.
+        if max([window.end for window in windows.along]) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
         if tile.span > (most := (_GPU_SPAN if self.limits.cooperating else _SPAN) * max(4, self.block, tile.width)):
             return f"a tile of {tile.width} outputs touches {tile.span} elements of a row, more than {most}"
-        if windows.start_padding[2] > (most := _PADDING_BLOCKS * self.block):
-            return f"the padding before a row has {windows.start_padding[2]} elements, more than {most}"
-        if windows.stride[2] != 1 and windows.size[2] != 1:
+        if width.start_padding > (most := _PADDING_BLOCKS * self.block):
+            return f"the padding before a row has {width.start_padding} elements, more than {most}"
+        if windows.stride[2] != 1 and width.size != 1:
             return "the elements of a row do not follow each other"
         if self.why_no_slabs:
             return self.why_no_slabs
@@ -104,7 +105,7 @@ class PoolSmall(WholeRowsKernel):
     def why_slow(self) -> str:
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
-        window = self.windows.window_size
+        window = self.windows.fields["window_size"]
         if self.limits.cooperating and max(window) > _GPU_WINDOW:
             return f"the window is larger than {_GPU_WINDOW} along a dimension"
         separable, elements = PoolSeparable(self.problem, self.limits), math.prod(window)
@@ -114,19 +115,9 @@ class PoolSmall(WholeRowsKernel):
             return f"the window has more than {most} elements or {longest} along a dimension"
         return "" if self._fits(self.tile) else f"an invocation would need more than {_REGISTERS} registers"
 
-    @property
+    @cached_property
     def windows(self) -> Windows:
         return self.fallback.windows
-
-    @property
-    def window_end(self) -> tuple[int, ...]:
-        """Where the last window ends, from the start of the padding; that may be behind the end of the input.
-
-        A position beyond 2^32 would wrap around in pool_small.comp, and might be in the input again.
-        """
-        windows = self.windows
-        steps = zip(windows.output_size, windows.window_stride, windows.window_size, windows.dilation, strict=True)
-        return tuple((n - 1) * stride + 1 + (window - 1) * dilation for n, stride, window, dilation in steps)
 
     # How the work is divided
 
@@ -137,13 +128,13 @@ class PoolSmall(WholeRowsKernel):
         while tile.width > self.per_word and not self._fits(tile):
             tile = self._tile_of(tile.width // 2)
         while tile.height > 1 and self.limits.most_items(self._loads(tile)) < self._tiles_of_row(tile.width):
-            tile = replace(tile, height=even_part(self.windows.output_size[1], tile.height // 2))
+            tile = replace(tile, height=even_part(self.windows.along[1].output_size, tile.height // 2))
         return tile
 
     def _tile_of(self, width: int) -> Tile:
-        _, rows, _ = self.windows.window_size
-        stride, extent = self.windows.window_stride[1], (rows - 1) * self.windows.dilation[1] + 1
-        span, height = self._span(width), self._height(width)
+        _, along_height, along_width = self.windows.along
+        rows, stride, extent = along_height.window_size, along_height.stride, along_height.extent
+        span, height = along_width.span(width), self._height(width)
         # Outputs share rows where that saves loads, and the ring is not too long. The ring then has all rows that a
         # window spans, with a dilation also those between the window's own.
         ring = _GPU_RING if self.limits.cooperating else _RING
@@ -161,22 +152,18 @@ class PoolSmall(WholeRowsKernel):
         stays busy, 8 outputs of 32 bits: more outputs share the fixed cost of a row.
         """
         busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
-        if self.block == 4 and busy and self._span(8) <= _GPU_SPAN * 8:
+        if self.block == 4 and busy and self.windows.along[2].span(8) <= _GPU_SPAN * 8:
             return 8
         return 4 if self.state_words > 3 else max(4, self.block)
 
-    def _span(self, width: int) -> int:
-        windows = self.windows
-        return (width - 1) * windows.window_stride[2] + (windows.window_size[2] - 1) * windows.dilation[2] + 1
-
     def _height(self, width: int) -> int:
-        rows, row = self.windows.output_size[1:]
+        rows, row = self.windows.fields["output_size"][1:]
         tiles = self.problem.output_count // row * self._tiles_of_row(width)
         return even_part(rows, tiles // (4 * self.limits.invocations))
 
     def _tiles_of_row(self, width: int) -> int:
         """Tiles of this width in a row of outputs."""
-        return -(-self.windows.output_size[2] // width)
+        return -(-self.windows.along[2].output_size // width)
 
     def _fits(self, tile: Tile) -> bool:
         return not self.limits.cooperating or self._registers(tile) <= _REGISTERS
@@ -186,22 +173,22 @@ class PoolSmall(WholeRowsKernel):
         data_type, accumulator = self.source.data_type, self.problem.accumulator
         states = tile.ring_rows * tile.width * accumulator.state_registers(data_type)
         operands = tile.span * 2 * -(-data_type.bits // 32)
-        loops = self.windows.window_size[0] * tile.held_rows > 1 or accumulator.cost() > 1
+        loops = self.windows.along[0].window_size * tile.held_rows > 1 or accumulator.cost() > 1
         return states + operands + 32 * loops
 
     def _loads(self, tile: Tile) -> int:
         """Loads of a tile: of the rows of the input that it spans, each loaded at once."""
-        rows = 1 + self.windows.window_size[0] * (1 + tile.held_rows * self.problem.accumulator.cost(tile.span))
+        depth, height, width = self.windows.fields["window_size"]
+        rows = 1 + depth * (1 + tile.held_rows * self.problem.accumulator.cost(tile.span))
         loads = tile.turns * (1 + tile.fresh * rows)
-        if again := self.problem.accumulator.loads_again(math.prod(self.windows.window_size)):
-            depth, height, _ = self.windows.window_size
+        if again := self.problem.accumulator.loads_again(depth * height * width):
             loads += 9 + tile.height * tile.width * (2 + depth * (1 + height) + again)
         return loads
 
     @cached_property
     def in_place(self) -> Tiling:
-        tile, (_, rows, row) = self.tile, self.windows.output_size
-        depth, height, width = self.windows.window_size
+        tile, (_, rows, row) = self.tile, self.windows.fields["output_size"]
+        depth, height, width = self.windows.fields["window_size"]
         # Of the rows that a tile takes each of its outputs has a part; then it combines them.
         taken = -(-tile.turns * tile.fresh * tile.held_rows // tile.height)
         elements = depth * width * taken + height
@@ -209,7 +196,7 @@ class PoolSmall(WholeRowsKernel):
 
     @property
     def unit(self) -> int:
-        return self.whole_slabs if self.shares_words else self.windows.output_size[2]
+        return self.whole_slabs if self.shares_words else self.windows.along[2].output_size
 
     @cached_property
     def fallback(self) -> PoolDirect:
@@ -222,7 +209,7 @@ class PoolSmall(WholeRowsKernel):
             **self.fallback.push(begin, end, piece, target),
             stride=self.windows.stride[:2],
             tile_height=self.tile.height,
-            **self.fallback.counted,
+            **self.windows.counted,
         )
         bindings = self.fallback.bindings(begin, piece, target)
         loads = self.dispatch_loads(end - begin, self.in_place, piece, target)
@@ -230,26 +217,26 @@ class PoolSmall(WholeRowsKernel):
 
     def shader(self) -> Shader:
         """The shader, for whole rows in place."""
-        windows, tile = self.windows, self.tile
-        steps = [tile.width * windows.window_stride[2], *self.fallback.row_steps]
+        (depth, height, width), tile = self.windows.along, self.tile
+        steps = [tile.width * width.stride, *self.fallback.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
         # Of values and of indices.
         most = max(4, self.block)
         constants = self.constants(
             InPlace(),
             aligned=aligned,
-            window_depth=windows.window_size[0],
-            window_height=windows.window_size[1],
-            window_width=windows.window_size[2],
-            stride_width=windows.window_stride[2],
-            dilation_depth=windows.dilation[0],
-            dilation_height=windows.dilation[1],
-            dilation_width=windows.dilation[2],
+            window_depth=depth.window_size,
+            window_height=height.window_size,
+            window_width=width.window_size,
+            stride_width=width.stride,
+            dilation_depth=depth.dilation,
+            dilation_height=height.dilation,
+            dilation_width=width.dilation,
             ring_rows=tile.ring_rows,
             fresh_rows=tile.fresh,
-            phase=-windows.start_padding[2] % self.block if aligned else 0,
+            phase=-width.start_padding % self.block if aligned else 0,
             tile_width=tile.width,
-            whole_blocks=tile.width % most == windows.output_size[2] % most == 0,
+            whole_blocks=tile.width % most == width.output_size % most == 0,
             shared_words=self.shares_words,
         )
         return self.fallback.shader_of("pool_small", constants)
