@@ -28,6 +28,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import MAX_RANK, LargeTensorDesc, TensorDesc, is_integer, unsigned_array
+from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.problem import problems_with
 
@@ -389,6 +390,17 @@ def _indices(name: str, indices: Operand, expected: Shape, whose: str) -> Tensor
     return replace(indices.tensor(field, POSITION_TYPES), data_type=data_type)
 
 
+def arguments_of(windows: Sequence[Window]) -> dict[str, tuple[Any, ...]]:
+    """The arguments of functions for windows along each spatial dimension."""
+    return {
+        "window_size": tuple([window.window_size for window in windows]),
+        "strides": tuple([window.stride for window in windows]),
+        "dilations": tuple([window.dilation for window in windows]),
+        "padding": tuple([(window.start_padding, window.end_padding) for window in windows]),
+        "output_sizes": tuple([window.output_size for window in windows]),
+    }
+
+
 def _window(
     name: str, shape: Shape, window_size: Any, *, strides: Any = None, padding: Any = None, **others: Any
 ) -> tuple[int, dict[str, Any]]:
@@ -428,7 +440,8 @@ def _named_padding(name: str, padding: str, sizes: Shape, fields: dict[str, Any]
     if padding.lower() == "valid":
         text = "leave it out"
     elif padding.lower().startswith("same") and all(len(each) == len(sizes) for each in steps):
-        totals = (max(-(-n // s) * s - s + 1 + (k - 1) * d - n, 0) for n, k, s, d in zip(sizes, *steps, strict=True))
+        rows = zip(sizes, *steps, strict=True)
+        totals = (Window(n, k, s, dilation=d, output_size=-(-n // s)).overhang for n, k, s, d in rows)
         text = f"for these sizes write padding={tuple((total // 2, total - total // 2) for total in totals)}"
     return DescriptorError(f"{name}.padding: {padding!r} is not allowed; {text}")
 

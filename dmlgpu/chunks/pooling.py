@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dmlgpu.call import Call, Shape, Type, pooled
+from dmlgpu.call import Call, Shape, Type, arguments_of, pooled
 from dmlgpu.chunks.regions import Region
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import ExecutionFlags
@@ -88,11 +88,7 @@ class Pooling:
         call = pooled(
             self.kind,
             operand_of(x),
-            tuple(windows.window_size for windows in along),
-            strides=tuple(windows.stride for windows in along),
-            dilations=tuple(windows.dilation for windows in along),
-            padding=tuple((windows.start_padding, windows.end_padding) for windows in along),
-            output_sizes=tuple(windows.output_size for windows in along),
+            **arguments_of(along),
             output_indices=with_indices,
             **self.options,
         )

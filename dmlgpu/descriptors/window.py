@@ -77,6 +77,17 @@ class Window(NamedTuple):
         """The number of windows that fit, rounded down (decision 15)."""
         return (self.padded - self.extent) // self.stride + 1
 
+    def rounded(self, ceil_mode: bool) -> int:
+        """The number of windows in PyTorch and ONNX; one that would begin in the padding at the end is left out."""
+        steps = self.padded - self.extent
+        count = -(-steps // self.stride) + 1 if ceil_mode else self.fitting
+        return count - 1 if self.begin(count - 1) >= self.size else count
+
+    @property
+    def cut(self) -> Self:
+        """A window that is larger than all places, cut to its elements there; with this stride no second one fits."""
+        return self._replace(window_size=(self.padded - 1) // self.dilation + 1, stride=self.dilation)
+
     def first_empty(self, count: int) -> int | None:
         """The first of so many windows that holds nothing but padding; None if there is none (decision 6)."""
         # Windows that begin in the start padding: the first place of window o that is not negative is

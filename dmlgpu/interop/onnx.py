@@ -24,12 +24,14 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import functions
+from dmlgpu.call import arguments_of
 from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import TypeTable
 from dmlgpu.descriptors.pooling import FLOAT_POOLING_TYPES, MAX_POOLING_TYPES, MaxUnpoolingOperatorDesc
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, AxisDirection
 from dmlgpu.descriptors.reduction import ReduceFunction as F
+from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError, extra
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.shared import open_device
@@ -126,7 +128,7 @@ def _reduce(function: F, call: _Call) -> Sequence[Value]:
 
 
 def _geometry(call: _Call, rank: int) -> tuple[list[int], ...]:
-    """A window over `rank` dimensions: its sizes, strides, dilations, start padding and end padding."""
+    """A window over `rank` dimensions: its sizes, strides, start padding, end padding and dilations."""
     defaults = {"kernel_shape": [], "strides": [1] * rank, "dilations": [1] * rank, "pads": [0] * 2 * rank}
     found = {name: [*call.attributes.get(name, default)] for name, default in defaults.items()}
     for name, entries in found.items():
@@ -137,63 +139,59 @@ def _geometry(call: _Call, rank: int) -> tuple[list[int], ...]:
             raise UnsupportedError(
                 f"{call.name}: {name} {entries} is not allowed; allowed are integers from {least} on"
             )
-    *fields, pads = found.values()
-    return *fields, pads[:rank], pads[rank:]
+    window_size, strides, dilations, pads = found.values()
+    return window_size, strides, pads[:rank], pads[rank:], dilations
 
 
 _AUTO_PADS = "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"
 
 
-def _window(call: _Call, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """The fields of a node's window over these spatial sizes; each field has an entry per spatial dimension."""
-    window, strides, dilations, start, end = _geometry(call, len(sizes))
-    automatic, counts = call.attributes.get("auto_pad", b"").decode() or "NOTSET", []
+def _windows(call: _Call, sizes: Sequence[int]) -> list[Window]:
+    """A node's windows over these spatial sizes."""
+    geometry, windows = _geometry(call, len(sizes)), []
+    automatic = call.attributes.get("auto_pad", b"").decode() or "NOTSET"
     if automatic not in _AUTO_PADS:
         raise UnsupportedError(
             f"{call.name}: auto_pad {automatic!r} is not allowed; allowed are {', '.join(_AUTO_PADS)}"
         )
     ceil = call.flag("ceil_mode") and automatic == "NOTSET"
-    for i, (size, k, stride, dilation) in enumerate(zip(sizes, window, strides, dilations, strict=True)):
-        reach = (k - 1) * dilation + 1
+    for row in zip(sizes, *geometry, strict=True):
+        window = Window(*row)
         if automatic == "VALID":
-            start[i] = end[i] = 0
+            window = window._replace(start_padding=0, end_padding=0)
         if automatic.startswith("SAME"):
-            counts.append(-(-size // stride))
-            padding = max(0, (counts[i] - 1) * stride + reach - size)
-            start[i] = padding // 2 if automatic == "SAME_UPPER" else padding - padding // 2
-            end[i] = padding - start[i]
+            window = window._replace(start_padding=0, output_size=-(-window.size // window.stride))
+            padding = window.overhang
+            start = padding // 2 if automatic == "SAME_UPPER" else padding - padding // 2
+            windows.append(window._replace(start_padding=start, end_padding=padding - start))
             continue
-        steps = size + start[i] + end[i] - reach
+        steps = window.padded - window.extent
         # ONNX Runtime rounds negative steps up, also without ceil_mode.
-        count = (-(-steps // stride) if ceil or steps < 0 else steps // stride) + 1
-        # No window begins in the padding at the end.
-        counts.append(count - ((count - 1) * stride >= size + start[i]))
-        if steps < 0 and max(dilations) == 1 and call.flag("count_include_pad"):
+        count = window.rounded(ceil or steps < 0)
+        if steps < 0 and max(geometry[-1]) == 1 and call.flag("count_include_pad"):
             # The divisor is the size of the whole window, as in ONNX Runtime; with dilations that of the cut one is.
-            end[i] -= steps
+            window = window._replace(end_padding=window.end_padding - steps)
         elif steps < 0:
-            # A window that is larger than the padded input is cut to the elements inside it. With this stride no second
-            # window fits.
-            window[i], strides[i] = (steps + reach - 1) // dilation + 1, dilation
-    if min(counts, default=0) < 0:
+            window = window.cut
+        windows.append(window._replace(output_size=count))
+    if min((window.output_size for window in windows), default=0) < 0:
         kernel_shape = call.attributes["kernel_shape"]
         raise DescriptorError(f"{call.name}: kernel_shape {kernel_shape} does not fit spatial sizes {tuple(sizes)}")
-    fields = "window_size", "strides", "dilations", "padding", "output_sizes"
-    values: list[list[Any]] = [window, strides, dilations, [*zip(start, end, strict=True)], counts]
-    return dict(zip(fields, map(tuple, values), strict=True))
+    return windows
 
 
 def _pool(function: Callable[..., Any], call: _Call, **options: Any) -> Sequence[Value]:
     """Pools over 1 to 3 spatial dimensions; a 1-D input gets a height of 1."""
     x = call.image()
-    window = _window(call, x.shape[2:])
-    sizes = *x.shape[:2], *window["output_sizes"]
-    if 0 in window["output_sizes"]:
+    windows = _windows(call, x.shape[2:])
+    counts = [window.output_size for window in windows]
+    sizes = *x.shape[:2], *counts
+    if 0 in counts:
         return [np.empty(sizes, x.dtype), np.empty(sizes, np.int64)]
     if x.ndim == 3:
         x = x.reshape(*x.shape[:2], 1, x.shape[2])
-        window = {name: (int("padding" not in name), *values) for name, values in window.items()}
-    found = function(x, **window, **options, device=call.device)
+        windows.insert(0, Window(1, 1))
+    found = function(x, **arguments_of(windows), **options, device=call.device)
     return [result.reshape(*sizes) for result in (found if isinstance(found, tuple) else (found,))]
 
 
@@ -231,9 +229,9 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
     x, indices = call.image(), call.data(1)
     if indices.shape != x.shape:
         raise DescriptorError(f"{call.name}: indices of shape {indices.shape} do not go with an input of {x.shape}")
-    window, strides, _, *pads = _geometry(call, x.ndim - 2)
-    lines = zip(x.shape[2:], strides, window, *pads, strict=True)
-    inferred = *x.shape[:2], *((size - 1) * stride + k - start - end for size, stride, k, start, end in lines)
+    *geometry, _ = _geometry(call, x.ndim - 2)
+    lines = zip(x.shape[2:], *geometry, strict=True)
+    inferred = *x.shape[:2], *((size - 1) * stride + k - start - end for size, k, stride, start, end in lines)
     # Indices count in the input of MaxPool, whose shape a node gives where the inferred one may be another.
     sizes = call.integers("output_shape", 2) or inferred
     if len(sizes) != x.ndim or sizes[:2] != x.shape[:2] or min(sizes[2:]) < 1:

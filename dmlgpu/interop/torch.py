@@ -27,6 +27,7 @@ import numpy as np
 
 from dmlgpu import functions
 from dmlgpu.descriptors.arrays import described
+from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import extra
 from dmlgpu.interop import array_api
 
@@ -193,9 +194,9 @@ def lp_pool2d(
         norm_type = int(norm_type)
     if not _is_int(norm_type) or norm_type < 1:
         raise ValueError(f"{name}: norm_type={norm_type!r} is not allowed; allowed are integers from 1 on")
-    _, window_size, strides, start, _, sizes = _window(name, 2, input, kernel_size, stride, 0, 1, ceil_mode)
-    end = _end_padding(input, window_size, strides, start, sizes)
-    norms = _lp_pooling(input, norm_type, window_size, strides, start, end, sizes)
+    _, windows = _windows(name, 2, input, kernel_size, stride, 0, 1, ceil_mode)
+    *window, _, sizes = _fields(input, _padded(windows))
+    norms = _lp_pooling(input, norm_type, *window, sizes)
     if not ceil_mode:
         return norms
     # PyTorch multiplies the average of a window that the end of the input cuts by the size of a whole window.
@@ -427,46 +428,39 @@ def _entries(name: str, field: str, value: Any, rank: int, least: int) -> list[i
     return given * (rank // len(given))
 
 
-def _window(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[Any, ...]:
-    """The input, window size, strides, padding, dilations and the output's sizes; of 1-D those with a height of 1."""
+def _windows(name: str, rank: int, x: Tensor, *arguments: Any) -> tuple[Tensor, list[Window]]:
+    """The input, and its windows along spatial dimensions; of 1-D those with a height of 1."""
     kernel_size, stride, padding, dilation, ceil_mode = arguments
     if x.ndim not in (rank + 1, rank + 2):
         raise ValueError(f"{name}: input has {x.ndim} dimensions; allowed are {rank + 1} and {rank + 2}")
     window_size = _entries(name, "kernel_size", kernel_size, rank, 1)
     left_out = stride is None or (isinstance(stride, (list, tuple)) and not stride)
-    strides = [*window_size] if left_out else _entries(name, "stride", stride, rank, 1)
+    strides = window_size if left_out else _entries(name, "stride", stride, rank, 1)
     paddings = _entries(name, "padding", padding, rank, 0)
     dilations = _entries(name, "dilation", dilation, rank, 1)
-    window, sizes = [*window_size], []
-    lines = zip(x.shape[-rank:], window_size, strides, paddings, dilations, strict=True)
-    for i, (size, k, step, pad, spread) in enumerate(lines):
-        reach = (k - 1) * spread + 1
-        if 2 * pad > k:
+    windows = []
+    for row in zip(x.shape[-rank:], window_size, strides, paddings, paddings, dilations, strict=True):
+        window = Window(*row)
+        if 2 * window.start_padding > window.window_size:
             raise ValueError(f"{name}: padding={padding} is not allowed; allowed is up to half of the window")
-        room = size + 2 * pad - reach
-        count = (room + step - 1 if ceil_mode else room) // step + 1
-        # No window begins in the padding at the end.
-        if ceil_mode and (count - 1) * step >= size + pad:
-            count -= 1
+        count = window.rounded(ceil_mode)
         if count < 1:
             raise ValueError(f"{name}: kernel_size={kernel_size} does not fit an input of {tuple(x.shape)}")
-        sizes.append(count)
-        # With `ceil_mode` a window may be larger than the padded input: it is cut to the elements inside it. With this
-        # stride no second window fits.
-        if room < 0:
-            window[i], strides[i] = (size + 2 * pad - 1) // spread + 1, spread
-    sizes = [*x.shape[:-rank], *sizes]
-    if rank == 1:
-        sizes.insert(-1, 1)
-        return x.unsqueeze(-2), [1, *window], [1, *strides], [0, *paddings], [1, *dilations], sizes
-    return x, window, strides, paddings, dilations, sizes
+        if window.extent > window.padded:  # with `ceil_mode`
+            window = window.cut
+        windows.append(window._replace(output_size=count))
+    return (x.unsqueeze(-2), [Window(1, 1), *windows]) if rank == 1 else (x, windows)
 
 
-def _end_padding(x: Tensor, window_size: Any, strides: Any, start: Any, sizes: Any) -> list[int]:
-    """Padding up to the end of the last window, so that each average divides by the whole window size."""
-    rank = len(window_size)
-    lines = zip(x.shape[-rank:], window_size, strides, start, sizes[-rank:], strict=True)
-    return [max(0, (count - 1) * step + k - size - pad) for size, k, step, pad, count in lines]
+def _fields(x: Tensor, windows: Sequence[Window]) -> tuple[Any, ...]:
+    """The window size, strides, start and end padding and dilations, and the sizes of the output."""
+    _, *fields, counts, _ = map(list, zip(*windows, strict=True))
+    return *fields, [*x.shape[: -len(windows)], *counts]
+
+
+def _padded(windows: Sequence[Window]) -> list[Window]:
+    """Windows with padding up to the end of the last one, so that each average divides by the whole window size."""
+    return [window._replace(end_padding=window.overhang) for window in windows]
 
 
 def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
@@ -475,29 +469,29 @@ def _max_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Any:
     has_gradient = x.requires_grad and torch.is_grad_enabled()
     if has_gradient:
         _check(f"{name} with a gradient", x, _FLOATS)
-    x, window_size, strides, padding, dilations, sizes = _window(name, rank, x, *window, ceil_mode)
-    given = window_size, strides, padding, padding, dilations, sizes
-    values, indices = _max_pooling(x, *given, return_indices or has_gradient)
+    x, windows = _windows(name, rank, x, *window, ceil_mode)
+    values, indices = _max_pooling(x, *_fields(x, windows), return_indices or has_gradient)
     if not return_indices:
         return values
     # Within a plane: in 32 bits, which wrap around.
-    planes, plane = x.shape[: -len(window_size)], math.prod(x.shape[-len(window_size) :])
-    firsts = torch.arange(0, x.numel(), plane).int().view(*planes, *(1 for _ in window_size))
+    planes, plane = x.shape[: -len(windows)], math.prod(x.shape[-len(windows) :])
+    firsts = torch.arange(0, x.numel(), plane).int().view(*planes, *(1 for _ in windows))
     return values, (indices - firsts).long().bitwise_and_(0xFFFFFFFF)
 
 
 def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Tensor:
     kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override = arguments
     _check(name, x, _FLOATS, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
-    x, window_size, strides, start, _, sizes = _window(name, rank, x, kernel_size, stride, padding, 1, ceil_mode)
+    x, windows = _windows(name, rank, x, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override is None:
-        return _average_pooling(x, window_size, strides, start, start, count_include_pad, sizes)
+        *window, _, sizes = _fields(x, windows)
+        return _average_pooling(x, *window, count_include_pad, sizes)
     if not _is_int(divisor_override) or divisor_override == 0:
         raise ValueError(f"{name}: divisor_override={divisor_override} is not allowed; allowed are integers but 0")
-    end = _end_padding(x, window_size, strides, start, sizes)
+    *window, _, sizes = _fields(x, _padded(windows))
     # In float32, because in float16 the average may underflow, and the gradient of the product overflow.
-    averages = _average_pooling(x.float(), window_size, strides, start, end, True, sizes)
-    return (averages * (math.prod(window_size) / divisor_override)).to(x.dtype)
+    averages = _average_pooling(x.float(), *window, True, sizes)
+    return (averages * (math.prod(window[0]) / divisor_override)).to(x.dtype)
 
 
 def _reduced(name: str, x: Tensor, dim: Any, keepdim: bool, types: Sequence[torch.dtype] = _SELECTED) -> Tensor:

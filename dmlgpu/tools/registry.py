@@ -178,10 +178,9 @@ def inputs_of(desc: OperatorDesc, fill: Callable[[TensorDesc], Array]) -> tuple[
 def _in_windows(desc: MaxPoolingGradOperatorDesc, numbers: Array) -> Array:
     """For each window the index of one of its elements, by any number; windows in the padding have the next element."""
     places, dtype = [*np.indices(numbers.shape)], numbers.dtype
-    rows = zip(desc.strides, desc.start_padding, desc.window_size, desc.dilations, strict=True)
-    for d, (stride, start, size, dilation) in enumerate(rows, 2):
-        numbers, k = np.divmod(numbers, np.array(size, dtype))
-        places[d] = places[d] * stride - start + k.astype(np.int64) * dilation
+    for d, window in enumerate(desc.windows, 2):
+        numbers, k = np.divmod(numbers, np.array(window.window_size, dtype))
+        places[d] = places[d] * window.stride - window.start_padding + k.astype(np.int64) * window.dilation
     found: Array = np.ravel_multi_index(places, desc.output_gradient_tensor.sizes, mode="clip").astype(dtype)
     return found
 
