@@ -1,0 +1,86 @@
+"""The arithmetic of windows, against lists of the places that they have."""
+
+import itertools
+
+import pytest
+
+from dmlgpu.descriptors.window import Window
+
+RANGES = {
+    "size": range(1, 6),
+    "window_size": range(1, 4),
+    "stride": range(1, 4),
+    "start_padding": range(4),
+    "end_padding": range(3),
+    "dilation": range(1, 4),
+}
+WINDOWS = [
+    window._replace(output_size=count)
+    for window in itertools.starmap(Window, itertools.product(*RANGES.values()))
+    for count in (window.fitting, window.rounded(True))
+    if count > 0
+]
+
+
+def places(window: Window) -> list[range]:
+    """The places of each window."""
+    begins = [window.begin(i) for i in range(window.output_size)]
+    return [range(begin, begin + window.extent, window.dilation) for begin in begins]
+
+
+def inside(window: Window, row: range) -> list[int]:
+    """Those of a window's places that hold an element."""
+    return [place for place in row if 0 <= place < window.size]
+
+
+def test_extents_and_counts():
+    for window in WINDOWS:
+        (*_, last), behind = places(window), window.size + window.end_padding
+        assert all(len(row) == window.window_size for row in places(window))
+        assert last[-1] + window.start_padding + 1 == window.end
+        assert max(0, last[-1] + 1 - window.size) == window.overhang
+        many = places(window._replace(output_size=20))
+        assert sum(row[-1] < behind for row in many) == max(0, window.fitting)
+        rounded = [begin for begin, *_ in many if begin + window.extent - window.stride < behind]
+        if rounded:
+            assert len(rounded) - (rounded[-1] >= window.size) == window.rounded(True)
+        assert next((i for i, row in enumerate(places(window)) if not inside(window, row)), None) == (
+            window.first_empty(window.output_size)
+        )
+
+
+def test_elements_of_some_windows():
+    for window in WINDOWS:
+        assert all(len(inside(window, row)) <= window.inside for row in places(window))
+        if window.first_empty(window.output_size) is not None:
+            continue
+        for begin, end in itertools.combinations(range(window.output_size + 1), 2):
+            first, part = window.part(range(begin, end))
+            assert 0 <= first <= first + part.size <= window.size
+            held = [inside(window, row) for row in places(window)[begin:end]]
+            assert [[first + place for place in inside(part, row)] for row in places(part)] == held
+
+
+def test_windows_over_elements():
+    for window in WINDOWS:
+        spans = [range(row[0], row[-1] + 1) for row in places(window)]
+        over = [{i for i, span in enumerate(spans) if place in span} for place in range(window.size)]
+        assert max(map(len, over)) <= window.overlap
+        for first, last in itertools.combinations_with_replacement(range(window.size), 2):
+            low, high = window.covering(first, last)
+            held = set().union(*over[first : last + 1])
+            # Between two windows there may be elements without any.
+            assert held <= set(range(low, high + 1))
+            assert not held or (low, high) == (min(held), max(held))
+        gradient = window.transposed
+        assert gradient.padded == window.size + window.reach
+        at = range(0, gradient.size * window.stride, window.stride)
+        assert [{place // window.stride for place in row if place in at} for row in places(gradient)] == over
+
+
+@pytest.mark.parametrize("padding", [False, True])
+def test_counted_places(padding):
+    for window in WINDOWS:
+        begin, end = window.counted(padding)
+        before, behind = padding * window.start_padding, padding * window.end_padding
+        assert range(begin - window.start_padding, end - window.start_padding) == range(-before, window.size + behind)
