@@ -10,6 +10,8 @@ from dmlgpu.descriptors.tensor import TensorDesc
 
 # Loads that an invocation on a GPU issues before it waits for them.
 IN_FLIGHT = 4
+# Full segments are multiples of so many bytes, as are slices of buffers.
+SEGMENT_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Limits:
     """Whether the driver loads a block of 16 bytes faster than its words."""
 
     def __post_init__(self) -> None:
-        if self.segment_bytes % 256:
+        if self.segment_bytes % SEGMENT_ALIGNMENT:
             raise ValueError(f"Limits.segment_bytes: {self.segment_bytes} is not allowed; allowed are multiples of 256")
 
     # Kept, as planning asks for these hundreds of times.
@@ -101,11 +103,25 @@ class Limits:
         """Invocations of a workgroup that can share an item: a power of 2 that divides the workgroup."""
         return self.group_size & -self.group_size if self.cooperating else 1
 
-    def segment_elements(self, tensor: TensorDesc) -> int:
-        """Elements of a full segment of a tensor."""
-        return self.segment_bytes * 8 // tensor.data_type.bits
+    def full_segment(self, tensor: TensorDesc) -> int:
+        """Bytes of all segments but the last of memory made for a tensor.
+
+        They end with whole inner dimensions of the tensor where that is at least 7/8 of `segment_bytes`.
+        """
+        if tensor.size_in_bytes <= self.segment_bytes:
+            return self.segment_bytes
+        strides = (stride * tensor.data_type.bits // 8 for stride in tensor.element_strides if stride)
+        wholes = (math.lcm(stride, SEGMENT_ALIGNMENT) for stride in strides)
+        fitting = (whole for whole in wholes if self.segment_bytes // whole * whole * 8 >= self.segment_bytes * 7)
+        whole = max(fitting, default=SEGMENT_ALIGNMENT)
+        return self.segment_bytes // whole * whole
 
     def segments(self, tensor: TensorDesc) -> tuple[int, ...]:
-        """The bytes of every segment of a tensor: all full but the last, each a multiple of 4."""
-        full, rest = divmod(tensor.size_in_bytes, self.segment_bytes)
-        return (self.segment_bytes,) * full + (((rest + 3) // 4 * 4,) if rest else ())
+        """The bytes of every segment of memory made for a tensor."""
+        return segment_sizes(tensor, self.full_segment(tensor))
+
+
+def segment_sizes(tensor: TensorDesc, full: int) -> tuple[int, ...]:
+    """The bytes of every segment of a tensor: all full but the last, each a multiple of 4."""
+    count, rest = divmod(tensor.size_in_bytes, full)
+    return (full,) * count + (((rest + 3) // 4 * 4,) if rest else ())

@@ -12,11 +12,15 @@ from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
 from dmlgpu.lowering.kernels.kernel import Kernel
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Plan
-from dmlgpu.lowering.problem import Problem, Role, problems_with
+from dmlgpu.lowering.problem import OutputTensor, Problem, Role, Source, problems_with
 
 
 def lower(
-    desc: OperatorDesc, limits: Limits, kernel: str | None = None, flags: ExecutionFlags = ExecutionFlags.NONE
+    desc: OperatorDesc,
+    limits: Limits,
+    kernel: str | None = None,
+    flags: ExecutionFlags = ExecutionFlags.NONE,
+    memory: tuple[int, ...] = (),
 ) -> Plan:
     """The plan of an operator on a device of these limits.
 
@@ -25,12 +29,22 @@ def lower(
         limits: those of the device.
         kernel: the kernel of the first pass, by name; None: the first of the list that fits.
         flags: how it is computed.
+        memory: bytes of a full segment of each input and output; empty: each has memory made for it.
 
     Raises:
         DescriptorError: the operator cannot be computed by the kernel that is asked for, or with these flags, or not
             within the limits.
     """
     problems = problems_with(desc, flags)
+    memory = memory or tuple(map(limits.full_segment, (*desc.inputs, *desc.outputs)))
+
+    def segment(of: Source | OutputTensor) -> int:
+        """Elements of a full segment of a tensor."""
+        first = {Role.INPUT: 0, Role.OUTPUT: len(desc.inputs)}
+        full = memory[first[of.role] + of.number] if of.role in first else limits.full_segment(of.tensor)
+        return full * 8 // of.tensor.data_type.bits
+
+    problems = tuple(problem.in_memory(segment) for problem in problems)
     kernels: list[Kernel] = []
     passed_over: dict[str, str] = {}
     for problem in problems:
@@ -68,7 +82,7 @@ def lower(
         raise NotImplementedError("intermediates of two kernels would have the same numbers")
     state_bytes = max(size for _, size in found)
     intermediates = of_problems + sum(of_kernels, ())
-    return Plan(desc, flags, limits, dispatches, work, intermediates, state_bytes, (*taken, *not_taken))
+    return Plan(desc, flags, limits, dispatches, work, memory, intermediates, state_bytes, (*taken, *not_taken))
 
 
 # Long plans of a CPU, which no watchdog resets. A plan of _WIDER_FROM dispatches or more gets _WIDER times the

@@ -1,7 +1,8 @@
 """Plans: the dispatches of an operator, as frozen values that can be compared, hashed and printed.
 
 A tensor lies in memory as segments of at most `Limits.segment_bytes`, as a shader can see no more at once. Most tensors
-are one segment. A dispatch reads one segment of the input. Where the elements of an output lie in several, each segment
+are one segment. How long the others' segments are depends on the tensor that the memory was made for, of which this one
+may be a view. A dispatch reads one segment of the input. Where the elements of an output lie in several, each segment
 gives states, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
-from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.limits import Limits, segment_sizes
 from dmlgpu.lowering.problem import Role
 
 
@@ -125,6 +126,8 @@ class Plan:
     dispatches: tuple[Dispatch, ...]
     work: int
     """Elements that all dispatches load, about."""
+    memory: tuple[int, ...]
+    """Bytes of a full segment of each input and output."""
     intermediates: tuple[TensorDesc, ...]
     """What dispatches hand on to later ones."""
     state_bytes: int
@@ -160,10 +163,20 @@ class Plan:
         return Counter(_seen(binding) for dispatch in self.dispatches for binding in dispatch.bindings)
 
     def _segment_bytes(self, binding: Binding) -> int:
-        if binding.role is Role.STATES:
-            return self.state_bytes
-        tensors = {Role.INPUT: self.desc.inputs, Role.OUTPUT: self.desc.outputs, Role.INTERMEDIATE: self.intermediates}
-        return self.limits.segments(tensors[binding.role][binding.tensor])[binding.segment]
+        return self.segments(binding)[binding.segment]
+
+    def segments(self, binding: Binding) -> tuple[int, ...]:
+        """The bytes of each segment of what is bound."""
+        inputs = len(self.desc.inputs)
+        match binding.role:
+            case Role.STATES:
+                return (self.state_bytes,)
+            case Role.INTERMEDIATE:
+                return self.limits.segments(self.intermediates[binding.tensor])
+            case Role.INPUT:
+                return segment_sizes(self.desc.inputs[binding.tensor], self.memory[binding.tensor])
+            case Role.OUTPUT:
+                return segment_sizes(self.desc.outputs[binding.tensor], self.memory[inputs + binding.tensor])
 
     def __str__(self) -> str:
         """The whole plan within 100 columns, what is 0 and all but a few dispatches left out."""

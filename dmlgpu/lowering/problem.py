@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, singledispatch
 from typing import Any, Self
@@ -35,7 +35,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc
 from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.accumulators import (
@@ -177,6 +177,13 @@ class Source:
     tensor: TensorDesc
     role: Role = Role.INPUT
     number: int = 0
+    segment: int = MAX_ELEMENTS
+    """Elements of all segments of its memory but the last."""
+
+    @property
+    def segment_count(self) -> int:
+        """Segments that it lies in."""
+        return -(-self.tensor.size_in_bytes * 8 // self.tensor.data_type.bits // self.segment)
 
 
 class Result(enum.Enum):
@@ -197,6 +204,8 @@ class OutputTensor:
     result: Result
     role: Role = Role.OUTPUT
     number: int = 0
+    segment: int = MAX_ELEMENTS
+    """Elements of all segments of its memory but the last."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +226,14 @@ class Problem:
         together = [Result.VALUE], [Result.VALUE, Result.INDEX], [Result.INDEX]
         if isinstance(self.domain, (Axes, Windows)) and results not in together and set(results) != {Result.WORD}:
             raise NotImplementedError("kernels over axes and windows write the value, then the index, or words")
+
+    def in_memory(self, segment: Callable[[Source | OutputTensor], int]) -> Problem:
+        """The same with the segments of its tensors."""
+        return replace(
+            self,
+            sources=tuple(replace(source, segment=segment(source)) for source in self.sources),
+            outputs=tuple(replace(output, segment=segment(output)) for output in self.outputs),
+        )
 
     @cached_property
     def source(self) -> TensorDesc:

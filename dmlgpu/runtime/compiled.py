@@ -61,12 +61,14 @@ class CompiledOperator:
         self._engine.kompute.check_fits(needed)
         self._kernel = kernel
         self._can_be_shorter = device.limits.cooperating
-        self.plan = self._planned(device.limits)
+        self._limits: Limits = device.limits
+        self.plan = self._planned(self._limits)
+        self._plans_of_views: dict[tuple[int, ...], Plan] = {}
         self._steps: OrderedDict[tuple[Any, ...], tuple[KpStep, ...]] = OrderedDict()
 
-    def _planned(self, limits: Limits) -> Plan:
+    def _planned(self, limits: Limits, memory: tuple[int, ...] = ()) -> Plan:
         """A plan whose tensors and scratch memory fit the device."""
-        plan = lower(self.desc, limits, self._kernel, self.flags)
+        plan = lower(self.desc, limits, self._kernel, self.flags, memory)
         tensors = (*self.desc.inputs, *self.desc.outputs, *plan.intermediates)
         needed = sum(tensor.size_in_bytes for tensor in tensors) + plan.state_bytes
         self._engine.kompute.check_fits(needed)
@@ -78,7 +80,7 @@ class CompiledOperator:
         written = [DeviceTensor(self.device, desc)._segments for desc in self.desc.outputs]
         scratch = [*map(self._engine.allocate, self.plan.scratch)]
         if len(self.plan.dispatches) <= RECORDED_STEPS:
-            self._engine.record(self._recall(read, written, scratch), read, written)
+            self._engine.record(self._recall(self.plan, read, written, scratch), read, written)
         return {part.buffer for segments in (*read, *written, *scratch) for part in segments.slices}
 
     def __call__(self, *inputs: Any, out: DeviceTensor | Sequence[DeviceTensor] | None = None) -> Any:
@@ -125,10 +127,10 @@ class CompiledOperator:
             self._engine.kompute.check_usable()
             sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
             targets = self._new_targets() if out is None else self._given_targets(out, sources)
-            plan = self.plan  # `_shorten` may replace it for later calls
+            plan = self._plan_in(tuple([tensor._full_segment for tensor in (*sources, *targets)]))
             read, written = [tensor._segments for tensor in sources], [tensor._segments for tensor in targets]
             scratch = [*map(self._engine.allocate, plan.scratch)]
-            steps = self._recall(read, written, scratch)
+            steps = self._recall(plan, read, written, scratch)
             uploads = [segments for x, source, segments in zip(inputs, sources, read, strict=True) if source is not x]
             self._engine.enqueue(steps, (*read, *written, *scratch), uploads, written)
             if self._can_be_shorter and any(step.timing.is_too_slow for step in steps):
@@ -139,6 +141,15 @@ class CompiledOperator:
             done = "put off" if self._engine.batches else "verified" if verify else "computed"
         logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
         return targets
+
+    def _plan_in(self, memory: tuple[int, ...]) -> Plan:
+        """The plan for tensors in memory of such segments: of views, these may be those of another shape."""
+        if memory == self.plan.memory:
+            return self.plan
+        plan = self._plans_of_views.get(memory)
+        if plan is None:
+            plan = self._plans_of_views[memory] = self._planned(self._limits, memory)
+        return plan
 
     def _source(self, x: Any, field: str) -> DeviceTensor:
         """An input as a device tensor. An array is copied to a new one, which is not uploaded yet."""
@@ -191,42 +202,45 @@ class CompiledOperator:
         """Plans shorter dispatches for later calls: a step took so long that a watchdog may reset the GPU."""
         for step in steps:
             step.timing.is_too_slow = False
-        limits, plan = self.plan.limits, self.plan
+        limits, plan = self._limits, self.plan
         # Not below a quarter of the old length: what was measured may include other work.
         elements = max(
             int(SUBMISSION_SECONDS / max(step.timing.seconds_per_element for step in steps)),
             1 + steps[0].elements // 4,
             -(-plan.work // limits.dispatch_count),
         )
+        limits = replace(limits, dispatch_elements=elements)
         with suppress(DescriptorError, OutOfMemoryError):
-            plan = self._planned(replace(limits, dispatch_elements=elements))
+            plan = self._planned(limits)
         self._can_be_shorter = len(plan.dispatches) > len(self.plan.dispatches)
         if self._can_be_shorter:
-            self.plan = plan
+            self.plan, self._limits = plan, limits
+            self._plans_of_views.clear()
             self._steps.clear()
 
     def _recall(
-        self, read: Sequence[Segments], written: Sequence[Segments], scratch: Sequence[Segments]
+        self, plan: Plan, read: Sequence[Segments], written: Sequence[Segments], scratch: Sequence[Segments]
     ) -> tuple[KpStep, ...]:
-        """The steps for tensors and scratch memory at these places, cached or new."""
-        key = tuple([(s.buffer, s.offset) for segments in (*read, *written, *scratch) for s in segments.slices])
+        """The steps of a plan for tensors and scratch memory at these places, cached or new."""
+        places = [(s.buffer, s.offset) for segments in (*read, *written, *scratch) for s in segments.slices]
+        key = (plan.memory, *places)
         steps = self._steps.pop(key, None)
         if steps is None:
-            states = len(self.plan.intermediates)
+            states = len(plan.intermediates)
             by_role = {
                 Role.INPUT: read,
                 Role.OUTPUT: written,
                 Role.INTERMEDIATE: scratch[:states],
                 Role.STATES: scratch[states:],
             }
-            steps = tuple([self._step(dispatch, by_role) for dispatch in self.plan.dispatches])
+            steps = tuple([self._step(plan, dispatch, by_role) for dispatch in plan.dispatches])
         if len(steps) <= RECORDED_STEPS:
             self._steps[key] = steps
         if len(self._steps) > _KEPT_STEPS:
             self._steps.popitem(last=False)
         return steps
 
-    def _step(self, dispatch: Dispatch, by_role: dict[Role, Sequence[Segments]]) -> KpStep:
+    def _step(self, plan: Plan, dispatch: Dispatch, by_role: dict[Role, Sequence[Segments]]) -> KpStep:
         slices = [by_role[b.role][b.tensor].slices[b.segment] for b in dispatch.bindings]
         bases = {
             b.base: (dispatch.push[b.base] + s.offset * 8 // b.unit_bits) % (1 << 32)
@@ -234,13 +248,13 @@ class CompiledOperator:
         }
         at = [(b.written, (s.buffer.handle, s.offset)) for b, s in zip(dispatch.bindings, slices, strict=True)]
         return self._engine.kompute.step(
-            self.plan,
+            plan,
             dispatch,
             tuple(s.buffer.handle for s in slices),
             spirv.push_words(dispatch.shader.module, dict(dispatch.push.items()) | bases),
             reads=(place for written, place in at if not written),
             writes=(place for written, place in at if written),
-            elements=-(-self.plan.work // len(self.plan.dispatches)),
+            elements=-(-plan.work // len(plan.dispatches)),
         )
 
     def __reduce__(self) -> str:

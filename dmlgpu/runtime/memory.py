@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 Handle = TypeVar("Handle")
 
-ALIGNMENT = 256  # bytes; every element size and every device's nonCoherentAtomSize divides it
+ALIGNMENT = 256  # bytes; every element size and every device's nonCoherentAtomSize divides it, and it full segments
 
 
 @dataclass(eq=False)

@@ -48,6 +48,7 @@ class DeviceTensor:
         self._device, self._desc, self._shape = device, desc, desc.sizes
         self._engine = device._engine
         self._segments = self._engine.allocate(device.limits.segments(desc))
+        self._full_segment = device.limits.full_segment(desc)
 
     @property
     def device(self) -> Any:
@@ -316,6 +317,7 @@ def view_of(tensor: DeviceTensor, desc: TensorDesc, shape: tuple[int, ...]) -> D
     other = object.__new__(DeviceTensor)
     other._device, other._desc, other._shape = tensor._device, desc, shape
     other._engine, other._segments = tensor._engine, tensor._segments
+    other._full_segment = tensor._full_segment
     return other
 
 

@@ -191,11 +191,9 @@ def _bound(plan: Plan, dispatch: Dispatch, written: bool) -> str:
         Role.INTERMEDIATE: tuple(f"intermediate {number}" for number in range(len(plan.intermediates))),
         Role.STATES: ("states",),
     }
-    tensors = {Role.INPUT: plan.desc.inputs, Role.OUTPUT: plan.desc.outputs, Role.INTERMEDIATE: plan.intermediates}
     found = []
     for binding in dispatch.bindings:
         if binding.written is written:
             name = names[binding.role][binding.tensor]
-            several = binding.role in tensors and len(plan.limits.segments(tensors[binding.role][binding.tensor])) > 1
-            found.append(f"{name} segment {binding.segment}" if several else name)
+            found.append(f"{name} segment {binding.segment}" if len(plan.segments(binding)) > 1 else name)
     return ", ".join(dict.fromkeys(found))

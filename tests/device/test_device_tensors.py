@@ -6,14 +6,26 @@ import operator
 import pickle
 import re
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import dmlgpu
-from dmlgpu import ArgmaxOperatorDesc, DescriptorError, MaxPooling2OperatorDesc, TensorDesc, argmax, argmin, max_pooling
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    DescriptorError,
+    MaxPooling2OperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+    argmax,
+    argmin,
+    max_pooling,
+)
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.tensor import _ON_DEVICE, segments_of
+from dmlgpu.runtime.tuning import device_limits
 from tests.support.cases import FLOAT32, INT64, UINT32, UINT64
 
 X = np.random.default_rng(5).permutation(60).astype(np.float32).reshape(3, 4, 5)
@@ -284,6 +296,26 @@ def test_only_packed_tensors_are_reshaped(any_device):
     spaced = any_device.tensor(X[0], TensorDesc(FLOAT32, (4, 5), (8, 1)))
     with pytest.raises(DescriptorError, match=r"is not packed; copy it with \.numpy\(\)"):
         spaced.reshape(20)
+
+
+@pytest.mark.parametrize("shape", [(70, 64), (4480,), (35, 128), (2, 5, 448)])
+def test_views_keep_the_segments_of_the_shape_that_the_memory_was_made_for(driver, open_device, shape):
+    """Segments end with rows: of 448 elements in 1,792 bytes, of 64 in 2,048."""
+    device = open_device(driver.index, replace(device_limits(driver), segment_bytes=2048))
+    x = np.random.default_rng(3).permutation(4480).astype(np.float32).reshape(10, 448)
+    tensor = device.tensor(x)
+    view, own = tensor.reshape(*shape), device.tensor(x.reshape(shape))
+    for axis in range(len(shape)):
+        operator = device.compile(ArgmaxOperatorDesc.of(own, (axis,)))
+        expected = x.reshape(shape).argmax(axis)
+        for given in view, own, view:
+            assert np.array_equal(operator(given).numpy().reshape(expected.shape), expected)
+    assert int(argmax(tensor)) == x.argmax()
+    # The maximum along an axis of one element is a copy.
+    for made, written in itertools.product(((1, 10, 448), (1, *shape)), repeat=2):
+        out = device.tensor(np.zeros(made, np.float32)).reshape(*written)
+        device.compile(ReduceOperatorDesc.of(ReduceFunction.MAX, out, (0,)))(view.reshape(*written), out=out)
+        assert np.array_equal(out.numpy(), x.reshape(written))
 
 
 def test_a_reshaped_tensor_keeps_the_memory(any_device):

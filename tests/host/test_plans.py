@@ -361,6 +361,34 @@ def test_segments_are_whole_blocks_of_memory():
         Limits(300_500, 64, 8)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "strides", "full"),
+    [
+        ((10, 448), None, 1792),  # a row
+        ((99, 64), None, 2048),  # 8 rows
+        ((4, 3, 64), (448, 128, 1), 1792),  # a plane
+        ((4, 40, 64), None, 2048),  # rows, as planes are too large
+        ((10, 300), None, 2048),  # a row would waste 848 bytes
+        ((40, 37), None, 2048),  # no number of rows is whole blocks of memory
+        ((112, 100), (1, 112), 1792),  # columns
+    ],
+)
+def test_segments_end_with_whole_inner_dimensions_where_that_wastes_little(sizes, strides, full):
+    limits, tensor = Limits(2048, 64, 8), TensorDesc(FLOAT32, sizes, strides)
+    assert limits.full_segment(tensor) == full
+    assert limits.segments(tensor)[:-1] == (full,) * ((tensor.size_in_bytes - 1) // full)
+
+
+def test_a_plan_goes_by_the_memory_of_its_tensors():
+    limits, desc = Limits(2048, 64, 8), arg_desc(ArgmaxOperatorDesc, FLOAT32, (10, 448), [1])
+    plans = {memory: lower(desc, limits, memory=memory) for memory in ((), (1792, 2048), (2048, 2048))}
+    assert plans[()] == plans[1792, 2048]
+    assert plans[()].summary.endswith("10 x rows_selection_32")  # a segment for each row
+    assert "combine" in plans[2048, 2048].summary
+    assert [sum(plan.segments(plan.dispatches[0].bindings[0])) for plan in plans.values()] == [17920] * 3
+    check(plans[()])
+
+
 def test_states_of_many_outputs_are_combined_in_several_dispatches():
     """134 million outputs, each of 8 elements in 8 segments."""
     desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (1_443_200, 31, 8, 3), [2], strides=(93, 3, 134_217_600, 1))

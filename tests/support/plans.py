@@ -103,12 +103,6 @@ LARGE = {
 
 def check_limits(plan: Plan, limits: Limits) -> None:
     """Nothing in a plan is beyond what Vulkan or the limits allow."""
-    sizes = {
-        Role.INPUT: [limits.segments(tensor) for tensor in plan.desc.inputs],
-        Role.OUTPUT: [limits.segments(tensor) for tensor in plan.desc.outputs],
-        Role.INTERMEDIATE: [limits.segments(tensor) for tensor in plan.intermediates],
-        Role.STATES: [(plan.state_bytes,)],
-    }
     assert plan.dispatches
     for dispatch in plan.dispatches:
         assert spirv.constant_words(dispatch.shader)
@@ -122,7 +116,7 @@ def check_limits(plan: Plan, limits: Limits) -> None:
         assert written == writable(dispatch.shader.module)
         assert dispatch.shader.constants["group_size"] <= limits.group_size
         for binding in dispatch.bindings:
-            size = sizes[binding.role][binding.tensor][binding.segment]
+            size = plan.segments(binding)[binding.segment]
             assert size % 4 == 0
             assert 0 < size <= limits.segment_bytes or binding.role is Role.STATES
             assert binding.base in dispatch.push
@@ -267,7 +261,8 @@ def outputs_of(dispatch: Dispatch, segment_elements: int) -> tuple[int, int]:
 
 def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
     """(begin, end, segment) of what each dispatch writes of an output tensor."""
-    size = plan.limits.segment_elements(plan.desc.outputs[0])
+    first = plan.desc.outputs[0]
+    size = plan.memory[len(plan.desc.inputs)] * 8 // first.data_type.bits
     return [
         (*outputs_of(dispatch, size), segment)
         for dispatch in plan.dispatches

@@ -74,7 +74,7 @@ class AxesKernel(RangedKernel):
     @property
     def work(self) -> int:
         # If the addresses of an output's elements do not ascend, every segment looks at all of them.
-        looks = 1 if ascend(self.reduced) else len(self.limits.segments(self.source))
+        looks = 1 if ascend(self.reduced) else self.problem.sources[0].segment_count
         return self.problem.output_count * self.count * looks
 
     # How the work is divided
@@ -118,7 +118,7 @@ class AxesKernel(RangedKernel):
             invocations = outputs * whole.lanes // whole.width  # with one split of each output
             busy = -(-elements * invocations // self.limits.busy_invocations)
             # States that fit their memory: each segment may leave one for each split.
-            states = -(-self.count * len(self.limits.segments(self.source)) // max(self.most_states, 1))
+            states = -(-self.count * self.problem.sources[0].segment_count // max(self.most_states, 1))
             split = max(self.least_split, busy, states)
         # A multiple of a block: if the first split begins with a block, all do.
         most = min(self.longest_split, self.problem.accumulator.longest_split(self.source.data_type))
@@ -135,12 +135,12 @@ class AxesKernel(RangedKernel):
         """
         outer, together = self.reduced[0], self.count
         if outer.stride > 0:
-            groups = self.limits.segment_elements(self.source) // outer.stride + 1
+            groups = self.problem.sources[0].segment // outer.stride + 1
             together = min(together, groups * (self.count // outer.size))
         return max(self.limits.dispatch_elements // together, _ROW_PART)
 
     def pieces(self, begin: int, end: int) -> Sequence[Piece]:
-        size, (outer, *inner) = self.limits.segment_elements(self.source), self.reduced
+        size, (outer, *inner) = self.problem.sources[0].segment, self.reduced
         low, high = address_span(self.kept, begin, end)
         segments = segments_touched(low, high, self.reduced, size)
         if len(segments) == 1:

@@ -100,12 +100,12 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int
             own = _of_axes(problem.domain, dims)
             if output.result is Result.WORD:
                 own["element_count"] = output.number
-        size = limits.segment_elements(tensor)
+        size = output.segment
         low, high = (begin, end - 1) if tensor.is_packed else address_span(dims, begin, end)
         for segment in range(low // size, high // size + 1):
             bases, targets = dict[str, int](), []
             for name, target in by_base(problem, outputs).items():
-                elements, bits = limits.segment_elements(target.tensor), target.tensor.data_type.bits
+                elements, bits = target.segment, target.tensor.data_type.bits
                 # Of two outputs that are written together a range lies in one segment each.
                 number = segment if target is output else begin // elements
                 bases[name] = wrapped(-number * elements)

@@ -109,13 +109,13 @@ class PoolBackward(PlanesKernel):
             return [(0, 0)]  # No window covers any of them: they are 0.
         strides = (*source.element_strides[:2], *windows.stride)
         low, high = (sum(r[side] * stride for r, stride in zip(ranges, strides, strict=True)) for side in (0, 1))
-        found = segments_touched(low, high, (), self.limits.segment_elements(source))
+        found = segments_touched(low, high, (), self.problem.sources[0].segment)
         if self.maxima is None:
             return [(segment, 0) for segment in found]
         sizes = (*leading, *windows.fields["output_size"])
         numbers = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
         low, high = (sum(r[side] * number for r, number in zip(ranges, numbers, strict=True)) for side in (0, 1))
-        size = self.limits.segment_elements(self.maxima.tensor)
+        size = self.maxima.segment
         return list(itertools.product(found, segments_touched(low, high, (), size)))
 
     def push(self, begin: int, end: int, piece: Piece, target: Target) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class PoolBackward(PlanesKernel):
         }
         if self.maxima is None:
             return given | windows.counted
-        bound = segment_push("maxima", self.limits.segment_elements(self.maxima.tensor), piece.segments[1])
+        bound = segment_push("maxima", self.maxima.segment, piece.segments[1])
         return given | (bound if isinstance(target, States) else {"maxima_base": bound["maxima_base"]})
 
     def bindings(self, begin: int, piece: Piece, target: Target) -> tuple[Binding, ...]:

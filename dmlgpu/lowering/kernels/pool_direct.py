@@ -156,7 +156,7 @@ class PoolDirect(PlanesKernel):
             high + min(last, ends_along + (inside.stop - 1) * step) * stride,
         )
         pieces = []
-        size = self.limits.segment_elements(self.source)
+        size = self.problem.sources[0].segment
         for segment in segments_touched(least, most, (), size):
             here = inside
             if stride > 0:

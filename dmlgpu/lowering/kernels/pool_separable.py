@@ -346,7 +346,7 @@ class PoolSeparable(Kernel):
 
     def _segment_end(self, output: int) -> int:
         """The first output behind this one at which a segment of an output tensor begins."""
-        sizes = (self.limits.segment_elements(each.tensor) for each in self.problem.outputs)
+        sizes = (output.segment for output in self.problem.outputs)
         return min((output // size + 1) * size for size in sizes)
 
     def _is_direct(self, part: PlaneRange) -> bool:
@@ -414,7 +414,7 @@ class PoolSeparable(Kernel):
         outputs = self.windows.along[self.range_axis].output_size if self.planes_at_once else self.outputs_at_once
         passes = self._passes(self.planes_at_once or 1, self._widest(outputs))
         between = (TensorDesc(DataType.UINT32, (each.written * self.words_and_index,)) for each in passes[:-1])
-        return (*between, *([self._copy] if len(self.limits.segments(self.source)) > 1 else []))
+        return (*between, *([self._copy] if self.problem.sources[0].segment_count > 1 else []))
 
     @property
     def _copy(self) -> TensorDesc:
@@ -430,7 +430,7 @@ class PoolSeparable(Kernel):
         windows, (depth, height, width) = self.windows, self._lines(part)[1]
         first, plane = self._first_row(part)[0], planes_of(self.source)
         slabs, rows = Dim(depth.size, windows.stride[0]), Dim(height.size, windows.stride[1])
-        size, reach = self.limits.segment_elements(self.source), (width.size - 1) * windows.stride[2]
+        size, reach = self.problem.sources[0].segment, (width.size - 1) * windows.stride[2]
         tiles = width.tiles(one_pass.tile)
         runs = list(runs_of_segments(first, (Dim(len(part.planes), plane.stride), slabs, rows), reach, size))
         # Runs of one segment may follow each other: the last rows of a plane, and whole planes.
@@ -464,7 +464,7 @@ class PoolSeparable(Kernel):
             push |= {"stride": (*windows.stride[:2], 1), "source_base": wrapped(first - address)}
             source = self._copy_binding("source_base")
         else:
-            push["source_base"] = wrapped(first - segment * self.limits.segment_elements(self.source))
+            push["source_base"] = wrapped(first - segment * self.problem.sources[0].segment)
             source = self.source_binding(segment)
         for some in self._item_ranges(one_pass, items):
             yield self._dispatch(part, one_pass, 0, some, push, source, to_outputs=to_outputs)
@@ -473,7 +473,7 @@ class PoolSeparable(Kernel):
         """Copies a row of the input that lies in several segments."""
         target = replace(self._copy_binding("target_base"), written=True)
         copy = Reduce(copy_of(self.problem.sources[0], self._copy, target.tensor), self.limits)
-        size, stride = self.limits.segment_elements(self.source), self.windows.stride[2]
+        size, stride = self.problem.sources[0].segment, self.windows.stride[2]
         (width,) = self._copy.sizes
         (address, row_number), column = self._row(part, row), 0
         while column < width:

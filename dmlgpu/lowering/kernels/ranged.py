@@ -233,7 +233,7 @@ class RangedKernel(Kernel):
     def ranges(self, outputs: range) -> Iterator[Range]:
         """Some outputs as ranges, in order."""
         begin, count = outputs.start, outputs.stop
-        segments = [self.limits.segment_elements(output.tensor) for output in self.problem.outputs]
+        segments = [output.segment for output in self.problem.outputs]
         while begin < count:
             of_segments = ((begin // n + 1) * n for n in segments)
             last = min(count, begin + _MAX_OUTPUTS, self.rules.furthest(begin), *of_segments)
@@ -335,7 +335,7 @@ class RangedKernel(Kernel):
 
     def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
         """The push constants for the bound segment of the input; an address is what shaders compute, plus `shift`."""
-        return segment_push("source", self.limits.segment_elements(self.source), segment, shift)
+        return segment_push("source", self.problem.sources[0].segment, segment, shift)
 
     def target_binding(self, begin: int, output: int, base: str, target: Target) -> Binding:
         """The binding of an output tensor, or of the states."""

@@ -66,7 +66,7 @@ class Rows(AxesKernel):
 
     @cached_property
     def fallback(self) -> AxesKernel:
-        return self if len(self.limits.segments(self.source)) == 1 else Reduce(self.problem, self.limits)
+        return self if self.problem.sources[0].segment_count == 1 else Reduce(self.problem, self.limits)
 
     def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
         return piece.whole

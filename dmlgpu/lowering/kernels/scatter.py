@@ -46,7 +46,8 @@ class Scatter(Kernel):
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         (output,), (source, indices) = self.problem.outputs, self.problem.sources
         (last_tensor,) = self.intermediates
-        values, last = Source(output.tensor, output.role, output.number), Source(last_tensor, Role.INTERMEDIATE)
+        values = Source(output.tensor, output.role, output.number, output.segment)
+        last = Source(last_tensor, Role.INTERMEDIATE)
         all_outputs, all_elements = range(self.problem.output_count), range(self.source.element_count)
         for outputs, (of_values,) in self._ranges(all_outputs, self._most(*_cleared(values.tensor)), values):
             yield self._dispatch("scatter_clear", outputs, range(0), {"values": (values, of_values)}), 0
@@ -75,7 +76,7 @@ class Scatter(Kernel):
         Where a tensor is packed, a range ends with its segment.
         """
         begin = every.start
-        sizes = [self.limits.segment_elements(each.tensor) for each in tensors]
+        sizes = [each.segment for each in tensors]
         dims = [merged(map(Dim, each.tensor.sizes, each.tensor.element_strides)) for each in tensors]
         while begin < every.stop:
             ends = [(begin // n + 1) * n for n, each in zip(sizes, tensors, strict=True) if each.tensor.is_packed]
@@ -100,7 +101,7 @@ class Scatter(Kernel):
             push |= {"plane": target.tensor.sizes[2:]} if "values" in bound else {}
         bindings = []
         for name, (of, segment) in bound.items():
-            place = segment_push(name, self.limits.segment_elements(of.tensor), segment)
+            place = segment_push(name, of.segment, segment)
             push[f"{name}_base"] = place[f"{name}_base"]
             if strided and name != "last":
                 push |= place | {f"{name}_stride": of.tensor.element_strides}
