@@ -1,4 +1,4 @@
-"""What kernels over axes share: the elements of an output are split among invocations, and lie in segments."""
+"""What kernels over axes share: the elements of an output are split among invocations."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.geometry import Dim, address_span, ascend, segments_touched
+from dmlgpu.lowering.geometry import Dim, address_span, ascend
+from dmlgpu.lowering.kernels.cut import PartKernel
 from dmlgpu.lowering.kernels.kernel import by_base, dimensions
-from dmlgpu.lowering.kernels.ranged import Piece, RangedKernel, RangeRules, Target, Tiling
+from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
 
@@ -20,11 +21,11 @@ _ROW_PART = 64
 
 
 @dataclass(frozen=True)
-class AxesKernel(RangedKernel):
+class AxesKernel(PartKernel):
     """A kernel over axes. An item has a split of an output, or of several outputs that are side by side."""
 
     @abstractmethod
-    def tiling_of(self, split_size: int, outputs: int) -> Tiling:
+    def tiling_of(self, split: int, outputs: int) -> Tiling:
         """The items of so many outputs, in splits of so many elements."""
 
     @property
@@ -36,12 +37,12 @@ class AxesKernel(RangedKernel):
     """Elements of a split, at most; whole blocks."""
 
     @abstractmethod
-    def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
-        """The shader of a piece."""
+    def shader(self, part: Part) -> Shader:
+        """The shader of a part."""
 
     @property
-    def fallback(self) -> AxesKernel:
-        return self
+    def others(self) -> tuple[AxesKernel, ...]:
+        return ()
 
     @cached_property
     def axes(self) -> Axes:
@@ -77,37 +78,36 @@ class AxesKernel(RangedKernel):
         looks = 1 if ascend(self.reduced) else self.problem.sources[0].segment_count
         return self.problem.output_count * self.count * looks
 
-    # How the work is divided
+    # How a problem is cut
 
     @cached_property
-    def rules(self) -> RangeRules:
+    def rules(self) -> Rules:
         outputs = self.problem.outputs
         # combine.comp writes the words of states, indices that do not count from 0, outputs that are not packed, and
         # those that were split.
         together = len(outputs) == 1 or self.problem.accumulator.has_index
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
         packed = together and self.problem.has_packed_outputs
-        in_place = packed and not indexed and self.split_size == self.count
-        tilings = self.tilings_of(self.split_size)
+        in_place = packed and not indexed and self.split == self.count
+        tilings = self.tilings_of(self.split)
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
-        row, alignment, boundary = tilings[0].row, 1, MAX_ELEMENTS
+        row, step, boundary = tilings[0].row, 1, MAX_ELEMENTS
         if row != MAX_ELEMENTS:
             # Whole rows, or a part of one.
-            alignment, boundary = (row, MAX_ELEMENTS) if row <= most else (_ROW_PART, row)
-        most = most // alignment * alignment or most
-        return RangeRules(most if in_place else 0, most, tilings, ascend(self.kept), alignment, boundary)
+            step, boundary = (row, MAX_ELEMENTS) if row <= most else (_ROW_PART, row)
+        most = most // step * step or most
+        return Rules(most if in_place else 0, most, tilings, self.split, ascend(self.kept), step, boundary)
 
-    def tilings_of(self, split_size: int) -> tuple[Tiling, ...]:
-        """Those of this kernel and of its fallback."""
-        kernels = (self,) if self.fallback is self else (self, self.fallback)
-        return tuple(kernel.tiling_of(split_size, self.problem.output_count) for kernel in kernels)
+    def tilings_of(self, split: int) -> tuple[Tiling, ...]:
+        """Those of this kernel, and of the ones that compute parts instead of it."""
+        return tuple(kernel.tiling_of(split, self.problem.output_count) for kernel in (self, *self.others))
 
     def _most_outputs(self, tilings: Sequence[Tiling]) -> int:
         """Outputs of a dispatch, at most, with a split of each; 0 where one is too long."""
         return min(tiling.most_outputs(self.limits) for tiling in tilings)
 
     @cached_property
-    def split_size(self) -> int:
+    def split(self) -> int:
         """Elements of a split: all of an output, or fewer where outputs are too few for all invocations."""
         split = self.count
         if self.count > 2 * self.least_split:
@@ -139,63 +139,35 @@ class AxesKernel(RangedKernel):
             together = min(together, groups * (self.count // outer.size))
         return max(self.limits.dispatch_elements // together, _ROW_PART)
 
-    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
-        size, (outer, *inner) = self.problem.sources[0].segment, self.reduced
-        low, high = address_span(self.kept, begin, end)
-        segments = segments_touched(low, high, self.reduced, size)
-        if len(segments) == 1:
-            return [Piece(segments, 0, self.count, self.split_size, True)]
-        if outer.stride == 0:
-            return [Piece((segment,), 0, self.count, self.split_size) for segment in segments]
-        # The elements of an output come in groups, one for each coordinate g of the outermost reduced dimension. Group
-        # 0 begins between addresses `low` and `high`, group g begins g * stride behind that. So an output that begins
-        # further on has other groups in a segment, with lower numbers:
-        #
-        #   g                                          0 ----------------------------->
-        #   in the segment, of the output at `high`        [===================]
-        #   in the segment, of the output at `low`                 [===================]
-        #   of all outputs                                         [===========]
-        #   of at least one                                [===========================]
-        #
-        # A fast kernel takes those of all outputs, if they are a block at least. reduce.comp takes the rest: it asks of
-        # each element whether it lies in the segment.
-        each = self.count // outer.size
+    def extents(self, outputs: range) -> tuple[Extent, ...]:
+        # The elements of an output come in groups, one for each coordinate along the outermost reduced dimension.
+        low, high = address_span(self.kept, outputs.start, outputs.stop)
+        outer, *inner = self.reduced
         reach = sum((dim.size - 1) * dim.stride for dim in inner)
-        pieces: list[Piece] = []
-        for segment in segments:
-            first, last = segment * size, (segment + 1) * size - 1
-            begins = max(0, -(-(first - high - reach) // outer.stride)), max(0, -(-(first - low) // outer.stride))
-            ends = (last - low) // outer.stride + 1, (last - high - reach) // outer.stride + 1
-            of_one, of_all = ((a * each, min(b, outer.size) * each) for a, b in zip(begins, ends, strict=True))
-            if of_all[1] - of_all[0] < self.block:
-                of_all = of_one[1], of_one[1]
-            cuts = (of_one[0], of_all[0], False), (*of_all, True), (of_all[1], of_one[1], False)
-            pieces += [Piece((segment,), a, b, self.split_size, whole) for a, b, whole in cuts if a < b]
-        return pieces
+        group = self.count // outer.size
+        return (Extent(low, high, range(outer.size), self.reduced, low, high + reach, outer.stride, group),)
 
     # What runs
 
-    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
-        (segment,) = piece.segments
+    def dispatch(self, part: Part) -> Dispatch:
+        (segment,), outputs, elements = part.segments, part.outputs, part.elements
         written = by_base(self.problem, range(len(self.problem.outputs)))
         push = Values(
             **dimensions(self.kept + self.reduced),
             kept_rank=len(self.kept),
             reduced_rank=len(self.reduced),
-            reduced_begin=piece.begin,
-            reduced_end=piece.end,
-            split_size=piece.size,
-            first_output=begin,
-            output_count=end - begin,
+            reduced_begin=elements.start,
+            reduced_end=elements.stop,
+            split_size=part.split,
+            first_output=outputs.start,
+            output_count=len(outputs),
             element_count=self.count,
             **self.source_push(segment),
-            **{base: self.target_base(begin, end, output, target) for base, output in written.items()},
+            **{base: self.target_base(part, output) for base, output in written.items()},
         )
-        targets = (self.target_binding(begin, output, base, target) for base, output in written.items())
-        bindings = self.source_binding(segment), *targets
-        tiling = self.tiling_of(min(piece.size, piece.end - piece.begin), end - begin)
-        loads = self.dispatch_loads(end - begin, tiling, piece, target)
-        return Dispatch(self.shader(begin, end, piece, target), push, bindings, loads, range(begin, end))
+        targets = (self.target_binding(part, output, base) for base, output in written.items())
+        loads = self.loads(part, self.tiling_of(min(part.split, len(elements)), len(outputs)))
+        return Dispatch(self.shader(part), push, (self.source_binding(segment), *targets), loads, outputs)
 
     def is_aligned(self, *steps: int) -> bool:
         """Whether all these distances, in elements, are multiples of a block."""

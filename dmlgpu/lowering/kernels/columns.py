@@ -15,9 +15,9 @@ from dmlgpu.lowering.accumulators import ExactSquares
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.axes import AxesKernel
 from dmlgpu.lowering.kernels.kernel import shader_of
-from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
+from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Shader
 
 # Elements of a column whose numbers fit below a key of 16 bits (packed.glsl); they are whole blocks.
@@ -82,32 +82,35 @@ class Columns(AxesKernel):
         """Outputs of an item, in rows of so many outputs."""
         return self.wide if self.is_wide(row) else self.block
 
-    def tiling_of(self, split_size: int, outputs: int) -> Tiling:
+    def tiling_of(self, split: int, outputs: int) -> Tiling:
         row = min(self.row_length, outputs)
         columns, accumulator = self._columns(row), self.problem.accumulator
-        loads = split_size * accumulator.cost(columns)
+        loads = split * accumulator.cost(columns)
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
-            loads = -(-split_size // (IN_FLIGHT * self.lanes)) * IN_FLIGHT * columns * accumulator.cost()
-        loads += accumulator.loads_again(columns * split_size)
-        tiling = Tiling(columns, split_size, loads, self.lanes, row=row)
+            loads = -(-split // (IN_FLIGHT * self.lanes)) * IN_FLIGHT * columns * accumulator.cost()
+        loads += accumulator.loads_again(columns * split)
+        tiling = Tiling(columns, split, loads, self.lanes, row=row)
         # A part of a row may be so short that its items are single blocks.
         return tiling if tiling.most_outputs(self.limits) >= row else replace(tiling, width=self.block)
 
-    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
-        whole_rows = begin % self.row_length == end % self.row_length == 0
-        part_of_a_row = begin // self.row_length == (end - 1) // self.row_length and end - begin >= self.block
-        return piece.whole and (whole_rows or part_of_a_row)
+    def why_not(self, part: Part) -> str:
+        begin, end, row = part.outputs.start, part.outputs.stop, self.row_length
+        whole_rows = begin % row == end % row == 0
+        if not whole_rows and (begin // row != (end - 1) // row or end - begin < self.block):
+            return "outputs are neither whole rows nor a block of one"
+        return "" if part.whole else "some elements lie in another segment"
 
     @cached_property
-    def fallback(self) -> AxesKernel:
-        return Reduce(self.problem, self.limits)
+    def others(self) -> tuple[AxesKernel, ...]:
+        return (Reduce(self.problem, self.limits),)
 
-    def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
-        width, rows = min(self.row_length, end - begin), (dim.stride for dim in self.kept[:-1])
+    def shader(self, part: Part) -> Shader:
+        begin, rows = part.outputs.start % self.row_length, (dim.stride for dim in self.kept[:-1])
+        width = min(self.row_length, len(part.outputs))
         constants = self.constants(
-            target,
-            aligned=self.is_aligned(begin % self.row_length, width, self.reduced[0].stride, *rows),
+            part,
+            aligned=self.is_aligned(begin, width, self.reduced[0].stride, *rows),
             flat=len(self.kept) <= 2,
         )
         if self.limits.cooperating:

@@ -5,16 +5,15 @@ On lavapipe (Mesa 22.3) one output at a time, each of which is divided by sizes 
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
+from dmlgpu.lowering.geometry import coordinate_ranges
 from dmlgpu.lowering.kernels.kernel import constants_of, segment_push, shader_of
-from dmlgpu.lowering.kernels.ranged import Piece, PlanesKernel, RangeRules, States, Target, Tiling
+from dmlgpu.lowering.kernels.planes import PlanesKernel
+from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows, Source
 
@@ -92,36 +91,31 @@ class PoolBackward(PlanesKernel):
         return self.tiling_of(1, split, split)
 
     @cached_property
-    def rules(self) -> RangeRules:
-        return self.planes_rules(self.in_place, self.with_states)
+    def rules(self) -> Rules:
+        return self.planes_rules(self.in_place, self.with_states, split=self.with_states.elements)
 
-    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
-        total = math.prod(self.most)
-        return [Piece(segments, 0, total, self.with_states.elements) for segments in self.segments(begin, end)]
-
-    def segments(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The pairs of segments, of the source and of the maxima, with windows that cover outputs begin to end - 1."""
+    def extents(self, outputs: range) -> tuple[Extent, ...]:
+        """Where the windows that cover some outputs lie in the source, and in the maxima."""
         windows, source = self.windows, self.source
-        leading, spatial = source.sizes[:2], coordinate_ranges((*source.sizes[:2], *windows.fields["size"]), begin, end)
-        covering = (window.covering(*row) for window, row in zip(windows.along, spatial[2:], strict=True))
-        ranges = [*spatial[:2], *covering]
-        if any(low > high for low, high in ranges):
-            return [(0, 0)]  # No window covers any of them: they are 0.
+        sizes = (*source.sizes[:2], *windows.fields["size"])
+        batch, channel, *spatial = coordinate_ranges(sizes, outputs.start, outputs.stop)
+        covering = (window.covering(*row) for window, row in zip(windows.along, spatial, strict=True))
+        ranges = [batch, channel, *covering]
+        covered = all(first <= last for first, last in ranges)  # otherwise all outputs are 0, from any segment
+        sizes = (*source.sizes[:2], *windows.fields["output_size"])
+        numbers = tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
         strides = (*source.element_strides[:2], *windows.stride)
-        low, high = (sum(r[side] * stride for r, stride in zip(ranges, strides, strict=True)) for side in (0, 1))
-        found = segments_touched(low, high, (), self.problem.sources[0].segment)
-        if self.maxima is None:
-            return [(segment, 0) for segment in found]
-        sizes = (*leading, *windows.fields["output_size"])
-        numbers = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-        low, high = (sum(r[side] * number for r, number in zip(ranges, numbers, strict=True)) for side in (0, 1))
-        size = self.maxima.segment
-        return list(itertools.product(found, segments_touched(low, high, (), size)))
+        extents = []
+        for steps in (strides, numbers)[: len(self.problem.sources)]:
+            places = [*zip(ranges, steps, strict=True)]
+            low, high = (covered * sum(ends[side] * step for ends, step in places) for side in (0, 1))
+            extents.append(Extent(low, high, range(math.prod(self.most))))
+        return tuple(extents)
 
-    def push(self, begin: int, end: int, piece: Piece, target: Target) -> dict[str, Any]:
+    def push(self, part: Part) -> dict[str, Any]:
         """The push constants of both kernels for gradients."""
         windows, fields = self.windows, self.windows.fields
-        given = {
+        push = {
             "plane_stride": self.planes.stride,
             "size": fields["size"],
             "window_count": fields["output_size"],
@@ -129,36 +123,33 @@ class PoolBackward(PlanesKernel):
             "reach": fields["reach"],
             "window_stride": fields["stride"],
             "start_padding": fields["start_padding"],
-            "first_output": begin,
-            "output_count": end - begin,
-            "values_base": self.target_base(begin, end, 0, target),
-            **self.source_place(begin, piece.segments[0], target),
+            "first_output": part.outputs.start,
+            "output_count": len(part.outputs),
+            "values_base": self.target_base(part, 0),
+            **self.source_place(part),
         }
         if self.maxima is None:
-            return given | windows.counted
-        bound = segment_push("maxima", self.maxima.segment, piece.segments[1])
-        return given | (bound if isinstance(target, States) else {"maxima_base": bound["maxima_base"]})
+            return push | windows.counted
+        bound = segment_push("maxima", self.maxima.segment, part.segments[1])
+        return push | ({"maxima_base": bound["maxima_base"]} if part.states is None else bound)
 
-    def bindings(self, begin: int, piece: Piece, target: Target) -> tuple[Binding, ...]:
+    def bindings(self, part: Part) -> tuple[Binding, ...]:
         """The bindings of both kernels for gradients."""
-        found = self.source_binding(piece.segments[0]), self.target_binding(begin, 0, "values_base", target)
+        bindings = self.source_binding(part.segments[0]), self.target_binding(part, 0, "values_base")
         if self.maxima is None:
-            return found
+            return bindings
         bits = self.maxima.tensor.data_type.bits
-        return *found, Binding(self.maxima.role, self.maxima.number, piece.segments[1], "maxima_base", bits)
+        return *bindings, Binding(self.maxima.role, self.maxima.number, part.segments[1], "maxima_base", bits)
 
-    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
-        given, variant = self.push(begin, end, piece, target), f"pool_backward_{self.what}"
-        if isinstance(target, States):
-            tiling = self.with_states
-            push = Values(**given, split_begin=piece.begin, split_end=piece.end, split_size=piece.size)
-            constants = self.constants(target, segmented=True, index_words=self.index_words)
-            shader = shader_of(f"{variant}_splits", self.problem, constants)
-        else:
-            tiling = self.in_place
-            push = Values(**given, tile=tiling.width // self.per_word)
-            outputs = self.problem.outputs
+    def dispatch(self, part: Part) -> Dispatch:
+        push, variant = self.push(part), f"pool_backward_{self.what}"
+        if part.states is None:
+            tiling, outputs = self.in_place, self.problem.outputs
+            push |= {"tile": tiling.width // self.per_word}
             constants = constants_of(self.problem, self.limits, outputs, index_words=self.index_words)
-            shader = shader_of(variant, self.problem, constants)
-        loads = self.dispatch_loads(end - begin, tiling, piece, target)
-        return Dispatch(shader, push, self.bindings(begin, piece, target), loads, range(begin, end))
+        else:
+            tiling, elements, variant = self.with_states, part.elements, f"{variant}_splits"
+            push |= {"split_begin": elements.start, "split_end": elements.stop, "split_size": part.split}
+            constants = self.constants(part, segmented=True, index_words=self.index_words)
+        shader = shader_of(variant, self.problem, constants)
+        return Dispatch(shader, Values(**push), self.bindings(part), self.loads(part, tiling), part.outputs)

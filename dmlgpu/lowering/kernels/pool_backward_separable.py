@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from dmlgpu.lowering.kernels.cut import PartKernel
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
 from dmlgpu.lowering.kernels.pool_separable import PlaneRange, PoolSeparable, SeparablePass
-from dmlgpu.lowering.kernels.ranged import RangedKernel
 from dmlgpu.lowering.problem import CoveringWindows, Windows
 
 
@@ -52,7 +52,7 @@ class PoolBackwardSeparable(PoolSeparable):
         return Windows(transposed, self.covering.stride, include_padding=True)
 
     @cached_property
-    def _direct(self) -> RangedKernel:
+    def _direct(self) -> PartKernel:
         return PoolBackward(self.problem, self.limits)
 
     def _is_flat(self, part: PlaneRange) -> bool:

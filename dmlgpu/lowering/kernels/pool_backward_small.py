@@ -13,9 +13,10 @@ from typing import ClassVar
 
 from dmlgpu.lowering.geometry import even_part
 from dmlgpu.lowering.kernels.kernel import constants_of, shader_of
+from dmlgpu.lowering.kernels.planes import WholeRowsKernel
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
 from dmlgpu.lowering.kernels.pool_backward_separable import PoolBackwardSeparable
-from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling, WholeRowsKernel
+from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
@@ -64,7 +65,7 @@ class PoolBackwardSmall(WholeRowsKernel):
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
         terms = _UNROLLED_TERMS * min(self.windows.fields["stride"][1:])
-        if math.prod(self.fallback.most) > terms:
+        if math.prod(self.direct.most) > terms:
             separable = PoolBackwardSeparable(self.problem, self.limits)
             if not (separable.why_impossible or separable.why_slow):
                 return f"more than {terms} windows hold an output"
@@ -72,10 +73,10 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     @cached_property
     def windows(self) -> CoveringWindows:
-        return self.fallback.windows
+        return self.direct.windows
 
     @cached_property
-    def fallback(self) -> PoolBackward:
+    def direct(self) -> PoolBackward:
         return PoolBackward(self.problem, self.limits)
 
     # How the work is divided
@@ -100,7 +101,7 @@ class PoolBackwardSmall(WholeRowsKernel):
         stride = self.windows.along[1].stride
         ring = self.depths * self._windows_of(1, stride) * self._windows_of(2, width)
         additions = stride * width * math.prod([window.overlap for window in self.windows.along])
-        times = 1 if self.fallback.maxima or self.limits.cooperating else min(self.windows.fields["stride"][1:])
+        times = 1 if self.direct.maxima or self.limits.cooperating else min(self.windows.fields["stride"][1:])
         return additions <= _ADDITIONS * times and ring <= (_GPU_RING if self.limits.cooperating else _RING)
 
     @cached_property
@@ -134,7 +135,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             turns = steps + self._windows_of(1, step) - 1
             tiling = Tiling(
                 self.width,
-                self.fallback.in_place.elements,
+                self.direct.in_place.elements,
                 loads=1 + turns * (1 + self.depths),
                 height=steps * step,
                 row=row,
@@ -146,13 +147,13 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     # What runs
 
-    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
+    def dispatch(self, part: Part) -> Dispatch:
         _, height, width = self.windows.along
         constants = constants_of(
             self.problem,
             self.limits,
             self.problem.outputs,
-            index_words=self.fallback.index_words,
+            index_words=self.direct.index_words,
             depths=self.depths,
             window_height=height.extent,
             window_width=width.extent,
@@ -164,7 +165,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             shared_words=self.shares_words,
             whole_blocks=self.width % self.block == width.size % self.block == 0,
         )
-        push = Values(**self.fallback.push(begin, end, piece, target), tile_height=self.in_place.height)
-        shader = shader_of(f"pool_backward_small_{self.fallback.what}", self.problem, constants)
-        loads = self.dispatch_loads(end - begin, self.in_place, piece, target)
-        return Dispatch(shader, push, self.fallback.bindings(begin, piece, target), loads, range(begin, end))
+        push = Values(**self.direct.push(part), tile_height=self.in_place.height)
+        shader = shader_of(f"pool_backward_small_{self.direct.what}", self.problem, constants)
+        loads = self.loads(part, self.in_place)
+        return Dispatch(shader, push, self.direct.bindings(part), loads, part.outputs)

@@ -14,9 +14,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.accumulators import Selection
-from dmlgpu.lowering.geometry import coordinate_ranges, segments_touched
+from dmlgpu.lowering.geometry import coordinate_ranges
 from dmlgpu.lowering.kernels.kernel import constants_of, shader_of
-from dmlgpu.lowering.kernels.ranged import InPlace, Piece, PlanesKernel, RangeRules, States, Target, Tiling
+from dmlgpu.lowering.kernels.planes import PlanesKernel
+from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
@@ -100,8 +101,8 @@ class PoolDirect(PlanesKernel):
         return self.tiling_of(self.split_sizes)
 
     @cached_property
-    def rules(self) -> RangeRules:
-        return self.planes_rules(self.in_place, self.with_states)
+    def rules(self) -> Rules:
+        return self.planes_rules(self.in_place, self.with_states, split=1)
 
     @cached_property
     def split(self) -> Split:
@@ -126,100 +127,84 @@ class PoolDirect(PlanesKernel):
         split = zip(self.windows.along, self.split_sizes, strict=True)
         return tuple([-(-window.window_size // size) for window, size in split])
 
-    def pieces(self, begin: int, end: int) -> Sequence[Piece]:
+    def extents(self, outputs: range) -> tuple[Extent, ...]:
         windows, strides = self.windows, self.source.element_strides
-        ranges = coordinate_ranges((*self.source.sizes[:2], *windows.fields["output_size"]), begin, end)
-        # The outermost dimension along which there are splits; of the others the whole extent counts.
+        sizes = (*self.source.sizes[:2], *windows.fields["output_size"])
+        *planes, depth, height, width = coordinate_ranges(sizes, outputs.start, outputs.stop)
+        low, high = (sum(r[side] * stride for r, stride in zip(planes, strides, strict=False)) for side in (0, 1))
+        # The outermost dimension along which there are splits has the steps; of the others the whole extent counts.
         along = next((d for d in range(3) if self.split_counts[d] > 1), 0)
-        low = sum(first * stride for (first, _), stride in zip(ranges[:2], strides[:2], strict=True))
-        high = sum(last * stride for (_, last), stride in zip(ranges[:2], strides[:2], strict=True))
-        # Where the first split of the first output begins along each dimension, and that of the last output ends.
         begins, ends = [0] * 3, [0] * 3
-        for d, (window, (first, last)) in enumerate(zip(windows.along, ranges[2:], strict=True)):
+        for d, (window, (first, last)) in enumerate(zip(windows.along, (depth, height, width), strict=True)):
             size = self.split_sizes[d] if d == along else window.window_size
             begins[d], ends[d] = window.begin(first), window.begin(last) + (size - 1) * window.dilation
             if d != along:
                 low += max(0, begins[d]) * windows.stride[d]
                 high += min(window.size - 1, ends[d]) * windows.stride[d]
-        begins_along, ends_along, stride = begins[along], ends[along], windows.stride[along]
-        step, last = self.split_sizes[along] * windows.along[along].dilation, windows.along[along].size - 1
-        inner = math.prod(self.split_counts[along + 1 :])
-
-        def splits(least: int, most: int) -> range:
-            """The splits with coordinates from least to most along that dimension; both lie in the input."""
-            first, end = -(-(least - ends_along) // step), (most - begins_along) // step + 1
-            return range(max(0, first), min(end, self.split_counts[along]))
-
-        inside = splits(0, last)
-        least, most = (
-            low + max(0, begins_along + inside.start * step) * stride,
-            high + min(last, ends_along + (inside.stop - 1) * step) * stride,
+        begin, end, stride, last = begins[along], ends[along], windows.stride[along], windows.along[along].size - 1
+        step = self.split_sizes[along] * windows.along[along].dilation
+        inside = range(max(0, -(end // step)), min((last - begin) // step + 1, self.split_counts[along]))
+        return (
+            Extent(
+                lowest=low + max(0, begin + inside.start * step) * stride,
+                highest=high + min(last, end + (inside.stop - 1) * step) * stride,
+                steps=inside,
+                low=low + begin * stride,
+                high=high + end * stride,
+                stride=step * stride,
+                step_elements=math.prod(self.split_counts[along + 1 :]),
+            ),
         )
-        pieces = []
-        size = self.problem.sources[0].segment
-        for segment in segments_touched(least, most, (), size):
-            here = inside
-            if stride > 0:
-                first, end = segment * size, (segment + 1) * size
-                here = splits(max(0, -(-(first - high) // stride)), min(last, (end - 1 - low) // stride))
-            if here:
-                pieces.append(Piece((segment,), here.start * inner, here.stop * inner))
-        return pieces
 
-    def push(self, begin: int, end: int, piece: Piece, target: Target) -> dict[str, Any]:
+    def push(self, part: Part) -> dict[str, Any]:
         """The push constants of all kernels over windows."""
         fields = self.windows.fields
-        given = {
+        push = {
             "plane_stride": self.planes.stride,
             "size": fields["size"],
             "output_size": fields["output_size"],
             "window_stride": fields["stride"],
             "start_padding": fields["start_padding"],
-            "first_output": begin,
-            "output_count": end - begin,
-            **self.source_place(begin, piece.segments[0], target),
+            "first_output": part.outputs.start,
+            "output_count": len(part.outputs),
+            **self.source_place(part),
         }
-        if isinstance(target, States):
-            return given | {"states_base": self.target_base(begin, end, 0, target)}
-        bases = self.target_base(begin, end, self.indices, target), self.target_base(begin, end, 0, target)
-        return given | {"indices_base": bases[0], "values_base": bases[1]}
+        if part.states is not None:
+            return push | {"states_base": self.target_base(part, 0)}
+        return push | {"indices_base": self.target_base(part, self.indices), "values_base": self.target_base(part, 0)}
 
     @property
     def indices(self) -> int:
         """The output tensor with indices; where there is none, its binding has the values, unused."""
         return len(self.problem.outputs) - 1
 
-    def bindings(self, begin: int, piece: Piece, target: Target) -> tuple[Binding, ...]:
+    def bindings(self, part: Part) -> tuple[Binding, ...]:
         """The bindings of all kernels over windows."""
-        source = self.source_binding(piece.segments[0])
-        if isinstance(target, States):
-            return source, self.target_binding(begin, 0, "states_base", target)
-        indices = self.target_binding(begin, self.indices, "indices_base", target)
-        return source, indices, self.target_binding(begin, 0, "values_base", target)
+        source = self.source_binding(part.segments[0])
+        if part.states is not None:
+            return source, self.target_binding(part, 0, "states_base")
+        indices = self.target_binding(part, self.indices, "indices_base")
+        return source, indices, self.target_binding(part, 0, "values_base")
 
-    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
-        given, fields = self.push(begin, end, piece, target), self.windows.fields
-        given |= {"stride": self.windows.stride, "dilation": fields["dilation"], "window_size": fields["window_size"]}
-        bindings, shader = self.bindings(begin, piece, target), self.pool_shader(target)
-        if isinstance(target, InPlace):
-            loads = self.dispatch_loads(end - begin, self.in_place, piece, target)
-            return Dispatch(shader, Values(**given, **self.windows.counted), bindings, loads, range(begin, end))
-        given |= {"cut": self.split.cut, "split_size": self.split.size}
-        push = Values(**given, split_begin=piece.begin, split_count=piece.states)
-        loads = self.dispatch_loads(end - begin, self.with_states, piece, target)
-        return Dispatch(shader, push, bindings, loads, range(begin, end))
-
-    def pool_shader(self, target: Target) -> Shader:
-        """The shader of a piece."""
-        if isinstance(target, States):
+    def dispatch(self, part: Part) -> Dispatch:
+        push, fields = self.push(part), self.windows.fields
+        push |= {"stride": self.windows.stride, "dilation": fields["dilation"], "window_size": fields["window_size"]}
+        if part.states is None:
+            # Where padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
+            width = self.windows.along[2]
+            steps = [width.stride, width.start_padding, *self.row_steps]
+            aligned = self.blocks and all(step % self.block == 0 for step in steps)
+            outputs = self.problem.outputs
+            constants = constants_of(self.problem, self.limits, outputs, aligned=aligned, blocks=self.blocks)
+            shader, tiling = self.shader_of("pool_direct", constants), self.in_place
+            push |= self.windows.counted
+        else:
             # A split of a window may have no element in the input.
-            return self.shader_of("pool_direct_splits", self.constants(target, segmented=True))
-        # Where padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
-        width = self.windows.along[2]
-        steps = [width.stride, width.start_padding, *self.row_steps]
-        aligned = self.blocks and all(step % self.block == 0 for step in steps)
-        constants = constants_of(self.problem, self.limits, self.problem.outputs, aligned=aligned, blocks=self.blocks)
-        return self.shader_of("pool_direct", constants)
+            shader = self.shader_of("pool_direct_splits", self.constants(part, segmented=True))
+            tiling = self.with_states
+            push |= {"cut": self.split.cut, "split_size": self.split.size}
+            push |= {"split_begin": part.elements.start, "split_count": part.splits}
+        return Dispatch(shader, Values(**push), self.bindings(part), self.loads(part, tiling), part.outputs)
 
     def shader_of(self, variant: str, constants: Mapping[str, int]) -> Shader:
         """The shader of a variant."""

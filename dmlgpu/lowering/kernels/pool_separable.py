@@ -28,10 +28,11 @@ from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.descriptors.window import Window
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import Dim, runs_of_segments
+from dmlgpu.lowering.kernels.cut import PartKernel
 from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, by_base, constants_of, shader_of, wrapped
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
-from dmlgpu.lowering.kernels.ranged import InPlace, Piece, RangedKernel
 from dmlgpu.lowering.kernels.reduce import Reduce
+from dmlgpu.lowering.part import Part
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Result, Role, Windows, copy_of, planes_of
 
@@ -372,7 +373,7 @@ class PoolSeparable(Kernel):
     # What runs
 
     @cached_property
-    def _direct(self) -> RangedKernel:
+    def _direct(self) -> PartKernel:
         """The kernel for outputs in two segments."""
         return PoolDirect(self.problem, self.limits)
 
@@ -481,7 +482,7 @@ class PoolSeparable(Kernel):
             of_segment = ((segment + 1) * size - 1 - address) // stride + 1
             end = min(width, of_segment, column + copy.rules.outputs_in_place)
             elements = range(row_number * width + column, row_number * width + end)
-            dispatch = copy.dispatch(elements.start, elements.stop, Piece((segment,), whole=True), InPlace())
+            dispatch = copy.dispatch(Part(elements, range(1), 1, (segment,), whole=True).in_place())
             bases = by_base(copy.problem, [wrapped(-row_number * width)])
             targets = (replace(target, base=base) for base in bases)
             push, bindings = Values(**{**dispatch.push, **bases}), (dispatch.bindings[0], *targets)

@@ -20,9 +20,10 @@ from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import even_part
+from dmlgpu.lowering.kernels.planes import WholeRowsKernel
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
-from dmlgpu.lowering.kernels.ranged import InPlace, Piece, Target, Tiling, WholeRowsKernel
+from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
@@ -117,7 +118,7 @@ class PoolSmall(WholeRowsKernel):
 
     @cached_property
     def windows(self) -> Windows:
-        return self.fallback.windows
+        return self.direct.windows
 
     # How the work is divided
 
@@ -199,31 +200,30 @@ class PoolSmall(WholeRowsKernel):
         return self.whole_slabs if self.shares_words else self.windows.along[2].output_size
 
     @cached_property
-    def fallback(self) -> PoolDirect:
+    def direct(self) -> PoolDirect:
         return PoolDirect(self.problem, self.limits)
 
     # What runs
 
-    def dispatch(self, begin: int, end: int, piece: Piece, target: Target) -> Dispatch:
+    def dispatch(self, part: Part) -> Dispatch:
         push = Values(
-            **self.fallback.push(begin, end, piece, target),
+            **self.direct.push(part),
             stride=self.windows.stride[:2],
             tile_height=self.tile.height,
             **self.windows.counted,
         )
-        bindings = self.fallback.bindings(begin, piece, target)
-        loads = self.dispatch_loads(end - begin, self.in_place, piece, target)
-        return Dispatch(self.shader(), push, bindings, loads, range(begin, end))
+        loads = self.loads(part, self.in_place)
+        return Dispatch(self.shader(part), push, self.direct.bindings(part), loads, part.outputs)
 
-    def shader(self) -> Shader:
-        """The shader, for whole rows in place."""
+    def shader(self, part: Part) -> Shader:
+        """The shader of a part."""
         (depth, height, width), tile = self.windows.along, self.tile
-        steps = [tile.width * width.stride, *self.fallback.row_steps]
+        steps = [tile.width * width.stride, *self.direct.row_steps]
         aligned = all(step % self.block == 0 for step in steps)
         # Of values and of indices.
         most = max(4, self.block)
         constants = self.constants(
-            InPlace(),
+            part,
             aligned=aligned,
             window_depth=depth.window_size,
             window_height=height.window_size,
@@ -239,4 +239,4 @@ class PoolSmall(WholeRowsKernel):
             whole_blocks=tile.width % most == width.output_size % most == 0,
             shared_words=self.shares_words,
         )
-        return self.fallback.shader_of("pool_small", constants)
+        return self.direct.shader_of("pool_small", constants)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from dmlgpu.lowering.kernels.axes import AxesKernel
 from dmlgpu.lowering.kernels.kernel import shader_of
-from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling
+from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Shader
 
 
@@ -24,16 +24,16 @@ class Reduce(AxesKernel):
     def least_split(self) -> int:
         return self.limits.least_loads
 
-    def tiling_of(self, split_size: int, outputs: int) -> Tiling:
+    def tiling_of(self, split: int, outputs: int) -> Tiling:
         # A split may begin anywhere along the innermost dimension, in each invocation at another element.
-        innermost = min(self.reduced[-1].size, split_size)
-        begins = (split_size + innermost - 2) // innermost + 1 if len(self.reduced) > 1 else 1
+        innermost = min(self.reduced[-1].size, split)
+        begins = (split + innermost - 2) // innermost + 1 if len(self.reduced) > 1 else 1
         accumulator, rank = self.problem.accumulator, len(self.reduced)
         loads = begins * (rank + innermost * accumulator.cost()) + self.address_loads
-        if again := accumulator.loads_again(split_size):
+        if again := accumulator.loads_again(split):
             loads += (4 + again) * (1 + rank)  # four elements choose the place of the bin
-        return Tiling(1, split_size, loads)
+        return Tiling(1, split, loads)
 
-    def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
-        constants = self.constants(target, segmented=not piece.whole, flat=len(self.kept) <= 1)
+    def shader(self, part: Part) -> Shader:
+        constants = self.constants(part, segmented=not part.whole, flat=len(self.kept) <= 1)
         return shader_of("reduce", self.problem, constants)

@@ -14,9 +14,9 @@ from typing import ClassVar
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.axes import AxesKernel
 from dmlgpu.lowering.kernels.kernel import shader_of
-from dmlgpu.lowering.kernels.ranged import Piece, Target, Tiling
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
+from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Shader
 
 # Up to so many blocks, or where rows begin anywhere, an invocation is faster if it compares every element (SHORT).
@@ -54,28 +54,30 @@ class Rows(AxesKernel):
     def least_split(self) -> int:
         return self.limits.least_loads * self.block * self.lanes
 
-    def tiling_of(self, split_size: int, outputs: int) -> Tiling:
+    def tiling_of(self, split: int, outputs: int) -> Tiling:
         accumulator = self.problem.accumulator
-        loads = -(-split_size // self.block) * accumulator.cost(self.block)
+        loads = -(-split // self.block) * accumulator.cost(self.block)
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
             at_once = IN_FLIGHT * self.block
-            loads = -(-split_size // (at_once * self.lanes)) * at_once * accumulator.cost()
-        loads += accumulator.loads_again(split_size) + self.address_loads
-        return Tiling(1, split_size, loads, self.lanes)
+            loads = -(-split // (at_once * self.lanes)) * at_once * accumulator.cost()
+        loads += accumulator.loads_again(split) + self.address_loads
+        return Tiling(1, split, loads, self.lanes)
 
     @cached_property
-    def fallback(self) -> AxesKernel:
-        return self if self.problem.sources[0].segment_count == 1 else Reduce(self.problem, self.limits)
+    def others(self) -> tuple[AxesKernel, ...]:
+        return () if self.problem.sources[0].segment_count == 1 else (Reduce(self.problem, self.limits),)
 
-    def covers(self, begin: int, end: int, piece: Piece, target: Target) -> bool:
-        return piece.whole
+    def why_not(self, part: Part) -> str:
+        if len(part.elements) < self.block:
+            return "less than a block of an output lies in the segment"
+        return "" if part.whole else "some elements lie in another segment"
 
-    def shader(self, begin: int, end: int, piece: Piece, target: Target) -> Shader:
-        aligned = self.is_aligned(piece.begin, piece.end, *(dim.stride for dim in self.kept))
-        constants = self.constants(target, aligned=aligned, flat=len(self.kept) <= 1)
+    def shader(self, part: Part) -> Shader:
+        aligned = self.is_aligned(part.elements.start, part.elements.stop, *(dim.stride for dim in self.kept))
+        constants = self.constants(part, aligned=aligned, flat=len(self.kept) <= 1)
         if self.limits.cooperating:
             return shader_of("rows_lanes", self.problem, {**constants, "lanes": self.lanes})
         inside = self.limits.loads_blocks and not aligned
-        constants |= {"aligned_inside": inside, "short": inside or self.split_size <= _SHORT * self.block}
+        constants |= {"aligned_inside": inside, "short": inside or self.split <= _SHORT * self.block}
         return shader_of("rows", self.problem, constants)

@@ -1,0 +1,240 @@
+"""How a problem is cut into parts. Each is one dispatch, of the first kernel that can compute it.
+
+Outputs are cut first, into stacks; then the elements of each stack's outputs, by their segments:
+
+                   outputs ------>
+    elements       +-----------------+--------+-----------------+     a, c: all elements lie in one segment, so that
+       |           |                 |   b    |                 |           the part writes the outputs
+       v           |        a        +--------+        c        |     b, b': elements lie in two segments, so that each
+                   |                 |   b'   |                 |           part leaves states, which combine.comp
+                   +-----------------+--------+-----------------+           combines into the outputs
+
+Where all tensors are one segment each, nearly every stack is one part. Others leave states, too:
+
+- an output has too many elements for an invocation, or several invocations should share it (`Rules.split`);
+- no kernel can write these outputs (`Rules.outputs_in_place`, `why_not`).
+
+A stack ends where the memory for states is full. Parts with too many elements for a dispatch are cut once more. All
+parts of a stack have the same outputs, as combine.comp finds the states of an output at one distance: so nothing is cut
+along outputs after it has been cut along elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dmlgpu.lowering.kernels.combine import combine, most_combined, state_count
+from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, segment_push, wrapped
+from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
+from dmlgpu.lowering.plan import Binding, Dispatch
+from dmlgpu.lowering.problem import Role
+
+# With more outputs in a dispatch a counter of a shader could wrap around at 2^32.
+_MAX_OUTPUTS = 1 << 31
+# Where outputs go back and forth between segments, a stack of those that each segment cuts alike has at least
+# 1/_LEAST_SHARE of the outputs that it could have.
+_LEAST_SHARE = 64
+
+
+@dataclass(frozen=True)
+class PartKernel(Kernel):
+    """A kernel that computes parts of a problem."""
+
+    # What a kernel says
+
+    @cached_property
+    @abstractmethod
+    def rules(self) -> Rules:
+        """How it wants the problem to be cut."""
+
+    @abstractmethod
+    def extents(self, outputs: range) -> tuple[Extent, ...]:
+        """Where the elements of some outputs lie in each source."""
+
+    def why_not(self, part: Part) -> str:
+        """Why it cannot compute a part; empty where it can."""
+        return ""
+
+    @abstractmethod
+    def dispatch(self, part: Part) -> Dispatch:
+        """The dispatch of a part that it can compute."""
+
+    @property
+    def others(self) -> tuple[PartKernel, ...]:
+        """The kernels that compute the parts that it cannot, in the order in which they are asked."""
+        return ()
+
+    # What runs
+
+    def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
+        return self.dispatches_of(range(self.problem.output_count))
+
+    def dispatches_of(self, outputs: range) -> Iterator[tuple[Dispatch, int]]:
+        """Those of some outputs, as `dispatches`."""
+        while outputs:
+            stack = self._stack(outputs)
+            if stack[0].states is None:
+                yield self._kernel(stack[0]).dispatch(stack[0]), 0
+            else:
+                yield from self._with_states(stack)
+            outputs = outputs[len(stack[0].outputs) :]
+
+    def _kernel(self, part: Part) -> PartKernel:
+        """The first kernel that can compute a part."""
+        return next(kernel for kernel in (self, *self.others) if not kernel.why_not(part))
+
+    def _with_states(self, stack: list[Part]) -> Iterator[tuple[Dispatch, int]]:
+        """The dispatches that leave states, and those that combine them."""
+        outputs, splits = stack[0].outputs, sum(part.splits for part in stack)
+        size = 4 * self.state_words * state_count(self.limits, splits) * len(outputs)
+        states, at_once = 0, self._splits_at_once(len(outputs))
+        for part in stack:
+            kernel = self._kernel(part)
+            for short in part.cut(at_once, states):
+                yield kernel.dispatch(short), size
+            states += part.splits
+        for dispatch in combine(self.problem, self.limits, outputs.start, outputs.stop, splits):
+            yield dispatch, size
+
+    def _splits_at_once(self, outputs: int) -> int:
+        """Splits of each of so many outputs that one dispatch can take."""
+        short = self.limits.dispatch_elements // outputs
+        most = (
+            min(tiling.most_items(self.limits) // tiling.items(outputs), short // tiling.elements)
+            for tiling in self.rules.tilings
+        )
+        return max(1, min(most))
+
+    # How outputs are cut
+
+    def _stack(self, outputs: range) -> list[Part]:
+        """The parts of the first outputs that are computed together."""
+        rules, outputs = self.rules, self._alike(self._first(outputs))
+        while True:
+            parts = self._parts(outputs)
+            if len(parts) == 1 and parts[0].whole and rules.outputs_in_place:
+                part = parts[0].in_place()
+                if any(not kernel.why_not(part) for kernel in (self, *self.others)):
+                    return [part]
+            splits = sum(part.splits for part in parts)
+            fit = min(rules.outputs_with_states, self.most_states // splits, most_combined(self.limits, splits))
+            if len(outputs) <= max(1, fit):
+                return parts
+            # Fewer outputs may have more states each, as their elements are cut elsewhere.
+            begin = outputs.start
+            outputs = range(begin, rules.end(begin, begin + max(1, fit)))
+
+    def _first(self, outputs: range) -> range:
+        """The first outputs that a part may have: in one segment of each output tensor."""
+        rules, begin = self.rules, outputs.start
+        starts_well = begin % rules.step == 0
+        most = (starts_well and rules.outputs_in_place) or rules.outputs_with_states
+        bounds = (rules.boundary, *(output.segment for output in self.problem.outputs))
+        ends = [(begin // bound + 1) * bound for bound in bounds]
+        end = min(outputs.stop, begin + min(most, _MAX_OUTPUTS), *ends)
+        end = end if starts_well else min(end, rules.next(begin))
+        return range(begin, end if end == outputs.stop else rules.end(begin, end))
+
+    def _alike(self, outputs: range) -> range:
+        """The first outputs whose elements each segment cuts alike, if that is worth a stack."""
+        rules, begin = self.rules, outputs.start
+        if self._are_alike(outputs):
+            return outputs
+        ends = range(rules.next(begin), outputs.stop, rules.step)
+        count = bisect_left(ends, True, key=lambda end: not self._are_alike(range(begin, end)))
+        alike = range(begin, ends[count - 1]) if count else range(0)
+        if rules.ascending:
+            return alike or self._apart(outputs)
+        # Outputs go back and forth between segments.
+        return alike if len(alike) * _LEAST_SHARE >= len(outputs) else outputs
+
+    def _apart(self, outputs: range) -> range:
+        """The first outputs, up to ones whose elements each segment cuts alike again."""
+        begin, end = outputs.start, self.rules.next(outputs.start)
+        while end < outputs.stop:
+            if self._are_alike(range(end, min(self.rules.next(end), self.problem.output_count))):
+                return range(begin, end)
+            end = self.rules.next(2 * end - begin - 1)
+        return outputs
+
+    def _are_alike(self, outputs: range) -> bool:
+        return all(part.whole for part in self._parts(outputs))
+
+    # How elements are cut
+
+    def _parts(self, outputs: range) -> list[Part]:
+        """The elements of outputs, a part for each choice of segments, one of each source."""
+        extents, sizes = self.extents(outputs), [source.segment for source in self.problem.sources]
+        touched = [extent.segments(size) for extent, size in zip(extents, sizes, strict=True)]
+        parts = []
+        for segments in itertools.product(*touched):
+            within = [extent.within(*place) for extent, *place in zip(extents, segments, sizes, strict=True)]
+            elements = within[0][0]
+            if elements:
+                whole = all(of_any == of_all for of_any, of_all in within)
+                parts.append(Part(outputs, elements, self.rules.split, segments, whole))
+        return parts
+
+    # What dispatches are given
+
+    @property
+    def most_states(self) -> int:
+        """States of a stack, at most, unless one output alone has more."""
+        limits = self.limits
+        most = max(limits.state_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+        return min(most, limits.segment_bytes) // (4 * self.state_words)
+
+    @cached_property
+    def block(self) -> int:
+        """Elements of a block of 16 bytes (blocks.glsl)."""
+        return 128 // self.source.data_type.bits
+
+    @property
+    def per_word(self) -> int:
+        """Elements of a word; an element of 64 bits is two words."""
+        return max(1, 32 // self.source.data_type.bits)
+
+    @property
+    def state_words(self) -> int:
+        """Words of a stored state."""
+        return self.problem.accumulator.state_words(self.source.data_type)
+
+    def loads(self, part: Part, tiling: Tiling) -> int:
+        """Loads of an invocation of a part's dispatch."""
+        items = tiling.items(len(part.outputs)) * (1 if part.states is None else part.splits)
+        return self.limits.loads(items, tiling.loads, tiling.lanes)
+
+    def constants(self, part: Part, *, segmented: bool = False, **own: int) -> dict[str, int]:
+        """The specialization constants of a shader that can leave states; where it writes, it skips no elements."""
+        writes = part.states is None
+        return constants_of(
+            self.problem,
+            self.limits,
+            self.problem.outputs if writes else (),
+            segmented=segmented and not writes,
+            to_states=not writes,
+            **own,
+        )
+
+    def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
+        """The push constants for the bound segment of the input; an address is what shaders compute, plus `shift`."""
+        return segment_push("source", self.problem.sources[0].segment, segment, shift)
+
+    def target_binding(self, part: Part, output: int, base: str) -> Binding:
+        """The binding of an output tensor, or of the states."""
+        if part.states is None:
+            return self.output_binding(part.outputs.start, output, base)
+        return Binding(Role.STATES, base=base, written=True)
+
+    def target_base(self, part: Part, output: int) -> int:
+        """What to add to the number of an output for its place in the segment; or where the states begin."""
+        begin = part.outputs.start
+        if part.states is None:
+            return wrapped(self.place(begin, output) - begin)
+        return part.states * len(part.outputs) * self.state_words

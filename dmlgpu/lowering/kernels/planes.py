@@ -1,0 +1,146 @@
+"""What kernels share that compute parts of (batch, channel) planes."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from dmlgpu.lowering.geometry import Dim, ascend, merged
+from dmlgpu.lowering.kernels.cut import PartKernel
+from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
+from dmlgpu.lowering.problem import planes_of
+
+
+@dataclass(frozen=True)
+class PlanesKernel(PartKernel):
+    """A kernel over (batch, channel) planes: source and outputs have the same number of them."""
+
+    @cached_property
+    def planes(self) -> Dim:
+        """Those of the source: `planes_of`."""
+        return planes_of(self.source)
+
+    @property
+    def planes_outputs(self) -> int:
+        """Outputs of the planes that have one stride."""
+        return self.planes.size * math.prod(self.problem.outputs[0].tensor.sizes[2:])
+
+    def fits(self, tiling: Tiling) -> bool:
+        """Whether a dispatch can compute a word of outputs."""
+        return tiling.most_outputs(self.limits) >= self.per_word
+
+    def planes_rules(self, in_place: Tiling, with_states: Tiling, split: int) -> Rules:
+        """Parts of outputs in planes that have one stride."""
+        writes = self.problem.has_packed_outputs and self.fits(in_place)
+        return Rules(
+            outputs_in_place=self._whole_words(in_place) if writes else 0,
+            outputs_with_states=self._whole_words(with_states),
+            tilings=(with_states,),
+            split=split,
+            ascending=ascend(merged(map(Dim, self.source.sizes, self.source.element_strides))),
+            step=self.per_word,  # whole words are written
+            boundary=self.planes_outputs,
+        )
+
+    def _whole_words(self, tiling: Tiling) -> int:
+        """Outputs of a dispatch, at most: whole words; one at least, which `lower()` refuses where it does not fit."""
+        most = min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
+        return max(most // self.per_word, 1) * self.per_word
+
+    def why_not(self, part: Part) -> str:
+        if part.states is None and part.outputs.start % self.per_word:
+            return "outputs begin inside of a word"
+        if part.states is None and len(part.outputs) > self.rules.outputs_in_place:
+            return "outputs are too many for a dispatch"
+        return ""
+
+    def source_place(self, part: Part) -> dict[str, Any]:
+        """The push constants for the bound segment of the source; where outputs are written only its base."""
+        # Shaders address planes with one stride: what to add to that for the address.
+        plane = part.outputs.start // self.planes_outputs * self.planes.size
+        batch = plane // self.source.sizes[1] * self.source.element_strides[0]
+        push = self.source_push(part.segments[0], batch - plane * self.planes.stride)
+        return {"source_base": push["source_base"]} if part.states is None else push
+
+
+@dataclass(frozen=True)
+class WholeRowsKernel(PlanesKernel):
+    """A kernel over planes that writes whole rows of outputs. Another computes the rest, and leaves states."""
+
+    @cached_property
+    @abstractmethod
+    def direct(self) -> PlanesKernel:
+        """The kernel over the same windows, of any size, that computes the rest."""
+
+    @property
+    def others(self) -> tuple[PlanesKernel, ...]:
+        return (self.direct,)
+
+    @cached_property
+    @abstractmethod
+    def in_place(self) -> Tiling:
+        """How it writes outputs."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> int:
+        """Outputs that it can write alone: rows, of which a slab has a multiple; or slabs, if these share words."""
+
+    @property
+    def shares_words(self) -> bool:
+        """Whether two rows of outputs may share a word."""
+        return self.problem.outputs[0].tensor.sizes[-1] % self.per_word != 0
+
+    @property
+    def whole_slabs(self) -> int:
+        """Outputs of the fewest slabs that end with a word."""
+        return math.lcm(math.prod(self.problem.outputs[0].tensor.sizes[-2:]), self.per_word)
+
+    @property
+    def why_no_slabs(self) -> str:
+        """Why a dispatch cannot have slabs that end with a word, if rows share words; empty if it can."""
+        if self.shares_words and self.whole_slabs > min(self.most_outputs, self.most_left):
+            return "rows of outputs share words, and slabs that end with a word are too large for a dispatch"
+        return ""
+
+    @property
+    def work(self) -> int:
+        return self.problem.output_count * self.in_place.elements
+
+    @property
+    def most_outputs(self) -> int:
+        """Outputs that a dispatch should have, at most."""
+        tiling = self.in_place
+        return min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
+
+    @property
+    def most_left(self) -> int:
+        """Outputs that a dispatch of the other kernel can have, whether it writes them or leaves states."""
+        rules = self.direct.rules
+        return min(rules.outputs_in_place or rules.outputs_with_states, rules.outputs_with_states)
+
+    @cached_property
+    def rules(self) -> Rules:
+        rules, most, slab = self.direct.rules, self.most_outputs, self.whole_slabs
+        most = most // slab * slab or max(most // self.unit, 1) * self.unit
+        # Parts are whole slabs that end with a word, or parts of one. The other kernel takes what is shorter.
+        slabs = slab <= min(most, self.most_left)
+        return replace(
+            rules,
+            outputs_in_place=most if rules.outputs_in_place else 0,
+            step=slab if slabs else self.unit,
+            boundary=rules.boundary if slabs else slab,
+        )
+
+    def extents(self, outputs: range) -> tuple[Extent, ...]:
+        return self.direct.extents(outputs)
+
+    def why_not(self, part: Part) -> str:
+        if part.states is not None:
+            return "it leaves no states"
+        begin, end, step = part.outputs.start, part.outputs.stop, self.rules.step
+        whole = begin % step == 0 and (end % step == 0 or end == self.problem.output_count)
+        return "" if whole else "outputs are not whole rows"
