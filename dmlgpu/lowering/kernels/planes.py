@@ -100,11 +100,13 @@ class WholeRowsKernel(PlanesKernel):
         return math.lcm(math.prod(self.problem.outputs[0].tensor.sizes[-2:]), self.per_word)
 
     @property
-    def why_no_slabs(self) -> str:
-        """Why a dispatch cannot have slabs that end with a word, if rows share words; empty if it can."""
-        if self.shares_words and self.whole_slabs > min(self.most_outputs, self.most_left):
+    def why_too_large(self) -> str:
+        """Why a dispatch cannot have `unit` outputs; empty if it can."""
+        if self.unit <= self.most_outputs:
+            return ""
+        if self.shares_words:
             return "rows of outputs share words, and slabs that end with a word are too large for a dispatch"
-        return ""
+        return "rows of outputs are too long for a dispatch"
 
     @property
     def work(self) -> int:
@@ -116,23 +118,18 @@ class WholeRowsKernel(PlanesKernel):
         tiling = self.in_place
         return min(tiling.most_outputs(self.limits), self.limits.dispatch_elements // tiling.elements)
 
-    @property
-    def most_left(self) -> int:
-        """Outputs that a dispatch of the other kernel can have, whether it writes them or leaves states."""
-        rules = self.direct.rules
-        return min(rules.outputs_in_place or rules.outputs_with_states, rules.outputs_with_states)
-
     @cached_property
     def rules(self) -> Rules:
-        rules, most, slab = self.direct.rules, self.most_outputs, self.whole_slabs
-        most = most // slab * slab or max(most // self.unit, 1) * self.unit
         # Parts are whole slabs that end with a word, or parts of one. The other kernel takes what is shorter.
-        slabs = slab <= min(most, self.most_left)
+        rules, slabs = self.direct.rules, self.whole_slabs <= self.most_outputs
+        step = self.whole_slabs if slabs else self.unit
+        most = max(self.most_outputs // step, 1) * step  # with the limits of long plans tiles may be others
         return replace(
             rules,
             outputs_in_place=most if rules.outputs_in_place else 0,
-            step=slab if slabs else self.unit,
-            boundary=rules.boundary if slabs else slab,
+            outputs_with_states=min(rules.outputs_with_states, rules.outputs_in_place or rules.outputs_with_states),
+            step=step,
+            boundary=rules.boundary if slabs else self.whole_slabs,
         )
 
     def extents(self, outputs: range) -> tuple[Extent, ...]:

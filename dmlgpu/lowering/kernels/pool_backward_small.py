@@ -54,11 +54,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             return f"the window is larger than {_LARGEST_WINDOW} along a dimension"
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
-        if self.why_no_slabs:
-            return self.why_no_slabs
-        if self.unit > min(self.in_place.most_outputs(self.limits), self.most_left):
-            return "rows of outputs are too long for a dispatch"
-        return ""
+        return self.why_too_large
 
     @property
     def why_slow(self) -> str:

@@ -90,10 +90,8 @@ class PoolSmall(WholeRowsKernel):
             return f"the padding before a row has {width.start_padding} elements, more than {most}"
         if windows.stride[2] != 1 and width.size != 1:
             return "the elements of a row do not follow each other"
-        if self.why_no_slabs:
-            return self.why_no_slabs
-        if self.unit > self.most_left:
-            return "a row of outputs is too long for a dispatch"
+        if self.why_too_large:
+            return self.why_too_large
         if not self.problem.has_packed_outputs:
             return "an output is not packed"
         if self.in_place.most_items(self.limits) < self._tiles_of_row(tile.width):
