@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
+from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
 from dmlgpu.lowering.kernels.kernel import Kernel
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.lowering.plan import Plan
-from dmlgpu.lowering.problem import OutputTensor, Problem, Role, Source, problems_with
+from dmlgpu.lowering.plan import Dispatch, Plan
+from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Role, Source, problems_with
 
 
 def lower(
@@ -37,52 +39,57 @@ def lower(
     """
     problems = problems_with(desc, flags)
     memory = memory or tuple(map(limits.full_segment, (*desc.inputs, *desc.outputs)))
+    problems = tuple(problem.in_memory(_segments(desc, limits, memory)) for problem in problems)
+    kernels, passed_over = _chosen(desc, problems, limits, kernel)
+    work, limits = sum(kernel.work for kernel in kernels), kernels[0].limits
+    dispatches, state_bytes = _cut(desc, kernels, work)
+    _check_loads(desc, dispatches, limits)
+    intermediates = _intermediates(problems) + sum((kernel.intermediates for kernel in kernels), ())
+    names = dict.fromkeys(dispatch.shader.variant for dispatch in dispatches)
+    mapping = [f"{name}: {DESCRIPTIONS[name]}" for name in names]
+    if any(isinstance(problem.domain, Axes) and problem.domain.are_windows for problem in problems):
+        mapping.append("as a reduction: the elements of a window follow each other, and belong to no other window")
+    mapping += [f"not {name}: {why}" for name, why in passed_over.items() if name not in names]
+    return Plan(desc, flags, limits, dispatches, work, memory, intermediates, state_bytes, tuple(mapping))
+
+
+def _segments(desc: OperatorDesc, limits: Limits, memory: tuple[int, ...]) -> Callable[[Source | OutputTensor], int]:
+    """The elements of a full segment, of each tensor of an operator and of its intermediates."""
+    first = {Role.INPUT: 0, Role.OUTPUT: len(desc.inputs)}
 
     def segment(of: Source | OutputTensor) -> int:
-        """Elements of a full segment of a tensor."""
-        first = {Role.INPUT: 0, Role.OUTPUT: len(desc.inputs)}
         full = memory[first[of.role] + of.number] if of.role in first else limits.full_segment(of.tensor)
         return full * 8 // of.tensor.data_type.bits
 
-    problems = tuple(problem.in_memory(segment) for problem in problems)
-    kernels: list[Kernel] = []
-    passed_over: dict[str, str] = {}
+    return segment
+
+
+def _intermediates(problems: Sequence[Problem]) -> tuple[TensorDesc, ...]:
+    """What one problem leaves for another."""
+    between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
+    return tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
+
+
+# Choose
+
+
+def _chosen(
+    desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, wanted: str | None
+) -> tuple[list[Kernel], dict[str, str]]:
+    """The kernels of all problems, with the limits for the whole plan; and why others were passed over."""
+    kernels, passed_over = [], dict[str, str]()
     for problem in problems:
         # Of several problems each has kernels of its own.
         others = {kind.name for other in problems if other is not problem for kind in KERNELS[type(other.domain)]}
-        chosen, not_chosen = _choose(desc, problem, limits, None if kernel in others else kernel)
-        kernels.append(chosen)
+        kernel, not_chosen = _choose(desc, problem, limits, None if wanted in others else wanted)
+        kernels.append(kernel)
         passed_over |= not_chosen
     costs = (kernel.work * kernel.problem.accumulator.cost() + kernel.problem.output_count for kernel in kernels)
-    limits = _widened(limits, sum(costs))
-    between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
-    of_problems = tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
-    kernels = [replace(kernel, limits=limits, first_intermediate=len(of_problems)) for kernel in kernels]
-    work = sum(kernel.work for kernel in kernels)
-    planned = itertools.chain.from_iterable(kernel.dispatches() for kernel in kernels)
-    too_much = work > limits.dispatch_count * limits.dispatch_elements
-    found = list(itertools.islice(planned, 0 if too_much else limits.dispatch_count))
-    if too_much or next(planned, None):
-        raise DescriptorError(
-            f"{type(desc).__name__}: it looks at {work} elements, which takes more than {limits.dispatch_count} "
-            f"dispatches; allowed is what takes so many, each of {limits.dispatch_elements} elements at most"
-        )
-    dispatches = tuple(dispatch for dispatch, _ in found)
-    longest = max(dispatches, key=lambda dispatch: dispatch.loads)
-    if longest.loads > limits.invocation_loads:
-        raise DescriptorError(
-            f"{type(desc).__name__}: an invocation of {longest.shader.module} has {longest.loads} loads; allowed on "
-            f"this device are {limits.invocation_loads}"
-        )
-    names = dict.fromkeys(dispatch.shader.variant for dispatch in dispatches)
-    taken = (f"{name}: {DESCRIPTIONS[name]}" for name in names)
-    not_taken = (f"not {name}: {why}" for name, why in passed_over.items() if name not in names)
-    of_kernels = [kernel.intermediates for kernel in kernels]
-    if sum(map(bool, of_kernels)) > 1:
+    limits, first_intermediate = _widened(limits, sum(costs)), len(_intermediates(problems))
+    kernels = [replace(kernel, limits=limits, first_intermediate=first_intermediate) for kernel in kernels]
+    if sum(bool(kernel.intermediates) for kernel in kernels) > 1:
         raise NotImplementedError("intermediates of two kernels would have the same numbers")
-    state_bytes = max(size for _, size in found)
-    intermediates = of_problems + sum(of_kernels, ())
-    return Plan(desc, flags, limits, dispatches, work, memory, intermediates, state_bytes, (*taken, *not_taken))
+    return kernels, passed_over
 
 
 # Long plans of a CPU, which no watchdog resets. A plan of _WIDER_FROM dispatches or more gets _WIDER times the
@@ -121,3 +128,29 @@ def _choose(desc: OperatorDesc, problem: Problem, limits: Limits, wanted: str | 
     raise DescriptorError(
         f"{type(desc).__name__}: kernel {shown(wanted)} cannot compute it{why}; allowed are {', '.join(allowed)}"
     )
+
+
+# Cut, and check
+
+
+def _cut(desc: OperatorDesc, kernels: Sequence[Kernel], work: int) -> tuple[tuple[Dispatch, ...], int]:
+    """The dispatches of all kernels, and the bytes of the states that any leaves."""
+    limits = kernels[0].limits
+    planned = itertools.chain.from_iterable(kernel.dispatches() for kernel in kernels)
+    too_much = work > limits.dispatch_count * limits.dispatch_elements
+    pairs = list(itertools.islice(planned, 0 if too_much else limits.dispatch_count))
+    if too_much or next(planned, None):
+        raise DescriptorError(
+            f"{type(desc).__name__}: it looks at {work} elements, which takes more than {limits.dispatch_count} "
+            f"dispatches; allowed is what takes so many, each of {limits.dispatch_elements} elements at most"
+        )
+    return tuple(dispatch for dispatch, _ in pairs), max(size for _, size in pairs)
+
+
+def _check_loads(desc: OperatorDesc, dispatches: Sequence[Dispatch], limits: Limits) -> None:
+    longest = max(dispatches, key=lambda dispatch: dispatch.loads)
+    if longest.loads > limits.invocation_loads:
+        raise DescriptorError(
+            f"{type(desc).__name__}: an invocation of {longest.shader.module} has {longest.loads} loads; allowed on "
+            f"this device are {limits.invocation_loads}"
+        )

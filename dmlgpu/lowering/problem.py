@@ -60,6 +60,8 @@ class Axes:
     reduced: tuple[Dim, ...]
     index_step: int = 0
     """From the first index of an output to that of the next one. 0: the indices of every output count from 0."""
+    are_windows: bool = False
+    """Whether the elements of an output are a window of a pooling."""
 
     @cached_property
     def element_count(self) -> int:
@@ -146,7 +148,7 @@ class Windows(_OverWindows):
         apart = len(numbers) < 2 and all(dim.stride >= together[0].size for dim in numbers)
         if not (reduced == numbered == together and apart):
             return None
-        return Axes(kept, reduced, sum(dim.stride for dim in numbers))
+        return Axes(kept, reduced, sum(dim.stride for dim in numbers), are_windows=True)
 
 
 @dataclass(frozen=True)
