@@ -241,7 +241,7 @@ def operator(
 
 def limits(choices: Choices) -> Limits:
     """Limits at and below the least that Vulkan promises; the mapping of a GPU or of a CPU driver."""
-    segment_bytes = choices.of((128 << 20, 128 << 20, 1 << 16, 1 << 16, 2048, 512, 256))
+    segment_bytes = choices.of((128 << 20, 128 << 20, 1 << 16, 1 << 16, 8192, 2048, 512, 256))
     return Limits(
         segment_bytes=segment_bytes,
         group_size=choices.of((64, 128, 32, 7, 1)),

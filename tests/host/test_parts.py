@@ -1,0 +1,258 @@
+"""How problems are cut into parts: each element of each output lies in one part, in the segment that it is bound to."""
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from dmlgpu import (
+    ArgmaxOperatorDesc,
+    AveragePoolingGradOperatorDesc,
+    MaxPooling2OperatorDesc,
+    MaxPoolingGradOperatorDesc,
+    ReduceFunction,
+    ReduceOperatorDesc,
+    TensorDesc,
+)
+from dmlgpu.lowering.geometry import Dim
+from dmlgpu.lowering.kernels import KERNELS
+from dmlgpu.lowering.kernels.cut import PartKernel
+from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
+from dmlgpu.lowering.problem import Axes, CoveringWindows, problems_of
+from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, arg_desc, pool_desc
+from tests.support.plans import check
+
+SMALL = Limits(256, group_size=4, group_count=4, dispatch_count=1 << 20)
+# With memory for many states.
+ROOMY = replace(SMALL, segment_bytes=1 << 16)
+
+
+def kernels_of(desc, segments, limits=SMALL):
+    """The kernels that can compute parts of an operator whose tensors have segments of so many elements."""
+    for problem in problems_of(desc.canonical()):
+        placed = problem.in_memory(lambda of: segments)
+        for kind in KERNELS[type(problem.domain)]:
+            kernel = kind(placed, limits)
+            if isinstance(kernel, PartKernel) and not kernel.why_impossible:
+                yield kernel
+
+
+def stacks_of(kernel):
+    outputs = range(kernel.problem.output_count)
+    while outputs:
+        stack = kernel._stack(outputs)
+        yield stack
+        outputs = outputs[len(stack[0].outputs) :]
+
+
+def elements_of(kernel, output):
+    """(number as in `Part.elements`, address) of each element of an output in the first source."""
+    domain, source = kernel.problem.domain, kernel.source
+    if isinstance(domain, Axes):
+        sizes = [dim.size for dim in domain.kept]
+        first = sum(i * dim.stride for i, dim in zip(unraveled(output, sizes), domain.kept, strict=True))
+        for number in range(domain.element_count):
+            places = unraveled(number, [dim.size for dim in domain.reduced])
+            yield number, first + sum(i * dim.stride for i, dim in zip(places, domain.reduced, strict=True))
+        return
+    strides = (*source.element_strides[:2], *domain.stride)
+    if isinstance(domain, CoveringWindows):
+        *planes, depth, height, width = unraveled(output, (*source.sizes[:2], *domain.fields["size"]))
+        covering = [window.covering(i, i) for window, i in zip(domain.along, (depth, height, width), strict=True)]
+        for windows in itertools.product(*(range(first, last + 1) for first, last in covering)):
+            yield None, sum(i * stride for i, stride in zip((*planes, *windows), strides, strict=True))
+        return
+    direct = getattr(kernel, "direct", kernel)
+    *planes, depth, height, width = unraveled(output, (*source.sizes[:2], *domain.fields["output_size"]))
+    for places in itertools.product(*(range(window.window_size) for window in domain.along)):
+        along = zip(domain.along, (depth, height, width), places, strict=True)
+        elements = [window.begin(first) + i * window.dilation for window, first, i in along]
+        if all(0 <= i < window.size for i, window in zip(elements, domain.along, strict=True)):
+            splits = [place // size for place, size in zip(places, direct.split_sizes, strict=True)]
+            number = 0
+            for split, count in zip(splits, direct.split_counts, strict=True):
+                number = number * count + split
+            yield number, sum(i * stride for i, stride in zip((*planes, *elements), strides, strict=True))
+
+
+def unraveled(number, sizes):
+    places = []
+    for size in reversed(sizes):
+        number, place = divmod(number, size)
+        places.append(place)
+    return places[::-1]
+
+
+OPERATORS = {
+    "rows": arg_desc(ArgmaxOperatorDesc, FLOAT32, (9, 37), [1]),
+    "columns": arg_desc(ArgmaxOperatorDesc, FLOAT32, (37, 9), [0]),
+    "middle": arg_desc(ArgmaxOperatorDesc, FLOAT16, (4, 13, 10), [1]),
+    "outer-and-inner": arg_desc(ArgmaxOperatorDesc, UINT8, (5, 7, 6), [0, 2]),
+    "back-and-forth": arg_desc(ArgmaxOperatorDesc, FLOAT32, (6, 5, 7), [1], strides=(1, 42, 6)),
+    "far-apart": arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [1, 2], strides=(7, 300, 21)),
+    "without-a-stride": ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT32, (3, 40), (0, 1)), (0,)),
+    "one-output": arg_desc(ArgmaxOperatorDesc, INT64, (333,), [0]),
+    "windows": pool_desc(FLOAT32, (2, 3, 9, 12), (3, 3), (2, 2), (1, 1)),
+    "odd-windows": pool_desc(FLOAT16, (2, 2, 7, 9), (2, 3), (1, 1)),
+    "long-windows": pool_desc(FLOAT32, (1, 2, 30, 8), (15, 5), (3, 3)),
+    "planes-apart": pool_desc(FLOAT32, (3, 2, 6, 8), (3, 3), input_strides=(301, 90, 9, 1)),
+    "shares": AveragePoolingGradOperatorDesc.of(
+        TensorDesc(FLOAT32, (2, 3, 5, 6)), (2, 3, 11, 13), (3, 3), strides=(2, 2)
+    ),
+    "maxima": MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT16, (2, 2, 11, 13)), (3, 3), strides=(2, 2)),
+}
+
+
+@pytest.mark.parametrize("segment", [16, 40, 64, 100, 1 << 20])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_each_element_lies_in_one_part(name, segment):
+    kernels = list(kernels_of(OPERATORS[name], segment))
+    assert kernels
+    for kernel in kernels:
+        end = 0
+        for stack in stacks_of(kernel):
+            outputs = stack[0].outputs
+            assert outputs.start == end
+            end = outputs.stop
+            assert {part.outputs for part in stack} == {outputs}
+            assert len({part.segments for part in stack}) == len(stack)
+            for output in outputs:
+                for number, address in elements_of(kernel, output):
+                    here = [part for part in stack if part.segments[0] == address // segment]
+                    assert here
+                    assert number is None or all(number in part.elements for part in here)
+            check_whole(kernel, stack, segment)
+            if stack[0].states is None:
+                assert len(stack) == 1
+                assert stack[0].whole
+        assert end == kernel.problem.output_count
+
+
+def check_whole(kernel, stack, segment):
+    """Of parts that say so, the elements of every output lie in their segment; a kernel computes each part."""
+    for part in stack:
+        for output in part.outputs if part.whole and isinstance(kernel.problem.domain, Axes) else ():
+            numbers = [number for number, at in elements_of(kernel, output) if at // segment == part.segments[0]]
+            assert numbers == [*part.elements]
+        assert any(not kernel.why_not(part) for kernel in (kernel, *kernel.others))
+
+
+def test_an_argmax_of_one_segment_is_one_part():
+    (kernel, *_) = kernels_of(arg_desc(ArgmaxOperatorDesc, FLOAT32, (8, 100), [1]), 1 << 20)
+    assert list(stacks_of(kernel)) == [[Part(range(8), range(100), 100, (0,), whole=True, states=None)]]
+
+
+def test_rows_of_three_segments_are_three_parts_where_segments_end_with_rows():
+    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (12, 100), [1])
+    rows = next(kernels_of(desc, 500))
+    assert [[(part.outputs, part.segments) for part in stack] for stack in stacks_of(rows)] == [
+        [(range(5), (0,))],
+        [(range(5, 10), (1,))],
+        [(range(10, 12), (2,))],
+    ]
+    # Otherwise an output in two segments is a stack of its own.
+    outputs = [(stack[0].outputs, len(stack)) for stack in stacks_of(next(kernels_of(desc, 520)))]
+    assert outputs == [(range(5), 1), (range(5, 6), 2), (range(6, 10), 1), (range(10, 11), 2), (range(11, 12), 1)]
+
+
+def test_columns_of_segments_that_end_with_rows_are_one_stack():
+    desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (12, 100), [0])
+    columns = next(kernels_of(desc, 500, ROOMY))
+    (stack,) = stacks_of(columns)
+    assert [(part.elements, part.whole) for part in stack] == [
+        (range(5), True),
+        (range(5, 10), True),
+        (range(10, 12), True),
+    ]
+
+
+def test_outputs_that_go_back_and_forth_between_segments_are_one_stack():
+    """Each run of them in one segment is short."""
+    source = TensorDesc(FLOAT32, (512, 2, 3), (3, 1600, 1))
+    kernel = next(kernels_of(ReduceOperatorDesc.of(ReduceFunction.SUM, source, (2,)), 1600, ROOMY))
+    assert not kernel.rules.ascending
+    assert len(list(stacks_of(kernel))) < 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_lies_in_a_segment(seed):
+    """For elements of two outputs, and all between them, step by step."""
+    rng = random.Random(seed)
+    low, reach, apart = rng.randrange(50), rng.randrange(20), rng.randrange(30)
+    stride, steps, size = rng.randrange(1, 40), rng.randrange(1, 9), rng.randrange(10, 100)
+    high = low + apart + reach
+    extent = Extent(low, low + apart, range(steps), (Dim(steps, stride), Dim(reach + 1, 1)), low, high, stride, 2)
+    touched = extent.segments(size)
+    assert touched == tuple(range(low // size, (high + (steps - 1) * stride) // size + 1))
+    for segment in touched:
+        of_any, of_all = extent.within(segment, size)
+        places = [range(low + i * stride, high + i * stride + 1) for i in range(steps)]
+        inside = [place[0] // size == segment == place[-1] // size for place in places]
+        partly = [place[0] // size <= segment <= place[-1] // size for place in places]
+        assert list(of_any[::2]) == [2 * i for i in range(steps) if partly[i]]
+        assert list(of_all[::2]) == [2 * i for i in range(steps) if inside[i]]
+
+
+def test_steps_without_a_stride_may_lie_anywhere():
+    extent = Extent(0, 150, range(7), step_elements=3)
+    assert extent.within(1, 100) == (range(21), range(0))
+    assert extent.within(0, 200) == (range(21), range(21))
+
+
+def test_parts_are_cut_between_splits():
+    part = Part(range(8), range(10, 47), 5, (0,), whole=True)
+    assert part.splits == 8
+    cut = list(part.cut(3, states=4))
+    assert [(short.elements, short.states, short.splits) for short in cut] == [
+        (range(10, 25), 4, 3),
+        (range(25, 40), 7, 3),
+        (range(40, 47), 10, 2),
+    ]
+
+
+def test_where_parts_end():
+    rules = Rules(100, 100, (Tiling(1, 1, 1),), 1, True, step=10)
+    assert [rules.end(*ends) for ends in ((0, 35), (30, 35), (32, 45), (0, 30))] == [30, 35, 40, 30]
+    assert [rules.next(begin) for begin in (0, 9, 10)] == [10, 10, 20]
+
+
+@pytest.mark.parametrize(
+    ("desc", "limits"),
+    [
+        # Rows longer than a segment: each is a stack of its own.
+        (arg_desc(ArgmaxOperatorDesc, UINT8, (3, 3333), [1]), Limits(1024, 4, 4)),
+        # Odd planes: another batch entry may begin inside of a word.
+        (
+            MaxPooling2OperatorDesc.of(
+                TensorDesc(FLOAT16, (4, 3, 25, 82), (6299, 2080, 83, 1)), (5, 5), strides=(2, 2)
+            ),
+            Limits(4096, 4, 4),
+        ),
+        # More elements than a dispatch should have, in several segments.
+        (arg_desc(ArgmaxOperatorDesc, FLOAT32, (2, 5000), [1]), Limits(1024, 4, 4, dispatch_elements=512)),
+        # A slab that is too large for a dispatch of the kernel that computes the rest.
+        (
+            MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 2, 60, 60)), (3, 3), strides=(2, 2)),
+            Limits(2048, 4, 4, invocation_loads=150),
+        ),
+        (
+            MaxPooling2OperatorDesc.of(TensorDesc(FLOAT32, (2, 1, 61, 110), (6800, 1, 1, 61)), (1, 1)),
+            Limits(2560, 4, 4),
+        ),
+    ],
+)
+def test_plans_of_odd_segments(desc, limits):
+    plan = lower(desc, replace(limits, dispatch_count=1 << 20))
+    check(plan)
+    assert max(len(plan.segments(binding)) for dispatch in plan.dispatches for binding in dispatch.bindings) > 2
+
+
+def test_max_pooling_of_one_segment_is_one_part():
+    desc = MaxPooling2OperatorDesc.of(TensorDesc(FLOAT32, (2, 3, 8, 8)), (3, 3), strides=(2, 2))
+    for kernel in kernels_of(desc, 1 << 20, replace(SMALL, group_count=64)):
+        ((part,),) = stacks_of(kernel)
+        assert (part.outputs, part.states) == (range(math.prod(desc.output_tensor.sizes)), None)
