@@ -58,8 +58,7 @@ class AxesKernel(PartKernel):
         return self.axes.reduced
 
     @cached_property
-    def count(self) -> int:
-        """Elements of an output."""
+    def element_count(self) -> int:
         return self.axes.element_count
 
     @property
@@ -76,7 +75,7 @@ class AxesKernel(PartKernel):
     def work(self) -> int:
         # If the addresses of an output's elements do not ascend, every segment looks at all of them.
         looks = 1 if ascend(self.reduced) else self.problem.sources[0].segment_count
-        return self.problem.output_count * self.count * looks
+        return self.problem.output_count * self.element_count * looks
 
     # How a problem is cut
 
@@ -88,7 +87,7 @@ class AxesKernel(PartKernel):
         together = len(outputs) == 1 or self.problem.accumulator.has_index
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
         packed = together and self.problem.has_packed_outputs
-        in_place = packed and not indexed and self.split == self.count
+        in_place = packed and not indexed and self.split == self.element_count
         tilings = self.tilings_of(self.split)
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
         row, step, boundary = tilings[0].row, 1, MAX_ELEMENTS
@@ -109,23 +108,23 @@ class AxesKernel(PartKernel):
     @cached_property
     def split(self) -> int:
         """Elements of a split: all of an output, or fewer where outputs are too few for all invocations."""
-        split = self.count
-        if self.count > 2 * self.least_split:
+        split = self.element_count
+        if self.element_count > 2 * self.least_split:
             # As many splits of a dispatch as keep the device busy.
             outputs = min(self.problem.output_count, self._short_outputs)
-            elements = min(self.count, self.limits.dispatch_elements // outputs)
-            whole = self.tiling_of(self.count, self.problem.output_count)
+            elements = min(self.element_count, self.limits.dispatch_elements // outputs)
+            whole = self.tiling_of(self.element_count, self.problem.output_count)
             invocations = outputs * whole.lanes // whole.width  # with one split of each output
             busy = -(-elements * invocations // self.limits.busy_invocations)
             # States that fit their memory: each segment may leave one for each split.
-            states = -(-self.count * self.problem.sources[0].segment_count // max(self.most_states, 1))
+            states = -(-self.element_count * self.problem.sources[0].segment_count // max(self.most_states, 1))
             split = max(self.least_split, busy, states)
         # A multiple of a block: if the first split begins with a block, all do.
         most = min(self.longest_split, self.problem.accumulator.longest_split(self.source.data_type))
         split = min(-(-split // self.block) * self.block, most)
-        while split > self.block and self._most_outputs(self.tilings_of(min(self.count, split))) == 0:
+        while split > self.block and self._most_outputs(self.tilings_of(min(self.element_count, split))) == 0:
             split = -(-split // (2 * self.block)) * self.block
-        return min(self.count, split)
+        return min(self.element_count, split)
 
     @property
     def _short_outputs(self) -> int:
@@ -133,10 +132,10 @@ class AxesKernel(PartKernel):
 
         At least _ROW_PART: where these have more elements than that, their elements are cut.
         """
-        outer, together = self.reduced[0], self.count
+        outer, together = self.reduced[0], self.element_count
         if outer.stride > 0:
             groups = self.problem.sources[0].segment // outer.stride + 1
-            together = min(together, groups * (self.count // outer.size))
+            together = min(together, groups * (self.element_count // outer.size))
         return max(self.limits.dispatch_elements // together, _ROW_PART)
 
     def extents(self, outputs: range) -> tuple[Extent, ...]:
@@ -144,7 +143,7 @@ class AxesKernel(PartKernel):
         low, high = address_span(self.kept, outputs.start, outputs.stop)
         outer, *inner = self.reduced
         reach = sum((dim.size - 1) * dim.stride for dim in inner)
-        group = self.count // outer.size
+        group = self.element_count // outer.size
         return (Extent(low, high, range(outer.size), self.reduced, low, high + reach, outer.stride, group),)
 
     # What runs
@@ -161,7 +160,7 @@ class AxesKernel(PartKernel):
             split_size=part.split,
             first_output=outputs.start,
             output_count=len(outputs),
-            element_count=self.count,
+            element_count=self.element_count,
             **self.source_push(segment),
             **{base: self.target_base(part, output) for base, output in written.items()},
         )

@@ -45,7 +45,7 @@ class Columns(AxesKernel):
     def why_impossible(self) -> str:
         if len(self.reduced) > 1:
             return "the elements of an output stand at several strides"
-        if self.count == 1:
+        if self.element_count == 1:
             return "an output has one element"
         if not self.kept or self.kept[-1].stride != 1:
             return "the elements of neighbouring outputs do not stand side by side"
@@ -72,7 +72,7 @@ class Columns(AxesKernel):
         """Invocations that share an item."""
         blocks = max(1, self.problem.output_count // self.block)
         idle = power_of_2(self.limits.busy_invocations // blocks)
-        return min(idle, power_of_2(self.count // IN_FLIGHT), _LANES, self.limits.most_lanes)
+        return min(idle, power_of_2(self.element_count // IN_FLIGHT), _LANES, self.limits.most_lanes)
 
     @property
     def least_split(self) -> int:

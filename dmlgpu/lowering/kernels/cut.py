@@ -53,6 +53,11 @@ class PartKernel(Kernel):
     def rules(self) -> Rules:
         """How it wants the problem to be cut."""
 
+    @property
+    @abstractmethod
+    def element_count(self) -> int:
+        """Elements of an output, or splits of its window, or windows that may cover it."""
+
     @abstractmethod
     def extents(self, outputs: range) -> tuple[Extent, ...]:
         """Where the elements of some outputs lie in each source."""
@@ -115,20 +120,27 @@ class PartKernel(Kernel):
 
     def _stack(self, outputs: range) -> list[Part]:
         """The parts of the first outputs that are computed together."""
-        rules, outputs = self.rules, self._alike(self._first(outputs))
+        rules, sources, outputs = self.rules, self.problem.sources, self._first(outputs)
+        if all(source.segment_count == 1 for source in sources):
+            part = Part(outputs, range(self.element_count), rules.split, (0,) * len(sources), whole=True)
+            if self._can_write(part):
+                return [part.in_place()]
+        outputs = self._alike(outputs)
         while True:
             parts = self._parts(outputs)
-            if len(parts) == 1 and parts[0].whole and rules.outputs_in_place:
-                part = parts[0].in_place()
-                if any(not kernel.why_not(part) for kernel in (self, *self.others)):
-                    return [part]
+            if len(parts) == 1 and parts[0].whole and self._can_write(parts[0]):
+                return [parts[0].in_place()]
             splits = sum(part.splits for part in parts)
-            fit = min(rules.outputs_with_states, self.most_states // splits, most_combined(self.limits, splits))
-            if len(outputs) <= max(1, fit):
+            most = min(rules.outputs_with_states, self.most_states // splits, most_combined(self.limits, splits))
+            if len(outputs) <= max(1, most):
                 return parts
             # Fewer outputs may have more states each, as their elements are cut elsewhere.
-            begin = outputs.start
-            outputs = range(begin, rules.end(begin, begin + max(1, fit)))
+            outputs = range(outputs.start, rules.end(outputs.start, outputs.start + max(1, most)))
+
+    def _can_write(self, part: Part) -> bool:
+        """Whether a kernel can write the outputs of a part that has all elements."""
+        kernels = (self, *self.others)
+        return self.rules.outputs_in_place > 0 and not all(kernel.why_not(part.in_place()) for kernel in kernels)
 
     def _first(self, outputs: range) -> range:
         """The first outputs that a part may have: in one segment of each output tensor."""

@@ -132,6 +132,10 @@ class WholeRowsKernel(PlanesKernel):
             boundary=rules.boundary if slabs else self.whole_slabs,
         )
 
+    @property
+    def element_count(self) -> int:
+        return self.direct.element_count
+
     def extents(self, outputs: range) -> tuple[Extent, ...]:
         return self.direct.extents(outputs)
 

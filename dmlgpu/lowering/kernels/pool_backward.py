@@ -56,7 +56,7 @@ class PoolBackward(PlanesKernel):
 
     @property
     def work(self) -> int:
-        return self.problem.output_count * math.prod(self.most)
+        return self.problem.output_count * self.element_count
 
     @cached_property
     def most(self) -> tuple[int, ...]:
@@ -94,6 +94,10 @@ class PoolBackward(PlanesKernel):
     def rules(self) -> Rules:
         return self.planes_rules(self.in_place, self.with_states, split=self.with_states.elements)
 
+    @property
+    def element_count(self) -> int:
+        return math.prod(self.most)
+
     def extents(self, outputs: range) -> tuple[Extent, ...]:
         """Where the windows that cover some outputs lie in the source, and in the maxima."""
         windows, source = self.windows, self.source
@@ -109,7 +113,7 @@ class PoolBackward(PlanesKernel):
         for steps in (strides, numbers)[: len(self.problem.sources)]:
             places = [*zip(ranges, steps, strict=True)]
             low, high = (covered * sum(ends[side] * step for ends, step in places) for side in (0, 1))
-            extents.append(Extent(low, high, range(math.prod(self.most))))
+            extents.append(Extent(low, high, range(self.element_count)))
         return tuple(extents)
 
     def push(self, part: Part) -> dict[str, Any]:

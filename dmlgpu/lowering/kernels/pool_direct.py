@@ -127,6 +127,10 @@ class PoolDirect(PlanesKernel):
         split = zip(self.windows.along, self.split_sizes, strict=True)
         return tuple([-(-window.window_size // size) for window, size in split])
 
+    @property
+    def element_count(self) -> int:
+        return math.prod(self.split_counts)
+
     def extents(self, outputs: range) -> tuple[Extent, ...]:
         windows, strides = self.windows, self.source.element_strides
         sizes = (*self.source.sizes[:2], *windows.fields["output_size"])

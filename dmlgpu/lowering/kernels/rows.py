@@ -39,15 +39,15 @@ class Rows(AxesKernel):
     def why_impossible(self) -> str:
         if len(self.reduced) > 1 or self.reduced[0].stride != 1:
             return "the elements of an output do not follow each other"
-        if self.count < self.block:
-            return f"an output has {self.count} elements, less than a block of {self.block}"
+        if self.element_count < self.block:
+            return f"an output has {self.element_count} elements, less than a block of {self.block}"
         return ""
 
     @cached_property
     def lanes(self) -> int:
         """Invocations that share a row."""
         # Each lane has IN_FLIGHT blocks, unless the row is short.
-        most = min(power_of_2(self.count // (IN_FLIGHT * self.block)), self.limits.most_lanes)
+        most = min(power_of_2(self.element_count // (IN_FLIGHT * self.block)), self.limits.most_lanes)
         return min(most, max(_LANES, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
 
     @property
