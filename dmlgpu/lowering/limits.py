@@ -10,8 +10,8 @@ from dmlgpu.descriptors.tensor import TensorDesc
 
 # Loads that an invocation on a GPU issues before it waits for them.
 IN_FLIGHT = 4
-# Full segments are multiples of so many bytes, as are slices of buffers.
-SEGMENT_ALIGNMENT = 256
+# Segments begin with a block of 16 bytes (blocks.glsl), and with an item of four elements (scatter.comp).
+_SEGMENT_ALIGNMENT = 32
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Limits:
     """Whether the driver loads a block of 16 bytes faster than its words."""
 
     def __post_init__(self) -> None:
-        if self.segment_bytes % SEGMENT_ALIGNMENT:
+        if self.segment_bytes % 256:
             raise ValueError(f"Limits.segment_bytes: {self.segment_bytes} is not allowed; allowed are multiples of 256")
 
     # Kept, as planning asks for these hundreds of times.
@@ -111,9 +111,9 @@ class Limits:
         if tensor.size_in_bytes <= self.segment_bytes:
             return self.segment_bytes
         strides = (stride * tensor.data_type.bits // 8 for stride in tensor.element_strides if stride)
-        wholes = (math.lcm(stride, SEGMENT_ALIGNMENT) for stride in strides)
+        wholes = (math.lcm(stride, _SEGMENT_ALIGNMENT) for stride in strides)
         fitting = (whole for whole in wholes if self.segment_bytes // whole * whole * 8 >= self.segment_bytes * 7)
-        whole = max(fitting, default=SEGMENT_ALIGNMENT)
+        whole = max(fitting, default=_SEGMENT_ALIGNMENT)
         return self.segment_bytes // whole * whole
 
     def segments(self, tensor: TensorDesc) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 Handle = TypeVar("Handle")
 
-ALIGNMENT = 256  # bytes; every element size and every device's nonCoherentAtomSize divides it, and it full segments
+ALIGNMENT = 256  # bytes; every element size and every device's nonCoherentAtomSize divides it
 
 
 @dataclass(eq=False)
@@ -38,6 +38,11 @@ class Slice(Generic[Handle]):
     buffer: Buffer[Handle]
     offset: int
     size: int
+
+
+def _aligned(size: int) -> int:
+    """What a slice of so many bytes takes of its buffer."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class Allocator(Generic[Handle]):
@@ -93,7 +98,7 @@ class Allocator(Generic[Handle]):
         return sum(buffer.size - sum(size for _, size in buffer.free) for buffer in self._buffers)
 
     def allocate(self, size: int) -> Slice[Handle]:
-        """A slice of at least `size` bytes; its content is arbitrary.
+        """A slice of `size` bytes; its content is arbitrary.
 
         Raises:
             MemoryError: `create` raised it, even after all empty buffers were destroyed.
@@ -101,22 +106,22 @@ class Allocator(Generic[Handle]):
         if self._released:
             self.collect()
         self._allocated += 1
-        size = -(-size // ALIGNMENT) * ALIGNMENT
+        needed = _aligned(size)
         for buffer in self._buffers:
             for i, (_, room) in enumerate(buffer.free):
-                if size <= room and (self._shared or room <= max(2 * size, self._step)):
+                if needed <= room and (self._shared or room <= max(2 * needed, self._step)):
                     return self._take(buffer, i, size)
-        buffer = self._new_buffer(size)
+        buffer = self._new_buffer(needed)
         insort(self._buffers, buffer, key=attrgetter("size"))
         return self._take(buffer, 0, size)
 
     def _take(self, buffer: Buffer[Handle], i: int, size: int) -> Slice[Handle]:
         """The first `size` bytes of a free range; the rest of it stays free if slices share buffers."""
         offset, room = buffer.free[i]
-        part = Slice(buffer, offset, size)
+        part, needed = Slice(buffer, offset, size), _aligned(size)
         buffer.used = self._allocated
         # Last, so that no exception, such as a KeyboardInterrupt, loses the range.
-        buffer.free[i : i + 1] = [(offset + size, room - size)] if self._shared and room > size else []
+        buffer.free[i : i + 1] = [(offset + needed, room - needed)] if self._shared and room > needed else []
         return part
 
     def _new_buffer(self, size: int) -> Buffer[Handle]:
@@ -142,7 +147,7 @@ class Allocator(Generic[Handle]):
             # The slice leaves the queue last: if Ctrl-C comes before that, it is taken back again, which is harmless.
             part = self._released[0]
             free = part.buffer.free
-            insort(free, (part.offset, part.size if self._shared else part.buffer.size))
+            insort(free, (part.offset, _aligned(part.size) if self._shared else part.buffer.size))
             merged = [free[0]]
             for offset, size in free[1:]:
                 last_offset, last_size = merged[-1]

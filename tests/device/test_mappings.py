@@ -34,8 +34,8 @@ def test_chosen_cases_cover_every_kernel_and_type():
     # Split tensors are combined of states, for which others have what they need.
     short = "|".join(
         (
-            r"columns_(wide_)?(sum|exact|squares|product|logsumexp|integer_64)",
-            r"columns_wide_(integer_32|selection_64)",
+            r"columns_(wide_)?(sum_16|exact|squares|product|logsumexp)",
+            r"columns_wide_(integer|sum|selection_64)",
         )
     )
     others_of = {

@@ -111,7 +111,7 @@ def test_separable_passes_of_planes_and_slabs_that_lie_apart(driver, open_device
     check_outputs(operator.plan, inputs, operator(*inputs))
 
 
-@pytest.mark.parametrize("segment_bytes", [1024, 4096])
+@pytest.mark.parametrize("segment_bytes", [1024, 2560])
 def test_separable_passes_over_several_segments(driver, open_device, segment_bytes):
     """Segments end within rows, of the input and of outputs. SwiftShader compiles the other cases for minutes."""
     limits = dataclasses.replace(device_limits(driver), segment_bytes=segment_bytes, dispatch_count=1 << 20)

@@ -369,7 +369,8 @@ def test_segments_are_whole_blocks_of_memory():
         ((4, 3, 64), (448, 128, 1), 1792),  # a plane
         ((4, 40, 64), None, 2048),  # rows, as planes are too large
         ((10, 300), None, 2048),  # a row would waste 848 bytes
-        ((40, 37), None, 2048),  # no number of rows is whole blocks of memory
+        ((40, 37), None, 2048),  # 8 rows, which are whole blocks, would waste 864 bytes
+        ((40, 24), None, 2016),  # 21 rows
         ((112, 100), (1, 112), 1792),  # columns
     ],
 )

@@ -45,7 +45,7 @@ class GuardedAllocator(Allocator[KpBuffer]):
         if room > self._most:
             return self._filled(super().allocate(size))
         whole = super().allocate(room)
-        part = self._filled(Slice(whole.buffer, whole.offset + ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT))
+        part = self._filled(Slice(whole.buffer, whole.offset + ALIGNMENT, size))
         self._guarded[part] = part, whole, size
         blocks, offsets, begins = self._guards(whole.buffer, [(part, size)])
         blocks[offsets] = np.where(begins <= _PLACES, _GUARD, blocks[offsets])
@@ -74,7 +74,7 @@ class GuardedAllocator(Allocator[KpBuffer]):
         blocks = buffer.handle.view[: buffer.size // ALIGNMENT * ALIGNMENT].reshape(-1, ALIGNMENT)
         before = [(part.offset // ALIGNMENT - 1, 0) for part, _ in parts]
         around = [((part.offset + size) // ALIGNMENT, size % ALIGNMENT) for part, size in parts]
-        behind = [((part.offset + part.size) // ALIGNMENT, 0) for part, size in parts if size % ALIGNMENT]
+        behind = [((part.offset + size) // ALIGNMENT + 1, 0) for part, size in parts if size % ALIGNMENT]
         offsets, begins = np.array(before + around + behind).T
         return blocks, offsets, begins[:, None]
 

@@ -128,7 +128,7 @@ class PartKernel(Kernel):
         outputs = self._alike(outputs)
         while True:
             parts = self._parts(outputs)
-            if len(parts) == 1 and parts[0].whole and self._can_write(parts[0]):
+            if len(parts) == 1 and self._can_write(parts[0]):
                 return [parts[0].in_place()]
             splits = sum(part.splits for part in parts)
             most = min(rules.outputs_with_states, self.most_states // splits, most_combined(self.limits, splits))
