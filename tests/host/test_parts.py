@@ -19,6 +19,7 @@ from dmlgpu import (
 from dmlgpu.lowering.geometry import Dim
 from dmlgpu.lowering.kernels import KERNELS
 from dmlgpu.lowering.kernels.cut import PartKernel
+from dmlgpu.lowering.kernels.pool_backward import PoolBackward
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
@@ -120,6 +121,8 @@ def test_each_element_lies_in_one_part(name, segment):
             end = outputs.stop
             assert {part.outputs for part in stack} == {outputs}
             assert len({part.segments for part in stack}) == len(stack)
+            # After an end that the tensors or the states asked for, parts soon begin well again.
+            assert outputs.start % kernel.rules.step == 0 or end <= kernel.rules.next(outputs.start)
             for output in outputs:
                 for number, address in elements_of(kernel, output):
                     here = [part for part in stack if part.segments[0] == address // segment]
@@ -139,6 +142,14 @@ def check_whole(kernel, stack, segment):
             numbers = [number for number, at in elements_of(kernel, output) if at // segment == part.segments[0]]
             assert numbers == [*part.elements]
         assert any(not kernel.why_not(part) for kernel in (kernel, *kernel.others))
+
+
+def test_maxima_in_several_segments_are_cut_where_gradients_are_in_one():
+    *_, problem = problems_of(OPERATORS["maxima"].canonical())
+    placed = problem.in_memory(lambda of: 40 if of is problem.sources[1] else 1 << 20)
+    stacks = list(stacks_of(PoolBackward(placed, ROOMY)))
+    assert max(map(len, stacks)) == 2
+    assert {part.segments for stack in stacks for part in stack} == {(0, 0), (0, 1), (0, 2)}
 
 
 def test_an_argmax_of_one_segment_is_one_part():
