@@ -214,6 +214,12 @@ def test_steps_without_a_stride_may_lie_anywhere():
     assert extent.within(0, 200) == (range(21), range(21))
 
 
+def test_a_part_has_so_few_outputs_that_no_counter_of_a_shader_wraps_around():
+    limits = Limits((1 << 32) - 256, 1 << 10, 1 << 16, dispatch_elements=1 << 40, invocation_loads=1 << 30)
+    (kernel, *_) = kernels_of(arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1, 1), [1]), 2**32, limits)
+    assert [len(stack[0].outputs) for stack in stacks_of(kernel)] == [1 << 31, (1 << 31) - 1]
+
+
 def test_parts_are_cut_between_splits():
     part = Part(range(8), range(10, 47), 5, (0,), whole=True)
     assert part.splits == 8
