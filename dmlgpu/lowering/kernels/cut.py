@@ -39,7 +39,7 @@ from dmlgpu.lowering.problem import Role
 _MAX_OUTPUTS = 1 << 31
 # Where outputs go back and forth between segments, a stack of those that each segment cuts alike has at least
 # 1/_LEAST_SHARE of the outputs that it could have.
-_LEAST_SHARE = 64
+_LEAST_SHARE = 16
 
 
 @dataclass(frozen=True)
