@@ -31,6 +31,8 @@ from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, seg
 # Cached tuples of steps of an operator: one for each set of places where a call's tensors lay. Calls of one batch lie
 # in different places, and a batch that comes again is not recorded again: so as many as a batch may have.
 _KEPT_STEPS = RECORDED_STEPS
+# Plans of an operator for views whose segments are those of other shapes, beside its plan.
+_KEPT_PLANS = 16
 
 
 class CompiledOperator:
@@ -63,7 +65,7 @@ class CompiledOperator:
         self._can_be_shorter = device.limits.cooperating
         self._limits: Limits = device.limits
         self.plan = self._planned(self._limits)
-        self._plans_of_views: dict[tuple[int, ...], Plan] = {}
+        self._plans_of_views: OrderedDict[tuple[int, ...], Plan] = OrderedDict()
         self._steps: OrderedDict[tuple[Any, ...], tuple[KpStep, ...]] = OrderedDict()
 
     def _planned(self, limits: Limits, memory: tuple[int, ...] = ()) -> Plan:
@@ -146,9 +148,10 @@ class CompiledOperator:
         """The plan for tensors in memory of such segments: of views, these may be those of another shape."""
         if memory == self.plan.memory:
             return self.plan
-        plan = self._plans_of_views.get(memory)
-        if plan is None:
-            plan = self._plans_of_views[memory] = self._planned(self._limits, memory)
+        plan = self._plans_of_views.pop(memory, None) or self._planned(self._limits, memory)
+        self._plans_of_views[memory] = plan
+        if len(self._plans_of_views) > _KEPT_PLANS:
+            self._plans_of_views.popitem(last=False)
         return plan
 
     def _source(self, x: Any, field: str) -> DeviceTensor:

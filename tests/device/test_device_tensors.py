@@ -24,6 +24,7 @@ from dmlgpu import (
     max_pooling,
 )
 from dmlgpu.lowering.limits import Limits
+from dmlgpu.runtime import compiled
 from dmlgpu.runtime.tensor import _ON_DEVICE, segments_of
 from dmlgpu.runtime.tuning import device_limits
 from tests.support.cases import FLOAT32, INT64, UINT32, UINT64
@@ -316,6 +317,17 @@ def test_views_keep_the_segments_of_the_shape_that_the_memory_was_made_for(drive
         out = device.tensor(np.zeros(made, np.float32)).reshape(*written)
         device.compile(ReduceOperatorDesc.of(ReduceFunction.MAX, out, (0,)))(view.reshape(*written), out=out)
         assert np.array_equal(out.numpy(), x.reshape(written))
+
+
+def test_an_operator_keeps_the_plans_of_few_views(driver, open_device, monkeypatch):
+    monkeypatch.setattr(compiled, "_KEPT_PLANS", 2)
+    device = open_device(driver.index, replace(device_limits(driver), segment_bytes=2048))
+    x = np.random.default_rng(3).permutation(4480).astype(np.float32)
+    operator = device.compile(ArgmaxOperatorDesc.of(x, (0,)))
+    for row in (32, 56, 64, 70, 112, 448, 32):
+        assert int(operator(device.tensor(x.reshape(-1, row)).reshape(4480)).numpy()[0]) == x.argmax()
+        assert len(operator._plans_of_views) <= 2
+    assert operator._plans_of_views
 
 
 def test_a_reshaped_tensor_keeps_the_memory(any_device):
