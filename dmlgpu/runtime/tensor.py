@@ -16,7 +16,7 @@ from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.layout import Bytes, check, elements, parts, write
 from dmlgpu.descriptors.tensor import TensorDesc, integers
 from dmlgpu.errors import DescriptorError, DeviceError, shown
-from dmlgpu.lowering.limits import Limits
+from dmlgpu.lowering.limits import Limits, segment_sizes
 from dmlgpu.runtime.drivers import DeviceInfo
 from dmlgpu.runtime.engine import Engine, Segments
 
@@ -47,8 +47,8 @@ class DeviceTensor:
         """Callers hold the lock of the device, and know that it is open and that the tensor may fit."""
         self._device, self._desc, self._shape = device, desc, desc.sizes
         self._engine = device._engine
-        self._segments = self._engine.allocate(device.limits.segments(desc))
         self._full_segment = device.limits.full_segment(desc)
+        self._segments = self._engine.allocate(segment_sizes(desc, self._full_segment))
 
     @property
     def device(self) -> Any:
