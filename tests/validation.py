@@ -48,10 +48,10 @@ from numpy import array, uint32, zeros
 kp = kompute_module.kompute()
 manager = kp.Manager(0)
 tensor = manager.tensor_t(zeros(64, uint32))
-sequence = manager.sequence(0, {timestamps})
+sequence = manager.sequence()
 sequence.record(kp.OpTensorSyncDevice([tensor]))
 shader = open({shader!r}, "rb").read()
-algorithm = manager.algorithm([tensor], shader, (1, 1, 1), array([], uint32), array([0], uint32))
+algorithm = manager.algorithm([tensor], shader, ({groups}, 1, 1), array([], uint32), array([0], uint32))
 for first in {firsts}:
     sequence.record(kp.OpAlgoDispatch(algorithm, array([first], uint32)))
 sequence.eval()
@@ -66,16 +66,13 @@ class Mode:
     messages: tuple[str, ...]
     """Of which any will do: 1.3.239 and 1.4.309 have names of their own."""
     firsts: tuple[int, ...] = ()
-    timestamps: int = 0
+    groups: int = 1
+    """Workgroups of a dispatch."""
 
 
 MODES = {
-    # kp never resets the query pool of its timestamps, which dmlgpu does not use.
-    "core": Mode(
-        (),
-        ("UNASSIGNED-CoreValidation-DrawState-QueryNotReset", "VUID-vkCmdWriteTimestamp-None-00830"),
-        timestamps=2,
-    ),
+    # A dispatch of more workgroups than drivers for CPUs allow.
+    "core": Mode((), ("VUID-vkCmdDispatch-groupCountX-00386",), firsts=(0,), groups=1 << 16),
     # Two dispatches that write to the same elements with no barrier between them.
     "sync": Mode(("SYNCHRONIZATION_VALIDATION",), ("SYNC-HAZARD-WRITE-AFTER-WRITE",), firsts=(0, 0)),
     # A dispatch that writes beyond the end of its buffer.
@@ -138,7 +135,7 @@ def listens(folder: Path, modes: list[str], control: Mode, manifest: Path) -> bo
     source.write_text(SHADER)
     compiler = ["glslangValidator", "-V", "--quiet", "--target-env", "vulkan1.1", "-o", str(shader), str(source)]
     subprocess.run(compiler, check=True)
-    program = CONTROL.format(timestamps=control.timestamps, shader=str(shader), firsts=control.firsts)
+    program = CONTROL.format(groups=control.groups, shader=str(shader), firsts=control.firsts)
     # Kompute's device 0 is then the only one.
     alone = {"VK_DRIVER_FILES": str(manifest), "VK_ICD_FILENAMES": str(manifest)}
     _, messages = run(folder / "run", modes, [sys.executable, "-c", program], **alone)
