@@ -260,6 +260,13 @@ def test_where_parts_end():
             MaxPooling2OperatorDesc.of(TensorDesc(FLOAT32, (2, 1, 61, 110), (6800, 1, 1, 61)), (1, 1)),
             Limits(2560, 4, 4),
         ),
+        # Rows that no window covers, more than a dispatch has, and windows in several segments.
+        (
+            AveragePoolingGradOperatorDesc.of(
+                TensorDesc(FLOAT32, (1, 1, 20, 100)), (2000, 100), (1, 1), strides=(100, 1)
+            ),
+            Limits(2048, 4, 4, dispatch_elements=300, dispatch_count=1 << 20),
+        ),
     ],
 )
 def test_plans_of_odd_segments(desc, limits):

@@ -116,6 +116,7 @@ def check_limits(plan: Plan, limits: Limits) -> None:
         assert written == writable(dispatch.shader.module)
         assert dispatch.shader.constants["group_size"] <= limits.group_size
         for binding in dispatch.bindings:
+            assert binding.segment >= 0
             size = plan.segments(binding)[binding.segment]
             assert size % 4 == 0
             assert 0 < size <= limits.segment_bytes or binding.role is Role.STATES
