@@ -129,7 +129,8 @@ class CompiledOperator:
             self._engine.kompute.check_usable()
             sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
             targets = self._new_targets() if out is None else self._given_targets(out, sources)
-            plan = self._plan_in(tuple([tensor._full_segment for tensor in (*sources, *targets)]))
+            memory = tuple([tensor._full_segment for tensor in (*sources, *targets)])
+            plan = self.plan if memory == self.plan.memory else self._plan_of_views(memory)
             read, written = [tensor._segments for tensor in sources], [tensor._segments for tensor in targets]
             scratch = [*map(self._engine.allocate, plan.scratch)]
             steps = self._recall(plan, read, written, scratch)
@@ -144,10 +145,8 @@ class CompiledOperator:
         logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
         return targets
 
-    def _plan_in(self, memory: tuple[int, ...]) -> Plan:
-        """The plan for tensors in memory of such segments: of views, these may be those of another shape."""
-        if memory == self.plan.memory:
-            return self.plan
+    def _plan_of_views(self, memory: tuple[int, ...]) -> Plan:
+        """The plan for tensors in memory of such segments: those of views may be those of another shape."""
         plan = self._plans_of_views.pop(memory, None) or self._planned(self._limits, memory)
         self._plans_of_views[memory] = plan
         if len(self._plans_of_views) > _KEPT_PLANS:
