@@ -78,14 +78,14 @@ class PoolBackward(PlanesKernel):
         loads = 1 + depth * (1 + height * (1 + width))
         words = self.problem.output_count // self.per_word // self.limits.invocations
         tile = max(1, min(_COOPERATING_TILE if self.limits.cooperating else _TILE, words))
-        while tile > 1 and not self.fits(self.tiling_of(tile, math.prod(self.most), loads)):
+        while tile > 1 and not self.fits(self.tiling_of(tile, self.element_count, loads)):
             tile -= 1
-        return self.tiling_of(tile, math.prod(self.most), loads)
+        return self.tiling_of(tile, self.element_count, loads)
 
     @cached_property
     def with_states(self) -> Tiling:
         """How it writes states."""
-        split = math.prod(self.most)
+        split = self.element_count
         while split > 1 and not self.fits(self.tiling_of(1, split, split)):
             split = -(-split // 2)
         return self.tiling_of(1, split, split)

@@ -61,7 +61,7 @@ class PoolBackwardSmall(WholeRowsKernel):
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
         terms = _UNROLLED_TERMS * min(self.windows.fields["stride"][1:])
-        if math.prod(self.direct.most) > terms:
+        if self.element_count > terms:
             separable = PoolBackwardSeparable(self.problem, self.limits)
             if not (separable.why_impossible or separable.why_slow):
                 return f"more than {terms} windows hold an output"
