@@ -60,8 +60,7 @@ PYBIND11_MODULE(dmlgpu_kp, module) {
         .def("is_init", &kp::Tensor::isInit)
         .def("destroy", &kp::Tensor::destroy);
 
-    py::class_<kp::Algorithm, std::shared_ptr<kp::Algorithm>>(module, "Algorithm", py::module_local())
-        .def("destroy", &kp::Algorithm::destroy);
+    py::class_<kp::Algorithm, std::shared_ptr<kp::Algorithm>>(module, "Algorithm", py::module_local());
 
     py::class_<kp::OpBase, std::shared_ptr<kp::OpBase>>(module, "OpBase", py::module_local());
     bind_operation<kp::OpTensorSyncDevice>(module, "OpTensorSyncDevice");
@@ -94,8 +93,7 @@ PYBIND11_MODULE(dmlgpu_kp, module) {
              py::call_guard<py::gil_scoped_release>())
         .def("eval", [](kp::Sequence& sequence,
                         std::shared_ptr<kp::OpBase> operation) { return sequence.eval(operation); },
-             py::call_guard<py::gil_scoped_release>())
-        .def("destroy", &kp::Sequence::destroy);
+             py::call_guard<py::gil_scoped_release>());
 
     py::class_<kp::Manager, std::shared_ptr<kp::Manager>>(module, "Manager", py::module_local())
         .def(py::init<uint32_t>(), py::arg("device") = 0)
