@@ -19,8 +19,8 @@
 // Nothing is read of `last` but what MARK wrote. WRITES needs atomicMax() only where indices repeat: without MARK it took
 // half of all the time on llvmpipe, and nearly all on SwiftShader.
 //
-// An item is four elements of the source; with CLEAR 16 bytes of outputs. STRIDED: tensors need not be packed, and
-// elements, or outputs, outside the bound segments are left out.
+// An item is four elements of the source; with CLEAR 16 bytes of outputs. Without PACKED, elements, or outputs, outside the
+// bound segments are left out.
 
 #ifdef WRITES
 #define NO_STATUS
@@ -29,13 +29,11 @@
 #define FIRST 1
 #endif
 #include "core/constants.glsl"
-#ifdef STRIDED
-#include "core/address.glsl"
-#endif
 #include "core/items.glsl"
 #include "core/values.glsl"
 #include "core/stores.glsl"
 
+layout(constant_id = 10) const bool PACKED = false;  // all tensors are: the address of an element is its number
 #ifdef WRITES
 layout(constant_id = 11) const bool AGAIN = false;
 layout(constant_id = 12) const uint LATE = 0;  // the highest bit; 0 where numbers need it: all are written again then
@@ -58,71 +56,72 @@ layout(set = 0, binding = FIRST + 3) buffer Values { uint values[]; };
 #endif
 #endif
 
-// Address + base is the place in the buffer, in elements. Of a packed tensor the address of an element is its number.
+// Address + base is the place in the buffer, in elements.
 layout(push_constant) uniform Push {
-    uint first_output;  // the outputs of this dispatch: the first, and how many
+    uint first_output;   // the outputs of this dispatch: the first, and how many
     uint output_count;
-#ifdef STRIDED
     uint size[4];  // of source and indices; outputs have the first two sizes, and those of a plane of their own
-#endif
-#if defined(CLEAR) || defined(WRITES)
-    uint values_base;
-#ifdef STRIDED
+#ifndef MARK
     uint plane[2];
     uint values_stride[4];
     uint values_first;  // the bound segment of the outputs: its first element, and the size of a full segment
     uint values_count;
-#endif
+    uint values_base;
 #endif
 #ifndef CLEAR
     uint first_element;  // the elements of this dispatch: the first, a multiple of 4, and how many
     uint element_count;
-    uint indices_base;
     uint last_base;
-#ifdef STRIDED
     uint indices_stride[4];
     uint indices_first;  // the bound segment of the indices, likewise
     uint indices_count;
+    uint indices_base;
 #endif
 #ifdef WRITES
-    uint source_base;
-#ifdef STRIDED
     uint source_stride[4];
     uint source_first;  // the bound segment of the source, likewise
     uint source_count;
-#endif
-#endif
+    uint source_base;
 #endif
 } push;
+
+uvec4 all_of(uint dimensions[4]) { return uvec4(dimensions[0], dimensions[1], dimensions[2], dimensions[3]); }
+
+// The address of element `number`, in row-major order.
+uint address_of(uint number, uvec4 size, uvec4 stride)
+{
+    if (PACKED)
+        return number;
+    uint address = 0;
+    [[unroll]] for (int d = 3; d >= 0; --d) {
+        uint next = number / size[d];
+        address += (number - next * size[d]) * stride[d];
+        number = next;
+    }
+    return address;
+}
+
+bool is_bound(uint address, uint first, uint count) { return PACKED || address - first < count; }
 
 #ifdef CLEAR
 
 void main()
 {
     uint first_output = push.first_output, output_count = push.output_count, values_base = push.values_base;
-#ifdef STRIDED
     uint values_first = push.values_first, values_count = push.values_count;
     uvec4 size = uvec4(push.size[0], push.size[1], push.plane[0], push.plane[1]), stride = all_of(push.values_stride);
-#endif
     Items mine = items_of((output_count - 1) / BLOCK + 1);
     uint item = mine.next;
     for (; item < mine.end; item += BUNDLE) {
         uint begin = item * BLOCK, count = min(output_count - begin, BLOCK);
-#ifndef STRIDED
-        if (count == BLOCK) {
+        if (PACKED && count == BLOCK)
             value_blocks[(first_output + begin + values_base) / BLOCK] = uvec4(0);
-            continue;
-        }
-#endif
-        for (uint i = 0; i < count; ++i) {
-            uint address = first_output + begin + i;
-#ifdef STRIDED
-            address = address_of(address, size, stride);
-            if (address - values_first >= values_count)
-                continue;
-#endif
-            STORE_ELEMENT(values, address + values_base, Bits(0))
-        }
+        else
+            for (uint i = 0; i < count; ++i) {
+                uint address = address_of(first_output + begin + i, size, stride);
+                if (is_bound(address, values_first, values_count))
+                    STORE_ELEMENT(values, address + values_base, Bits(0))
+            }
     }
     report(item, mine.end);
 }
@@ -148,30 +147,23 @@ uint index_at(uint address, uint base)
 
 #define RELAXED gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsRelaxed
 
-// Element `k` of an item, which is at a place of the source.
-#if defined(WRITES) && !defined(STRIDED) && BITS == 32
-#define IN_BLOCK
-#define ELEMENT(k, at) elements[k]
-#else
-#define ELEMENT(k, at) LOAD(source, at)
-#endif
-
+#ifdef WRITES
 // Writes an output that was cleared. Other invocations may write its neighbours in the word at the same time. No two write
 // the same output: the stores are atomic because llvmpipe is faster at these (2x2 on Mesa 22.3: 14.5 ms, not 18.4).
+void write(uint at, Bits bits)
+{
 #if BITS == 64
-#define WRITE(at, bits) \
-    { \
-        atomicStore(values[2 * (at)], (bits).x, RELAXED); \
-        atomicStore(values[2 * (at) + 1], (bits).y, RELAXED); \
-    }
+    atomicStore(values[2 * at], bits.x, RELAXED);
+    atomicStore(values[2 * at + 1], bits.y, RELAXED);
 #elif BITS == 32
-#define WRITE(at, bits) atomicStore(values[at], bits, RELAXED);
+    atomicStore(values[at], bits, RELAXED);
 #else
-#define WRITE(at, bits) \
-    if (AGAIN) \
-        STORE_ELEMENT(values, at, bits) \
-    else \
-        atomicOr(values[(at) / ELEMENTS_PER_WORD], (bits) << (at) % ELEMENTS_PER_WORD * BITS);
+    if (AGAIN)
+        STORE_ELEMENT(values, at, bits)
+    else
+        atomicOr(values[at / ELEMENTS_PER_WORD], bits << at % ELEMENTS_PER_WORD * BITS);
+#endif
+}
 #endif
 
 void main()
@@ -179,21 +171,17 @@ void main()
     uint first_output = push.first_output, output_count = push.output_count, last_base = push.last_base;
     uint first_element = push.first_element, end = first_element + push.element_count;
     uint indices_base = push.indices_base, again = first_output + last_base - 1;
-#ifdef STRIDED
     uvec4 size = all_of(push.size), indices_stride = all_of(push.indices_stride);
     uint indices_first = push.indices_first, indices_count = push.indices_count;
-#endif
 #ifdef WRITES
     bool missed = false;
     if (AGAIN && last[again] == 0)
         return;
     uint source_base = push.source_base, values_base = push.values_base;
-#ifdef STRIDED
     uvec4 source_stride = all_of(push.source_stride), values_stride = all_of(push.values_stride);
     uvec4 output_size = uvec4(size.xy, push.plane[0], push.plane[1]);
     uint source_first = push.source_first, source_count = push.source_count;
     uint values_first = push.values_first, values_count = push.values_count;
-#endif
 #else
     if (REPORTS) {
         if ((last[again] & ENDED_EARLY) != 0)
@@ -207,20 +195,20 @@ void main()
     uint item = mine.next;
     for (; item < mine.end; item += BUNDLE) {
         uint number = first_element + item * 4;
-#ifndef STRIDED
-        uvec4 index = indices_at(number, indices_base);
-#ifdef IN_BLOCK
-        uvec4 elements = source_blocks[(number + source_base) / 4];
-#endif
+        uvec4 index, elements;
+        if (PACKED)
+            index = indices_at(number, indices_base);
+#ifdef WRITES
+        if (PACKED && BITS == 32)
+            elements = source_blocks[(number + source_base) / 4];
 #endif
         // No `continue`: with one spirv-opt does not unroll, and SwiftShader never does.
         [[unroll]] for (uint k = 0; k < 4; ++k) {
-#ifdef STRIDED
-            uint address = address_of(number + k, size, indices_stride);
-            uint at = address - indices_first < indices_count ? index_at(address, indices_base) : NONE;
-#else
             uint at = index[k];
-#endif
+            if (!PACKED) {
+                uint address = address_of(number + k, size, indices_stride);
+                at = address - indices_first < indices_count ? index_at(address, indices_base) : NONE;
+            }
             if (number + k < end && at - first_output < output_count) {
 #ifdef MARK
                 atomicStore(last[at + last_base], number + k + 1, RELAXED);
@@ -231,13 +219,15 @@ void main()
                     missed = true;
                 }
                 if (found == (AGAIN ? own | LATE : own)) {
-                    uint from = number + k, to = at;
-#ifdef STRIDED
-                    from = address_of(from, size, source_stride);
-                    to = address_of(to, output_size, values_stride);
-                    if (from - source_first < source_count && to - values_first < values_count)
+                    uint from = address_of(number + k, size, source_stride);
+                    uint to = address_of(at, output_size, values_stride);
+                    if (is_bound(from, source_first, source_count) && is_bound(to, values_first, values_count)) {
+#if BITS == 32
+                        write(to + values_base, PACKED ? elements[k] : source[from + source_base]);
+#else
+                        write(to + values_base, LOAD(source, from + source_base));
 #endif
-                        WRITE(to + values_base, ELEMENT(k, from + source_base))
+                    }
                 }
 #endif
             }

@@ -187,7 +187,7 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
         ("pool_backward_shares", grad(AveragePoolingGradOperatorDesc, FLOAT32, (1, 1, 1 << 22, 1), (1, 1), (9, 1))),
         ("scatter", MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096)), (4096, 4096))),
         (
-            "scatter_strided",
+            "scatter",
             MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096), (0, 0, 4097, 1)), (4096, 4096)),
         ),
     ],

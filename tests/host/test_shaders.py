@@ -24,28 +24,32 @@ def test_workgroup_size_is_the_first_constant():
 
 
 def test_layouts_are_what_the_shaders_declare():
-    layout = spirv.layout_of("scatter_mark_strided_last_32")
+    layout = spirv.layout_of("scatter_mark_last_32")
     assert list(layout.push)[:4] == ["first_output", "output_count", "size", "first_element"]
-    assert [layout.push[name] for name in ("output_count", "size", "indices_stride")] == [(1, 1), (2, 4), (10, 4)]
+    assert [layout.push[name] for name in ("output_count", "size", "indices_stride")] == [(1, 1), (2, 4), (9, 4)]
     assert {name: layout.constants[name] for name in ("bundle", "packed")} == {"bundle": 2, "packed": 10}
     source = included("columns.comp")
     declared = {(name.lower(), int(n)) for n, name in re.findall(r"constant_id = (\d+)\) const \w+ (\w+) =", source)}
     assert {*spirv.layout_of("columns_lanes_selection_32").constants.items()} == declared
 
 
-PUSH = {"first_output": 0, "output_count": 1, "values_base": 0}
+SIZES = {"size": (1, 1, 2, 3), "plane": (4, 5), "values_stride": (0, 0, 5, 1), "values_first": 0, "values_count": 20}
+PUSH = {"first_output": 0, "output_count": 1, **SIZES, "values_base": 7}
 
 
 @pytest.mark.parametrize(
     ("push", "message"),
     [
         ({**PUSH, "bundle": 1}, "of its push constants the plan lacks [], and has ['bundle'] besides; "),
-        ({"first_output": 0}, "of its push constants the plan lacks ['output_count', 'values_base'], and has [] "),
+        (
+            {"first_output": 0, **SIZES},
+            "of its push constants the plan lacks ['output_count', 'values_base'], and has [] ",
+        ),
         ({**PUSH, "values_base": (0, 0)}, "push constant values_base has 1 words, not 2; "),
     ],
 )
 def test_names_that_a_module_has_not_are_refused(push, message):
-    assert spirv.push_words("scatter_clear_last_32", Values(**PUSH)) == [0, 1, 0]
+    assert spirv.push_words("scatter_clear_last_32", Values(**PUSH)) == [0, 1, 1, 1, 2, 3, 4, 5, 0, 0, 5, 1, 0, 20, 7]
     with pytest.raises(DeviceError, match=re.escape(f"shader scatter_clear_last_32: {message}")):
         spirv.push_words("scatter_clear_last_32", Values(**push))
 

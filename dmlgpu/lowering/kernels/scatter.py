@@ -30,7 +30,6 @@ class Scatter(Kernel):
         "scatter_clear": "sets outputs to 0",
         "scatter_mark": "marks each output with the number of an element that has its index",
         "scatter": "writes each element to its output if its number is there; writes again where that was not the last",
-        **{f"{step}_strided": f"{step} for tensors with gaps" for step in ("scatter_clear", "scatter_mark", "scatter")},
     }
 
     @property
@@ -92,29 +91,24 @@ class Scatter(Kernel):
     ) -> Dispatch:
         """The dispatch of a step, with the segment that is bound of each tensor; its own constants are given."""
         (target,) = self.problem.outputs
-        strided = not all(of.tensor.is_packed for of, _ in bound.values())
-        push: dict[str, Any] = {"first_output": outputs.start, "output_count": len(outputs)}
+        push: dict[str, Any] = {"first_output": outputs.start, "output_count": len(outputs), "size": self.source.sizes}
         if elements:
             push |= {"first_element": elements.start, "element_count": len(elements)}
-        if strided:
-            push |= {"size": self.source.sizes}
-            push |= {"plane": target.tensor.sizes[2:]} if "values" in bound else {}
         bindings = []
         for name, (of, segment) in bound.items():
-            place = segment_push(name, of.segment, segment)
-            push[f"{name}_base"] = place[f"{name}_base"]
-            if strided and name != "last":
-                push |= place | {f"{name}_stride": of.tensor.element_strides}
+            if name != "last":
+                push |= segment_push(name, of.segment, segment) | {f"{name}_stride": of.tensor.element_strides}
             bits, written = of.tensor.data_type.bits, name in ("last", "values")
             bindings.append(Binding(of.role, of.number, segment, f"{name}_base", bits, written=written))
+        if "values" in bound:
+            push["plane"] = target.tensor.sizes[2:]
         if "last" in bound:
             push["last_base"] = wrapped(1 - outputs.start)
-        own |= {"packed": False} if strided else {}
-        own |= {"index_words": self.problem.sources[1].tensor.data_type.bits // 32}
+        own["packed"] = all(of.tensor.is_packed for of, _ in bound.values())
+        own["index_words"] = self.problem.sources[1].tensor.data_type.bits // 32
         constants = constants_of(self.problem, self.limits, (), **own)
-        variant = f"{step}_strided" if strided else step
         bits = self.source.data_type.bits if "values" in bound else 32
-        shader = Shader(variant, self.problem.accumulator.name, bits, Values(**constants))
+        shader = Shader(step, self.problem.accumulator.name, bits, Values(**constants))
         item, each = (_ITEM, _LOADS) if elements else _cleared(target.tensor)
         loads = self.limits.loads(-(-len(elements or outputs) // item), each)
         return Dispatch(shader, Values(**push), tuple(bindings), loads, outputs)
