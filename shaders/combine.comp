@@ -11,12 +11,11 @@
 #include "core/items.glsl"
 #include "core/values.glsl"
 #include "core/stores.glsl"
-#include "core/counted.glsl"
 #define COMBINES
 #include "accumulator.glsl"
-#ifdef COOPERATING
+#include "core/states.glsl"
+#define COOPERATING
 layout(constant_id = 10) const uint LANES = 1;  // invocations that share an item
-#endif
 #include "core/lanes.glsl"
 
 layout(set = 0, binding = 1) readonly buffer States { uint stored[]; };
@@ -40,50 +39,42 @@ layout(push_constant) uniform Push {
 #ifdef HAS_INDEX
     uint values_base;       // the same for values
 #endif
-#ifdef WINDOWS  // for averages, which divide by the number of elements
-    uint size[5];           // of the output tensor: batch, channels, depth, height, width
-    uint stride[5];         // in elements
-    uint window_size[3];
-    uint window_stride[3];
-    uint dilation[3];
-    uint counted_begin[3];  // counted.glsl: the positions that count for an average
-    uint counted_end[3];
-#else
     uint size[8];           // of the output tensor
     uint stride[8];         // in elements
     uint rank;
-    uint element_count;     // elements of an output, along axes
     uint index_step;        // output number i adds i * index_step to its index
     uint split_size;        // TO_STATES: states of a split
-#endif
+    uint word;              // of each state, if words are written (exact.glsl)
 } push;
+
+// Where state `number` of output `i` begins, in words.
+uint place_of(uint i, uint number) { return (number * push.output_count + i) * STORED_WORDS + push.states_base; }
 
 // This lane's share of states begin to end - 1 of output i, combined.
 State combined(uint i, uint begin, uint end)
 {
-    State state = identity();
-    for (uint first = begin + lane(); first < end; first += IN_FLIGHT * LANES) {
-        State found[IN_FLIGHT];
-        [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
-            uint number = min(first + r * LANES, end - 1);
-            uint at = (number * push.output_count + i) * STATE_WORDS + push.states_base;
-            LOAD_STATE(found[r], stored, at)
+    State state = identity(), next[IN_FLIGHT];
+    uint number = begin + lane();
+    for (; number + (IN_FLIGHT - 1) * LANES < end; number += IN_FLIGHT * LANES) {
+        [[unroll]] for (uint k = 0; k < IN_FLIGHT; ++k) {
+            uint at = place_of(i, number + k * LANES);
+            LOAD_STATE(next[k], stored, at)
         }
-        [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
-            if (r > 0 && first + r * LANES >= end)
-                found[r] = identity();
-            state = combine(state, found[r]);
-        }
+        [[unroll]] for (uint k = 0; k < IN_FLIGHT; ++k)
+            state = combine(state, next[k]);
+    }
+    for (; number < end; number += LANES) {
+        uint at = place_of(i, number);
+        LOAD_STATE(next[0], stored, at)
+        state = combine(state, next[0]);
     }
     return state;
 }
 
 void main()
 {
-    uint output_count = push.output_count, state_count = push.state_count, split_size = state_count;
-#ifndef WINDOWS
-    split_size = TO_STATES ? push.split_size : state_count;
-#endif
+    uint output_count = push.output_count, state_count = push.state_count;
+    uint split_size = TO_STATES ? push.split_size : state_count;
     uint item_count = output_count * (TO_STATES ? (state_count - 1) / split_size + 1 : 1);
     Items mine = shared_items_of(item_count);
     uint next = mine.next;
@@ -91,35 +82,29 @@ void main()
         uint item = min(next, item_count - 1);
         uint split = TO_STATES ? item / output_count : 0, i = item - split * output_count;
         uint number = push.first_output + i, address = 0;
-#ifdef WINDOWS
-        uint count = 1, first_index = 0;
-        for (uint d = 5; d-- > 0;) {
-            uint outer = number / push.size[d], at = number - outer * push.size[d];
-            address += at * push.stride[d];
-            number = outer;
-            if (d >= 2)
-                count *= counted(at * push.window_stride[d - 2], push.window_size[d - 2], push.dilation[d - 2],
-                                 push.counted_begin[d - 2], push.counted_end[d - 2]);
-        }
-#else
-        uint count = push.element_count, first_index = number * push.index_step;
+        uint first_index = number * push.index_step;
         for (uint d = push.rank; d-- > 0;) {
             address += number % push.size[d] * push.stride[d];
             number /= push.size[d];
         }
-#endif
-        bool here = TO_STATES || address - push.target_first < push.target_count;
+        bool here = next < item_count && (TO_STATES || address - push.target_first < push.target_count);
         uint begin = split * split_size;
         uint end = here ? begin + min(state_count - begin, split_size) : begin;
         State state = of_all_lanes(combined(i, begin, end));
-        if (here && lane() == 0 && next < item_count) {
+        uint count = HAS_COUNT ? stored[place_of(i, begin) + STATE_WORDS] : 0;
+        if (here && lane() == 0) {
             if (TO_STATES)
-                STORE_STATE(target, item * STATE_WORDS + push.target_base, state)
+                STORE_WITH_COUNT(target, item * STORED_WORDS + push.target_base, state, count)
             else {
                 if (INDEX_WORDS != 0)
                     STORE_INDEX(target, address + push.target_base, first_index + index_of(state))
-                if (VALUES)
-                    STORE_ELEMENT(values, address + push.values_base, value_of(state, count))
+                if (VALUES) {
+                    Bits bits = value_of(state, count);
+#ifdef HAS_WORDS
+                    bits = RESULT == WORD ? word_of(state, push.word) : bits;
+#endif
+                    STORE_ELEMENT(values, address + push.values_base, bits)
+                }
             }
         }
     }

@@ -22,6 +22,11 @@ layout(constant_id = 10) const bool BLOCKS = false;
 layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 #else
+// For averages: what counts (counted.glsl). Push constants have no room for it: Vulkan promises 32 words.
+layout(constant_id = 10) const bool COUNTS_PADDING = false;
+layout(constant_id = 11) const uint END_PADDING_DEPTH = 0;
+layout(constant_id = 12) const uint END_PADDING_HEIGHT = 0;
+layout(constant_id = 13) const uint END_PADDING_WIDTH = 0;
 layout(set = 0, binding = 2) writeonly buffer States { uint stored[]; };
 #endif
 
@@ -64,8 +69,11 @@ void main()
 #ifdef IN_PLACE
     uint indices_base = push.indices_base, values_base = push.values_base, item_count = word_count;
     const uint source_first = 0, source_count = 0;  // SEGMENTED is false
-    uvec3 counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0), counted_end = all_of(push.counted_end);
+    bool counts_padding = push.counts_padding != 0;
+    uvec3 counted_end = all_of(push.counted_end);
 #else
+    bool counts_padding = COUNTS_PADDING;
+    uvec3 counted_end = start_padding + size + uvec3(END_PADDING_DEPTH, END_PADDING_HEIGHT, END_PADDING_WIDTH);
     uint states_base = push.states_base, item_count = word_count * push.split_count;
     uint source_first = push.source_first, source_count = push.source_count;
     uint cut = push.cut, split_size = push.split_size, split_begin = push.split_begin;
@@ -76,6 +84,7 @@ void main()
                               cut == 2 ? split_size : window_size.z);
     uvec3 split_counts = (window_size - 1) / split_sizes + 1;
 #endif
+    uvec3 counted_begin = counts_padding ? uvec3(0) : start_padding;
 
     Items mine = items_of(item_count);
     uint item = mine.next;
@@ -111,9 +120,7 @@ void main()
                     //
                     // Sums that would overflow stop at the highest uint. Without SEGMENTED `at` + `offset` lies before the
                     // end of the input, and fits.
-#ifdef IN_PLACE
                     count *= counted(at, window_size[d], dilation[d], counted_begin[d], counted_end[d]);
-#endif
                     at += SEGMENTED ? min(offset, ~at) : offset;
                     uint padding = start_padding[d], last = at + min(reach[d], ~at);
                     uint steps_outside = at < padding ? (padding - at - 1) / dilation[d] + 1 : 0;
@@ -174,7 +181,7 @@ void main()
                 STORE_WORD(values, first_output + i + values_base, words, outputs)
 #else
                 Stored sum = whole(state, plane_address, begin, end, dilation, stride, segment, source_count);
-                STORE_STATE(stored, (split * output_count + i + k) * STATE_WORDS + states_base, sum)
+                STORE_WITH_COUNT(stored, (split * output_count + i + k) * STORED_WORDS + states_base, sum, count)
             }
 #endif
         }

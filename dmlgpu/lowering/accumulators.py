@@ -48,6 +48,10 @@ class Accumulator(ABC):
     def state_words(self, data_type: DataType) -> int:
         """Words of a state as it is stored."""
 
+    def stored_words(self, data_type: DataType) -> int:
+        """Words of a state that a first pass leaves: that of an average has its count, too."""
+        return self.state_words(data_type) + self.needs_count
+
     def state_registers(self, data_type: DataType) -> int:
         """Registers of a state while elements are accumulated."""
         return self.state_words(data_type)

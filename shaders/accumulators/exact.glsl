@@ -305,7 +305,8 @@ Bits nearest(uint leading, bool more, int position)
     return position < -1 ? 0 : min(bits, INFINITY);
 }
 
-// The word with number `number` of those that are stored.
+// Word `number` of a sum as it is stored.
+#define HAS_WORDS
 uint word_of(Long sum, uint number)
 {
     uint word = sum.specials;
@@ -383,11 +384,8 @@ Bits value_of(Bin bin, uint count)
 }
 #endif
 
-// With WORD `count` is the number of a word.
 Bits value_of(Long sum, uint count)
 {
-    if (RESULT == WORD)
-        return word_of(sum, count);
     // The magnitude, and of it the words from the first that is not 0 on.
     bool negative = int(sum.words[WORDS - 1]) < 0;
     uint flip = negative ? 0xFFFFFFFFu : 0u, carry = flip & 1u;
@@ -453,3 +451,4 @@ const uint STATE_WORDS = WORDS + 1;
             (sum).words[w] = (stored)[(at) + w]; \
         (sum).specials = (stored)[(at) + WORDS]; \
     }
+#define HAS_COUNT (RESULT == AVERAGE)

@@ -15,13 +15,15 @@
 //   shifted(state, by)         the state of the same elements, with indices larger by `by`
 //   value_of(state, count), index_of(state)   the results; an average divides by `count`, and nothing else uses it
 //   RELOAD_BITS(state, bits)   sets the bits of element index_of(state), for kernels that load them at the end
-//   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words, which one dispatch writes and a later one reads
+//   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words, which one dispatch writes and a later one reads (states.glsl)
 //
 // identity() and empty_from() differ only in the selection. In a tie at the lowest key, combine() compares indices, so
 // identity() has the one that never wins; accumulate() without LAST keeps the state, whose index must be an element's.
 //
 // Only some accumulators have these:
 //
+//   HAS_COUNT                  whether a result needs the number of elements
+//   HAS_WORDS, word_of(state, number)      exact sums, for combine.comp: a word of the stored state
 //   HAS_INDEX                  the selection, over axes: values and indices have bindings of their own
 //   HAS_EXTREMES, HAS_PACKED_STATES        the selection: extremes.glsl and packed.glsl work with it
 //   HAS_APPENDED, appended(a, b)           the selection, for windows: combine(a, b), where the elements of b come after

@@ -108,6 +108,7 @@ const uint STATE_WORDS = 4;
 #define LOAD_STATE(state, words, at) \
     state = State(Pair(uintBitsToFloat((words)[at]), uintBitsToFloat((words)[(at) + 1])), \
                   Specials(int((words)[(at) + 2]), (words)[(at) + 3]));
+#define HAS_COUNT (RESULT == AVERAGE)
 
 // Takes elements `skipped` and later of a block: adds them two by two, and their sum to the state.
 #define HAS_BLOCKS

@@ -6,6 +6,7 @@
 #include "core/blocks.glsl"
 #include "core/stores.glsl"
 #include "accumulator.glsl"
+#include "core/states.glsl"
 
 layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) are all one stride apart
 
@@ -122,7 +123,7 @@ void write(uint i, uint split, Stored state)
 {
     uint number = first_output + i;
     if (TO_STATES)
-        STORE_STATE(target, (split * output_count + i) * STATE_WORDS + target_base, state)
+        STORE_WITH_COUNT(target, (split * output_count + i) * STORED_WORDS + target_base, state, push.element_count)
     else {
         if (INDEX_WORDS != 0)
             STORE_INDEX(target, number + target_base, index_of(state))

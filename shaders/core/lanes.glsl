@@ -32,6 +32,8 @@ shared State states[GROUP_SIZE];
 // Combines the states of an item's lanes, two by two; lane 0 gets the result. All invocations of a workgroup call it.
 State of_all_lanes(State state)
 {
+    if (LANES == 1)
+        return state;
     uint here = gl_LocalInvocationID.x;
     states[here] = state;
     for (uint other = LANES / 2; other > 0; other /= 2) {

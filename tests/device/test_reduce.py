@@ -262,7 +262,7 @@ def test_plans_take_every_kernel():
             plan = lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT16, sizes), axes), limits)
             taken |= {(function, dispatch.shader.variant) for dispatch in plan.dispatches}
     variants = [variant for kernel in KERNELS[Axes] for variant in kernel.variants]
-    assert taken == set(itertools.product(VALUES, [*variants, "combine", "combine_lanes"]))
+    assert taken == set(itertools.product(VALUES, [*variants, "combine"]))
 
 
 # The function

@@ -214,7 +214,7 @@ def check_states(plan: Plan, limits: Limits) -> None:
     share = max(problem.source.size_in_bytes for problem in problems) // 16
     limit = min(max(limits.state_bytes, share), limits.segment_bytes)
     words_of = {
-        problem.accumulator.name: problem.accumulator.state_words(problem.source.data_type) for problem in problems
+        problem.accumulator.name: problem.accumulator.stored_words(problem.source.data_type) for problem in problems
     }
     read, written, most, combined = 0, 0, 0, True
     for dispatch in states:

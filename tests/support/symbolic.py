@@ -214,8 +214,8 @@ class _Run:
         if storage == "PushConstant":
             self.memory[result] = self.filled(pointee, lambda: _word(next(self.push)))
         elif storage == "Input":
-            of_one = {"NumWorkgroups": (1, 1, 1), "GlobalInvocationId": (0, 0, 0)}
-            self.memory[result] = tuple(map(_word, of_one[self.decorations[result, "BuiltIn"]]))
+            of_one = {"NumWorkgroups": (1, 1, 1)}
+            self.memory[result] = tuple(map(_word, of_one.get(self.decorations[result, "BuiltIn"], (0, 0, 0))))
         else:
             self.memory[result] = self.values[initial] if initial else self.filled(pointee, _any)
         return result, ()

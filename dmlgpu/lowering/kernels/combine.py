@@ -11,14 +11,9 @@ from dmlgpu.lowering.geometry import Dim, address_span, power_of_2
 from dmlgpu.lowering.kernels.kernel import by_base, constants_of, dimensions, shader_of, wrapped
 from dmlgpu.lowering.limits import IN_FLIGHT, Limits
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
-from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role, Windows
+from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Role
 
-COMBINE = {
-    "combine": "second pass: combines what the first left of each output, wherever the output lies",
-    "combine_lanes": "second pass, as combine, with several invocations per output, as suits a GPU",
-    "combine_windows": "second pass for averages over windows, which have different numbers of elements",
-    "combine_windows_lanes": "second pass for averages over windows, with several invocations per output",
-}
+COMBINE = {"combine": "second pass: combines what the first left of each output, wherever the output lies"}
 
 
 # States of an output that an invocation combines, at most; if there are more, splits of them are combined first.
@@ -50,7 +45,7 @@ def most_combined(limits: Limits, states: int) -> int:
 
 def combine(problem: Problem, limits: Limits, begin: int, end: int, states: int) -> Iterator[Dispatch]:
     """The dispatches that combine a range's states into every segment of every output that it touches."""
-    words = problem.accumulator.state_words(problem.source.data_type)
+    words = problem.accumulator.stored_words(problem.source.data_type)
     base, (first, *others) = 0, levels(limits, states)
     for left in others:
         behind = base + first * (end - begin) * words
@@ -63,10 +58,10 @@ def _level(
     problem: Problem, limits: Limits, begin: int, end: int, states: int, split_size: int, base: int, behind: int
 ) -> Iterator[Dispatch]:
     """Combines splits of the states at `base` into those `behind` them."""
-    count, words = end - begin, problem.accumulator.state_words(problem.source.data_type)
+    count, words = end - begin, problem.accumulator.stored_words(problem.source.data_type)
     splits = -(-states // split_size)
     lanes = _lanes(limits, count * splits, split_size)
-    shader = _shader("combine", problem, limits, (), lanes, segmented=False, to_states=True)
+    shader = _shader(problem, limits, (), lanes)
     each = _item_loads(split_size, lanes)
     most = max(1, min(limits.most_items(each, lanes), limits.dispatch_elements // split_size) // count)
     for split in range(0, splits, most):
@@ -74,8 +69,9 @@ def _level(
         bases = by_base(problem, [behind + split * count * words])
         bindings = _STATES, *(Binding(Role.STATES, base=base, written=True) for base in bases)
         push = Values(
-            **_of_axes(None, ()) | {"split_size": split_size},
-            **_given(begin, end, min(here * split_size, states - first), base + first * count * words),
+            **_outputs_push(begin, end, min(here * split_size, states - first), base + first * count * words),
+            **_target_push(()),
+            split_size=split_size,
             target_first=0,
             target_count=0,
             **bases,
@@ -91,16 +87,8 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int
         output = outputs[-1]
         tensor = output.tensor
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
-        if isinstance(problem.domain, Windows) and problem.accumulator.needs_count:
-            # Windows have different numbers of elements.
-            shader = _shader("combine_windows", problem, limits, outputs, lanes)
-            own = _of_windows(problem.domain, dims)
-        else:
-            shader = _shader("combine", problem, limits, outputs, lanes, segmented=False, to_states=False)
-            own = _of_axes(problem.domain, dims)
-            if output.result is Result.WORD:
-                own["element_count"] = output.number
-        size = output.segment
+        shader, size = _shader(problem, limits, outputs, lanes), output.segment
+        index_step = problem.domain.index_step if isinstance(problem.domain, Axes) else 0
         low, high = (begin, end - 1) if tensor.is_packed else address_span(dims, begin, end)
         for segment in range(low // size, high // size + 1):
             bases, targets = dict[str, int](), []
@@ -111,7 +99,12 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int
                 bases[name] = wrapped(-number * elements)
                 targets.append(Binding(target.role, target.number, number, name, bits, written=True))
             push = Values(
-                **own, **_given(begin, end, states, base), target_first=segment * size, target_count=size, **bases
+                **_outputs_push(begin, end, states, base),
+                **_target_push(dims, index_step, output.number),
+                split_size=0,
+                target_first=segment * size,
+                target_count=size,
+                **bases,
             )
             yield Dispatch(shader, push, (_STATES, *targets), loads, range(begin, end))
 
@@ -123,40 +116,23 @@ def _written_together(problem: Problem) -> Sequence[tuple[OutputTensor, ...]]:
     return [(output,) for output in problem.outputs]
 
 
-def _of_axes(domain: object, dims: Sequence[Dim]) -> dict[str, Any]:
-    """The push constants for an output with these dimensions."""
-    count, step = (domain.element_count, domain.index_step) if isinstance(domain, Axes) else (0, 0)
-    return {**dimensions(dims), "rank": len(dims), "element_count": count, "index_step": step, "split_size": 0}
+def _outputs_push(begin: int, end: int, states: int, base: int) -> dict[str, Any]:
+    """The push constants for outputs with so many states each, which begin at word `base`."""
+    return {"state_count": states, "first_output": begin, "output_count": end - begin, "states_base": base}
 
 
-def _of_windows(domain: Windows, dims: Sequence[Dim]) -> dict[str, Any]:
-    """The push constants for an average over windows; a 4-D tensor gets a depth of 1."""
-    filled = [*dims[:2], *(Dim(1, 0),) * (5 - len(dims)), *dims[2:]]
-    return {
-        "size": tuple(dim.size for dim in filled),
-        "stride": tuple(dim.stride for dim in filled),
-        "window_size": domain.fields["window_size"],
-        "window_stride": domain.fields["stride"],
-        "dilation": domain.fields["dilation"],
-        "counted_begin": domain.fields["counted_begin"],
-        "counted_end": domain.fields["counted_end"],
-    }
+def _target_push(dims: Sequence[Dim], index_step: int = 0, word: int = 0) -> dict[str, Any]:
+    """The push constants for an output tensor with these dimensions."""
+    return {**dimensions(dims), "rank": len(dims), "index_step": index_step, "word": word}
 
 
 _STATES = Binding(Role.STATES, base="states_base")
 
 
-def _shader(
-    variant: str, problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], lanes: int, **own: bool
-) -> Shader:
-    constants = constants_of(problem, limits, outputs, **own)
-    if limits.cooperating:
-        return shader_of(f"{variant}_lanes", problem, {**constants, "lanes": lanes})
-    return shader_of(variant, problem, constants)
-
-
-def _given(begin: int, end: int, states: int, base: int) -> dict[str, Any]:
-    return {"state_count": states, "first_output": begin, "output_count": end - begin, "states_base": base}
+def _shader(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], lanes: int) -> Shader:
+    """The shader that writes these outputs; without one, states."""
+    own = {"segmented": False, "to_states": not outputs, "lanes": lanes}
+    return shader_of("combine", problem, constants_of(problem, limits, outputs, **own))
 
 
 def _lanes(limits: Limits, items: int, states: int) -> int:

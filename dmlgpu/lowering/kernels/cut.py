@@ -215,7 +215,7 @@ class PartKernel(Kernel):
     @property
     def state_words(self) -> int:
         """Words of a stored state."""
-        return self.problem.accumulator.state_words(self.source.data_type)
+        return self.problem.accumulator.stored_words(self.source.data_type)
 
     def loads(self, part: Part, tiling: Tiling) -> int:
         """Loads of an invocation of a part's dispatch."""

@@ -204,7 +204,13 @@ class PoolDirect(PlanesKernel):
             push |= self.windows.counted
         else:
             # A split of a window may have no element in the input.
-            shader = self.shader_of("pool_direct_splits", self.constants(part, segmented=True))
+            counts = self.windows.include_padding and self.problem.accumulator.needs_count
+            paddings = {
+                f"end_padding_{name}": padding if counts else 0
+                for name, padding in zip(("depth", "height", "width"), fields["end_padding"], strict=True)
+            }
+            constants = self.constants(part, segmented=True, counts_padding=counts, **paddings)
+            shader = self.shader_of("pool_direct_splits", constants)
             tiling = self.with_states
             push |= {"cut": self.split.cut, "split_size": self.split.size}
             push |= {"split_begin": part.elements.start, "split_count": part.splits}

@@ -24,6 +24,7 @@ Bits value_of(State state, uint count) { return state.sum + count; }  // so that
 uint index_of(State state) { return 0; }
 #define RELOAD_BITS(state, element)
 
+#define HAS_COUNT true
 const uint STATE_WORDS = 1;
 #define STORE_STATE(words, at, state) (words)[at] = (state).sum;
 #define LOAD_STATE(state, words, at) state = State((words)[at]);
