@@ -43,7 +43,7 @@ FLOAT_PASSES = (
     *("--ssa-rewrite", "--eliminate-dead-code-aggressive", "--simplify-instructions"),
 )
 OF_FLOATS = "sum", "product", "logsumexp"
-PASSES = "-O", "--loop-unroll", "-O"
+PASSES = ("-O",)
 
 # SPIR-V's numbers: of instructions, of decorations, of the capability Shader, and of GLSL's fma().
 NAME, MEMBER_NAME, EXT_INST, CAPABILITY, TYPE_INT, TYPE_ARRAY, TYPE_STRUCT, CONSTANT = 5, 6, 12, 17, 21, 28, 30, 43
