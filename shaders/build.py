@@ -142,9 +142,10 @@ def run(*command: object) -> str:
 
 
 def included(name: str, accumulator: str) -> set[str]:
-    """A file of this folder and all that it includes. "accumulator.glsl" stands for that of the module."""
-    name = f"accumulators/{accumulator}.glsl" if name == "accumulator.glsl" else name
+    """A file of this folder and all that it includes; accumulator.glsl includes that of the module."""
     names = re.findall(r'^#include "(.*)"', (SHADERS / name).read_text(), re.MULTILINE)
+    if name == "accumulator.glsl":
+        names = [f"accumulators/{accumulator}.glsl"]
     return {name}.union(*(included(other, accumulator) for other in names))
 
 
@@ -171,7 +172,7 @@ class Module:
     def compile(self, folder: Path) -> dict[str, Any]:
         """Writes the module to a folder; returns its entry of layouts.json."""
         raw, module = folder / f"{self.name}.raw", folder / f"{self.name}.spv"
-        translate(self.entry_point, self.defines, folder / self.accumulator, raw)
+        translate(self.entry_point, (*self.defines, f"ACCUMULATOR_{self.accumulator.upper()}"), raw)
         shutil.copy(raw, module)
         if optimizer := shutil.which("spirv-opt"):
             passes = FLOAT_PASSES if self.accumulator in OF_FLOATS else PASSES
@@ -183,15 +184,15 @@ class Module:
         return {**layout(raw.read_bytes()), "sha256": hashlib.sha256(code).hexdigest(), "source": self.source}
 
 
-def translate(entry_point: str, defines: Iterable[str], accumulator: Path, module: Path) -> None:
-    """Compiles a .comp file with the accumulator.glsl of a folder.
+def translate(entry_point: str, defines: Iterable[str], module: Path, shaders: Path = SHADERS) -> None:
+    """Compiles a .comp file of a folder.
 
     The files are of GLSL 4.30, the first with compute shaders: for 4.50 glslang reads twice as many functions of its
     own, which takes longer than the file.
     """
     glslang = found("glslang-tools", "glslangValidator", "glslang")
-    options = *(f"-I{folder}" for folder in (SHADERS, accumulator)), *(f"-D{define}" for define in defines)
-    run(glslang, "--target-env", TARGET, *options, "-o", module, SHADERS / entry_point)
+    options = f"-I{shaders}", *(f"-D{define}" for define in defines)
+    run(glslang, "--target-env", TARGET, *options, "-o", module, shaders / entry_point)
 
 
 @cache
@@ -227,10 +228,6 @@ def main() -> None:
     if not stale and entries.keys() == names:
         return
     with tempfile.TemporaryDirectory(dir=table.parent) as temporary:
-        # glslang does not expand macros in #include: each accumulator has a folder with its own accumulator.glsl.
-        for accumulator in {module.accumulator for module in stale}:
-            Path(temporary, accumulator).mkdir()
-            Path(temporary, accumulator, "accumulator.glsl").write_text(f'#include "accumulators/{accumulator}.glsl"\n')
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             compiled = pool.map(lambda module: module.compile(Path(temporary)), stale)
             entries |= dict(zip((module.name for module in stale), compiled, strict=True))

@@ -7,6 +7,7 @@ it is in the package: an operator, its problem and an accumulator are all that i
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.every_driver
 
 @dataclass(frozen=True)
 class Sum(Accumulator):
-    """Those of tests/accumulators/sum/accumulator.glsl."""
+    """Those of tests/accumulators/sum.glsl."""
 
     name: ClassVar = "sum"
 
@@ -82,11 +83,13 @@ def _over_windows(desc: OverWindows) -> tuple[Problem, ...]:
 def modules(tmp_path_factory):
     """The modules of the sum: every kernel, with another accumulator."""
     folder = tmp_path_factory.mktemp("sum")
+    shaders = shutil.copytree(ROOT / "shaders", folder / "shaders")
+    shutil.copy(ROOT / "tests/accumulators/sum.glsl", shaders / "accumulators")
     load, layout_of = spirv.load, spirv.layout_of
     compiled, layouts = {}, {}
     for kernel, (entry_point, *defines) in VARIANTS.items():
         module = folder / f"{kernel}.spv"
-        build.translate(entry_point, (*defines, "BITS=32"), ROOT / "tests/accumulators/sum", module)
+        build.translate(entry_point, (*defines, "BITS=32", "ACCUMULATOR_SUM"), module, shaders)
         compiled[f"{kernel}_sum_32"] = code = module.read_bytes()
         layouts[f"{kernel}_sum_32"] = spirv.Layout(**build.layout(code), sha256="")
     with pytest.MonkeyPatch.context() as patched:

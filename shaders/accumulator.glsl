@@ -1,0 +1,19 @@
+// The accumulator that a module is compiled for: build.py defines its name. The contract is at the top of selection.glsl.
+
+#if defined(ACCUMULATOR_SELECTION)
+#include "accumulators/selection.glsl"
+#elif defined(ACCUMULATOR_SUM)
+#include "accumulators/sum.glsl"
+#elif defined(ACCUMULATOR_EXACT)
+#include "accumulators/exact.glsl"
+#elif defined(ACCUMULATOR_SQUARES)
+#include "accumulators/squares.glsl"
+#elif defined(ACCUMULATOR_PRODUCT)
+#include "accumulators/product.glsl"
+#elif defined(ACCUMULATOR_LOGSUMEXP)
+#include "accumulators/logsumexp.glsl"
+#elif defined(ACCUMULATOR_INTEGER)
+#include "accumulators/integer.glsl"
+#else
+#error "build.py defines no accumulator"
+#endif
