@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from dmlgpu.descriptors.layout import Bytes
@@ -16,24 +17,13 @@ from dmlgpu.runtime.schedule import RECORDED_STEPS
 from dmlgpu.runtime.tuning import SMALL_COPY_BYTES, tensor_memory
 
 
+@dataclass(eq=False)
 class Segments:
-    """The slices of buffers where a tensor, or scratch memory of a call, lies.
+    """The slices of buffers where a tensor, or scratch memory of a call, lies."""
 
-    They go back to their allocator when this object is dropped.
-    """
-
-    # For `__del__`, if Ctrl-C ends `__init__` early.
-    slices: list[Slice[KpBuffer]] = []  # noqa: RUF012
-    computed = True
+    slices: list[Slice[KpBuffer]]
+    computed: bool = True
     """Whether the last call that was to write to them has done so, or is pending."""
-
-    def __init__(self, memory: Allocator[KpBuffer]) -> None:
-        self.memory = memory
-        self.slices = []
-
-    def __del__(self) -> None:
-        for part in self.slices:
-            self.memory.release(part)
 
     def overlap(self, other: Segments) -> bool:
         """Whether any slice shares bytes with a slice of `other`."""
@@ -78,17 +68,17 @@ class Engine:
         Raises:
             OutOfMemoryError: it does not fit, even after pending steps have run and empty buffers were freed.
         """
-        segments = Segments(self.memory)
+        slices = []
         for size in sizes:
             try:
-                segments.slices.append(self.memory.allocate(size))
+                slices.append(self.memory.allocate(size))
             except OutOfMemoryError:
                 self.submit_pending()
                 self.free_buffers()
-                segments.slices.append(self.memory.allocate(size))
+                slices.append(self.memory.allocate(size))
         if self.kompute.profile is not None:
             self._add_memory(self.kompute.profile)
-        return segments
+        return Segments(slices)
 
     def keep(self, buffers: Iterable[Buffer[KpBuffer]]) -> None:
         """From now on, keeps at least as many bytes of empty buffers as `buffers` have together."""

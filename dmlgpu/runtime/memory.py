@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
@@ -33,16 +34,11 @@ class Buffer(Generic[Handle]):
 
 @dataclass(frozen=True, eq=False)
 class Slice(Generic[Handle]):
-    """A part of a buffer; offset and size in bytes."""
+    """A part of a buffer; offset and size in bytes. It goes back to its allocator when nobody holds it any more."""
 
     buffer: Buffer[Handle]
     offset: int
     size: int
-
-
-def _aligned(size: int) -> int:
-    """What a slice of so many bytes takes of its buffer."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class Allocator(Generic[Handle]):
@@ -77,7 +73,10 @@ class Allocator(Generic[Handle]):
         self.keep = keep
         # Sorted by size: a slice takes the smallest buffer with room, so small slices seldom keep large buffers in use.
         self._buffers: list[Buffer[Handle]] = []
-        self._released: deque[Slice[Handle]] = deque()
+        # For each slice its buffer and the range of it that is not free: offset and size.
+        self._taken: dict[weakref.ref[Slice[Handle]], tuple[Buffer[Handle], int, int]] = {}
+        # Slices that were dropped, by whatever thread, and whose ranges were not taken back yet.
+        self._released: deque[weakref.ref[Slice[Handle]]] = deque()
         self._allocated = 0
 
     @property
@@ -106,22 +105,26 @@ class Allocator(Generic[Handle]):
         if self._released:
             self.collect()
         self._allocated += 1
-        needed = _aligned(size)
+        needed = -(-size // ALIGNMENT) * ALIGNMENT
         for buffer in self._buffers:
             for i, (_, room) in enumerate(buffer.free):
                 if needed <= room and (self._shared or room <= max(2 * needed, self._step)):
-                    return self._take(buffer, i, size)
+                    return self._take(buffer, i, size, needed)
         buffer = self._new_buffer(needed)
         insort(self._buffers, buffer, key=attrgetter("size"))
-        return self._take(buffer, 0, size)
+        return self._take(buffer, 0, size, needed)
 
-    def _take(self, buffer: Buffer[Handle], i: int, size: int) -> Slice[Handle]:
-        """The first `size` bytes of a free range; the rest of it stays free if slices share buffers."""
+    def _take(self, buffer: Buffer[Handle], i: int, size: int, needed: int) -> Slice[Handle]:
+        """The first `size` bytes of a free range; if slices share buffers, what is not `needed` of it stays free."""
         offset, room = buffer.free[i]
-        part, needed = Slice(buffer, offset, size), _aligned(size)
+        taken = needed if self._shared else room
+        part = Slice(buffer, offset, size)
         buffer.used = self._allocated
-        # Last, so that no exception, such as a KeyboardInterrupt, loses the range.
-        buffer.free[i : i + 1] = [(offset + needed, room - needed)] if self._shared and room > needed else []
+        rest = [(offset + taken, room - taken)] if room > taken else []
+        # Last, with nothing between them that Ctrl-C could end: no exception loses the range.
+        # A dropped slice is noted by a method of C: Ctrl-C could end one of Python before it has done anything.
+        self._taken[weakref.ref(part, self._released.append)] = buffer, offset, taken
+        buffer.free[i : i + 1] = rest
         return part
 
     def _new_buffer(self, size: int) -> Buffer[Handle]:
@@ -137,17 +140,14 @@ class Allocator(Generic[Handle]):
     def _buffer(self, size: int) -> Buffer[Handle]:
         return Buffer(self._create(size), size, [(0, size)])
 
-    def release(self, part: Slice[Handle]) -> None:
-        """Gives a slice back. May be called from a finalizer at any time: the slice is only queued."""
-        self._released.append(part)
-
     def collect(self) -> None:
-        """Takes queued slices back, and destroys empty buffers beyond what is kept."""
+        """Takes back the ranges of slices that were dropped, and destroys empty buffers beyond what is kept."""
         while self._released:
-            # The slice leaves the queue last: if Ctrl-C comes before that, it is taken back again, which is harmless.
-            part = self._released[0]
-            free = part.buffer.free
-            insort(free, (part.offset, _aligned(part.size) if self._shared else part.buffer.size))
+            # It leaves the queue last: if Ctrl-C comes before that, it is taken back again, which is harmless.
+            released = self._released[0]
+            buffer, begin, taken = self._taken[released]
+            free = buffer.free
+            insort(free, (begin, taken))
             merged = [free[0]]
             for offset, size in free[1:]:
                 last_offset, last_size = merged[-1]
@@ -155,8 +155,9 @@ class Allocator(Generic[Handle]):
                     merged[-1] = (last_offset, max(last_size, offset + size - last_offset))
                 else:
                     merged.append((offset, size))
-            part.buffer.free = merged
+            buffer.free = merged
             self._released.popleft()
+            del self._taken[released]
         self.trim(self.keep)
 
     def trim(self, keep: int) -> None:

@@ -75,7 +75,7 @@ def test_slices_never_overlap_and_everything_comes_back(options, keep, operation
             slices.append(allocator.allocate(number))
             assert slices[-1].size == number
         elif operation == "release" and slices:
-            allocator.release(slices.pop(number % len(slices)))
+            del slices[number % len(slices)]
         elif operation == "collect":
             allocator.collect()
         elif operation == "trim":
@@ -83,8 +83,7 @@ def test_slices_never_overlap_and_everything_comes_back(options, keep, operation
         check_slices(buffers, slices)
         taken = (math.ceil(part.size / 256) * 256 if options["shared"] else part.buffer.size for part in slices)
         assert allocator.used_bytes == sum(taken)
-    for part in slices:
-        allocator.release(part)
+    slices.clear()
     allocator.collect()
     assert sum(buffers.sizes.values()) == allocator.empty_bytes <= keep
     allocator.trim(0)
@@ -111,17 +110,18 @@ def test_small_slices_share_a_buffer():
 def test_slices_with_buffers_of_their_own():
     buffers = Buffers()
     allocator = buffers.allocator(shared=False)
-    assert len({allocator.allocate(200).buffer.handle for _ in range(4)}) == 4
+    slices = [allocator.allocate(200) for _ in range(4)]
+    assert len({part.buffer.handle for part in slices}) == 4
 
 
 def test_slices_of_like_sizes_take_the_same_buffer_in_turn():
     buffers = Buffers()
     allocator = buffers.allocator(shared=False, keep=1 << 20)
     for size in (1, 1000, 300, 1024):
-        allocator.release(allocator.allocate(size))
+        allocator.allocate(size)
     assert list(buffers.sizes.values()) == [1024]
     for size in (3000, 2100):
-        allocator.release(allocator.allocate(size))
+        allocator.allocate(size)
     assert list(buffers.sizes.values()) == [1024, 3072]
 
 
@@ -130,15 +130,16 @@ def test_what_was_released_is_used_again(shared):
     buffers = Buffers()
     allocator = buffers.allocator(shared=shared, keep=1024)
     for _ in range(10):
-        allocator.release(allocator.allocate(700))
+        allocator.allocate(700)
     assert buffers.created == 1
 
 
 def test_neighbours_that_were_released_become_one():
     buffers = Buffers()
     allocator = buffers.allocator(keep=1024)
-    for part in [allocator.allocate(256) for _ in range(4)]:
-        allocator.release(part)
+    slices = [allocator.allocate(256) for _ in range(4)]
+    while slices:
+        slices.pop(0)
     assert allocator.allocate(1024).offset == 0
     assert buffers.created == 1
 
@@ -170,9 +171,9 @@ def test_slices_of_one_size_fill_a_heap():
 def test_buffers_grow():
     buffers = Buffers()
     allocator = buffers.allocator(growth=4, most=20_480)
-    for _ in range(45):
-        allocator.allocate(1024)
+    slices = [allocator.allocate(1024) for _ in range(45)]
     assert list(buffers.sizes.values()) == [1024, 4096, 16_384, 20_480, 20_480]
+    check_slices(buffers, slices)
 
 
 def test_a_buffer_with_no_room_to_spare_where_there_is_no_memory_for_more():
@@ -189,17 +190,16 @@ def test_all_empty_buffers_are_gone_before_there_is_no_memory(step):
     buffers, left = Buffers(), []
     allocator = buffers.allocator(step=step, growth=4, most=1 << 16, keep=1 << 20, shared=False)
     slices = [allocator.allocate(size) for size in (1024, 4096, 1024, 2048)]
-    for part in slices[:2]:
-        allocator.release(part)
+    del slices[:2]
     allocator.collect()
-    allocator.release(slices[2])
+    del slices[0]
 
     def create(size):
         left.append((size, sorted(buffers.sizes.values())))
         raise MemoryError
 
     allocator._create = create
-    kept = slices[3].buffer.size
+    kept = slices[0].buffer.size
     with pytest.raises(MemoryError):
         allocator.allocate(1 << 15)
     assert [size for size, _ in left] == [1 << 16, 1 << 15]
@@ -210,8 +210,8 @@ def test_a_small_slice_leaves_large_buffers_alone():
     buffers = Buffers(limit=9 * 1024)
     allocator = buffers.allocator(growth=8, keep=1 << 20)
     first = allocator.allocate(1024)
-    allocator.release(allocator.allocate(8 * 1024))
-    allocator.release(first)
+    allocator.allocate(8 * 1024)
+    del first
     small = allocator.allocate(256)
     assert buffers.sizes[small.buffer.handle] == 1024
     assert allocator.allocate(8 * 1024).size == 8 * 1024
@@ -220,7 +220,7 @@ def test_a_small_slice_leaves_large_buffers_alone():
 def test_releasing_destroys_nothing_yet():
     buffers = Buffers()
     allocator = buffers.allocator()
-    allocator.release(allocator.allocate(1))
+    allocator.allocate(1)
     assert len(buffers.sizes) == 1
     allocator.collect()
     assert buffers.sizes == {}
@@ -229,9 +229,10 @@ def test_releasing_destroys_nothing_yet():
 def test_the_longest_unused_empty_buffers_go_first():
     buffers = Buffers()
     allocator = buffers.allocator(shared=False, step=256, keep=1 << 20)
-    for part in [allocator.allocate(size) for size in (512, 4096, 256)]:
-        allocator.release(part)
-    allocator.release(allocator.allocate(512))
+    slices = [allocator.allocate(size) for size in (512, 4096, 256)]
+    while slices:
+        slices.pop(0)
+    allocator.allocate(512)
     assert allocator.empty_bytes == 512 + 4096 + 256
     allocator.trim(1024)
     assert sorted(buffers.sizes.values()) == [256, 512]
@@ -243,10 +244,10 @@ def test_a_buffer_that_was_used_again_is_kept_longest():
     buffers = Buffers()
     allocator = buffers.allocator(shared=False, step=256, keep=1024)
     first, second = allocator.allocate(512), allocator.allocate(1024)
-    allocator.release(second)
+    del second
     allocator.collect()
-    allocator.release(first)
-    allocator.release(allocator.allocate(1000))
+    del first
+    allocator.allocate(1000)
     allocator.collect()
     assert list(buffers.sizes.values()) == [1024]
 
@@ -257,7 +258,7 @@ def test_a_buffer_that_cannot_be_made_changes_nothing():
     part = allocator.allocate(1000)
     with pytest.raises(MemoryError):
         allocator.allocate(1)
-    allocator.release(part)
+    del part
     assert allocator.allocate(1024).offset == 0
 
 
@@ -267,8 +268,8 @@ def test_an_interrupt_at_any_line_of_collect_loses_nothing(shared):
         allocator = Buffers().allocator(shared=shared, keep=1 << 20)
         slices = [allocator.allocate(size) for size in (256, 512, 256)]
         whole = sum({part.buffer: part.buffer.size for part in slices}.values())
-        for i in (2, 0, 1):
-            allocator.release(slices[i])
+        for i in (2, 0, 0):
+            del slices[i]
         lines = itertools.count()
 
         def trace(frame, event, arg):

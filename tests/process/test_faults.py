@@ -286,9 +286,10 @@ def test_ctrl_c_is_heard_between_submissions_and_leaves_the_device_usable(driver
     ]
 
 
-# A KeyboardInterrupt at some lines of dmlgpu that a call runs: Ctrl-C in the middle of anything. Not in finalizers,
-# where Python raises none; nor in _take, which makes no call, when Python looks for signals, after it took a range.
+# Ctrl-C at lines of dmlgpu that a call runs, in the middle of anything. Python looks for signals where it enters a
+# function, and after it has called one of C; what is raised in a finalizer it drops.
 ANYWHERE = """
+import _thread
 from pathlib import Path
 from tests.support.kompute_seam import Seam
 kp = Seam().install()
@@ -298,7 +299,13 @@ device = Device(index)
 desc = ArgmaxOperatorDesc(TensorDesc.of(y), TensorDesc(DataType.UINT32, (1, 1)), (1,))
 operator, tensor = device.compile(desc), device.tensor(y)
 
-spared = "__del__", "release", "_take"
+class Signal(int):
+    # No call of a function: Python would look for signals after it, not where the traced line does.
+    sent = property(_thread.interrupt_main)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.unraisablehook = lambda unraisable: None
+interrupt = Signal(signal.SIGINT)
 
 def interrupted(call, at):
     left = at
@@ -307,19 +314,19 @@ def interrupted(call, at):
         left -= event == "line"
         if left == 0:
             sys.settrace(None)
-            raise KeyboardInterrupt
+            interrupt.sent
         return line
     def enter(frame, event, arg):
-        code = frame.f_code
-        return line if code.co_filename.startswith(package) and code.co_name not in spared else None
+        return line if frame.f_code.co_filename.startswith(package) else None
     sys.settrace(enter)
     try:
         call()
-        return False
+        time.sleep(0)
     except KeyboardInterrupt:
-        return True
+        pass
     finally:
         sys.settrace(None)
+    return left <= 0
 
 def anew():
     device.clear_cache()
@@ -345,13 +352,16 @@ def right():
     return device.compile(desc)(y).item() == operator(tensor).numpy().item() == y.argmax()
 
 assert right()
+gc.freeze()  # collecting is quick
 before, alive = kept(), buffers()
-for call in (anew, lambda: operator(y), lambda: operator(tensor).numpy(), batch):
+for call, step in (anew, 37), (lambda: operator(y), 3), (lambda: operator(tensor).numpy(), 3), (batch, 29):
     at = 1
     while interrupted(call, at):
         assert right(), at
         assert kept() == before, (at, kept(), before)
-        at += 97 if call is anew else 29
+        # So that the next one finds its steps recorded, and runs the same lines.
+        call()
+        at += step
     assert buffers() == alive
     print(at > 100)
 """

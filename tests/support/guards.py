@@ -10,6 +10,7 @@ that would need a larger buffer than devices may make for several, are only fill
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,20 @@ _allocators: weakref.WeakKeyDictionary[Kompute, weakref.WeakSet[GuardedAllocator
 _execute = Kompute.execute
 
 
+@dataclass(frozen=True, eq=False)
+class _Guarded(Slice[KpBuffer]):
+    """What is handed out."""
+
+    whole: Slice[KpBuffer]
+    """It and its guards."""
+
+
 class GuardedAllocator(Allocator[KpBuffer]):
     """Hands out slices with a guard before, and one behind that begins with the first byte not asked for."""
 
     def __init__(self, create: Any, destroy: Any, **options: Any) -> None:
         super().__init__(create, destroy, **options)
-        self._guarded: dict[Slice[KpBuffer], tuple[Slice[KpBuffer], Slice[KpBuffer], int]] = {}
-        """For what was handed out: itself, what it is a part of, and the bytes that were asked for."""
+        self._guarded: weakref.WeakSet[_Guarded] = weakref.WeakSet()
         _allocators.setdefault(create.__self__, weakref.WeakSet()).add(self)
 
     def allocate(self, size: int) -> Slice[KpBuffer]:
@@ -45,9 +53,10 @@ class GuardedAllocator(Allocator[KpBuffer]):
         if room > self._most:
             return self._filled(super().allocate(size))
         whole = super().allocate(room)
-        part = self._filled(Slice(whole.buffer, whole.offset + ALIGNMENT, size))
-        self._guarded[part] = part, whole, size
-        blocks, offsets, begins = self._guards(whole.buffer, [(part, size)])
+        part = _Guarded(whole.buffer, whole.offset + ALIGNMENT, size, whole)
+        self._filled(part)
+        self._guarded.add(part)
+        blocks, offsets, begins = self._guards(whole.buffer, [part])
         blocks[offsets] = np.where(begins <= _PLACES, _GUARD, blocks[offsets])
         return part
 
@@ -64,26 +73,21 @@ class GuardedAllocator(Allocator[KpBuffer]):
         sequence.eval()
         return part
 
-    def release(self, part: Slice[KpBuffer]) -> None:
-        _, whole, _ = self._guarded.pop(part, (part, part, 0))
-        super().release(whole)
-
     @staticmethod
-    def _guards(buffer: Buffer[KpBuffer], parts: list[tuple[Slice[KpBuffer], int]]) -> tuple[Bytes, Any, Any]:
+    def _guards(buffer: Buffer[KpBuffer], parts: list[_Guarded]) -> tuple[Bytes, Any, Any]:
         """A buffer as blocks of bytes, the numbers of those with guards, and where in them a guard begins."""
         blocks = buffer.handle.view[: buffer.size // ALIGNMENT * ALIGNMENT].reshape(-1, ALIGNMENT)
-        before = [(part.offset // ALIGNMENT - 1, 0) for part, _ in parts]
-        around = [((part.offset + size) // ALIGNMENT, size % ALIGNMENT) for part, size in parts]
-        behind = [((part.offset + size) // ALIGNMENT + 1, 0) for part, size in parts if size % ALIGNMENT]
+        before = [(part.offset // ALIGNMENT - 1, 0) for part in parts]
+        around = [divmod(part.offset + part.size, ALIGNMENT) for part in parts]
+        behind = [((part.offset + part.size) // ALIGNMENT + 1, 0) for part in parts if part.size % ALIGNMENT]
         offsets, begins = np.array(before + around + behind).T
         return blocks, offsets, begins[:, None]
 
     def check(self) -> None:
         """Raises an AssertionError where a guard is not what it was."""
-        parts: dict[Buffer[KpBuffer], list[tuple[Slice[KpBuffer], int]]] = {}
-        # A list of the items would make tuples, and so let the garbage collector run, which releases slices meanwhile.
-        for part, whole, size in list(self._guarded.values()):
-            parts.setdefault(whole.buffer, []).append((part, size))
+        parts: dict[Buffer[KpBuffer], list[_Guarded]] = {}
+        for part in self._guarded:
+            parts.setdefault(part.buffer, []).append(part)
         for buffer, here in parts.items():
             blocks, offsets, begins = self._guards(buffer, here)
             wrong = (blocks[offsets] != _GUARD) & (begins <= _PLACES)
