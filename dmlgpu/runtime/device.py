@@ -153,11 +153,14 @@ class Device:
         try:
             with self._engine.lock:
                 self._engine.kompute.check_usable()
-                self._engine.begin_batch(batch)
+                self._engine.batches.add(batch)
             yield
         finally:
+            # First, and by a call that Ctrl-C cannot end: else later calls could be put off for good.
+            self._engine.batches.discard(batch)
             with self._engine.lock:
-                self._engine.end_batch(batch)
+                if not self._engine.batches:
+                    self._engine.submit_pending()
 
     @contextmanager
     def profile(self) -> Iterator[Profile]:

@@ -199,16 +199,6 @@ class Engine:
                         segments.computed = False
             del self._pending[: computed if stay else None]
 
-    def begin_batch(self, batch: object) -> None:
-        """Keeps steps pending until this batch and all other active batches have ended."""
-        self.batches.add(batch)
-
-    def end_batch(self, batch: object) -> None:
-        """Ends a batch, which need not have begun. Runs the pending steps if no batch is active any more."""
-        self.batches.discard(batch)
-        if not self.batches:
-            self.submit_pending()
-
     # Profiles
 
     def begin_profile(self, profile: Profile) -> None:
