@@ -14,7 +14,6 @@ import pytest
 import dmlgpu
 import dmlgpu.runtime.drivers
 import dmlgpu.runtime.kompute
-import dmlgpu.runtime.kompute_module
 from dmlgpu.runtime.schedule import Place, Step
 from dmlgpu.runtime.settings import switch
 from dmlgpu.runtime.tuning import device_limits
@@ -43,7 +42,7 @@ def take_for_gpus() -> None:
 
     dmlgpu.runtime.drivers._devices = taken_for_gpus
     # What a driver says of its heaps is nothing of those that are made up.
-    dmlgpu.runtime.kompute_module.memory_left = lambda manager: []
+    dmlgpu.runtime.kompute._memory_left = lambda manager: []
 
 
 def bind_whole_buffers() -> None:

@@ -224,7 +224,7 @@ class Kompute:
         for buffer in self._buffers:
             for heap, taken in self._needs(buffer.view.size, buffer.staged):
                 left[heap] -= taken
-        return list(map(min, left, kompute_module.memory_left(self._manager) or left))
+        return list(map(min, left, _memory_left(self._manager) or left))
 
     def _check(self, size: int, staged: bool, left_of: Sequence[int]) -> None:
         for heap, needed in self._needs(size, staged):
@@ -255,7 +255,7 @@ class Kompute:
     def _new_buffer(self, size: int, *, staged: bool) -> KpBuffer:
         kind = self._kp.TensorTypes.device if staged else self._kp.TensorTypes.host
         with self._asking(f"a buffer of {size} bytes"):
-            buffer = KpBuffer(kompute_module.new_tensor(self._manager, size // 4, kind), staged)
+            buffer = KpBuffer(_new_tensor(self._manager, size // 4, kind), staged)
         self._buffers.add(buffer)
         return buffer
 
@@ -517,6 +517,18 @@ def _destroy(manager: Any, lock: Any, destroyed: list[bool]) -> None:
     finally:
         if threading.main_thread().is_alive():
             lock.release()
+
+
+def _memory_left(manager: Any) -> list[int]:
+    """Bytes that the driver would still give of every heap; empty if the driver, or the original kp, does not say."""
+    return manager.get_memory_left() if hasattr(manager, "get_memory_left") else []
+
+
+def _new_tensor(manager: Any, words: int, kind: Any) -> Any:
+    """A new tensor of 32-bit words, which may have any value. The original kp can only copy those of an array."""
+    if hasattr(manager, "empty"):
+        return manager.empty(words, kind)
+    return manager.tensor_t(np.empty(words, np.uint32), kind)
 
 
 def _give_pages_back(view: Bytes) -> None:

@@ -6,8 +6,6 @@ import logging
 from importlib import metadata
 from typing import Any
 
-import numpy as np
-
 from dmlgpu.errors import DeviceError, import_problem
 from dmlgpu.runtime.settings import choice
 
@@ -73,15 +71,3 @@ def _is_complete(kp: Any) -> bool:
 def package_of(module: Any) -> str:
     """The name of the package that has `module`, a result of `kompute`."""
     return "kp" if module.__name__ == "kp" else PACKAGE
-
-
-def new_tensor(manager: Any, words: int, kind: Any) -> Any:
-    """A new tensor of 32-bit words, which may have any value. The original kp can only copy those of an array."""
-    if hasattr(manager, "empty"):
-        return manager.empty(words, kind)
-    return manager.tensor_t(np.empty(words, np.uint32), kind)
-
-
-def memory_left(manager: Any) -> list[int]:
-    """Bytes that the driver would still give of every heap; empty if the driver, or the original kp, does not say."""
-    return manager.get_memory_left() if hasattr(manager, "get_memory_left") else []

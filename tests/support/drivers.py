@@ -23,7 +23,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.runtime import kompute_module
+from dmlgpu.runtime import kompute
 from dmlgpu.runtime.drivers import select
 
 LOADER_FOLDERS = [
@@ -104,7 +104,7 @@ def use_drivers_under_test() -> None:
 def opened_as(driver: dmlgpu.DeviceInfo, limits: Limits | None = None, **changes: object) -> Iterator[dmlgpu.Device]:
     """A device that is taken for another one, opened."""
     info = dataclasses.replace(driver, **changes)
-    asked = kompute_module.memory_left
+    asked = kompute._memory_left
 
     def given(manager: Any) -> list[int]:
         left = asked(manager)
@@ -115,7 +115,7 @@ def opened_as(driver: dmlgpu.DeviceInfo, limits: Limits | None = None, **changes
         device = dmlgpu.Device(limits=limits)
     with device, pytest.MonkeyPatch.context() as patched:
         # What a driver says of the heaps that there are is nothing of those that are made up.
-        patched.setattr(kompute_module, "memory_left", given)
+        patched.setattr(kompute, "_memory_left", given)
         yield device
 
 
