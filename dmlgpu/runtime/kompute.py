@@ -98,6 +98,7 @@ class Kompute:
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._kp = kompute_module.kompute()
+        self._assumed_seconds = assumed_seconds_per_element(info)
         self._barrier: Any = getattr(self._kp, "OpMemoryBarrier", None)  # the original kp has none
         with forks.looking:
             self._start()
@@ -296,7 +297,7 @@ class Kompute:
             elements: about how many elements it looks at.
         """
         key = (dispatch.shader, plan.limits.group_count, buffers)
-        pipeline = self._pipelines.setdefault(key, Pipeline(*key, Timing(assumed_seconds_per_element(self.info))))
+        pipeline = self._pipelines.setdefault(key, Pipeline(*key, Timing(self._assumed_seconds)))
         return KpStep(
             reads=frozenset(reads),
             writes=frozenset(writes),
