@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Timing
-from dmlgpu.files import read_at_most
 
 # Ours, by what is timed.
 KERNEL = "kernel"
@@ -105,10 +104,10 @@ def load(path: str) -> Run:
         BenchmarkError: it is something else.
         OSError: it cannot be read.
     """
-    try:
-        text = read_at_most(path, _MOST_BYTES)
-    except ValueError as error:
-        raise BenchmarkError(f"{path} has {error}") from None
+    with open(path, "rb") as file:
+        text = file.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise BenchmarkError(f"{path} has more than {_MOST_BYTES} bytes")
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Reads files up to a length, maps arrays in files, and writes files whole or not at all."""
+"""Maps arrays in files, and writes files whole or not at all."""
 
 from __future__ import annotations
 
@@ -23,20 +23,6 @@ _NO_HEADER = (
     RecursionError,
     MemoryError,
 )
-
-
-def read_at_most(path: str | os.PathLike[str], most_bytes: int) -> bytes:
-    """The content of a file.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is longer than `most_bytes`.
-    """
-    with open(path, "rb") as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise ValueError(f"more than {most_bytes} bytes")
-    return content
 
 
 def open_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.errors import DeviceError
-from dmlgpu.files import read_at_most
 from dmlgpu.lowering.plan import Shader
 
 # Ten times the largest module: a longer file is not from the build.
@@ -188,8 +187,10 @@ def _check_names(module: str, what: str, given: Mapping[str, Any], declared: Set
 
 def _read(file: Path) -> bytes:
     try:
-        return read_at_most(file, _MOST_BYTES)
+        with file.open("rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
     except OSError as error:
         raise DeviceError(f"shader {file} cannot be read ({error}); {MEND}") from None
-    except ValueError as error:
-        raise DeviceError(f"shader {file} is damaged: {error}; {MEND}") from None
+    if len(content) > _MOST_BYTES:
+        raise DeviceError(f"shader {file} is damaged: more than {_MOST_BYTES} bytes; {MEND}")
+    return content
