@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.layout import bits
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
+from dmlgpu.descriptors.tensor import bits
 from dmlgpu.errors import VerificationError
 from dmlgpu.lowering.plan import Plan
 from dmlgpu.reference import reference

@@ -10,7 +10,6 @@ from functools import singledispatch
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array, as_array
-from dmlgpu.descriptors.layout import check
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -27,6 +26,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
 )
+from dmlgpu.descriptors.tensor import check
 from dmlgpu.reference.pooling import (
     average_pooling,
     average_pooling_grad,

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.layout import bits
 from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
@@ -24,6 +23,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
 )
+from dmlgpu.descriptors.tensor import bits
 from dmlgpu.reference.bounds import Bounds, U, bounds_of, relative_error, rounded, sum_error, terms_of, through
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from dmlgpu.descriptors.layout import Bytes
+from dmlgpu.descriptors.tensor import Bytes
 from dmlgpu.errors import DeviceError, OutOfMemoryError
 from dmlgpu.runtime.drivers import DeviceInfo
 from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep, LoopEndedEarlyError

@@ -35,7 +35,6 @@ import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.layout import bits, elements
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import MaxPoolingOperatorDesc
 from dmlgpu.descriptors.reduction import (
@@ -46,7 +45,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.tensor import TensorDesc, bits, elements
 from dmlgpu.errors import VerificationError
 from dmlgpu.reference import reference
 from dmlgpu.runtime.device import Device

@@ -13,7 +13,7 @@ import dmlgpu
 from dmlgpu import AxisDirection, DataType, ReduceFunction
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.comparison import differences
-from dmlgpu.descriptors.layout import bits
+from dmlgpu.descriptors.tensor import bits
 from dmlgpu.reference.bounds import bounds
 
 ARGS = {"argmax": dmlgpu.ArgmaxOperatorDesc, "argmin": dmlgpu.ArgminOperatorDesc}

@@ -24,8 +24,8 @@ from dmlgpu.call import Operand, arg, pooled, reduced
 from dmlgpu.chunks.pooling import Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Regions
-from dmlgpu.descriptors.layout import bits
 from dmlgpu.descriptors.reduction import REDUCE_TYPES
+from dmlgpu.descriptors.tensor import bits
 from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import U, bounds
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DataType, Device, VerificationError
-from dmlgpu.descriptors.layout import bits
+from dmlgpu.descriptors.tensor import bits
 from dmlgpu.lowering.lower import lower
 from dmlgpu.tools import exhaustive
 from dmlgpu.tools.exhaustive import TYPES, Section, ascending, sections

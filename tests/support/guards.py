@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import dmlgpu.runtime.engine
-from dmlgpu.descriptors.layout import Bytes
+from dmlgpu.descriptors.tensor import Bytes
 from dmlgpu.runtime.kompute import Kompute, KpBuffer, KpStep
 from dmlgpu.runtime.memory import ALIGNMENT, Allocator, Buffer, Slice
 
