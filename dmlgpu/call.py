@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -288,7 +289,8 @@ def pooled(
         check_holds(f"{name}.indices_data_type", index_type, math.prod(x.shape), "elements", POSITION_TYPES)
     flags = ExecutionFlags.EXACT_SUMS if _flag(name, "exact", exact) else ExecutionFlags.NONE
     source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
-    desc = kind.of(source, output_sizes=output_sizes, **fields)
+    with _without_added(leading):
+        desc = kind.of(source, output_sizes=output_sizes, **fields)
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
     # An image (height, width, channels), or several: width and channels are pooled.
     warning = ""
@@ -308,7 +310,8 @@ def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window
     sizes = _spatial_sizes(name, "input_sizes", input_sizes, x.shape, leading)
     _check_windowed(name, x.shape, leading, "input_gradient_tensor")
     source = x.tensor(f"{name}.input_gradient_tensor", AveragePoolingGradOperatorDesc.types["input_gradient_tensor"])
-    desc = AveragePoolingGradOperatorDesc.of(_with_leading(source, leading), sizes, **fields)
+    with _without_added(leading):
+        desc = AveragePoolingGradOperatorDesc.of(_with_leading(source, leading), sizes, **fields)
     shape = x.shape[:leading] + sizes
     return Call(desc, shape, (x.native,), fill=_fill_of(shape))
 
@@ -329,7 +332,8 @@ def max_pooled_grad(x: Operand, gradient: Operand, window_size: Any, indices: Op
         fields["indices_tensor"] = _with_leading(_indices(name, indices, gradient.shape, "gradient"), leading)
     source = x.tensor(f"{name}.input_tensor", kind.types["input_tensor"])
     fields["input_gradient_tensor"] = _with_leading(windows, leading)
-    desc = kind.of(_with_leading(source, leading), **fields)
+    with _without_added(leading):
+        desc = kind.of(_with_leading(source, leading), **fields)
     return Call(desc, x.shape, (x.native,), fill=_fill_of(x.shape))
 
 
@@ -344,7 +348,8 @@ def max_unpooled(x: Operand, indices: Operand, output_sizes: Any) -> Call:
     if 0 in x.shape[leading:]:
         raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} is empty")
     tensors = _with_leading(source, leading), _with_leading(places, leading)
-    desc = MaxUnpoolingOperatorDesc.of(tensors[0], sizes, indices_tensor=tensors[1])
+    with _without_added(leading):
+        desc = MaxUnpoolingOperatorDesc.of(tensors[0], sizes, indices_tensor=tensors[1])
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
     return Call(desc, shape, (x.native,), fill=_fill_of(shape))
 
@@ -366,6 +371,18 @@ def _with_leading(source: TensorDesc, leading: int) -> TensorDesc:
         return source
     strides = None if source.strides is None else (0,) * added + source.strides
     return replace(source, sizes=(1,) * added + source.sizes, strides=strides)
+
+
+@contextmanager
+def _without_added(leading: int) -> Iterator[None]:
+    """A block that makes a descriptor: sizes in its errors lack the dimensions that `_with_leading` added."""
+    try:
+        yield
+    except DescriptorError as error:
+        field, colon, text = str(error).partition(": ")
+        if "sizes" in field:
+            text = text.replace("(" + "1, " * (2 - leading), "(")
+        raise DescriptorError(field + colon + text) from None
 
 
 # The types of indices in functions, of which descriptors take the unsigned ones: below 2^63 INT64 has UINT64's bits.

@@ -455,8 +455,16 @@ X = np.zeros((1, 4, 4), np.float32)
     [
         (
             lambda: max_pooling_grad(X, np.zeros((1, 3, 2), np.float32), 2),
-            "MaxPoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 of (1, 1, 3, 3), "
+            "MaxPoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 of (1, 3, 3), "
             "(input + padding - extent) / stride + 1",
+        ),
+        (
+            lambda: max_pooling_grad(X[0], np.zeros((3, 2), np.float32), 2),
+            "MaxPoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 of (3, 3), ",
+        ),
+        (
+            lambda: max_pooling_grad(X[0], np.zeros((3, 3), np.float32), 2, strides=(1, 1, 2)),
+            "MaxPoolingGradOperatorDesc.strides: (1, 1, 2) has 3 entries; expected are 2",
         ),
         (
             lambda: max_pooling_grad(X, np.zeros((2, 3, 3), np.float32), 2),
@@ -499,7 +507,7 @@ X = np.zeros((1, 4, 4), np.float32)
         ),
         (
             lambda: average_pooling_grad(GRADIENT, 4, 2),
-            "AveragePoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 of (1, 1, 3, 3), ",
+            "AveragePoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 of (3, 3), ",
         ),
         (
             lambda: average_pooling_grad(GRADIENT, None, 2),

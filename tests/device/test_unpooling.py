@@ -182,6 +182,10 @@ X, INDICES = np.zeros((1, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
             "MaxUnpoolingOperatorDesc.output_sizes: (4, 4, 4, 4) has 4 entries; 2 are spatial",
         ),
         (
+            lambda: max_unpooling(X[0], INDICES[0], 1 << 20),
+            "MaxUnpoolingOperatorDesc.output_sizes: (1048576, 1048576) has 1099511627776 elements; at most",
+        ),
+        (
             lambda: max_unpooling(X, INDICES, None),
             "MaxUnpoolingOperatorDesc.output_sizes: None is not allowed; give the sizes of what was pooled",
         ),
