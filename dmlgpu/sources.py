@@ -164,6 +164,8 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
     """The function for users of a body whose arguments of these names are arrays; the result is like one of them."""
     signature = _expanded(inspect.signature(body))
     accepted = frozenset(signature.parameters)
+    by_position = [name for name, each in signature.parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    needed = {name for name in by_position if signature.parameters[name].default is inspect.Parameter.empty}
     first = names[0]
     # A descriptor is checked in some 60 us, ten times what a look-up takes. Typed, as True equals 1 but is refused.
     cached: Any = lru_cache(256, typed=True)(body)
@@ -173,8 +175,10 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
         if not accepted.issuperset(options):
             raise _unexpected(body.__name__, min(options.keys() - accepted), signature)
         if not args or len(names) > 1:
-            options = signature.bind(*args, **options).arguments
-            args = (options.pop(first),)
+            named = dict(zip(by_position, args, strict=False)) | options
+            if len(named) < len(args) + len(options) or not needed <= named.keys():
+                signature.bind(*args, **options)  # raises; it takes 10 us
+            args, options = (named.pop(first),), named
         arrays = {first: source_of(args[0], f"{body.__name__}.{first}")}
         for name in names[1:]:
             # An array that may be left out is None then.

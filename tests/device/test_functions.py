@@ -326,6 +326,15 @@ def test_other_keywords_get_a_list():
         max_pooling(IMAGE)
     with pytest.raises(TypeError, match="missing a required argument: 'x'"):
         argmax(axis=1)
+    x, indices = np.array(ROWS, np.float32), np.zeros(np.shape(ROWS), np.int64)
+    for arguments, options, says in (
+        ((x,), {"output_sizes": 4}, "missing a required argument: 'indices'"),
+        ((x, indices), {}, "missing a required argument: 'output_sizes'"),
+        ((x, indices, 4, 4), {}, "too many positional arguments"),
+        ((x, indices), {"x": x, "output_sizes": 4}, "multiple values for argument 'x'"),
+    ):
+        with pytest.raises(TypeError, match=f"^{says}$"):
+            dmlgpu.max_unpooling(*arguments, **options)
 
 
 def test_x_may_be_named(device):
