@@ -27,6 +27,7 @@ from dmlgpu.call import Call, Operand, Type
 from dmlgpu.descriptors.arrays import Array, ArrayLike, as_array, check_plain, described
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.reduction import (
+    ArgOperatorDesc,
     AxisDirection,
     ExtremumOperatorDesc,
     ReduceFunction,
@@ -395,13 +396,23 @@ def _outs(call: Call, out: Any, kind: Any, what: str) -> list[Any]:
         if isinstance(target, (str, os.PathLike)):
             raise TypeError(f"out: {shown(target)} is not allowed; paths are for dmlgpu.chunked(x)")
         if not isinstance(target, kind) or target.dtype != dtype:
-            raise TypeError(f"out: {described(target)} is not allowed; allowed is {what} of {dtype}")
+            how = _how_typed(call, i) if isinstance(target, kind) else ""
+            raise TypeError(f"out: {described(target)} is not allowed; allowed is {what} of {dtype}{how}")
         check_out(target, call.shape)
         if isinstance(target, DeviceTensor) and not target.desc.is_packed:
             raise DescriptorError(f"out: {target.description} is not packed; allowed is {what}")
         if isinstance(target, np.ndarray) and any(share_memory(target, other) for other in targets[:i]):
             raise DescriptorError(f"out: {described(target)} lies in another result; it needs memory of its own")
     return targets
+
+
+def _how_typed(call: Call, i: int) -> str:
+    """How to have a result of another type, for errors; "" where it has x's."""
+    function = getattr(call.desc, "function", None)
+    is_index = isinstance(call.desc, ArgOperatorDesc) or function in (ReduceFunction.ARGMAX, ReduceFunction.ARGMIN)
+    is_summed = call.converted is not None and function not in (ReduceFunction.MAX, ReduceFunction.MIN)
+    argument = "indices_data_type" if i else "dtype" if is_index or is_summed else ""
+    return argument and f"; for another type give {argument}="
 
 
 def out_entries(out: Any, count: int, what: str) -> list[Any]:

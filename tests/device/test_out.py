@@ -26,6 +26,8 @@ CALLS = {
     "max_pooling_grad": lambda x, **options: dmlgpu.max_pooling_grad(np.tile(X, (1, 2, 2)), x, (7, 9), **options),
     "max_unpooling": lambda x, **options: dmlgpu.max_unpooling(x, np.arange(96).reshape(X.shape), (6, 8), **options),
 }
+# What chooses the type of their results; that of others is x's.
+TYPED = dict.fromkeys(("argmax", "argmin of all", "sum", "prod", "mean"), "; for another type give dtype=")
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +40,9 @@ def refuses(words, call, *arguments, error=DescriptorError, **options):
         call(*arguments, **options)
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_arrays(call):
+@pytest.mark.parametrize("name", CALLS)
+def test_arrays(name):
+    call = CALLS[name]
     expected = call(X)
     wide = np.zeros((*expected.shape, 2), expected.dtype)
     for out in (np.empty(expected.shape, expected.dtype), wide[..., 1]):
@@ -47,22 +50,25 @@ def test_arrays(call):
         np.testing.assert_array_equal(out, expected, strict=expected.shape != ())
     assert not wide[..., 0].any()
     other = np.dtype(np.int16)
-    refuses("ndarray of int16 and .*; allowed is an array of ", call, X, out=out.astype(other), error=TypeError)
+    words = rf"ndarray of int16 and .*; allowed is an array of \w+{TYPED.get(name, '')}$"
+    refuses(words, call, X, out=out.astype(other), error=TypeError)
     refuses(r"the shape \(.*5,?\) is wrong; expected ", call, X, out=np.empty((*expected.shape, 5), expected.dtype))
     out = np.empty(expected.shape, expected.dtype)
     out.flags.writeable = False
     refuses("is read-only; allowed is an array that can be written$", call, X, out=out)
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_device_tensors(call, device):
+@pytest.mark.parametrize("name", CALLS)
+def test_device_tensors(name, device):
+    call = CALLS[name]
     expected, x = call(X), device.tensor(X)
     out = device.tensor(np.full(expected.shape, 77, expected.dtype))
     assert call(x, out=out) is out
     np.testing.assert_array_equal(out.numpy(), expected, strict=expected.shape != ())
     kind = r"allowed is a packed device tensor of \w+$"
     refuses(f"ndarray of .*{kind}", call, x, out=np.empty(expected.shape, expected.dtype), error=TypeError)
-    refuses(f"DeviceTensor of int16 .*{kind}", call, x, out=device.tensor(expected.astype(np.int16)), error=TypeError)
+    words = rf"DeviceTensor of int16 .*; allowed is a packed device tensor of \w+{TYPED.get(name, '')}$"
+    refuses(words, call, x, out=device.tensor(expected.astype(np.int16)), error=TypeError)
     refuses("the shape", call, x, out=device.tensor(np.zeros((*expected.shape, 5), expected.dtype)))
     kind = r"allowed is an array of \w+$"
     refuses(f"DeviceTensor of .*{kind}", call, X, out=out, error=TypeError)
@@ -120,6 +126,12 @@ def test_two_arrays():
         "None is not allowed; .* array of int64$", dmlgpu.max_pooling, X, **WINDOW, out=(values, None), error=TypeError
     )
     refuses("array of float32$", dmlgpu.max_pooling, X, **WINDOW, out=(indices, values), error=TypeError)
+    narrow = values, indices.astype(np.int32)
+    words = "array of int64; for another type give indices_data_type=$"
+    refuses(words, dmlgpu.max_pooling, X, **WINDOW, out=narrow, error=TypeError)
+    refuses("array of float32$", dmlgpu.max, X, 1, out=np.empty((2, 8)), error=TypeError)
+    words = "array of int64; for another type give dtype=$"
+    refuses(words, dmlgpu.reduce, X, "argmin", 1, out=np.empty((2, 8)), error=TypeError)
     x = X.astype(np.int64)
     refuses("lies in another result", dmlgpu.max_pooling, x, **WINDOW, out=(indices, indices))
     refuses("lies in another result", dmlgpu.max_pooling, x, **WINDOW, out=(indices, indices[::-1]))
