@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.lowering.geometry import power_of_2
 
 # Loads that an invocation on a GPU issues before it waits for them.
 IN_FLIGHT = 4
 # Segments begin with a block of 16 bytes (blocks.glsl), and with an item of four elements (scatter.comp).
 _SEGMENT_ALIGNMENT = 32
+# Long plans of a CPU (`Limits.of_plan`): up to _LONGER times as long; every device allows _GROUPS workgroups.
+_WIDER_FROM, _LONGER_FROM = 16, 8
+_WIDER, _LONGER, _GROUPS = 8, 64, (1 << 16) - 1
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Limits:
     """Invocations of a workgroup."""
     group_count: int
     """Workgroups of a dispatch; the same for every shape, so that shapes share a pipeline. Long plans have more
-    (lower.py)."""
+    (`of_plan`)."""
 
     # What we chose for a class of devices.
 
@@ -102,6 +106,23 @@ class Limits:
     def most_lanes(self) -> int:
         """Invocations of a workgroup that can share an item: a power of 2 that divides the workgroup."""
         return self.group_size & -self.group_size if self.cooperating else 1
+
+    def of_plan(self, loads: int) -> Limits:
+        """The limits of a plan with so many loads, of all invocations.
+
+        On a CPU, which no watchdog resets, a plan of _WIDER_FROM dispatches or more gets _WIDER times the workgroups,
+        so that loops stay short. One of 2/_LONGER_FROM or more of the dispatches that it may have gets longer ones.
+        """
+        dispatches = loads // self.dispatch_elements
+        if self.cooperating or dispatches < _WIDER_FROM:
+            return self
+        longer = min(_LONGER, power_of_2(dispatches * _LONGER_FROM // self.dispatch_count))
+        return replace(
+            self,
+            group_count=max(self.group_count, min(_WIDER * longer * self.group_count, _GROUPS)),
+            dispatch_elements=longer * self.dispatch_elements,
+            least_loads=longer * self.least_loads,
+        )
 
     def full_segment(self, tensor: TensorDesc) -> int:
         """Bytes of all segments but the last of memory made for a tensor.

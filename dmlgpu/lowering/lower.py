@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
-from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
 from dmlgpu.lowering.kernels.kernel import Kernel
 from dmlgpu.lowering.limits import Limits
@@ -39,18 +37,22 @@ def lower(
     """
     problems = problems_with(desc, flags)
     memory = memory or tuple(map(limits.full_segment, (*desc.inputs, *desc.outputs)))
-    problems = tuple(problem.in_memory(_segments(desc, limits, memory)) for problem in problems)
+    segment = _segments(desc, limits, memory)
+    problems = tuple([problem.in_memory(segment) for problem in problems])
     kernels, passed_over = _chosen(desc, problems, limits, kernel)
-    work, limits = sum(kernel.work for kernel in kernels), kernels[0].limits
-    dispatches, state_bytes = _cut(desc, kernels, work)
-    _check_loads(desc, dispatches, limits)
-    intermediates = _intermediates(problems) + sum((kernel.intermediates for kernel in kernels), ())
-    names = dict.fromkeys(dispatch.shader.variant for dispatch in dispatches)
+    plan_limits = limits.of_plan(sum([kernel.total_loads for kernel in kernels]))
+    if plan_limits != limits:
+        kernels, passed_over = _chosen(desc, problems, plan_limits, kernel)
+    work = sum([kernel.work for kernel in kernels])
+    dispatches, state_bytes = _cut(desc, kernels, plan_limits, work)
+    _check_loads(desc, dispatches, plan_limits)
+    intermediates = _intermediates(problems) + sum([kernel.intermediates for kernel in kernels], ())
+    names = dict.fromkeys([dispatch.shader.variant for dispatch in dispatches])
     mapping = [f"{name}: {DESCRIPTIONS[name]}" for name in names]
     if any(isinstance(problem.domain, Axes) and problem.domain.are_windows for problem in problems):
         mapping.append("as a reduction: the elements of a window follow each other, and belong to no other window")
     mapping += [f"not {name}: {why}" for name, why in passed_over.items() if name not in names]
-    return Plan(desc, flags, limits, dispatches, work, memory, intermediates, state_bytes, tuple(mapping))
+    return Plan(desc, flags, plan_limits, dispatches, work, memory, intermediates, state_bytes, tuple(mapping))
 
 
 def _segments(desc: OperatorDesc, limits: Limits, memory: tuple[int, ...]) -> Callable[[Source | OutputTensor], int]:
@@ -66,8 +68,8 @@ def _segments(desc: OperatorDesc, limits: Limits, memory: tuple[int, ...]) -> Ca
 
 def _intermediates(problems: Sequence[Problem]) -> tuple[TensorDesc, ...]:
     """What one problem leaves for another."""
-    between = (output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE)
-    return tuple(output.tensor for output in sorted(between, key=lambda output: output.number))
+    between = [output for problem in problems for output in problem.outputs if output.role is Role.INTERMEDIATE]
+    return tuple([output.tensor for output in sorted(between, key=lambda output: output.number)])
 
 
 # Choose
@@ -76,54 +78,29 @@ def _intermediates(problems: Sequence[Problem]) -> tuple[TensorDesc, ...]:
 def _chosen(
     desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, wanted: str | None
 ) -> tuple[list[Kernel], dict[str, str]]:
-    """The kernels of all problems, with the limits for the whole plan; and why others were passed over."""
-    kernels, passed_over = [], dict[str, str]()
+    """The kernels of all problems, and why others were passed over."""
+    kernels, passed_over, first_intermediate = [], dict[str, str](), len(_intermediates(problems))
     for problem in problems:
         # Of several problems each has kernels of its own.
         others = {kind.name for other in problems if other is not problem for kind in KERNELS[type(other.domain)]}
-        kernel, not_chosen = _choose(desc, problem, limits, None if wanted in others else wanted)
+        candidates = [kind(problem, limits, first_intermediate) for kind in KERNELS[type(problem.domain)]]
+        kernel, not_chosen = _choose(desc, candidates, None if wanted in others else wanted)
         kernels.append(kernel)
         passed_over |= not_chosen
-    costs = (kernel.work * kernel.problem.accumulator.cost() + kernel.problem.output_count for kernel in kernels)
-    limits, first_intermediate = _widened(limits, sum(costs)), len(_intermediates(problems))
-    kernels = [replace(kernel, limits=limits, first_intermediate=first_intermediate) for kernel in kernels]
-    if sum(bool(kernel.intermediates) for kernel in kernels) > 1:
+    if sum([bool(kernel.intermediates) for kernel in kernels]) > 1:
         raise NotImplementedError("intermediates of two kernels would have the same numbers")
     return kernels, passed_over
 
 
-# Long plans of a CPU, which no watchdog resets. A plan of _WIDER_FROM dispatches or more gets _WIDER times the
-# workgroups, so that loops stay short. A plan of 2/_LONGER_FROM or more of the dispatches that it may have gets
-# longer ones, up to _LONGER times. Every device allows _GROUPS workgroups.
-_WIDER_FROM, _LONGER_FROM = 16, 8
-_WIDER, _LONGER, _GROUPS = 8, 64, (1 << 16) - 1
-
-
-def _widened(limits: Limits, loads: int) -> Limits:
-    """The limits for a plan with so many loads in all."""
-    dispatches = loads // limits.dispatch_elements
-    if limits.cooperating or dispatches < _WIDER_FROM:
-        return limits
-    longer = min(_LONGER, power_of_2(dispatches * _LONGER_FROM // limits.dispatch_count))
-    return replace(
-        limits,
-        group_count=max(limits.group_count, min(_WIDER * longer * limits.group_count, _GROUPS)),
-        dispatch_elements=longer * limits.dispatch_elements,
-        least_loads=longer * limits.least_loads,
-    )
-
-
-def _choose(desc: OperatorDesc, problem: Problem, limits: Limits, wanted: str | None) -> tuple[Kernel, dict[str, str]]:
+def _choose(desc: OperatorDesc, candidates: Sequence[Kernel], wanted: str | None) -> tuple[Kernel, dict[str, str]]:
     """The kernel that computes a problem, and why those before it in the list do not."""
     passed_over: dict[str, str] = {}
-    kernels = KERNELS[type(problem.domain)]
-    for kind in kernels:
-        kernel = kind(problem, limits)
+    for kernel in candidates:
         why_not = kernel.why_impossible or (kernel.why_slow if wanted is None else "")
         if not why_not and wanted in (None, kernel.name):
             return kernel, passed_over
         passed_over[kernel.name] = why_not or f"{wanted} is asked for"
-    allowed = [kind.name for kind in kernels if not kind(problem, limits).why_impossible]
+    allowed = [kernel.name for kernel in candidates if not kernel.why_impossible]
     why = f", because {passed_over[wanted]}" if wanted in passed_over else ""
     raise DescriptorError(
         f"{type(desc).__name__}: kernel {shown(wanted)} cannot compute it{why}; allowed are {', '.join(allowed)}"
@@ -133,10 +110,9 @@ def _choose(desc: OperatorDesc, problem: Problem, limits: Limits, wanted: str | 
 # Cut, and check
 
 
-def _cut(desc: OperatorDesc, kernels: Sequence[Kernel], work: int) -> tuple[tuple[Dispatch, ...], int]:
+def _cut(desc: OperatorDesc, kernels: Sequence[Kernel], limits: Limits, work: int) -> tuple[tuple[Dispatch, ...], int]:
     """The dispatches of all kernels, and the bytes of the states that any leaves."""
-    limits = kernels[0].limits
-    planned = itertools.chain.from_iterable(kernel.dispatches() for kernel in kernels)
+    planned = itertools.chain.from_iterable([kernel.dispatches() for kernel in kernels])
     too_much = work > limits.dispatch_count * limits.dispatch_elements
     pairs = list(itertools.islice(planned, 0 if too_much else limits.dispatch_count))
     if too_much or next(planned, None):
@@ -144,7 +120,7 @@ def _cut(desc: OperatorDesc, kernels: Sequence[Kernel], work: int) -> tuple[tupl
             f"{type(desc).__name__}: it looks at {work} elements, which takes more than {limits.dispatch_count} "
             f"dispatches; allowed is what takes so many, each of {limits.dispatch_elements} elements at most"
         )
-    return tuple(dispatch for dispatch, _ in pairs), max(size for _, size in pairs)
+    return tuple([dispatch for dispatch, _ in pairs]), max([size for _, size in pairs])
 
 
 def _check_loads(desc: OperatorDesc, dispatches: Sequence[Dispatch], limits: Limits) -> None:

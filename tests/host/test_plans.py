@@ -212,6 +212,14 @@ def test_a_cpu_takes_longer_dispatches_where_there_is_much_to_do():
     assert lower(many, gpu, "pool_direct").limits == gpu
 
 
+def test_the_kernels_of_a_long_plan_fit_its_own_limits():
+    """With more workgroups tiles have one row, and loads for a plane, whose rows share words, are too many."""
+    plan = lower(pool_desc(UINT8, (1, 64, 2112, 1288), (5, 5), (2, 2)), Limits(1 << 27, 64, group_count=1024))
+    assert plan.limits.group_count > 1024
+    assert {each.shader.variant for each in plan.dispatches} == {"pool_separable_rows", "pool_separable_columns"}
+    check(plan)
+
+
 @pytest.mark.parametrize("limits", [PLANNED["cpu"], PLANNED["gpu"]], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("desc", LARGE.values(), ids=LARGE)
 def test_plans_of_the_largest_tensors_are_short(desc, limits):

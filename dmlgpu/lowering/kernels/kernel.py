@@ -44,9 +44,14 @@ class Kernel(ABC):
         return ""
 
     @property
+    @abstractmethod
     def work(self) -> int:
         """Elements that it loads, about: its time is proportional to them."""
-        return self.source.element_count + self.problem.output_count
+
+    @property
+    def total_loads(self) -> int:
+        """Loads of all its invocations, about; an output counts as one."""
+        return self.work * self.problem.accumulator.cost() + self.problem.output_count
 
     @abstractmethod
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:

@@ -123,7 +123,7 @@ class WholeRowsKernel(PlanesKernel):
         # Parts are whole slabs that end with a word, or parts of one. The other kernel takes what is shorter.
         rules, slabs = self.direct.rules, self.whole_slabs <= self.most_outputs
         step = self.whole_slabs if slabs else self.unit
-        most = max(self.most_outputs // step, 1) * step  # with the limits of long plans tiles may be others
+        most = self.most_outputs // step * step
         return replace(
             rules,
             outputs_in_place=most if rules.outputs_in_place else 0,
