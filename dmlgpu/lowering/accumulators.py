@@ -27,12 +27,12 @@ class Accumulator(ABC):
         """Whether a result depends on the number of elements."""
         return False
 
-    def cost(self, elements: int = 1) -> int:
-        """What a load of so many elements counts as (`Limits.invocation_loads`): more where each has a loop."""
+    def loads(self, elements: int = 1) -> int:
+        """Loads that taking so many elements counts as, which one load brings: more where each has a loop."""
         return 1
 
     def loads_again(self, elements: int) -> int:
-        """Loads of a second look at so many elements, one by one; 0 where there is none."""
+        """Loads of a second look at so many elements, one by one, beside the loops around it; 0: there is none."""
         return 0
 
     def longest_split(self, data_type: DataType) -> int:
@@ -110,7 +110,7 @@ class Sum(Accumulator):
         """Whether a result depends on the number of elements."""
         return self.result is SumResult.AVERAGE
 
-    def cost(self, elements: int = 1) -> int:
+    def loads(self, elements: int = 1) -> int:
         """More with a power above 2: each element then has a loop over its bits."""
         return 1 + elements * self.power.bit_length() if self.power > 2 else 1
 

@@ -85,10 +85,10 @@ class Columns(AxesKernel):
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         row = min(self.row_length, outputs)
         columns, accumulator = self._columns(row), self.problem.accumulator
-        loads = split * accumulator.cost(columns)
+        loads = split * accumulator.loads(columns)
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
-            loads = -(-split // (IN_FLIGHT * self.lanes)) * IN_FLIGHT * columns * accumulator.cost()
+            loads = -(-split // (IN_FLIGHT * self.lanes)) * IN_FLIGHT * columns * accumulator.loads()
         loads += accumulator.loads_again(columns * split)
         tiling = Tiling(columns, split, loads, self.lanes, row=row)
         # A part of a row may be so short that its items are single blocks.

@@ -46,12 +46,12 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def work(self) -> int:
-        """Elements that it loads, about: its time is proportional to them."""
+        """Elements that all invocations load, about: its time is proportional to them."""
 
     @property
     def total_loads(self) -> int:
-        """Loads of all its invocations, about; an output counts as one."""
-        return self.work * self.problem.accumulator.cost() + self.problem.output_count
+        """Loads of all invocations, about; an output counts as one."""
+        return self.work * self.problem.accumulator.loads() + self.problem.output_count
 
     @abstractmethod
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:

@@ -19,6 +19,15 @@ class PlanesKernel(PartKernel):
     """A kernel over (batch, channel) planes: source and outputs have the same number of them."""
 
     @cached_property
+    @abstractmethod
+    def in_place(self) -> Tiling:
+        """How it writes outputs."""
+
+    @property
+    def work(self) -> int:
+        return self.problem.output_count * self.in_place.elements
+
+    @cached_property
     def planes(self) -> Dim:
         """Those of the source: `planes_of`."""
         return planes_of(self.source)
@@ -79,11 +88,6 @@ class WholeRowsKernel(PlanesKernel):
     def others(self) -> tuple[PlanesKernel, ...]:
         return (self.direct,)
 
-    @cached_property
-    @abstractmethod
-    def in_place(self) -> Tiling:
-        """How it writes outputs."""
-
     @property
     @abstractmethod
     def unit(self) -> int:
@@ -107,10 +111,6 @@ class WholeRowsKernel(PlanesKernel):
         if self.shares_words:
             return "rows of outputs share words, and slabs that end with a word are too large for a dispatch"
         return "rows of outputs are too long for a dispatch"
-
-    @property
-    def work(self) -> int:
-        return self.problem.output_count * self.in_place.elements
 
     @property
     def most_outputs(self) -> int:

@@ -54,10 +54,6 @@ class PoolBackward(PlanesKernel):
         """What outputs add, in names of variants."""
         return "maxima" if self.maxima else "shares"
 
-    @property
-    def work(self) -> int:
-        return self.problem.output_count * self.element_count
-
     @cached_property
     def most(self) -> tuple[int, ...]:
         """Windows that may cover an element, along each dimension."""
@@ -73,7 +69,6 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def in_place(self) -> Tiling:
-        """How it writes outputs."""
         depth, height, width = self.most
         loads = 1 + depth * (1 + height * (1 + width))
         words = self.problem.output_count // self.per_word // self.limits.invocations

@@ -53,10 +53,6 @@ class PoolDirect(PlanesKernel):
         return self.problem.domain
 
     @property
-    def work(self) -> int:
-        return self.problem.output_count * math.prod(self.most_inside)
-
-    @property
     def row_steps(self) -> tuple[int, ...]:
         """The strides from one row of the input to another: of planes, batch entries, depths, heights."""
         return (self.planes.stride, self.source.element_strides[0], *self.windows.stride[:2])
@@ -76,11 +72,11 @@ class PoolDirect(PlanesKernel):
         """A word of outputs, each with a split of its window that has this size."""
         depth, height, width = map(min, size, self.most_inside)
         accumulator = self.problem.accumulator
-        row = width * accumulator.cost()
+        row = width * accumulator.loads()
         if blocks:
             # At the edge of the input the invocations of a vector have rows of different lengths.
-            rest = min(width, self.block - 1) * accumulator.cost()
-            row = width // self.block * accumulator.cost(self.block) + rest
+            rest = min(width, self.block - 1) * accumulator.loads()
+            row = width // self.block * accumulator.loads(self.block) + rest
         loads = 1 + depth * (1 + height * (1 + row))
         if again := accumulator.loads_again(depth * height * width):
             loads += 4 + depth * (1 + height) + again
@@ -92,7 +88,6 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def in_place(self) -> Tiling:
-        """How it writes outputs."""
         return self.tiling_of(self.windows.fields["window_size"], blocks=self.blocks)
 
     @cached_property

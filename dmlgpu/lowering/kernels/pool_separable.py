@@ -82,7 +82,7 @@ class Line(Window):
             tile *= 2
         return tile
 
-    def loads(self, tile: int) -> int:
+    def elements(self, tile: int) -> int:
         """Elements that an invocation loads for a tile."""
         return tile if self.most_elements == 1 else self.most_elements + (tile - 1) * self.step
 
@@ -113,8 +113,8 @@ class SeparablePass:
     """Blocks of columns at one position of a line."""
     written: int
     """Elements of an intermediate, or outputs."""
-    cost: int = 1
-    """What a load counts as: `Accumulator.cost`."""
+    element_loads: int
+    """Loads that taking an element counts as."""
 
     @property
     def items(self) -> int:
@@ -122,14 +122,15 @@ class SeparablePass:
 
     @property
     def item_loads(self) -> int:
+        """Loads of an item."""
         # The middle has two loads a turn; prefixes and suffixes have a loop for each window of the tile.
         behind = (self.tile - 1) * self.line.step
-        return ((self.line.loads(self.tile) - behind) // 2 + 2 * behind) * self.cost + 2 * self.tile + 1
+        return ((self.line.elements(self.tile) - behind) // 2 + 2 * behind) * self.element_loads + 2 * self.tile + 1
 
     @property
-    def total_loads(self) -> int:
-        """Loads of all items."""
-        return self.items * self.line.loads(self.tile)
+    def elements(self) -> int:
+        """Elements that all items load."""
+        return self.items * self.line.elements(self.tile)
 
 
 @dataclass(frozen=True)
@@ -180,13 +181,13 @@ class PoolSeparable(Kernel):
         counts = self.windows.fields["output_size"]
         outputs = counts[self.range_axis] if self.planes_at_once else self.outputs_at_once
         count = math.prod(counts) // counts[self.range_axis] * outputs
-        loads = sum(each.total_loads for each in self._passes(1, self._widest(outputs)))
+        elements = sum(each.elements for each in self._passes(1, self._widest(outputs)))
         # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 12 on SwiftShader, else 2.5. On
         # llvmpipe it takes as long as 1, but pool_small.comp may come next, with half the time of pool_direct.comp. For
         # sums both take as long to add.
         by_pool = count * (4 + self._direct.work // self.problem.output_count)
         each = 2.5 if self.limits.unrolls else 12 if self.selects else 5
-        return "windows have few elements in common" if each * loads >= by_pool else ""
+        return "windows have few elements in common" if each * elements >= by_pool else ""
 
     # How the work is cut
 
@@ -281,8 +282,9 @@ class PoolSeparable(Kernel):
             outer = slabs * height.size if axis == 2 else slabs
             blocks = 1 if axis == 2 else rows * self.pitch * self.words // 4
             written = outer * self.pitch if axis == 2 else outer * line.output_size * rows * self.pitch
-            tile, cost = line.tile(self._most_tile(axis, line)), self.problem.accumulator.cost() if axis == 2 else 1
-            passes.append(SeparablePass(axis, line, outer, rows, tile, blocks, written, cost))
+            tile = line.tile(self._most_tile(axis, line))
+            loads = self.problem.accumulator.loads() if axis == 2 else 1
+            passes.append(SeparablePass(axis, line, outer, rows, tile, blocks, written, loads))
         return passes
 
     def _bytes(self, planes: int, outputs: int) -> list[int]:
@@ -306,8 +308,8 @@ class PoolSeparable(Kernel):
 
     def _most_items(self, one_pass: SeparablePass) -> int:
         """Items of a dispatch; a pass may take several."""
-        loads = one_pass.line.loads(one_pass.tile)
-        return min(self.limits.most_items(one_pass.item_loads), max(1, self.limits.dispatch_elements // loads))
+        elements = one_pass.line.elements(one_pass.tile)
+        return min(self.limits.most_items(one_pass.item_loads), max(1, self.limits.dispatch_elements // elements))
 
     @cached_property
     def planes_at_once(self) -> int:
@@ -379,13 +381,13 @@ class PoolSeparable(Kernel):
 
     @cached_property
     def work(self) -> int:
-        loads = 0
+        elements = 0
         for part in self._ranges():
             if self._is_direct(part):
-                loads += len(self._outputs(part)) * self._direct.work // self.problem.output_count
+                elements += len(self._outputs(part)) * self._direct.work // self.problem.output_count
             else:
-                loads += sum(each.total_loads for each in self._passes(len(part.planes), self._lines(part)[1]))
-        return loads
+                elements += sum(each.elements for each in self._passes(len(part.planes), self._lines(part)[1]))
+        return elements
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         for part in self._ranges():

@@ -172,13 +172,13 @@ class PoolSmall(WholeRowsKernel):
         data_type, accumulator = self.source.data_type, self.problem.accumulator
         states = tile.ring_rows * tile.width * accumulator.state_registers(data_type)
         operands = tile.span * 2 * -(-data_type.bits // 32)
-        loops = self.windows.along[0].window_size * tile.held_rows > 1 or accumulator.cost() > 1
+        loops = self.windows.along[0].window_size * tile.held_rows > 1 or accumulator.loads() > 1
         return states + operands + 32 * loops
 
     def _loads(self, tile: Tile) -> int:
         """Loads of a tile: of the rows of the input that it spans, each loaded at once."""
         depth, height, width = self.windows.fields["window_size"]
-        rows = 1 + depth * (1 + tile.held_rows * self.problem.accumulator.cost(tile.span))
+        rows = 1 + depth * (1 + tile.held_rows * self.problem.accumulator.loads(tile.span))
         loads = tile.turns * (1 + tile.fresh * rows)
         if again := self.problem.accumulator.loads_again(depth * height * width):
             loads += 9 + tile.height * tile.width * (2 + depth * (1 + height) + again)

@@ -29,7 +29,7 @@ class Reduce(AxesKernel):
         innermost = min(self.reduced[-1].size, split)
         begins = (split + innermost - 2) // innermost + 1 if len(self.reduced) > 1 else 1
         accumulator, rank = self.problem.accumulator, len(self.reduced)
-        loads = begins * (rank + innermost * accumulator.cost()) + self.address_loads
+        loads = begins * (rank + innermost * accumulator.loads()) + self.address_loads
         if again := accumulator.loads_again(split):
             loads += (4 + again) * (1 + rank)  # four elements choose the place of the bin
         return Tiling(1, split, loads)

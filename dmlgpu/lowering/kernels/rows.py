@@ -56,11 +56,11 @@ class Rows(AxesKernel):
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         accumulator = self.problem.accumulator
-        loads = -(-split // self.block) * accumulator.cost(self.block)
+        loads = -(-split // self.block) * accumulator.loads(self.block)
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
             at_once = IN_FLIGHT * self.block
-            loads = -(-split // (at_once * self.lanes)) * at_once * accumulator.cost()
+            loads = -(-split // (at_once * self.lanes)) * at_once * accumulator.loads()
         loads += accumulator.loads_again(split) + self.address_loads
         return Tiling(1, split, loads, self.lanes)
 
