@@ -184,8 +184,8 @@ def check(case: Large, info: dmlgpu.DeviceInfo, cores: int | None) -> tuple[int,
         seconds = time.perf_counter() - begin
         found = outputs if isinstance(outputs, tuple) else (outputs,)
         check_outputs(operator.plan, inputs, tuple(output.numpy() for output in found))
-    segments = max(len(limits.segments(tensor)) for tensor in (*case.desc.inputs, *case.desc.outputs))
-    return segments, seconds
+    memory = zip((*case.desc.inputs, *case.desc.outputs), operator.plan.memory, strict=True)
+    return max(-(-tensor.size_in_bytes // full) for tensor, full in memory), seconds
 
 
 def main(arguments: list[str]) -> int:

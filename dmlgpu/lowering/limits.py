@@ -137,10 +137,6 @@ class Limits:
         whole = max(fitting, default=_SEGMENT_ALIGNMENT)
         return self.segment_bytes // whole * whole
 
-    def segments(self, tensor: TensorDesc) -> tuple[int, ...]:
-        """The bytes of every segment of memory made for a tensor."""
-        return segment_sizes(tensor, self.full_segment(tensor))
-
 
 def segment_sizes(tensor: TensorDesc, full: int) -> tuple[int, ...]:
     """The bytes of every segment of a tensor: all full but the last, each a multiple of 4."""

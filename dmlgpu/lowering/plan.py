@@ -138,8 +138,9 @@ class Plan:
     @cached_property
     def scratch(self) -> tuple[tuple[int, ...], ...]:
         """The bytes of each segment of every intermediate, and those of the states, if there are any."""
-        states = ((self.state_bytes,),) if self.state_bytes else ()
-        return (*map(self.limits.segments, self.intermediates), *states)
+        states = [(self.state_bytes,)] if self.state_bytes else []
+        between = [segment_sizes(tensor, self.limits.full_segment(tensor)) for tensor in self.intermediates]
+        return (*between, *states)
 
     @property
     def summary(self) -> str:
@@ -170,9 +171,9 @@ class Plan:
         inputs = len(self.desc.inputs)
         match binding.role:
             case Role.STATES:
-                return (self.state_bytes,)
+                return self.scratch[-1]
             case Role.INTERMEDIATE:
-                return self.limits.segments(self.intermediates[binding.tensor])
+                return self.scratch[binding.tensor]
             case Role.INPUT:
                 return segment_sizes(self.desc.inputs[binding.tensor], self.memory[binding.tensor])
             case Role.OUTPUT:

@@ -10,6 +10,7 @@ import pytest
 import dmlgpu
 from benchmarks.cases import CASES as MEASURED
 from dmlgpu import LpPooling1OperatorDesc, ReduceFunction, ReduceOperatorDesc, TensorDesc
+from dmlgpu.lowering.limits import segment_sizes
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime import spirv
 from dmlgpu.runtime.engine import Engine
@@ -130,9 +131,8 @@ def test_buffers_keep_to_the_limits_of_a_device(device, monkeypatch):
     monkeypatch.setattr("dmlgpu.runtime.engine.Allocator", Allocator)  # without guards
     limits, engine = device_limits(device.info), Engine(device.info)
     for plan in plans(limits):
-        tensors = [limits.segments(tensor) for tensor in (*plan.desc.inputs, *plan.desc.outputs)]
-        scratch = [*map(limits.segments, plan.intermediates), (plan.state_bytes,) if plan.state_bytes else ()]
-        held = [*map(engine.allocate, (*tensors, *scratch))]
+        tensors = map(segment_sizes, (*plan.desc.inputs, *plan.desc.outputs), plan.memory)
+        held = [*map(engine.allocate, (*tensors, *plan.scratch))]
         slices = [part for segments in held for part in segments.slices]
         assert all(part.offset % device.alignment == 0 for part in slices)
         assert all(part.offset + part.size <= part.buffer.size for part in slices)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, DeviceTensor, OutOfMemoryError, TensorDesc
+from dmlgpu.lowering.limits import segment_sizes
 from dmlgpu.lowering.lower import lower
 from dmlgpu.runtime.tuning import device_limits
 from dmlgpu.tools.selfcheck import checks
@@ -122,8 +123,8 @@ def test_tensors_beyond_a_buffer_are_split(driver, kp, limits, largest):
     with opened_as(driver, **roomy | limits) as device:
         kp.asked_bytes.clear()
         DeviceTensor(device, desc)
-        assert max(device.limits.segments(desc)) == max(kp.asked_bytes) == largest
-        assert sum(device.limits.segments(desc)) == 9 << 30 <= sum(kp.asked_bytes)
+        assert device.limits.full_segment(desc) == max(kp.asked_bytes) == largest
+        assert sum(segment_sizes(desc, largest)) == 9 << 30 <= sum(kp.asked_bytes)
 
 
 def test_what_a_failed_call_took_is_released(driver, kp):
