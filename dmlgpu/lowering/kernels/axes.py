@@ -71,7 +71,7 @@ class AxesKernel(PartKernel):
         """Loads that the loop over kept dimensions counts as, which computes the address of an item; one has none."""
         return len(self.kept) if len(self.kept) > 1 else 0
 
-    @property
+    @cached_property
     def work(self) -> int:
         # If the addresses of an output's elements do not ascend, every segment looks at all of them.
         looks = 1 if ascend(self.reduced) else self.problem.sources[0].segment_count
@@ -87,27 +87,28 @@ class AxesKernel(PartKernel):
         together = len(outputs) == 1 or self.problem.accumulator.has_index
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
         packed = together and self.problem.has_packed_outputs
-        in_place = packed and not indexed and self.split == self.element_count
-        tilings = self.tilings_of(self.split)
+        tilings, split = self.tilings, self.split
+        in_place = packed and not indexed and split == self.element_count
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
         row, step, boundary = tilings[0].row, 1, MAX_ELEMENTS
         if row != MAX_ELEMENTS:
             # Whole rows, or a part of one.
             step, boundary = (row, MAX_ELEMENTS) if row <= most else (_ROW_PART, row)
         most = most // step * step or most
-        return Rules(most if in_place else 0, most, tilings, self.split, ascend(self.kept), step, boundary)
-
-    def tilings_of(self, split: int) -> tuple[Tiling, ...]:
-        """Those of this kernel, and of the ones that compute parts instead of it."""
-        return tuple(kernel.tiling_of(split, self.problem.output_count) for kernel in (self, *self.others))
+        return Rules(most if in_place else 0, most, tilings, split, ascend(self.kept), step, boundary)
 
     def _most_outputs(self, tilings: Sequence[Tiling]) -> int:
         """Outputs of a dispatch, at most, with a split of each; 0 where one is too long."""
-        return min(tiling.most_outputs(self.limits) for tiling in tilings)
+        return min([tiling.most_outputs(self.limits) for tiling in tilings])
 
-    @cached_property
+    @property
     def split(self) -> int:
         """Elements of a split: all of an output, or fewer where outputs are too few for all invocations."""
+        return self.tilings[0].elements
+
+    @cached_property
+    def tilings(self) -> tuple[Tiling, ...]:
+        """Those of this kernel, and of the ones that compute parts instead of it, with a split of each output."""
         split = self.element_count
         if self.element_count > 2 * self.least_split:
             # As many splits of a dispatch as keep the device busy.
@@ -122,9 +123,15 @@ class AxesKernel(PartKernel):
         # A multiple of a block: if the first split begins with a block, all do.
         most = min(self.longest_split, self.problem.accumulator.longest_split(self.source.data_type))
         split = min(-(-split // self.block) * self.block, most)
-        while split > self.block and self._most_outputs(self.tilings_of(min(self.element_count, split))) == 0:
+        tilings = self._tilings_of(split)
+        while split > self.block and self._most_outputs(tilings) == 0:
             split = -(-split // (2 * self.block)) * self.block
-        return min(self.element_count, split)
+            tilings = self._tilings_of(split)
+        return tilings
+
+    def _tilings_of(self, split: int) -> tuple[Tiling, ...]:
+        split, outputs = min(self.element_count, split), self.problem.output_count
+        return tuple([kernel.tiling_of(split, outputs) for kernel in (self, *self.others)])
 
     @property
     def _short_outputs(self) -> int:
@@ -167,7 +174,3 @@ class AxesKernel(PartKernel):
         targets = (self.target_binding(part, output, base) for base, output in written.items())
         loads = self.loads(part, self.tiling_of(min(part.split, len(elements)), len(outputs)))
         return Dispatch(self.shader(part), push, (self.source_binding(segment), *targets), loads, outputs)
-
-    def is_aligned(self, *steps: int) -> bool:
-        """Whether all these distances, in elements, are multiples of a block."""
-        return all(step % self.block == 0 for step in steps)

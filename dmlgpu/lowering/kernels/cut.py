@@ -22,6 +22,7 @@ along outputs after it has been cut along elements.
 from __future__ import annotations
 
 import itertools
+import math
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -122,14 +123,15 @@ class PartKernel(Kernel):
         """The parts of the first outputs that are computed together."""
         rules, sources, outputs = self.rules, self.problem.sources, self._first(outputs)
         if all(source.segment_count == 1 for source in sources):
-            part = Part(outputs, range(self.element_count), rules.split, (0,) * len(sources), whole=True)
+            segments = (0,) * len(sources)
+            part = Part(outputs, range(self.element_count), rules.split, segments, whole=True, states=None)
             if self._can_write(part):
-                return [part.in_place()]
+                return [part]
         outputs = self._alike(outputs)
         while True:
             parts = self._parts(outputs)
-            if len(parts) == 1 and self._can_write(parts[0]):
-                return [parts[0].in_place()]
+            if len(parts) == 1 and self._can_write(part := parts[0].in_place()):
+                return [part]
             splits = sum(part.splits for part in parts)
             most = min(rules.outputs_with_states, self.most_states // splits, most_combined(self.limits, splits))
             if len(outputs) <= max(1, most):
@@ -138,9 +140,8 @@ class PartKernel(Kernel):
             outputs = range(outputs.start, rules.end(outputs.start, outputs.start + max(1, most)))
 
     def _can_write(self, part: Part) -> bool:
-        """Whether a kernel can write the outputs of a part that has all elements."""
-        kernels = (self, *self.others)
-        return self.rules.outputs_in_place > 0 and not all(kernel.why_not(part.in_place()) for kernel in kernels)
+        """Whether a kernel can compute a part that writes its outputs."""
+        return self.rules.outputs_in_place > 0 and not all(kernel.why_not(part) for kernel in (self, *self.others))
 
     def _first(self, outputs: range) -> range:
         """The first outputs that a part may have: in one segment of each output tensor."""
@@ -207,7 +208,7 @@ class PartKernel(Kernel):
         """Elements of a block of 16 bytes (blocks.glsl)."""
         return 128 // self.source.data_type.bits
 
-    @property
+    @cached_property
     def per_word(self) -> int:
         """Elements of a word; an element of 64 bits is two words."""
         return max(1, 32 // self.source.data_type.bits)
@@ -216,6 +217,10 @@ class PartKernel(Kernel):
     def state_words(self) -> int:
         """Words of a stored state."""
         return self.problem.accumulator.stored_words(self.source.data_type)
+
+    def is_aligned(self, *steps: int) -> bool:
+        """Whether all these distances, in elements, are multiples of a block."""
+        return math.gcd(self.block, *steps) == self.block
 
     def loads(self, part: Part, tiling: Tiling) -> int:
         """Loads of an invocation of a part's dispatch."""

@@ -23,7 +23,7 @@ class PlanesKernel(PartKernel):
     def in_place(self) -> Tiling:
         """How it writes outputs."""
 
-    @property
+    @cached_property
     def work(self) -> int:
         return self.problem.output_count * self.in_place.elements
 
@@ -112,7 +112,7 @@ class WholeRowsKernel(PlanesKernel):
             return "rows of outputs share words, and slabs that end with a word are too large for a dispatch"
         return "rows of outputs are too long for a dispatch"
 
-    @property
+    @cached_property
     def most_outputs(self) -> int:
         """Outputs that a dispatch should have, at most."""
         tiling = self.in_place

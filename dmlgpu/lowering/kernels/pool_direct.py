@@ -191,8 +191,7 @@ class PoolDirect(PlanesKernel):
         if part.states is None:
             # Where padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
             width = self.windows.along[2]
-            steps = [width.stride, width.start_padding, *self.row_steps]
-            aligned = self.blocks and all(step % self.block == 0 for step in steps)
+            aligned = self.blocks and self.is_aligned(width.stride, width.start_padding, *self.row_steps)
             outputs = self.problem.outputs
             constants = constants_of(self.problem, self.limits, outputs, aligned=aligned, blocks=self.blocks)
             shader, tiling = self.shader_of("pool_direct", constants), self.in_place

@@ -108,8 +108,9 @@ class PoolSmall(WholeRowsKernel):
         if self.limits.cooperating and max(window) > _GPU_WINDOW:
             return f"the window is larger than {_GPU_WINDOW} along a dimension"
         separable, elements = PoolSeparable(self.problem, self.limits), math.prod(window)
-        most = _UNROLLED_ELEMENTS if separable.selects else _UNROLLED_TERMS
-        longest = _UNROLLED_WINDOW if separable.selects else _SMALL_WINDOW
+        most, longest = _UNROLLED_TERMS, _SMALL_WINDOW
+        if separable.selects:
+            most, longest = _UNROLLED_ELEMENTS, _UNROLLED_WINDOW
         if (max(window) > longest or elements > most) and not (separable.why_impossible or separable.why_slow):
             return f"the window has more than {most} elements or {longest} along a dimension"
         return "" if self._fits(self.tile) else f"an invocation would need more than {_REGISTERS} registers"
@@ -143,7 +144,7 @@ class PoolSmall(WholeRowsKernel):
             return shared
         return Tile(width, height, span, ring_rows=1, fresh=1, held_rows=rows)
 
-    @property
+    @cached_property
     def _widest(self) -> int:
         """The width of tiles, if registers did not matter.
 
@@ -216,8 +217,7 @@ class PoolSmall(WholeRowsKernel):
     def shader(self, part: Part) -> Shader:
         """The shader of a part."""
         (depth, height, width), tile = self.windows.along, self.tile
-        steps = [tile.width * width.stride, *self.direct.row_steps]
-        aligned = all(step % self.block == 0 for step in steps)
+        aligned = self.is_aligned(tile.width * width.stride, *self.direct.row_steps)
         # Of values and of indices.
         most = max(4, self.block)
         constants = self.constants(
