@@ -337,6 +337,15 @@ def test_plans_print_within_100_columns(limits):
         assert max(map(len, str(case.plan(limits)).splitlines())) <= 100
 
 
+def test_a_pooling_that_is_computed_as_a_reduction_says_so():
+    rows, squares = pool_desc(FLOAT32, (1, 2, 8, 64), (1, 64)), pool_desc(FLOAT32, (1, 2, 8, 64), (8, 8))
+    as_reduction = [[line for line in lower(desc, LOWERED).mapping if "reduction" in line] for desc in (rows, squares)]
+    assert as_reduction == [
+        ["as a reduction: the elements of a window follow each other, and belong to no other window"],
+        [],
+    ]
+
+
 def test_small_tensors_take_one_dispatch():
     for desc in (
         arg_desc(ArgmaxOperatorDesc, UINT8, (64, 64), [1]),

@@ -75,9 +75,9 @@ class Line(Window):
 
     def tile(self, most: int) -> int:
         """Windows of an invocation: all have an element in common, or each is one element."""
-        tile = 1
-        while 2 * tile <= most and 2 * tile * self.step <= _MOST_BEHIND and tile * self.spacing < self.output_size:
-            if self.most_elements > 1 and self.fewest_elements <= (2 * tile - 1) * self.step:
+        tile, step, spacing = 1, self.step, self.spacing
+        while 2 * tile <= most and 2 * tile * step <= _MOST_BEHIND and tile * spacing < self.output_size:
+            if self.most_elements > 1 and self.fewest_elements <= (2 * tile - 1) * step:
                 break
             tile *= 2
         return tile
@@ -192,6 +192,11 @@ class PoolSeparable(Kernel):
     # How the work is cut
 
     @cached_property
+    def planes(self) -> Dim:
+        """Those of the source: `planes_of`."""
+        return planes_of(self.source)
+
+    @cached_property
     def lines(self) -> tuple[Line, ...]:
         """The windows along depth, height and width."""
         return tuple(map(Line._make, self.windows.along))
@@ -201,7 +206,7 @@ class PoolSeparable(Kernel):
         """Whether an output has indices."""
         return self.problem.outputs[-1].result is Result.INDEX
 
-    @property
+    @cached_property
     def selects(self) -> bool:
         """Whether maxima are computed, not sums."""
         return isinstance(self.problem.accumulator, Selection)
@@ -315,7 +320,7 @@ class PoolSeparable(Kernel):
     def planes_at_once(self) -> int:
         """Whole planes of a range; 0 if not even one fits."""
         outputs = self.windows.along[self.range_axis].output_size
-        return _greatest(planes_of(self.source).size, lambda count: self._fits(count, outputs))
+        return _greatest(self.planes.size, lambda count: self._fits(count, outputs))
 
     @cached_property
     def outputs_at_once(self) -> int:
@@ -328,7 +333,7 @@ class PoolSeparable(Kernel):
 
     def _large_ranges(self) -> Iterator[PlaneRange]:
         """The ranges of all outputs, in order, as if a tensor were one segment."""
-        count, of_batch = math.prod(self.source.sizes[:2]), planes_of(self.source).size
+        count, of_batch = math.prod(self.source.sizes[:2]), self.planes.size
         outputs = range(self.windows.along[self.range_axis].output_size)
         if not self.planes_at_once:
             starts = outputs[:: self.outputs_at_once]
@@ -431,11 +436,11 @@ class PoolSeparable(Kernel):
     def _rows(self, part: PlaneRange, one_pass: SeparablePass, *, to_outputs: bool) -> Iterator[Dispatch]:
         """The pass along width of a range: the rows of each segment, and those in several."""
         windows, (depth, height, width) = self.windows, self._lines(part)[1]
-        first, plane = self._first_row(part)[0], planes_of(self.source)
+        first = self._first_row(part)[0]
         slabs, rows = Dim(depth.size, windows.stride[0]), Dim(height.size, windows.stride[1])
         size, reach = self.problem.sources[0].segment, (width.size - 1) * windows.stride[2]
         tiles = width.tiles(one_pass.tile)
-        runs = list(runs_of_segments(first, (Dim(len(part.planes), plane.stride), slabs, rows), reach, size))
+        runs = list(runs_of_segments(first, (Dim(len(part.planes), self.planes.stride), slabs, rows), reach, size))
         # Runs of one segment may follow each other: the last rows of a plane, and whole planes.
         for segment, together in itertools.groupby(runs, key=lambda run: run[1]):
             if segment is None:
@@ -456,7 +461,7 @@ class PoolSeparable(Kernel):
         first, first_row = self._first_row(part)
         push: dict[str, Any] = {
             "rows": (lines[0].size, lines[1].size),
-            "plane_stride": planes_of(self.source).stride,
+            "plane_stride": self.planes.stride,
             "stride": windows.stride,
         }
         if self.selects:
@@ -603,7 +608,7 @@ class PoolSeparable(Kernel):
         slab, height = divmod(row, heights.size)
         plane, depth = divmod(slab, depths.size)
         address, number = self._first_row(part)
-        address += plane * planes_of(self.source).stride + depth * windows.stride[0] + height * windows.stride[1]
+        address += plane * self.planes.stride + depth * windows.stride[0] + height * windows.stride[1]
         return address, number + (plane * windows.along[0].size + depth) * windows.along[1].size + height
 
     def _is_flat(self, part: PlaneRange) -> bool:
@@ -613,7 +618,7 @@ class PoolSeparable(Kernel):
         sizes = windows.fields["size"]
         slabs_follow = depth.size == 1 or slab == (sizes[1], windows.stride[0])
         whole = (depth.size, height.size) == sizes[:2]
-        return slabs_follow and (len(part.planes) == 1 or (whole and plane == planes_of(self.source).stride))
+        return slabs_follow and (len(part.planes) == 1 or (whole and plane == self.planes.stride))
 
     def _written(self, outputs: range, number: int, *, to_outputs: bool) -> tuple[Binding, Binding]:
         """The bindings of values and indices; where there is one of them, both have it."""
