@@ -40,7 +40,9 @@ def lower(
     segment = _segments(desc, limits, memory)
     problems = tuple([problem.in_memory(segment) for problem in problems])
     kernels, passed_over = _chosen(desc, problems, limits, kernel)
-    plan_limits = limits.of_plan(sum([kernel.total_loads for kernel in kernels]))
+    # Loads of all invocations, about: an output, too, counts as one.
+    loads = [kernel.work * kernel.problem.accumulator.loads() + kernel.problem.output_count for kernel in kernels]
+    plan_limits = limits.of_plan(sum(loads))
     if plan_limits != limits:
         kernels, passed_over = _chosen(desc, problems, plan_limits, kernel)
     work = sum([kernel.work for kernel in kernels])

@@ -31,10 +31,6 @@ class Part:
         """States of each output, if it leaves any."""
         return -(-len(self.elements) // self.split)
 
-    def in_place(self) -> Part:
-        """The same, but it writes the outputs."""
-        return replace(self, states=None)
-
     def cut(self, splits: int, states: int) -> Iterator[Part]:
         """Parts of at most so many splits each; there are `states` of each output before these."""
         for first in range(0, self.splits, splits):

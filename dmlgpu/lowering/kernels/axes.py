@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
-from dmlgpu.lowering.geometry import Dim, address_span, ascend
+from dmlgpu.lowering.geometry import address_span, ascend
 from dmlgpu.lowering.kernels.cut import PartKernel
 from dmlgpu.lowering.kernels.kernel import by_base, dimensions
 from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
@@ -50,31 +50,23 @@ class AxesKernel(PartKernel):
         return self.problem.domain
 
     @cached_property
-    def kept(self) -> tuple[Dim, ...]:
-        return self.axes.kept
-
-    @cached_property
-    def reduced(self) -> tuple[Dim, ...]:
-        return self.axes.reduced
-
-    @cached_property
     def element_count(self) -> int:
         return self.axes.element_count
 
     @property
     def row_length(self) -> int:
         """Outputs along the last kept dimension."""
-        return self.kept[-1].size if self.kept else 1
+        return self.axes.kept[-1].size if self.axes.kept else 1
 
     @property
     def address_loads(self) -> int:
         """Loads that the loop over kept dimensions counts as, which computes the address of an item; one has none."""
-        return len(self.kept) if len(self.kept) > 1 else 0
+        return len(self.axes.kept) if len(self.axes.kept) > 1 else 0
 
     @cached_property
     def work(self) -> int:
         # If the addresses of an output's elements do not ascend, every segment looks at all of them.
-        looks = 1 if ascend(self.reduced) else self.problem.sources[0].segment_count
+        looks = 1 if ascend(self.axes.reduced) else self.problem.sources[0].segment_count
         return self.problem.output_count * self.element_count * looks
 
     # How a problem is cut
@@ -95,7 +87,7 @@ class AxesKernel(PartKernel):
             # Whole rows, or a part of one.
             step, boundary = (row, MAX_ELEMENTS) if row <= most else (_ROW_PART, row)
         most = most // step * step or most
-        return Rules(most if in_place else 0, most, tilings, split, ascend(self.kept), step, boundary)
+        return Rules(most if in_place else 0, most, tilings, split, ascend(self.axes.kept), step, boundary)
 
     def _most_outputs(self, tilings: Sequence[Tiling]) -> int:
         """Outputs of a dispatch, at most, with a split of each; 0 where one is too long."""
@@ -139,7 +131,7 @@ class AxesKernel(PartKernel):
 
         At least _ROW_PART: where these have more elements than that, their elements are cut.
         """
-        outer, together = self.reduced[0], self.element_count
+        outer, together = self.axes.reduced[0], self.element_count
         if outer.stride > 0:
             groups = self.problem.sources[0].segment // outer.stride + 1
             together = min(together, groups * (self.element_count // outer.size))
@@ -147,11 +139,12 @@ class AxesKernel(PartKernel):
 
     def extents(self, outputs: range) -> tuple[Extent, ...]:
         # The elements of an output come in groups, one for each coordinate along the outermost reduced dimension.
-        low, high = address_span(self.kept, outputs.start, outputs.stop)
-        outer, *inner = self.reduced
+        reduced = self.axes.reduced
+        low, high = address_span(self.axes.kept, outputs.start, outputs.stop)
+        outer, *inner = reduced
         reach = sum((dim.size - 1) * dim.stride for dim in inner)
         group = self.element_count // outer.size
-        return (Extent(low, high, range(outer.size), self.reduced, low, high + reach, outer.stride, group),)
+        return (Extent(low, high, range(outer.size), reduced, low, high + reach, outer.stride, group),)
 
     # What runs
 
@@ -159,9 +152,9 @@ class AxesKernel(PartKernel):
         (segment,), outputs, elements = part.segments, part.outputs, part.elements
         written = by_base(self.problem, range(len(self.problem.outputs)))
         push = Values(
-            **dimensions(self.kept + self.reduced),
-            kept_rank=len(self.kept),
-            reduced_rank=len(self.reduced),
+            **dimensions(self.axes.kept + self.axes.reduced),
+            kept_rank=len(self.axes.kept),
+            reduced_rank=len(self.axes.reduced),
             reduced_begin=elements.start,
             reduced_end=elements.stop,
             split_size=part.split,

@@ -43,11 +43,11 @@ class Columns(AxesKernel):
 
     @property
     def why_impossible(self) -> str:
-        if len(self.reduced) > 1:
+        if len(self.axes.reduced) > 1:
             return "the elements of an output stand at several strides"
         if self.element_count == 1:
             return "an output has one element"
-        if not self.kept or self.kept[-1].stride != 1:
+        if not self.axes.kept or self.axes.kept[-1].stride != 1:
             return "the elements of neighbouring outputs do not stand side by side"
         if self.row_length < self.block:
             return f"a row has {self.row_length} outputs, less than a block of {self.block}"
@@ -106,12 +106,12 @@ class Columns(AxesKernel):
         return (Reduce(self.problem, self.limits),)
 
     def shader(self, part: Part) -> Shader:
-        begin, rows = part.outputs.start % self.row_length, (dim.stride for dim in self.kept[:-1])
+        begin, rows = part.outputs.start % self.row_length, (dim.stride for dim in self.axes.kept[:-1])
         width = min(self.row_length, len(part.outputs))
         constants = self.constants(
             part,
-            aligned=self.is_aligned(begin, width, self.reduced[0].stride, *rows),
-            flat=len(self.kept) <= 2,
+            aligned=self.is_aligned(begin, width, self.axes.reduced[0].stride, *rows),
+            flat=len(self.axes.kept) <= 2,
         )
         if self.limits.cooperating:
             return shader_of("columns_lanes", self.problem, {**constants, "lanes": self.lanes})

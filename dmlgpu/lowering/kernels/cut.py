@@ -26,7 +26,7 @@ import math
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -130,7 +130,7 @@ class PartKernel(Kernel):
         outputs = self._alike(outputs)
         while True:
             parts = self._parts(outputs)
-            if len(parts) == 1 and self._can_write(part := parts[0].in_place()):
+            if len(parts) == 1 and self._can_write(part := replace(parts[0], states=None)):
                 return [part]
             splits = sum(part.splits for part in parts)
             most = min(rules.outputs_with_states, self.most_states // splits, most_combined(self.limits, splits))

@@ -48,11 +48,6 @@ class Kernel(ABC):
     def work(self) -> int:
         """Elements that all invocations load, about: its time is proportional to them."""
 
-    @property
-    def total_loads(self) -> int:
-        """Loads of all invocations, about; an output counts as one."""
-        return self.work * self.problem.accumulator.loads() + self.problem.output_count
-
     @abstractmethod
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         """All dispatches, in order, each with the bytes of the states of its outputs."""

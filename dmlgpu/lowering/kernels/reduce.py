@@ -26,14 +26,14 @@ class Reduce(AxesKernel):
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         # A split may begin anywhere along the innermost dimension, in each invocation at another element.
-        innermost = min(self.reduced[-1].size, split)
-        begins = (split + innermost - 2) // innermost + 1 if len(self.reduced) > 1 else 1
-        accumulator, rank = self.problem.accumulator, len(self.reduced)
+        innermost = min(self.axes.reduced[-1].size, split)
+        begins = (split + innermost - 2) // innermost + 1 if len(self.axes.reduced) > 1 else 1
+        accumulator, rank = self.problem.accumulator, len(self.axes.reduced)
         loads = begins * (rank + innermost * accumulator.loads()) + self.address_loads
         if again := accumulator.loads_again(split):
             loads += (4 + again) * (1 + rank)  # four elements choose the place of the bin
         return Tiling(1, split, loads)
 
     def shader(self, part: Part) -> Shader:
-        constants = self.constants(part, segmented=not part.whole, flat=len(self.kept) <= 1)
+        constants = self.constants(part, segmented=not part.whole, flat=len(self.axes.kept) <= 1)
         return shader_of("reduce", self.problem, constants)

@@ -37,7 +37,7 @@ class Rows(AxesKernel):
 
     @property
     def why_impossible(self) -> str:
-        if len(self.reduced) > 1 or self.reduced[0].stride != 1:
+        if len(self.axes.reduced) > 1 or self.axes.reduced[0].stride != 1:
             return "the elements of an output do not follow each other"
         if self.element_count < self.block:
             return f"an output has {self.element_count} elements, less than a block of {self.block}"
@@ -74,8 +74,8 @@ class Rows(AxesKernel):
         return "" if part.whole else "some elements lie in another segment"
 
     def shader(self, part: Part) -> Shader:
-        aligned = self.is_aligned(part.elements.start, part.elements.stop, *(dim.stride for dim in self.kept))
-        constants = self.constants(part, aligned=aligned, flat=len(self.kept) <= 1)
+        aligned = self.is_aligned(part.elements.start, part.elements.stop, *(dim.stride for dim in self.axes.kept))
+        constants = self.constants(part, aligned=aligned, flat=len(self.axes.kept) <= 1)
         if self.limits.cooperating:
             return shader_of("rows_lanes", self.problem, {**constants, "lanes": self.lanes})
         inside = self.limits.loads_blocks and not aligned
