@@ -41,12 +41,12 @@ def lower(
     problems = tuple([problem.in_memory(segment) for problem in problems])
     kernels, passed_over = _chosen(desc, problems, limits, kernel)
     # Loads of all invocations, about: an output, too, counts as one.
-    loads = [kernel.work * kernel.problem.accumulator.loads() + kernel.problem.output_count for kernel in kernels]
+    loads = [kernel.elements * kernel.problem.accumulator.loads() + kernel.problem.output_count for kernel in kernels]
     plan_limits = limits.of_plan(sum(loads))
     if plan_limits != limits:
         kernels, passed_over = _chosen(desc, problems, plan_limits, kernel)
-    work = sum([kernel.work for kernel in kernels])
-    dispatches, state_bytes = _cut(desc, kernels, plan_limits, work)
+    elements = sum([kernel.elements for kernel in kernels])
+    dispatches, state_bytes = _cut(desc, kernels, plan_limits, elements)
     _check_loads(desc, dispatches, plan_limits)
     intermediates = _intermediates(problems) + sum([kernel.intermediates for kernel in kernels], ())
     names = dict.fromkeys([dispatch.shader.variant for dispatch in dispatches])
@@ -54,7 +54,7 @@ def lower(
     if any(isinstance(problem.domain, Axes) and problem.domain.are_windows for problem in problems):
         mapping.append("as a reduction: the elements of a window follow each other, and belong to no other window")
     mapping += [f"not {name}: {why}" for name, why in passed_over.items() if name not in names]
-    return Plan(desc, flags, plan_limits, dispatches, work, memory, intermediates, state_bytes, tuple(mapping))
+    return Plan(desc, flags, plan_limits, dispatches, elements, memory, intermediates, state_bytes, tuple(mapping))
 
 
 def _segments(desc: OperatorDesc, limits: Limits, memory: tuple[int, ...]) -> Callable[[Source | OutputTensor], int]:
@@ -112,14 +112,16 @@ def _choose(desc: OperatorDesc, candidates: Sequence[Kernel], wanted: str | None
 # Cut, and check
 
 
-def _cut(desc: OperatorDesc, kernels: Sequence[Kernel], limits: Limits, work: int) -> tuple[tuple[Dispatch, ...], int]:
+def _cut(
+    desc: OperatorDesc, kernels: Sequence[Kernel], limits: Limits, elements: int
+) -> tuple[tuple[Dispatch, ...], int]:
     """The dispatches of all kernels, and the bytes of the states that any leaves."""
     planned = itertools.chain.from_iterable([kernel.dispatches() for kernel in kernels])
-    too_much = work > limits.dispatch_count * limits.dispatch_elements
+    too_much = elements > limits.dispatch_count * limits.dispatch_elements
     pairs = list(itertools.islice(planned, 0 if too_much else limits.dispatch_count))
     if too_much or next(planned, None):
         raise DescriptorError(
-            f"{type(desc).__name__}: it looks at {work} elements, which takes more than {limits.dispatch_count} "
+            f"{type(desc).__name__}: it looks at {elements} elements, which takes more than {limits.dispatch_count} "
             f"dispatches; allowed is what takes so many, each of {limits.dispatch_elements} elements at most"
         )
     return tuple([dispatch for dispatch, _ in pairs]), max([size for _, size in pairs])

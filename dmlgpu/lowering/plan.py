@@ -124,7 +124,7 @@ class Plan:
     flags: ExecutionFlags
     limits: Limits
     dispatches: tuple[Dispatch, ...]
-    work: int
+    elements: int
     """Elements that all dispatches load, about."""
     memory: tuple[int, ...]
     """Bytes of a full segment of each input and output."""

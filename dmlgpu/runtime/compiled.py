@@ -209,7 +209,7 @@ class CompiledOperator:
         elements = max(
             int(SUBMISSION_SECONDS / max(step.timing.seconds_per_element for step in steps)),
             1 + steps[0].elements // 4,
-            -(-plan.work // limits.dispatch_count),
+            -(-plan.elements // limits.dispatch_count),
         )
         limits = replace(limits, dispatch_elements=elements)
         with suppress(DescriptorError, OutOfMemoryError):
@@ -256,7 +256,7 @@ class CompiledOperator:
             spirv.push_words(dispatch.shader.module, dict(dispatch.push.items()) | bases),
             reads=(place for written, place in at if not written),
             writes=(place for written, place in at if written),
-            elements=-(-plan.work // len(plan.dispatches)),
+            elements=-(-plan.elements // len(plan.dispatches)),
         )
 
     def __reduce__(self) -> str:

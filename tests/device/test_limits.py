@@ -50,7 +50,7 @@ def test_the_first_run_of_a_dispatch_is_no_case_for_a_watchdog(device):
     assert limits.dispatch_elements * 200 / device.operations < SUBMISSION_SECONDS
     for desc in HUGE:
         plan = lower(desc, limits)
-        assert plan.work / len(plan.dispatches) <= limits.dispatch_elements
+        assert plan.elements / len(plan.dispatches) <= limits.dispatch_elements
 
 
 @by_device

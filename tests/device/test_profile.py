@@ -106,7 +106,7 @@ def test_what_is_said_of_calls_and_plans(either):
     assert names(profile, "compile") == [module]
     assert (dispatch.name, dispatch.operator, dispatch.submitted) == (module, ROWS, True)
     assert dispatch.bytes == X.nbytes + 20 * 4
-    assert (dispatch.elements, dispatch.group_count) == (operator.plan.work, either.limits.group_count)
+    assert (dispatch.elements, dispatch.group_count) == (operator.plan.elements, either.limits.group_count)
     assert all(inside(event, call) for event in of_kind(profile, "upload", "dispatch", "download"))
     # It is compiled before it is called.
     assert plan.end <= of_kind(profile, "compile")[0].begin <= call.begin

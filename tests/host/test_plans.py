@@ -188,7 +188,7 @@ def test_the_work_of_a_gradient_does_not_grow_with_its_window(stride):
         count = (256 - window) // stride + 1
         gradient = TensorDesc(FLOAT32, (1, 4, count, count))
         desc = AveragePoolingGradOperatorDesc.of(gradient, (256, 256), (window, window), strides=(stride, stride))
-        assert lower(desc, PLANNED["cpu"]).work <= 50 * stride * 4 * 256 * 256
+        assert lower(desc, PLANNED["cpu"]).elements <= 50 * stride * 4 * 256 * 256
 
 
 @pytest.mark.parametrize(("strides", "kernel"), [((1, 4), "pool_separable"), ((2, 4), "pool_backward_small")])
@@ -238,13 +238,13 @@ def test_equal_descriptors_have_equal_plans():
 
 def test_work_goes_by_what_is_loaded():
     cpu = PLANNED["cpu"]
-    assert lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 20), [0]), cpu).work == 600
+    assert lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (30, 20), [0]), cpu).elements == 600
     # Each output takes the elements of its window, and combines two rows.
-    assert lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 3)), cpu).work == 8 * 7 * (6 + 2)
+    assert lower(pool_desc(FLOAT32, (1, 1, 9, 9), (2, 3)), cpu).elements == 8 * 7 * (6 + 2)
     # Pipelines of separable passes do not tell windows apart: the seconds per element measured with one hold for all.
     few, many = (lower(pool_desc(FLOAT32, (1, 4, 256, 256), (n, n)), cpu) for n in (16, 101))
     assert {each.dispatches[0].shader.variant for each in (few, many)} == {"pool_separable_rows"}
-    assert few.work < many.work < 3 * few.work
+    assert few.elements < many.elements < 3 * few.elements
 
 
 def test_plans_differ_where_limits_do():
@@ -441,7 +441,7 @@ def test_dispatches_of_tiles_are_as_long_as_the_work_that_they_count(sizes, wind
         check(plan)
         most = max(each.push["output_count"] for each in plan.dispatches)
         outputs = math.prod(desc.output_tensor.sizes)
-        assert plan.work * most <= 2 * plan.limits.dispatch_elements * outputs or most <= sizes[-1]
+        assert plan.elements * most <= 2 * plan.limits.dispatch_elements * outputs or most <= sizes[-1]
 
 
 @pytest.mark.parametrize("indices", [False, True])
@@ -466,7 +466,7 @@ def test_large_windows_take_few_dispatches_of_few_loads(sizes, window, indices):
     plan = lower(desc, limits)
     check(plan)
     assert len(plan.dispatches) <= 500
-    assert plan.work <= 2 * lower(desc, dataclasses.replace(limits, intermediate_bytes=1 << 40)).work
+    assert plan.elements <= 2 * lower(desc, dataclasses.replace(limits, intermediate_bytes=1 << 40)).elements
 
 
 @pytest.mark.parametrize("indices", [False, True])
@@ -478,7 +478,7 @@ def test_large_windows_over_several_segments_cost_no_more(indices):
         desc = MaxPooling2OperatorDesc.of(x, (33, 33), indices_data_type=UINT32 if indices else None)
         plan = lower(desc, Limits(segment_bytes=1 << 27, group_size=64, group_count=8))
         check(plan)
-        works.append(plan.work)
+        works.append(plan.elements)
         assert len(plan.dispatches) <= 100
     assert works[1] <= 1.1 * works[0]
 
@@ -494,6 +494,6 @@ def test_what_has_no_first_element_is_loaded_as_it_lies_in_memory(data_type, fla
         plan = lower(ReduceOperatorDesc.of(function, transposed), limits, flags=flags)
         check(plan)
         assert {each.shader.variant for each in plan.dispatches} == {"rows", "combine"}
-        assert plan.work == packed.work
+        assert plan.elements == packed.elements
     repeated = lower(ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(data_type, (9, 99, 3), (99, 1, 0))), limits)
     assert repeated.dispatches[0].push["stride"][:2] == (0, 1)

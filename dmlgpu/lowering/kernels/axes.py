@@ -64,7 +64,7 @@ class AxesKernel(PartKernel):
         return len(self.axes.kept) if len(self.axes.kept) > 1 else 0
 
     @cached_property
-    def work(self) -> int:
+    def elements(self) -> int:
         # If the addresses of an output's elements do not ascend, every segment looks at all of them.
         looks = 1 if ascend(self.axes.reduced) else self.problem.sources[0].segment_count
         return self.problem.output_count * self.element_count * looks

@@ -45,7 +45,7 @@ class Kernel(ABC):
 
     @property
     @abstractmethod
-    def work(self) -> int:
+    def elements(self) -> int:
         """Elements that all invocations load, about: its time is proportional to them."""
 
     @abstractmethod

@@ -24,7 +24,7 @@ class PlanesKernel(PartKernel):
         """How it writes outputs."""
 
     @cached_property
-    def work(self) -> int:
+    def elements(self) -> int:
         return self.problem.output_count * self.in_place.elements
 
     @cached_property

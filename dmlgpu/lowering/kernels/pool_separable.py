@@ -185,7 +185,7 @@ class PoolSeparable(Kernel):
         # In loads of pool_direct.comp: an output takes 4 more, a load of a pass counts 12 on SwiftShader, else 2.5. On
         # llvmpipe it takes as long as 1, but pool_small.comp may come next, with half the time of pool_direct.comp. For
         # sums both take as long to add.
-        by_pool = count * (4 + self._direct.work // self.problem.output_count)
+        by_pool = count * (4 + self._direct.elements // self.problem.output_count)
         each = 2.5 if self.limits.unrolls else 12 if self.selects else 5
         return "windows have few elements in common" if each * elements >= by_pool else ""
 
@@ -385,11 +385,11 @@ class PoolSeparable(Kernel):
         return PoolDirect(self.problem, self.limits)
 
     @cached_property
-    def work(self) -> int:
+    def elements(self) -> int:
         elements = 0
         for part in self._ranges():
             if self._is_direct(part):
-                elements += len(self._outputs(part)) * self._direct.work // self.problem.output_count
+                elements += len(self._outputs(part)) * self._direct.elements // self.problem.output_count
             else:
                 elements += sum(each.elements for each in self._passes(len(part.planes), self._lines(part)[1]))
         return elements

@@ -33,7 +33,7 @@ class Scatter(Kernel):
     }
 
     @property
-    def work(self) -> int:
+    def elements(self) -> int:
         return 3 * self.source.element_count + self.problem.output_count
 
     @cached_property
