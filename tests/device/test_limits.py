@@ -101,8 +101,9 @@ def test_shared_memory_is_that_of_lanes():
     assert shared_bytes("rows_lanes_selection_32", 128) == 128 * (4 + 4 + 4)
     assert shared_bytes("columns_lanes_selection_32", 64) == 64 * 4 * (4 + 4 + 4)
     assert shared_bytes("columns_lanes_selection_8", 64) == 64 * 16 * 4
+    assert shared_bytes("combine_squares_32", 64) == 64 * 20 * 4
     assert {name for name in spirv.layouts() if shared_bytes(name, 1)} == {
-        name for name in spirv.layouts() if "_lanes_" in name
+        name for name in spirv.layouts() if "_lanes_" in name or name.startswith("combine_")
     }
 
 
