@@ -6,5 +6,6 @@
 A reduction computes a state from each chunk. States merge in any order and grouping, so any process can compute any
 chunk. A pooling computes each region of its outputs from the part of x that the region's windows read.
 
-Devices compute the chunks. NumPy merges their results, in float64 where that rounds.
+Devices compute the chunks, except for exact sums of few elements. NumPy merges their results, in float64 where that
+rounds.
 """

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from dmlgpu.call import Call, Operand, Shape, Type, arg, reduced
-from dmlgpu.chunks.rounding import quotients, roots
+from dmlgpu.chunks.rounding import added, quotients, roots, sums
 from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags
@@ -25,7 +25,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.runtime.shared import Selector
+from dmlgpu.runtime.shared import Selector, open_device
 from dmlgpu.sources import computed, operand_of
 
 # The operators that are reductions over axes.
@@ -92,14 +92,15 @@ class Reduction:
         return self._aggregation.state_type(self.element_type)
 
     def state(self, chunk: Array, begin: Shape, device: Selector = None) -> Array:
-        """The states of a chunk: an array with size 1 on every reduced axis.
+        """The states of a chunk: an array with size 1 on every reduced axis, but terms of exact sums on the first one.
 
         Args:
             chunk: a part of the array; no size on a reduced axis is 0.
             begin: the coordinates of its first element in the whole array.
             device: the device that computes it.
         """
-        return self._aggregation.of_chunk(self, self._as_floats(chunk), begin, device)
+        with np.errstate(all="ignore"):
+            return self._aggregation.of_chunk(self, self._as_floats(chunk), begin, device)
 
     def _as_floats(self, chunk: Array) -> Array:
         """The chunk in the type that floats are computed in; integers are converted where they are reduced."""
@@ -114,19 +115,17 @@ class Reduction:
         return (outputs.reshape(self.reduced(outputs.shape)),)
 
     def merged(self, states: Array) -> Array:
-        """Merges the states of chunks that are side by side along the reduced axes: these get size 1."""
-        sizes = [1 if axis in self.axes else size for axis, size in enumerate(states.shape)]
+        """Merges the states of chunks that are side by side along the reduced axes."""
         with np.errstate(all="ignore"):
-            return self._aggregation.merge(self, _rows(states, self.axes)).reshape(sizes)
+            return _along(self._aggregation.merge(self, _rows(states, self.axes)), states.shape, self.axes)
 
     def results(self, state: Array) -> tuple[Array, ...]:
         """The outputs, from the merged states of all chunks: of each result."""
-        sizes = self.reduced(state.shape)
+        rows = _rows(state, self.axes)
+        sizes = self.reduced(tuple(1 if axis in self.axes else size for axis, size in enumerate(state.shape)))
         with np.errstate(all="ignore"):
             values = (
-                [state["value"], state["index"]]
-                if len(self.dtypes) > 1
-                else [self._aggregation.finish(state, self.count)]
+                [rows["value"], rows["index"]] if len(self.dtypes) > 1 else [self._aggregation.finish(rows, self.count)]
             )
             return tuple([y.astype(dtype).reshape(sizes) for y, dtype in zip(values, self.dtypes, strict=True)])
 
@@ -149,15 +148,22 @@ class Aggregation:
     of_chunk: Callable[[Reduction, Array, Shape, Selector], Array]
     """The states of a chunk; the arguments are a reduction and those of its `state`."""
     merge: Callable[[Reduction, Array], Array]
-    """One state of the states along the last axis."""
+    """One state of each column of states, or several terms of it."""
     finish: Callable[[Array, int], Array] = lambda state, count: state
-    """The outputs, from the states of all elements, and the number of elements of each output."""
+    """The outputs, from the merged states of all elements, and the number of elements of each output."""
 
 
 def _rows(x: Array, axes: Shape) -> Array:
-    """Moves the elements of each output to the last axis."""
-    kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
-    return np.moveaxis(x, axes, range(-len(axes), 0)).reshape(*kept, math.prod(x.shape[axis] for axis in axes))
+    """Moves the elements of each output to a column."""
+    x = np.moveaxis(x, axes, range(len(axes)))
+    return x.reshape(math.prod(x.shape[: len(axes)]), math.prod(x.shape[len(axes) :]))
+
+
+def _along(columns: Array, shape: Shape, axes: Shape) -> Array:
+    """Moves columns to the first of the reduced axes of an array that had this shape; the others get size 1."""
+    kept = [1 if axis in axes else size for axis, size in enumerate(shape) if axis != axes[0]]
+    moved: Array = np.moveaxis(columns.reshape(len(columns), *kept), 0, axes[0])
+    return moved
 
 
 def _float32(chunk: Array) -> Array:
@@ -188,9 +194,10 @@ def _winners(reduction: Reduction, chunk: Array, begin: Shape, device: Selector)
 
 
 def _best(reduction: Reduction, rows: Array) -> Array:
-    best = rows[..., 0]
-    for i in range(1, rows.shape[-1]):
-        best = np.where(_beats(reduction, rows[..., i], best), rows[..., i], best)
+    best = rows[:1]
+    for i in range(1, len(rows)):
+        row = rows[i : i + 1]
+        best = np.where(_beats(reduction, row, best), row, best)
     return best
 
 
@@ -230,55 +237,54 @@ def _joined(
             values = _reduced(chunk, function, reduction.axes, device, converted=reduction.element_type)
         return values.astype(reduction.state_type)
 
-    return Aggregation(state_type, of_chunk, lambda _, rows: join.reduce(rows, axis=-1, dtype=rows.dtype), finish)
+    def merge(reduction: Reduction, rows: Array) -> Array:
+        merged: Array = join.reduce(rows, axis=0, dtype=rows.dtype, keepdims=True)
+        return merged
+
+    return Aggregation(state_type, of_chunk, merge, finish)
 
 
-# Exact sums: a state is the words of `ExactSumOperatorDesc`, or of squares, which add up to those of the whole.
+# Exact sums: a state is terms of them (rounding.py), along the first reduced axis.
 
-_NAN, _INFINITY, _MINUS_INFINITY = 1, 2, 4
+# The words of a device's sum take as long as NumPy takes for so many elements of an output, or of a chunk.
+_FEW_OF_OUTPUT, _FEW_OF_CHUNK = 160, 1 << 20
 
 
 def _exact(function: ReduceFunction) -> Aggregation:
     of_squares = function in (ReduceFunction.L2, ReduceFunction.SUM_SQUARE)
     kind = ExactSquaresOperatorDesc if of_squares else ExactSumOperatorDesc
-    count_of_words = len(kind.output_fields) - 1
-    state_type: Type = np.dtype([("words", np.uint32, (count_of_words,)), ("specials", np.uint32)])
 
     def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
+        count = math.prod(chunk.shape[axis] for axis in reduction.axes)
+        if count <= _FEW_OF_OUTPUT or chunk.size <= _FEW_OF_CHUNK:
+            open_device(device)  # raises if there is none
+            rows = _rows(chunk, reduction.axes)
+            terms = added(np.abs(rows) if function is ReduceFunction.L1 else rows, 2 if of_squares else 1)
+        else:
+            terms = added(words_of(chunk, reduction.axes, device))
+        return _along(terms, chunk.shape, reduction.axes)
+
+    def words_of(chunk: Array, axes: Shape, device: Selector) -> Array:
         operand = operand_of(chunk := _float32(chunk))
         source = operand.tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"])
-        desc = kind.of(source, reduction.axes, absolute=function is ReduceFunction.L1)
-        sizes = tuple([1 if axis in reduction.axes else size for axis, size in enumerate(chunk.shape)])
+        desc = kind.of(source, axes, absolute=function is ReduceFunction.L1)
+        sizes = desc.output_tensor.sizes
         call = Call(desc, sizes, (np.dtype(np.uint32),) * len(desc.outputs), fill=0 if 0 in sizes else None)
-        *words, specials = computed(call, {"x": chunk}, chunk, device=device)
-        states = np.empty(specials.shape, state_type)
-        states["words"], states["specials"] = np.stack(words, -1), specials
-        return states
+        *words, specials = [each.ravel() for each in computed(call, {"x": chunk}, chunk, device=device)]
+        words[-1] = words[-1].view(np.int32)
+        least = -298 if of_squares else -149
+        return np.array([_SPECIALS[specials], *(np.ldexp(word, least + 32 * i) for i, word in enumerate(words))])
 
-    def finish(state: Array, count: int) -> Array:
-        words = state["words"].reshape(-1, count_of_words)
-        numbers = (
-            roots(words)
-            if function is ReduceFunction.L2
-            else quotients(words, count if function is ReduceFunction.AVERAGE else 1, 298 if of_squares else 149)
-        )
-        both, specials = _INFINITY | _MINUS_INFINITY, state["specials"].ravel()
-        numbers[specials & _INFINITY != 0] = np.inf
-        numbers[specials & _MINUS_INFINITY != 0] = -np.inf
-        numbers[(specials & _NAN != 0) | (specials & both == both)] = np.nan
-        return numbers.reshape(state.shape)
+    def finish(terms: Array, count: int) -> Array:
+        if function is ReduceFunction.L2:
+            return roots(terms)
+        return quotients(terms, count) if function is ReduceFunction.AVERAGE else sums(terms)
 
-    return Aggregation(lambda dtype: state_type, of_chunk, _added, finish)
+    return Aggregation(lambda dtype: np.dtype(np.float64), of_chunk, lambda _, rows: added(rows), finish)
 
 
-def _added(reduction: Reduction, rows: Array) -> Array:
-    states = np.empty(rows.shape[:-1], rows.dtype)
-    carry = np.uint64(0)
-    for i in range(rows["words"].shape[-1]):
-        total = rows["words"][..., i].sum(-1, np.uint64) + carry
-        states["words"][..., i], carry = total & np.uint64(0xFFFFFFFF), total >> np.uint64(32)
-    states["specials"] = np.bitwise_or.reduce(rows["specials"], axis=-1)
-    return states
+# The sum of what is not finite: bit 0 stands for NaN, bit 1 for infinity, bit 2 for -infinity.
+_SPECIALS = np.array([0, np.nan, np.inf, np.nan, -np.inf, np.nan, np.nan, np.nan])
 
 
 # Products of floats: a state is a mantissa and an exponent, as a chunk's product may leave the range of floats.
@@ -289,28 +295,26 @@ _FACTOR: Type = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
 def _products(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
     # Mantissas are 0, or from 0.5 to 1: the product of 100 is in the range of float32.
     mantissas, exponents = np.frexp(_rows(_float32(chunk), reduction.axes))
-    *kept, count = mantissas.shape
-    factors = np.ones((*kept, -(-count // 100) * 100), np.float32)
-    factors[..., :count] = mantissas
+    count, outputs = mantissas.shape
+    factors = np.ones((outputs, -(-count // 100) * 100), np.float32)
+    factors[:, :count] = mantissas.T
     products = _reduced(factors.reshape(-1, 100), ReduceFunction.MULTIPLY, (1,), device)
-    rows = np.empty((*kept, factors.shape[-1] // 100), _FACTOR)
-    rows["mantissa"] = products.reshape(rows.shape)
-    rows["exponent"] = 0
-    rows["exponent"][..., 0] = exponents.sum(-1, np.int64)
-    sizes = [1 if axis in reduction.axes else size for axis, size in enumerate(chunk.shape)]
-    return _multiplied(reduction, rows).reshape(sizes)
+    rows = np.zeros((factors.shape[1] // 100, outputs), _FACTOR)
+    rows["mantissa"] = products.reshape(rows.shape[::-1]).T
+    rows["exponent"][0] = exponents.sum(0, np.int64)
+    return _along(_multiplied(reduction, rows), chunk.shape, reduction.axes)
 
 
 def _multiplied(reduction: Reduction, rows: Array) -> Array:
     mantissas, exponents = np.frexp(rows["mantissa"])
     exponents = exponents + rows["exponent"]
     # The product of 1,000 mantissas is in the range of float64.
-    while mantissas.shape[-1] > 1:
-        begins = np.arange(0, mantissas.shape[-1], 1000)
-        mantissas, more = np.frexp(np.multiply.reduceat(mantissas, begins, axis=-1))
-        exponents = np.add.reduceat(exponents, begins, axis=-1) + more
-    product = np.empty(rows.shape[:-1], _FACTOR)
-    product["mantissa"], product["exponent"] = mantissas[..., 0], exponents[..., 0]
+    while len(mantissas) > 1:
+        begins = np.arange(0, len(mantissas), 1000)
+        mantissas, more = np.frexp(np.multiply.reduceat(mantissas, begins))
+        exponents = np.add.reduceat(exponents, begins) + more
+    product = np.empty(mantissas.shape, _FACTOR)
+    product["mantissa"], product["exponent"] = mantissas, exponents
     return product
 
 

@@ -1,78 +1,161 @@
-"""Exact sums as floats. Rows of words are integers, the lowest word first.
+"""Exact sums of floats as terms: rows of float64, of which each column adds up to a sum without rounding.
 
 Results are rounded to odd: 53 bits, the last of which is set where others are lost. So they round to float32 and
 float16 as the sums themselves do (Boldo and Melquiond, When double rounding is odd, 2004).
+
+Terms are floats of at most 32 bits, their squares, or sums of these: multiples of 2^-298 that are far below 2^1023. So
+nothing underflows or overflows in float64.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from dmlgpu.descriptors.arrays import Array
 
-
-def quotients(words: Array, count: int, unit: int) -> Array:
-    """Sums of 2^-unit, divided by a count."""
-    negative = words[:, -1] >> 31 == 1
-    digits = np.where(negative[:, None], ~words, words)
-    # Where all lower words are 0 now, the 1 that makes a complement the negative number is carried on.
-    carries = negative
-    for i in range(digits.shape[1]):
-        digits[:, i] += carries
-        carries = carries & (digits[:, i] == 0)
-    if count > 1:
-        # 128 more bits behind the point: a quotient has 53 at least, unless it is 0.
-        digits = np.pad(digits, ((0, 0), (4, 0)))
-        unit += 128
-        # Long division. A remainder and a digit fit 64 bits.
-        kind = np.dtype("<u4" if count < 1 << 32 else "<u2" if count < 1 << 48 else "u1")
-        divided = np.ascontiguousarray(digits, "<u4").view(kind)
-        rest, divisor, bits = np.zeros(len(words), np.uint64), np.uint64(count), np.uint64(8 * kind.itemsize)
-        for i in reversed(range(divided.shape[1])):
-            rest = rest << bits | divided[:, i]
-            divided[:, i] = rest // divisor
-            rest %= divisor
-        digits = divided.view("<u4")
-        digits[:, 0] |= rest != 0
-    length, lowest = _ends(digits)
-    mantissas = _bits(digits, length - 53) | (lowest < length - 53)
-    numbers = np.ldexp(mantissas.astype(np.float64), (length - 53 - unit).astype(np.int32))
-    return np.where(negative, -numbers, numbers)
+# Columns that are computed at a time: rows of so many stay in the processor's cache.
+_COLUMNS = 1 << 13
 
 
-def roots(words: Array) -> Array:
-    """The roots of sums of 2^-298, which are not negative."""
-    length, lowest = _ends(words)
-    # The highest 105 or 106 bits, so that 53 bits are those of the root, rounded down.
-    begin = length - 105 & -2
-    low, high = _bits(words, begin), _bits(words, begin + 64)
-    root = np.sqrt(high * 2.0**64 + low).astype(np.uint64)
-    # That is up to two too large, or one too small. The remainder has less than 63 bits: what is beyond 64 cancels.
-    rest = (low - root * root).view(np.int64)
-    for wrong in (rest < 0), (rest + 2 * root.view(np.int64) - 1 < 0):
-        root -= wrong
-    rest = (low - root * root).view(np.int64)
-    root += rest > 2 * root.view(np.int64)
-    rest = (low - root * root).view(np.int64)
-    mantissas = root | ((rest != 0) | (lowest < begin))
-    numbers: Array = np.ldexp(mantissas.astype(np.float64), ((begin - 298) // 2).astype(np.int32))
+def added(rows: Array, power: int = 1) -> Array:
+    """The sums of columns as terms; of their squares with the power 2."""
+    count, columns = rows.shape
+    beside = min(_COLUMNS // max(columns, 1), count // 16)
+    if beside > 1:
+        # Few long columns become many short ones. Sums of 16 numbers have at most 13 terms: the next one is at least
+        # 2^45 times smaller.
+        length = count // beside
+        begin = rows[: length * beside].reshape(length, beside * columns)
+        terms = added(begin, power)
+        others = added(rows[length * beside :], power)
+        return added(np.concatenate([terms.reshape(len(terms) * beside, columns), others]))
+    blocks = [_added(block, power) for block in _blocks(rows)]
+    terms = np.zeros((max(map(len, blocks), default=1), rows.shape[1]))
+    for i, block in enumerate(blocks):
+        for number, term in enumerate(block):
+            terms[number, i * _COLUMNS : (i + 1) * _COLUMNS] = term
+    return terms
+
+
+def sums(terms: Array) -> Array:
+    """The sums of terms."""
+    return _computed(lambda terms: _to_odd(*_rounded(terms)), terms)
+
+
+def quotients(terms: Array, count: int) -> Array:
+    """The sums of terms, divided by a count."""
+    return _computed(lambda terms: _quotients(terms, count), terms)
+
+
+def roots(terms: Array) -> Array:
+    """The roots of the sums of terms, which are not negative."""
+    return _computed(_roots, terms)
+
+
+def _blocks(rows: Array) -> Iterator[Array]:
+    for i in range(0, rows.shape[1], _COLUMNS):
+        block = rows[:, i : i + _COLUMNS]
+        # Elements of a row shall follow each other.
+        yield block if block.strides[1] == block.itemsize else np.ascontiguousarray(block)
+
+
+def _computed(function: Callable[[Array], Array], terms: Array) -> Array:
+    return np.concatenate([np.zeros(0), *map(function, _blocks(terms))])
+
+
+def _added(rows: Array | Iterable[Array], power: int = 1) -> list[Array]:
+    if isinstance(rows, np.ndarray) and power == 1 and _is_narrow(rows):
+        return [rows.sum(0, np.float64)]
+    # Each term has what was lost of the sum before it, as in Python's math.fsum.
+    terms: list[Array] = []
+    for row in rows:
+        rest = row.astype(np.float64)
+        if power == 2:
+            rest *= rest
+        for i, term in enumerate(terms):
+            terms[i], rest = _two_sum(term, rest)
+            if not rest.any():
+                break
+        else:
+            terms.append(rest)
+    return terms
+
+
+def _is_narrow(rows: Array) -> bool:
+    """Whether float64 has all bits of every sum of these floats, as their exponents are close to each other."""
+    if rows.dtype != np.float32:
+        return rows.dtype == np.float16 and len(rows) <= 1 << 13
+    # Of a 0 the exponent does not count: 0 - 1 is the greatest number.
+    magnitudes = rows.view(np.uint32) & np.uint32(0x7FFFFFFF)
+    greatest = magnitudes.max(initial=0) >> 23
+    magnitudes -= np.uint32(1)
+    least = magnitudes.min(initial=0x7F800000) >> 23
+    return int(greatest) - int(least) + 24 + len(rows).bit_length() <= 53
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """The sum as it is rounded, and what is lost; nothing where it is not finite."""
+    total = a + b
+    added = total - a
+    rest = total - added
+    np.subtract(a, rest, out=rest)
+    rest += np.subtract(b, added, out=added)
+    if np.isnan(rest.min(initial=0)):
+        rest[np.isnan(rest)] = 0
+    return total, rest
+
+
+def _rounded(terms: Iterable[Array]) -> tuple[Array, Array]:
+    """The sums of terms, rounded to nearest, and numbers with the sign of what is lost."""
+    rows = _added([*terms])
+    rows.append(np.zeros_like(rows[0]))
+    # From the last term to the first, until each is below the last bit of the one before it.
+    changed = len(rows) > 2
+    while changed:
+        changed = False
+        for i in reversed(range(len(rows) - 1)):
+            before, (rows[i], rows[i + 1]) = rows[i], _two_sum(rows[i], rows[i + 1])
+            changed |= not np.array_equal(before, rows[i], equal_nan=True)
+    return rows[0], rows[1]
+
+
+def _quotients(terms: Array, count: int) -> Array:
+    parts = [float(part) for part in (count & ~0xFFFFFFFF, count & 0xFFFFFFFF) if part]
+
+    def remainders(quotient: Array) -> Array:
+        return _rounded([*terms, *(-each for part in parts for each in _product(quotient, part))])[0]
+
+    quotient = _rounded(terms)[0] / count
+    # It may be off by more than its last bit, as what is divided was rounded.
+    quotient += np.where(np.isfinite(quotient), remainders(quotient) / count, 0)
+    return _to_odd(quotient, remainders(quotient))
+
+
+def _roots(terms: Array) -> Array:
+    root = np.sqrt(_rounded(terms)[0])
+    return _to_odd(root, _rounded([*terms, *(-each for each in _product(root, root))])[0])
+
+
+def _product(a: Array, b: Array | float) -> tuple[Array, Array]:
+    """The product as it is rounded, and what is lost (Dekker, 1971)."""
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    product = a * b
+    return product, a_low * b_low - (product - a_high * b_high - a_low * b_high - a_high * b_low)
+
+
+def _halves(x: Array | float) -> tuple[Array | float, Array | float]:
+    """The first 26 bits of a number, and the others, as two floats of 26 bits."""
+    scaled = x * (2.0**27 + 1)
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+def _to_odd(nearest: Array, rest: Array) -> Array:
+    """A number rounded to odd, from the nearest float64 and a number with the sign of what is lost."""
+    is_off = (rest != 0) & (nearest.view(np.int64) & 1 == 0) & np.isfinite(nearest)
+    numbers = nearest + 0.0  # a sum of zeros is +0
+    numbers[is_off] = np.nextafter(nearest[is_off], np.copysign(np.inf, rest[is_off]))
+    numbers[np.isnan(numbers)] = np.nan
     return numbers
-
-
-def _ends(words: Array) -> tuple[Array, Array]:
-    """The number of bits of each row up to its highest 1, and the number of the lowest 1; of 0 both are 0."""
-    rows, count = np.arange(len(words)), words.shape[1]
-    first, last = (words != 0).argmax(1), count - 1 - (words[:, ::-1] != 0).argmax(1)
-    lowest, highest = words[rows, first].astype(np.int64), words[rows, last].astype(np.int64)
-    ends = np.frexp(highest)[1] + 32 * last, np.frexp(lowest & -lowest)[1] - 1 + 32 * first
-    return np.where(highest == 0, 0, ends[0]), np.where(highest == 0, 0, ends[1])
-
-
-def _bits(words: Array, begin: Array) -> Array:
-    """64 bits of each row, from bit `begin` on; 0 outside of it."""
-    rows, count, first, shift = np.arange(len(words)), words.shape[1], begin // 32, (begin % 32).astype(np.uint64)
-    low, middle, high = (
-        np.where((at >= 0) & (at < count), words[rows, at.clip(0, count - 1)], 0).astype(np.uint64)
-        for at in (first, first + 1, first + 2)
-    )
-    return (low | middle << np.uint64(32)) >> shift | high << np.uint64(1) << (np.uint64(63) - shift)

@@ -47,7 +47,7 @@ def chunked(x: Any, *, chunk_bytes: int = CHUNK_BYTES, progress: Progress = None
 
     Indices, maxima and minima are those of the whole array, bit for bit, whatever the chunks. A sum of floats is within
     the bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, as the sum of each chunk is
-    rounded. Exact sums are those of the whole array, bit for bit: chunks hand on their sums as integers.
+    rounded. Exact sums are those of the whole array, bit for bit: chunks hand on their sums without rounding.
 
     The argument `out` of the functions is an array, anything else that takes slices, or the path of a new .npy file,
     which is returned as np.memmap; for two results a tuple of two. A file appears at its path when it is complete.
@@ -138,8 +138,7 @@ class Chunked(Source):
     def _reduce(self, reduction: Reduction, call: Call, out: Any, device: Device) -> list[Any]:
         axes = reduction.axes
         itemsize: int = self._dtype.itemsize
-        # An exact sum has up to 20 words for each output of a chunk: so chunks have as many elements of an output as
-        # fit.
+        # A device rounds exact sums of whole outputs: so chunks have as many elements of an output as fit.
         first = axes if reduction.exact else ()
         sizes = self._chunk_sizes(reduction.shape, self._stored, lambda sizes: itemsize * math.prod(sizes), first)
         # First all chunks of one region of the outputs, then all of the next one.

@@ -58,6 +58,7 @@ with extra("dask", "dask", "distributed"):
     from dask.array.chunk import getitem
     from dask.base import tokenize
     from dask.blockwise import Blockwise
+    from dask.core import flatten
     from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
     from dask.layers import ArrayBlockIdDep, ArrayChunkShapeDep
     from dask.task_spec import DataNode, Task, TaskRef
@@ -192,6 +193,21 @@ def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
     x = x.reshape(reduction.shape)
     # Without the empty chunks, which have no state.
     x = x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
+    if reduction.exact and all(x.numblocks[axis] == 1 for axis in reduction.axes):
+        # No chunk leaves terms that others add to.
+        return (
+            x.map_blocks(
+                _outputs_of_whole,
+                reduction=reduction,
+                device=device,
+                chunks=reduction.reduced(
+                    tuple((1,) if i in reduction.axes else sizes for i, sizes in enumerate(x.chunks))
+                ),
+                drop_axis=() if reduction.keepdims else reduction.axes,
+                dtype=reduction.dtypes[0],
+                meta=_meta(len(reduction.reduced(reduction.sizes)), reduction.dtypes[0]),
+            ),
+        )
     states = x.map_blocks(
         _state,
         reduction=reduction,
@@ -208,6 +224,7 @@ def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
             aggregate=partial(_result, reduction, i),
             axis=reduction.axes,
             keepdims=reduction.keepdims,
+            concatenate=False,
             # The type of states, also merged ones; results have the type of `meta`.
             dtype=reduction.state_type,
             meta=_meta(len(reduction.reduced(reduction.sizes)), dtype),
@@ -229,17 +246,23 @@ def _state(chunk: Array, reduction: Reduction, device: Selector, block_info: Any
     return reduction.state(chunk, begin, device)
 
 
+def _outputs_of_whole(chunk: Array, reduction: Reduction, device: Selector) -> Any:
+    # As in NumPy: a scalar, not a 0-D array.
+    return reduction.outputs(chunk, (0,) * chunk.ndim, device)[0][()]
+
+
 def _itself(states: Array, axis: Any, keepdims: bool) -> Array:
     return states
 
 
-def _merged(reduction: Reduction, states: Array, axis: Any, keepdims: bool) -> Array:
-    return reduction.merged(states)
+def _merged(reduction: Reduction, states: Any, axis: Any, keepdims: bool) -> Array:
+    # Lists of states in lists for each axis. Sums have unequal numbers of terms, and no other size on reduced axes.
+    return reduction.merged(np.concatenate([*flatten([states])], reduction.axes[0]))
 
 
-def _result(reduction: Reduction, number: int, states: Array, axis: Any, keepdims: bool) -> Any:
+def _result(reduction: Reduction, number: int, states: Any, axis: Any, keepdims: bool) -> Any:
     # As in NumPy: a scalar, not a 0-D array.
-    return reduction.results(reduction.merged(states))[number][()]
+    return reduction.results(_merged(reduction, states, axis, keepdims))[number][()]
 
 
 def _pooled(pooling: Pooling, x: Any, device: Selector) -> tuple[Any, ...]:

@@ -229,6 +229,18 @@ def test_exact_sums_are_those_of_the_whole_array(dtype, function):
         assert averages.compute().tobytes() == dmlgpu.average_pooling(x, (3, 2), padding=1, exact=True).tobytes()
 
 
+def test_an_exact_sum_of_one_chunk_is_that_of_the_device(monkeypatch):
+    x = np.random.default_rng(4).standard_normal((5, 6)).astype(np.float32)
+    monkeypatch.setattr(Reduction, "state", None)
+    for axis in (0, 1, (0, 1)):
+        d = da.from_array(x, chunks=tuple(size if i in np.atleast_1d(axis) else 2 for i, size in enumerate(x.shape)))
+        for keepdims in (False, True):
+            (got,) = computed(dmlgpu.sum(d, axis, keepdims=keepdims, exact=True))
+            expected = dmlgpu.sum(x, axis, keepdims=keepdims, exact=True)
+            assert type(got) is type(expected)
+            np.testing.assert_array_equal(got, expected, strict=True)
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", ">i2", "uint32", "int64", "float16", ">f4"])
 def test_functions_of_numpy(dtype):
     rng = np.random.default_rng(6)
@@ -550,7 +562,7 @@ def test_nothing_kept_is_empty_and_nothing_reduced_an_error():
 def test_device_is_that_of_the_process_or_the_named_one(driver, monkeypatch):
     x = da.ones((4, 4), chunks=2, dtype=np.float32)
     monkeypatch.setenv("DMLGPU_DEVICE", "no such device")
-    for name, arguments, options in (("argmax", (), {}), ("max_pooling", (2,), {})):
+    for name, arguments, options in (("argmax", (), {}), ("max_pooling", (2,), {}), ("sum", (0,), {"exact": True})):
         function = getattr(dmlgpu, name)
         with pytest.raises(dmlgpu.DeviceError, match="no such device"):
             function(x, *arguments, **options).compute()

@@ -22,7 +22,7 @@ import pytest
 
 import dmlgpu
 from dmlgpu import DescriptorError, ReduceFunction, chunked
-from dmlgpu.chunks import source
+from dmlgpu.chunks import reduction, source
 from dmlgpu.chunks.reduction import Reduction
 
 
@@ -177,8 +177,12 @@ def test_identities_of_no_elements(dtype, tmp_path):
 @pytest.mark.parametrize("function", ["sum", "average", "l1", "l2", "sum_square"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("axis", [None, 1, (0, 2)])
-def test_exact_sums_of_chunks(function, dtype, axis):
+@pytest.mark.parametrize("by", ["NumPy", "device"])
+def test_exact_sums_of_chunks(function, dtype, axis, by, monkeypatch):
     """Over so many binades that every order and chunking gives the usual sums other bits; with what is not finite."""
+    if by == "device":
+        monkeypatch.setattr(reduction, "_FEW_OF_OUTPUT", 0)
+        monkeypatch.setattr(reduction, "_FEW_OF_CHUNK", 0)
     random = np.random.default_rng(0)
     wide = np.ldexp(
         random.standard_normal((5, 40, 7)),

@@ -1,4 +1,4 @@
-"""dmlgpu.chunks.rounding, with Python's integers."""
+"""dmlgpu.chunks.rounding, with Python's fractions."""
 
 import math
 import random
@@ -7,61 +7,138 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dmlgpu.chunks.rounding import quotients, roots
-from dmlgpu.descriptors.reduction import EXACT_SQUARES_WORDS, EXACT_WORDS
+from dmlgpu.chunks import rounding
+from dmlgpu.chunks.rounding import added, quotients, roots, sums
 
-COUNTS = [1, 2, 3, 7, 1000, 2**31 + 1, 2**32 - 1, 2**32, 2**32 + 1, 2**40 + 3, 2**48 - 1, 2**48, 2**48 + 5, 2**55 + 3]
-
-
-def rows(numbers, count):
-    """The words of each number, as a row."""
-    return np.array([[number >> 32 * i & 0xFFFFFFFF for i in range(count)] for number in numbers], np.uint32)
-
-
-def integers(rng, bits, count):
-    """Numbers of 0 to `bits` bits, many of which end with zeros."""
-    yield from (0, 1, 2, 3, 2**53 - 1, 2**53, 2**53 + 1, 2**54, 2**54 + 1, 2**64 - 1, 2**64, 2**bits - 1)
-    for _ in range(count):
-        length = rng.randrange(1, bits)
-        number = rng.getrandbits(length) | 1 << length
-        yield number & -(1 << rng.randrange(length)) | rng.randrange(2)
+COUNTS = [1, 2, 3, 7, 1000, 2**31 + 1, 2**32 - 1, 2**32, 2**32 + 1, 2**40 + 3, 2**53 + 1, 2**55 + 3]
 
 
 def to_odd(number):
-    """A fraction that is not negative, rounded to odd."""
+    """A fraction rounded to odd."""
     if number == 0:
         return 0.0
+    sign, number = (1 if number > 0 else -1), abs(number)
     shift = 54 - number.numerator.bit_length() + number.denominator.bit_length()
     scaled = number * Fraction(2) ** shift
     mantissa, more = math.floor(scaled), math.floor(scaled).bit_length() - 53
     lost = scaled != mantissa or mantissa & ((1 << more) - 1)
-    return math.ldexp(mantissa >> more | bool(lost), more - shift)
+    return sign * math.ldexp(mantissa >> more | bool(lost), more - shift)
+
+
+def root_to_odd(number):
+    # 240 more bits, of which the last says whether the root ends there: each has far more than 53.
+    scaled = int(number * 2**298) << 240
+    root = math.isqrt(scaled)
+    return to_odd(Fraction(2 * root + (root**2 != scaled), 2 << 120 + 149))
+
+
+def columns(rng, count, exponents):
+    """Columns of floats with these exponents, most of whose bits are 0 or 1; in half of them they cancel."""
+    mantissas = [1, 3, 1 << 23, (1 << 24) - 1, *(rng.getrandbits(24) for _ in range(8))]
+    numbers = [[rng.choice(mantissas) * 2.0 ** rng.choice(exponents) for _ in range(count)] for _ in range(200)]
+    x = np.array(numbers, np.float32).T * np.float32([[rng.choice((-1, 1))] for _ in range(count)])
+    x[count // 2 : count - 1, ::2] = -x[: count - 1 - count // 2, ::2]
+    return x
+
+
+@pytest.mark.parametrize("exponents", [range(-149, 105), range(-10, 3), range(-2, 0), [-149], [104]], ids=str)
+@pytest.mark.parametrize("count", [1, 2, 5, 30])
+def test_sums_in_any_parts(exponents, count):
+    rng = random.Random(count)
+    x = columns(rng, count, exponents)
+    for power in (1, 2):
+        expected = [sum(Fraction(float(number)) ** power for number in column) for column in x.T]
+        middle = rng.randrange(count + 1)
+        states = [added(part, power) for part in (x[:middle], x[middle:]) if len(part)]
+        for terms in (added(x, power), added(np.concatenate(states))):
+            assert sums(terms).tobytes() == np.array([*map(to_odd, expected)]).tobytes()
+            divisor = rng.choice(COUNTS)
+            assert quotients(terms, divisor).tobytes() == np.array([to_odd(n / divisor) for n in expected]).tobytes()
+            if power == 2:
+                assert roots(terms).tobytes() == np.array([*map(root_to_odd, expected)]).tobytes()
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize(("words", "unit"), [(EXACT_WORDS - 1, 149), (EXACT_SQUARES_WORDS - 1, 298)])
-def test_quotients(words, unit, count):
+def test_quotients_and_roots_of_many_terms(count):
+    """Each term is below the last bit of the one before it, or beside it."""
     rng = random.Random(count)
-    magnitudes = list(integers(rng, 32 * words - 2, 300))
-    signs = [rng.choice((-1, 1)) if magnitude else 1 for magnitude in magnitudes]
-    got = quotients(rows(map(int.__mul__, signs, magnitudes), words), count, unit)
-    expected = [sign * to_odd(Fraction(n, count << unit)) for sign, n in zip(signs, magnitudes, strict=True)]
-    assert got.tobytes() == np.array(expected).tobytes()
+    for apart in (53, 54, 60, 90):
+        terms = np.array([[rng.choice((-1, 0, 1, 3)) * 2.0 ** (100 - apart * i) for _ in range(100)] for i in range(4)])
+        terms[0] = np.abs(terms[0]) + 2.0**101
+        exact = [sum(map(Fraction, column)) for column in terms.T.tolist()]
+        assert quotients(terms, count).tobytes() == np.array([to_odd(n / count) for n in exact]).tobytes()
+        assert roots(terms).tobytes() == np.array([*map(root_to_odd, exact)]).tobytes()
 
 
-def test_roots():
+def test_roots_of_squares_and_their_neighbours():
     rng = random.Random(0)
-    numbers = list(integers(rng, 560, 2000))
-    numbers += [rng.getrandbits(bits) ** 2 + more for bits in range(2, 280) for more in (0, 1, 2)]
-    got = roots(rows(numbers, EXACT_SQUARES_WORDS - 1))
-    # 240 more bits, of which the last says whether the root ends there: each has far more than 53.
-    doubled = [math.isqrt(number << 240) for number in numbers]
-    expected = [
-        to_odd(Fraction(2 * root + (root**2 != number << 240), 2 << 120 + 149))
-        for root, number in zip(doubled, numbers, strict=True)
-    ]
-    assert got.tobytes() == np.array(expected).tobytes()
+    numbers = [rng.getrandbits(bits) ** 2 + more for bits in range(2, 150) for more in (-1, 0, 1, 2)]
+    terms = np.zeros((7, len(numbers)))
+    for i, number in enumerate(numbers):
+        for k in range(7):
+            terms[k, i] = float(number) if abs(number) < 2**53 else to_odd(Fraction(number >> 10)) * 1024
+            number -= int(terms[k, i])
+        assert number == 0
+    exact = [sum(map(Fraction, column)) for column in terms.T.tolist()]
+    assert roots(terms).tobytes() == np.array([*map(root_to_odd, exact)]).tobytes()
 
 
-def test_no_rows():
-    assert quotients(rows([], 10).reshape(0, 10), 3, 149).shape == (0,) == roots(rows([], 19).reshape(0, 19)).shape
+@pytest.mark.parametrize("power", [1, 2])
+def test_what_is_not_finite(power):
+    inf, nan = math.inf, math.nan
+    greatest = float(np.finfo(np.float32).max)
+    x = np.float32([[inf, -inf, inf, nan, greatest, 1], [1, 2**-140, -inf, 1, inf, nan], [3, 0, 1, inf, 0, -inf]])
+    infinity = -inf if power == 1 else inf
+    expected = np.array([inf, infinity, nan if power == 1 else inf, nan, inf, nan])
+    with np.errstate(all="ignore"):
+        for terms in (added(x, power), added(np.concatenate([added(x[:1], power), added(x[1:], power)]))):
+            assert sums(terms).tobytes() == quotients(terms, 3).tobytes() == expected.tobytes()
+            if power == 2:
+                assert roots(terms).tobytes() == expected.tobytes()
+
+
+def test_zeros_have_no_sign():
+    for x in (np.float32([[-0.0], [-0.0]]), np.float32([[1], [-1]]), np.float16([[-0.0]])):
+        for y in (sums(added(x)), quotients(added(x), 3), roots(added(x, 2) * 0)):
+            assert y.tobytes() == bytes(8)
+
+
+@pytest.mark.parametrize("apart", range(24, 34))
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 9])
+def test_sums_that_float64_just_has_or_just_lacks(apart, count):
+    """The least and the greatest numbers of each column are so many bits apart, at several places of float32."""
+    for exponent in (127, 0, apart - 126, apart - 127):
+        greatest, least = np.float32(2.0**exponent) * np.float32(2 - 2**-23), 2.0 ** (exponent - apart) * (1 + 2**-23)
+        x = np.float32([[greatest, -greatest, greatest]] * count + [[least, least, -least]] * 3)
+        for rows in (x, x.astype(">f4")):
+            expected = [to_odd(sum(map(Fraction, column))) for column in rows.T.tolist()]
+            assert sums(added(rows)).tolist() == expected
+
+
+def test_columns_are_computed_in_blocks(monkeypatch):
+    x = columns(random.Random(5), 6, range(-149, 105))
+    expected = [f(added(x, 2)) for f in (sums, roots, lambda terms: quotients(terms, 3))]
+    monkeypatch.setattr(rounding, "_COLUMNS", 3)
+    got = [f(added(x, 2)) for f in (sums, roots, lambda terms: quotients(terms, 3))]
+    assert [y.tobytes() for y in got] == [y.tobytes() for y in expected]
+
+
+@pytest.mark.parametrize("shape", [(40_000, 1), (9_001, 2), (500, 7), (129, 40)], ids=str)
+@pytest.mark.parametrize("exponents", [range(-149, 105), range(-3, 3)], ids=str)
+def test_long_columns(shape, exponents):
+    rng = np.random.default_rng(shape)
+    x = np.ldexp(rng.standard_normal(shape), rng.choice([*exponents], shape)).astype(np.float32)
+    x[shape[0] // 3 :][: shape[0] // 3] = -x[: shape[0] // 3]
+    for rows in (x, np.asfortranarray(x), x[::-1]):
+        for power in (1, 2):
+            terms = added(rows, power)
+            assert len(terms) < 30
+            scaled = [sum(int(n * 2**149) ** power for n in column) for column in x.T.astype(float).tolist()]
+            expected = [to_odd(Fraction(n, 1 << 149 * power)) for n in scaled]
+            assert sums(terms).tolist() == expected
+
+
+@pytest.mark.parametrize("count", [3, 1000])
+def test_no_columns(count):
+    terms = added(np.zeros((count, 0), np.float32))
+    assert sums(terms).shape == quotients(terms, 3).shape == roots(terms).shape == (0,)
