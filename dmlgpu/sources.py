@@ -26,6 +26,7 @@ import numpy.typing as npt
 from dmlgpu.call import Call, Operand, Type
 from dmlgpu.descriptors.arrays import Array, ArrayLike, as_array, check_plain, described
 from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.pooling import PoolingOperatorDesc
 from dmlgpu.descriptors.reduction import (
     ArgOperatorDesc,
     AxisDirection,
@@ -82,8 +83,8 @@ class Source(ABC):
         """What functions are told of it."""
 
     @abstractmethod
-    def compute(self, name: str, call: Call, out: Any, device: Selector) -> Any:
-        """The results of a call of the function of this name."""
+    def compute(self, call: Call, out: Any, device: Selector) -> Any:
+        """The results of a call, which is a reduction over axes or a pooling."""
 
 
 class SupportsCompute(Protocol):
@@ -145,6 +146,9 @@ _FIELDS = {
     "input_gradient_tensor.sizes": "gradient.shape",
 }
 
+# The operators that other sources compute.
+_IN_PARTS = (ArgOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc, PoolingOperatorDesc)
+
 # The types of values that cannot change, so that they can be keys of a cache.
 _LASTING = {int, float, bool, str, type(None), DataType, AxisDirection, ReduceFunction, Operand}
 
@@ -186,8 +190,6 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
             if options.get(name) is not None or signature.parameters[name].default is not None:
                 arrays[name] = source_of(options[name], f"{body.__name__}.{name}")
                 options[name] = operand_of(arrays[name])
-        if len(arrays) > 1 and any(isinstance(array, Source) for array in arrays.values()):
-            raise TypeError(f"{body.__name__}() takes arrays and device tensors, and neither chunked nor Dask arrays")
         values = (operand_of(arrays[first]), *args[1:])
         make = cached if all(map(_is_lasting, (*values, *options.values()))) else body
         source = arrays[like]
@@ -195,8 +197,12 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
             call: Call = make(*values, **options)
             if call.warning:
                 warnings.warn(f"{body.__name__}: {call.warning}", stacklevel=2)
+            if not isinstance(call.desc, _IN_PARTS) and any(isinstance(array, Source) for array in arrays.values()):
+                raise TypeError(
+                    f"{body.__name__}() takes neither chunked nor Dask arrays; pass arrays or device tensors"
+                )
             if isinstance(source, Source):
-                return source.compute(body.__name__, call, out, device)
+                return source.compute(call, out, device)
             return computed(call, arrays, source, out, device)
         except DescriptorError as error:
             raise _in_callers_words(error, body.__name__) from None

@@ -28,9 +28,6 @@ from dmlgpu.descriptors.reduction import (
 from dmlgpu.runtime.shared import Selector, open_device
 from dmlgpu.sources import computed, operand_of
 
-# The operators that are reductions over axes.
-REDUCTIONS = (ArgOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc)
-
 
 @dataclass(frozen=True)
 class Reduction:

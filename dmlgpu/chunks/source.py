@@ -15,7 +15,7 @@ import numpy as np
 
 from dmlgpu.call import Call, Operand, Shape
 from dmlgpu.chunks.pooling import Pooling
-from dmlgpu.chunks.reduction import REDUCTIONS, Reduction
+from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region, Regions
 from dmlgpu.chunks.targets import give_pages_back, targets_of
 from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
@@ -124,9 +124,7 @@ class Chunked(Source):
     def operand(self) -> Operand:
         return Operand(self._shape, self._dtype, in_parts=True)
 
-    def compute(self, name: str, call: Call, out: Any, device: Selector) -> Any:
-        if not isinstance(call.desc, (*REDUCTIONS, PoolingOperatorDesc)):
-            raise TypeError(f"{name}() takes no chunked arrays; pass an array or a device tensor")
+    def compute(self, call: Call, out: Any, device: Selector) -> Any:
         if isinstance(call.desc, PoolingOperatorDesc):
             targets = self._pool(Pooling.of(call, self._shape), call, out, open_device(device))
         else:

@@ -37,7 +37,7 @@ import numpy as np
 
 from dmlgpu.call import Call, Operand
 from dmlgpu.chunks.pooling import Pooling, elements_of
-from dmlgpu.chunks.reduction import REDUCTIONS, Reduction
+from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region
 from dmlgpu.chunks.targets import targets_of
 from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
@@ -89,9 +89,7 @@ class DaskArray(Source):
     def operand(self) -> Operand:
         return Operand(self._x.shape, self._x.dtype, in_parts=True)
 
-    def compute(self, name: str, call: Call, out: Any, device: Any) -> Any:
-        if not isinstance(call.desc, (*REDUCTIONS, PoolingOperatorDesc)):
-            raise TypeError(f"{name}() takes no Dask arrays; pass an array or a device tensor")
+    def compute(self, call: Call, out: Any, device: Any) -> Any:
         if isinstance(device, Device):
             raise TypeError("device: a Device stays in its process; give its index, part of its name or its UUID")
         if not isinstance(device, (str, type(None))):
