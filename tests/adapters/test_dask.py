@@ -1,6 +1,7 @@
 """Dask arrays: whatever their chunks are, results are those of the oracle for the whole array."""
 
 import math
+import os
 import pickle
 
 import dask
@@ -568,6 +569,24 @@ def test_device_is_that_of_the_process_or_the_named_one(driver, monkeypatch):
             function(x, *arguments, **options).compute()
         for selector in (driver.index, np.int64(driver.index), driver.uuid, driver.name):
             function(x, *arguments, device=selector, **options).compute()
+
+
+def test_a_failing_chunk_leaves_no_file(tmp_path):
+    def chunk(block_id):
+        if block_id == (1, 0):
+            raise RuntimeError(f"chunk {block_id} cannot be read")
+        return np.ones((2, 3), np.float32)
+
+    x = da.map_blocks(chunk, chunks=((2, 2), (3, 3)), dtype=np.float32, meta=np.empty((0, 0), np.float32))
+    paths = tmp_path / "values.npy", tmp_path / "indices.npy"
+    for call in (
+        lambda: dmlgpu.sum(x, axis=0, exact=True, out=paths[0]),
+        lambda: dmlgpu.max(x, axis=1, output_indices=True, out=paths),
+        lambda: dmlgpu.max_pooling(x, 2, output_indices=True, out=paths),
+    ):
+        with pytest.raises(RuntimeError, match=r"^chunk \(1, 0\) cannot be read$"):
+            call()
+        assert os.listdir(tmp_path) == []
 
 
 def test_out_is_written_at_once(tmp_path):
