@@ -1,7 +1,7 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Gradients of pooling with small windows: what pool_backward.comp computes, in the same order.
+// Gradients of pooling with small windows: what pool_backward.comp computes, those of maxima in the same order.
 //
 // One invocation computes a tile of outputs: TILE_WIDTH neighbours in each row, a multiple of the windows' stride, and
 // some rows. It goes down STRIDE_HEIGHT rows at a time. So the windows that hold an output are the same in every step,
@@ -15,7 +15,8 @@
 //   window 4                  [...      COLUMNS = 5
 //
 // What these windows give is loaded once and kept in a ring of ROWS rows: for the next step it moves up by one row. In
-// a volume, each row has the windows of all DEPTHS that can hold an output.
+// a volume, each row has the windows of all DEPTHS that can hold an output. With SHARES the ring keeps sums: what the
+// windows of a row, of all depths, give to an output.
 
 #define SMALL_WINDOWS
 #include "core/gradients.glsl"
@@ -48,13 +49,17 @@ const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
 // Windows that can hold an output, along a dimension.
 const uint MOST_ROWS = (WINDOW_HEIGHT - 1) / STRIDE_HEIGHT + 1;
 const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
-const uint RING = DEPTHS * ROWS * COLUMNS;  // depth by depth, row by row
 
 // Of a tile. These are no parameters of functions, as calls copy arrays.
-Operand given[RING];
 #ifdef SHARES
-uint in_row[COLUMNS];  // elements of a window along width that share what it gives
+// Outputs from the begin of one window to that of the next share a sum, or two: the last of them are in a window less,
+// unless the stride divides the window. Both begin with the nearest window, so the longer sum takes one addition more.
+const uint SUMS_OF_WINDOW = WINDOW_WIDTH % STRIDE_WIDTH == 0 ? 1 : 2, SUMS = (COLUMNS - BEFORE) * SUMS_OF_WINDOW;
+State sums[ROWS * SUMS];  // row by row
+uint in_row[COLUMNS];     // elements of a window along width that share what it gives
 #else
+const uint RING = DEPTHS * ROWS * COLUMNS;  // depth by depth, row by row
+Operand given[RING];
 uint winners[RING];  // numbers of the elements that get it
 #endif
 
@@ -62,36 +67,82 @@ uint winners[RING];  // numbers of the elements that get it
 // they hold no output of the tile.
 void load_row(uint d, bool holding, uint plane, uint z, uint y, uint column)
 {
+#ifdef SHARES
+    const uint last = (ROWS - 1) * SUMS;
+    [[unroll]] for (uint i = 0; i < last; ++i) {
+        if (d == 0)
+            sums[i] = sums[i + SUMS];
+    }
+    Operand given[COLUMNS];
+    uint in_slab = counted(z * window_stride.x, reach.x + 1, 1, counted_begin.x, counted_end.x)
+        * counted(y * STRIDE_HEIGHT, WINDOW_HEIGHT, 1, counted_begin.y, counted_end.y);
+#else
     uint first = d * ROWS * COLUMNS, last = first + (ROWS - 1) * COLUMNS;
     // Counted from 0: Mesa 25 does not unroll a loop that begins at `first`, and keeps the arrays in memory.
     [[unroll]] for (uint i = 0; i < (ROWS - 1) * COLUMNS; ++i) {
         given[first + i] = given[first + i + COLUMNS];
-#ifndef SHARES
         winners[first + i] = winners[first + i + COLUMNS];
-#endif
     }
+#endif
     bool there = y < window_count.y && z < window_count.x && holding;
     uint window = ((plane * window_count.x + z) * window_count.y + y) * window_count.z + column;
     uint address = plane * plane_stride + z * stride.x + y * stride.y + column * stride.z + source_base;
-#ifdef SHARES
-    uint in_slab = counted(z * window_stride.x, reach.x + 1, 1, counted_begin.x, counted_end.x)
-        * counted(y * STRIDE_HEIGHT, WINDOW_HEIGHT, 1, counted_begin.y, counted_end.y);
-#endif
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
         bool is_window = there && column + c < window_count.z;
         uint at = is_window ? address + c * stride.z : 0;
         Operand operand = operand_of(LOAD(source, at));
 #ifdef SHARES
         operand = divided(operand, is_window ? in_slab * in_row[c] : 1);
-        given[last + c] = or_neutral(operand, is_window);
+        given[c] = or_neutral(operand, is_window);
 #else
         given[last + c] = operand;
         uint winner = maximum_at(is_window ? window + c + maxima_base : 0);
         winners[last + c] = is_window ? winner : NONE;
 #endif
     }
+#ifdef SHARES
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) {
+        State sum = identity();
+        if (d > 0)
+            sum = sums[last + i];
+        [[unroll]] for (uint columns = 0; columns < MOST_COLUMNS; ++columns) {
+            if (columns + i % SUMS_OF_WINDOW < MOST_COLUMNS) {
+                Operand operand = given[max(BEFORE + i / SUMS_OF_WINDOW, columns) - columns];
+                if (d == 0 && columns == 0)
+                    sum = state_of(operand, 0);
+                else
+                    accumulate(sum, operand, 0);
+            }
+        }
+        sums[last + i] = sum;
+    }
+#endif
 }
 
+#ifdef SHARES
+// What windows give to output (a, k) of a step.
+State gathered(uint number, uint a, uint k)
+{
+    State state = identity();
+    uint below = (a + PHASE_HEIGHT) % STRIDE_HEIGHT, right = (k + PHASE_WIDTH) % STRIDE_WIDTH;
+    uint at = (k + PHASE_WIDTH) / STRIDE_WIDTH * SUMS_OF_WINDOW;
+    if (right >= WINDOW_WIDTH % STRIDE_WIDTH)
+        at += SUMS_OF_WINDOW - 1;
+    [[unroll]] for (uint rows = 0; rows < MOST_ROWS; ++rows) {
+        if (below + rows * STRIDE_HEIGHT < WINDOW_HEIGHT) {
+            uint r = max(ABOVE + (a + PHASE_HEIGHT) / STRIDE_HEIGHT, rows) - rows;
+            State sum = sums[r * SUMS + at];
+            if (rows == 0)
+                state = sum;
+            else if (DEPTHS * MOST_COLUMNS == 1)
+                state = combine_one(state, sum);
+            else
+                state = combine(state, sum);
+        }
+    }
+    return state;
+}
+#else
 // What windows of the ring give to element `number`, which is output (a, k) of a step.
 State gathered(uint number, uint a, uint k)
 {
@@ -111,11 +162,7 @@ State gathered(uint number, uint a, uint k)
                     uint r = max(ABOVE + (a + PHASE_HEIGHT) / STRIDE_HEIGHT, rows) - rows;
                     uint c = max(BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH, columns) - columns;
                     uint w = (d * ROWS + r) * COLUMNS + c;
-#ifdef SHARES
-                    Operand operand = given[w];
-#else
                     Operand operand = or_neutral(given[w], winners[w] == number);
-#endif
                     if (first)
                         state = state_of(operand, 0);
                     else
@@ -127,6 +174,7 @@ State gathered(uint number, uint a, uint k)
     }
     return state;
 }
+#endif
 
 // Writes row `a` of a step, where it is one of the tile. Its first output is element `number`, and the row of outputs
 // has `left_over` from there on.

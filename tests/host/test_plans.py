@@ -191,11 +191,26 @@ def test_the_work_of_a_gradient_does_not_grow_with_its_window(stride):
         assert lower(desc, PLANNED["cpu"]).elements <= 50 * stride * 4 * 256 * 256
 
 
-@pytest.mark.parametrize(("strides", "kernel"), [((1, 4), "pool_separable"), ((2, 4), "pool_backward_small")])
-def test_tiles_of_gradients_go_by_the_shorter_stride(strides, kernel):
-    sizes = (1, 4, *((256 - 12) // stride + 1 for stride in strides))
-    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, sizes), (256, 256), (12, 12), strides=strides)
+@pytest.mark.parametrize(
+    ("window", "strides", "kernel"),
+    [
+        (5, (1, 1), "pool_backward_small"),
+        (11, (1, 1), "pool_separable"),
+        (11, (2, 2), "pool_backward_small"),
+        (12, (1, 4), "pool_backward_small"),
+        (31, (2, 2), "pool_separable"),
+        (32, (4, 4), "pool_backward_small"),
+    ],
+)
+def test_tiles_compute_gradients_of_averages_where_outputs_take_few_additions(window, strides, kernel):
+    sizes = (1, 64, *((256 - window) // stride + 1 for stride in strides))
+    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, sizes), (256, 256), (window, window), strides=strides)
     assert lower(desc, PLANNED["cpu"]).dispatches[0].shader.variant.startswith(kernel)
+
+
+def test_the_gradient_of_one_large_window_takes_no_tiles():
+    desc = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (2, 2, 1, 1)), (13, 17), (13, 17))
+    assert lower(desc, PLANNED["cpu"]).dispatches[0].shader.variant == "pool_backward_shares"
 
 
 def test_a_cpu_takes_longer_dispatches_where_there_is_much_to_do():

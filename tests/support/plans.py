@@ -192,12 +192,18 @@ def check_work(plan: Plan, limits: Limits) -> None:
             each = push["split_end"] - push["split_begin"]
         else:
             steps = zip(push["window_count"], push["reach"], push["window_stride"], strict=True)
-            each = math.prod(min(count, 1 + reach // stride) for count, reach, stride in steps)
+            depth, height, width = (min(count, 1 + reach // stride) for count, reach, stride in steps)
+            each = depth * height * width
             if "tile_height" in push:
                 # Rows that begin at a multiple of the stride, in each slab.
                 _, rows, row = push["size"]
                 step = push["window_stride"][1]
                 least = max(64, row * (rows if rows % step else step))
+                if "shares" in dispatch.shader.variant:
+                    # An output has its part of each row that its tile adds, and adds rows of the ring.
+                    phase, tile = dispatch.shader.constants["phase_height"], push["tile_height"]
+                    filling = (push["reach"][1] - phase) // step + (step - 1 + phase) // step
+                    each = min(each, math.ceil(depth * width * (tile // step + filling) / tile) + height)
                 assert push["tile_height"] % step == 0
                 assert push["first_output"] % (rows * row) % (row * step) == 0
         assert push["output_count"] <= max(least, 2 * limits.dispatch_elements // each)

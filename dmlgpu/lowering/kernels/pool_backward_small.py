@@ -20,18 +20,20 @@ from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 
-# Windows that hold an output, up to which pool_backward_separable is not faster; times the shorter stride along height
-# and width.
-_UNROLLED_TERMS = 25
+# Additions for an output of an average's gradient, up to which pool_backward_separable is not faster, on lavapipe.
+_FEW_ADDITIONS = 33
 # Outputs of a tile's row, about.
 _WIDTH = 8
 # The longest stride and the largest window along a dimension.
 _LONGEST_STRIDE, _LARGEST_WINDOW = 8, 64
-# Additions of a step, at most, as they are unrolled: three outputs of 9x9 windows; averages with a stride may have that
-# many times as many. lavapipe (Mesa 25) compiles these in 0.6 s.
+# Additions of a step for maxima, at most, as they are unrolled: three outputs of 9x9 windows. lavapipe (Mesa 25)
+# compiles these in 0.6 s.
 _ADDITIONS = 256
-# Windows of the ring, at most: 12x12, which lavapipe (Mesa 25) compiles in a second; on a GPU, with more of them
-# gfx1100 spills, which has the fewest registers.
+# What a step for shares unrolls, at most: a window that is loaded counts 5, an output 2, a sum of the ring 1. lavapipe
+# (Mesa 25) compiles 190 in 0.9 s.
+_UNROLLED = 190
+# Windows of the ring, or sums, at most: 12x12, which lavapipe (Mesa 25) compiles in a second; on a GPU, with more of
+# them gfx1100 spills, which has the fewest registers.
 _RING, _GPU_RING = 150, 20
 
 
@@ -60,11 +62,10 @@ class PoolBackwardSmall(WholeRowsKernel):
     def why_slow(self) -> str:
         if not self.limits.unrolls:
             return "the driver does not unroll loops"
-        terms = _UNROLLED_TERMS * min(self.windows.fields["stride"][1:])
-        if self.element_count > terms:
+        if self.direct.maxima is None and self._additions > _FEW_ADDITIONS:
             separable = PoolBackwardSeparable(self.problem, self.limits)
-            if not (separable.why_impossible or separable.why_slow):
-                return f"more than {terms} windows hold an output"
+            if self._additions > self.element_count or not (separable.why_impossible or separable.why_slow):
+                return f"an output takes more than {_FEW_ADDITIONS} additions"
         return "" if self._is_light(self.width) else "too many windows hold an output"
 
     @cached_property
@@ -92,13 +93,37 @@ class PoolBackwardSmall(WholeRowsKernel):
         window, phase = self.windows.along[d], self.phase[d]
         return (window.reach - phase) // window.stride + (outputs - 1 + phase) // window.stride + 1
 
+    @property
+    def _sums_of_window(self) -> int:
+        """SUMS_OF_WINDOW of the shader."""
+        window = self.windows.along[2]
+        return 1 if window.extent % window.stride == 0 else 2
+
+    @property
+    def _additions(self) -> float:
+        """Additions for an output of an average's gradient: two for each addition of sums, three for each division."""
+        _, height, row = self.windows.along
+        steps = self.in_place.height // height.stride
+        turns = self._turns(steps) / steps  # rows of windows for a step
+        divisions = 3 * self.depths * self._windows_of(2, self.width) * turns / self.width
+        additions = self._sums_of_window * (self.depths * row.overlap * turns + 2 * height.overlap) / row.stride
+        return (divisions + additions) / height.stride
+
+    def _turns(self, steps: int) -> int:
+        """Rows of windows that a tile of so many steps loads, each of all depths; the first ones fill the ring."""
+        return steps + self._windows_of(1, self.windows.along[1].stride) - 1
+
     def _is_light(self, width: int) -> bool:
-        """Whether a tile of this width has few enough additions, and windows."""
-        stride = self.windows.along[1].stride
-        ring = self.depths * self._windows_of(1, stride) * self._windows_of(2, width)
-        additions = stride * width * math.prod([window.overlap for window in self.windows.along])
-        times = 1 if self.direct.maxima or self.limits.cooperating else min(self.windows.fields["stride"][1:])
-        return additions <= _ADDITIONS * times and ring <= (_GPU_RING if self.limits.cooperating else _RING)
+        """Whether a tile of this width has a ring, and takes what is unrolled, that are small enough."""
+        _, height, row = self.windows.along
+        outputs, rows, columns = height.stride * width, self._windows_of(1, height.stride), self._windows_of(2, width)
+        if self.direct.maxima:
+            ring = self.depths * rows * columns
+            unrolled, most = outputs * math.prod([window.overlap for window in self.windows.along]), _ADDITIONS
+        else:
+            ring = rows * ((width - 1 + self.phase[2]) // row.stride + 1) * self._sums_of_window  # ROWS * SUMS
+            unrolled, most = 5 * self.depths * columns + 2 * outputs + ring, _UNROLLED
+        return unrolled <= most and ring <= (_GPU_RING if self.limits.cooperating else _RING)
 
     @cached_property
     def width(self) -> int:
@@ -127,11 +152,13 @@ class PoolBackwardSmall(WholeRowsKernel):
         most = tiles // step // (4 * self.limits.invocations)
         steps = even_part(-(-rows // step), most)
         while True:
-            # A turn loads a row of windows, of all depths; the first ones fill the ring.
-            turns = steps + self._windows_of(1, step) - 1
+            turns, elements = self._turns(steps), self.element_count
+            if self.direct.maxima is None:  # an output has its part of each row that its tile adds, and adds rows
+                depth, height, width = self.direct.most
+                elements = min(elements, -(-depth * width * turns // (steps * step)) + height)
             tiling = Tiling(
                 self.width,
-                self.direct.in_place.elements,
+                elements,
                 loads=1 + turns * (1 + self.depths),
                 height=steps * step,
                 row=row,
