@@ -34,7 +34,7 @@
 //   HAS_BIN, show(state, bits), place(state), long_of(state), add_missed(long, state, bits)   exact sums, which may miss
 //                              elements (exact.glsl): kernels take these again, into what is stored
 //   bin_of(least, bits), add(state, bin, number, count)   exact sums, for pool_small.comp: the steps of accumulate()
-//   divided(operand, by)                   sums, for pool_backward.comp: the operand divided by a count
+//   divided(operand, by)                   sums, for gradients: the operand divided by a count; and combine_one()
 //   HAS_SHIFT, greater(a, b), greatest_of(block), prepare(state, greatest)   LOG_SUM_EXP: kernels call prepare() before
 //                              they accumulate the elements of several loads
 

@@ -24,7 +24,7 @@ from tests.support.limits import CORES, LIMITS
 
 # Modules that only a GPU, or only a CPU, takes.
 OF_A_GPU = re.compile(r"\w+_lanes_")
-OF_A_CPU = re.compile(r"(rows|columns|combine)_(?!\w*lanes)")
+OF_A_CPU = re.compile(r"(rows|columns)_(?!\w*lanes)")
 
 
 @functools.cache
