@@ -69,7 +69,7 @@ void load_row(uint d, bool holding, uint plane, uint z, uint y, uint column)
 {
 #ifdef SHARES
     const uint last = (ROWS - 1) * SUMS;
-    [[unroll]] for (uint i = 0; i < last; ++i) {
+    [[unroll]] for (uint i = 0; i < (ROWS - 1) * SUMS; ++i) {
         if (d == 0)
             sums[i] = sums[i + SUMS];
     }

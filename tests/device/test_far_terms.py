@@ -103,7 +103,7 @@ def over_windows(dtype):
 def over_covering_windows(dtype):
     """The element in the middle is of all windows, and the maximum of each."""
     # The second has whole words in each row. The last ones are no separable passes: few windows, and a long stride.
-    for count, window, stride in ((8, 8, 1), (8, 9, 1), (16, 16, 1), (5, 5, 1), (4, 5, 1), (8, 72, 9)):
+    for count, window, stride in ((8, 8, 1), (8, 9, 1), (16, 16, 1), (5, 5, 1), (4, 5, 1), (3, 3, 1), (8, 72, 9)):
         gradient = spread(count * count, 1, GREAT, SMALL, 0, -GREAT).reshape(1, 1, count, count).astype(dtype, "C")
         size, strides = (count - 1) * stride + window, (stride, stride)
         x = np.zeros((1, 1, size, size), dtype)

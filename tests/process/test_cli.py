@@ -853,15 +853,16 @@ def test_stream_writes_two_results(file, any_cpu, capsys):
 def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeypatch, capsys):
     given = {}
 
-    def compute(self, name, call, out, device):
-        given.update(vars(self), name=name, axes=call.desc.axes, out=out, device=device)
+    def compute(self, call, out, device):
+        given.update(vars(self), desc=call.desc, out=out, device=device)
         self._progress(1, 2)
         return 3
 
     monkeypatch.setattr(Chunked, "compute", compute)
     assert main(f"stream argmax x.npy axis=1 --chunk-mib 7 --device {driver.index}".split()) == 0
     assert isinstance(given["_x"], np.memmap)
-    assert (given["name"], given["axes"], given["out"]) == ("argmax", (1,), None)
+    assert isinstance(given["desc"], dmlgpu.ArgmaxOperatorDesc)
+    assert (given["desc"].axes, given["out"]) == ((1,), None)
     assert given["_chunk_bytes"] == 7 << 20
     assert given["device"].info == driver
     assert capsys.readouterr().out.startswith("3\n")
