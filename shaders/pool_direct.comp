@@ -16,6 +16,7 @@
 //                                 ...                                         ...
 
 #include "core/windows.glsl"
+#include "core/states.glsl"
 
 #ifdef IN_PLACE
 layout(constant_id = 10) const bool BLOCKS = false;

@@ -8,7 +8,6 @@
 #include "core/stores.glsl"
 #include "core/counted.glsl"
 #include "accumulator.glsl"
-#include "core/states.glsl"
 
 uvec3 all_of(uint dimensions[3]) { return uvec3(dimensions[0], dimensions[1], dimensions[2]); }
 
