@@ -169,7 +169,7 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
     """The function for users of a body whose arguments of these names are arrays; the result is like one of them."""
     signature = _expanded(inspect.signature(body))
     accepted = frozenset(signature.parameters)
-    by_position = [name for name, each in signature.parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    by_position = [p.name for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     needed = {name for name in by_position if signature.parameters[name].default is inspect.Parameter.empty}
     first = names[0]
     # A descriptor is checked in some 60 us, ten times what a look-up takes. Typed, as True equals 1 but is refused.

@@ -207,7 +207,7 @@ void main()
             uint at = index[k];
             if (!PACKED) {
                 uint address = address_of(number + k, size, indices_stride);
-                at = address - indices_first < indices_count ? index_at(address, indices_base) : NONE;
+                at = is_bound(address, indices_first, indices_count) ? index_at(address, indices_base) : NONE;
             }
             if (number + k < end && at - first_output < output_count) {
 #ifdef MARK

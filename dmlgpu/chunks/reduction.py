@@ -267,7 +267,7 @@ def _exact(function: ReduceFunction) -> Aggregation:
         desc = kind.of(source, axes, absolute=function is ReduceFunction.L1)
         sizes = desc.output_tensor.sizes
         call = Call(desc, sizes, (np.dtype(np.uint32),) * len(desc.outputs), fill=0 if 0 in sizes else None)
-        *words, specials = [each.ravel() for each in computed(call, {"x": chunk}, chunk, device=device)]
+        *words, specials = [word.ravel() for word in computed(call, {"x": chunk}, chunk, device=device)]
         words[-1] = words[-1].view(np.int32)
         least = -298 if of_squares else -149
         return np.array([_SPECIALS[specials], *(np.ldexp(word, least + 32 * i) for i, word in enumerate(words))])

@@ -125,7 +125,7 @@ def _quotients(terms: Array, count: int) -> Array:
     parts = [float(part) for part in (count & ~0xFFFFFFFF, count & 0xFFFFFFFF) if part]
 
     def remainders(quotient: Array) -> Array:
-        return _rounded([*terms, *(-each for part in parts for each in _product(quotient, part))])[0]
+        return _rounded([*terms, *(-term for part in parts for term in _product(quotient, part))])[0]
 
     quotient = _rounded(terms)[0] / count
     # It may be off by more than its last bit, as what is divided was rounded.
@@ -135,7 +135,7 @@ def _quotients(terms: Array, count: int) -> Array:
 
 def _roots(terms: Array) -> Array:
     root = np.sqrt(_rounded(terms)[0])
-    return _to_odd(root, _rounded([*terms, *(-each for each in _product(root, root))])[0])
+    return _to_odd(root, _rounded([*terms, *(-term for term in _product(root, root))])[0])
 
 
 def _product(a: Array, b: Array | float) -> tuple[Array, Array]:

@@ -28,7 +28,7 @@ class Accumulator(ABC):
         return False
 
     def loads(self, elements: int = 1) -> int:
-        """Loads that taking so many elements counts as, which one load brings: more where each has a loop."""
+        """Loads that one load of so many elements counts as: more where accumulating an element is a loop."""
         return 1
 
     def loads_again(self, elements: int) -> int:
