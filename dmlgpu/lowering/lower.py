@@ -41,16 +41,19 @@ def lower(
     problems = tuple([problem.in_memory(segment) for problem in problems])
     kernels, passed_over = _chosen(desc, problems, limits, kernel)
     # Loads of all invocations, about: an output, too, counts as one.
-    loads = [kernel.elements * kernel.problem.accumulator.loads() + kernel.problem.output_count for kernel in kernels]
+    loads = [one.elements * one.problem.accumulator.loads() + one.problem.output_count for one in kernels]
     plan_limits = limits.of_plan(sum(loads))
     if plan_limits != limits:
         kernels, passed_over = _chosen(desc, problems, plan_limits, kernel)
-    elements = sum([kernel.elements for kernel in kernels])
+    elements = sum([one.elements for one in kernels])
     dispatches, state_bytes = _cut(desc, kernels, plan_limits, elements)
     _check_loads(desc, dispatches, plan_limits)
-    intermediates = _intermediates(problems) + sum([kernel.intermediates for kernel in kernels], ())
+    intermediates = _intermediates(problems) + sum([one.intermediates for one in kernels], ())
     names = dict.fromkeys([dispatch.shader.variant for dispatch in dispatches])
     mapping = [f"{name}: {DESCRIPTIONS[name]}" for name in names]
+    passed_over |= {
+        one.name: "segments leave no part that it can compute" for one in kernels if not names.keys() & one.variants
+    }
     if any(isinstance(problem.domain, Axes) and problem.domain.are_windows for problem in problems):
         mapping.append("as a reduction: the elements of a window follow each other, and belong to no other window")
     mapping += [f"not {name}: {why}" for name, why in passed_over.items() if name not in names]

@@ -332,7 +332,7 @@ def test_plans_print_what_they_do():
     text = " ".join(str(plan).split())
     begin = f"{plan.desc} {plan.limits} {' '.join(plan.mapping)} 1. reduce_selection_32: group_size=32, "
     assert text.startswith(begin)
-    assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine", "not rows"]
+    assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine", "not rows", "not columns"]
     assert "push constants: size=(30, 30, 1, 1, 1, 1, 1, 1), stride=(1, 30, 0, 0, 0, 0, 0, 0), kept_rank=1," in text
     states = "STATES 0 segment 0 (target_base), STATES 0 segment 0 (values_base)"
     assert f"bindings: INPUT 0 segment 0 (source_base), {states} 2. reduce_selection_32" in text
