@@ -23,8 +23,8 @@ class Part:
     """The segment of each source."""
     whole: bool
     """Whether all of the elements lie in the segments, for every output. Otherwise the shader skips some."""
-    states: int | None = 0
-    """None: it writes the outputs. Else it leaves states of them, behind so many of each output from other parts."""
+    states_before: int | None = 0
+    """States of each output from parts before this one, whose own come behind those. None: it writes the outputs."""
 
     @property
     def splits(self) -> int:
@@ -35,7 +35,7 @@ class Part:
         """Parts of at most so many splits each; there are `states` of each output before these."""
         for first in range(0, self.splits, splits):
             elements = self.elements[first * self.split : (first + splits) * self.split]
-            yield replace(self, elements=elements, states=states + first)
+            yield replace(self, elements=elements, states_before=states + first)
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,20 @@ class Extent:
     """Where the elements of some outputs lie in a source. An output has them in steps that are `stride` apart."""
 
     lowest: int
-    """The lowest address of an element, and the highest one, but for `dims`."""
+    """The lowest address of an element, without the distances that `dims` add; `highest` likewise."""
     highest: int
     steps: range
     """Those with elements in the source."""
     dims: tuple[Dim, ...] = ()
     """Dimensions along which elements lie at a distance from these."""
-    low: int = 0
-    """Where the first output has step 0, and where the last one ends it, be that in the source or not."""
-    high: int = 0
+    first_begin: int = 0
+    """Where step 0 of the first output begins, be that in the source or not; step s lies s * stride behind it."""
+    last_end: int = 0
+    """The last address of step 0 of the last output."""
     stride: int = 0
     """0: all steps may lie anywhere."""
     step_elements: int = 1
+    """Elements of a step, as `Part.elements` numbers them."""
 
     def segments(self, size: int) -> tuple[int, ...]:
         """The segments of `size` elements each where an element may lie."""
@@ -75,8 +77,8 @@ class Extent:
         if self.stride == 0:
             return self._elements(self.steps), range(0)
         first, last = segment * size, (segment + 1) * size - 1
-        of_any = range(-(-(first - self.high) // self.stride), (last - self.low) // self.stride + 1)
-        of_all = range(-(-(first - self.low) // self.stride), (last - self.high) // self.stride + 1)
+        of_any = range(-(-(first - self.last_end) // self.stride), (last - self.first_begin) // self.stride + 1)
+        of_all = range(-(-(first - self.first_begin) // self.stride), (last - self.last_end) // self.stride + 1)
         return self._elements(of_any), self._elements(of_all)
 
     def _elements(self, steps: range) -> range:
@@ -140,7 +142,7 @@ class Rules:
     outputs_with_states: int
     """Outputs of a part that leaves states, at most."""
     tilings: tuple[Tiling, ...]
-    """Of parts that leave states, by the kernel and by those that take parts from it."""
+    """How this kernel, and each of the others that compute parts of its problem, divides a part that leaves states."""
     split: int
     """Elements of a state."""
     ascending: bool

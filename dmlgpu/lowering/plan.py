@@ -91,7 +91,7 @@ class Binding:
     base: str = ""
     """The push constant to which the offset of the segment in its buffer is added, modulo 2^32, as shaders add."""
     unit_bits: int = 32
-    """The bits of what the offset counts: elements of the tensor, or words."""
+    """The bits of what the offset counts: elements of the tensor, or words of states."""
     written: bool = False
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ from dmlgpu.lowering.geometry import Dim, address_span, power_of_2
 from dmlgpu.lowering.kernels.kernel import by_base, constants_of, dimensions, shader_of, wrapped
 from dmlgpu.lowering.limits import IN_FLIGHT, Limits
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
-from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Role
+from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role
 
 COMBINE = {"combine": "second pass: combines what the first left of each output, wherever the output lies"}
 
@@ -44,7 +44,10 @@ def most_combined(limits: Limits, states: int) -> int:
 
 
 def combine(problem: Problem, limits: Limits, begin: int, end: int, states: int) -> Iterator[Dispatch]:
-    """The dispatches that combine a range's states into every segment of every output that it touches."""
+    """The dispatches that combine `states` of each output, for outputs begin to end - 1.
+
+    There is one for each segment of each output tensor where some of these lie.
+    """
     words = problem.accumulator.stored_words(problem.source.data_type)
     base, (first, *others) = 0, levels(limits, states)
     for left in others:
@@ -100,7 +103,7 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int
                 targets.append(Binding(target.role, target.number, number, name, bits, written=True))
             push = Values(
                 **_outputs_push(begin, end, states, base),
-                **_target_push(dims, index_step, output.number),
+                **_target_push(dims, index_step, output.number if output.result is Result.WORD else 0),
                 split_size=0,
                 target_first=segment * size,
                 target_count=size,

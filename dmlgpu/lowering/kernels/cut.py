@@ -9,14 +9,18 @@ Outputs are cut first, into stacks; then the elements of each stack's outputs, b
                    |                 |   b'   |                 |           part leaves states, which combine.comp
                    +-----------------+--------+-----------------+           combines into the outputs
 
+Where outputs begin at different addresses, b and b' overlap: a part has each element that any of its outputs has in the
+segment, and the shader skips those of the others (SEGMENTED; `Part.whole` is False). Both parts of a window often have
+all of its elements.
+
 Where all tensors are one segment each, nearly every stack is one part. Others leave states, too:
 
 - an output has too many elements for an invocation, or several invocations should share it (`Rules.split`);
 - no kernel can write these outputs (`Rules.outputs_in_place`, `why_not`).
 
-A stack ends where the memory for states is full. Parts with too many elements for a dispatch are cut once more. All
-parts of a stack have the same outputs, as combine.comp finds the states of an output at one distance: so nothing is cut
-along outputs after it has been cut along elements.
+A stack ends where the memory for states would be full, even if its first outputs then need none. Parts with too many
+elements for a dispatch are cut once more. All parts of a stack have the same outputs, as combine.comp finds the states
+of an output at one distance: so nothing is cut along outputs after it has been cut along elements.
 """
 
 from __future__ import annotations
@@ -85,7 +89,7 @@ class PartKernel(Kernel):
         """Those of some outputs, as `dispatches`."""
         while outputs:
             stack = self._stack(outputs)
-            if stack[0].states is None:
+            if stack[0].states_before is None:
                 yield self._kernel(stack[0]).dispatch(stack[0]), 0
             else:
                 yield from self._with_states(stack)
@@ -124,19 +128,19 @@ class PartKernel(Kernel):
         rules, sources, outputs = self.rules, self.problem.sources, self._first(outputs)
         if all(source.segment_count == 1 for source in sources):
             segments = (0,) * len(sources)
-            part = Part(outputs, range(self.element_count), rules.split, segments, whole=True, states=None)
+            part = Part(outputs, range(self.element_count), rules.split, segments, whole=True, states_before=None)
             if self._can_write(part):
                 return [part]
         outputs = self._alike(outputs)
         while True:
             parts = self._parts(outputs)
-            if len(parts) == 1 and self._can_write(part := replace(parts[0], states=None)):
+            if len(parts) == 1 and self._can_write(part := replace(parts[0], states_before=None)):
                 return [part]
             splits = sum(part.splits for part in parts)
             most = min(rules.outputs_with_states, self.most_states // splits, most_combined(self.limits, splits))
             if len(outputs) <= max(1, most):
                 return parts
-            # Fewer outputs may have more states each, as their elements are cut elsewhere.
+            # Once more: the elements of fewer outputs are cut elsewhere, so that each may have more states than before.
             outputs = range(outputs.start, rules.end(outputs.start, outputs.start + max(1, most)))
 
     def _can_write(self, part: Part) -> bool:
@@ -155,10 +159,11 @@ class PartKernel(Kernel):
         return range(begin, end if end == outputs.stop else rules.end(begin, end))
 
     def _alike(self, outputs: range) -> range:
-        """The first outputs whose elements each segment cuts alike, if that is worth a stack."""
+        """The first outputs whose elements are cut alike (`_are_alike`), if they are enough for a stack."""
         rules, begin = self.rules, outputs.start
         if self._are_alike(outputs):
             return outputs
+        # The first of outputs that are cut alike are cut alike, too.
         ends = range(rules.next(begin), outputs.stop, rules.step)
         count = bisect_left(ends, True, key=lambda end: not self._are_alike(range(begin, end)))
         alike = range(begin, ends[count - 1]) if count else range(0)
@@ -168,15 +173,16 @@ class PartKernel(Kernel):
         return alike if len(alike) * _LEAST_SHARE >= len(outputs) else outputs
 
     def _apart(self, outputs: range) -> range:
-        """The first outputs, up to ones whose elements each segment cuts alike again."""
+        """The first outputs, up to some that are cut alike again."""
         begin, end = outputs.start, self.rules.next(outputs.start)
         while end < outputs.stop:
             if self._are_alike(range(end, min(self.rules.next(end), self.problem.output_count))):
                 return range(begin, end)
-            end = self.rules.next(2 * end - begin - 1)
+            end = self.rules.next(2 * end - begin - 1)  # twice as far; it may pass the first such outputs
         return outputs
 
     def _are_alike(self, outputs: range) -> bool:
+        """Whether all outputs have the same elements in each segment, so that no shader skips any."""
         return all(part.whole for part in self._parts(outputs))
 
     # How elements are cut
@@ -224,12 +230,12 @@ class PartKernel(Kernel):
 
     def loads(self, part: Part, tiling: Tiling) -> int:
         """Loads of an invocation of a part's dispatch."""
-        items = tiling.items(len(part.outputs)) * (1 if part.states is None else part.splits)
+        items = tiling.items(len(part.outputs)) * (1 if part.states_before is None else part.splits)
         return self.limits.loads(items, tiling.loads, tiling.lanes)
 
     def constants(self, part: Part, *, segmented: bool = False, **own: int) -> dict[str, int]:
         """The specialization constants of a shader that can leave states; where it writes, it skips no elements."""
-        writes = part.states is None
+        writes = part.states_before is None
         return constants_of(
             self.problem,
             self.limits,
@@ -245,13 +251,13 @@ class PartKernel(Kernel):
 
     def target_binding(self, part: Part, output: int, base: str) -> Binding:
         """The binding of an output tensor, or of the states."""
-        if part.states is None:
+        if part.states_before is None:
             return self.output_binding(part.outputs.start, output, base)
         return Binding(Role.STATES, base=base, written=True)
 
     def target_base(self, part: Part, output: int) -> int:
         """What to add to the number of an output for its place in the segment; or where the states begin."""
         begin = part.outputs.start
-        if part.states is None:
+        if part.states_before is None:
             return wrapped(self.place(begin, output) - begin)
-        return part.states * len(part.outputs) * self.state_words
+        return part.states_before * len(part.outputs) * self.state_words

@@ -103,7 +103,8 @@ def shader_of(variant: str, problem: Problem, constants: Mapping[str, int], *, b
 def by_base(problem: Problem, outputs: Sequence[T]) -> dict[str, T]:
     """What kernels over axes and combine.comp write, by the base of each binding.
 
-    Of a selection values have a binding behind that of the indices. With one output, or states, both have that.
+    `target_base` is for states, else for indices, else for values. Of a selection `values_base` is for values; where it
+    writes states, or one output tensor, both have that, and the shader writes it once.
     """
     last = {"target_base": outputs[-1]}
     return last | {"values_base": outputs[0]} if problem.accumulator.has_index else last

@@ -60,24 +60,27 @@ class PlanesKernel(PartKernel):
         return max(most // self.per_word, 1) * self.per_word
 
     def why_not(self, part: Part) -> str:
-        if part.states is None and part.outputs.start % self.per_word:
+        if part.states_before is None and part.outputs.start % self.per_word:
             return "outputs begin inside of a word"
-        if part.states is None and len(part.outputs) > self.rules.outputs_in_place:
+        if part.states_before is None and len(part.outputs) > self.rules.outputs_in_place:
             return "outputs are too many for a dispatch"
         return ""
 
     def source_place(self, part: Part) -> dict[str, Any]:
         """The push constants for the bound segment of the source; where outputs are written only its base."""
-        # Shaders address planes with one stride: what to add to that for the address.
+        # Shaders compute plane number * planes.stride; this is what that lacks where batch entries have another stride.
         plane = part.outputs.start // self.planes_outputs * self.planes.size
         batch = plane // self.source.sizes[1] * self.source.element_strides[0]
         push = self.source_push(part.segments[0], batch - plane * self.planes.stride)
-        return {"source_base": push["source_base"]} if part.states is None else push
+        return {"source_base": push["source_base"]} if part.states_before is None else push
 
 
 @dataclass(frozen=True)
 class WholeRowsKernel(PlanesKernel):
-    """A kernel over planes that writes whole rows of outputs. Another computes the rest, and leaves states."""
+    """A kernel over planes that writes whole slabs; or, where one is too large for a dispatch, whole rows of one.
+
+    Another kernel computes the rest, and leaves states: also whole rows, where a segment ends inside of a slab.
+    """
 
     @cached_property
     @abstractmethod
@@ -140,8 +143,9 @@ class WholeRowsKernel(PlanesKernel):
         return self.direct.extents(outputs)
 
     def why_not(self, part: Part) -> str:
-        if part.states is not None:
+        if part.states_before is not None:
             return "it leaves no states"
         begin, end, step = part.outputs.start, part.outputs.stop, self.rules.step
         whole = begin % step == 0 and (end % step == 0 or end == self.problem.output_count)
-        return "" if whole else "outputs are not whole rows"
+        slabs = step % self.whole_slabs == 0
+        return "" if whole else f"outputs are not whole {'slabs' if slabs else 'rows'}"

@@ -130,7 +130,7 @@ class PoolBackward(PlanesKernel):
         if self.maxima is None:
             return push | windows.counted
         bound = segment_push("maxima", self.maxima.segment, part.segments[1])
-        return push | ({"maxima_base": bound["maxima_base"]} if part.states is None else bound)
+        return push | ({"maxima_base": bound["maxima_base"]} if part.states_before is None else bound)
 
     def bindings(self, part: Part) -> tuple[Binding, ...]:
         """The bindings of both kernels for gradients."""
@@ -142,7 +142,7 @@ class PoolBackward(PlanesKernel):
 
     def dispatch(self, part: Part) -> Dispatch:
         push, variant = self.push(part), f"pool_backward_{self.what}"
-        if part.states is None:
+        if part.states_before is None:
             tiling, outputs = self.in_place, self.problem.outputs
             push |= {"tile": tiling.width // self.per_word}
             constants = constants_of(self.problem, self.limits, outputs, index_words=self.index_words)

@@ -148,8 +148,8 @@ class PoolDirect(PlanesKernel):
                 lowest=low + max(0, begin + inside.start * step) * stride,
                 highest=high + min(last, end + (inside.stop - 1) * step) * stride,
                 steps=inside,
-                low=low + begin * stride,
-                high=high + end * stride,
+                first_begin=low + begin * stride,
+                last_end=high + end * stride,
                 stride=step * stride,
                 step_elements=math.prod(self.split_counts[along + 1 :]),
             ),
@@ -168,7 +168,7 @@ class PoolDirect(PlanesKernel):
             "output_count": len(part.outputs),
             **self.source_place(part),
         }
-        if part.states is not None:
+        if part.states_before is not None:
             return push | {"states_base": self.target_base(part, 0)}
         return push | {"indices_base": self.target_base(part, self.indices), "values_base": self.target_base(part, 0)}
 
@@ -180,7 +180,7 @@ class PoolDirect(PlanesKernel):
     def bindings(self, part: Part) -> tuple[Binding, ...]:
         """The bindings of all kernels over windows."""
         source = self.source_binding(part.segments[0])
-        if part.states is not None:
+        if part.states_before is not None:
             return source, self.target_binding(part, 0, "states_base")
         indices = self.target_binding(part, self.indices, "indices_base")
         return source, indices, self.target_binding(part, 0, "values_base")
@@ -188,7 +188,7 @@ class PoolDirect(PlanesKernel):
     def dispatch(self, part: Part) -> Dispatch:
         push, fields = self.push(part), self.windows.fields
         push |= {"stride": self.windows.stride, "dilation": fields["dilation"], "window_size": fields["window_size"]}
-        if part.states is None:
+        if part.states_before is None:
             # Where padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
             width = self.windows.along[2]
             aligned = self.blocks and self.is_aligned(width.stride, width.start_padding, *self.row_steps)
