@@ -10,9 +10,8 @@ from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import address_span, ascend
-from dmlgpu.lowering.kernels.cut import PartKernel
+from dmlgpu.lowering.kernels.cut import Extent, Part, PartKernel, Rules, Tiling
 from dmlgpu.lowering.kernels.kernel import by_base, dimensions
-from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Axes, Result
 

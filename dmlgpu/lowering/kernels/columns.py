@@ -14,10 +14,10 @@ from typing import ClassVar
 from dmlgpu.lowering.accumulators import ExactSquares
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.axes import AxesKernel
+from dmlgpu.lowering.kernels.cut import Part, Tiling
 from dmlgpu.lowering.kernels.kernel import shader_of
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
-from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Shader
 
 # Elements of a column whose numbers fit below a key of 16 bits (packed.glsl); they are whole blocks.

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dmlgpu.lowering.geometry import Dim, ascend, merged
-from dmlgpu.lowering.kernels.cut import PartKernel
-from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
+from dmlgpu.lowering.kernels.cut import Extent, Part, PartKernel, Rules, Tiling
 from dmlgpu.lowering.problem import planes_of
 
 

@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dmlgpu.lowering.geometry import coordinate_ranges
+from dmlgpu.lowering.kernels.cut import Extent, Part, Rules, Tiling
 from dmlgpu.lowering.kernels.kernel import constants_of, segment_push, shader_of
 from dmlgpu.lowering.kernels.planes import PlanesKernel
-from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows, Source
 

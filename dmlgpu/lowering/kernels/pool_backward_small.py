@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import ClassVar
 
 from dmlgpu.lowering.geometry import even_part
+from dmlgpu.lowering.kernels.cut import Part, Tiling
 from dmlgpu.lowering.kernels.kernel import constants_of, shader_of
 from dmlgpu.lowering.kernels.planes import WholeRowsKernel
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
 from dmlgpu.lowering.kernels.pool_backward_separable import PoolBackwardSeparable
-from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Dispatch, Values
 from dmlgpu.lowering.problem import CoveringWindows
 

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 from dmlgpu.lowering.accumulators import Selection
 from dmlgpu.lowering.geometry import coordinate_ranges
+from dmlgpu.lowering.kernels.cut import Extent, Part, Rules, Tiling
 from dmlgpu.lowering.kernels.kernel import constants_of, shader_of
 from dmlgpu.lowering.kernels.planes import PlanesKernel
-from dmlgpu.lowering.part import Extent, Part, Rules, Tiling
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 

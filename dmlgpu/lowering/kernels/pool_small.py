@@ -20,10 +20,10 @@ from typing import ClassVar
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import even_part
+from dmlgpu.lowering.kernels.cut import Part, Tiling
 from dmlgpu.lowering.kernels.planes import WholeRowsKernel
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
-from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 

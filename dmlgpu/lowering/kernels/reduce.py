@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlgpu.lowering.kernels.axes import AxesKernel
+from dmlgpu.lowering.kernels.cut import Part, Tiling
 from dmlgpu.lowering.kernels.kernel import shader_of
-from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Shader
 
 

@@ -13,10 +13,10 @@ from typing import ClassVar
 
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.axes import AxesKernel
+from dmlgpu.lowering.kernels.cut import Part, Tiling
 from dmlgpu.lowering.kernels.kernel import shader_of
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
-from dmlgpu.lowering.part import Part, Tiling
 from dmlgpu.lowering.plan import Shader
 
 # Up to so many blocks, or where rows begin anywhere, an invocation is faster if it compares every element (SHORT).
