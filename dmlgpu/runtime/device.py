@@ -180,8 +180,14 @@ class Device:
                 self._engine.begin_profile(profile)
             yield profile
         finally:
-            with self._engine.lock:
-                self._engine.end_profile(profile)
+            try:
+                with self._engine.lock:
+                    self._engine.complete_profile(profile)
+            finally:
+                # No call, which Ctrl-C could end: else later calls could be timed for good.
+                if self._engine.kompute.profile is profile:
+                    self._engine.kompute.profile = None
+                profile._is_active = False
 
     def cache_info(self) -> CacheInfo:
         """What is kept for later calls.

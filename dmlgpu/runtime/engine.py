@@ -76,8 +76,9 @@ class Engine:
                 self.submit_pending()
                 self.free_buffers()
                 slices.append(self.memory.allocate(size))
-        if self.kompute.profile is not None:
-            self._add_memory(self.kompute.profile)
+        profile = self.kompute.profile
+        if profile is not None:
+            self._add_memory(profile)
         return Segments(slices)
 
     def keep(self, buffers: Iterable[Buffer[KpBuffer]]) -> None:
@@ -213,17 +214,11 @@ class Engine:
         self.kompute.profile = profile
         self._add_memory(profile)
 
-    def end_profile(self, profile: Profile) -> None:
-        """Ends a profile, which need not have begun. Pending steps run first and are part of it."""
-        if self.kompute.profile is not profile:
-            return
-        try:
-            if self.is_open:
-                self.submit_pending()
-                self._add_memory(profile)
-        finally:
-            self.kompute.profile = None
-            profile.end()
+    def complete_profile(self, profile: Profile) -> None:
+        """Runs pending steps, which are part of a profile that ends; it need not have begun."""
+        if self.kompute.profile is profile and self.is_open:
+            self.submit_pending()
+            self._add_memory(profile)
 
     def _add_memory(self, profile: Profile) -> None:
         """Adds the memory in use to a profile."""

@@ -94,7 +94,8 @@ class Kompute:
         forks.check_process()
         self.info = info
         self.profile: Profile | None = None
-        """The active profile, which gets all times."""
+        """The active profile, which gets all times. It may end while another thread holds the lock: each use reads it
+        once."""
         self.lock = threading.RLock()
         self._process = os.getpid()
         self._kp = kompute_module.kompute()
@@ -338,7 +339,8 @@ class Kompute:
             for buffer, _ in step.writes:
                 buffer.current = False
         works: list[_Work] = [(steps, uploads, downloads)]
-        if self.profile is not None:
+        profile = self.profile
+        if profile is not None:
             for buffer in uploads:
                 self.upload(buffer)
             # Nothing is downloaded here: the buffers are not current, so whoever reads them downloads them.
@@ -352,8 +354,8 @@ class Kompute:
                 if self._status.view[0] & _ENDED_EARLY:
                     raise self._ended_early(submitted)
                 self.computed += len(submitted)
-                if self.profile is not None:
-                    self._add_to(self.profile, submitted[0], begin, end)
+                if profile is not None:
+                    self._add_to(profile, submitted[0], begin, end)
                 if learn(submitted, end - begin):
                     self._recordings.pop(work, None)
         for buffer in (*uploads, *downloads):
@@ -372,7 +374,8 @@ class Kompute:
         self, kind: str, name: str, operator: OperatorDesc | None = None, size: int = 0, submitted: bool = False
     ) -> AbstractContextManager[None]:
         """Times a block as an event of the active profile, if there is one."""
-        return _UNTIMED if self.profile is None else self.profile.timing(kind, name, operator, size, submitted)
+        profile = self.profile
+        return _UNTIMED if profile is None else profile.timing(kind, name, operator, size, submitted)
 
     def _add_to(self, profile: Profile, step: KpStep, begin: float, end: float) -> None:
         """Adds the event of a step that was submitted alone."""

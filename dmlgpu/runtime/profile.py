@@ -197,10 +197,6 @@ class Profile:
         finally:
             self.add(kind, name, begin, time.perf_counter(), operator, size, submitted=submitted)
 
-    def end(self) -> None:
-        """Ends the profile: what ends later is no part of it."""
-        self._is_active = False
-
 
 def _metadata(process: int, track: int, kind: str, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": process, "tid": track, "name": kind, "args": {"name": name}}

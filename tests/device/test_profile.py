@@ -271,14 +271,6 @@ def test_a_profile_that_ended_stays_as_it_is(either):
     assert kinds(another)["call"] == 1
 
 
-def test_what_ends_later_is_no_part():
-    profile = Profile("device 0: a device")
-    profile.add("call", "a", 1.0, 2.0)
-    profile.end()
-    profile.add("call", "b", 1.0, 3.0)
-    assert [event.name for event in profile.events] == ["a"]
-
-
 def test_a_call_that_goes_on_at_the_end_is_no_part(fresh):
     with fresh.profile() as profile:
         going_on = fresh._engine.kompute.timed("call", "of another thread")

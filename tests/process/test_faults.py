@@ -338,6 +338,10 @@ def batch():
         results = operator(tensor), operator(tensor)
     results[0].numpy()
 
+def profiled():
+    with device.profile():
+        operator(tensor)
+
 def kept():
     gc.collect()
     taken, done = device.cache_info().tensor_bytes, kp.counts["submissions"]
@@ -350,12 +354,14 @@ def buffers():
     return len(kp.alive_bytes)
 
 def right():
-    return device.compile(desc)(y).item() == operator(tensor).numpy().item() == y.argmax()
+    with device.profile():  # raises where another one goes on
+        return device.compile(desc)(y).item() == operator(tensor).numpy().item() == y.argmax()
 
 assert right()
 gc.freeze()  # collecting is quick
 before, alive = kept(), buffers()
-for call, step in (anew, 37), (lambda: operator(y), 3), (lambda: operator(tensor).numpy(), 3), (batch, 1):
+calls = (anew, 37), (lambda: operator(y), 3), (lambda: operator(tensor).numpy(), 3), (batch, 1), (profiled, 1)
+for call, step in calls:
     at = 1
     while interrupted(call, at):
         assert right(), at
@@ -369,7 +375,7 @@ for call, step in (anew, 37), (lambda: operator(y), 3), (lambda: operator(tensor
 
 
 def test_an_interrupt_anywhere_in_a_call_leaves_nothing_behind(driver):
-    assert run(PRELUDE + ANYWHERE, driver) == ["True"] * 4
+    assert run(PRELUDE + ANYWHERE, driver) == ["True"] * 5
 
 
 # Lost devices. When vkQueueSubmit or vkWaitForFences fails, Kompute's eval() returns as if nothing were wrong, and the
