@@ -15,8 +15,7 @@ from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection, ReduceFunction
 from dmlgpu.lowering.plan import Plan
-from dmlgpu.runtime.device import CacheInfo
-from dmlgpu.runtime.shared import Selector, open_device
+from dmlgpu.runtime.device import CacheInfo, Selector, open_device
 from dmlgpu.runtime.tensor import DeviceTensor
 from dmlgpu.sources import (
     Direction,

@@ -37,8 +37,7 @@ from dmlgpu.descriptors.reduction import (
 )
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
-from dmlgpu.runtime.device import Device
-from dmlgpu.runtime.shared import Selector, open_device
+from dmlgpu.runtime.device import Device, Selector, open_device
 from dmlgpu.runtime.tensor import DeviceTensor, view_of
 
 # What users type: an entry for each axis or dimension, or one for all; members of enumerations, or their names.

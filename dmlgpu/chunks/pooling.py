@@ -14,7 +14,7 @@ from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import ExecutionFlags
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
 from dmlgpu.descriptors.window import Window
-from dmlgpu.runtime.shared import Selector
+from dmlgpu.runtime.device import Selector
 from dmlgpu.sources import computed, operand_of
 
 

@@ -25,7 +25,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.runtime.shared import Selector, open_device
+from dmlgpu.runtime.device import Selector, open_device
 from dmlgpu.sources import computed, operand_of
 
 

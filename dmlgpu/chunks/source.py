@@ -23,8 +23,7 @@ from dmlgpu.descriptors.pooling import PoolingOperatorDesc
 from dmlgpu.descriptors.tensor import integer
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import open_npy
-from dmlgpu.runtime.device import Device
-from dmlgpu.runtime.shared import Selector, open_device
+from dmlgpu.runtime.device import Device, Selector, open_device
 from dmlgpu.runtime.tensor import DeviceTensor
 from dmlgpu.sources import Source
 

@@ -33,8 +33,7 @@ from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, AxisDirection
 from dmlgpu.descriptors.reduction import ReduceFunction as F
 from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError, extra
-from dmlgpu.runtime.device import Device
-from dmlgpu.runtime.shared import open_device
+from dmlgpu.runtime.device import Device, open_device
 from dmlgpu.runtime.tensor import DeviceTensor
 
 with extra("onnx", "onnx"):

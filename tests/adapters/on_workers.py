@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from distributed import Lock, Variable
 
-from dmlgpu.runtime.shared import open_device
+from dmlgpu.runtime.device import open_device
 
 
 def opened():

@@ -10,8 +10,8 @@ import pytest
 
 import dmlgpu
 from dmlgpu import Device, DeviceError, DeviceInfo
+from dmlgpu.runtime.device import open_device
 from dmlgpu.runtime.drivers import select
-from dmlgpu.runtime.shared import open_device
 from tests.support.devices import info
 from tests.support.drivers import DRIVERS, set_drivers
 
@@ -316,7 +316,7 @@ def test_index_0_is_no_missing_device():
 def test_a_selector_is_looked_up_once(driver, monkeypatch):
     device = open_device(driver.index)
     with monkeypatch.context() as patched:
-        patched.setattr("dmlgpu.runtime.shared.select", lambda wanted: pytest.fail("looked up again"))
+        patched.setattr("dmlgpu.runtime.device.select", lambda wanted: pytest.fail("looked up again"))
         assert open_device(driver.index) is device
     device.close()
     assert open_device(driver.index).info == driver

@@ -447,7 +447,7 @@ from tests.support.kompute_seam import Seam
 kp = Seam().install()
 os.environ["DMLGPU_DEVICE"] = str(index)
 print(argmax(x, axis=1, keepdims=True).tolist())
-from dmlgpu.runtime.shared import open_device
+from dmlgpu.runtime.device import open_device
 first = open_device()
 kp.before = lambda: True
 print(says(argmax, x, 1))
