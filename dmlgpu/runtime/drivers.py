@@ -96,7 +96,7 @@ def devices() -> tuple[DeviceInfo, ...]:
     Raises:
         DeviceError: there is no Vulkan loader, no driver, or no such device, or a driver fails to load; the message
             says what is wrong, what devices lack, and what to install. Or this process is a fork where drivers may
-            hang (forks.py).
+            hang.
 
     Example:
         >>> import dmlgpu
