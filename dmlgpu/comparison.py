@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
-from dmlgpu.descriptors.tensor import bits
+from dmlgpu.descriptors.tensor import Array, bits
 from dmlgpu.errors import VerificationError
 from dmlgpu.lowering.plan import Plan
 from dmlgpu.reference import reference

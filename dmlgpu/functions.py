@@ -9,11 +9,11 @@ from typing import Any, Literal, Protocol, Unpack, cast, overload
 
 from dmlgpu import call as calls
 from dmlgpu.call import Call, Operand
-from dmlgpu.descriptors.arrays import Array, ArrayLike
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, LpPooling1OperatorDesc, MaxPooling2OperatorDesc
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection, ReduceFunction
+from dmlgpu.descriptors.tensor import Array, ArrayLike
 from dmlgpu.lowering.plan import Plan
 from dmlgpu.runtime.device import CacheInfo, Selector, open_device
 from dmlgpu.runtime.tensor import DeviceTensor

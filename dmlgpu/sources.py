@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgpu.call import Call, Operand, Type
-from dmlgpu.descriptors.arrays import Array, ArrayLike, as_array, check_plain, described
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
 from dmlgpu.descriptors.reduction import (
@@ -35,7 +34,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.tensor import Array, ArrayLike, TensorDesc, as_array, check_plain, described
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.runtime.device import Device, Selector, open_device
 from dmlgpu.runtime.tensor import DeviceTensor, view_of

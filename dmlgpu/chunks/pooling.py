@@ -10,9 +10,9 @@ import numpy as np
 
 from dmlgpu.call import Call, Shape, Type, arguments_of, pooled
 from dmlgpu.chunks.regions import Region
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import ExecutionFlags
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
+from dmlgpu.descriptors.tensor import Array
 from dmlgpu.descriptors.window import Window
 from dmlgpu.runtime.device import Selector
 from dmlgpu.sources import computed, operand_of

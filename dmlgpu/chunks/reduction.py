@@ -11,7 +11,6 @@ import numpy as np
 
 from dmlgpu.call import Call, Operand, Shape, Type, arg, reduced
 from dmlgpu.chunks.rounding import added, quotients, roots, sums
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags
 from dmlgpu.descriptors.reduction import (
@@ -25,6 +24,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
+from dmlgpu.descriptors.tensor import Array
 from dmlgpu.runtime.device import Selector, open_device
 from dmlgpu.sources import computed, operand_of
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.tensor import Array
 
 # Columns that are computed at a time: rows of so many stay in the processor's cache.
 _COLUMNS = 1 << 13

@@ -18,9 +18,8 @@ from dmlgpu.chunks.pooling import Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region, Regions
 from dmlgpu.chunks.targets import give_pages_back, targets_of
-from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
-from dmlgpu.descriptors.tensor import integer
+from dmlgpu.descriptors.tensor import Array, as_array, check_plain, described, integer
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import open_npy
 from dmlgpu.runtime.device import Device, Selector, open_device

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dmlgpu.call import Call, Shape, Type
-from dmlgpu.descriptors.arrays import Array, described
+from dmlgpu.descriptors.tensor import Array, described
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import written
 from dmlgpu.runtime.tensor import DeviceTensor

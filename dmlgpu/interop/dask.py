@@ -40,9 +40,8 @@ from dmlgpu.chunks.pooling import Pooling, elements_of
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Region
 from dmlgpu.chunks.targets import targets_of
-from dmlgpu.descriptors.arrays import Array, as_array, check_plain, described
 from dmlgpu.descriptors.pooling import PoolingOperatorDesc
-from dmlgpu.descriptors.tensor import unsigned
+from dmlgpu.descriptors.tensor import Array, as_array, check_plain, described, unsigned
 from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError, extra
 from dmlgpu.runtime import drivers

@@ -25,12 +25,12 @@ import numpy as np
 
 from dmlgpu import functions
 from dmlgpu.call import arguments_of
-from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import TypeTable
 from dmlgpu.descriptors.pooling import FLOAT_POOLING_TYPES, MAX_POOLING_TYPES, MaxUnpoolingOperatorDesc
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, AxisDirection
 from dmlgpu.descriptors.reduction import ReduceFunction as F
+from dmlgpu.descriptors.tensor import as_array
 from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError, extra
 from dmlgpu.runtime.device import Device, open_device

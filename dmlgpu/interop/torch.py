@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from dmlgpu import functions
-from dmlgpu.descriptors.arrays import described
+from dmlgpu.descriptors.tensor import described
 from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import extra
 from dmlgpu.interop import array_api

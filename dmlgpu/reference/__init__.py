@@ -9,7 +9,6 @@ from functools import singledispatch
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array, as_array
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -26,7 +25,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import check
+from dmlgpu.descriptors.tensor import Array, as_array, check
 from dmlgpu.reference.pooling import (
     average_pooling,
     average_pooling_grad,

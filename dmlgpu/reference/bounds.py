@@ -30,8 +30,8 @@ from functools import singledispatch
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
+from dmlgpu.descriptors.tensor import Array
 
 # A function of an operator's inputs. It gives, for each output, the greatest allowed difference of each element.
 Bounds = Callable[..., tuple[Array, ...]]

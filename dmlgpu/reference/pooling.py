@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.pooling import (
     AveragePooling1OperatorDesc,
@@ -20,7 +19,7 @@ from dmlgpu.descriptors.pooling import (
     MaxPoolingGradOperatorDesc,
     MaxUnpoolingOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.tensor import Array, TensorDesc
 from dmlgpu.reference.bounds import Bounds, bounds_of, relative_error, rounded, sum_error, summed, through
 from dmlgpu.reference.reduction import nearest, units
 

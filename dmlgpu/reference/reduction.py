@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.reduction import (
     ArgmaxOperatorDesc,
     ArgminOperatorDesc,
@@ -23,7 +22,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
     ShortSumOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import bits
+from dmlgpu.descriptors.tensor import Array, bits
 from dmlgpu.reference.bounds import Bounds, U, bounds_of, relative_error, rounded, sum_error, terms_of, through
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dmlgpu.comparison import check_outputs
-from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
+from dmlgpu.descriptors.tensor import as_array
 from dmlgpu.errors import DescriptorError, OutOfMemoryError
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.lower import lower

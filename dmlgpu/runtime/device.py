@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import as_array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
-from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.tensor import TensorDesc, as_array
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.compiled import CompiledOperator, to_caller

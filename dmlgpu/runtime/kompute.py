@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import OperatorDesc
-from dmlgpu.descriptors.tensor import Bytes
+from dmlgpu.descriptors.tensor import Array, Bytes
 from dmlgpu.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from dmlgpu.lowering.plan import Dispatch, Plan, Shader
 from dmlgpu.runtime import forks, kompute_module, spirv

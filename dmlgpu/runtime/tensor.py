@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
-from dmlgpu.descriptors.tensor import Bytes, TensorDesc, check, elements, integers, parts, write
+from dmlgpu.descriptors.tensor import Array, Bytes, TensorDesc, check, elements, integers, parts, write
 from dmlgpu.errors import DescriptorError, DeviceError, shown
 from dmlgpu.lowering.limits import Limits, segment_sizes
 from dmlgpu.runtime.drivers import DeviceInfo

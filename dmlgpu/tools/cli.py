@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import dmlgpu
 from dmlgpu import __version__
 from dmlgpu.chunks.source import CHUNK_BYTES
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
+from dmlgpu.descriptors.tensor import Array
 from dmlgpu.errors import DescriptorError, DeviceError, SettingError, VerificationError, shown
 from dmlgpu.files import open_npy, written
 from dmlgpu.reference.bounds import is_exact

@@ -16,11 +16,11 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from dmlgpu.comparison import differences
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import AveragePooling1OperatorDesc, MaxPooling2OperatorDesc, MaxUnpoolingOperatorDesc
 from dmlgpu.descriptors.reduction import ArgmaxOperatorDesc, ArgminOperatorDesc
+from dmlgpu.descriptors.tensor import Array
 from dmlgpu.reference import reference
 from dmlgpu.runtime.device import Device
 from dmlgpu.runtime.drivers import DeviceInfo

@@ -23,11 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.reduction import AxisDirection, ReduceFunction
-from dmlgpu.descriptors.tensor import Bytes, TensorDesc
+from dmlgpu.descriptors.tensor import Array, Bytes, TensorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.files import open_npy, written
 from dmlgpu.runtime.device import Device

@@ -33,7 +33,6 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc
 from dmlgpu.descriptors.pooling import MaxPoolingOperatorDesc
@@ -45,7 +44,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import TensorDesc, bits, elements
+from dmlgpu.descriptors.tensor import Array, TensorDesc, bits, elements
 from dmlgpu.errors import VerificationError
 from dmlgpu.reference import reference
 from dmlgpu.runtime.device import Device

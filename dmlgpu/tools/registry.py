@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import OperatorDesc, TypeTable
 from dmlgpu.descriptors.pooling import (
@@ -39,7 +38,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import TensorDesc, packed_strides
+from dmlgpu.descriptors.tensor import Array, TensorDesc, packed_strides
 from dmlgpu.functions import (
     argmax,
     argmin,

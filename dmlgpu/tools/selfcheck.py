@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
-from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.tensor import Array, TensorDesc
 from dmlgpu.errors import VerificationError
 from dmlgpu.functions import verify
 from dmlgpu.lowering.problem import sums_can_be_exact

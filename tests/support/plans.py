@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DescriptorError, Device, OperatorDesc, ReduceFunction
-from dmlgpu.descriptors.arrays import Array
 from dmlgpu.descriptors.reduction import ExtremumOperatorDesc
+from dmlgpu.descriptors.tensor import Array
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan, Values
 from dmlgpu.lowering.problem import Role, problems_with

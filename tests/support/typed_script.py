@@ -6,7 +6,7 @@ import numpy as np
 
 import dmlgpu
 from dmlgpu import AxisDirection, Device, DeviceTensor, ReduceFunction
-from dmlgpu.descriptors.arrays import Array
+from dmlgpu.descriptors.tensor import Array
 
 x = np.zeros((2, 3), np.float32)
 with Device() as device:
