@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -28,7 +27,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceFunction,
     ReduceOperatorDesc,
 )
-from dmlgpu.descriptors.tensor import MAX_RANK, LargeTensorDesc, TensorDesc, is_integer, unsigned_array
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS, MAX_RANK, LargeTensorDesc, TensorDesc, is_integer, unsigned_array
 from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.problem import problems_with
@@ -279,7 +278,7 @@ def pooled(
     name = kind.__name__
     leading, fields = _window(name, x.shape, window_size, **window)
     if output_sizes is not None:
-        output_sizes = _spatial_sizes(name, "output_sizes", output_sizes, x.shape, leading)
+        output_sizes = _spatial_sizes(name, "output_sizes", output_sizes, x, leading)
     _check_windowed(name, x.shape, leading)
     dtypes = [x.native]
     index_type, unsigned_type = _index_types(f"{name}.indices_data_type", indices_data_type)
@@ -289,8 +288,7 @@ def pooled(
         check_holds(f"{name}.indices_data_type", index_type, math.prod(x.shape), "elements", POSITION_TYPES)
     flags = ExecutionFlags.EXACT_SUMS if _flag(name, "exact", exact) else ExecutionFlags.NONE
     source = _with_leading(x.tensor(f"{name}.input_tensor", kind.types["input_tensor"]), leading)
-    with _without_added(leading):
-        desc = kind.of(source, output_sizes=output_sizes, **fields)
+    desc = kind.of(source, output_sizes=output_sizes, **fields)
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
     # An image (height, width, channels), or several: width and channels are pooled.
     warning = ""
@@ -307,11 +305,10 @@ def average_pooled_grad(x: Operand, input_sizes: Any, window_size: Any, **window
     """The gradient of average pooling, of a gradient with an element for each window."""
     name = AveragePoolingGradOperatorDesc.__name__
     leading, fields = _window(name, x.shape, window_size, **window)
-    sizes = _spatial_sizes(name, "input_sizes", input_sizes, x.shape, leading)
+    sizes = _spatial_sizes(name, "input_sizes", input_sizes, x, leading)
     _check_windowed(name, x.shape, leading, "input_gradient_tensor")
     source = x.tensor(f"{name}.input_gradient_tensor", AveragePoolingGradOperatorDesc.types["input_gradient_tensor"])
-    with _without_added(leading):
-        desc = AveragePoolingGradOperatorDesc.of(_with_leading(source, leading), sizes, **fields)
+    desc = AveragePoolingGradOperatorDesc.of(_with_leading(source, leading), sizes, **fields)
     shape = x.shape[:leading] + sizes
     return Call(desc, shape, (x.native,), fill=_fill_of(shape))
 
@@ -332,8 +329,7 @@ def max_pooled_grad(x: Operand, gradient: Operand, window_size: Any, indices: Op
         fields["indices_tensor"] = _with_leading(_indices(name, indices, gradient.shape, "gradient"), leading)
     source = x.tensor(f"{name}.input_tensor", kind.types["input_tensor"])
     fields["input_gradient_tensor"] = _with_leading(windows, leading)
-    with _without_added(leading):
-        desc = kind.of(_with_leading(source, leading), **fields)
+    desc = kind.of(_with_leading(source, leading), **fields)
     return Call(desc, x.shape, (x.native,), fill=_fill_of(x.shape))
 
 
@@ -344,12 +340,11 @@ def max_unpooled(x: Operand, indices: Operand, output_sizes: Any) -> Call:
         raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} has {len(x.shape)} dimensions; allowed are 2 to 4")
     source = x.tensor(f"{name}.input_tensor", MaxUnpoolingOperatorDesc.types["input_tensor"])
     places = _indices(name, indices, x.shape, "input")
-    sizes = _spatial_sizes(name, "output_sizes", output_sizes, x.shape, leading)
+    sizes = _spatial_sizes(name, "output_sizes", output_sizes, x, leading)
     if 0 in x.shape[leading:]:
         raise DescriptorError(f"{name}.input_tensor.sizes: {x.shape} is empty")
     tensors = _with_leading(source, leading), _with_leading(places, leading)
-    with _without_added(leading):
-        desc = MaxUnpoolingOperatorDesc.of(tensors[0], sizes, indices_tensor=tensors[1])
+    desc = MaxUnpoolingOperatorDesc.of(tensors[0], sizes, indices_tensor=tensors[1])
     shape = x.shape[:leading] + desc.output_tensor.sizes[2:]
     return Call(desc, shape, (x.native,), fill=_fill_of(shape))
 
@@ -371,18 +366,6 @@ def _with_leading(source: TensorDesc, leading: int) -> TensorDesc:
         return source
     strides = None if source.strides is None else (0,) * added + source.strides
     return replace(source, sizes=(1,) * added + source.sizes, strides=strides)
-
-
-@contextmanager
-def _without_added(leading: int) -> Iterator[None]:
-    """A block that makes a descriptor: sizes in its errors lack the dimensions that `_with_leading` added."""
-    try:
-        yield
-    except DescriptorError as error:
-        field, colon, text = str(error).partition(": ")
-        if "sizes" in field:
-            text = text.replace("(" + "1, " * (2 - leading), "(")
-        raise DescriptorError(field + colon + text) from None
 
 
 # The types of indices in functions, of which descriptors take the unsigned ones: below 2^63 INT64 has UINT64's bits.
@@ -478,19 +461,22 @@ def _sides(name: str, i: int, entry: Any) -> tuple[Any, Any]:
     return sides
 
 
-def _spatial_sizes(name: str, field: str, sizes: Any, shape: Shape, leading: int) -> Shape:
-    """The spatial sizes, if these or all sizes are given."""
+def _spatial_sizes(name: str, field: str, sizes: Any, x: Operand, leading: int) -> Shape:
+    """The spatial sizes of a result, if these or all sizes are given."""
     if sizes is None:
         raise DescriptorError(f"{name}.{field}: None is not allowed; give the sizes of what was pooled")
-    spatial = len(shape) - leading
+    spatial = len(x.shape) - leading
     entries = unsigned_array(name, field, _entries(name, field, sizes, spatial))  # N and C may be 0
-    if len(entries) == len(shape):
-        if entries[:leading] != shape[:leading]:
-            raise DescriptorError(f"{name}.{field}: {shown(entries)} is wrong; it must begin as {shape} does")
-        return entries[leading:]
-    if len(entries) != spatial:
+    if len(entries) not in (spatial, len(x.shape)):
         raise DescriptorError(f"{name}.{field}: {shown(entries)} has {len(entries)} entries; {spatial} are spatial")
-    return entries
+    shape = x.shape[:leading] + entries[-spatial:]
+    if entries not in (shape, shape[leading:]):
+        raise DescriptorError(f"{name}.{field}: {shown(entries)} is wrong; it must begin as {x.shape} does")
+    if math.prod(shape) > MAX_ELEMENTS and not x.in_parts:
+        raise DescriptorError(
+            f"{name}.{field}: {shape} has {math.prod(shape)} elements; at most {MAX_ELEMENTS} are allowed"
+        )
+    return shape[leading:]
 
 
 def _spatial(name: str, window_size: Any, shape: Shape) -> int:

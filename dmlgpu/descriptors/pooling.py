@@ -128,11 +128,16 @@ class WindowedOperatorDesc(OperatorDesc):
             raise self._error(
                 f"{self.windows_field}.sizes", f"{windows.sizes} has another rank than the input {pooled.sizes}"
             )
-        expected = (*pooled.sizes[:2], *map(self._count, range(spatial), self.windows))
-        if self._exceeds(pooled, expected):
-            text = f"{expected} has {math.prod(expected)} elements; at most {MAX_ELEMENTS} are allowed"
+        counts = tuple(map(self._count, range(spatial), self.windows))
+        if self._exceeds(pooled, (*pooled.sizes[:2], *counts)):
+            elements = math.prod((*pooled.sizes[:2], *counts))
+            text = f"{counts} windows make {elements} elements; at most {MAX_ELEMENTS} are allowed"
             raise self._error(f"{self.windows_field}.sizes", text)
-        self._check_sizes(self.windows_field, expected, _HOW_MANY)
+        self._check_sizes(self.windows_field, (*pooled.sizes[:2], *windows.sizes[2:]), "the input's N and C")
+        for i, (size, count) in enumerate(zip(windows.sizes[2:], counts, strict=True)):
+            if size != count:
+                text = f"{size} is wrong; expected {count} along the {_DIMENSIONS[i - spatial]}, {_HOW_MANY}"
+                raise self._error(f"{self.windows_field}.sizes[{2 + i}]", text)
 
     @staticmethod
     def _exceeds(pooled: TensorDesc, sizes: tuple[int, ...]) -> bool:

@@ -455,12 +455,12 @@ X = np.zeros((1, 4, 4), np.float32)
     [
         (
             lambda: max_pooling_grad(X, np.zeros((1, 3, 2), np.float32), 2),
-            "MaxPoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 of (1, 3, 3), "
+            "MaxPoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 along the width, "
             "(input + padding - extent) / stride + 1",
         ),
         (
             lambda: max_pooling_grad(X[0], np.zeros((3, 2), np.float32), 2),
-            "MaxPoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 of (3, 3), ",
+            "MaxPoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 along the width, ",
         ),
         (
             lambda: max_pooling_grad(X[0], np.zeros((3, 3), np.float32), 2, strides=(1, 1, 2)),
@@ -507,7 +507,7 @@ X = np.zeros((1, 4, 4), np.float32)
         ),
         (
             lambda: average_pooling_grad(GRADIENT, 4, 2),
-            "AveragePoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 of (3, 3), ",
+            "AveragePoolingGradOperatorDesc.gradient.shape: 2 is wrong; expected 3 along the height, ",
         ),
         (
             lambda: average_pooling_grad(GRADIENT, None, 2),

@@ -361,7 +361,7 @@ def test_all_rows_of_a_few_elements_are_accepted_if_every_window_holds_input():
             assert is_accepted(*row) == valid, row
 
 
-@pytest.mark.parametrize(("output", "allowed"), [(1, "2 of "), (4, "2.* or .*3"), (5, "2.* or .*3")])
+@pytest.mark.parametrize(("output", "allowed"), [(1, "2 along the width, "), (4, "2.* or .*3"), (5, "2.* or .*3")])
 def test_an_output_size_that_rounding_does_not_give(output, allowed):
     with pytest.raises(DescriptorError, match=rf"sizes\[3\]: {output} is wrong; expected {allowed}"):
         pool_row(5, output, window=2, stride=2)
