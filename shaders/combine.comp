@@ -7,13 +7,10 @@
 // output are `output_count` states apart.
 
 #define LANES_APART AT_ONCE
-#include "core/constants.glsl"
-#include "core/items.glsl"
-#include "core/values.glsl"
-#include "core/stores.glsl"
+#include "core/kernel.glsl"
+#include "core/words.glsl"
 #define COMBINES
 #include "accumulator.glsl"
-#include "core/states.glsl"
 #define COOPERATING
 layout(constant_id = 10) const uint LANES = 1;  // invocations that share an item
 #include "core/lanes.glsl"

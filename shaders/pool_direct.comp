@@ -16,14 +16,13 @@
 //                                 ...                                         ...
 
 #include "core/windows.glsl"
-#include "core/states.glsl"
 
 #ifdef IN_PLACE
 layout(constant_id = 10) const bool BLOCKS = false;
 layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 #else
-// For averages: what counts (counted.glsl). Push constants have no room for it: Vulkan promises 32 words.
+// For averages: what counts (counted()). Push constants have no room for it: Vulkan promises 32 words.
 layout(constant_id = 10) const bool COUNTS_PADDING = false;
 layout(constant_id = 11) const uint END_PADDING_DEPTH = 0;
 layout(constant_id = 12) const uint END_PADDING_HEIGHT = 0;
@@ -47,7 +46,7 @@ layout(push_constant) uniform Push {
     uint indices_base;      // number of an output + indices_base is the place of its index
     uint values_base;       // number of an output + values_base is the place of its value, in elements
     uint counts_padding;    // whether the padding counts for an average
-    uint counted_end[3];    // counted.glsl: where the positions that count end
+    uint counted_end[3];    // counted(): where the positions that count end
 #else
     uint states_base;       // where states begin, in words
     uint cut;               // the dimension along which splits have split_size steps

@@ -122,13 +122,13 @@ layout(push_constant) uniform Push {
     uint indices_base;
 #ifdef SHARES
     // The input has a gradient for each window of a pooling: the first row that the pass takes, the windows, and where the
-    // positions begin and end that share the gradients (counted.glsl).
+    // positions begin and end that share the gradients (counted()).
     uint first_row[2];
     uint windows[3];
     uint shares_begin[3];
     uint shares_end[3];
 #elif !defined(HAS_APPENDED)
-    uint counted_begin;  // counted.glsl: where the positions that count for an average begin, and end
+    uint counted_begin;  // counted(): where the positions that count for an average begin, and end
     uint counted_end;
 #ifndef ROWS
     // The windows along height and width; along height windows of 1 where this pass is along height.
@@ -141,7 +141,7 @@ layout(push_constant) uniform Push {
 #endif
 } push;
 
-// The push constants, each read once (constants.glsl). DILATED tells where dilation and spacing are 1: llvmpipe divides
+// The push constants, each read once (kernel.glsl). DILATED tells where dilation and spacing are 1: llvmpipe divides
 // for one invocation after the other, even in a branch that is not taken.
 uint size, output_size, window_size, window_stride, dilation, start_padding, spacing, width, pitch;
 uint source_base, values_base, indices_base, line_stride;

@@ -56,7 +56,7 @@ layout(push_constant) uniform Push {
     uint window_stride[3];
     uint start_padding[3];
     uint counts_padding;    // whether the padding counts for an average
-    uint counted_end[3];    // counted.glsl: where the positions that count end
+    uint counted_end[3];    // counted(): where the positions that count end
     uint tile_height;       // rows of outputs in a tile
     uint first_output;      // the outputs of this dispatch: whole slabs (of one depth), or rows of one slab
     uint output_count;
@@ -81,7 +81,7 @@ const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
 #define combine_one combine
 #endif
 
-// The push constants that every tile needs, each read once (constants.glsl).
+// The push constants that every tile needs, each read once (kernel.glsl).
 uint plane_stride, depth_stride, row_stride, source_base, indices_base, values_base;
 uvec3 size, start_padding, counted_begin, counted_end;
 

@@ -13,7 +13,7 @@
 //                   last[index[i]] = max(last[index[i]], i + 1 + LATE), again = 1
 //   WRITES, AGAIN   output[index[i]] = source[i]   if again != 0 and last[index[i]] == i + 1 + LATE
 //
-// WRITES binds four buffers. So it has no status (constants.glsl), and sets a bit of `again` where a driver ended a loop
+// WRITES binds four buffers. So it has no status (kernel.glsl), and sets a bit of `again` where a driver ended a loop
 // early. MARK with REPORTS, the fifth step, hands the bit on.
 //
 // Nothing is read of `last` but what MARK wrote. WRITES needs atomicMax() only where indices repeat: without MARK it took
@@ -28,10 +28,8 @@
 #else
 #define FIRST 1
 #endif
-#include "core/constants.glsl"
-#include "core/items.glsl"
-#include "core/values.glsl"
-#include "core/stores.glsl"
+#include "core/kernel.glsl"
+#include "core/words.glsl"
 
 layout(constant_id = 10) const bool PACKED = false;  // all tensors are: the address of an element is its number
 #ifdef WRITES

@@ -11,7 +11,7 @@ from dmlgpu.lowering.geometry import power_of_2
 
 # Loads that an invocation on a GPU issues before it waits for them.
 IN_FLIGHT = 4
-# Segments begin with a block of 16 bytes (blocks.glsl), and with an item of four elements (scatter.comp).
+# Segments begin with a block of 16 bytes (source.glsl), and with an item of four elements (scatter.comp).
 _SEGMENT_ALIGNMENT = 32
 # Long plans of a CPU (`Limits.of_plan`): up to _LONGER times as long; every device allows _GROUPS workgroups.
 _WIDER_FROM, _LONGER_FROM = 16, 8
@@ -45,7 +45,7 @@ class Limits:
     """Dispatches of a plan, at most: planning takes some 50 us for each."""
     bundle: int = 8
     """Invocations that work on neighbouring items; other bundles have other ranges of items. On a CPU driver those of
-    a vector, so that a core goes on reading where it has read; on a GPU all invocations (items.glsl)."""
+    a vector, so that a core goes on reading where it has read; on a GPU all invocations (kernel.glsl)."""
     least_loads: int = 1024
     """Loads of an invocation, at least, where several share an output and leave states for a second pass."""
     cooperating: bool = False
@@ -59,7 +59,7 @@ class Limits:
 
     llvmpipe (Mesa 22.3; no longer with 25.0) ends every loop without a word once it has counted 65,535 turns of all
     loops of the invocations that a vector holds. tests/host/test_loops.py reads its counter: turns <= 3.5 x loads + 20.
-    Where a plan has more all the same, the shader tells (ended_early in items.glsl).
+    Where a plan has more all the same, the shader tells (ended_early in kernel.glsl).
     """
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
@@ -79,7 +79,7 @@ class Limits:
 
     @cached_property
     def bundle_size(self) -> int:
-        """Invocations of a bundle: a divisor of all invocations that leaves at most 2^16 bundles (items.glsl)."""
+        """Invocations of a bundle: a divisor of all invocations that leaves at most 2^16 bundles (kernel.glsl)."""
         return max(math.gcd(self.bundle, self.invocations), -(-self.invocations >> 16))
 
     def at_once(self, lanes: int = 1) -> int:

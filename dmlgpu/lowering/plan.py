@@ -23,7 +23,7 @@ from dmlgpu.lowering.problem import Role
 
 
 class NumberKind(enum.IntEnum):
-    """How the bits of an element are read (constants.glsl)."""
+    """How the bits of an element are read (kernel.glsl)."""
 
     UINT = 0
     INT = 1
@@ -112,7 +112,7 @@ class Dispatch:
 
     @property
     def has_status(self) -> bool:
-        """Whether the status buffer is bound, before `bindings` (constants.glsl); Vulkan promises four in all."""
+        """Whether the status buffer is bound, before `bindings` (kernel.glsl); Vulkan promises four in all."""
         return len(self.bindings) < 4
 
 

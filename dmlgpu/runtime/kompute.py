@@ -30,7 +30,7 @@ from dmlgpu.runtime.tuning import assumed_seconds_per_element
 _PIPELINES = 256
 # Cached recordings, at most. One holds the submissions of a tuple of steps, and takes 5 to 16 KiB.
 _RECORDINGS = 256
-# The status: a word of 0 says that nothing ran. _ENDED_EARLY is that of constants.glsl.
+# The status: a word of 0 says that nothing ran. _ENDED_EARLY is that of kernel.glsl.
 _RAN, _ENDED_EARLY = 1, 2
 _UNTIMED = nullcontext()
 

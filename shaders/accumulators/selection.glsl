@@ -15,7 +15,7 @@
 //   shifted(state, by)         the state of the same elements, with indices larger by `by`
 //   value_of(state, count), index_of(state)   the results; an average divides by `count`, and nothing else uses it
 //   RELOAD_BITS(state, bits)   sets the bits of element index_of(state), for kernels that load them at the end
-//   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words, which one dispatch writes and a later one reads (states.glsl)
+//   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words, which one dispatch writes and a later one reads (accumulator.glsl)
 //
 // identity() and empty_from() differ only in the selection. In a tie at the lowest key, combine() compares indices, so
 // identity() has the one that never wins; accumulate() without LAST keeps the state, whose index must be an element's.

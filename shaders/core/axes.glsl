@@ -1,12 +1,7 @@
 // Shared by the kernels over axes: bindings, push constants, addresses of outputs, and how an output is written.
 
-#include "core/constants.glsl"
-#include "core/items.glsl"
-#include "core/values.glsl"
-#include "core/blocks.glsl"
-#include "core/stores.glsl"
+#include "core/source.glsl"
 #include "accumulator.glsl"
-#include "core/states.glsl"
 
 layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) are all one stride apart
 
@@ -38,7 +33,7 @@ layout(push_constant) uniform Push {
 #endif
 } push;
 
-// The push constants that every output needs, each read once (constants.glsl).
+// The push constants that every output needs, each read once (kernel.glsl).
 uint kept_rank, outer_stride, reduced_begin, reduced_end, split_size, split_count, first_output, output_count;
 uint source_first, source_count, source_base, target_base, values_base;
 

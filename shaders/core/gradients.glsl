@@ -29,7 +29,7 @@ layout(push_constant) uniform Push {
     uint values_base;       // number of an output + values_base is its place; TO_STATES: where they begin, in words
 #ifdef SHARES
     uint counts_padding;    // whether the padding gets a share, too
-    uint counted_end[3];    // counted.glsl: where the positions that count end
+    uint counted_end[3];    // counted(): where the positions that count end
 #else
     uint maxima_base;       // number of a window + maxima_base is its place in `maxima`
 #endif
@@ -51,7 +51,7 @@ layout(push_constant) uniform Push {
 } push;
 // clang-format on
 
-// The push constants that every output needs, each read once (constants.glsl).
+// The push constants that every output needs, each read once (kernel.glsl).
 uint plane_stride, source_base, values_base;
 uvec3 size, window_count, stride, reach, window_stride, start_padding;
 #ifdef SHARES

@@ -41,3 +41,20 @@ Tile tile_number(uint item, Tiles tiles)
     uint end = min(row + tiles.height, first + tiles.rows);
     return Tile(plane, slab - plane * tiles.size.x, row - slab * tiles.size.y, left, row, end);
 }
+
+// STORE_OF_TILE writes element `at` of the buffer, which is output `k` of a tile's row, if it is `there`; neighbouring
+// outputs follow each other. `filled` keeps it until its word is full; with WHOLE_BLOCKS, where tiles and rows of outputs
+// consist of blocks, until its block is. There is a branch for each: llvmpipe spills registers where all outputs of a row
+// are computed before the first one.
+#define STORE_OF_TILE(words, blocks, filled, k, at, bits, there) \
+    { \
+        PUT(filled, (k) % BLOCK, bits) \
+        if (there) { \
+            if (WHOLE_BLOCKS && ((k) + 1) % BLOCK == 0) \
+                (blocks)[(at) / BLOCK] = uvec4((filled)[0], (filled)[1], (filled)[2], (filled)[3]); \
+            if (!WHOLE_BLOCKS && (BITS >= 32 || SHARED_WORDS)) \
+                STORE_ELEMENT(words, at, bits) \
+            else if (!WHOLE_BLOCKS && ((k) + 1) % ELEMENTS_PER_WORD == 0) \
+                (words)[(at) / ELEMENTS_PER_WORD] = (filled)[(k) % BLOCK / ELEMENTS_PER_WORD]; \
+        } \
+    }

@@ -365,7 +365,7 @@ class PartKernel(Kernel):
 
     @cached_property
     def block(self) -> int:
-        """Elements of a block of 16 bytes (blocks.glsl)."""
+        """Elements of a block of 16 bytes (source.glsl)."""
         return 128 // self.source.data_type.bits
 
     @cached_property

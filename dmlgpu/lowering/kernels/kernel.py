@@ -77,7 +77,7 @@ class Kernel(ABC):
 
 
 def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **own: int) -> dict[str, int]:
-    """The specialization constants of a shader that writes these outputs: constants.glsl's, and its own."""
+    """The specialization constants of a shader that writes these outputs: kernel.glsl's, and its own."""
     index_bits = [output.tensor.data_type.bits for output in outputs if output.result is Result.INDEX]
     return {
         "group_size": limits.group_size,

@@ -1,4 +1,7 @@
-// The input, as words and as blocks of 16 bytes, the widest load there is.
+// The input of the kernels over axes and over windows: as words, and as blocks of 16 bytes, the widest load there is.
+
+#include "core/kernel.glsl"
+#include "core/words.glsl"
 
 layout(set = 0, binding = 1) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = 1) readonly buffer SourceBlocks { uvec4 source_blocks[]; };

@@ -43,3 +43,30 @@ const uint NONE = 0xFFFFFFFFu;  // no element has this index: a tensor has at mo
 
 // An index that is given, of one word or of two; NONE for one of 2^32 or more.
 uint given_index(uint low, uint high) { return INDEX_WORDS != 2 || high == 0 ? low : NONE; }
+
+// Writes number `at` of an array of indices.
+#define STORE_INDEX(words, at, index) \
+    if (INDEX_WORDS == 2) { \
+        (words)[2 * (at)] = index; \
+        (words)[2 * (at) + 1] = 0; \
+    } else \
+        (words)[at] = index;
+
+// STORE_ELEMENT writes element `at` of an array of words: other invocations may write its neighbours in the word at the
+// same time.
+#if BITS == 64
+#define STORE_ELEMENT(words, at, bits) \
+    { \
+        (words)[2 * (at)] = (bits).x; \
+        (words)[2 * (at) + 1] = (bits).y; \
+    }
+#elif BITS == 32
+#define STORE_ELEMENT(words, at, bits) (words)[at] = bits;
+#else
+#define STORE_ELEMENT(words, at, bits) \
+    { \
+        uint shift = (at) % ELEMENTS_PER_WORD * BITS; \
+        atomicAnd((words)[(at) / ELEMENTS_PER_WORD], ~(MASK << shift)); \
+        atomicOr((words)[(at) / ELEMENTS_PER_WORD], (bits) << shift); \
+    }
+#endif

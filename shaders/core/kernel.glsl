@@ -1,0 +1,73 @@
+// What all kernels have: specialization constants, the status, and the items of an invocation.
+//
+// The accumulator has the constants 8 and 9, the kernel has those from 10 on.
+//
+// Kernels copy most push constants to variables first: at every place where a shader reads a push constant, llvmpipe
+// loads it for one invocation after the other.
+//
+// Push constants give a bound segment's first element, and the size of a full segment: the tensor's last segment may be
+// shorter, but no address lies behind the tensor.
+
+// The status buffer is bound to all kernels that bind fewer than four others; Vulkan promises four.
+
+#ifndef NO_STATUS
+layout(set = 0, binding = 0) buffer Status { uint status[]; };  // kompute.py reads it behind each submission
+#endif
+const uint ENDED_EARLY = 2;  // the bit that is set where a driver ended a loop early
+
+// clang-format off: a table
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint GROUP_SIZE = 64;
+layout(constant_id = 1) const uint NUMBER_KIND = 0;  // of the elements: UINT, INT or FLOAT
+layout(constant_id = 2) const uint BUNDLE = 1;       // invocations that work on neighbouring items
+#ifdef IN_PLACE
+const bool SEGMENTED = false, TO_STATES = false;
+#else
+layout(constant_id = 3) const bool SEGMENTED = false;  // skip elements outside the bound segment
+layout(constant_id = 4) const bool TO_STATES = false;  // write states for combine.comp, not the outputs
+#endif
+layout(constant_id = 5) const uint INDEX_WORDS = 1;  // words of an index; 0: write no indices (gradients.glsl reads them)
+layout(constant_id = 6) const bool VALUES = false;   // write values, that is, elements
+layout(constant_id = 7) const bool ALIGNED = false;  // blocks that load_block() loads begin at multiples of 16 bytes
+// clang-format on
+
+const uint UINT = 0, INT = 1, FLOAT = 2;
+
+// The items of an invocation are next, next + BUNDLE, next + 2 * BUNDLE, ... below `end`. A bundle is BUNDLE
+// neighbouring invocations: in each turn they work on BUNDLE neighbouring items. Each bundle has a contiguous range of
+// turns. The lengths of these ranges differ by 1 at most, and the longer ones are spread evenly, because neighbouring
+// bundles run on one core. There are at most 2^16 bundles (limits.py), so that no product passes 2^32.
+
+struct Items {
+    uint next;
+    uint end;
+};
+
+Items items_of(uint count)
+{
+    uint bundles = gl_NumWorkGroups.x * GROUP_SIZE / BUNDLE, bundle = gl_GlobalInvocationID.x / BUNDLE;
+    uint turns = (count + BUNDLE - 1) / BUNDLE, each = turns / bundles, more = turns - each * bundles;
+    uint first = bundle * each + (bundle * more + bundles - 1) / bundles;
+    uint end = (bundle + 1) * each + ((bundle + 1) * more + bundles - 1) / bundles;
+    return Items(first * BUNDLE + gl_GlobalInvocationID.x % BUNDLE, min(count, end * BUNDLE));
+}
+
+// Whether a driver ended a loop of this invocation early: the outermost one, which stopped at item `next`, or an inner
+// one. llvmpipe counts the turns of all loops together (limits.py), so where it has ended one, it ends this one after its
+// first turn. A compiler that knew `none` would take the conditions behind the loops for false.
+bool ended_early(uint next, uint end)
+{
+    uint none = gl_NumWorkGroups.y - 1, turns = 0;
+    while (turns < none + 2)
+        ++turns;
+    return next + none < end || turns < 2 * none + 2;
+}
+
+#ifndef NO_STATUS
+// Tells the host where a driver ended a loop early. Each invocation ends with this.
+void report(uint next, uint end)
+{
+    if (ended_early(next, end))
+        atomicOr(status[0], ENDED_EARLY);
+}
+#endif
