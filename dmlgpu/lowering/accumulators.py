@@ -220,7 +220,7 @@ class Integer(Accumulator):
 
 @dataclass(frozen=True)
 class Last(Accumulator):
-    """The last of some elements, or 0 where there is none (scatter.comp)."""
+    """The last of some elements, or 0 where there is none (scattered.glsl)."""
 
     name: ClassVar = "last"
 

@@ -11,7 +11,7 @@ from dmlgpu.lowering.geometry import power_of_2
 
 # Loads that an invocation on a GPU issues before it waits for them.
 IN_FLIGHT = 4
-# Segments begin with a block of 16 bytes (source.glsl), and with an item of four elements (scatter.comp).
+# Segments begin with a block of 16 bytes (source.glsl), and with an item of four elements (scattered.glsl).
 _SEGMENT_ALIGNMENT = 32
 # Long plans of a CPU (`Limits.of_plan`): up to _LONGER times as long; every device allows _GROUPS workgroups.
 _WIDER_FROM, _LONGER_FROM = 16, 8

@@ -26,7 +26,7 @@ const bool SEGMENTED = false, TO_STATES = false;
 layout(constant_id = 3) const bool SEGMENTED = false;  // skip elements outside the bound segment
 layout(constant_id = 4) const bool TO_STATES = false;  // write states for combine.comp, not the outputs
 #endif
-layout(constant_id = 5) const uint INDEX_WORDS = 1;  // words of an index; 0: write no indices (gradients.glsl reads them)
+layout(constant_id = 5) const uint INDEX_WORDS = 1;  // words of an index; 0: write none (gradients.glsl reads some)
 layout(constant_id = 6) const bool VALUES = false;   // write values, that is, elements
 layout(constant_id = 7) const bool ALIGNED = false;  // blocks that load_block() loads begin at multiples of 16 bytes
 // clang-format on
@@ -53,8 +53,8 @@ Items items_of(uint count)
 }
 
 // Whether a driver ended a loop of this invocation early: the outermost one, which stopped at item `next`, or an inner
-// one. llvmpipe counts the turns of all loops together (limits.py), so where it has ended one, it ends this one after its
-// first turn. A compiler that knew `none` would take the conditions behind the loops for false.
+// one. llvmpipe counts the turns of all loops together (limits.py), so where it has ended one, it ends this one after
+// its first turn. A compiler that knew `none` would take the conditions behind the loops for false.
 bool ended_early(uint next, uint end)
 {
     uint none = gl_NumWorkGroups.y - 1, turns = 0;

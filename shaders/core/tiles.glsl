@@ -43,9 +43,9 @@ Tile tile_number(uint item, Tiles tiles)
 }
 
 // STORE_OF_TILE writes element `at` of the buffer, which is output `k` of a tile's row, if it is `there`; neighbouring
-// outputs follow each other. `filled` keeps it until its word is full; with WHOLE_BLOCKS, where tiles and rows of outputs
-// consist of blocks, until its block is. There is a branch for each: llvmpipe spills registers where all outputs of a row
-// are computed before the first one.
+// outputs follow each other. `filled` keeps it until its word is full; with WHOLE_BLOCKS, where tiles and rows of
+// outputs consist of blocks, until its block is. There is a branch for each: llvmpipe spills registers where all
+// outputs of a row are computed before the first one.
 #define STORE_OF_TILE(words, blocks, filled, k, at, bits, there) \
     { \
         PUT(filled, (k) % BLOCK, bits) \

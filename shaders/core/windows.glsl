@@ -42,8 +42,8 @@ uint counted(uint at, uint window, uint dilation, uint begin, uint end)
 #ifdef HAS_BIN
 #define Stored Long
 
-// The element at `address`; 0, which adds nothing, if the bound segment does not have it. That has `count` elements from
-// address `first` on.
+// The element at `address`; 0, which adds nothing, if the bound segment does not have it. That has `count` elements
+// from address `first` on.
 Bits element_at(uint address, uint first, uint count)
 {
     Bits element = 0;
@@ -64,8 +64,8 @@ Long whole(Bin bin, uint address, uvec3 begin, uvec3 end, uvec3 dilation, uvec3 
     return sum;
 }
 
-// The average of a window without a bin, for one that missed an element. The window begins at `at`, counted from the begin
-// of the padding.
+// The average of a window without a bin, for one that missed an element. The window begins at `at`, counted from the
+// begin of the padding.
 Bits average_of(uint address, uvec3 at, uvec3 window, uvec3 dilation, uvec3 size, uvec3 stride, uvec3 padding,
                 uvec3 counted_begin, uvec3 counted_end)
 {

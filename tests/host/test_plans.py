@@ -166,7 +166,7 @@ def test_another_batch_entry_begins_with_a_word(data_type, height, dispatches):
 
 @pytest.mark.parametrize(("columns", "late"), [(2**15 - 1, 1 << 31), (2**15, 0)])
 def test_numbers_of_elements_leave_a_bit_where_they_can(columns, late):
-    """Unpooling marks those that it finds late (scatter.comp)."""
+    """Unpooling marks those that it finds late (scattered.glsl)."""
     desc = MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 2**16, columns)), (8, 8))
     constants = [dispatch.shader.constants for dispatch in lower(desc, PLANNED["gpu"]).dispatches]
     assert {each["late"] for each in constants if "late" in each} == {late}

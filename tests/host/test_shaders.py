@@ -181,7 +181,7 @@ def add_a_line(file):
     file.write_text(file.read_text() + "// new\n")
 
 
-TABLE = "reduce_sum_32 reduce.comp BITS=32\nrows_last_32 scatter.comp IN_PLACE MARK BITS=32\n"
+TABLE = "reduce_sum_32 reduce.comp BITS=32\nrows_last_32 scatter_mark.comp IN_PLACE BITS=32\n"
 
 
 @pytest.fixture

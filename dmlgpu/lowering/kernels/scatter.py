@@ -1,4 +1,4 @@
-"""scatter.comp: out[index[i]] = source[i]; of equal indices the last one counts, and all other outputs are 0."""
+"""The three scatter*.comp: out[index[i]] = source[i]; of equal indices the last one counts, all other outputs are 0."""
 
 from __future__ import annotations
 

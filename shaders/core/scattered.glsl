@@ -1,0 +1,77 @@
+// Shared by the kernels that write each element of the source to the output that its index numbers; of elements with
+// equal indices the last one stays. Invocations run in any order, so this takes four steps. `last` has a word `again`,
+// and behind it, of each output, 1 + an element's number:
+//
+//   scatter_clear    output[...] = 0
+//   scatter_mark     last[index[i]] = i + 1         where indices repeat any of the elements may stay
+//   scatter          output[index[i]] = source[i]   if last[index[i]] == i + 1; if it is less, this element is later:
+//                    last[index[i]] = max(last[index[i]], i + 1 + LATE), again = 1
+//   scatter, AGAIN   output[index[i]] = source[i]   if again != 0 and last[index[i]] == i + 1 + LATE
+//
+// `scatter` binds four buffers. So it has no status (kernel.glsl), and sets a bit of `again` where a driver ended a
+// loop early. scatter_mark with REPORTS, the fifth step, hands the bit on.
+//
+// Nothing is read of `last` but what scatter_mark wrote. `scatter` needs atomicMax() only where indices repeat: without
+// scatter_mark it took half of all the time on llvmpipe, and nearly all on SwiftShader.
+//
+// Without PACKED, elements, or outputs, outside the bound segments are left out.
+
+#extension GL_KHR_memory_scope_semantics : require
+#include "core/kernel.glsl"
+#include "core/words.glsl"
+
+layout(constant_id = 10) const bool PACKED = false;  // all tensors are: the address of an element is its number
+
+uvec4 all_of(uint dimensions[4]) { return uvec4(dimensions[0], dimensions[1], dimensions[2], dimensions[3]); }
+
+// The address of element `number`, in row-major order.
+uint address_of(uint number, uvec4 size, uvec4 stride)
+{
+    if (PACKED)
+        return number;
+    uint address = 0;
+    [[unroll]] for (int d = 3; d >= 0; --d) {
+        uint next = number / size[d];
+        address += (number - next * size[d]) * stride[d];
+        number = next;
+    }
+    return address;
+}
+
+bool is_bound(uint address, uint first, uint count) { return PACKED || address - first < count; }
+
+#ifdef INDICES  // their binding; scatter_clear has none
+
+layout(set = 0, binding = INDICES) readonly buffer Indices { uint indices[]; };
+layout(set = 0, binding = INDICES) readonly buffer IndexBlocks { uvec4 index_blocks[]; };
+layout(set = 0, binding = INDICES + 1) buffer LastElements { uint last[]; };
+#define RELAXED gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsRelaxed
+
+// The push constants that every element needs, each read once (kernel.glsl).
+uint indices_base, indices_first, indices_count;
+uvec4 size, indices_stride;
+
+// The index at a word.
+uint index_at(uint word) { return given_index(indices[word], indices[word + INDEX_WORDS - 1]); }
+
+// The indices of elements `number` to `number` + 3. Those behind the last element may have any value.
+uvec4 indices_of(uint number)
+{
+    uvec4 index;
+    uint block = (number + indices_base) * INDEX_WORDS / 4;
+    if (PACKED && INDEX_WORDS == 1)
+        index = index_blocks[block];
+    else if (PACKED) {
+        uvec4 a = index_blocks[block], b = index_blocks[block + 1];
+        index = uvec4(given_index(a.x, a.y), given_index(a.z, a.w), given_index(b.x, b.y), given_index(b.z, b.w));
+    } else {
+        [[unroll]] for (uint k = 0; k < 4; ++k) {
+            uint address = address_of(number + k, size, indices_stride);
+            bool bound = is_bound(address, indices_first, indices_count);
+            index[k] = bound ? index_at((address + indices_base) * INDEX_WORDS) : NONE;
+        }
+    }
+    return index;
+}
+
+#endif

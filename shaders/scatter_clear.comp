@@ -1,0 +1,42 @@
+#version 430
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// Sets outputs to 0, the first step of core/scattered.glsl. An item is 16 bytes of outputs.
+
+#include "core/scattered.glsl"
+
+layout(set = 0, binding = 1) buffer Values { uint values[]; };
+layout(set = 0, binding = 1) buffer ValueBlocks { uvec4 value_blocks[]; };
+
+// Address + base is the place in the buffer, in elements.
+layout(push_constant) uniform Push {
+    uint first_output;  // the outputs of this dispatch: the first, and how many
+    uint output_count;
+    uint size[4];  // of source and indices; outputs have the first two sizes, and those of a plane of their own
+    uint plane[2];
+    uint values_stride[4];
+    uint values_first;  // the bound segment of the outputs: its first element, and the size of a full segment
+    uint values_count;
+    uint values_base;
+} push;
+
+void main()
+{
+    uint first_output = push.first_output, output_count = push.output_count, values_base = push.values_base;
+    uint values_first = push.values_first, values_count = push.values_count;
+    uvec4 size = uvec4(push.size[0], push.size[1], push.plane[0], push.plane[1]), stride = all_of(push.values_stride);
+    Items mine = items_of((output_count - 1) / BLOCK + 1);
+    uint item = mine.next;
+    for (; item < mine.end; item += BUNDLE) {
+        uint begin = item * BLOCK, count = min(output_count - begin, BLOCK);
+        if (PACKED && count == BLOCK)
+            value_blocks[(first_output + begin + values_base) / BLOCK] = uvec4(0);
+        else
+            for (uint i = 0; i < count; ++i) {
+                uint address = address_of(first_output + begin + i, size, stride);
+                if (is_bound(address, values_first, values_count))
+                    STORE_ELEMENT(values, address + values_base, Bits(0))
+            }
+    }
+    report(item, mine.end);
+}

@@ -1,0 +1,55 @@
+#version 430
+#extension GL_GOOGLE_include_directive : require
+#extension GL_ARB_enhanced_layouts : require
+#extension GL_EXT_control_flow_attributes : require
+// Marks each output with the number of an element that has its index, the second step of core/scattered.glsl. An item
+// is four elements of the source.
+
+#define INDICES 1
+#include "core/scattered.glsl"
+
+layout(constant_id = 11) const bool REPORTS = false;  // hand on what `scatter` left in `again`, and nothing else
+
+// Address + base is the place in the buffer, in elements.
+layout(push_constant) uniform Push {
+    uint first_output;   // the outputs of this dispatch: the first, and how many
+    uint output_count;
+    uint size[4];        // of source and indices
+    uint first_element;  // the elements of this dispatch: the first, a multiple of 4, and how many
+    uint element_count;
+    uint last_base;
+    uint indices_stride[4];
+    uint indices_first;  // the bound segment of the indices: its first element, and the size of a full segment
+    uint indices_count;
+    uint indices_base;
+} push;
+
+void main()
+{
+    uint first_output = push.first_output, output_count = push.output_count, last_base = push.last_base;
+    uint first_element = push.first_element, end = first_element + push.element_count;
+    uint again = first_output + last_base - 1;
+    size = all_of(push.size);
+    indices_stride = all_of(push.indices_stride);
+    indices_first = push.indices_first;
+    indices_count = push.indices_count;
+    indices_base = push.indices_base;
+    if (REPORTS) {
+        if ((last[again] & ENDED_EARLY) != 0)
+            atomicOr(status[0], ENDED_EARLY);
+        return;
+    }
+    if (gl_GlobalInvocationID.x == 0)
+        last[again] = 0;
+    Items mine = items_of((push.element_count - 1) / 4 + 1);
+    uint item = mine.next;
+    for (; item < mine.end; item += BUNDLE) {
+        uint number = first_element + item * 4;
+        uvec4 index = indices_of(number);
+        [[unroll]] for (uint k = 0; k < 4; ++k) {
+            if (number + k < end && index[k] - first_output < output_count)
+                atomicStore(last[index[k] + last_base], number + k + 1, RELAXED);
+        }
+    }
+    report(item, mine.end);
+}
