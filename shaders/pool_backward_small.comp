@@ -50,77 +50,87 @@ const uint COLUMNS = BEFORE + (TILE_WIDTH - 1 + PHASE_WIDTH) / STRIDE_WIDTH + 1;
 const uint MOST_ROWS = (WINDOW_HEIGHT - 1) / STRIDE_HEIGHT + 1;
 const uint MOST_COLUMNS = (WINDOW_WIDTH - 1) / STRIDE_WIDTH + 1;
 
-// Of a tile. These are no parameters of functions, as calls copy arrays.
+// A row of windows from one column on. Where there is no window, its number is no less than the number of windows: of
+// those before the first one it is negative, that is, wrapped around.
+struct WindowRow {
+    uint column;
+    bool holds;    // whether there is such a row, and outputs of the tile in its windows
+    uint number;   // of the window in this column
+    uint address;  // of its gradient
+};
+
+WindowRow window_row(bool holds, uint plane, uint z, uint y, uint column)
+{
+    uint number = ((plane * window_count.x + z) * window_count.y + y) * window_count.z + column;
+    uint address = plane * plane_stride + z * stride.x + y * stride.y + column * stride.z + source_base;
+    bool there = y < window_count.y && z < window_count.x && holds;
+    return WindowRow(column, there, number, address);
+}
+
+bool has_window(WindowRow row, uint c) { return row.holds && row.column + c < window_count.z; }
+
+// The gradient of window c of a row; any element where there is no window.
+Operand gradient_of(WindowRow row, uint c)
+{
+    uint at = has_window(row, c) ? row.address + c * stride.z : 0;
+    return operand_of(LOAD(source, at));
+}
+
+// What follows are the ring, load_row(), which moves it up in depth d of it and loads its last row, and gathered():
+// what windows of the ring give to output (a, k) of a step, which is element `number`. Arrays are no parameters of
+// functions, as calls copy them.
+
 #ifdef SHARES
+
 // Outputs from the begin of one window to that of the next share a sum, or two: the last of them are in a window less,
 // unless the stride divides the window. Both begin with the nearest window, so the longer sum takes one addition more.
 const uint SUMS_OF_WINDOW = WINDOW_WIDTH % STRIDE_WIDTH == 0 ? 1 : 2, SUMS = (COLUMNS - BEFORE) * SUMS_OF_WINDOW;
-State sums[ROWS * SUMS];  // row by row
-uint in_row[COLUMNS];     // elements of a window along width that share what it gives
-#else
-const uint RING = DEPTHS * ROWS * COLUMNS;  // depth by depth, row by row
-Operand given[RING];
-uint winners[RING];  // numbers of the elements that get it
-#endif
+const uint LAST_ROW = (ROWS - 1) * SUMS;
+State sums[ROWS * SUMS];    // row by row
+uint in_row[COLUMNS];       // elements of a window along width that share what it gives
+Operand shares[COLUMNS];    // what windows of the last row give to an element
 
-// Moves the ring up in depth d of it, and loads its last row: windows (z, y, column) and the next ones. Not `holding`:
-// they hold no output of the tile.
-void load_row(uint d, bool holding, uint plane, uint z, uint y, uint column)
+void begin_tile(uint column)
 {
-#ifdef SHARES
-    const uint last = (ROWS - 1) * SUMS;
-    [[unroll]] for (uint i = 0; i < (ROWS - 1) * SUMS; ++i) {
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
+        in_row[c] = counted((column + c) * STRIDE_WIDTH, WINDOW_WIDTH, 1, counted_begin.z, counted_end.z);
+}
+
+// Sum i of the last row: what it is in the depths before d, and the shares of windows that hold its outputs.
+State sum_of_row(uint d, uint i)
+{
+    State sum = identity();
+    if (d > 0)
+        sum = sums[LAST_ROW + i];
+    [[unroll]] for (uint columns = 0; columns < MOST_COLUMNS; ++columns) {
+        if (columns + i % SUMS_OF_WINDOW < MOST_COLUMNS) {
+            Operand share = shares[max(BEFORE + i / SUMS_OF_WINDOW, columns) - columns];
+            if (d == 0 && columns == 0)
+                sum = state_of(share, 0);
+            else
+                accumulate(sum, share, 0);
+        }
+    }
+    return sum;
+}
+
+void load_row(uint d, bool holds, uint plane, uint z, uint y, uint column)
+{
+    [[unroll]] for (uint i = 0; i < LAST_ROW; ++i) {
         if (d == 0)
             sums[i] = sums[i + SUMS];
     }
-    Operand given[COLUMNS];
+    WindowRow row = window_row(holds, plane, z, y, column);
     uint in_slab = counted(z * window_stride.x, reach.x + 1, 1, counted_begin.x, counted_end.x)
         * counted(y * STRIDE_HEIGHT, WINDOW_HEIGHT, 1, counted_begin.y, counted_end.y);
-#else
-    uint first = d * ROWS * COLUMNS, last = first + (ROWS - 1) * COLUMNS;
-    // Counted from 0: Mesa 25 does not unroll a loop that begins at `first`, and keeps the arrays in memory.
-    [[unroll]] for (uint i = 0; i < (ROWS - 1) * COLUMNS; ++i) {
-        given[first + i] = given[first + i + COLUMNS];
-        winners[first + i] = winners[first + i + COLUMNS];
-    }
-#endif
-    bool there = y < window_count.y && z < window_count.x && holding;
-    uint window = ((plane * window_count.x + z) * window_count.y + y) * window_count.z + column;
-    uint address = plane * plane_stride + z * stride.x + y * stride.y + column * stride.z + source_base;
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-        bool is_window = there && column + c < window_count.z;
-        uint at = is_window ? address + c * stride.z : 0;
-        Operand operand = operand_of(LOAD(source, at));
-#ifdef SHARES
-        operand = divided(operand, is_window ? in_slab * in_row[c] : 1);
-        given[c] = or_neutral(operand, is_window);
-#else
-        given[last + c] = operand;
-        uint winner = maximum_at(is_window ? window + c + maxima_base : 0);
-        winners[last + c] = is_window ? winner : NONE;
-#endif
+        bool is_window = has_window(row, c);
+        shares[c] = or_neutral(divided(gradient_of(row, c), is_window ? in_slab * in_row[c] : 1), is_window);
     }
-#ifdef SHARES
-    [[unroll]] for (uint i = 0; i < SUMS; ++i) {
-        State sum = identity();
-        if (d > 0)
-            sum = sums[last + i];
-        [[unroll]] for (uint columns = 0; columns < MOST_COLUMNS; ++columns) {
-            if (columns + i % SUMS_OF_WINDOW < MOST_COLUMNS) {
-                Operand operand = given[max(BEFORE + i / SUMS_OF_WINDOW, columns) - columns];
-                if (d == 0 && columns == 0)
-                    sum = state_of(operand, 0);
-                else
-                    accumulate(sum, operand, 0);
-            }
-        }
-        sums[last + i] = sum;
-    }
-#endif
+    [[unroll]] for (uint i = 0; i < SUMS; ++i)
+        sums[LAST_ROW + i] = sum_of_row(d, i);
 }
 
-#ifdef SHARES
-// What windows give to output (a, k) of a step.
 State gathered(uint number, uint a, uint k)
 {
     State state = identity();
@@ -142,8 +152,32 @@ State gathered(uint number, uint a, uint k)
     }
     return state;
 }
+
 #else
-// What windows of the ring give to element `number`, which is output (a, k) of a step.
+
+const uint RING = DEPTHS * ROWS * COLUMNS;  // depth by depth, row by row
+Operand gradients[RING];
+uint winners[RING];  // numbers of the elements that get them
+
+void begin_tile(uint column) {}
+
+void load_row(uint d, bool holds, uint plane, uint z, uint y, uint column)
+{
+    uint first = d * ROWS * COLUMNS, last = first + (ROWS - 1) * COLUMNS;
+    // Counted from 0: Mesa 25 does not unroll a loop that begins at `first`, and keeps the arrays in memory.
+    [[unroll]] for (uint i = 0; i < (ROWS - 1) * COLUMNS; ++i) {
+        gradients[first + i] = gradients[first + i + COLUMNS];
+        winners[first + i] = winners[first + i + COLUMNS];
+    }
+    WindowRow row = window_row(holds, plane, z, y, column);
+    [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
+        bool is_window = has_window(row, c);
+        gradients[last + c] = gradient_of(row, c);
+        uint winner = maximum_at(is_window ? row.number + c + maxima_base : 0);
+        winners[last + c] = is_window ? winner : NONE;
+    }
+}
+
 State gathered(uint number, uint a, uint k)
 {
     State state = identity();
@@ -157,12 +191,12 @@ State gathered(uint number, uint a, uint k)
                 uint columns = MOST_COLUMNS - 1 - j;
                 // No `continue`: with one Mesa 25 does not unroll, and keeps the arrays in memory.
                 if (below + rows * STRIDE_HEIGHT < WINDOW_HEIGHT && right + columns * STRIDE_WIDTH < WINDOW_WIDTH) {
-                    // No less than 0, also where this is not reached: Mesa 22.3 keeps an array in memory that has such an
-                    // index.
+                    // No less than 0, also where this is not reached: Mesa 22.3 keeps an array in memory that has such
+                    // an index.
                     uint r = max(ABOVE + (a + PHASE_HEIGHT) / STRIDE_HEIGHT, rows) - rows;
                     uint c = max(BEFORE + (k + PHASE_WIDTH) / STRIDE_WIDTH, columns) - columns;
                     uint w = (d * ROWS + r) * COLUMNS + c;
-                    Operand operand = or_neutral(given[w], winners[w] == number);
+                    Operand operand = or_neutral(gradients[w], winners[w] == number);
                     if (first)
                         state = state_of(operand, 0);
                     else
@@ -174,6 +208,7 @@ State gathered(uint number, uint a, uint k)
     }
     return state;
 }
+
 #endif
 
 // Writes row `a` of a step, where it is one of the tile. Its first output is element `number`, and the row of outputs
@@ -202,17 +237,14 @@ void main()
         uint behind = front - last_depth * window_stride.x;
         uint window_row = (tile.top + start_padding.y) / STRIDE_HEIGHT - ABOVE;
         uint column = (tile.left + start_padding.z) / STRIDE_WIDTH - BEFORE;
-#ifdef SHARES
-        [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-            in_row[c] = counted((column + c) * STRIDE_WIDTH, WINDOW_WIDTH, 1, counted_begin.z, counted_end.z);
-#endif
+        begin_tile(column);
         // The first turns only fill the ring (pool_small.comp).
         uint turns = ROWS - 1 + (tile.end - tile.row - 1) / STRIDE_HEIGHT + 1;
         for (uint turn = 0; turn < turns; ++turn) {
             [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
                 uint steps = DEPTHS - 1 - d;
-                bool holding = behind + steps * window_stride.x <= reach.x;
-                load_row(d, holding, tile.plane, last_depth - steps, window_row + turn, column);
+                bool holds = behind + steps * window_stride.x <= reach.x;
+                load_row(d, holds, tile.plane, last_depth - steps, window_row + turn, column);
             }
             if (turn < ROWS - 1)
                 continue;
