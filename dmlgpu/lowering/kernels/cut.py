@@ -10,8 +10,8 @@ Outputs are cut first, into stacks; then the elements of each stack's outputs, b
                    +-----------------+--------+-----------------+           combines into the outputs
 
 Where outputs begin at different addresses, b and b' overlap: a part has each element that any of its outputs has in the
-segment, and the shader skips those of the others (SEGMENTED; `Part.whole` is False). Both parts of a window often have
-all of its elements.
+segment, and the shader skips those of the others (SEGMENTED; `Part.whole` is False). Over windows both often
+have all elements.
 
 Where all tensors are one segment each, nearly every stack is one part. Others leave states, too:
 
