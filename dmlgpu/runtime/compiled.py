@@ -26,7 +26,7 @@ from dmlgpu.runtime.log import logger
 from dmlgpu.runtime.memory import Buffer
 from dmlgpu.runtime.schedule import RECORDED_STEPS, SUBMISSION_SECONDS
 from dmlgpu.runtime.settings import switch
-from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, segments_of, staged_copy
+from dmlgpu.runtime.tensor import DeviceTensor, Owner, check_owns, of_bytes, staged_copy
 
 # Cached tuples of steps of an operator: one for each set of places where a call's tensors lay. Calls of one batch lie
 # in different places, and a batch that comes again is not recorded again: so as many as a batch may have.
@@ -157,7 +157,7 @@ class CompiledOperator:
         """An input as a device tensor. An array is copied to a new one, which is not uploaded yet."""
         if isinstance(x, DeviceTensor):
             self._check_tensor(x, field)
-            self._engine.check_computed(segments_of(x))
+            self._engine.check_computed(x._segments)
             return x
         name = f"{type(self.desc).__name__}.{field}"
         return staged_copy(self.device, getattr(self.desc, field), as_array(x, name), name)
@@ -184,7 +184,7 @@ class CompiledOperator:
         for target, field in zip(targets, fields, strict=True):
             self._check_tensor(target, field)
             for other_field, other in others:
-                if segments_of(target).overlap(segments_of(other)):
+                if target._segments.overlap(other._segments):
                     raise DescriptorError(
                         f"{type(self.desc).__name__}.{field}: out has {target.description}, which shares memory with "
                         f"{other_field}; an output needs memory of its own"

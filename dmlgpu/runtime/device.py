@@ -265,7 +265,7 @@ class Device:
     @property
     def is_open(self) -> bool:
         """Whether the device was neither closed nor lost."""
-        return self._engine.is_open
+        return self._engine.kompute.is_open
 
     def close(self) -> None:
         """Frees the device; its tensors and operators raise DeviceError from now on. A second call does nothing.

@@ -35,7 +35,7 @@ class Segments:
 
 
 class Engine:
-    """The private side of an open device. Callers hold `lock` around all but `is_open` and `close`.
+    """The private side of an open device. Callers hold `lock` around all but `close`.
 
     Attributes:
         kompute: runs steps.
@@ -190,7 +190,7 @@ class Engine:
         except LoopEndedEarlyError:
             raise
         except DeviceError:
-            stay = self.is_open
+            stay = self.kompute.is_open
             raise
         finally:
             computed = self.kompute.computed
@@ -216,7 +216,7 @@ class Engine:
 
     def complete_profile(self, profile: Profile) -> None:
         """Runs pending steps, which are part of a profile that ends; it need not have begun."""
-        if self.kompute.profile is profile and self.is_open:
+        if self.kompute.profile is profile and self.kompute.is_open:
             self.submit_pending()
             self._add_memory(profile)
 
@@ -226,11 +226,6 @@ class Engine:
         profile.add_memory(self.memory.buffer_bytes, used)
 
     # Closing
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the device was neither closed nor lost."""
-        return self.kompute.is_open
 
     def close(self) -> None:
         """Frees the device; pending steps never run.

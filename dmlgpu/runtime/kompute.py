@@ -390,12 +390,13 @@ class Kompute:
 
         Submissions of more than RECORDED_STEPS steps are not cached, and each is recorded just before it runs.
         """
+        cut = submissions(steps, has_barriers=self._barrier is not None)
         if len(steps) > RECORDED_STEPS:
-            return (self._record(submission) for submission in self._submissions(steps))
+            return map(self._record, cut)
         work = steps, uploads, downloads
         recording = self._recordings.pop(work, None)
         if recording is None:
-            *others, last = self._submissions(steps)
+            *others, last = cut
             ends = [*((submission, ()) for submission in others), (last, downloads)]
             begins = (uploads, *((),) * len(others))
             recording = [
@@ -406,9 +407,6 @@ class Kompute:
         if len(self._recordings) > _RECORDINGS:
             self._recordings.popitem(last=False)
         return recording
-
-    def _submissions(self, steps: tuple[KpStep, ...]) -> Iterator[Submission]:
-        return submissions(steps, has_barriers=self._barrier is not None)
 
     def _record(
         self, submission: Submission, uploads: Sequence[KpBuffer] = (), downloads: Sequence[KpBuffer] = ()

@@ -6,7 +6,7 @@ import weakref
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, TypeVar
 
@@ -21,7 +21,7 @@ class Buffer(Generic[Handle]):
 
     handle: Handle
     size: int
-    free: list[tuple[int, int]] = field(default_factory=list)
+    free: list[tuple[int, int]]
     """(offset, size) of every free range, sorted by offset; ranges that touch are merged."""
     used: int = 0
     """When a slice of it was last handed out: how many slices the allocator had handed out by then."""
@@ -110,9 +110,7 @@ class Allocator(Generic[Handle]):
             for i, (_, room) in enumerate(buffer.free):
                 if needed <= room and (self._shared or room <= max(2 * needed, self._step)):
                     return self._take(buffer, i, size, needed)
-        buffer = self._new_buffer(needed)
-        insort(self._buffers, buffer, key=attrgetter("size"))
-        return self._take(buffer, 0, size, needed)
+        return self._take(self._new_buffer(needed), 0, size, needed)
 
     def _take(self, buffer: Buffer[Handle], i: int, size: int, needed: int) -> Slice[Handle]:
         """The first `size` bytes of a free range; if slices share buffers, what is not `needed` of it stays free."""
@@ -129,16 +127,17 @@ class Allocator(Generic[Handle]):
 
     def _new_buffer(self, size: int) -> Buffer[Handle]:
         largest = self._buffers[-1].size if self._buffers else 0
-        roomy = min(max(-(-size // self._step) * self._step, self._growth * largest), self._most)
+        roomy = max(size, min(max(-(-size // self._step) * self._step, self._growth * largest), self._most))
         try:
             # Whole slices of this size where they share buffers, so that these can fill a heap.
-            return self._buffer(max(1, roomy // size) * size if self._shared else max(size, roomy))
+            size_in_bytes = roomy // size * size if self._shared else roomy
+            handle = self._create(size_in_bytes)
         except MemoryError:
             self.trim(0)
-        return self._buffer(size)
-
-    def _buffer(self, size: int) -> Buffer[Handle]:
-        return Buffer(self._create(size), size, [(0, size)])
+            size_in_bytes, handle = size, self._create(size)
+        buffer = Buffer(handle, size_in_bytes, [(0, size_in_bytes)])
+        insort(self._buffers, buffer, key=attrgetter("size"))
+        return buffer
 
     def collect(self) -> None:
         """Takes back the ranges of slices that were dropped, and destroys empty buffers beyond what is kept."""

@@ -84,21 +84,17 @@ def layouts() -> dict[str, Any]:
 @cache
 def layout_of(module: str) -> Layout:
     """The layout of one module; errors as `load`. A call needs few of those that are listed."""
-    if module not in layouts():
+    entry = layouts().get(module)
+    if entry is None:
         raise DeviceError(f"{_FOLDER / _LAYOUTS} has no shader {module}; {MEND}")
     try:
-        return _layout(**layouts()[module])
-    except (ValueError, TypeError, AttributeError) as error:
+        return Layout(
+            {name: int(number) for name, number in entry["constants"].items()},
+            {name: (int(first), int(count)) for name, (first, count) in entry["push"].items()},
+            entry["sha256"],
+        )
+    except (LookupError, ValueError, TypeError, AttributeError) as error:
         raise _damaged(error) from None
-
-
-def _layout(constants: Mapping[str, int], push: Mapping[str, tuple[int, int]], sha256: str, source: str) -> Layout:
-    """What a file says, if it is what a build writes."""
-    return Layout(
-        {name: int(number) for name, number in constants.items()},
-        {name: (int(first), int(count)) for name, (first, count) in push.items()},
-        sha256,
-    )
 
 
 def _damaged(error: Exception) -> DeviceError:

@@ -16,7 +16,7 @@ from dmlgpu.descriptors.tensor import Array, Bytes, TensorDesc, check, elements,
 from dmlgpu.errors import DescriptorError, DeviceError, shown
 from dmlgpu.lowering.limits import Limits, segment_sizes
 from dmlgpu.runtime.drivers import DeviceInfo
-from dmlgpu.runtime.engine import Engine, Segments
+from dmlgpu.runtime.engine import Engine
 
 
 class Owner(Protocol):
@@ -317,11 +317,6 @@ def view_of(tensor: DeviceTensor, desc: TensorDesc, shape: tuple[int, ...]) -> D
     other._engine, other._segments = tensor._engine, tensor._segments
     other._full_segment = tensor._full_segment
     return other
-
-
-def segments_of(tensor: DeviceTensor) -> Segments:
-    """The segments where a tensor lies."""
-    return tensor._segments
 
 
 def check_owns(device: Owner, tensor: DeviceTensor) -> None:

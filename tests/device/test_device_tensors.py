@@ -25,7 +25,7 @@ from dmlgpu import (
 )
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime import compiled
-from dmlgpu.runtime.tensor import _ON_DEVICE, segments_of
+from dmlgpu.runtime.tensor import _ON_DEVICE
 from dmlgpu.runtime.tuning import device_limits
 from tests.support.cases import FLOAT32, INT64, UINT32, UINT64
 
@@ -264,7 +264,7 @@ def test_reshape_shares_memory(t):
         reshaped = t.reshape(*shape)
         assert np.array_equal(reshaped.numpy(), X.reshape(*shape))
         assert reshaped.numpy().shape == reshaped.shape == reshaped.desc.sizes
-        assert segments_of(reshaped).overlap(segments_of(t))
+        assert reshaped._segments.overlap(t._segments)
         assert int(argmax(reshaped)) == X.argmax()
 
 
@@ -334,7 +334,7 @@ def test_a_reshaped_tensor_keeps_the_memory(any_device):
     reshaped = any_device.tensor(X).reshape(60)
     others = [any_device.tensor(np.zeros_like(X)) for _ in range(3)]
     assert np.array_equal(reshaped.numpy(), X.reshape(60))
-    assert not any(segments_of(reshaped).overlap(segments_of(other)) for other in others)
+    assert not any(reshaped._segments.overlap(other._segments) for other in others)
 
 
 # Functions

@@ -20,7 +20,6 @@ from dmlgpu.comparison import check_outputs
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.problem import problems_of
-from dmlgpu.runtime.tensor import segments_of
 from dmlgpu.runtime.tuning import device_limits
 from tests.support.cases import (
     FAR_WINDOWS,
@@ -131,7 +130,7 @@ def test_padding_in_front_of_a_buffer(staged, data_type):
     """Blocks that a window has in the padding would lie before the buffer; elsewhere a guard stands before a tensor."""
     x = images(data_type, (1, 1, 4, 24))
     tensor = staged.tensor(x)
-    assert segments_of(tensor).slices[0].offset == 0
+    assert tensor._segments.slices[0].offset == 0
     desc = pool_desc(data_type, x.shape, (1, 7), None, (0, 6), None, (1, 1))
     operator = staged.compile(desc, kernel="pool_small")
     check_outputs(operator.plan, (x,), tuple(output.numpy() for output in operator(tensor)))
