@@ -216,15 +216,15 @@ def extremum(
 
 def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) -> tuple[Type, Type]:
     """The types that NumPy's function of this name computes in, and returns; a narrower one keeps the lowest bits."""
-    taken = [each.numpy for each in REDUCE_TYPES[function]["input_tensor"]]
-    widened = [each for each in SELECTED_TYPES if _wide(each.numpy) in taken]
-    allowed = [each.numpy for each in widened] + [np.dtype(bool)] * (np.dtype(np.uint8) in taken)
+    taken = [data_type.numpy for data_type in REDUCE_TYPES[function]["input_tensor"]]
+    widened = [data_type for data_type in SELECTED_TYPES if _wide(data_type.numpy) in taken]
+    allowed = [data_type.numpy for data_type in widened] + [np.dtype(bool)] * (np.dtype(np.uint8) in taken)
     wanted = source = x.native
     if dtype is not None:
-        given = element_type(dtype)
-        if given is None or (isinstance(given, DataType) and given.bits < 8):
+        member = element_type(dtype)
+        if member is None or (isinstance(member, DataType) and member.bits < 8):
             raise TypeError(f"{name}: dtype={shown(dtype)} is neither a DataType nor a NumPy type")
-        wanted = given.numpy if isinstance(given, DataType) else given.newbyteorder("=")
+        wanted = member.numpy if isinstance(member, DataType) else member.newbyteorder("=")
     elif source.kind == "b" and function in _WIDENING:
         wanted = np.dtype(np.int64)  # counts, as NumPy does
     if wanted not in allowed or source.kind not in "biuf":
@@ -439,7 +439,7 @@ def _named_padding(name: str, padding: str, sizes: Shape, fields: dict[str, Any]
     steps = [fields.get(field) or ones for field in ("window_size", "strides", "dilations")]
     if padding.lower() == "valid":
         text = "leave it out"
-    elif padding.lower().startswith("same") and all(len(each) == len(sizes) for each in steps):
+    elif padding.lower().startswith("same") and {*map(len, steps)} == {len(sizes)}:
         rows = zip(sizes, *steps, strict=True)
         totals = (Window(n, k, s, dilation=d, output_size=-(-n // s)).overhang for n, k, s, d in rows)
         text = f"for these sizes write padding={tuple((total // 2, total - total // 2) for total in totals)}"

@@ -5,6 +5,7 @@ A body makes the `Call`; the decorator finds out where the array lies, adds `out
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, Unpack, cast, overload
 
 from dmlgpu import call as calls
@@ -256,8 +257,7 @@ class _Extremum(Protocol):
     ) -> Any: ...  # fmt: skip
 
 
-def _extremum(body: Any) -> _Extremum:
-    return cast("_Extremum", function(body))
+_extremum = cast("Callable[[Any], _Extremum]", function)
 
 
 @_extremum
@@ -350,8 +350,7 @@ class _MaxPooling(Protocol):
     ) -> Any: ...  # fmt: skip
 
 
-def _max_pooling(body: Any) -> _MaxPooling:
-    return cast("_MaxPooling", function(body))
+_max_pooling = cast("Callable[[Any], _MaxPooling]", function)
 
 
 @_max_pooling
@@ -528,9 +527,7 @@ class _MaxPoolingGrad(Protocol):
     ) -> Array: ...  # fmt: skip
 
 
-def _max_pooling_grad(body: Any) -> _MaxPoolingGrad:
-    front: _MaxPoolingGrad = function_of_arrays("x", "gradient", "indices", like="gradient")(body)
-    return front
+_max_pooling_grad: Callable[[Any], _MaxPoolingGrad] = function_of_arrays("x", "gradient", "indices", like="gradient")
 
 
 @_max_pooling_grad
@@ -580,9 +577,7 @@ class _MaxUnpooling(Protocol):
     def __call__(self, x: ArrayLike, indices: ArrayLike, output_sizes: Ints, **where: Unpack[Where]) -> Array: ...
 
 
-def _max_unpooling(body: Any) -> _MaxUnpooling:
-    front: _MaxUnpooling = function_of_arrays("x", "indices", like="x")(body)
-    return front
+_max_unpooling: Callable[[Any], _MaxUnpooling] = function_of_arrays("x", "indices", like="x")
 
 
 @_max_unpooling

@@ -148,35 +148,36 @@ _FIELDS = {
 _IN_PARTS = (ArgOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc, PoolingOperatorDesc)
 
 # The types of values that cannot change, so that they can be keys of a cache.
-_LASTING = {int, float, bool, str, type(None), DataType, AxisDirection, ReduceFunction, Operand}
+_IMMUTABLE = {int, float, bool, str, type(None), DataType, AxisDirection, ReduceFunction, Operand}
 
 
 def function(body: Callable[Concatenate[Operand, P], Call]) -> FunctionOf[P]:
     """The function for users, from one that makes its `Call`; it has the arguments of `Where`, too."""
     first = next(iter(inspect.signature(body).parameters))
-    front: FunctionOf[P] = _front(body, (first,), first)
-    return front
+    wrapper: FunctionOf[P] = _decorated(body, (first,), first)
+    return wrapper
 
 
 def function_of_arrays(*names: str, like: str) -> Callable[[Callable[..., Call]], Any]:
     """As `function`, for arguments of these names that are arrays; the result is like one of them."""
-    return lambda body: _front(body, names, like)
+    return lambda body: _decorated(body, names, like)
 
 
-def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
+def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
     """The function for users of a body whose arguments of these names are arrays; the result is like one of them."""
     signature = _expanded(inspect.signature(body))
-    accepted = frozenset(signature.parameters)
-    by_position = [p.name for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    needed = {name for name in by_position if signature.parameters[name].default is inspect.Parameter.empty}
+    parameters = signature.parameters
+    by_position = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    needed = {name for name in by_position if parameters[name].default is inspect.Parameter.empty}
     first = names[0]
     # A descriptor is checked in some 60 us, ten times what a look-up takes. Typed, as True equals 1 but is refused.
     cached: Any = lru_cache(256, typed=True)(body)
 
     @wraps(body)
-    def front(*args: Any, out: Any = None, device: Selector = None, **options: Any) -> Any:
-        if not accepted.issuperset(options):
-            raise _unexpected(body.__name__, min(options.keys() - accepted), signature)
+    def wrapper(*args: Any, out: Any = None, device: Selector = None, **options: Any) -> Any:
+        if unknown := options.keys() - parameters.keys():
+            name = min(unknown)
+            raise TypeError(f"{body.__name__}() has no argument {name!r}; {write_instead(name, parameters)}")
         if not args or len(names) > 1:
             named = dict(zip(by_position, args, strict=False)) | options
             if len(named) < len(args) + len(options) or not needed <= named.keys():
@@ -185,11 +186,11 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
         arrays = {first: source_of(args[0], f"{body.__name__}.{first}")}
         for name in names[1:]:
             # An array that may be left out is None then.
-            if options.get(name) is not None or signature.parameters[name].default is not None:
+            if options.get(name) is not None or parameters[name].default is not None:
                 arrays[name] = source_of(options[name], f"{body.__name__}.{name}")
                 options[name] = operand_of(arrays[name])
         values = (operand_of(arrays[first]), *args[1:])
-        make = cached if all(map(_is_lasting, (*values, *options.values()))) else body
+        make = cached if all(map(_is_immutable, (*values, *options.values()))) else body
         source = arrays[like]
         try:
             call: Call = make(*values, **options)
@@ -205,9 +206,9 @@ def _front(body: Callable[..., Call], names: Sequence[str], like: str) -> Any:
         except DescriptorError as error:
             raise _in_callers_words(error, body.__name__) from None
 
-    front.__signature__ = signature  # type: ignore[attr-defined]
-    front.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
-    return front
+    wrapper.__signature__ = signature  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+    return wrapper
 
 
 def _expanded(signature: inspect.Signature) -> inspect.Signature:
@@ -218,12 +219,8 @@ def _expanded(signature: inspect.Signature) -> inspect.Signature:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=entries[name].__forward_arg__)
         for name in sorted(entries, key=list(Where.__annotations__).__contains__)  # `out` and `device` are the last
     ]
-    seen = [each.replace(annotation=each.annotation.replace("Operand", "ArrayLike")) for each in parameters]
+    seen = [p.replace(annotation=p.annotation.replace("Operand", "ArrayLike")) for p in parameters]
     return inspect.Signature([*seen, *added])
-
-
-def _unexpected(name: str, argument: str, signature: inspect.Signature) -> TypeError:
-    return TypeError(f"{name}() has no argument {argument!r}; {write_instead(argument, signature.parameters)}")
 
 
 def write_instead(argument: str, known: Collection[str]) -> str:
@@ -248,11 +245,11 @@ def _in_callers_words(error: DescriptorError, name: str) -> DescriptorError:
     return DescriptorError(descriptor + dot + rest)
 
 
-def _is_lasting(value: Any) -> bool:
+def _is_immutable(value: Any) -> bool:
     if type(value) is tuple:
-        return all(type(entry) is int or (type(entry) is tuple and _is_lasting(entry)) for entry in value)
+        return all(type(entry) is int or (type(entry) is tuple and _is_immutable(entry)) for entry in value)
     return (
-        type(value) in _LASTING
+        type(value) in _IMMUTABLE
         or isinstance(value, np.dtype)
         or (type(value) is type and issubclass(value, np.generic))
     )

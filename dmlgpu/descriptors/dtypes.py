@@ -111,19 +111,19 @@ class DataType(Enumeration):
         Raises:
             DescriptorError: DirectML has no such type.
         """
-        found = element_type(dtype)
-        if found is None:
+        element = element_type(dtype)
+        if element is None:
             raise DescriptorError(f"{field}: {shown(dtype)} is neither a DataType nor a NumPy type")
-        if isinstance(found, cls):
-            return found
-        name = found.name
+        if isinstance(element, cls):
+            return element
+        name = element.name
         taken = [member for member in cls if member.bits >= 8] if allowed is None else [*allowed]
         if of_input and name == "bool" and cls.UINT8 in taken:
             return cls.UINT8
         if name.upper() not in cls.__members__:
             names = ", ".join(t.name.lower() for t in taken) if allowed is None else listed(taken, str.lower)
             raise DescriptorError(
-                f"{field}: NumPy type {found} has no DirectML data type; allowed are {names}"
+                f"{field}: NumPy type {element} has no DirectML data type; allowed are {names}"
                 + (conversion(name, taken) if of_input else "")
             )
         return cls[name.upper()]
@@ -131,9 +131,9 @@ class DataType(Enumeration):
 
 def element_type(dtype: Any) -> DataType | np.dtype[Any] | None:
     """The member for a DataType or its name, else NumPy's type; None: it is neither."""
-    if isinstance(dtype, (DataType, str)) and (member := DataType.member(dtype)) is not None:
-        found: DataType = member
-        return found
+    member: DataType | None = DataType.member(dtype) if isinstance(dtype, (DataType, str)) else None
+    if member is not None:
+        return member
     try:
         # NumPy takes None as float64, parses strings, and calls repr() of what it does not know.
         return None if dtype is None else np.dtype(dtype)
@@ -162,7 +162,7 @@ def check_holds(field: str, data_type: DataType, count: int, what: str, types: I
 
 # Types that integers can be converted to, in the order in which errors propose them.
 _WIDE = (DataType.INT32, DataType.UINT32, DataType.INT64, DataType.UINT64, DataType.FLOAT32)
-_INTEGERS = ("bool", *(each.name.lower() for each in DataType if each.bits >= 8 and not each.is_float))
+_INTEGERS = ("bool", *(t.name.lower() for t in DataType if t.bits >= 8 and not t.is_float))
 
 
 def conversion(name: str, allowed: Iterable[DataType]) -> str:
@@ -170,14 +170,14 @@ def conversion(name: str, allowed: Iterable[DataType]) -> str:
     exact: list[DataType] = []
     rounded = [DataType.FLOAT32]
     if name in _INTEGERS:
-        exact = [each for each in _WIDE if np.can_cast(name, each.numpy)]
+        exact = [t for t in _WIDE if np.can_cast(name, t.numpy)]
     elif name in ("float64", "longdouble", "float128"):
         rounded = [DataType.FLOAT64, DataType.FLOAT32]
     elif "float" in name:
         exact = [DataType.FLOAT32]
     else:
         rounded = []
-    nearest = next((each for each in (*exact, *rounded) if each in allowed), None)
+    nearest = next((t for t in (*exact, *rounded) if t in allowed), None)
     if nearest is None:
         return ""
     to, rounds = nearest.name.lower(), "" if nearest in exact else ", which rounds"

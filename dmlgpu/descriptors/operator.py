@@ -111,7 +111,7 @@ class OperatorDesc:
         value = getattr(self, field)
         member = enum.member(value)
         if member is None:
-            allowed = ", ".join(str(each) for each in enum)
+            allowed = ", ".join(str(entry) for entry in enum)
             raise self._error(field, f"{shown(value)} is not allowed; allowed are {allowed}")
         self._set(field, member)
 

@@ -69,20 +69,18 @@ class WindowedOperatorDesc(OperatorDesc):
             DescriptorError: the value of a field is no sequence of integers, or an entry is out of range.
             TypeError: an argument for a field that the descriptor lacks.
         """
-        own = cls.__dataclass_fields__  # type: ignore[attr-defined]
-        fields = [field for field in WINDOW_FIELDS if field in own]
-        given = {field: default for field, default in _OTHER_FIELDS.items() if field in own} | dict(window)
-        unknown = [field for field in window if field not in own or field not in (*fields, *_OTHER_FIELDS)]
+        fields = cls.__dataclass_fields__  # type: ignore[attr-defined]
+        allowed = [field for field in (*WINDOW_FIELDS, *_OTHER_FIELDS) if field in fields]
+        unknown = [field for field in window if field not in allowed]
         if unknown:
-            allowed = ", ".join((*fields, *(field for field in _OTHER_FIELDS if field in own)))
-            raise TypeError(f"{cls.__name__}.of has no {unknown[0]}; it has {allowed}")
-        for field in fields:
-            minimum = WINDOW_FIELDS[field]
-            if field != "window_size" and given.get(field) is None:
-                given[field] = (minimum,) * spatial
-            else:
-                given[field] = unsigned_array(cls.__name__, field, given[field], minimum)
-        return given
+            raise TypeError(f"{cls.__name__}.of has no {unknown[0]}; it has {', '.join(allowed)}")
+        values = {field: default for field, default in _OTHER_FIELDS.items() if field in allowed} | dict(window)
+        for field, minimum in WINDOW_FIELDS.items():
+            if field == "window_size" or values.get(field) is not None:
+                values[field] = unsigned_array(cls.__name__, field, values[field], minimum)
+            elif field in allowed:
+                values[field] = (minimum,) * spatial
+        return values
 
     @classmethod
     def _window_counts(cls, pooled: TensorDesc, window: Mapping[str, Any], counts: Any) -> tuple[int, ...]:
@@ -209,14 +207,14 @@ class PoolingOperatorDesc(WindowedOperatorDesc):
         source = TensorDesc.of(input_tensor)
         if indices_data_type is not None and "output_indices_tensor" not in cls.output_fields:
             window["indices_data_type"] = indices_data_type
-        given = {"input_tensor": source, **cls._window(source.rank - 2, {"window_size": window_size, **window})}
-        sizes = cls._window_counts(source, given, output_sizes)
+        fields = {"input_tensor": source, **cls._window(source.rank - 2, {"window_size": window_size, **window})}
+        sizes = cls._window_counts(source, fields, output_sizes)
         if indices_data_type is not None:
-            given["output_indices_tensor"] = cls._packed_indices(source, sizes, indices_data_type)
+            fields["output_indices_tensor"] = cls._packed_indices(source, sizes, indices_data_type)
         elif "output_indices_tensor" in cls.output_fields:
-            given["output_indices_tensor"] = None
-        given["output_tensor"] = cls._packed("output_tensor", source, sizes)
-        return cls(**given)
+            fields["output_indices_tensor"] = None
+        fields["output_tensor"] = cls._packed("output_tensor", source, sizes)
+        return cls(**fields)
 
     def _check_windows(self) -> None:
         super()._check_windows()
@@ -565,11 +563,11 @@ class AveragePoolingGradOperatorDesc(_AveragingOperatorDesc):
         """
         source = TensorDesc.of(input_gradient_tensor)
         spatial = max(source.rank - 2, 0)
-        given = cls._window(spatial, {"window_size": window_size, **window})
+        fields = cls._window(spatial, {"window_size": window_size, **window})
         sizes = unsigned_array(cls.__name__, "output_gradient_tensor.sizes", output_sizes, 1)
         sizes = (*source.sizes[:2], *sizes) if len(sizes) <= spatial else sizes
         target = cls._packed("output_gradient_tensor", source, sizes)
-        return cls(input_gradient_tensor=source, output_gradient_tensor=target, **given)
+        return cls(input_gradient_tensor=source, output_gradient_tensor=target, **fields)
 
 
 @dataclass(frozen=True)
@@ -667,19 +665,19 @@ class MaxPoolingGradOperatorDesc(WindowedOperatorDesc):
             TypeError: an argument for a field that the descriptor lacks.
         """
         source = TensorDesc.of(input_tensor)
-        given = cls._window(max(source.rank - 2, 0), {"window_size": window_size, **window})
+        fields = cls._window(max(source.rank - 2, 0), {"window_size": window_size, **window})
         if input_gradient_tensor is None:
-            gradient = TensorDesc(source.data_type, cls._window_counts(source, given, output_sizes))
+            gradient = TensorDesc(source.data_type, cls._window_counts(source, fields, output_sizes))
         else:
             gradient = TensorDesc.of(input_gradient_tensor)
         field = "indices_tensor"
         if indices_tensor is not None:
-            given[field] = TensorDesc.of(indices_tensor)
+            fields[field] = TensorDesc.of(indices_tensor)
         elif indices_data_type is not None:
             data_type = DataType.of(indices_data_type, f"{cls.__name__}.{field}.data_type", cls.types[field])
-            given[field] = TensorDesc(data_type, gradient.sizes)
+            fields[field] = TensorDesc(data_type, gradient.sizes)
         target = TensorDesc(source.data_type, source.sizes)
-        return cls(input_tensor=source, input_gradient_tensor=gradient, output_gradient_tensor=target, **given)
+        return cls(input_tensor=source, input_gradient_tensor=gradient, output_gradient_tensor=target, **fields)
 
     def _check_windows(self) -> None:
         super()._check_windows()

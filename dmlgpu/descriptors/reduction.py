@@ -377,9 +377,9 @@ class ExtremumOperatorDesc(_ReductionOperatorDesc):
     ) -> Self:
         """The descriptor for a function and an input; its outputs are packed. Axes are as for `ArgOperatorDesc.of`."""
         source = TensorDesc.of(input_tensor)
-        found = cls._inferred(source, axes, axis, source.data_type, cls.types)
-        indices = cls._packed_indices(source, found["output_tensor"].sizes, indices_data_type)
-        return cls(function, output_indices_tensor=indices, **found)
+        fields = cls._inferred(source, axes, axis, source.data_type, cls.types)
+        indices = cls._packed_indices(source, fields["output_tensor"].sizes, indices_data_type)
+        return cls(function, output_indices_tensor=indices, **fields)
 
     def __post_init__(self) -> None:
         self._check_enum("function", ReduceFunction)
