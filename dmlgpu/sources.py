@@ -175,8 +175,8 @@ def _decorated(body: Callable[..., Call], names: Sequence[str], like: str) -> An
 
     @wraps(body)
     def wrapper(*args: Any, out: Any = None, device: Selector = None, **options: Any) -> Any:
-        if unknown := options.keys() - parameters.keys():
-            name = min(unknown)
+        if not options.keys() <= parameters.keys():
+            name = min(options.keys() - parameters.keys())
             raise TypeError(f"{body.__name__}() has no argument {name!r}; {write_instead(name, parameters)}")
         if not args or len(names) > 1:
             named = dict(zip(by_position, args, strict=False)) | options

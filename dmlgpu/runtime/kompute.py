@@ -390,19 +390,15 @@ class Kompute:
 
         Submissions of more than RECORDED_STEPS steps are not cached, and each is recorded just before it runs.
         """
-        cut = submissions(steps, has_barriers=self._barrier is not None)
-        if len(steps) > RECORDED_STEPS:
-            return map(self._record, cut)
         work = steps, uploads, downloads
         recording = self._recordings.pop(work, None)
         if recording is None:
-            *others, last = cut
-            ends = [*((submission, ()) for submission in others), (last, downloads)]
-            begins = (uploads, *((),) * len(others))
-            recording = [
-                self._record(submission, before, after)
-                for before, (submission, after) in zip(begins, ends, strict=True)
-            ]
+            cut = submissions(steps, has_barriers=self._barrier is not None)
+            if len(steps) > RECORDED_STEPS:
+                return map(self._record, cut)
+            first, *others = cut
+            recording = [self._record(first, uploads, () if others else downloads)]
+            recording += [self._record(other, (), downloads if other is others[-1] else ()) for other in others]
         self._recordings[work] = recording
         if len(self._recordings) > _RECORDINGS:
             self._recordings.popitem(last=False)
