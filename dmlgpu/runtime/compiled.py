@@ -106,15 +106,15 @@ class CompiledOperator:
             VerificationError: DMLGPU_VERIFY is on, and the outputs differ from the oracle's.
         """
         with self._engine.kompute.timed("call", type(self.desc).__name__, self.desc):
-            return to_caller(self.launch(inputs, out), inputs)
+            return self.launch(inputs, out)
 
     def launch(
         self,
         inputs: Sequence[Any],
         out: DeviceTensor | Sequence[DeviceTensor] | None = None,
         verify: bool = False,
-    ) -> list[DeviceTensor]:
-        """As a call, but the outputs stay on the device, whatever the inputs are.
+    ) -> Any:
+        """A call that the caller times.
 
         `verify`: compares them with the oracle's, whatever DMLGPU_VERIFY says.
         """
@@ -143,7 +143,8 @@ class CompiledOperator:
                 check_outputs(plan, tuple(arrays[: len(sources)]), tuple(arrays[len(sources) :]))
             done = "put off" if self._engine.batches else "verified" if verify else "computed"
         logger.debug("%s %s in %.3f ms", type(self.desc).__name__, done, 1000 * (time.perf_counter() - begin))
-        return targets
+        results = targets if {*map(type, inputs)} == {DeviceTensor} else [target.numpy() for target in targets]
+        return results[0] if len(results) == 1 else tuple(results)
 
     def _plan_of_views(self, memory: tuple[int, ...]) -> Plan:
         """The plan for tensors in memory of such segments: those of views may be those of another shape."""
@@ -264,10 +265,3 @@ class CompiledOperator:
 
     def __repr__(self) -> str:
         return f"<dmlgpu.CompiledOperator {self.desc} on device {self._engine.kompute.label}>"
-
-
-def to_caller(targets: list[DeviceTensor], inputs: Sequence[Any]) -> Any:
-    """The results that a caller gets: device tensors if all inputs are, else arrays; one, or a tuple of several."""
-    on_device = {*map(type, inputs)} == {DeviceTensor}
-    results = targets if on_device else [target.numpy() for target in targets]
-    return results[0] if len(results) == 1 else tuple(results)

@@ -20,7 +20,7 @@ from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc, as_array
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.runtime.compiled import CompiledOperator, to_caller
+from dmlgpu.runtime.compiled import CompiledOperator
 from dmlgpu.runtime.drivers import DeviceInfo, index_of, select
 from dmlgpu.runtime.engine import Engine
 from dmlgpu.runtime.kompute import KpBuffer
@@ -132,7 +132,7 @@ class Device:
         `verify`: compares the outputs with the oracle's, whatever DMLGPU_VERIFY says.
         """
         with self._engine.kompute.timed("call", type(desc).__name__, desc):
-            return to_caller(self.planned(desc, flags=flags).launch(inputs, out, verify), inputs)
+            return self.planned(desc, flags=flags).launch(inputs, out, verify)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
