@@ -301,16 +301,17 @@ def computed(
     Raises:
         TypeError: `out` is of another kind or type. DescriptorError: it has another shape, or memory that it shares.
     """
-    kind: Any = DeviceTensor if isinstance(like, DeviceTensor) else np.ndarray
+    on_device = isinstance(like, DeviceTensor)
     targets = None
     if out is not None:
-        targets = _outs(call, out, kind, "an array" if kind is np.ndarray else "a packed device tensor")
+        kind, what = (DeviceTensor, "a packed device tensor") if on_device else (np.ndarray, "an array")
+        targets = _outs(call, out, kind, what)
     inputs: list[Any] = [*arrays.values()][-len(call.inputs) :]
     if call.fill is not None:
         if device is not None:
             open_device(device)  # raises if there is none
         results: list[Any] = [np.full(call.shape, call.fill, dtype) for dtype in call.dtypes]
-    elif kind is DeviceTensor:
+    elif on_device:
         results = _on_device(call, inputs, targets, device)
     elif call.converted is not None and (sums := _short_sum(call, inputs[0], device)) is not None:
         results = [sums]
@@ -321,7 +322,7 @@ def computed(
             if target is not result:
                 np.copyto(target, result)
         return out
-    if call.shape == () and kind is np.ndarray:
+    if call.shape == () and not on_device:
         results = [result[()] for result in results]  # as NumPy: scalars
     return results[0] if len(results) == 1 else tuple(results)
 

@@ -128,7 +128,7 @@ class CompiledOperator:
         with self._engine.lock:
             self._engine.kompute.check_usable()
             sources = [self._source(x, field) for x, field in zip(inputs, fields, strict=True)]
-            targets = self._new_targets() if out is None else self._given_targets(out, sources)
+            targets = self._new_targets() if out is None else self._checked_targets(out, sources)
             memory = tuple([tensor._full_segment for tensor in (*sources, *targets)])
             plan = self.plan if memory == self.plan.memory else self._plan_of_views(memory)
             read, written = [tensor._segments for tensor in sources], [tensor._segments for tensor in targets]
@@ -172,15 +172,16 @@ class CompiledOperator:
             for desc in self._outputs
         ]
 
-    def _given_targets(
+    def _checked_targets(
         self, out: DeviceTensor | Sequence[DeviceTensor], sources: Sequence[DeviceTensor]
     ) -> list[DeviceTensor]:
+        """The argument `out` as a list: tensors as the outputs are, in memory of their own."""
         targets: list[Any] = list(out) if isinstance(out, (list, tuple)) else [out]
         fields = [name for name in self.desc.output_fields if getattr(self.desc, name) is not None]
         if len(targets) != len(fields) or not all(isinstance(target, DeviceTensor) for target in targets):
-            given = ", ".join(type(target).__name__ for target in targets)
+            types = ", ".join(type(target).__name__ for target in targets)
             what = "a device tensor" if len(fields) == 1 else f"{len(fields)} device tensors"
-            raise TypeError(f"out must be {what}, for {', '.join(fields)}; given are {given}")
+            raise TypeError(f"out must be {what}, for {', '.join(fields)}; given are {types}")
         others = list(zip(self._input_fields, sources, strict=True))
         for target, field in zip(targets, fields, strict=True):
             self._check_tensor(target, field)
@@ -195,10 +196,10 @@ class CompiledOperator:
 
     def _check_tensor(self, tensor: DeviceTensor, field: str) -> None:
         check_owns(self.device, tensor)
-        given, desc = tensor.desc, getattr(self.desc, field)
-        if (given.data_type, given.sizes, given.layout) != (desc.data_type, desc.sizes, desc.layout):
+        desc, expected = tensor.desc, getattr(self.desc, field)
+        if (desc.data_type, desc.sizes, desc.layout) != (expected.data_type, expected.sizes, expected.layout):
             raise DescriptorError(
-                f"{type(self.desc).__name__}.{field}: the operator is compiled for {desc}, the tensor is {given}"
+                f"{type(self.desc).__name__}.{field}: the operator is compiled for {expected}, the tensor is {desc}"
             )
 
     def _shorten(self, steps: Sequence[KpStep]) -> None:

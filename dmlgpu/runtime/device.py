@@ -255,12 +255,12 @@ class Device:
         """
         if isinstance(buffer, np.ndarray):
             buffer = as_array(buffer, "TensorDesc.of").data
-        given = np.frombuffer(buffer, np.uint8)
-        if given.size != desc.size_in_bytes:
+        memory = np.frombuffer(buffer, np.uint8)
+        if memory.size != desc.size_in_bytes:
             raise DescriptorError(
-                f"TensorDesc.total_tensor_size_in_bytes: {desc.size_in_bytes} bytes are described, {given.size} given"
+                f"TensorDesc.total_tensor_size_in_bytes: {desc.size_in_bytes} bytes are described, {memory.size} given"
             )
-        return of_bytes(self, desc, given)
+        return of_bytes(self, desc, memory)
 
     @property
     def is_open(self) -> bool:

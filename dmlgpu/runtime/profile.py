@@ -204,9 +204,9 @@ def _metadata(process: int, track: int, kind: str, name: str) -> dict[str, Any]:
 
 def _arguments(event: Event) -> dict[str, Any]:
     """What is known of an event besides its times."""
-    given = {"name": event.name, "bytes": event.bytes, "elements": event.elements, "group_count": event.group_count}
+    values = {"name": event.name, "bytes": event.bytes, "elements": event.elements, "group_count": event.group_count}
     operator = {"operator": event.operator.summary} if event.operator else {}
-    return operator | {name: value for name, value in given.items() if value}
+    return operator | {name: value for name, value in values.items() if value}
 
 
 # Tables

@@ -152,9 +152,9 @@ class DeviceTensor:
             raise TypeError(f"np.{function.__name__}: {self.description} is in the device's memory")
         if function not in _ON_DEVICE:
             return function._implementation(*args, **kwargs)  # which makes arrays of tensors, and writes to none
-        given = inspect.signature(function).bind(*args, **kwargs).arguments
-        given = {name: value for name, value in given.items() if value is not np._NoValue}
-        return getattr(import_module("dmlgpu.functions"), _ON_DEVICE[function])(given.pop("a"), **given)
+        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+        options = {name: value for name, value in arguments.items() if value is not np._NoValue}
+        return getattr(import_module("dmlgpu.functions"), _ON_DEVICE[function])(options.pop("a"), **options)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
