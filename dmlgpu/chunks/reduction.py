@@ -59,7 +59,7 @@ class Reduction:
             function, last = desc.function, False
         shape = operand.shape or (1,)
         element_type = (call.converted or operand.dtype).newbyteorder("=")
-        exact = ExecutionFlags.EXACT_SUMS in call.flags and element_type.kind == "f"
+        exact = ExecutionFlags.EXACT_SUMS in call.flags and element_type.kind == "f" and function in _EXACT
         return cls(shape, desc.axes, len(call.shape) == len(shape), call.dtypes, element_type, function, last, exact)
 
     @property
@@ -106,7 +106,7 @@ class Reduction:
 
     def outputs(self, chunk: Array, begin: Shape, device: Selector = None) -> tuple[Array, ...]:
         """The outputs of a chunk that has all their elements; the arguments are those of `state`."""
-        if not self.exact:
+        if not self.exact or self.count <= _FEW_OF_WHOLE:
             return self.results(self.state(chunk, begin, device))
         outputs = _reduced(self._as_floats(chunk), self.function, self.axes, device, exact=True)
         return (outputs.reshape(self.reduced(outputs.shape)),)
@@ -243,8 +243,9 @@ def _joined(
 
 # Exact sums: a state is terms of them (rounding.py), along the first reduced axis.
 
-# The words of a device's sum take as long as NumPy takes for so many elements of an output, or of a chunk.
-_FEW_OF_OUTPUT, _FEW_OF_CHUNK = 160, 1 << 20
+# The words of a device's sum take as long as NumPy takes for so many elements of an output, or of a chunk. Its sum of a
+# whole output takes as long as NumPy's of so many.
+_FEW_OF_OUTPUT, _FEW_OF_CHUNK, _FEW_OF_WHOLE = 160, 1 << 20, 8
 
 
 def _exact(function: ReduceFunction) -> Aggregation:
@@ -336,5 +337,5 @@ _AGGREGATIONS: dict[ReduceFunction, Aggregation] = {
     _F.SUM: _joined(_F.SUM),
     _F.SUM_SQUARE: _joined(_F.SUM_SQUARE),
 }
-_EXACT = _AGGREGATIONS | {function: _exact(function) for function in (_F.AVERAGE, _F.L1, _F.L2, _F.SUM, _F.SUM_SQUARE)}
+_EXACT = {function: _exact(function) for function in (_F.AVERAGE, _F.L1, _F.L2, _F.SUM, _F.SUM_SQUARE)}
 _OF_INTEGERS = _AGGREGATIONS | {_F.MULTIPLY: _joined(_F.MULTIPLY, np.multiply)}

@@ -1,7 +1,8 @@
 """Exact sums of floats as terms: rows of float64, of which each column adds up to a sum without rounding.
 
-Results are rounded to odd: 53 bits, the last of which is set where others are lost. So they round to float32 and
-float16 as the sums themselves do (Boldo and Melquiond, When double rounding is odd, 2004).
+Results are float64 numbers that round to float32 and float16 as the sums themselves do: no number of 25 bits, such as
+the middle of two float32, lies between a sum and its result. Few sums are so near such a number that more than one
+addition of terms has to tell on which side they are (Ziv, Fast evaluation of elementary mathematical functions, 1991).
 
 Terms are floats of at most 32 bits, their squares, or sums of these: multiples of 2^-298 that are far below 2^1023. So
 nothing underflows or overflows in float64.
@@ -9,7 +10,7 @@ nothing underflows or overflows in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from dmlgpu.descriptors.tensor import Array
 
 # Columns that are computed at a time: rows of so many stay in the processor's cache.
 _COLUMNS = 1 << 13
+# The bits of a float64 behind its first 25, and how far off a result may be that is not exact, in last bits.
+_BEHIND, _OFF = (1 << 28) - 1, 1 << 7
 
 
 def added(rows: Array, power: int = 1) -> Array:
@@ -41,17 +44,20 @@ def added(rows: Array, power: int = 1) -> Array:
 
 def sums(terms: Array) -> Array:
     """The sums of terms."""
-    return _computed(lambda terms: _to_odd(*_rounded(terms)), terms)
+    if len(terms) == 1:
+        return _plain(terms[0])
+    return _computed(lambda sums: sums, lambda numbers: [numbers], terms)
 
 
 def quotients(terms: Array, count: int) -> Array:
     """The sums of terms, divided by a count."""
-    return _computed(lambda terms: _quotients(terms, count), terms)
+    parts = [float(part) for shift in (0, 28, 56) if (part := count & _BEHIND << shift)]
+    return _computed(lambda sums: sums / count, lambda numbers: [numbers * part for part in parts], terms)
 
 
 def roots(terms: Array) -> Array:
     """The roots of the sums of terms, which are not negative."""
-    return _computed(_roots, terms)
+    return _computed(np.sqrt, lambda numbers: [numbers * numbers], terms)
 
 
 def _blocks(rows: Array) -> Iterator[Array]:
@@ -61,8 +67,36 @@ def _blocks(rows: Array) -> Iterator[Array]:
         yield block if block.strides[1] == block.itemsize else np.ascontiguousarray(block)
 
 
-def _computed(function: Callable[[Array], Array], terms: Array) -> Array:
-    return np.concatenate([np.zeros(0), *map(function, _blocks(terms))])
+def _plain(numbers: Array) -> Array:
+    """The numbers, where a zero has no sign, and NaN no other bits."""
+    numbers = numbers + 0.0
+    numbers[np.isnan(numbers)] = np.nan
+    return numbers
+
+
+def _computed(of_sums: Callable[[Array], Array], terms_of: Callable[[Array], list[Array]], terms: Array) -> Array:
+    """A function of the sums of terms. `terms_of` numbers of 25 bits add up to the sums of which it makes these."""
+
+    def of_block(terms: Array) -> Array:
+        sums = terms.sum(0)
+        numbers = _plain(of_sums(sums))
+        unsure = (numbers.view(np.int64) + _OFF & _BEHIND) <= 2 * _OFF
+        if len(terms) > 2:
+            # Additions are off by less than a last bit of the sum each, unless terms cancel.
+            unsure |= ~(np.abs(terms[1:]).sum(0) <= np.abs(sums))
+        if unsure.any():
+            numbers[unsure] = beside(terms[:, unsure])
+        return numbers
+
+    def beside(terms: Array) -> Array:
+        """The nearest number of 25 bits, or the float64 next to it on the side of what is computed."""
+        rows = _rounded(terms)
+        numbers = _plain(of_sums(rows[0]))
+        numbers = (numbers.view(np.int64) + (_BEHIND + 1) // 2 & ~_BEHIND).view(np.float64)
+        rest = _rounded([*rows, *(-term for term in terms_of(numbers))])[0]
+        return np.where(np.abs(rest) > 0, np.nextafter(numbers, np.copysign(np.inf, rest)), numbers)
+
+    return np.concatenate([np.zeros(0), *map(of_block, _blocks(terms))])
 
 
 def _added(rows: Array | Iterable[Array], power: int = 1) -> list[Array]:
@@ -107,55 +141,14 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, rest
 
 
-def _rounded(terms: Iterable[Array]) -> tuple[Array, Array]:
-    """The sums of terms, rounded to nearest, and numbers with the sign of what is lost."""
+def _rounded(terms: Sequence[Array] | Array) -> list[Array]:
+    """Terms with the same sums, each of which is below the last bit of the one before it."""
     rows = _added([*terms])
-    rows.append(np.zeros_like(rows[0]))
-    # From the last term to the first, until each is below the last bit of the one before it.
-    changed = len(rows) > 2
+    changed = len(terms) > 2
     while changed:
         changed = False
+        # From the last term to the first.
         for i in reversed(range(len(rows) - 1)):
             before, (rows[i], rows[i + 1]) = rows[i], _two_sum(rows[i], rows[i + 1])
             changed |= not np.array_equal(before, rows[i], equal_nan=True)
-    return rows[0], rows[1]
-
-
-def _quotients(terms: Array, count: int) -> Array:
-    parts = [float(part) for part in (count & ~0xFFFFFFFF, count & 0xFFFFFFFF) if part]
-
-    def remainders(quotient: Array) -> Array:
-        return _rounded([*terms, *(-term for part in parts for term in _product(quotient, part))])[0]
-
-    quotient = _rounded(terms)[0] / count
-    # It may be off by more than its last bit, as what is divided was rounded.
-    quotient += np.where(np.isfinite(quotient), remainders(quotient) / count, 0)
-    return _to_odd(quotient, remainders(quotient))
-
-
-def _roots(terms: Array) -> Array:
-    root = np.sqrt(_rounded(terms)[0])
-    return _to_odd(root, _rounded([*terms, *(-term for term in _product(root, root))])[0])
-
-
-def _product(a: Array, b: Array | float) -> tuple[Array, Array]:
-    """The product as it is rounded, and what is lost (Dekker, 1971)."""
-    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
-    product = a * b
-    return product, a_low * b_low - (product - a_high * b_high - a_low * b_high - a_high * b_low)
-
-
-def _halves(x: Array | float) -> tuple[Array | float, Array | float]:
-    """The first 26 bits of a number, and the others, as two floats of 26 bits."""
-    scaled = x * (2.0**27 + 1)
-    high = scaled - (scaled - x)
-    return high, x - high
-
-
-def _to_odd(nearest: Array, rest: Array) -> Array:
-    """A number rounded to odd, from the nearest float64 and a number with the sign of what is lost."""
-    is_off = (rest != 0) & (nearest.view(np.int64) & 1 == 0) & np.isfinite(nearest)
-    numbers = nearest + 0.0  # a sum of zeros is +0
-    numbers[is_off] = np.nextafter(nearest[is_off], np.copysign(np.inf, rest[is_off]))
-    numbers[np.isnan(numbers)] = np.nan
-    return numbers
+    return rows

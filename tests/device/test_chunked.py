@@ -181,6 +181,7 @@ def test_identities_of_no_elements(dtype, tmp_path):
 def test_exact_sums_of_chunks(function, dtype, axis, by, monkeypatch):
     """Over so many binades that every order and chunking gives the usual sums other bits; with what is not finite."""
     if by == "device":
+        monkeypatch.setattr(reduction, "_FEW_OF_WHOLE", 0)
         monkeypatch.setattr(reduction, "_FEW_OF_OUTPUT", 0)
         monkeypatch.setattr(reduction, "_FEW_OF_CHUNK", 0)
     random = np.random.default_rng(0)
@@ -195,6 +196,19 @@ def test_exact_sums_of_chunks(function, dtype, axis, by, monkeypatch):
             x[4, :3, :2] = special
         for chunk_bytes in (40, 900, 1 << 20):
             same("reduce", x, function, axis, exact=True, chunk_bytes=chunk_bytes)
+
+
+def test_numpy_adds_few_elements_of_each_output(monkeypatch):
+    x = np.random.default_rng(2).standard_normal((9, 100)).astype(np.float32)
+    expected = dmlgpu.sum(x, 0, exact=True), dmlgpu.sum(x[:8], 0, exact=True)
+    computed, calls = reduction.computed, []
+    monkeypatch.setattr(
+        reduction, "computed", lambda *args, **options: calls.append(args) or computed(*args, **options)
+    )
+    got = dmlgpu.sum(chunked(x[:8]), 0, exact=True)
+    assert (got.tobytes(), len(calls)) == (expected[1].tobytes(), 0)
+    got = dmlgpu.sum(chunked(x), 0, exact=True)
+    assert (got.tobytes(), len(calls)) == (expected[0].tobytes(), 1)
 
 
 def test_exact_sums_of_arrays_as_they_lie():
