@@ -326,10 +326,11 @@ def test_indices_beyond_32_bits(device):
     chunk[1, :, 2] = 9
     state = reduction.state(chunk, ((1 << 18) - 2, 0, 5), device)
     assert reduction.results(state)[0].tolist() == [((1 << 18) - 1) * (1 << 17) + 7] * 3
-    pooling = pooling_of(
-        MaxPooling2OperatorDesc, (3, 1 << 18, 1 << 17), np.dtype("uint8"), (2, 2), strides=2, output_indices=True
-    )
-    assert pooling.output_shape == (3, 1 << 17, 1 << 16)
+    sizes, window = (1 << 17, 1 << 16), {"strides": 2, "output_indices": True}
+    pooling = pooling_of(MaxPooling2OperatorDesc, (3, 1 << 18, 1 << 17), np.dtype("uint8"), (2, 2), **window)
+    assert pooling.output_shape == (3, *sizes)
+    window["output_sizes"] = sizes
+    assert pooling_of(MaxPooling2OperatorDesc, (3, 1 << 18, 1 << 17), np.dtype("uint8"), (2, 2), **window) == pooling
     region = (slice(2, 3), slice((1 << 17) - 1, 1 << 17), slice(10, 12))
     assert pooling.source(region) == (slice(2, 3), slice((1 << 18) - 2, 1 << 18), slice(20, 24))
     _, indices = pooling.outputs(np.array([[[0, 0, 0, 1], [0, 1, 0, 0]]], np.uint8), region, device)
