@@ -58,9 +58,9 @@ class CompiledOperator:
         self.flags = flags
         self._engine = device._engine
         self._input_fields, self._outputs = desc.input_fields, desc.outputs  # found once, not in every call
-        needed = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
+        self._tensor_bytes = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *self._outputs))
         # Before planning: a plan numbers every segment, and tensors too large for the device may have too many.
-        self._engine.kompute.check_fits(needed)
+        self._engine.kompute.check_fits(self._tensor_bytes)
         self._kernel = kernel
         self._can_be_shorter = device.limits.cooperating
         self._limits: Limits = device.limits
@@ -71,9 +71,8 @@ class CompiledOperator:
     def _planned(self, limits: Limits, memory: tuple[int, ...] = ()) -> Plan:
         """A plan whose tensors and scratch memory fit the device."""
         plan = lower(self.desc, limits, self._kernel, self.flags, memory)
-        tensors = (*self.desc.inputs, *self.desc.outputs, *plan.intermediates)
-        needed = sum(tensor.size_in_bytes for tensor in tensors) + plan.state_bytes
-        self._engine.kompute.check_fits(needed)
+        scratch_bytes = sum(tensor.size_in_bytes for tensor in plan.intermediates) + plan.state_bytes
+        self._engine.kompute.check_fits(self._tensor_bytes + scratch_bytes)
         return plan
 
     def _prepare(self) -> set[Buffer[KpBuffer]]:
