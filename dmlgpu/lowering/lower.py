@@ -86,9 +86,10 @@ def _chosen(
     """The kernels of all problems, and why others were passed over."""
     kernels, passed_over, first_intermediate = [], dict[str, str](), len(_intermediates(problems))
     for problem in problems:
-        # Of several problems each has kernels of its own.
-        others = {kind.name for other in problems if other is not problem for kind in KERNELS[type(other.domain)]}
-        candidates = [kind(problem, limits, first_intermediate) for kind in KERNELS[type(problem.domain)]]
+        # Each domain has kernels of its own.
+        kinds = KERNELS[type(problem.domain)]
+        others = {kind.name for other in problems for kind in KERNELS[type(other.domain)] if kind not in kinds}
+        candidates = [kind(problem, limits, first_intermediate) for kind in kinds]
         kernel, not_chosen = _choose(desc, candidates, None if wanted in others else wanted)
         kernels.append(kernel)
         passed_over |= not_chosen

@@ -403,10 +403,10 @@ def test_a_sum_of_short_integers_checks_its_arguments(device):
 
 def test_the_first_of_equal_floats_wins_in_any_layout(any_device):
     """Zeros of both signs, transposed: the first in row-major order is not the first in memory."""
-    tensor = TensorDesc(FLOAT32, (3, 5), (1, 3))
-    for function, least in ((F.MAX, -1), (F.MIN, 1)):
+    for columns, function, least in ((5, F.MAX, -1), (5, F.MIN, 1), (50, F.MAX, -1), (50, F.MIN, 1)):
+        tensor = TensorDesc(FLOAT32, (3, columns), (1, 3))
         for negative in (False, True):
-            x = np.where(np.arange(3)[:, None] == 0, -0.0, 0.0).repeat(5, 1).astype(np.float32)
+            x = np.where(np.arange(3)[:, None] == 0, -0.0, 0.0).repeat(columns, 1).astype(np.float32)
             x = -x if negative else x
             x[0, 0] = least
             verify(ReduceOperatorDesc.of(function, tensor, (0, 1)), x, device=any_device)

@@ -512,3 +512,20 @@ def test_what_has_no_first_element_is_loaded_as_it_lies_in_memory(data_type, fla
         assert plan.elements == packed.elements
     repeated = lower(ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(data_type, (9, 99, 3), (99, 1, 0))), limits)
     assert repeated.dispatches[0].push["stride"][:2] == (0, 1)
+
+
+@pytest.mark.parametrize("function", [ReduceFunction.MAX, ReduceFunction.MIN], ids=lambda function: function.name)
+def test_each_segment_of_a_transposed_tensor_is_read_once(function):
+    limits = Limits(1 << 27, group_size=64, group_count=8)
+    for sizes, strides, axes in (
+        ((5000, 8300), (1, 5000), (0, 1)),
+        ((5000, 83, 100), (1, 500000, 5000), (0, 1, 2)),
+        ((1000, 2, 83, 250), (1, 20750000, 250000, 1000), (0, 2, 3)),
+    ):
+        plan = lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, sizes, strides), axes), limits)
+        check(plan)
+        assert plan.elements < 1.1 * math.prod(sizes)
+        by_one = lower(plan.desc, limits, kernel="reduce")
+        assert {each.shader.variant for each in by_one.dispatches} == {"reduce", "combine"}
+    few = lower(ReduceOperatorDesc.of(function, TensorDesc(FLOAT32, (5000000, 15), (1, 5000000))), limits)
+    assert few.intermediates == ()
