@@ -18,9 +18,6 @@
 
 #define LANES_APART AT_ONCE
 #include "core/axes.glsl"
-#ifdef COOPERATING
-layout(constant_id = 11) const uint LANES = 1;  // invocations that share an item
-#endif
 #include "core/lanes.glsl"
 
 #ifdef WIDE

@@ -12,7 +12,6 @@
 #define COMBINES
 #include "accumulator.glsl"
 #define COOPERATING
-layout(constant_id = 10) const uint LANES = 1;  // invocations that share an item
 #include "core/lanes.glsl"
 
 layout(set = 0, binding = 1) readonly buffer States { uint stored[]; };

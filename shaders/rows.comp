@@ -6,24 +6,134 @@
 
 #define LANES_APART 1
 #include "core/axes.glsl"
+#include "core/lanes.glsl"
+
+#ifndef HAS_BLOCKS
+// Takes elements `skipped` and later of a block; those before were taken already. Element 0 has index `index`.
+void take_block(inout State state, uvec4 block, uint skipped, uint index)
+{
+    [[unroll]] for (uint k = 0; k < BLOCK; ++k)
+        take_element(state, element_of(block, k), index + k, k >= skipped);
+}
+#endif
+
+// The blocks of elements begin to end - 1 of an output. The first begins with element `first`, and the last one `last`
+// elements behind: it ends at `end`, and may have elements of the block before it. If there is less than one block,
+// `first` lies before `begin`. So a block has elements to skip, or to take again. What counts blocks counts from
+// `begin`, because `end` and some blocks may be more than 2^32.
+struct Row {
+    uint address;  // of element 0
+    uint begin;
+    uint end;
+    uint first;
+    uint last;
+};
+
+Row row_of(uint address, uint begin, uint end)
+{
+    uint first = min(begin, end - BLOCK);
+    return Row(address, begin, end, first, end - BLOCK - first);
+}
+
+#ifdef HAS_BIN
+void show_samples(inout State state, Row row)
+{
+    uint middle = row.last / (2 * BLOCK) * BLOCK;
+    uvec4 samples[2] = {load_block(row.address + row.first), load_block(row.address + row.first + middle)};
+    [[unroll]] for (uint i = 0; i < 2; ++i) [[unroll]]
+        for (uint k = 0; k < BLOCK; ++k)
+            show(state, element_of(samples[i], k));
+    place(state);
+}
+#endif
+
 #ifdef COOPERATING
-layout(constant_id = 11) const uint LANES = 1;  // invocations that share an item
+
+// The state of this lane's elements of a row, every LANES-th block.
+State state_of_elements(Row row)
+{
+    uint size = row.end - row.begin, next = lane() * BLOCK;
+    State state = empty_from(row.first + min(next, row.last));
+#ifdef HAS_BIN
+    show_samples(state, row);
+#endif
+    // A block behind the last one is read as the last one, again; all its elements are skipped.
+    for (; next < size; next += IN_FLIGHT * LANES * BLOCK) {
+        uvec4 blocks[IN_FLIGHT];
+        [[unroll]] for (uint i = 0; i < IN_FLIGHT; ++i)
+            blocks[i] = load_block(row.address + row.first + min(next + i * LANES * BLOCK, row.last));
+        // No [[unroll]] for loops over loaded blocks: GPUs' compilers unroll them without it; see columns.comp.
+#ifdef HAS_SHIFT
+        Operand greatest = greatest_of(blocks[0]);
+        for (uint i = 1; i < IN_FLIGHT; ++i)
+            greatest = greater(greatest, greatest_of(blocks[i]));
+        prepare(state, greatest);
+#endif
+        for (uint i = 0; i < IN_FLIGHT; ++i) {
+            uint at = row.first + min(next + i * LANES * BLOCK, row.last);
+            take_block(state, blocks[i], row.begin + next + i * LANES * BLOCK - at, at);
+        }
+    }
+    return state;
+}
+
 #else
+
 layout(constant_id = 12) const bool SHORT = false;  // to take each element is faster than extremes.glsl
 layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // blocks inside of a row begin at multiples of 16 bytes
-#endif
-#include "core/lanes.glsl"
-#include "core/row.glsl"
 
-// On a GPU each is taken: what extremes.glsl loads again may be in no cache any more.
+// Takes all blocks but those at the ends from multiples of 16 bytes, and some elements twice. A sum of floats must not
+// even be in this order, which depends on where a row begins.
+//
+//   [ first ]                 [ last ]
+//       [ block ] ... [ block ]
+void take_aligned_blocks(inout State state, Row row)
+{
+    uint begin = row.address + row.first;
+    take_block(state, load_block(begin), 0, row.first);
+    for (uint next = BLOCK - begin % BLOCK; next < row.last; next += BLOCK)
+        take_block(state, aligned_block(begin + next), 0, row.first + next);
+    take_block(state, load_block(begin + row.last), 0, row.first + row.last);
+}
+
+// Not the loop for lanes, with one load: SwiftShader keeps a loop of one iteration as a loop, and it takes a quarter
+// more time. Where elements have to be skipped, the last block stands outside of the loop.
+void take_blocks(inout State state, Row row)
+{
+    uint size = row.end - row.begin, looped = REPEATABLE ? size : size / BLOCK * BLOCK, next = 0;
+    for (; next < looped; next += BLOCK) {
+        uint at = row.first + (REPEATABLE ? min(next, row.last) : next);
+        take_block(state, load_block(row.address + at), 0, at);
+    }
+    uint last = row.first + row.last;
+    if (!REPEATABLE && next < size)
+        take_block(state, load_block(row.address + last), row.begin + next - last, last);
+}
+
+State state_of_elements(Row row)
+{
+    State state = empty_from(row.first);
+#ifdef HAS_BIN
+    show_samples(state, row);
+#endif
+    if (REPEATABLE && ALIGNED_INSIDE)
+        take_aligned_blocks(state, row);
+    else
+        take_blocks(state, row);
+    return state;
+}
+
+#endif
+
+// On a GPU each element is taken: what extremes.glsl loads again may be in no cache any more.
 #if defined(HAS_EXTREMES) && !defined(COOPERATING)
 #include "accumulators/extremes.glsl"
-State state_of_elements(uint address, uint begin, uint end)
+State state_of_row(Row row)
 {
-    return SHORT ? state_of_blocks(address, begin, end) : state_of_row(address, begin, end);
+    return SHORT ? state_of_elements(row) : state_of_extremes(row.address, row.first, row.end);
 }
 #else
-#define state_of_elements state_of_blocks
+#define state_of_row state_of_elements
 #endif
 
 // Elements begin to end - 1 of output number `i` of the dispatch. Element 0 is at `address`.
@@ -46,7 +156,7 @@ Split split_of(uint item)
 bool reduce(uint next, uint count)
 {
     Split split = split_of(min(next, count - 1));
-    State state = state_of_elements(split.address, split.begin, split.end);
+    State state = state_of_row(row_of(split.address, split.begin, split.end));
     RELOAD_BITS(state, Bits(0))  // lanes need no bits: they are loaded at the end
     state = of_all_lanes(state);
     bool writes = lane() == 0 && next < count;

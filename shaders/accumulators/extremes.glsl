@@ -71,11 +71,9 @@ Bits highest_key(Extremes extremes)
 
 #endif
 
-// As state_of_blocks(), but leaves the bits to RELOAD_BITS. If begin to end is less than a block, it takes elements
-// before `begin`, too: they belong to the same output.
-State state_of_row(uint address, uint begin, uint end)
+// The state of elements begin to end - 1, a block at least, but for the bits, which are left to RELOAD_BITS.
+State state_of_extremes(uint address, uint begin, uint end)
 {
-    begin = min(begin, end - BLOCK);
     uint last = end - BLOCK - begin;
     Bits best_key = Bits(0);
     uint best_turn = 0;

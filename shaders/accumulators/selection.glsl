@@ -30,7 +30,7 @@
 //                              those of a
 //   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)   sums, for pool_small.comp: one operand for two, and combine()
 //                              where b is a state_of()
-//   HAS_BLOCKS, take_block(state, block, skipped, index)   sums and LOG_SUM_EXP: instead of the one in row.glsl
+//   HAS_BLOCKS, take_block(state, block, skipped, index)   sums and LOG_SUM_EXP: instead of the one in rows.comp
 //   HAS_BIN, show(state, bits), place(state), long_of(state), add_missed(long, state, bits)   exact sums, which may miss
 //                              elements (exact.glsl): kernels take these again, into what is stored
 //   bin_of(least, bits), add(state, bin, number, count)   exact sums, for pool_small.comp: the steps of accumulate()

@@ -6,12 +6,12 @@
 //   LANES_APART = 1              items 0    0    1    1    2    2    3    3     lanes 0 1 0 1 0 1 0 1
 //   LANES_APART = AT_ONCE        items 0    1    2    3    0    1    2    3     lanes 0 0 0 0 1 1 1 1
 //
-// Kernels that are compiled with COOPERATING declare LANES, a power of 2 that divides GROUP_SIZE. Without COOPERATING,
-// an invocation has an item to itself: on a CPU driver barriers cost more than whole rows, and on SwiftShader even
-// barriers that are never reached cost time.
+// Without COOPERATING, an invocation has an item to itself: on a CPU driver barriers cost more than whole rows, and on
+// SwiftShader even barriers that are never reached cost time.
 
 #ifdef COOPERATING
 
+layout(constant_id = 11) const uint LANES = 1;  // invocations that share an item: a power of 2 that divides GROUP_SIZE
 const uint AT_ONCE = GROUP_SIZE / LANES;  // items that a workgroup works on at a time
 const uint IN_FLIGHT = 4;  // blocks or states that an invocation loads before it uses the first
 
