@@ -26,7 +26,7 @@ const uint COLUMNS = min(4 * BLOCK, 16);  // more states do not fit into registe
 const uint COLUMNS = BLOCK;
 #endif
 
-#if BITS < 32 && defined(HAS_PACKED_STATES)
+#if BITS < 32 && defined(HAS_INDEX)
 #include "accumulators/packed.glsl"
 #else
 // The state of a column. An element's offset is its distance from the column's first element; offsets ascend.

@@ -50,7 +50,7 @@ layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a tile 
 layout(constant_id = 18) const bool WHOLE = false;       // a row of outputs consists of whole groups
 layout(constant_id = 19) const bool SHARED_WORDS = false;  // several invocations write to one word
 layout(constant_id = 20) const uint TURN = 1;            // windows of a tile that are unrolled where they are written
-#ifdef HAS_APPENDED
+#ifdef HAS_INDEX
 const uint BASE_DILATION = 1;
 #else
 layout(constant_id = 21) const uint BASE_DILATION = 1;   // positions from one element to the next, along the pass
@@ -63,7 +63,7 @@ layout(constant_id = 23) const uint STRIDE_HEIGHT = 1;
 
 // An intermediate has STATE_BLOCK states in a block. PUT_STATE sets state `i` of a local array of words; GET_STATE loads
 // state `i` of a block.
-#ifndef HAS_APPENDED
+#ifndef HAS_INDEX
 const uint WORDS_OF_STATE = STATE_WORDS;
 #define PUT_STATE(words, i, state) STORE_STATE(words, (i) * STATE_WORDS, state)
 #define GET_STATE(state, block, i, index) LOAD_STATE(state, block, (i) * STATE_WORDS)
@@ -109,7 +109,7 @@ layout(push_constant) uniform Push {
     uint rows[2];        // rows of a plane that the pass takes, along depth and height
     uint plane_stride;   // of the input; strides in elements
     uint stride[3];
-#ifdef HAS_APPENDED
+#ifdef HAS_INDEX
     uint input_rows[2];  // all rows of a plane, along depth and height
     uint first_index;    // index of the first element
 #endif
@@ -127,7 +127,7 @@ layout(push_constant) uniform Push {
     uint windows[3];
     uint shares_begin[3];
     uint shares_end[3];
-#elif !defined(HAS_APPENDED)
+#elif !defined(HAS_INDEX)
     uint counted_begin;  // counted(): where the positions that count for an average begin, and end
     uint counted_end;
 #ifndef ROWS
@@ -173,7 +173,7 @@ void read_push()
     stride = all_of(push.stride);
     plane_stride = push.plane_stride;
     line_stride = stride.z;
-#ifdef HAS_APPENDED
+#ifdef HAS_INDEX
     input_rows = uvec2(push.input_rows[0], push.input_rows[1]);
     first_index = push.first_index;
 #endif
@@ -210,7 +210,7 @@ struct Tile {
 #ifdef SHARES
 // How many elements along dimension d share the gradient of the window that begins at position `at`.
 uint shares(uint at, uint d) { return counted(at, push.windows[d], 1, push.shares_begin[d], push.shares_end[d]); }
-#elif !defined(HAS_APPENDED) && !defined(ROWS)
+#elif !defined(HAS_INDEX) && !defined(ROWS)
 // How many elements of window number `at` count, along height (0) or width (1).
 uint counted_across(uint at, uint d)
 {
@@ -241,7 +241,7 @@ Tile tile_of(uint item, uint tiles, uint residues)
 #else
     uint line = outer * size * blocks + block + source_base / 4;
     uint row = block / row_blocks, column = (block - row * row_blocks) * COLUMNS;
-#ifndef HAS_APPENDED
+#ifndef HAS_INDEX
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
         counts[c] = counted_across(row, 0) * counted_across(column + c, 1);
 #endif
@@ -294,7 +294,7 @@ void load(out State states[COLUMNS], Tile tile, int position, bool counts)
 }
 
 // The state of a window's elements: of a state and the loaded one before or behind it, or of a prefix and a suffix.
-#ifdef HAS_APPENDED
+#ifdef HAS_INDEX
 State with_before(State loaded, State state) { return appended(loaded, state); }
 State with_behind(State state, State loaded) { return appended(state, loaded); }
 State window_of(State prefix, State suffix) { return appended(prefix, suffix); }
@@ -419,7 +419,7 @@ void store_turn(Tile tile, uint turn, inout State suffix[COLUMNS], inout int at)
                 state = window_of(state, suffix[c]);
             uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
             group[i] = state;
-#ifndef HAS_APPENDED
+#ifndef HAS_INDEX
             found[i] = tile.counts[c];
 #ifndef SHARES
             if (TO_OUTPUTS)

@@ -245,7 +245,7 @@ void take_span(uint plane, uint z, uint y, uint left)
 // The state of two rows of the ring; `b` is the later one.
 State of_rows(State a, State b)
 {
-#ifdef HAS_APPENDED
+#ifdef HAS_INDEX
     // Takes no index of a state, so that registers hold none: a row without elements has none. Without depths, all
     // elements of `b` come after those of `a`.
     if (INDEX_WORDS == 0 && WINDOW_DEPTH == 1)

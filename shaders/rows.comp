@@ -126,7 +126,7 @@ State state_of_elements(Row row)
 #endif
 
 // On a GPU each element is taken: what extremes.glsl loads again may be in no cache any more.
-#if defined(HAS_EXTREMES) && !defined(COOPERATING)
+#if defined(HAS_INDEX) && !defined(COOPERATING)
 #include "accumulators/extremes.glsl"
 State state_of_row(Row row)
 {

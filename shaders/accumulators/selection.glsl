@@ -24,10 +24,8 @@
 //
 //   HAS_COUNT                  whether a result needs the number of elements
 //   HAS_WORDS, word_of(state, number)      exact sums, for combine.comp: a word of the stored state
-//   HAS_INDEX                  the selection, over axes: values and indices have bindings of their own
-//   HAS_EXTREMES, HAS_PACKED_STATES        the selection: extremes.glsl and packed.glsl work with it
-//   HAS_APPENDED, appended(a, b)           the selection, for windows: combine(a, b), where the elements of b come after
-//                              those of a
+//   HAS_INDEX, appended(a, b)  the selection: indices are written, too. appended() is combine() where the elements of b
+//                              come after those of a; extremes.glsl and packed.glsl know what a state is
 //   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)   sums, for pool_small.comp: one operand for two, and combine()
 //                              where b is a state_of()
 //   HAS_BLOCKS, take_block(state, block, skipped, index)   sums and LOG_SUM_EXP: instead of the one in rows.comp
@@ -178,7 +176,7 @@ State combine(State a, State b)
     return State(wins ? b.key : a.key, wins ? b.bits : a.bits, wins ? b.index : a.index);
 }
 
-#define HAS_APPENDED
+#define HAS_INDEX
 State appended(State a, State b)
 {
     accumulate(a, Operand(b.key, b.bits), b.index);
@@ -215,7 +213,3 @@ const uint STATE_WORDS = 1 + WORDS_PER_ELEMENT;
     }
 #define LOAD_STATE(state, words, at) state = state_of(operand_of((words)[(at) + 1]), (words)[at]);
 #endif
-
-#define HAS_INDEX
-#define HAS_EXTREMES  // extremes.glsl, for rows.comp
-#define HAS_PACKED_STATES  // packed.glsl, for columns.comp
