@@ -29,9 +29,9 @@ const uint COLUMNS = BLOCK;
 #if BITS < 32 && defined(HAS_INDEX)
 #include "accumulators/packed.glsl"
 #else
-// The state of a column. An element's offset is its distance from the column's first element; offsets ascend.
+// The state of a column.
 #define Column State
-Column first_of_column() { return empty_from(0); }
+Column empty_column(uint index) { return empty_from(index); }
 Column combine_columns(Column a, Column b) { return combine(a, b); }
 State state_of_column(Column column) { return column; }
 #endif
@@ -56,15 +56,15 @@ void write_column(Item item, uint k, Column column)
 {
     uint address = item.address + k;
     State state = state_of_column(column);
-    RELOAD_BITS(state, RELOADED ? LOAD(source, address + index_of(state) * step_size) : Bits(0))
-    Stored sum = whole(shifted(state, item.begin), address, item.end - item.begin, step_size);
+    RELOAD_BITS(state, RELOADED ? LOAD(source, address + (index_of(state) - item.begin) * step_size) : Bits(0))
+    Stored sum = whole(state, address, item.end - item.begin, step_size);
     write(item.first + k, item.split, sum);
 }
 
 void begin_columns(Item item)
 {
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-        columns[k] = first_of_column();
+        columns[k] = empty_column(item.begin);
 #ifdef HAS_BIN
     for (uint i = 0; i < 4; ++i) [[unroll]]
         for (uint k = 0; k < COLUMNS; k += BLOCK) {
@@ -105,7 +105,7 @@ void take_columns(Item item)
             bool taken = r == 0 || offset + r * LANES < count;
             [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
                 take_element(columns[k], element_of(blocks[r][k / BLOCK], k % BLOCK),
-                             taken ? offset + r * LANES : offset, taken);
+                             item.begin + (taken ? offset + r * LANES : offset), taken);
         }
     }
 }
@@ -141,7 +141,7 @@ void take_columns(Item item)
         [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
             blocks[k / BLOCK] = load_block(at + k);
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-            take_element(columns[k], element_of(blocks[k / BLOCK], k % BLOCK), offset, true);
+            take_element(columns[k], element_of(blocks[k / BLOCK], k % BLOCK), item.begin + offset, true);
     }
 }
 

@@ -181,7 +181,6 @@ Bin bin_of(uint least, Bits bits)
     uint number = ((bits & (HIDDEN - 1) | hidden << MANTISSA) ^ sign) - sign;
     return Bin(least, shifted_left(int(fits ? number : none), shift), missed);
 }
-Bin shifted(Bin bin, uint by) { return bin; }
 
 // Adds a bin with the same `least`; carries stay in their digits.
 void add(inout Bin sum, Bin bin)

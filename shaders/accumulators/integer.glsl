@@ -55,7 +55,6 @@ State state_of(Operand operand, uint index) { return State(operand); }
 const bool REPEATABLE = false;
 State combine(State a, State b) { return State(MULTIPLIES ? product_of(a.value, b.value) : sum_of(a.value, b.value)); }
 void accumulate(inout State state, Operand operand, uint index) { state = combine(state, State(operand)); }
-State shifted(State state, uint by) { return state; }
 
 Bits value_of(State state, uint count) { return state.value; }
 #if BITS == 64

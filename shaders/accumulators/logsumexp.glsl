@@ -125,7 +125,6 @@ void take_block(inout State state, uvec4 block, uint skipped, uint index)
         sum += exponential(operands[k].exponent - state.shift);
     state.sum = added(state.sum, sum);
 }
-State shifted(State state, uint by) { return state; }
 
 Bits value_of(State state, uint count)
 {

@@ -58,7 +58,6 @@ State state_of(Operand operand, uint index)
     accumulate(state, operand, index);
     return state;
 }
-State shifted(State state, uint by) { return state; }
 State combine(State a, State b)
 {
     precise float product = a.mantissa * b.mantissa;

@@ -12,7 +12,6 @@
 //   REPEATABLE                 accumulate() may take an element again, which then changes nothing
 //   state_of(operand, index)   the state of one element
 //   combine(a, b)              the state of the elements of both, in any order
-//   shifted(state, by)         the state of the same elements, with indices larger by `by`
 //   value_of(state, count), index_of(state)   the results; an average divides by `count`, and nothing else uses it
 //   RELOAD_BITS(state, bits)   sets the bits of element index_of(state), for kernels that load them at the end
 //   STATE_WORDS, STORE_STATE, LOAD_STATE   a state as words, which one dispatch writes and a later one reads (accumulator.glsl)
@@ -182,8 +181,6 @@ State appended(State a, State b)
     accumulate(a, Operand(b.key, b.bits), b.index);
     return a;
 }
-
-State shifted(State state, uint by) { return State(state.key, state.bits, state.index + by); }
 
 // Of integers the key says what they were, so that registers hold no bits.
 Bits value_of(State state, uint count)

@@ -68,7 +68,6 @@ State state_of(Operand operand, uint index)
     uint bits = floatBitsToUint(operand.term), zero = 0;
     return State(Pair(uintBitsToFloat(bits == SIGN_BIT ? zero : bits), 0.0), operand.specials);
 }
-State shifted(State state, uint by) { return state; }
 State combine(State a, State b) { return State(added(a.sum, b.sum), joined(a.specials, b.specials)); }
 // As combine(), where b is a state_of().
 State combine_one(State a, State b) { return State(added(a.sum, b.sum.high), joined(a.specials, b.specials)); }

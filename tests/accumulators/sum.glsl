@@ -16,7 +16,6 @@ State state_of(Operand operand, uint index) { return State(operand); }
 
 const bool REPEATABLE = false;
 void accumulate(inout State state, Operand operand, uint index) { state.sum += operand; }
-State shifted(State state, uint by) { return state; }
 State combine(State a, State b) { return State(a.sum + b.sum); }
 State combine_one(State a, State b) { return combine(a, b); }
 State appended(State a, State b) { return combine(a, b); }
