@@ -1,8 +1,9 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Reductions where the elements of an output are contiguous in memory, and one block at least. They are read in blocks.
-// LANES invocations share an output, or one split of its elements; neighbouring lanes read neighbouring blocks.
+// Reductions where the elements of an output are contiguous in memory, and fill a block of 16 bytes at least: they are
+// read in blocks. An item is an output, or one split of its elements. LANES invocations share it; neighbouring lanes
+// read neighbouring blocks.
 
 #define LANES_APART 1
 #include "core/axes.glsl"
@@ -17,16 +18,21 @@ void take_block(inout State state, uvec4 block, uint skipped, uint index)
 }
 #endif
 
-// The blocks of elements begin to end - 1 of an output. The first begins with element `first`, and the last one `last`
-// elements behind: it ends at `end`, and may have elements of the block before it. If there is less than one block,
-// `first` lies before `begin`. So a block has elements to skip, or to take again. What counts blocks counts from
-// `begin`, because `end` and some blocks may be more than 2^32.
+// Elements begin to end - 1 of an output, and the blocks that have them:
+//
+//   elements      begin                     end
+//   blocks        [block 0][block 1][block 2]            if they fill blocks
+//                 [block 0][block 1]                     if not: the last block ends with them, and has elements of the
+//                             [block 2]                  block before it, too: they are skipped, or taken again
+//              [block 0]                                 if they are less than a block
+//
+// Loops over blocks count from `begin`, because `end` and some blocks may be more than 2^32.
 struct Row {
-    uint address;  // of element 0
+    uint address;  // of element 0 of the output
     uint begin;
     uint end;
-    uint first;
-    uint last;
+    uint first;    // the element that begins the first block
+    uint last;     // from there to the element that begins the last block
 };
 
 Row row_of(uint address, uint begin, uint end)
@@ -79,11 +85,13 @@ State state_of_elements(Row row)
 
 #else
 
-layout(constant_id = 12) const bool SHORT = false;  // to take each element is faster than extremes.glsl
-layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // blocks inside of a row begin at multiples of 16 bytes
+// clang-format off: a table
+layout(constant_id = 12) const bool SHORT = false;           // rows are so short that extremes.glsl is slower
+layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // take_aligned_blocks() is faster
+// clang-format on
 
-// Takes all blocks but those at the ends from multiples of 16 bytes, and some elements twice. A sum of floats must not
-// even be in this order, which depends on where a row begins.
+// Takes blocks that begin at multiples of 16 bytes, but for those at the ends, and some elements twice. A sum of floats
+// must not even be in this order, which depends on where a row begins.
 //
 //   [ first ]                 [ last ]
 //       [ block ] ... [ block ]
@@ -125,7 +133,7 @@ State state_of_elements(Row row)
 
 #endif
 
-// On a GPU each element is taken: what extremes.glsl loads again may be in no cache any more.
+// On a GPU each element is taken in any case: what extremes.glsl loads again may be in no cache any more.
 #if defined(HAS_INDEX) && !defined(COOPERATING)
 #include "accumulators/extremes.glsl"
 State state_of_row(Row row)
@@ -136,12 +144,12 @@ State state_of_row(Row row)
 #define state_of_row state_of_elements
 #endif
 
-// Elements begin to end - 1 of output number `i` of the dispatch. Element 0 is at `address`.
+// Split `number` of output `i` of the dispatch: elements begin to end - 1. Element 0 of the output is at `address`.
 struct Split {
     uint number, i, address, begin, end;
 };
 
-// Items are numbered split by split: item = split * output_count + i.
+// Items are numbered split by split: item = number * output_count + i.
 Split split_of(uint item)
 {
     Split split;
@@ -175,12 +183,12 @@ void main()
     uint next = mine.next;
     while (next < mine.end) {
         uint first = next, missed = 0;  // bit i: item i has missed an element
-        for (uint turn = 0; turn < 32 && next < mine.end; ++turn, next += turn_size())
+        for (uint turn = 0; turn < 32 && next < mine.end; ++turn, next += item_stride())
             missed |= uint(reduce(next, count)) << turn;
 #ifdef HAS_BIN
         // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for 32 items.
         for (; missed != 0; missed &= missed - 1) {
-            Split split = split_of(first + findLSB(missed) * turn_size());
+            Split split = split_of(first + findLSB(missed) * item_stride());
             write(split.i, split.number, whole(closed(), split.address + split.begin, split.end - split.begin, 1));
         }
 #endif

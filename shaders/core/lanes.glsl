@@ -25,7 +25,7 @@ Items shared_items_of(uint count)
     return Items(gl_WorkGroupID.x * AT_ONCE + here, (count + AT_ONCE - 1) / AT_ONCE * AT_ONCE);
 }
 // What `next` grows by from one turn to the next.
-uint turn_size() { return gl_NumWorkGroups.x * AT_ONCE; }
+uint item_stride() { return gl_NumWorkGroups.x * AT_ONCE; }
 
 shared State states[GROUP_SIZE];
 
@@ -52,7 +52,7 @@ State of_all_lanes(State state)
 const uint LANES = 1, IN_FLIGHT = 1;
 uint lane() { return 0; }
 Items shared_items_of(uint count) { return items_of(count); }
-uint turn_size() { return BUNDLE; }
+uint item_stride() { return BUNDLE; }
 State of_all_lanes(State state) { return state; }
 
 #endif
