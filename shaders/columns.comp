@@ -126,7 +126,7 @@ void write_columns(Item item, bool writes)
         if (k >= item.others && writes)
             write_column(item, k, column);
     }
-    barrier();  // the next turn overwrites what this one reads
+    barrier();  // the next iteration overwrites what this one reads
 }
 
 #else

@@ -1,10 +1,10 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Combines the states of every output, and writes an output tensor of any layout, or values and indices that are packed.
-// If an output has too many states for one invocation, dispatches with TO_STATES come first: they combine each split of
-// an output's states to one state. LANES invocations share an output, or one split of its states. The states of an
-// output are `output_count` states apart.
+// Combines the states of every output, and writes an output tensor of any layout, or values and indices that are
+// packed. If an output has too many states for one invocation, dispatches with TO_STATES come first: they combine each
+// split of an output's states to one state. LANES invocations share an output, or one split of its states. The states
+// of an output are `output_count` states apart.
 
 #define LANES_APART AT_ONCE
 #include "core/kernel.glsl"

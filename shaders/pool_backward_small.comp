@@ -238,17 +238,17 @@ void main()
         uint window_row = (tile.top + start_padding.y) / STRIDE_HEIGHT - ABOVE;
         uint column = (tile.left + start_padding.z) / STRIDE_WIDTH - BEFORE;
         begin_tile(column);
-        // The first turns only fill the ring (pool_small.comp).
-        uint turns = ROWS - 1 + (tile.end - tile.row - 1) / STRIDE_HEIGHT + 1;
-        for (uint turn = 0; turn < turns; ++turn) {
+        // The first iterations only fill the ring (pool_small.comp).
+        uint iterations = ROWS - 1 + (tile.end - tile.row - 1) / STRIDE_HEIGHT + 1;
+        for (uint i = 0; i < iterations; ++i) {
             [[unroll]] for (uint d = 0; d < DEPTHS; ++d) {
                 uint steps = DEPTHS - 1 - d;
                 bool holds = behind + steps * window_stride.x <= reach.x;
-                load_row(d, holds, tile.plane, last_depth - steps, window_row + turn, column);
+                load_row(d, holds, tile.plane, last_depth - steps, window_row + i, column);
             }
-            if (turn < ROWS - 1)
+            if (i < ROWS - 1)
                 continue;
-            uint row = tile.row + (turn - (ROWS - 1)) * STRIDE_HEIGHT;
+            uint row = tile.row + (i - (ROWS - 1)) * STRIDE_HEIGHT;
             [[unroll]] for (uint a = 0; a < STRIDE_HEIGHT; ++a)
                 store_row(a, row + a < tile.end, (row + a) * size.z + tile.left, size.z - tile.left);
         }

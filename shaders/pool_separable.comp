@@ -19,10 +19,10 @@
 // So an output takes (window + (TILE - 1) * STEP) / TILE loads. Prefixes and suffixes are those of van Herk (1992), and
 // of Gil and Werman (1993), whose tiles are as long as a window.
 //
-// With SHARES the input has gradients of a pooling. An element's gradient is the sum over a window of them: of those whose
-// windows it is in. Each is divided among the elements of its window. With a stride of the pooling, positions count
-// elements of the pooled input: gradients are BASE_DILATION apart, and outputs as far apart have windows in common. A
-// window is shorter for some outputs than for others, by one gradient:
+// With SHARES the input has gradients of a pooling. An element's gradient is the sum over a window of them: of those
+// whose windows it is in. Each is divided among the elements of its window. With a stride of the pooling, positions
+// count elements of the pooled input: gradients are BASE_DILATION apart, and outputs as far apart have windows in
+// common. A window is shorter for some outputs than for others, by one gradient:
 //
 //   positions            0   1   2   3   4   5   6   7        BASE_DILATION = 2, a window of 5
 //   gradients            0       1       2       3
@@ -49,7 +49,7 @@ layout(constant_id = 16) const bool INDEXED = false;     // intermediates have i
 layout(constant_id = 17) const bool SIDE_BY_SIDE = false;  // windows of a tile are neighbours in a row, four or more
 layout(constant_id = 18) const bool WHOLE = false;       // a row of outputs consists of whole groups
 layout(constant_id = 19) const bool SHARED_WORDS = false;  // several invocations write to one word
-layout(constant_id = 20) const uint TURN = 1;            // windows of a tile that are unrolled where they are written
+layout(constant_id = 20) const uint UNROLLED = 1;        // windows of a tile that are unrolled where they are written
 #ifdef HAS_INDEX
 const uint BASE_DILATION = 1;
 #else
@@ -61,8 +61,8 @@ layout(constant_id = 23) const uint STRIDE_HEIGHT = 1;
 #endif
 // clang-format on
 
-// An intermediate has STATE_BLOCK states in a block. PUT_STATE sets state `i` of a local array of words; GET_STATE loads
-// state `i` of a block.
+// An intermediate has STATE_BLOCK states in a block. PUT_STATE sets state `i` of a local array of words; GET_STATE
+// loads state `i` of a block.
 #ifndef HAS_INDEX
 const uint WORDS_OF_STATE = STATE_WORDS;
 #define PUT_STATE(words, i, state) STORE_STATE(words, (i) * STATE_WORDS, state)
@@ -121,8 +121,8 @@ layout(push_constant) uniform Push {
     uint values_base;
     uint indices_base;
 #ifdef SHARES
-    // The input has a gradient for each window of a pooling: the first row that the pass takes, the windows, and where the
-    // positions begin and end that share the gradients (counted()).
+    // The input has a gradient for each window of a pooling: the first row that the pass takes, the windows, and where
+    // the positions begin and end that share the gradients (counted()).
     uint first_row[2];
     uint windows[3];
     uint shares_begin[3];
@@ -326,7 +326,7 @@ void grow_prefixes(Tile tile)
         State prefix[COLUMNS];
         int at = middle_begin;
         load(prefix, tile, at, true);
-        // Two elements a turn. Behind the middle the last one is taken again.
+        // Two elements in each iteration. Behind the middle the last one is taken again.
         int middle_end = tile.start + int(tile.elements - 1) * next;
         while (at < middle_end) {
             [[unroll]] for (uint i = 0; i < 2; ++i) {
@@ -398,15 +398,15 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
     }
 }
 
-// Computes TURN windows of a tile, of which the first is window `turn`, from the first prefixes, and stores them. `suffix`
-// goes up to the position `at`.
-void store_turn(Tile tile, uint turn, inout State suffix[COLUMNS], inout int at)
+// Computes UNROLLED windows of a tile, of which the first is window `first`, from the first prefixes, and stores them.
+// `suffix` goes up to the position `at`.
+void store_windows(Tile tile, uint first, inout State suffix[COLUMNS], inout int at)
 {
     State loaded[COLUMNS], group[GROUP];
     uint found[GROUP];
     int next = int(dilation);
-    [[unroll]] for (uint k = 0; k < TURN; ++k) {
-        if (turn + k > 0 && !COPIES) {
+    [[unroll]] for (uint k = 0; k < UNROLLED; ++k) {
+        if (first + k > 0 && !COPIES) {
             [[unroll]] for (uint i = 0; i < STEP; ++i, at += next) {
                 load(loaded, tile, at, true);
                 [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
@@ -423,7 +423,7 @@ void store_turn(Tile tile, uint turn, inout State suffix[COLUMNS], inout int at)
             found[i] = tile.counts[c];
 #ifndef SHARES
             if (TO_OUTPUTS)
-                found[i] *= counted((tile.begin + (turn + k) * spacing) * window_stride, window_size, dilation,
+                found[i] *= counted((tile.begin + (first + k) * spacing) * window_stride, window_size, dilation,
                                     push.counted_begin, push.counted_end);
 #endif
 #elif defined(ROWS)
@@ -436,11 +436,11 @@ void store_turn(Tile tile, uint turn, inout State suffix[COLUMNS], inout int at)
 #endif
         }
 #ifdef ROWS
-        uint window = tile.begin + (turn + k - (GROUP - 1)) * spacing;  // the first window of the group
+        uint window = tile.begin + (first + k - (GROUP - 1)) * spacing;  // the first window of the group
         if (k % GROUP == GROUP - 1 && window < output_size)
             store(group, found, tile.outer * pitch + window, output_size - window);
 #else
-        uint window = tile.begin + (turn + k) * spacing, column = tile.column;
+        uint window = tile.begin + (first + k) * spacing, column = tile.column;
         // A row of the intermediate may end with blocks that hold no outputs.
         if (window < output_size && column < width) {
             uint row_number = (tile.outer * output_size + window) * row_count + tile.row;
@@ -462,15 +462,15 @@ void compute(Tile tile)
         if (REPEATABLE)
             suffix[c] = prefixes[TILE - 1][c];
     }
-    if (TURN == TILE)
-        store_turn(tile, 0, suffix, at);
+    if (UNROLLED == TILE)
+        store_windows(tile, 0, suffix, at);
     else {
-        [[dont_unroll]] for (uint turn = 0; turn < TILE; turn += TURN) {
-            store_turn(tile, turn, suffix, at);
-            // The prefixes move up: an index that the turn changes would keep the array in memory.
-            [[unroll]] for (uint k = TURN; k < TILE; ++k) {
+        [[dont_unroll]] for (uint first = 0; first < TILE; first += UNROLLED) {
+            store_windows(tile, first, suffix, at);
+            // The prefixes move up: an index that the loop changes would keep the array in memory.
+            [[unroll]] for (uint k = UNROLLED; k < TILE; ++k) {
                 [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-                    prefixes[k - TURN][c] = prefixes[k][c];
+                    prefixes[k - UNROLLED][c] = prefixes[k][c];
             }
         }
     }

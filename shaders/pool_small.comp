@@ -18,8 +18,8 @@
 //
 // For each row of the tile, the ring moves up by the windows' stride along height, and the same number of fresh input
 // rows is loaded at its end. So input rows that several windows share are loaded once. Before the first row of outputs,
-// turns without outputs fill the ring: drivers unroll the loop over fresh rows, as their number is a constant, and keep
-// only shared rows from turn to turn. In a volume, a row of the ring combines row y of all depths of a window.
+// iterations without outputs fill the ring: drivers unroll the loop over fresh rows, as their number is a constant, and
+// keep only shared rows from one to the next. In a volume, a row of the ring combines row y of all depths of a window.
 //
 // Where windows share no rows, as in tiles of one row, the ring is one row: it combines all input rows of a window.
 
@@ -72,7 +72,7 @@ const uint BLOCKS = ((ALIGNED ? PHASE : BLOCK - 1) + SPAN + BLOCK - 1) / BLOCK;
 const uint BLOCKS_AND_ONE = BLOCKS + 1;  // and a block of zeros, for load_span() to shift in
 const uint LAST_ROW = (RING_ROWS - 1) * TILE_WIDTH;  // where the last row of the ring begins
 const bool SHARED = RING_ROWS > 1;
-// Turns of a tile that only fill the ring.
+// Iterations of a tile that only fill the ring.
 const uint FILLING = (RING_ROWS - 1) / FRESH_ROWS;
 const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // input rows of a window in a row of the ring
 // Whether take_window() makes one operand of all that a row of the ring has of a window.
@@ -267,8 +267,8 @@ void combine_columns()
 }
 
 #ifdef HAS_BIN
-// Chooses `least` for a tile: by eight elements of row (z, y), from column `left` on, and by those of tiles before, which
-// count half as much from tile to tile.
+// Chooses `least` for a tile: by eight elements of row (z, y), from column `left` on, and by those of tiles before,
+// which count half as much from tile to tile.
 void place_bins(uint plane, uint z, uint y, uint left)
 {
     uint row = plane * plane_stride + min(z, size.x - 1) * depth_stride + min(y, size.y - 1) * row_stride + source_base;
@@ -323,8 +323,8 @@ void main()
     uint item = mine.next;
     for (; item < mine.end; item += BUNDLE) {
         Tile tile = tile_number(item, tiles);
-        // Where the first window begins in the input. In the padding before the input this is negative, that is, wrapped
-        // around: so a coordinate is in the input if it is below its size.
+        // Where the first window begins in the input. In the padding before the input this is negative, that is,
+        // wrapped around: so a coordinate is in the input if it is below its size.
         uint front = tile.depth * window_stride.x - start_padding.x;
         uint top = tile.top * window_stride.y - start_padding.y - FILLING * FRESH_ROWS;
         uint left = tile.left * STRIDE_WIDTH - start_padding.z;
@@ -338,8 +338,8 @@ void main()
                    left);
         uint missed_begin = tile.end, missed_end = 0;
 #endif
-        uint turns = FILLING + tile.end - tile.row;
-        for (uint turn = 0; turn < turns; ++turn, top += window_stride.y) {
+        uint iterations = FILLING + tile.end - tile.row;
+        for (uint i = 0; i < iterations; ++i, top += window_stride.y) {
             for (uint r = RING_ROWS - FRESH_ROWS; r < RING_ROWS; ++r) {
                 begin_ring_row(tile.plane, first_z,
                                SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT));
@@ -348,10 +348,10 @@ void main()
                         take_span(tile.plane, front + d * DILATION_DEPTH, top + r + h * DILATION_HEIGHT, left);
                 }
             }
-            if (turn < FILLING)
+            if (i < FILLING)
                 continue;
             combine_columns();
-            uint done = turn - FILLING, left_over = output_size.z - tile.left;
+            uint done = i - FILLING, left_over = output_size.z - tile.left;
             uint number = (tile.row + done) * output_size.z + tile.left;
             uint rows
                 = counted(tile.depth * window_stride.x, WINDOW_DEPTH, DILATION_DEPTH, counted_begin.x, counted_end.x)

@@ -340,8 +340,8 @@ def _arg(desc: ArgOperatorDesc) -> tuple[Problem, ...]:
 
 
 # Where elements along the last axes are farther from each other in memory than those along the first ones, they are
-# reduced before them, so that each segment is read once. Of equal elements the first still wins. Between both lie no more
-# elements than a sixteenth of all.
+# reduced before them, so that each segment is read once. Of equal elements the first still wins. Between both lie no
+# more elements than a sixteenth of all.
 _FEWEST_STEPS = 16
 
 

@@ -1,17 +1,17 @@
 // The selection along a row, in two steps:
 //
-//   row      [ turn 0 ][ turn 1 ] ... [ turn n ]     in a turn the loop takes TURN blocks
-//   first    computes the highest key of each turn, and remembers the best turn and its key
-//   second   finds the element of the best turn that has this key
+//   row      [ group 0 ][ group 1 ] ... [ group n ]     of GROUP blocks each
+//   first    computes the highest key of each group, and remembers the best group and its key
+//   second   finds the element of the best group that has this key
 //
-// This is fast because a turn's highest key is computed without the keys of all its elements.
+// This is fast because a group's highest key is computed without the keys of all its elements.
 
 // SwiftShader takes a minute to compile a chain of 64-bit comparisons, and runs loops with arrays slowly.
-const uint TURN = BITS == 64 ? 1 : 4;
+const uint GROUP = BITS == 64 ? 1 : 4;
 
 #if BITS == 64
 
-// The highest key of a turn.
+// The highest key of a group.
 #define Extremes Bits
 Extremes no_extremes() { return Bits(0); }
 void include(inout Extremes highest, uvec4 block)
@@ -25,7 +25,7 @@ Bits highest_key(Extremes highest) { return highest; }
 #else
 
 // Each element counts as a signed and as an unsigned number: `most` and `least` are the greatest and the least signed
-// number, `top` and `bottom` the unsigned ones. The highest key of a turn belongs to one of these four elements.
+// number, `top` and `bottom` the unsigned ones. The highest key of a group belongs to one of these four elements.
 //
 // An element of 8 or 16 bits is shifted to the high bits of a word. Its neighbours are in the bits below. They cannot
 // change which element is the greatest; highest_key() shifts them out.
@@ -76,21 +76,21 @@ State state_of_extremes(uint address, uint begin, uint end)
 {
     uint last = end - BLOCK - begin;
     Bits best_key = Bits(0);
-    uint best_turn = 0;
-    for (uint turn = 0; turn < end - begin; turn += TURN * BLOCK) {
+    uint best_group = 0;
+    for (uint group = 0; group < end - begin; group += GROUP * BLOCK) {
         Extremes extremes = no_extremes();
-        [[unroll]] for (uint i = 0; i < TURN; ++i)
+        [[unroll]] for (uint i = 0; i < GROUP; ++i)
             // A block that would pass the end is replaced by the block that ends there.
-            include(extremes, load_block(address + begin + min(turn + i * BLOCK, last)));
+            include(extremes, load_block(address + begin + min(group + i * BLOCK, last)));
         Bits key = highest_key(extremes);
         if (LAST ? !is_above(best_key, key) : is_above(key, best_key)) {
             best_key = key;
-            best_turn = turn;
+            best_group = group;
         }
     }
     uint index = LAST ? begin : end - 1;
-    [[unroll]] for (uint i = 0; i < TURN; ++i) {
-        uint at = begin + min(best_turn + i * BLOCK, last);
+    [[unroll]] for (uint i = 0; i < GROUP; ++i) {
+        uint at = begin + min(best_group + i * BLOCK, last);
         uvec4 block = load_block(address + at);
         [[unroll]] for (uint k = 0; k < BLOCK; ++k)
             if (radix_key(element_of(block, k)) == best_key)

@@ -1,5 +1,5 @@
-// The selection in a column of 8- or 16-bit elements. One word has an element's key in its high bits, and in its low bits
-// the element's offset, its distance from the first one of the column: the maximum of these words is the winner.
+// The selection in a column of 8- or 16-bit elements. One word has an element's key in its high bits, and in its low
+// bits the element's offset, its distance from the first one of the column: the maximum of these words is the winner.
 // `Columns.longest_split` keeps offsets below 2^16, so that they fit.
 
 #define Column uint

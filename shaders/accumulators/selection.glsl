@@ -25,8 +25,8 @@
 //
 //   HAS_COUNT                  whether a result needs the number of elements (accumulator.glsl)
 //   HAS_WORDS, word_of(state, number)      exact sums, for combine.comp: a word of the stored state
-//   HAS_INDEX, appended(a, b)  the selection: it has indices; combine(a, b), where the elements of b come after those of
-//                              a. extremes.glsl and packed.glsl know what its states are
+//   HAS_INDEX, appended(a, b)  the selection: it has indices; combine(a, b), where the elements of b come after those
+//                              of a. extremes.glsl and packed.glsl know what its states are
 //   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)      sums: one operand for two, and combine(a, b) where b is a
 //                              state_of()
 //   divided(operand, by)       sums: the operand divided by a count, for gradients

@@ -1,5 +1,5 @@
-// Shared by the kernels for gradients of pooling: what they read. With SHARES each window divides its gradient among its
-// elements. Without, one element gets the gradient: `maxima` holds its index.
+// Shared by the kernels for gradients of pooling: what they read. With SHARES each window divides its gradient among
+// its elements. Without, one element gets the gradient: `maxima` holds its index.
 
 #include "core/windows.glsl"
 

@@ -17,14 +17,14 @@ const uint IN_FLIGHT = 4;  // blocks or states that an invocation loads before i
 
 uint lane() { return gl_LocalInvocationID.x / LANES_APART % LANES; }
 
-// As items_of(), but all invocations of a workgroup take the same number of turns, because barriers require it. So in
-// the last turn `next` may be behind the last item.
+// As items_of(), but all invocations of a workgroup take the same number of iterations, because barriers require it. So
+// in the last iteration `next` may be behind the last item.
 Items shared_items_of(uint count)
 {
     uint here = LANES_APART == 1 ? gl_LocalInvocationID.x / LANES : gl_LocalInvocationID.x % AT_ONCE;
     return Items(gl_WorkGroupID.x * AT_ONCE + here, (count + AT_ONCE - 1) / AT_ONCE * AT_ONCE);
 }
-// What `next` grows by from one turn to the next.
+// What `next` grows by from one iteration to the next.
 uint item_stride() { return gl_NumWorkGroups.x * AT_ONCE; }
 
 shared State states[GROUP_SIZE];
@@ -43,7 +43,7 @@ State of_all_lanes(State state)
             states[here] = state;
         }
     }
-    barrier();  // the next turn overwrites what this one reads
+    barrier();  // the next iteration overwrites what this one reads
     return state;
 }
 

@@ -24,7 +24,7 @@ GIVEN_UP = {
     r"sweeps?|swept": "separable pass",
     r"paces?": "seconds per element",
     r"lanes of a vector|lane by lane": "vector",
-    r"(best|highest)_?chunk": "turn",
+    r"(best|highest)_?chunk|(best|store)_?turn|turn_?size": "group, iteration",
     # Dask itself has `to_dask_array`.
     r"onnx_backend|torch_ops|(?<!to_)dask_(array|cluster)": "interop.onnx, interop.torch, interop.dask",
 }

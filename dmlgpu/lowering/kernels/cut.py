@@ -127,7 +127,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Tiling:
-    """What an invocation, or `lanes` of them, computes in a turn of its outermost loop: an item, a tile of outputs.
+    """What an invocation, or `lanes` of them, computes per iteration of its outermost loop: an item, a tile of outputs.
 
     Outputs are one row, or rows of `row` outputs each; `rows` of them are a slab. Rows and slabs begin with a tile of
     their own:

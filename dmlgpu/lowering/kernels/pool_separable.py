@@ -122,7 +122,7 @@ class SeparablePass:
     @property
     def item_loads(self) -> int:
         """Loads of an item."""
-        # The middle has two loads a turn; prefixes and suffixes have a loop for each window of the tile.
+        # The middle has two loads in each iteration; prefixes and suffixes have a loop for each window of the tile.
         behind = (self.tile - 1) * self.line.step
         return ((self.line.elements(self.tile) - behind) // 2 + 2 * behind) * self.element_loads + 2 * self.tile + 1
 
@@ -251,7 +251,7 @@ class PoolSeparable(Kernel):
             return _MOST_TILE // self.words if line.window_size > _SHORT or not self.indexed else _UNROLLED_TILE
         return _UNROLLED_TILE // self.words
 
-    def _turn(self, one_pass: SeparablePass) -> int:
+    def _unrolled(self, one_pass: SeparablePass) -> int:
         """Windows of a tile that are unrolled where they are written.
 
         Without indices lavapipe (Mesa 22.3) takes a third longer with fewer of them, but for long windows along width;
@@ -543,7 +543,7 @@ class PoolSeparable(Kernel):
             indexed=self.indexed,
             side_by_side=side_by_side,
             whole=width % group == 0,
-            turn=min(one_pass.tile, self._turn(one_pass)),
+            unrolled=min(one_pass.tile, self._unrolled(one_pass)),
             shared_words=to_outputs and (group % per_word != 0 or width % per_word != 0),
             **self._sum_constants(one_pass),
         )
