@@ -11,7 +11,7 @@
 // The status buffer is bound to all kernels that bind fewer than four others; Vulkan promises four.
 
 #ifndef NO_STATUS
-layout(set = 0, binding = 0) buffer Status { uint status[]; };  // kompute.py reads it behind each submission
+layout(set = 0, binding = 0) buffer Status { uint status[]; };  // kompute.py reads it after each submission
 #endif
 const uint ENDED_EARLY = 2;  // the bit that is set where a driver ended a loop early
 
@@ -52,9 +52,10 @@ Items items_of(uint count)
     return Items(first * BUNDLE + gl_GlobalInvocationID.x % BUNDLE, min(count, end * BUNDLE));
 }
 
-// Whether a driver ended a loop of this invocation early: the outermost one, which stopped at item `next`, or an inner
-// one. llvmpipe counts the iterations of all loops together (limits.py), so where it has ended one, it ends this one
-// after its first iteration. A compiler that knew `none` would take the conditions behind the loops for false.
+// Whether a driver ended a loop of this invocation early. The outermost one stopped at item `next`. For inner ones
+// there is a probe, a loop of two iterations: llvmpipe counts those of all loops together (limits.py), so where it has
+// ended one, it ends the probe after the first. `none` is 0, as dispatches have one workgroup along y; a compiler that
+// knew it would take the conditions behind the loops for false.
 bool ended_early(uint next, uint end)
 {
     uint none = gl_NumWorkGroups.y - 1, iterations = 0;

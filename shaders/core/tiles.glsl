@@ -21,7 +21,7 @@ Tiles tiles_of(uvec3 size, uint width, uint height, uint first_output, uint outp
     return Tiles(size, width, height, first_output / size.z, rows, tile_rows, tiles_per_row, count);
 }
 
-// A tile has rows `row` to `end` - 1, counted over all slabs, of which the first is row `top` of its slab.
+// A tile has rows `row` to `end` - 1, counted over all slabs. Row `row` is row `top` of its slab.
 struct Tile {
     uint plane;
     uint depth;

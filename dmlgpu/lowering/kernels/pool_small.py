@@ -123,7 +123,10 @@ class PoolSmall(WholeRowsKernel):
 
     @cached_property
     def tile(self) -> Tile:
-        """The widest tile whose states registers hold, of rows enough that each invocation has about four tiles."""
+        """The widest tile whose states registers hold.
+
+        It has as many rows as leave each invocation about four tiles: one, and so no ring, where outputs are few.
+        """
         tile = self._tile_of(self._widest)
         while tile.width > self.per_word and not self._fits(tile):
             tile = self._tile_of(tile.width // 2)
