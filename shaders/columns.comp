@@ -18,6 +18,7 @@
 
 #define LANES_APART AT_ONCE
 #include "core/axes.glsl"
+#include "core/elements.glsl"
 #include "core/lanes.glsl"
 
 #ifdef WIDE
@@ -57,24 +58,7 @@ void write_column(Item item, uint k, Column column)
     uint address = item.address + k;
     State state = state_of_column(column);
     RELOAD_BITS(state, RELOADED ? LOAD(source, address + (index_of(state) - item.begin) * step_size) : Bits(0))
-    Stored sum = whole(state, address, item.end - item.begin, step_size);
-    write(item.first + k, item.split, sum);
-}
-
-void begin_columns(Item item)
-{
-    [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-        columns[k] = empty_column(item.begin);
-#ifdef HAS_BIN
-    for (uint i = 0; i < 4; ++i) [[unroll]]
-        for (uint k = 0; k < COLUMNS; k += BLOCK) {
-            uvec4 block = load_block(item.address + i * ((item.end - item.begin) / 4) * step_size + k);
-            [[unroll]] for (uint l = 0; l < BLOCK; ++l)
-                show(columns[k + l], element_of(block, l));
-        }
-    [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-        place(columns[k]);
-#endif
+    write(item.first + k, item.split, state);
 }
 
 #ifdef COOPERATING
@@ -179,7 +163,8 @@ void main()
         split_range(item.split, item.begin, item.end);
         item.address = address_of_kept(first_row + row, kept_rank - 1) + first_column + column + item.begin * step_size
             + source_base;
-        begin_columns(item);
+        [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
+            columns[k] = empty_column(item.begin);
         take_columns(item);
         write_columns(item, next < count);
     }

@@ -9,7 +9,6 @@
 #define LANES_APART AT_ONCE
 #include "core/kernel.glsl"
 #include "core/words.glsl"
-#define COMBINES
 #include "accumulator.glsl"
 #define COOPERATING
 #include "core/lanes.glsl"
@@ -40,7 +39,7 @@ layout(push_constant) uniform Push {
     uint rank;
     uint index_step;        // output number i adds i * index_step to its index
     uint split_size;        // TO_STATES: states of a split
-    uint word;              // of each state, if words are written (exact.glsl)
+    uint word;              // exact.glsl: the number of the word that is written of each state
 } push;
 
 // Where state `number` of output `i` begins, in words.
@@ -87,20 +86,15 @@ void main()
         uint begin = split * split_size;
         uint end = here ? begin + min(state_count - begin, split_size) : begin;
         State state = of_all_lanes(combined(i, begin, end));
-        uint count = HAS_COUNT ? stored[place_of(i, begin) + STATE_WORDS] : 0;
+        uint count = HAS_COUNT ? stored[place_of(i, begin) + STATE_WORDS] : push.word;
         if (here && lane() == 0) {
             if (TO_STATES)
                 STORE_WITH_COUNT(target, item * STORED_WORDS + push.target_base, state, count)
             else {
                 if (INDEX_WORDS != 0)
                     STORE_INDEX(target, address + push.target_base, first_index + index_of(state))
-                if (VALUES) {
-                    Bits bits = value_of(state, count);
-#ifdef HAS_WORDS
-                    bits = RESULT == WORD ? word_of(state, push.word) : bits;
-#endif
-                    STORE_ELEMENT(values, address + push.values_base, bits)
-                }
+                if (VALUES)
+                    STORE_ELEMENT(values, address + push.values_base, value_of(state, count))
             }
         }
     }

@@ -23,132 +23,24 @@
 //
 // Where windows share no rows, as in tiles of one row, the ring is one row: it combines all input rows of a window.
 
-#include "core/windows.glsl"
-#include "core/tiles.glsl"
-
-// The loops over a window are unrolled, because these are constants.
-// clang-format off: a table
-layout(constant_id = 10) const uint WINDOW_DEPTH = 1;
-layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
-layout(constant_id = 12) const uint WINDOW_WIDTH = 1;
-layout(constant_id = 13) const uint STRIDE_WIDTH = 1;
-layout(constant_id = 14) const uint DILATION_DEPTH = 1;
-layout(constant_id = 15) const uint DILATION_HEIGHT = 1;
-layout(constant_id = 16) const uint DILATION_WIDTH = 1;
-layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring: several where windows share input rows
-layout(constant_id = 18) const uint FRESH_ROWS = 1;      // by which the ring moves
-layout(constant_id = 19) const uint PHASE = 0;           // ALIGNED: where in a block every span begins
-layout(constant_id = 20) const uint TILE_WIDTH = 4;             // outputs of a tile in each row
-layout(constant_id = 21) const bool WHOLE_BLOCKS = false;  // tiles, and rows of outputs, consist of blocks
-layout(constant_id = 22) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
-// clang-format on
+#include "core/spans.glsl"
 
 layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 2) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 layout(set = 0, binding = 3) writeonly buffer ValueBlocks { uvec4 value_blocks[]; };
 
-layout(push_constant) uniform Push {
-    uint plane_stride;      // of the input's (batch, channel) planes; strides in elements
-    uint size[3];           // of the input
-    uint stride[2];         // of the input, along depth and height; along width it is 1
-    uint output_size[3];
-    uint window_stride[3];
-    uint start_padding[3];
-    uint counts_padding;    // whether the padding counts for an average
-    uint counted_end[3];    // counted(): where the positions that count end
-    uint tile_height;       // rows of outputs in a tile
-    uint first_output;      // the outputs of this dispatch: whole slabs (of one depth), or rows of one slab
-    uint output_count;
-    uint source_base;       // address + source_base is the place in the buffer, in elements
-    uint indices_base;      // number of an output + indices_base is the place of its index
-    uint values_base;       // number of an output + values_base is the place of its value, in elements
-} push;
-
-// Elements of a span: from the first one of the first window to the last one of the last window.
-const uint SPAN = (TILE_WIDTH - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;
-// Blocks that hold a span. ALIGNED: it begins with element PHASE of the first block, else with any element.
-const uint BLOCKS = ((ALIGNED ? PHASE : BLOCK - 1) + SPAN + BLOCK - 1) / BLOCK;
-const uint BLOCKS_AND_ONE = BLOCKS + 1;  // and a block of zeros, for load_span() to shift in
-const uint LAST_ROW = (RING_ROWS - 1) * TILE_WIDTH;  // where the last row of the ring begins
-const bool SHARED = RING_ROWS > 1;
-// Iterations of a tile that only fill the ring.
-const uint FILLING = (RING_ROWS - 1) / FRESH_ROWS;
-const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // input rows of a window in a row of the ring
 // Whether take_window() makes one operand of all that a row of the ring has of a window.
 const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
 #ifndef HAS_PAIRWISE_ADD
 #define combine_one combine
 #endif
 
-// The push constants that every tile needs, each read once (kernel.glsl).
-uint plane_stride, depth_stride, row_stride, source_base, indices_base, values_base;
-uvec3 size, start_padding, counted_begin, counted_end;
-
-void read_push()
-{
-    plane_stride = push.plane_stride;
-    depth_stride = push.stride[0];
-    row_stride = push.stride[1];
-    source_base = push.source_base;
-    indices_base = push.indices_base;
-    values_base = push.values_base;
-    size = all_of(push.size);
-    start_padding = all_of(push.start_padding);
-    counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
-    counted_end = all_of(push.counted_end);
-}
-
 // Of a tile. These are no parameters of functions, as calls copy arrays.
 uint first_x[TILE_WIDTH];            // the first column of each window behind the padding
 State ring[RING_ROWS * TILE_WIDTH];  // row by row
 State states[TILE_WIDTH];            // of a row of outputs
-#ifdef HAS_BIN
-uint least;                          // of all bins, as the ring combines them
-uint greatest = 0;                   // the exponent that `least` goes by
-Bin operands[SPAN];                  // of an input row
-#else
-Operand operands[SPAN];
-#endif
-
-// Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `blocks`:
-//
-//   in the buffer   |   block   |   block   |   block   |
-//                          [======= span =======]
-//                   |------| phase, in elements: whole words are skipped first, then bits are shifted
-//   blocks                 |   block   |   block   |
-//
-// Elements outside the buffer may have any value; the caller does not take them.
-void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
-{
-    // In padding before the buffer `at` is negative (wrapped around). No padding is longer than 16 blocks: these are
-    // added before the division and subtracted after it. The sum fits a uint, because a buffer ends 256 bytes before
-    // 2^32.
-    uint shifted = at + 16 * BLOCK, block = shifted / BLOCK - 16, last = source_blocks.length() - 1;
-    [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
-        blocks[b] = source_blocks[min(block + b, last)];
-    if (ALIGNED && PHASE * BITS / 32 == 3)  // of the first block, only the last word: one load is faster than four
-        blocks[0] = uvec4(0, 0, 0, source[4 * min(block, last) + 3]);
-    blocks[BLOCKS] = uvec4(0);
-    uint phase = ALIGNED ? PHASE : shifted % BLOCK;
-    uint skipped = phase * BITS / 32, shift = phase * BITS % 32;
-    [[unroll]] for (uint b = 0; b < BLOCKS; ++b) {
-        if ((skipped & 2) != 0)
-            blocks[b] = uvec4(blocks[b].zw, blocks[b + 1].xy);
-    }
-    [[unroll]] for (uint b = 0; b < BLOCKS; ++b) {
-        if ((skipped & 1) != 0)
-            blocks[b] = uvec4(blocks[b].yzw, blocks[b + 1].x);
-    }
-    if (BITS < 32) {
-        // Two shifts to the left, because a shift by 32 is undefined.
-        [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
-            blocks[b] = blocks[b] >> shift | (uvec4(blocks[b].yzw, blocks[b + 1].x) << 1) << (31 - shift);
-    }
-}
-
-// Element c of a span.
-Bits element_at(uvec4 blocks[BLOCKS_AND_ONE], uint c) { return element_of(blocks[c / BLOCK], c % BLOCK); }
+Operand operands[SPAN];              // of an input row
 
 // The first of `at`, `at` + `dilation`, ... that is not in the padding before the input, where it is negative (wrapped
 // around).
@@ -175,14 +67,9 @@ void begin_ring_row(uint plane, uint z, uint y)
     [[unroll]] for (uint i = 0; i < LAST_ROW; ++i)
         ring[i] = ring[i + TILE_WIDTH];
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
-#ifdef HAS_BIN
-        ring[LAST_ROW + k] = empty_from(0);
-        ring[LAST_ROW + k].least = least;
-#else
         ring[LAST_ROW + k] = identity();
         if (y < size.y)
             ring[LAST_ROW + k] = empty_from(index + first_x[k]);
-#endif
     }
 }
 
@@ -215,11 +102,7 @@ void take_window(inout State state, uint first, uint index)
 #else
     [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
         uint c = first + w * DILATION_WIDTH;
-#ifdef HAS_BIN
-        add(state, operands[c], w, WINDOW_WIDTH);
-#else
         accumulate(state, operands[c], index + c);
-#endif
     }
 #endif
 }
@@ -232,11 +115,7 @@ void take_span(uint plane, uint z, uint y, uint left)
     load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, blocks);
     [[unroll]] for (uint c = 0; c < SPAN; ++c) {
         bool taken = left + c < width;
-#ifdef HAS_BIN
-        operands[c] = bin_of(least, or_neutral(element_at(blocks, c), taken));
-#else
         operands[c] = or_neutral(operand_of(element_at(blocks, c)), taken);
-#endif
     }
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
         take_window(ring[LAST_ROW + k], k * STRIDE_WIDTH, index);
@@ -265,22 +144,6 @@ void combine_columns()
         }
     }
 }
-
-#ifdef HAS_BIN
-// Chooses `least` for a tile: by eight elements of row (z, y), from column `left` on, and by those of tiles before,
-// which count half as much from tile to tile.
-void place_bins(uint plane, uint z, uint y, uint left)
-{
-    uint row = plane * plane_stride + min(z, size.x - 1) * depth_stride + min(y, size.y - 1) * row_stride + source_base;
-    Bin bin = empty_from(0);
-    bin.least = max(greatest, 1) - 1;
-    for (uint i = 0; i < 8; ++i)
-        show(bin, LOAD(source, row + min(left + i * SPAN / 8, size.z - 1)));
-    greatest = bin.least;
-    place(bin);
-    least = bin.least;
-}
-#endif
 
 // Writes the values of a row of the tile, of which the first is output `number`, in this column. The row of outputs has
 // `left_over` from there on. `rows` rows of each window count for an average.
@@ -331,13 +194,6 @@ void main()
         uint first_z = first_inside(front, start_padding.x, DILATION_DEPTH);
         begin_tile(left);
 
-#ifdef HAS_BIN
-        place_bins(tile.plane, front + WINDOW_DEPTH / 2 * DILATION_DEPTH,
-                   (tile.top + (tile.end - tile.row) / 2) * window_stride.y - start_padding.y
-                       + WINDOW_HEIGHT / 2 * DILATION_HEIGHT,
-                   left);
-        uint missed_begin = tile.end, missed_end = 0;
-#endif
         uint iterations = FILLING + tile.end - tile.row;
         for (uint i = 0; i < iterations; ++i, top += window_stride.y) {
             for (uint r = RING_ROWS - FRESH_ROWS; r < RING_ROWS; ++r) {
@@ -357,34 +213,11 @@ void main()
                 = counted(tile.depth * window_stride.x, WINDOW_DEPTH, DILATION_DEPTH, counted_begin.x, counted_end.x)
                 * counted((tile.top + done) * window_stride.y, WINDOW_HEIGHT, DILATION_HEIGHT, counted_begin.y,
                           counted_end.y);
-#ifdef HAS_BIN
-            uint missed = 0;
-            [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
-                missed |= states[k].missed;
-            if (BITS == 32 && missed != 0) {
-                missed_begin = min(missed_begin, tile.row + done);
-                missed_end = tile.row + done + 1;
-            } else
-#endif
-                if (VALUES)
+            if (VALUES)
                 store_values(number, tile.left, left_over, rows);
             if (INDEX_WORDS != 0)
                 store_indices(number, left_over);
         }
-#if defined(HAS_BIN) && BITS == 32
-        // The rows in which a bin missed an element. Drivers for CPUs run the body of a loop once, if only for no tile:
-        // so it stands here, and not in the loop over rows.
-        const uvec3 WINDOW = uvec3(WINDOW_DEPTH, WINDOW_HEIGHT, WINDOW_WIDTH);
-        const uvec3 DILATION = uvec3(DILATION_DEPTH, DILATION_HEIGHT, DILATION_WIDTH);
-        for (uint next = missed_begin * TILE_WIDTH; next < missed_end * TILE_WIDTH; ++next) {
-            uint row = next / TILE_WIDTH, y = row - tile.row + tile.top, column = tile.left + next % TILE_WIDTH;
-            uvec3 at = uvec3(tile.depth * window_stride.x, y * window_stride.y, column * STRIDE_WIDTH);
-            Bits average = average_of(tile.plane * plane_stride + source_base, at, WINDOW, DILATION, size,
-                                      uvec3(depth_stride, row_stride, 1), start_padding, counted_begin, counted_end);
-            if (column < output_size.z)
-                values[row * output_size.z + column + values_base] = average;
-        }
-#endif
     }
     report(item, mine.end);
 }

@@ -6,46 +6,23 @@
 // writes the output, or a state for combine.comp.
 
 #include "core/axes.glsl"
-
-#ifdef HAS_BIN
-// The element at `address`; 0, which adds nothing, if the bound segment does not have it.
-Bits element_at(uint address)
-{
-    Bits element = 0;
-    if (!SEGMENTED || address - source_first < source_count)
-        element = LOAD(source, address + source_base);
-    return element;
-}
-#endif
+#include "core/elements.glsl"
 
 // Takes the element at `address`, if the bound segment has it.
 void take(inout State state, uint address, uint index)
 {
-#ifdef HAS_BIN
-    accumulate(state, element_at(address), index);
-#else
     if (!SEGMENTED)
         accumulate(state, operand_of(LOAD(source, address + source_base)), index);
     else if (address - source_first < source_count)
         state = combine(state, state_of(operand_of(LOAD(source, address + source_base)), index));
-#endif
 }
 
 // The innermost dimension has `innermost` elements, which are `step` apart.
-Stored reduce(uint origin, uint begin, uint end, uint rank, uint innermost, uint step, uint outermost_stride)
+State reduce(uint origin, uint begin, uint end, uint rank, uint innermost, uint step, uint outermost_stride)
 {
-#ifdef HAS_BIN
-    State state = empty_from(begin);
-    for (uint i = 0; i < 4; ++i) {
-        uint index = begin + i * ((end - begin) / 4);
-        show(state, element_at(origin + address_of(index, kept_rank, rank, outermost_stride)));
-    }
-    place(state);
-#else
     State state = identity();
     if (!SEGMENTED)
         state = empty_from(begin);
-#endif
     for (uint index = begin; index < end;) {
         uint address = origin + address_of(index, kept_rank, rank, outermost_stride);
         uint innermost_end = min(end, index - index % innermost + innermost);
@@ -58,14 +35,7 @@ Stored reduce(uint origin, uint begin, uint end, uint rank, uint innermost, uint
         for (; index < innermost_end; ++index, address += step)
             take(state, address, index);
     }
-#ifdef HAS_BIN
-    Long sum = long_of(state);
-    for (uint index = begin; state.missed != 0 && index < end; ++index)
-        add_missed(sum, state, element_at(origin + address_of(index, kept_rank, rank, outermost_stride)));
-    return sum;
-#else
     return state;
-#endif
 }
 
 void main()

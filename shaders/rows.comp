@@ -7,6 +7,7 @@
 
 #define LANES_APART 1
 #include "core/axes.glsl"
+#include "core/elements.glsl"
 #include "core/lanes.glsl"
 
 #ifndef HAS_BLOCKS
@@ -41,18 +42,6 @@ Row row_of(uint address, uint begin, uint end)
     return Row(address, begin, end, first, end - BLOCK - first);
 }
 
-#ifdef HAS_BIN
-void show_samples(inout State state, Row row)
-{
-    uint middle = row.last / (2 * BLOCK) * BLOCK;
-    uvec4 samples[2] = {load_block(row.address + row.first), load_block(row.address + row.first + middle)};
-    [[unroll]] for (uint i = 0; i < 2; ++i) [[unroll]]
-        for (uint k = 0; k < BLOCK; ++k)
-            show(state, element_of(samples[i], k));
-    place(state);
-}
-#endif
-
 #ifdef COOPERATING
 
 // The state of this lane's elements of a row, every LANES-th block.
@@ -60,9 +49,6 @@ State state_of_elements(Row row)
 {
     uint size = row.end - row.begin, next = lane() * BLOCK;
     State state = empty_from(row.first + min(next, row.last));
-#ifdef HAS_BIN
-    show_samples(state, row);
-#endif
     // A block behind the last one is read as the last one, again; all its elements are skipped.
     for (; next < size; next += IN_FLIGHT * LANES * BLOCK) {
         uvec4 blocks[IN_FLIGHT];
@@ -121,9 +107,6 @@ void take_blocks(inout State state, Row row)
 State state_of_elements(Row row)
 {
     State state = empty_from(row.first);
-#ifdef HAS_BIN
-    show_samples(state, row);
-#endif
     if (REPEATABLE && ALIGNED_INSIDE)
         take_aligned_blocks(state, row);
     else
@@ -160,19 +143,17 @@ Split split_of(uint item)
     return split;
 }
 
-// Writes item `next`, and says whether its bin missed an element.
-bool reduce(uint next, uint count)
+// Writes item `next`.
+void reduce(uint next, uint count)
 {
     Split split = split_of(min(next, count - 1));
     State state = state_of_row(row_of(split.address, split.begin, split.end));
     RELOAD_BITS(state, Bits(0))  // lanes need no bits: they are loaded at the end
     state = of_all_lanes(state);
-    bool writes = lane() == 0 && next < count;
-    if (writes) {
+    if (lane() == 0 && next < count) {
         RELOAD_BITS(state, RELOADED ? LOAD(source, split.address + index_of(state)) : Bits(0))
         write(split.i, split.number, state);
     }
-    return writes && has_missed(state);
 }
 
 void main()
@@ -181,17 +162,7 @@ void main()
     uint count = output_count * split_count;
     Items mine = shared_items_of(count);
     uint next = mine.next;
-    while (next < mine.end) {
-        uint first = next, missed = 0;  // bit i: item i has missed an element
-        for (uint turn = 0; turn < 32 && next < mine.end; ++turn, next += item_stride())
-            missed |= uint(reduce(next, count)) << turn;
-#ifdef HAS_BIN
-        // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for 32 items.
-        for (; missed != 0; missed &= missed - 1) {
-            Split split = split_of(first + findLSB(missed) * item_stride());
-            write(split.i, split.number, whole(closed(), split.address + split.begin, split.end - split.begin, 1));
-        }
-#endif
-    }
+    for (; next < mine.end; next += item_stride())
+        reduce(next, count);
     report(next, mine.end);
 }

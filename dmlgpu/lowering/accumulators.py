@@ -31,14 +31,6 @@ class Accumulator(ABC):
         """Loads that one load of so many elements counts as: more where accumulating an element is a loop."""
         return 1
 
-    def loads_again(self, elements: int) -> int:
-        """Loads of a second look at so many elements, one by one, beside the loops around it; 0: there is none."""
-        return 0
-
-    def longest_split(self, data_type: DataType) -> int:
-        """Elements of a split, at most; whole blocks."""
-        return 1 << 32
-
     @property
     def exact(self) -> Accumulator | None:
         """What gives the same result, but rounds sums of floats once; None where that is not supported."""
@@ -142,18 +134,6 @@ class ExactSum(Accumulator):
     def needs_count(self) -> bool:
         """Whether a result depends on the number of elements."""
         return self.result is SumResult.AVERAGE
-
-    def loads_again(self, elements: int) -> int:
-        """Those that a bin missed are found one by one."""
-        return elements
-
-    def state_registers(self, data_type: DataType) -> int:
-        """Those of a bin."""
-        return 4
-
-    def longest_split(self, data_type: DataType) -> int:
-        """What a bin of float32 holds without overflow; and a second look is short."""
-        return 1 << 10
 
     def state_words(self, data_type: DataType) -> int:
         """As stored: the sum as an integer, and which infinities and NaN there are."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
-from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
+from dmlgpu.lowering.kernels import DESCRIPTIONS, kernels_of
 from dmlgpu.lowering.kernels.kernel import Kernel
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan
@@ -87,8 +87,8 @@ def _chosen(
     kernels, passed_over, first_intermediate = [], dict[str, str](), len(_intermediates(problems))
     for problem in problems:
         # Each domain has kernels of its own.
-        kinds = KERNELS[type(problem.domain)]
-        others = {kind.name for other in problems for kind in KERNELS[type(other.domain)] if kind not in kinds}
+        kinds = kernels_of(problem)
+        others = {kind.name for other in problems for kind in kernels_of(other) if kind not in kinds}
         candidates = [kind(problem, limits, first_intermediate) for kind in kinds]
         kernel, not_chosen = _choose(desc, candidates, None if wanted in others else wanted)
         kernels.append(kernel)

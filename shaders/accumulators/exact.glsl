@@ -1,6 +1,6 @@
 // The accumulator of exact sums: SUM, AVERAGE and L1 of floats, rounded once, to the nearest float, ties to even.
 // With SQUARES (squares.glsl) SUM_SQUARE and L2: of the squares of floats, and the root of their sum.
-// The contract is at the top of selection.glsl; what HAS_BIN adds to it is below.
+// Kernels of their own use it (exact_axes.comp, exact_pool_direct.comp, exact_pool_small.comp), and combine.comp does.
 //
 // `?:` has variables on both sides, as in selection.glsl: SwiftShader takes minutes to compile branches.
 //
@@ -18,9 +18,9 @@
 //                           [ 23 ......... 0 ]                              these two it misses
 //                                                             [ 23 ......... 0 ]
 //
-// Kernels accumulate in bins (State). If a bin missed an element, whole() looks at all elements again, and adds those to
-// the Long. combine.comp has no bins: it adds Longs, which are what is stored. A bin of float16 holds every finite
-// element, and misses none.
+// Kernels add elements to bins. Where a bin missed an element, they add all elements again, to a Long. That is what is
+// stored for combine.comp, whose states are Longs (the contract is at the top of selection.glsl). A bin of float16 holds
+// every finite element, and misses none.
 
 layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values, 1 or 2; 0: the elements as they are
 layout(constant_id = 9) const uint RESULT = 0;  // what is computed from the sum: a constant below
@@ -68,24 +68,9 @@ struct Bin {
     uint missed;  // not 0: some elements do not fit. Of float16: which infinities and NaN there were
 };
 
-// 2^10 elements (accumulators.py) of 24 bits, shifted by up to 27: |sum| < 2^61. Squares have 48 bits, and are shifted by
+// 2^10 elements (kernels/exact.py) of 24 bits, shifted by up to 27: |sum| < 2^61. Squares have 48 bits, and are shifted by
 // up to 54: |sum| < 2^112. Every float16 fits.
 const uint RANGE = 27;
-
-#ifdef COMBINES
-#define State Long
-#else
-#define HAS_BIN
-#define State Bin
-#endif
-
-#define Operand Bits
-Bits operand_of(Bits bits) { return bits; }
-Bits or_neutral(Bits bits, bool is_element)
-{
-    Bits zero = 0;
-    return is_element ? bits : zero;
-}
 
 uint exponent_of(Bits bits) { return bits >> MANTISSA & SPECIAL; }
 // Which infinity or NaN an element is; 0 for a number.
@@ -125,40 +110,26 @@ void propagate_carries(inout uint digits[DIGITS])
 
 // Bins
 
-Bin empty_from(uint index)
-{
-    Bin bin;
-    bin.least = bin.missed = 0;
-    [[unroll]] for (uint i = 0; i < DIGITS; ++i)
-        bin.digits[i] = 0;
-    return bin;
-}
-
-// A bin that misses every element.
-Bin closed()
-{
-    Bin bin = empty_from(0);
-    bin.least = 0x80000000u;
-    bin.missed = 1;
-    return bin;
-}
-
-// Before the first element is accumulated, kernels show the bin some of them with show(); place() then chooses
-// `least`. Lanes show the same ones, so that their bins can be combined.
-void show(inout Bin bin, Bits bits)
-{
-    uint exponent = exponent_of(bits), none = 0;
-    bin.least = max(bin.least, exponent == SPECIAL ? none : exponent);
-}
-void place(inout Bin bin)
+// A bin of no elements, for elements of which some have this exponent as the greatest.
+Bin empty_bin(uint greatest)
 {
 #if BITS == 16
-    bin.least = 1;
+    uint least = 1;
 #else
-    // Others may be 2^5 times as large as the greatest sample. If all are 0: as if that were between 128 and 255.
-    uint usual = 134, least = bin.least == 0 ? usual : bin.least;
-    bin.least = uint(clamp(int(least) + 5 - int(RANGE), 1, int(SPECIAL - 1 - RANGE)));
+    // Others may be 2^5 times as large. If all of these are 0: as if the greatest were between 128 and 255.
+    uint usual = 134, exponent = greatest == 0 ? usual : greatest;
+    uint least = uint(clamp(int(exponent) + 5 - int(RANGE), 1, int(SPECIAL - 1 - RANGE)));
 #endif
+    uint digits[DIGITS];
+    [[unroll]] for (uint i = 0; i < DIGITS; ++i)
+        digits[i] = 0;
+    return Bin(least, digits, 0);
+}
+// The exponent of an element, for empty_bin(); 0 of infinities and NaN.
+uint finite_exponent(Bits bits)
+{
+    uint exponent = exponent_of(bits), none = 0;
+    return exponent == SPECIAL ? none : exponent;
 }
 
 // An element in a bin with this `least`.
@@ -205,15 +176,7 @@ void add(inout Bin sum, Bin bin, uint number, uint count)
         propagate_carries(sum.digits);
 }
 
-const bool REPEATABLE = false;
-void accumulate(inout Bin bin, Bits bits, uint index) { bin = combine(bin, bin_of(bin.least, bits)); }
-
-#define HAS_BLOCKS
-void take_block(inout Bin bin, uvec4 block, uint skipped, uint index)
-{
-    [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-        add(bin, bin_of(bin.least, or_neutral(element_of(block, k), k >= skipped)), k, BLOCK);
-}
+bool has_missed(Bin bin) { return BITS == 32 && bin.missed != 0; }
 
 // Two's complement: bits 2 i and up of a digit, then bits of the next one.
 uint[DIGITS] words_of(uint digits[DIGITS])
@@ -264,19 +227,15 @@ Long long_of(Bin bin)
     return sum;
 }
 
-bool has_missed(Bin bin) { return BITS == 32 && bin.missed != 0; }
-// Adds an element, if the bin missed it.
-void add_missed(inout Long sum, Bin bin, Bits bits)
+// Adds an element.
+void add(inout Long sum, Bits bits)
 {
-    sum.specials |= special_of(bits);
-#if BITS == 32
     uint exponent = exponent_of(bits), hidden = min(exponent, 1);
     int number = int(bits & (HIDDEN - 1) | hidden << MANTISSA), opposite = -number;
     number = POWER == 0 && bits >= SIGN ? opposite : number;
-    bool missed = exponent - bin.least > RANGE && exponent != SPECIAL;
-    number = missed ? number : 0;
+    number = exponent == SPECIAL ? 0 : number;
     add(sum, words_of(shifted_left(number, 0)), FACTORS * (exponent - hidden));
-#endif
+    sum.specials |= special_of(bits);
 }
 
 Long combine(Long a, Long b)
@@ -302,16 +261,6 @@ Bits nearest(uint leading, bool more, int position)
     bool up = rest > 0x80000000u || rest == 0x80000000u && (more || (bits & 1u) != 0);
     bits += uint(up) + (uint(max(position - PRECISION + 1, 0)) << MANTISSA);
     return position < -1 ? 0 : min(bits, INFINITY);
-}
-
-// Word `number` of a sum as it is stored.
-#define HAS_WORDS
-uint word_of(Long sum, uint number)
-{
-    uint word = sum.specials;
-    [[unroll]] for (uint i = 0; i < WORDS; ++i)
-        word = i == number ? sum.words[i] : word;
-    return word;
 }
 
 // 2^63 / divisor, or at most 8 less. Bit 31 of the divisor is set.
@@ -383,8 +332,12 @@ Bits value_of(Bin bin, uint count)
 }
 #endif
 
+// The result; with WORD, word `count` of the sum as it is stored.
 Bits value_of(Long sum, uint count)
 {
+    uint word_of_sum = sum.specials;
+    [[unroll]] for (uint i = 0; i < WORDS; ++i)
+        word_of_sum = i == count ? sum.words[i] : word_of_sum;
     // The magnitude, and of it the words from the first that is not 0 on.
     bool negative = int(sum.words[WORDS - 1]) < 0;
     uint flip = negative ? 0xFFFFFFFFu : 0u, carry = flip & 1u;
@@ -428,14 +381,13 @@ Bits value_of(Long sum, uint count)
         position >>= 1;
     } else
         position -= int((FACTORS - 1) * UNIT);
-    return value_of_parts(negative, high, middle, more, position, sum.specials, count);
+    Bits value = value_of_parts(negative, high, middle, more, position, sum.specials, count);
+    return RESULT == WORD ? word_of_sum : value;
 }
 #ifdef SQUARES
 Bits value_of(Bin bin, uint count) { return value_of(long_of(bin), count); }
 #endif
 uint index_of(Long sum) { return 0; }
-uint index_of(Bin bin) { return 0; }
-#define RELOAD_BITS(state, element)
 
 const uint STATE_WORDS = WORDS + 1;
 #define STORE_STATE(stored, at, sum) \
@@ -451,3 +403,6 @@ const uint STATE_WORDS = WORDS + 1;
         (sum).specials = (stored)[(at) + WORDS]; \
     }
 #define HAS_COUNT (RESULT == AVERAGE)
+#ifndef State
+#define State Long
+#endif

@@ -24,7 +24,6 @@
 // Some accumulators have, for some kernels,
 //
 //   HAS_COUNT                  whether a result needs the number of elements (accumulator.glsl)
-//   HAS_WORDS, word_of(state, number)      exact sums, for combine.comp: a word of the stored state
 //   HAS_INDEX, appended(a, b)  the selection: it has indices; combine(a, b), where the elements of b come after those
 //                              of a. extremes.glsl and packed.glsl know what its states are
 //   HAS_PAIRWISE_ADD, joined(a, b), combine_one(a, b)      sums: one operand for two, and combine(a, b) where b is a
@@ -33,9 +32,6 @@
 //   HAS_BLOCKS, take_block(state, block, skipped, index)   sums and LOG_SUM_EXP: instead of the one in rows.comp
 //   HAS_SHIFT, greater(a, b), greatest_of(block), prepare(state, greatest)     LOG_SUM_EXP: prepare() is called before
 //                              the elements of several loads are accumulated
-//   HAS_BIN, show(state, bits), place(state), long_of(state), add_missed(long, state, bits)   exact sums, which may miss
-//                              elements (exact.glsl): kernels take these again, into what is stored
-//   bin_of(least, bits), add(state, bin, number, count)   exact sums, for pool_small.comp: the steps of accumulate()
 
 // clang-format off: a table
 #ifdef POOLING  // takes the first maximum

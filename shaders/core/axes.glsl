@@ -1,4 +1,4 @@
-// Shared by the kernels over axes: bindings, push constants, addresses of outputs, and how an output is written.
+// Shared by the kernels over axes: bindings, push constants, and addresses.
 
 #include "core/source.glsl"
 #include "accumulator.glsl"
@@ -84,56 +84,3 @@ void split_range(uint split, out uint begin, out uint end)
     begin = reduced_begin + split * split_size;
     end = begin + min(reduced_end - begin, split_size);
 }
-
-// Whether the winner's bits are written, and so loaded again.
-const bool RELOADED = TO_STATES || VALUES;
-
-// Takes an element, if it is `taken`.
-void take_element(inout State state, Bits bits, uint index, bool taken)
-{
-    Operand operand = operand_of(bits);
-    if (!REPEATABLE)
-        operand = or_neutral(operand, taken);
-    accumulate(state, operand, index);
-}
-
-#ifdef HAS_BIN
-#define Stored Long
-// The sum of `count` elements that are `step_size` apart, if the bin has all but those that it missed.
-Long whole(Bin bin, uint address, uint count, uint step_size)
-{
-    Long sum = long_of(bin);
-    for (uint i = 0; bin.missed != 0 && i < count; ++i)
-        add_missed(sum, bin, LOAD(source, address + i * step_size));
-    return sum;
-}
-#else
-#define Stored State
-#define whole(state, address, count, step_size) (state)
-#define has_missed(state) false
-#endif
-
-// Writes output number `i` of the dispatch, or the state of one split of its elements.
-void write(uint i, uint split, Stored state)
-{
-    uint number = first_output + i;
-    if (TO_STATES)
-        STORE_WITH_COUNT(target, (split * output_count + i) * STORED_WORDS + target_base, state, push.element_count)
-    else {
-        if (INDEX_WORDS != 0)
-            STORE_INDEX(target, number + target_base, index_of(state))
-        if (VALUES)
-            STORE_ELEMENT(values, number + values_base, value_of(state, push.element_count))
-    }
-}
-
-#ifdef HAS_BIN
-// As if the bin has missed none.
-void write(uint i, uint split, Bin bin)
-{
-    if (TO_STATES)
-        write(i, split, long_of(bin));
-    else
-        STORE_ELEMENT(target, first_output + i + target_base, value_of(bin, push.element_count))
-}
-#endif

@@ -61,7 +61,7 @@ def rows():
         ("pool_small", (1, 1, 1 << 12, 1 << 9), (0, 0, 0, 1), (7, 7)),
         ("pool_direct", (1, 1, 1, 1 << 20), (0, 0, 0, 0), (1, 1)),
         ("pool_direct", (1, 1, 900, 80), (0, 0, 0, 1), (25, 40)),
-        ("pool_direct_splits", (1, 1, 900, 80), (0, 0, 0, 1), (33, 40)),
+        ("pool_direct", (1, 1, 900, 80), (0, 0, 0, 1), (33, 40)),
     ],
 )
 def test_elements_that_bins_miss(counter, variant, sizes, strides, axes):

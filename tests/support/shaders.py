@@ -28,10 +28,20 @@ def included(name: str, accumulator: str = "selection") -> str:
     return re.sub(r'#include "(.*?)"', lambda match: included(match[1], accumulator), SOURCES[name])
 
 
-# The entry point and the definitions of every variant.
-VARIANTS = {
-    name: words.split()
-    for name, words in re.findall(r"^set\(variant_(\w+) (.*)\)$", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
-}
+def variants(prefix: str) -> dict[str, list[str]]:
+    """The entry point and the definitions of every variant."""
+    lines = re.findall(rf"^set\({prefix}_(\w+) (.*)\)$", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+    return {name: words.split() for name, words in lines}
+
+
+VARIANTS = variants("variant")
+EXACT_VARIANTS = {**VARIANTS, **variants("exact")}
+
+
+def entry_point(module: str) -> str:
+    variant, accumulator, _ = module.rsplit("_", 2)
+    return (EXACT_VARIANTS if accumulator in ("exact", "squares") else VARIANTS)[variant][0]
+
+
 # The entry point of every module.
-MODULES = {module: VARIANTS[module.rsplit("_", 2)[0]][0] for module in spirv.layouts()}
+MODULES = {module: entry_point(module) for module in spirv.layouts()}

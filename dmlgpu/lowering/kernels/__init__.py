@@ -1,7 +1,9 @@
 """The kernels, and the list of them. Most have a .comp file of the same name in shaders/."""
 
+from dmlgpu.lowering.accumulators import ExactSum
 from dmlgpu.lowering.kernels.columns import Columns
 from dmlgpu.lowering.kernels.combine import COMBINE
+from dmlgpu.lowering.kernels.exact import ExactColumns, ExactPoolDirect, ExactPoolSmall, ExactReduce, ExactRows
 from dmlgpu.lowering.kernels.kernel import Kernel
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
 from dmlgpu.lowering.kernels.pool_backward_separable import PoolBackwardSeparable
@@ -12,7 +14,7 @@ from dmlgpu.lowering.kernels.pool_small import PoolSmall
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.kernels.rows import Rows
 from dmlgpu.lowering.kernels.scatter import Scatter
-from dmlgpu.lowering.problem import Axes, CoveringWindows, Scattered, Windows
+from dmlgpu.lowering.problem import Axes, CoveringWindows, Problem, Scattered, Windows
 
 # By domain, in the order in which they are tried; the last one fits every problem.
 KERNELS: dict[type, tuple[type[Kernel], ...]] = {
@@ -21,6 +23,17 @@ KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     CoveringWindows: (PoolBackwardSmall, PoolBackwardSeparable, PoolBackward),
     Scattered: (Scatter,),
 }
+# Of exact sums.
+_EXACT: dict[type, tuple[type[Kernel], ...]] = {
+    Axes: (ExactRows, ExactColumns, ExactReduce),
+    Windows: (ExactPoolSmall, ExactPoolDirect),
+}
+
+
+def kernels_of(problem: Problem) -> tuple[type[Kernel], ...]:
+    """The kernels for a problem."""
+    return (_EXACT if isinstance(problem.accumulator, ExactSum) else KERNELS)[type(problem.domain)]
+
 
 # What runs, by its variant.
 DESCRIPTIONS: dict[str, str] = COMBINE | {

@@ -34,6 +34,8 @@ class AxesKernel(PartKernel):
 
     longest_split: ClassVar[int] = 1 << 32
     """Elements of a split, at most; whole blocks."""
+    rest: ClassVar[type[AxesKernel]]
+    """The kernel that computes what others cannot."""
 
     @abstractmethod
     def shader(self, part: Part) -> Shader:
@@ -112,8 +114,7 @@ class AxesKernel(PartKernel):
             states = -(-self.element_count * self.problem.sources[0].segment_count // max(self.most_states, 1))
             split = max(self.least_split, busy, states)
         # A multiple of a block: if the first split begins with a block, all do.
-        most = min(self.longest_split, self.problem.accumulator.longest_split(self.source.data_type))
-        split = min(-(-split // self.block) * self.block, most)
+        split = min(-(-split // self.block) * self.block, self.longest_split)
         tilings = self._tilings_of(split)
         while split > self.block and self._most_outputs(tilings) == 0:
             split = -(-split // (2 * self.block)) * self.block

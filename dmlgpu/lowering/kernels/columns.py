@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from dmlgpu.lowering.accumulators import ExactSquares
 from dmlgpu.lowering.geometry import power_of_2
 from dmlgpu.lowering.kernels.axes import AxesKernel
 from dmlgpu.lowering.kernels.cut import Part, Tiling
@@ -40,6 +39,7 @@ class Columns(AxesKernel):
     }
 
     longest_split: ClassVar = _PACKED
+    rest: ClassVar = Reduce
 
     @property
     def why_impossible(self) -> str:
@@ -57,8 +57,6 @@ class Columns(AxesKernel):
         """Whether several blocks per invocation are faster, for rows of this many outputs."""
         if self.limits.cooperating or not self.limits.unrolls or self.wide == self.block:
             return False
-        if isinstance(self.problem.accumulator, ExactSquares):
-            return False  # its states are so large that compiling takes seconds
         # If a row is no multiple of the width, its last blocks are computed twice: that is little of a long row.
         return row >= 4 * self.wide or row % self.wide == 0
 
@@ -89,10 +87,11 @@ class Columns(AxesKernel):
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
             loads = -(-split // (IN_FLIGHT * self.lanes)) * IN_FLIGHT * columns * accumulator.loads()
-        loads += accumulator.loads_again(columns * split)
-        tiling = Tiling(columns, split, loads, self.lanes, row=row)
-        # A part of a row may be so short that its items are single blocks.
-        return tiling if tiling.most_outputs(self.limits) >= row else replace(tiling, width=self.block)
+        return self.in_row(Tiling(columns, split, loads, self.lanes, row=row))
+
+    def in_row(self, tiling: Tiling) -> Tiling:
+        """The same; with single blocks, where a dispatch has only a part of a row: that may be so short."""
+        return tiling if tiling.most_outputs(self.limits) >= tiling.row else replace(tiling, width=self.block)
 
     def why_not(self, part: Part) -> str:
         begin, end, row = part.outputs.start, part.outputs.stop, self.row_length
@@ -103,7 +102,7 @@ class Columns(AxesKernel):
 
     @cached_property
     def others(self) -> tuple[AxesKernel, ...]:
-        return (Reduce(self.problem, self.limits),)
+        return (self.rest(self.problem, self.limits),)
 
     def shader(self, part: Part) -> Shader:
         begin, rows = part.outputs.start % self.row_length, (dim.stride for dim in self.axes.kept[:-1])

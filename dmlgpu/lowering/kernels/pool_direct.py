@@ -78,13 +78,7 @@ class PoolDirect(PlanesKernel):
             rest = min(width, self.block - 1) * accumulator.loads()
             row = width // self.block * accumulator.loads(self.block) + rest
         loads = 1 + depth * (1 + height * (1 + row))
-        if again := accumulator.loads_again(depth * height * width):
-            loads += 4 + depth * (1 + height) + again
         return Tiling(self.per_word, depth * height * width, self.per_word * loads)
-
-    def fits(self, tiling: Tiling) -> bool:
-        most = self.problem.accumulator.longest_split(self.source.data_type)
-        return super().fits(tiling) and tiling.elements <= most
 
     @cached_property
     def in_place(self) -> Tiling:
@@ -198,17 +192,20 @@ class PoolDirect(PlanesKernel):
             push |= self.windows.counted
         else:
             # A split of a window may have no element in the input.
-            counts = self.windows.include_padding and self.problem.accumulator.needs_count
-            paddings = {
-                f"end_padding_{name}": padding if counts else 0
-                for name, padding in zip(("depth", "height", "width"), fields["end_padding"], strict=True)
-            }
-            constants = self.constants(part, segmented=True, counts_padding=counts, **paddings)
+            constants = self.constants(part, segmented=True, **self.counted_constants)
             shader = self.shader_of("pool_direct_splits", constants)
             tiling = self.with_states
             push |= {"cut": self.split.cut, "split_size": self.split.size}
             push |= {"split_begin": part.elements.start, "split_count": part.splits}
         return Dispatch(shader, Values(**push), self.bindings(part), self.loads(part, tiling), part.outputs)
+
+    @property
+    def counted_constants(self) -> dict[str, int]:
+        """The constants for what counts for an average, where push constants have no room for it."""
+        counts = self.windows.include_padding and self.problem.accumulator.needs_count
+        paddings = zip(("depth", "height", "width"), self.windows.fields["end_padding"], strict=True)
+        constants = {f"end_padding_{name}": padding if counts else 0 for name, padding in paddings}
+        return {"counts_padding": counts, **constants}
 
     def shader_of(self, variant: str, constants: Mapping[str, int]) -> Shader:
         """The shader of a variant."""

@@ -160,8 +160,6 @@ class PoolSeparable(Kernel):
 
     @property
     def why_impossible(self) -> str:
-        if self.problem.accumulator.loads_again(1):
-            return "elements may have to be loaded again"
         if 4 % self.words:
             return "a block does not have whole states"
         # Positions are signed, and a tile continues behind the last output.

@@ -24,7 +24,7 @@ from dmlgpu.lowering.kernels.cut import Part, Tiling
 from dmlgpu.lowering.kernels.planes import WholeRowsKernel
 from dmlgpu.lowering.kernels.pool_direct import PoolDirect
 from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
-from dmlgpu.lowering.plan import Dispatch, Shader, Values
+from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Windows
 
 # The largest window along each dimension, as its loops are unrolled: a CPU driver compiles for half a second. No GPU
@@ -107,13 +107,21 @@ class PoolSmall(WholeRowsKernel):
         window = self.windows.fields["window_size"]
         if self.limits.cooperating and max(window) > _GPU_WINDOW:
             return f"the window is larger than {_GPU_WINDOW} along a dimension"
+        if self.why_separable:
+            return self.why_separable
+        return "" if self._fits(self.tile) else f"an invocation would need more than {_REGISTERS} registers"
+
+    @property
+    def why_separable(self) -> str:
+        """Why pool_separable is faster; empty where it is not."""
+        window = self.windows.fields["window_size"]
         separable, elements = PoolSeparable(self.problem, self.limits), math.prod(window)
         most, longest = _UNROLLED_TERMS, _SMALL_WINDOW
         if separable.selects:
             most, longest = _UNROLLED_ELEMENTS, _UNROLLED_WINDOW
         if (max(window) > longest or elements > most) and not (separable.why_impossible or separable.why_slow):
             return f"the window has more than {most} elements or {longest} along a dimension"
-        return "" if self._fits(self.tile) else f"an invocation would need more than {_REGISTERS} registers"
+        return ""
 
     @cached_property
     def windows(self) -> Windows:
@@ -130,7 +138,7 @@ class PoolSmall(WholeRowsKernel):
         tile = self._tile_of(self._widest)
         while tile.width > self.per_word and not self._fits(tile):
             tile = self._tile_of(tile.width // 2)
-        while tile.height > 1 and self.limits.most_items(self._loads(tile)) < self._tiles_of_row(tile.width):
+        while tile.height > 1 and self.limits.most_items(self.loads_of(tile)) < self._tiles_of_row(tile.width):
             tile = replace(tile, height=even_part(self.windows.along[1].output_size, tile.height // 2))
         return tile
 
@@ -173,20 +181,21 @@ class PoolSmall(WholeRowsKernel):
 
     def _registers(self, tile: Tile) -> int:
         """Registers for the states of the ring, the operands of a span, and loops, about."""
-        data_type, accumulator = self.source.data_type, self.problem.accumulator
-        states = tile.ring_rows * tile.width * accumulator.state_registers(data_type)
-        operands = tile.span * 2 * -(-data_type.bits // 32)
-        loops = self.windows.along[0].window_size * tile.held_rows > 1 or accumulator.loads() > 1
+        states = tile.ring_rows * tile.width * self.state_registers
+        operands = tile.span * 2 * -(-self.source.data_type.bits // 32)
+        loops = self.windows.along[0].window_size * tile.held_rows > 1 or self.problem.accumulator.loads() > 1
         return states + operands + 32 * loops
 
-    def _loads(self, tile: Tile) -> int:
+    @property
+    def state_registers(self) -> int:
+        """Registers of a state while elements are accumulated."""
+        return self.problem.accumulator.state_registers(self.source.data_type)
+
+    def loads_of(self, tile: Tile) -> int:
         """Loads of a tile: of the rows of the input that it spans, each loaded at once."""
-        depth, height, width = self.windows.fields["window_size"]
+        depth = self.windows.along[0].window_size
         rows = 1 + depth * (1 + tile.held_rows * self.problem.accumulator.loads(tile.span))
-        loads = tile.turns * (1 + tile.fresh * rows)
-        if again := self.problem.accumulator.loads_again(depth * height * width):
-            loads += 9 + tile.height * tile.width * (2 + depth * (1 + height) + again)
-        return loads
+        return tile.turns * (1 + tile.fresh * rows)
 
     @cached_property
     def in_place(self) -> Tiling:
@@ -195,7 +204,7 @@ class PoolSmall(WholeRowsKernel):
         # Of the rows that a tile takes each of its outputs has a part; then it combines them.
         taken = -(-tile.turns * tile.fresh * tile.held_rows // tile.height)
         elements = depth * width * taken + height
-        return Tiling(tile.width, elements, self._loads(tile), height=tile.height, row=row, rows=rows)
+        return Tiling(tile.width, elements, self.loads_of(tile), height=tile.height, row=row, rows=rows)
 
     @property
     def unit(self) -> int:
@@ -215,7 +224,11 @@ class PoolSmall(WholeRowsKernel):
             **self.windows.counted,
         )
         loads = self.loads(part, self.in_place)
-        return Dispatch(self.shader(part), push, self.direct.bindings(part), loads, part.outputs)
+        return Dispatch(self.shader(part), push, self.bindings(part), loads, part.outputs)
+
+    def bindings(self, part: Part) -> tuple[Binding, ...]:
+        """What a part reads and writes."""
+        return self.direct.bindings(part)
 
     def shader(self, part: Part) -> Shader:
         """The shader of a part."""

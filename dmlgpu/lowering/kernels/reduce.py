@@ -30,8 +30,6 @@ class Reduce(AxesKernel):
         begins = (split + innermost - 2) // innermost + 1 if len(self.axes.reduced) > 1 else 1
         accumulator, rank = self.problem.accumulator, len(self.axes.reduced)
         loads = begins * (rank + innermost * accumulator.loads()) + self.address_loads
-        if again := accumulator.loads_again(split):
-            loads += (4 + again) * (1 + rank)  # four elements choose the place of the bin
         return Tiling(1, split, loads)
 
     def shader(self, part: Part) -> Shader:

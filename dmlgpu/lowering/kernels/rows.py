@@ -34,6 +34,7 @@ class Rows(AxesKernel):
         "rows": "one invocation per output, whose elements are contiguous: they are read in blocks of 16 bytes",
         "rows_lanes": "several invocations per output, whose elements are contiguous, as suits a GPU",
     }
+    rest: ClassVar = Reduce
 
     @property
     def why_impossible(self) -> str:
@@ -61,12 +62,11 @@ class Rows(AxesKernel):
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
             at_once = IN_FLIGHT * self.block
             loads = -(-split // (at_once * self.lanes)) * at_once * accumulator.loads()
-        loads += accumulator.loads_again(split) + self.address_loads
-        return Tiling(1, split, loads, self.lanes)
+        return Tiling(1, split, loads + self.address_loads, self.lanes)
 
     @cached_property
     def others(self) -> tuple[AxesKernel, ...]:
-        return () if self.problem.sources[0].segment_count == 1 else (Reduce(self.problem, self.limits),)
+        return () if self.problem.sources[0].segment_count == 1 else (self.rest(self.problem, self.limits),)
 
     def why_not(self, part: Part) -> str:
         if len(part.elements) < self.block:
@@ -78,6 +78,9 @@ class Rows(AxesKernel):
         constants = self.constants(part, aligned=aligned, flat=len(self.axes.kept) <= 1)
         if self.limits.cooperating:
             return shader_of("rows_lanes", self.problem, {**constants, "lanes": self.lanes})
+        return shader_of("rows", self.problem, {**constants, **self.reading(aligned=aligned)})
+
+    def reading(self, *, aligned: bool) -> dict[str, int]:
+        """The constants for how one invocation reads a row."""
         inside = self.limits.loads_blocks and not aligned
-        constants |= {"aligned_inside": inside, "short": inside or self.split <= _SHORT * self.block}
-        return shader_of("rows", self.problem, constants)
+        return {"aligned_inside": inside, "short": inside or self.split <= _SHORT * self.block}

@@ -1,0 +1,27 @@
+// Shared by the kernels over axes but exact_axes.comp: how an element is taken, and how an output is written.
+
+// Whether the winner's bits are written, and so loaded again.
+const bool RELOADED = TO_STATES || VALUES;
+
+// Takes an element, if it is `taken`.
+void take_element(inout State state, Bits bits, uint index, bool taken)
+{
+    Operand operand = operand_of(bits);
+    if (!REPEATABLE)
+        operand = or_neutral(operand, taken);
+    accumulate(state, operand, index);
+}
+
+// Writes output number `i` of the dispatch, or the state of one split of its elements.
+void write(uint i, uint split, State state)
+{
+    uint number = first_output + i;
+    if (TO_STATES)
+        STORE_WITH_COUNT(target, (split * output_count + i) * STORED_WORDS + target_base, state, push.element_count)
+    else {
+        if (INDEX_WORDS != 0)
+            STORE_INDEX(target, number + target_base, index_of(state))
+        if (VALUES)
+            STORE_ELEMENT(values, number + values_base, value_of(state, push.element_count))
+    }
+}

@@ -1,0 +1,107 @@
+// Shared by the kernels for small windows: constants, push constants, and how a span is loaded: the elements of an input
+// row that the windows of a tile cover.
+
+#include "core/windows.glsl"
+#include "core/tiles.glsl"
+
+// The loops over a window are unrolled, because these are constants.
+// clang-format off: a table
+layout(constant_id = 10) const uint WINDOW_DEPTH = 1;
+layout(constant_id = 11) const uint WINDOW_HEIGHT = 1;
+layout(constant_id = 12) const uint WINDOW_WIDTH = 1;
+layout(constant_id = 13) const uint STRIDE_WIDTH = 1;
+layout(constant_id = 14) const uint DILATION_DEPTH = 1;
+layout(constant_id = 15) const uint DILATION_HEIGHT = 1;
+layout(constant_id = 16) const uint DILATION_WIDTH = 1;
+layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring: several where windows share input rows
+layout(constant_id = 18) const uint FRESH_ROWS = 1;      // by which the ring moves
+layout(constant_id = 19) const uint PHASE = 0;           // ALIGNED: where in a block every span begins
+layout(constant_id = 20) const uint TILE_WIDTH = 4;             // outputs of a tile in each row
+layout(constant_id = 21) const bool WHOLE_BLOCKS = false;  // tiles, and rows of outputs, consist of blocks
+layout(constant_id = 22) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
+// clang-format on
+
+layout(push_constant) uniform Push {
+    uint plane_stride;  // of the input's (batch, channel) planes; strides in elements
+    uint size[3];  // of the input
+    uint stride[2];  // of the input, along depth and height; along width it is 1
+    uint output_size[3];
+    uint window_stride[3];
+    uint start_padding[3];
+    uint counts_padding;  // whether the padding counts for an average
+    uint counted_end[3];  // counted(): where the positions that count end
+    uint tile_height;  // rows of outputs in a tile
+    uint first_output;  // the outputs of this dispatch: whole slabs (of one depth), or rows of one slab
+    uint output_count;
+    uint source_base;  // address + source_base is the place in the buffer, in elements
+    uint indices_base;  // number of an output + indices_base is the place of its index, if indices are written
+    uint values_base;  // number of an output + values_base is the place of its value, in elements
+} push;
+
+// Elements of a span: from the first one of the first window to the last one of the last window.
+const uint SPAN = (TILE_WIDTH - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;
+// Blocks that hold a span. ALIGNED: it begins with element PHASE of the first block, else with any element.
+const uint BLOCKS = ((ALIGNED ? PHASE : BLOCK - 1) + SPAN + BLOCK - 1) / BLOCK;
+const uint BLOCKS_AND_ONE = BLOCKS + 1;  // and a block of zeros, for load_span() to shift in
+const uint LAST_ROW = (RING_ROWS - 1) * TILE_WIDTH;  // where the last row of the ring begins
+const bool SHARED = RING_ROWS > 1;
+// Iterations of a tile that only fill the ring.
+const uint FILLING = (RING_ROWS - 1) / FRESH_ROWS;
+const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // input rows of a window in a row of the ring
+
+// The push constants that every tile needs, each read once (kernel.glsl).
+uint plane_stride, depth_stride, row_stride, source_base, indices_base, values_base;
+uvec3 size, start_padding, counted_begin, counted_end;
+
+void read_push()
+{
+    plane_stride = push.plane_stride;
+    depth_stride = push.stride[0];
+    row_stride = push.stride[1];
+    source_base = push.source_base;
+    indices_base = push.indices_base;
+    values_base = push.values_base;
+    size = all_of(push.size);
+    start_padding = all_of(push.start_padding);
+    counted_begin = push.counts_padding == 0 ? start_padding : uvec3(0);
+    counted_end = all_of(push.counted_end);
+}
+
+// Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `blocks`:
+//
+//   in the buffer   |   block   |   block   |   block   |
+//                          [======= span =======]
+//                   |------| phase, in elements: whole words are skipped first, then bits are shifted
+//   blocks                 |   block   |   block   |
+//
+// Elements outside the buffer may have any value; the caller does not take them.
+void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
+{
+    // In padding before the buffer `at` is negative (wrapped around). No padding is longer than 16 blocks: these are
+    // added before the division and subtracted after it. The sum fits a uint, because a buffer ends 256 bytes before
+    // 2^32.
+    uint shifted = at + 16 * BLOCK, block = shifted / BLOCK - 16, last = source_blocks.length() - 1;
+    [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
+        blocks[b] = source_blocks[min(block + b, last)];
+    if (ALIGNED && PHASE * BITS / 32 == 3)  // of the first block, only the last word: one load is faster than four
+        blocks[0] = uvec4(0, 0, 0, source[4 * min(block, last) + 3]);
+    blocks[BLOCKS] = uvec4(0);
+    uint phase = ALIGNED ? PHASE : shifted % BLOCK;
+    uint skipped = phase * BITS / 32, shift = phase * BITS % 32;
+    [[unroll]] for (uint b = 0; b < BLOCKS; ++b) {
+        if ((skipped & 2) != 0)
+            blocks[b] = uvec4(blocks[b].zw, blocks[b + 1].xy);
+    }
+    [[unroll]] for (uint b = 0; b < BLOCKS; ++b) {
+        if ((skipped & 1) != 0)
+            blocks[b] = uvec4(blocks[b].yzw, blocks[b + 1].x);
+    }
+    if (BITS < 32) {
+        // Two shifts to the left, because a shift by 32 is undefined.
+        [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
+            blocks[b] = blocks[b] >> shift | (uvec4(blocks[b].yzw, blocks[b + 1].x) << 1) << (31 - shift);
+    }
+}
+
+// Element c of a span.
+Bits element_at(uvec4 blocks[BLOCKS_AND_ONE], uint c) { return element_of(blocks[c / BLOCK], c % BLOCK); }

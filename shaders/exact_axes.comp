@@ -1,0 +1,217 @@
+#version 430
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// Exact sums over axes (exact.glsl). An item is OUTPUTS neighbouring outputs, or one split of their elements, and LANES
+// invocations share it. A load has STEP elements of each output:
+//
+//   ROWS      a block of an output, whose elements are contiguous
+//   COLUMNS   an element of each output of a block, or with WIDE of several: as in columns.comp, the elements of
+//             neighbouring outputs are side by side, and the last item of a row ends where the row ends
+//   else      an element of an output, in any layout; 0, if the bound segment does not have it
+
+#ifdef COLUMNS
+#define LANES_APART AT_ONCE
+#else
+#define LANES_APART 1
+#endif
+#define State Bin
+#include "core/axes.glsl"
+#include "core/lanes.glsl"
+
+// TOGETHER: loads that an invocation waits for together. One by one, they take as long as the loop over them.
+#if defined(ROWS)
+const uint OUTPUTS = 1, STEP = BLOCK, SAMPLES = 2, TOGETHER = IN_FLIGHT;
+#elif defined(WIDE)
+const uint OUTPUTS = min(4 * BLOCK, 16), STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
+#elif defined(COLUMNS)
+const uint OUTPUTS = BLOCK, STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
+#else
+const uint OUTPUTS = 1, STEP = 1, SAMPLES = 4, TOGETHER = 4;
+#endif
+const uint LOADED = OUTPUTS * STEP;  // elements of a load: number k is of output k % OUTPUTS
+const bool ANY_LAYOUT = LOADED == 1;
+
+Bin bins[OUTPUTS];
+uint items_of_row, row_size, width, first_row, first_column;  // of COLUMNS
+uint rank, innermost, step_size, outermost_stride;            // of the reduced dimensions
+
+struct Item {
+    uint number;   // of its first output, in the dispatch
+    uint others;   // outputs that the item before has, too
+    uint split;
+    uint begin;    // of the elements of the split
+    uint end;
+    uint address;  // of element 0 of the first output
+};
+
+// Items are numbered split by split.
+Item item_number(uint number, uint items_of_split)
+{
+    Item item;
+    item.split = TO_STATES ? number / items_of_split : 0;
+    number -= item.split * items_of_split;
+    split_range(item.split, item.begin, item.end);
+#ifdef COLUMNS
+    uint row = number / items_of_row, owned = (number - row * items_of_row) * OUTPUTS;
+    uint column = min(owned, width - OUTPUTS);
+    item.number = row * width + column;
+    item.others = owned - column;
+    item.address = address_of_kept(first_row + row, kept_rank - 1) + first_column + column;
+#else
+    item.number = number;
+    item.others = 0;
+    item.address = address_of_kept(first_output + number, kept_rank);
+#endif
+    return item;
+}
+
+// The distance of an element from element 0.
+uint distance_of(uint index)
+{
+    if (ANY_LAYOUT)
+        return address_of(index, kept_rank, rank, outermost_stride);
+    return index * outermost_stride;
+}
+
+struct Load {
+    uvec4 blocks[(LOADED + BLOCK - 1) / BLOCK];
+};
+
+Bits element_at(uint address)
+{
+    Bits element = 0;
+    if (!SEGMENTED || address - source_first < source_count)
+        element = LOAD(source, address + source_base);
+    return element;
+}
+
+Load load(uint address)
+{
+    Load loaded;
+    if (ANY_LAYOUT)
+        loaded.blocks[0].x = element_at(address);
+    [[unroll]] for (uint b = 0; b < LOADED / BLOCK; ++b)
+        loaded.blocks[b] = load_block(address + source_base + b * BLOCK);
+    return loaded;
+}
+
+// Adds what was loaded, but for elements before number `skipped`; `before` loads of `together` were added.
+void add(Load loaded, uint skipped, uint before, uint together)
+{
+    [[unroll]] for (uint k = 0; k < LOADED; ++k) {
+        Bits bits = element_of(loaded.blocks[k / BLOCK], k % BLOCK), zero = 0;
+        Bin bin = bin_of(bins[k % OUTPUTS].least, k >= skipped ? bits : zero);
+        add(bins[k % OUTPUTS], bin, before * STEP + k / OUTPUTS, together * STEP);
+    }
+}
+
+// Sets `bins` to the sums of this lane's share of an item.
+void add_item(Item item)
+{
+    uint size = item.end - item.begin, greatest[OUTPUTS];
+    [[unroll]] for (uint k = 0; k < OUTPUTS; ++k)
+        greatest[k] = 0;
+    for (uint i = 0; i < SAMPLES; ++i) {
+        uint index = min(item.begin + size / SAMPLES * i, item.end - STEP);
+        Load loaded = load(item.address + distance_of(index));
+        [[unroll]] for (uint k = 0; k < LOADED; ++k) {
+            uint exponent = finite_exponent(element_of(loaded.blocks[k / BLOCK], k % BLOCK));
+            greatest[k % OUTPUTS] = max(greatest[k % OUTPUTS], exponent);
+        }
+    }
+    [[unroll]] for (uint k = 0; k < OUTPUTS; ++k)
+        bins[k] = empty_bin(greatest[k]);
+
+    uint index = item.begin;
+    do {
+        size = item.end - index;  // of elements that are one step apart
+        if (ANY_LAYOUT)
+            size = min(size, innermost - index % innermost);
+        uint address = item.address + distance_of(index), loads = size / STEP, next = lane();
+        uint load_size = STEP > 1 ? STEP : step_size;
+        for (; next + (TOGETHER - 1) * LANES < loads; next += TOGETHER * LANES) {
+            Load loaded[TOGETHER];
+            [[unroll]] for (uint i = 0; i < TOGETHER; ++i)
+                loaded[i] = load(address + (next + i * LANES) * load_size);
+            [[unroll]] for (uint i = 0; i < TOGETHER; ++i)
+                add(loaded[i], 0, i, TOGETHER);
+        }
+        for (; TOGETHER > 1 && next < loads; next += LANES)
+            add(load(address + next * load_size), 0, 0, 1);
+        if (size % STEP != 0 && lane() == 0)
+            add(load(item.address + item.end - STEP), STEP - size % STEP, 0, 1);
+        index += size;
+    } while (ANY_LAYOUT && index < item.end);
+}
+
+// The sum of all elements of output k of an item, without a bin.
+Long sum_of(Item item, uint k)
+{
+    Long sum = identity();
+    for (uint index = item.begin; index < item.end; ++index)
+        add(sum, element_at(item.address + distance_of(index) + k));
+    return sum;
+}
+
+// What is written for output k of an item.
+void write_state(Item item, uint k, Long sum)
+{
+    uint at = (item.split * output_count + item.number + k) * STORED_WORDS + target_base;
+    STORE_WITH_COUNT(target, at, sum, push.element_count)
+}
+void write_value(Item item, uint k, Bits value)
+{
+    STORE_ELEMENT(target, first_output + item.number + k + target_base, value)
+}
+
+void main()
+{
+    read_push();
+    rank = kept_rank + push.reduced_rank;
+    innermost = push.size[rank - 1];
+    step_size = push.stride[rank - 1];
+    outermost_stride = push.stride[kept_rank];
+    uint items_of_split = output_count;
+#ifdef COLUMNS
+    row_size = push.size[kept_rank - 1];
+    first_row = first_output / row_size;
+    first_column = first_output - first_row * row_size;
+    outer_stride = kept_rank == 1 ? 0 : outer_stride;  // from row to row of outputs
+    // A dispatch has whole rows of outputs, or a part of one row.
+    width = min(row_size, output_count);
+    items_of_row = (width - 1) / OUTPUTS + 1;
+    items_of_split = items_of_row * (output_count / width);
+#endif
+    uint count = items_of_split * split_count;
+    Items mine = shared_items_of(count);
+    uint next = mine.next;
+    while (next < mine.end) {
+        uint first = next, missed = 0;  // bit turn * OUTPUTS + k: the bin of output k has missed an element
+        for (uint turn = 0; turn < 32 / OUTPUTS && next < mine.end; ++turn, next += item_stride()) {
+            Item item = item_number(min(next, count - 1), items_of_split);
+            add_item(item);
+            // No [[unroll]]: SwiftShader takes seconds to compile what spirv-opt unrolls.
+            for (uint k = 0; k < OUTPUTS; ++k) {
+                Bin bin = of_all_lanes(bins[k]);
+                if (lane() == 0 && next < count && k >= item.others) {
+                    if (TO_STATES)
+                        write_state(item, k, long_of(bin));
+                    else
+                        write_value(item, k, value_of(bin, push.element_count));
+                    missed |= uint(has_missed(bin)) << (turn * OUTPUTS + k);
+                }
+            }
+        }
+        // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for several items.
+        for (; missed != 0; missed &= missed - 1) {
+            uint bit = findLSB(missed), k = bit % OUTPUTS;
+            Item item = item_number(first + bit / OUTPUTS * item_stride(), items_of_split);
+            Long sum = sum_of(item, k);
+            if (TO_STATES)
+                write_state(item, k, sum);
+            else
+                write_value(item, k, value_of(sum, push.element_count));
+        }
+    }
+    report(next, mine.end);
+}

@@ -1,0 +1,116 @@
+#version 430
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// Exact averages over windows of any size, in any input layout (exact.glsl). One invocation computes an output, or one
+// split of its window; splits are those of pool_direct.comp.
+
+#include "core/any_windows.glsl"
+
+layout(set = 0, binding = 2) buffer Target { uint target[]; };  // outputs or states
+
+struct Item {
+    uint number;     // of its output, in the dispatch
+    uint split;
+    uint address;    // of its first element in the input
+    uvec3 elements;  // along each dimension
+    uint count;      // by which an average is divided
+};
+
+// Items are numbered split by split.
+Item item_number(uint number)
+{
+    Item item;
+    item.split = TO_STATES ? number / output_count : 0;
+    item.number = number - item.split * output_count;
+    uvec3 steps = first_step(item.split), reach = (min(split_sizes, window_size - steps) - 1) * dilation;
+    Window window = window_of(first_output + item.number, steps * dilation, reach);
+    uvec3 first = window.begin * stride, last = window.end - 1 - window.begin;
+    item.address = window.plane * plane_stride + first.x + first.y + first.z;
+    item.elements = (last / dilation + 1) * uvec3(lessThan(window.begin, window.end));
+    item.count = window.count;
+    return item;
+}
+
+// The element at `address`; 0, which adds nothing, if the bound segment does not have it.
+Bits element_at(uint address)
+{
+    Bits element = 0;
+    if (!SEGMENTED || address - source_first < source_count)
+        element = LOAD(source, address + source_base);
+    return element;
+}
+
+// The sum of an item's elements, but for those that the bin misses.
+Bin bin_of(Item item)
+{
+    uvec3 step = dilation * stride;
+    uint greatest = 0;
+    for (uint i = 0; i < 4; ++i) {
+        uvec3 at = (item.elements - 1 >> i) * step;
+        greatest = max(greatest, finite_exponent(element_at(item.address + at.x + at.y + at.z)));
+    }
+    Bin bin = empty_bin(greatest);
+    for (uint z = 0; z < item.elements.x; ++z)
+        for (uint y = 0; y < item.elements.y; ++y) {
+            uint address = item.address + z * step.x + y * step.y, x = 0;
+            // One by one, elements take as long as the loop over them.
+            for (; x + 3 < item.elements.z; x += 4, address += 4 * step.z) {
+                Bits elements[4];
+                [[unroll]] for (uint k = 0; k < 4; ++k)
+                    elements[k] = element_at(address + k * step.z);
+                [[unroll]] for (uint k = 0; k < 4; ++k)
+                    add(bin, bin_of(bin.least, elements[k]), k, 4);
+            }
+            for (; x < item.elements.z; ++x, address += step.z)
+                add(bin, bin_of(bin.least, element_at(address)), 0, 1);
+        }
+    return bin;
+}
+
+// The same of all elements, without a bin.
+Long sum_of(Item item)
+{
+    uvec3 step = dilation * stride;
+    Long sum = identity();
+    for (uint z = 0; z < item.elements.x; ++z)
+        for (uint y = 0; y < item.elements.y; ++y)
+            for (uint x = 0; x < item.elements.z; ++x)
+                add(sum, element_at(item.address + z * step.x + y * step.y + x * step.z));
+    return sum;
+}
+
+void write_state(Item item, Long sum)
+{
+    uint at = (item.split * output_count + item.number) * STORED_WORDS + states_base;
+    STORE_WITH_COUNT(target, at, sum, item.count)
+}
+void write_value(Item item, Bits value) { STORE_ELEMENT(target, first_output + item.number + states_base, value) }
+
+void main()
+{
+    read_push();
+    Items mine = items_of(output_count * push.split_count);
+    uint next = mine.next;
+    while (next < mine.end) {
+        uint first = next, missed = 0;  // bit i: the bin of item i has missed an element
+        for (uint turn = 0; turn < 32 && next < mine.end; ++turn, next += BUNDLE) {
+            Item item = item_number(next);
+            Bin bin = bin_of(item);
+            if (TO_STATES)
+                write_state(item, long_of(bin));
+            else
+                write_value(item, value_of(bin, item.count));
+            missed |= uint(has_missed(bin)) << turn;
+        }
+        // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for 32 items.
+        for (; missed != 0; missed &= missed - 1) {
+            Item item = item_number(first + findLSB(missed) * BUNDLE);
+            Long sum = sum_of(item);
+            if (TO_STATES)
+                write_state(item, sum);
+            else
+                write_value(item, value_of(sum, item.count));
+        }
+    }
+    report(next, mine.end);
+}
