@@ -125,7 +125,7 @@ class Limits:
         )
 
     def full_segment(self, tensor: TensorDesc) -> int:
-        """Bytes of all segments but the last of memory made for a tensor.
+        """Bytes of a segment of memory made for a tensor; the last one may have fewer.
 
         They end with whole inner dimensions of the tensor where that is at least 7/8 of `segment_bytes`.
         """

@@ -37,8 +37,8 @@ def lower(
     """
     problems = problems_with(desc, flags)
     memory = memory or tuple(map(limits.full_segment, (*desc.inputs, *desc.outputs)))
-    segment = _segments(desc, limits, memory)
-    problems = tuple([problem.in_memory(segment) for problem in problems])
+    segment_size = _segment_size_of(desc, limits, memory)
+    problems = tuple([problem.in_memory(segment_size) for problem in problems])
     kernels, passed_over = _chosen(desc, problems, limits, kernel)
     # Loads of all invocations, about: an output, too, counts as one.
     loads = [one.elements * one.problem.accumulator.loads() + one.problem.output_count for one in kernels]
@@ -60,15 +60,17 @@ def lower(
     return Plan(desc, flags, plan_limits, dispatches, elements, memory, intermediates, state_bytes, tuple(mapping))
 
 
-def _segments(desc: OperatorDesc, limits: Limits, memory: tuple[int, ...]) -> Callable[[Source | OutputTensor], int]:
+def _segment_size_of(
+    desc: OperatorDesc, limits: Limits, memory: tuple[int, ...]
+) -> Callable[[Source | OutputTensor], int]:
     """The elements of a full segment, of each tensor of an operator and of its intermediates."""
     first = {Role.INPUT: 0, Role.OUTPUT: len(desc.inputs)}
 
-    def segment(of: Source | OutputTensor) -> int:
+    def segment_size(of: Source | OutputTensor) -> int:
         full = memory[first[of.role] + of.number] if of.role in first else limits.full_segment(of.tensor)
         return full * 8 // of.tensor.data_type.bits
 
-    return segment
+    return segment_size
 
 
 def _intermediates(problems: Sequence[Problem]) -> tuple[TensorDesc, ...]:

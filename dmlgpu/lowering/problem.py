@@ -179,13 +179,13 @@ class Source:
     tensor: TensorDesc
     role: Role = Role.INPUT
     number: int = 0
-    segment: int = MAX_ELEMENTS
-    """Elements of all segments of its memory but the last."""
+    segment_size: int = MAX_ELEMENTS
+    """Elements of a segment of its memory; the last one may have fewer."""
 
     @property
     def segment_count(self) -> int:
         """Segments that it lies in."""
-        return -(-self.tensor.size_in_bytes * 8 // self.tensor.data_type.bits // self.segment)
+        return -(-self.tensor.size_in_bytes * 8 // self.tensor.data_type.bits // self.segment_size)
 
 
 class Result(enum.Enum):
@@ -206,8 +206,8 @@ class OutputTensor:
     result: Result
     role: Role = Role.OUTPUT
     number: int = 0
-    segment: int = MAX_ELEMENTS
-    """Elements of all segments of its memory but the last."""
+    segment_size: int = MAX_ELEMENTS
+    """Elements of a segment of its memory; the last one may have fewer."""
 
 
 @dataclass(frozen=True)
@@ -229,12 +229,12 @@ class Problem:
         if isinstance(self.domain, (Axes, Windows)) and results not in together and set(results) != {Result.WORD}:
             raise NotImplementedError("kernels over axes and windows write the value, then the index, or words")
 
-    def in_memory(self, segment: Callable[[Source | OutputTensor], int]) -> Problem:
+    def in_memory(self, segment_size: Callable[[Source | OutputTensor], int]) -> Problem:
         """The same with the segments of its tensors."""
         return replace(
             self,
-            sources=tuple(replace(source, segment=segment(source)) for source in self.sources),
-            outputs=tuple(replace(output, segment=segment(output)) for output in self.outputs),
+            sources=tuple(replace(source, segment_size=segment_size(source)) for source in self.sources),
+            outputs=tuple(replace(output, segment_size=segment_size(output)) for output in self.outputs),
         )
 
     @cached_property

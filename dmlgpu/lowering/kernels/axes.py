@@ -80,22 +80,22 @@ class AxesKernel(PartKernel):
         together = len(outputs) == 1 or self.problem.accumulator.has_index
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
         packed = together and self.problem.has_packed_outputs
-        tilings, split = self.tilings, self.split
-        in_place = packed and not indexed and split == self.element_count
+        tilings, split_size = self.tilings, self.split_size
+        in_place = packed and not indexed and split_size == self.element_count
         most = max(min(self._most_outputs(tilings), self._short_outputs), 1)
         row, step, boundary = tilings[0].row, 1, MAX_ELEMENTS
         if row != MAX_ELEMENTS:
             # Whole rows, or a part of one.
             step, boundary = (row, MAX_ELEMENTS) if row <= most else (_ROW_PART, row)
         most = most // step * step or most
-        return Rules(most if in_place else 0, most, tilings, split, ascend(self.axes.kept), step, boundary)
+        return Rules(most if in_place else 0, most, tilings, split_size, ascend(self.axes.kept), step, boundary)
 
     def _most_outputs(self, tilings: Sequence[Tiling]) -> int:
         """Outputs of a dispatch, at most, with a split of each; 0 where one is too long."""
         return min([tiling.most_outputs(self.limits) for tiling in tilings])
 
     @property
-    def split(self) -> int:
+    def split_size(self) -> int:
         """Elements of a split: all of an output, or fewer where outputs are too few for all invocations."""
         return self.tilings[0].elements
 
@@ -133,7 +133,7 @@ class AxesKernel(PartKernel):
         """
         outer, together = self.axes.reduced[0], self.element_count
         if outer.stride > 0:
-            groups = self.problem.sources[0].segment // outer.stride + 1
+            groups = self.problem.sources[0].segment_size // outer.stride + 1
             together = min(together, groups * (self.element_count // outer.size))
         return max(self.limits.dispatch_elements // together, _ROW_PART)
 
@@ -157,7 +157,7 @@ class AxesKernel(PartKernel):
             reduced_rank=len(self.axes.reduced),
             reduced_begin=elements.start,
             reduced_end=elements.stop,
-            split_size=part.split,
+            split_size=part.split_size,
             first_output=outputs.start,
             output_count=len(outputs),
             element_count=self.element_count,
@@ -165,5 +165,5 @@ class AxesKernel(PartKernel):
             **{base: self.target_base(part, output) for base, output in written.items()},
         )
         targets = (self.target_binding(part, output, base) for base, output in written.items())
-        loads = self.loads(part, self.tiling_of(min(part.split, len(elements)), len(outputs)))
+        loads = self.loads(part, self.tiling_of(min(part.split_size, len(elements)), len(outputs)))
         return Dispatch(self.shader(part), push, (self.source_binding(segment), *targets), loads, outputs)

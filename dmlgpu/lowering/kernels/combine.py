@@ -90,13 +90,13 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int
         output = outputs[-1]
         tensor = output.tensor
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
-        shader, size = _shader(problem, limits, outputs, lanes), output.segment
+        shader, size = _shader(problem, limits, outputs, lanes), output.segment_size
         index_step = problem.domain.index_step if isinstance(problem.domain, Axes) else 0
         low, high = (begin, end - 1) if tensor.is_packed else address_span(dims, begin, end)
         for segment in range(low // size, high // size + 1):
             bases, targets = dict[str, int](), []
             for name, target in by_base(problem, outputs).items():
-                elements, bits = target.segment, target.tensor.data_type.bits
+                elements, bits = target.segment_size, target.tensor.data_type.bits
                 # Of two outputs that are written together a range lies in one segment each.
                 number = segment if target is output else begin // elements
                 bases[name] = wrapped(-number * elements)

@@ -15,7 +15,7 @@ have all elements.
 
 Where all tensors are one segment each, nearly every stack is one part. Others leave states, too:
 
-- an output has too many elements for an invocation, or several invocations should share it (`Rules.split`);
+- an output has too many elements for an invocation, or several invocations should share it (`Rules.split_size`);
 - no kernel can write these outputs (`Rules.outputs_in_place`, `why_not`).
 
 A stack ends where the memory for states would be full, even if its first outputs then need none. Parts with too many
@@ -56,8 +56,8 @@ class Part:
     outputs: range
     elements: range
     """By their numbers in an output: elements along axes, splits of a window, or windows that cover the output."""
-    split: int
-    """Elements of an invocation, of each of its outputs."""
+    split_size: int
+    """Elements that an invocation has of each of its outputs."""
     segments: tuple[int, ...]
     """The segment of each source."""
     whole: bool
@@ -68,12 +68,12 @@ class Part:
     @property
     def splits(self) -> int:
         """States of each output, if it leaves any."""
-        return -(-len(self.elements) // self.split)
+        return -(-len(self.elements) // self.split_size)
 
     def cut(self, splits: int, states: int) -> Iterator[Part]:
         """Parts of at most so many splits each; there are `states` of each output before these."""
         for first in range(0, self.splits, splits):
-            elements = self.elements[first * self.split : (first + splits) * self.split]
+            elements = self.elements[first * self.split_size : (first + splits) * self.split_size]
             yield replace(self, elements=elements, states_before=states + first)
 
 
@@ -182,8 +182,8 @@ class Rules:
     """Outputs of a part that leaves states, at most."""
     tilings: tuple[Tiling, ...]
     """How this kernel, and each of the others that compute parts of its problem, divides a part that leaves states."""
-    split: int
-    """Elements of a state."""
+    split_size: int
+    """Elements of a state, as `Part.elements` numbers them."""
     ascending: bool
     """Whether outputs lie one behind the other in the source, so that they change segments seldom."""
     step: int = 1
@@ -282,7 +282,7 @@ class PartKernel(Kernel):
         rules, sources, outputs = self.rules, self.problem.sources, self._first(outputs)
         if all(source.segment_count == 1 for source in sources):
             segments = (0,) * len(sources)
-            part = Part(outputs, range(self.element_count), rules.split, segments, whole=True, states_before=None)
+            part = Part(outputs, range(self.element_count), rules.split_size, segments, whole=True, states_before=None)
             if self._can_write(part):
                 return [part]
         outputs = self._alike(outputs)
@@ -306,7 +306,7 @@ class PartKernel(Kernel):
         rules, begin = self.rules, outputs.start
         starts_well = begin % rules.step == 0
         most = (starts_well and rules.outputs_in_place) or rules.outputs_with_states
-        bounds = (rules.boundary, *(output.segment for output in self.problem.outputs))
+        bounds = (rules.boundary, *(output.segment_size for output in self.problem.outputs))
         ends = [(begin // bound + 1) * bound for bound in bounds]
         end = min(outputs.stop, begin + min(most, _MAX_OUTPUTS), *ends)
         end = end if starts_well else min(end, rules.next(begin))
@@ -343,7 +343,7 @@ class PartKernel(Kernel):
 
     def _parts(self, outputs: range) -> list[Part]:
         """The elements of outputs, a part for each choice of segments, one of each source."""
-        extents, sizes = self.extents(outputs), [source.segment for source in self.problem.sources]
+        extents, sizes = self.extents(outputs), [source.segment_size for source in self.problem.sources]
         touched = [extent.segments(size) for extent, size in zip(extents, sizes, strict=True)]
         parts = []
         for segments in itertools.product(*touched):
@@ -351,7 +351,7 @@ class PartKernel(Kernel):
             elements = within[0][0]
             if elements:
                 whole = all(of_any == of_all for of_any, of_all in within)
-                parts.append(Part(outputs, elements, self.rules.split, segments, whole))
+                parts.append(Part(outputs, elements, self.rules.split_size, segments, whole))
         return parts
 
     # What dispatches are given
@@ -401,7 +401,7 @@ class PartKernel(Kernel):
 
     def source_push(self, segment: int, shift: int = 0) -> dict[str, Any]:
         """The push constants for the bound segment of the input; an address is what shaders compute, plus `shift`."""
-        return segment_push("source", self.problem.sources[0].segment, segment, shift)
+        return segment_push("source", self.problem.sources[0].segment_size, segment, shift)
 
     def target_binding(self, part: Part, output: int, base: str) -> Binding:
         """The binding of an output tensor, or of the states."""

@@ -68,12 +68,12 @@ class Kernel(ABC):
     def output_binding(self, begin: int, number: int, base: str) -> Binding:
         """The segment of an output tensor that has output `begin`."""
         output = self.problem.outputs[number]
-        segment = begin // output.segment
+        segment = begin // output.segment_size
         return Binding(output.role, output.number, segment, base, output.tensor.data_type.bits, written=True)
 
     def place(self, begin: int, number: int) -> int:
         """Where output `begin` lies in that segment, in elements."""
-        return begin % self.problem.outputs[number].segment
+        return begin % self.problem.outputs[number].segment_size
 
 
 def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], **own: int) -> dict[str, int]:

@@ -40,14 +40,14 @@ class PlanesKernel(PartKernel):
         """Whether a dispatch can compute a word of outputs."""
         return tiling.most_outputs(self.limits) >= self.per_word
 
-    def planes_rules(self, in_place: Tiling, with_states: Tiling, split: int) -> Rules:
+    def planes_rules(self, in_place: Tiling, with_states: Tiling, split_size: int) -> Rules:
         """Parts of outputs in planes that have one stride."""
         writes = self.problem.has_packed_outputs and self.fits(in_place)
         return Rules(
             outputs_in_place=self._whole_words(in_place) if writes else 0,
             outputs_with_states=self._whole_words(with_states),
             tilings=(with_states,),
-            split=split,
+            split_size=split_size,
             ascending=ascend(merged(map(Dim, self.source.sizes, self.source.element_strides))),
             step=self.per_word,  # whole words are written
             boundary=self.planes_outputs,

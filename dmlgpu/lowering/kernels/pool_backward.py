@@ -87,7 +87,7 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def rules(self) -> Rules:
-        return self.planes_rules(self.in_place, self.with_states, split=self.with_states.elements)
+        return self.planes_rules(self.in_place, self.with_states, split_size=self.with_states.elements)
 
     @property
     def element_count(self) -> int:
@@ -129,7 +129,7 @@ class PoolBackward(PlanesKernel):
         }
         if self.maxima is None:
             return push | windows.counted
-        bound = segment_push("maxima", self.maxima.segment, part.segments[1])
+        bound = segment_push("maxima", self.maxima.segment_size, part.segments[1])
         return push | ({"maxima_base": bound["maxima_base"]} if part.states_before is None else bound)
 
     def bindings(self, part: Part) -> tuple[Binding, ...]:
@@ -148,7 +148,7 @@ class PoolBackward(PlanesKernel):
             constants = constants_of(self.problem, self.limits, outputs, index_words=self.index_words)
         else:
             tiling, elements, variant = self.with_states, part.elements, f"{variant}_splits"
-            push |= {"split_begin": elements.start, "split_end": elements.stop, "split_size": part.split}
+            push |= {"split_begin": elements.start, "split_end": elements.stop, "split_size": part.split_size}
             constants = self.constants(part, segmented=True, index_words=self.index_words)
         shader = shader_of(variant, self.problem, constants)
         return Dispatch(shader, Values(**push), self.bindings(part), self.loads(part, tiling), part.outputs)

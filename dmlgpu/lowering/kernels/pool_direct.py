@@ -91,7 +91,7 @@ class PoolDirect(PlanesKernel):
 
     @cached_property
     def rules(self) -> Rules:
-        return self.planes_rules(self.in_place, self.with_states, split=1)
+        return self.planes_rules(self.in_place, self.with_states, split_size=1)
 
     @cached_property
     def split(self) -> Split:

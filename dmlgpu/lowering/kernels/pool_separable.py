@@ -354,7 +354,7 @@ class PoolSeparable(Kernel):
 
     def _segment_end(self, output: int) -> int:
         """The first output behind this one at which a segment of an output tensor begins."""
-        sizes = (output.segment for output in self.problem.outputs)
+        sizes = (output.segment_size for output in self.problem.outputs)
         return min((output // size + 1) * size for size in sizes)
 
     def _is_direct(self, part: PlaneRange) -> bool:
@@ -438,7 +438,7 @@ class PoolSeparable(Kernel):
         windows, (depth, height, width) = self.windows, self._lines(part)[1]
         first = self._first_row(part)[0]
         slabs, rows = Dim(depth.size, windows.stride[0]), Dim(height.size, windows.stride[1])
-        size, reach = self.problem.sources[0].segment, (width.size - 1) * windows.stride[2]
+        size, reach = self.problem.sources[0].segment_size, (width.size - 1) * windows.stride[2]
         tiles = width.tiles(one_pass.tile)
         runs = list(runs_of_segments(first, (Dim(len(part.planes), self.planes.stride), slabs, rows), reach, size))
         # Runs of one segment may follow each other: the last rows of a plane, and whole planes.
@@ -472,7 +472,7 @@ class PoolSeparable(Kernel):
             push |= {"stride": (*windows.stride[:2], 1), "source_base": wrapped(first - address)}
             source = self._copy_binding("source_base")
         else:
-            push["source_base"] = wrapped(first - segment * self.problem.sources[0].segment)
+            push["source_base"] = wrapped(first - segment * self.problem.sources[0].segment_size)
             source = self.source_binding(segment)
         for some in self._item_ranges(one_pass, items):
             yield self._dispatch(part, one_pass, 0, some, push, source, to_outputs=to_outputs)
@@ -481,7 +481,7 @@ class PoolSeparable(Kernel):
         """Copies a row of the input that lies in several segments."""
         target = replace(self._copy_binding("target_base"), written=True)
         copy = Reduce(copy_of(self.problem.sources[0], self._copy, target.tensor), self.limits)
-        size, stride = self.problem.sources[0].segment, self.windows.stride[2]
+        size, stride = self.problem.sources[0].segment_size, self.windows.stride[2]
         (width,) = self._copy.sizes
         (address, row_number), column = self._row(part, row), 0
         while column < width:

@@ -83,4 +83,4 @@ class Rows(AxesKernel):
     def reading(self, *, aligned: bool) -> dict[str, int]:
         """The constants for how one invocation reads a row."""
         inside = self.limits.loads_blocks and not aligned
-        return {"aligned_inside": inside, "short": inside or self.split <= _SHORT * self.block}
+        return {"aligned_inside": inside, "short": inside or self.split_size <= _SHORT * self.block}

@@ -45,7 +45,7 @@ class Scatter(Kernel):
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         (output,), (source, indices) = self.problem.outputs, self.problem.sources
         (last_tensor,) = self.intermediates
-        values = Source(output.tensor, output.role, output.number, output.segment)
+        values = Source(output.tensor, output.role, output.number, output.segment_size)
         last = Source(last_tensor, Role.INTERMEDIATE)
         all_outputs, all_elements = range(self.problem.output_count), range(self.source.element_count)
         for outputs, (of_values,) in self._ranges(all_outputs, self._most(*_cleared(values.tensor)), values):
@@ -75,7 +75,7 @@ class Scatter(Kernel):
         Where a tensor is packed, a range ends with its segment.
         """
         begin = every.start
-        sizes = [each.segment for each in tensors]
+        sizes = [each.segment_size for each in tensors]
         dims = [merged(map(Dim, each.tensor.sizes, each.tensor.element_strides)) for each in tensors]
         while begin < every.stop:
             ends = [(begin // n + 1) * n for n, each in zip(sizes, tensors, strict=True) if each.tensor.is_packed]
@@ -97,7 +97,7 @@ class Scatter(Kernel):
         bindings = []
         for name, (of, segment) in bound.items():
             if name != "last":
-                push |= segment_push(name, of.segment, segment) | {f"{name}_stride": of.tensor.element_strides}
+                push |= segment_push(name, of.segment_size, segment) | {f"{name}_stride": of.tensor.element_strides}
             bits, written = of.tensor.data_type.bits, name in ("last", "values")
             bindings.append(Binding(of.role, of.number, segment, f"{name}_base", bits, written=written))
         if "values" in bound:
