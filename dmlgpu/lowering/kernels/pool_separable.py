@@ -252,18 +252,18 @@ class PoolSeparable(Kernel):
     def _unrolled(self, one_pass: SeparablePass) -> int:
         """Windows of a tile that are unrolled where they are written.
 
-        Without indices lavapipe (Mesa 22.3) takes a third longer with fewer of them, but for long windows along width;
-        volumes have two such passes.
+        Short windows along height without indices take a tenth longer with fewer of them (lavapipe, Mesa 22.3). Volumes
+        have two such passes to compile.
         """
         if not self._is_unrolled:
             return _MOST_TILE
         if not self.selects:
             return 1
-        if one_pass.axis == 2 and one_pass.line.window_size > _SHORT:
+        if one_pass.axis == 2:
             return 4
         if self.indexed or one_pass.line.step > 1:
-            return 4 if one_pass.axis == 2 else 1
-        return 2 if self.lines[0].needs_pass and one_pass.axis < 2 else _MOST_TILE
+            return 1
+        return 2 if self.lines[0].needs_pass or one_pass.line.window_size > _MOST_TILE else _MOST_TILE
 
     def _lines(self, part: PlaneRange) -> tuple[tuple[int, ...], tuple[Line, ...]]:
         """The first element that a range needs along depth and height, and its windows."""
