@@ -73,12 +73,12 @@ void begin_ring_row(uint plane, uint z, uint y)
     }
 }
 
-// Takes a window's elements of a span, of which the first is element `first`. Element 0 has this index.
+// Takes a window's elements of a span, of which the first is element `first`. Element 0 of the span has this index.
+#ifdef HAS_PAIRWISE_ADD
+// Of each eight elements four sums, then the sum of all four: none goes through more than 3 additions before
+// accumulate().
 void take_window(inout State state, uint first, uint index)
 {
-#ifdef HAS_PAIRWISE_ADD
-    // Of each eight elements four sums, then the sum of all four: none goes through more than 3 additions before
-    // accumulate().
     [[unroll]] for (uint eight = 0; eight < (WINDOW_WIDTH + 7) / 8; ++eight) {
         uint begin = 8 * eight;
         Operand parts[4];
@@ -99,13 +99,16 @@ void take_window(inout State state, uint first, uint index)
         else
             accumulate(state, parts[0], index);
     }
+}
 #else
+void take_window(inout State state, uint first, uint index)
+{
     [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
         uint c = first + w * DILATION_WIDTH;
         accumulate(state, operands[c], index + c);
     }
-#endif
 }
+#endif
 
 // Takes the span of row (z, y) into the last row of the ring.
 void take_span(uint plane, uint z, uint y, uint left)
@@ -119,6 +122,19 @@ void take_span(uint plane, uint z, uint y, uint left)
     }
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
         take_window(ring[LAST_ROW + k], k * STRIDE_WIDTH, index);
+}
+
+// Moves the ring on by FRESH_ROWS, for windows whose first row is `top` of the input, and their first depth `front`.
+// Depth `first_z` is their first one in the input.
+void load_rows(uint plane, uint front, uint first_z, uint top, uint left)
+{
+    for (uint r = RING_ROWS - FRESH_ROWS; r < RING_ROWS; ++r) {
+        begin_ring_row(plane, first_z, SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT));
+        for (uint d = 0; d < WINDOW_DEPTH; ++d) {
+            for (uint h = 0; h < HELD_ROWS; ++h)
+                take_span(plane, front + d * DILATION_DEPTH, top + r + h * DILATION_HEIGHT, left);
+        }
+    }
 }
 
 // The state of two rows of the ring; `b` is the later one.
@@ -145,8 +161,8 @@ void combine_columns()
     }
 }
 
-// Writes the values of a row of the tile, of which the first is output `number`, in this column. The row of outputs has
-// `left_over` from there on. `rows` rows of each window count for an average.
+// Writes the values of a row of outputs, of which the tile's first is output `number`, in this column. The row has
+// `left_over` outputs from there on. `rows` rows of each window count for an average.
 void store_values(uint number, uint column, uint left_over, uint rows)
 {
     uint words[4];
@@ -175,12 +191,24 @@ void store_indices(uint number, uint left_over)
     }
 }
 
+// Writes row `row` of the tile: what the ring has.
+void store_row(Tile tile, uint row, uvec3 output_size, uvec3 window_stride)
+{
+    uint number = (tile.row + row) * output_size.z + tile.left, left_over = output_size.z - tile.left;
+    uint z = tile.depth * window_stride.x, y = (tile.top + row) * window_stride.y;
+    uint rows = counted(z, WINDOW_DEPTH, DILATION_DEPTH, counted_begin.x, counted_end.x)
+        * counted(y, WINDOW_HEIGHT, DILATION_HEIGHT, counted_begin.y, counted_end.y);
+    combine_columns();
+    if (VALUES)
+        store_values(number, tile.left, left_over, rows);
+    if (INDEX_WORDS != 0)
+        store_indices(number, left_over);
+}
+
 void main()
 {
     read_push();
-    uvec3 output_size = all_of(push.output_size);
-    uvec3 window_stride = all_of(push.window_stride);
-
+    uvec3 output_size = all_of(push.output_size), window_stride = all_of(push.window_stride);
     Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
     uint item = mine.next;
@@ -193,30 +221,11 @@ void main()
         uint left = tile.left * STRIDE_WIDTH - start_padding.z;
         uint first_z = first_inside(front, start_padding.x, DILATION_DEPTH);
         begin_tile(left);
-
         uint iterations = FILLING + tile.end - tile.row;
         for (uint i = 0; i < iterations; ++i, top += window_stride.y) {
-            for (uint r = RING_ROWS - FRESH_ROWS; r < RING_ROWS; ++r) {
-                begin_ring_row(tile.plane, first_z,
-                               SHARED ? top + r : first_inside(top, start_padding.y, DILATION_HEIGHT));
-                for (uint d = 0; d < WINDOW_DEPTH; ++d) {
-                    for (uint h = 0; h < HELD_ROWS; ++h)
-                        take_span(tile.plane, front + d * DILATION_DEPTH, top + r + h * DILATION_HEIGHT, left);
-                }
-            }
-            if (i < FILLING)
-                continue;
-            combine_columns();
-            uint done = i - FILLING, left_over = output_size.z - tile.left;
-            uint number = (tile.row + done) * output_size.z + tile.left;
-            uint rows
-                = counted(tile.depth * window_stride.x, WINDOW_DEPTH, DILATION_DEPTH, counted_begin.x, counted_end.x)
-                * counted((tile.top + done) * window_stride.y, WINDOW_HEIGHT, DILATION_HEIGHT, counted_begin.y,
-                          counted_end.y);
-            if (VALUES)
-                store_values(number, tile.left, left_over, rows);
-            if (INDEX_WORDS != 0)
-                store_indices(number, left_over);
+            load_rows(tile.plane, front, first_z, top, left);
+            if (i >= FILLING)
+                store_row(tile, i - FILLING, output_size, window_stride);
         }
     }
     report(item, mine.end);
