@@ -262,11 +262,11 @@ def test_work_goes_by_what_is_loaded():
     assert few.elements < many.elements < 3 * few.elements
 
 
-@pytest.mark.parametrize(("window", "turns"), [(11, [4, 8]), (21, [4, 2])])
-def test_few_windows_of_a_tile_are_unrolled_where_they_are_written(window, turns):
+@pytest.mark.parametrize(("window", "unrolled"), [(11, [4, 8]), (21, [4, 2])])
+def test_few_windows_of_a_tile_are_unrolled_where_they_are_written(window, unrolled):
     """With more lavapipe (Mesa 25) compiles half as long again."""
     plan = lower(pool_desc(FLOAT32, (1, 1, 99, 99), (window, window), indices=None), PLANNED["cpu"])
-    assert [dict(dispatch.shader.constants)["turn"] for dispatch in plan.dispatches] == turns
+    assert [dict(dispatch.shader.constants)["unrolled"] for dispatch in plan.dispatches] == unrolled
 
 
 def test_plans_differ_where_limits_do():
