@@ -190,9 +190,13 @@ void main()
         for (uint turn = 0; turn < 32 / OUTPUTS && next < mine.end; ++turn, next += item_stride()) {
             Item item = item_number(min(next, count - 1), items_of_split);
             add_item(item);
-            // No [[unroll]]: SwiftShader takes seconds to compile what spirv-opt unrolls.
+            // No [[unroll]], and no bins[k], for which Mesa unrolls: drivers take seconds to compile so many results.
             for (uint k = 0; k < OUTPUTS; ++k) {
-                Bin bin = of_all_lanes(bins[k]);
+                Bin bin = bins[0];
+                [[unroll]] for (uint other = 1; other < OUTPUTS; ++other)
+                    if (k == other)
+                        bin = bins[other];
+                bin = of_all_lanes(bin);
                 if (lane() == 0 && next < count && k >= item.others) {
                     if (TO_STATES)
                         write_state(item, k, long_of(bin));

@@ -143,7 +143,7 @@ def test_turns_are_counted_as_they_are(counter):
     (dispatch,) = rows().dispatches
     assert dispatch.shader.variant == "rows"
     assert dispatch.loads == 8 * (1 + 256)
-    assert counter.turns(dispatch, 8) == 8 * (1 + 65) + 6 + 3
+    assert counter.turns(dispatch, 8) == 8 * (1 + 65) + 2 + 3
 
 
 def test_the_counter_sees_the_end(counter):
