@@ -1,4 +1,5 @@
-// The accumulator that a module is compiled for: build.py defines its name. The contract is at the top of selection.glsl.
+// The accumulator that a module is compiled for: build.py defines its name. The contract is at the top of
+// selection.glsl.
 
 #if defined(ACCUMULATOR_SELECTION)
 #include "accumulators/selection.glsl"
@@ -18,8 +19,8 @@
 #error "build.py defines no accumulator"
 #endif
 
-// States as a first pass leaves them for combine.comp. Behind the words of a state, an average has its count: the number
-// of elements of the output, in all states together.
+// States as a first pass leaves them for combine.comp. Behind the words of a state, an average has its count: the
+// number of elements of the output, in all states together.
 
 #ifndef HAS_COUNT
 #define HAS_COUNT false

@@ -20,8 +20,8 @@ Bin elements[SPAN];                // of an input row
 Bin ring[RING_ROWS * TILE_WIDTH];  // row by row
 Bin bins[TILE_WIDTH];              // of a row of outputs
 
-// Chooses `least` for a tile: by eight elements of row (z, y), from column `left` on, and by those of tiles before, which
-// count half as much from tile to tile.
+// Chooses `least` for a tile: by eight elements of row (z, y), from column `left` on, and by those of tiles before,
+// which count half as much from tile to tile.
 void choose_least(uint plane, uint z, uint y, uint left)
 {
     uint row = plane * plane_stride + min(z, size.x - 1) * depth_stride + min(y, size.y - 1) * row_stride + source_base;

@@ -19,8 +19,8 @@
 //                                                             [ 23 ......... 0 ]
 //
 // Kernels add elements to bins. Where a bin missed an element, they add all elements again, to a Long. That is what is
-// stored for combine.comp, whose states are Longs (the contract is at the top of selection.glsl). A bin of float16 holds
-// every finite element, and misses none.
+// stored for combine.comp, whose states are Longs (the contract is at the top of selection.glsl). A bin of float16
+// holds every finite element, and misses none.
 
 layout(constant_id = 8) const uint POWER = 0;  // of the elements' absolute values, 1 or 2; 0: the elements as they are
 layout(constant_id = 9) const uint RESULT = 0;  // what is computed from the sum: a constant below
@@ -62,14 +62,14 @@ struct Long {
 
 struct Bin {
     uint least;  // an element with this exponent, or up to RANGE more, fits
-    // The sum, in units of the last bit of an element with the exponent `least`, or of its square: digits of 30 bits, but
-    // the last has 32, with the sign. So up to four bins are added before carries go on to the next digit.
+    // The sum, in units of the last bit of an element with the exponent `least`, or of its square: digits of 30 bits,
+    // but the last has 32, with the sign. So up to four bins are added before carries go on to the next digit.
     uint digits[DIGITS];
     uint missed;  // not 0: some elements do not fit. Of float16: which infinities and NaN there were
 };
 
-// 2^10 elements (kernels/exact.py) of 24 bits, shifted by up to 27: |sum| < 2^61. Squares have 48 bits, and are shifted by
-// up to 54: |sum| < 2^112. Every float16 fits.
+// 2^10 elements (kernels/exact.py) of 24 bits, shifted by up to 27: |sum| < 2^61. Squares have 48 bits, and are shifted
+// by up to 54: |sum| < 2^112. Every float16 fits.
 const uint RANGE = 27;
 
 uint exponent_of(Bits bits) { return bits >> MANTISSA & SPECIAL; }
@@ -250,8 +250,8 @@ Long combine(Long a, Long b)
     return a;
 }
 
-// The float nearest to leading * 2^(position - 31), of two equally near the even one. Bit 31 of `leading` is set, so that
-// bit stands for 2^position. With `more` the number is a little above it.
+// The float nearest to leading * 2^(position - 31), of two equally near the even one. Bit 31 of `leading` is set, so
+// that bit stands for 2^position. With `more` the number is a little above it.
 Bits nearest(uint leading, bool more, int position)
 {
     const int PRECISION = int(MANTISSA) + 1;
@@ -277,8 +277,8 @@ uint reciprocal_of(uint divisor)
     return reciprocal;
 }
 
-// The result for a sum, or a root, whose magnitude has these first 64 bits, and with `more` others behind them. The first
-// bit of `high` is set, and stands for 2^position; 0 has none.
+// The result for a sum, or a root, whose magnitude has these first 64 bits, and with `more` others behind them. The
+// first bit of `high` is set, and stands for 2^position; 0 has none.
 Bits value_of_parts(bool negative, uint high, uint middle, bool more, int position, uint specials, uint count)
 {
     bool is_zero = high == 0;

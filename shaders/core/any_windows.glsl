@@ -1,5 +1,5 @@
-// Shared by the kernels for windows of any size, in any input layout: push constants, and where a window's elements are.
-// Splits of windows are explained in pool_direct.comp.
+// Shared by the kernels for windows of any size, in any input layout: push constants, and where a window's elements
+// are. Splits of windows are explained in pool_direct.comp.
 
 #include "core/windows.glsl"
 

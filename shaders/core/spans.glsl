@@ -1,5 +1,5 @@
-// Shared by the kernels for small windows: constants, push constants, and how a span is loaded: the elements of an input
-// row that the windows of a tile cover.
+// Shared by the kernels for small windows: constants, push constants, and how a span is loaded: the elements of an
+// input row that the windows of a tile cover.
 
 #include "core/windows.glsl"
 #include "core/tiles.glsl"
