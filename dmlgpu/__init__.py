@@ -26,6 +26,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.descriptors.top_k import TopK1OperatorDesc, TopKOperatorDesc
 from dmlgpu.errors import (
     DescriptorError,
     DeviceError,
@@ -101,6 +102,8 @@ __all__ = [
     "ReduceOperatorDesc",
     "SettingError",
     "TensorDesc",
+    "TopK1OperatorDesc",
+    "TopKOperatorDesc",
     "VerificationError",
     "argmax",
     "argmin",

@@ -143,7 +143,12 @@ class OperatorDesc:
         source = getattr(self, next(iter(self.types))).data_type
         for field in self.types:
             tensor = getattr(self, field, None)
-            if isinstance(tensor, TensorDesc) and "indices" not in field and tensor.data_type is not source:
+            if (
+                isinstance(tensor, TensorDesc)
+                and "index" not in field
+                and "indices" not in field
+                and tensor.data_type is not source
+            ):
                 raise self._error(
                     f"{field}.data_type", f"{tensor.data_type.name} differs from the input's {source.name}"
                 )

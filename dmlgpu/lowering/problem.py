@@ -36,6 +36,7 @@ from dmlgpu.descriptors.reduction import (
     ShortSumOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS, TensorDesc
+from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.accumulators import (
@@ -161,6 +162,26 @@ class Scattered:
     """A second source holds indices: an output has the elements i of the first one with indices[i] == output."""
 
 
+@dataclass(frozen=True)
+class Lines:
+    """The outputs of a line are its first k elements in order. Lines are numbered outer * inner.size + inner."""
+
+    outer: Dim
+    inner: Dim
+    element: Dim
+    """Along a line."""
+    k: int
+    increasing: bool
+    """The least elements come first, not the greatest; NaN is greater than all numbers."""
+    inner_outputs: int
+    """Lines that are neighbours in each row of the outputs."""
+
+    @property
+    def count(self) -> int:
+        """Lines."""
+        return self.outer.size * self.inner.size
+
+
 class Role(enum.Enum):
     """What a tensor, or memory, is to an operator."""
 
@@ -215,7 +236,7 @@ class Problem:
     """A computation on the first source, helped by the others. All outputs have the same sizes."""
 
     sources: tuple[Source, ...]
-    domain: Axes | Windows | CoveringWindows | Scattered
+    domain: Axes | Windows | CoveringWindows | Scattered | Lines
     accumulator: Accumulator
     outputs: tuple[OutputTensor, ...]
 
@@ -454,6 +475,55 @@ def _max_pooling_grad(desc: MaxPoolingGradOperatorDesc) -> tuple[Problem, ...]:
 def _max_unpooling(desc: MaxUnpoolingOperatorDesc) -> tuple[Problem, ...]:
     sources = Source(desc.input_tensor), Source(desc.indices_tensor, number=1)
     return (Problem(sources, Scattered(), Last(), (OutputTensor(desc.output_tensor, Result.VALUE),)),)
+
+
+@problems_of.register
+def _top_k(desc: TopK1OperatorDesc) -> tuple[Problem, ...]:
+    tensor, axis = desc.input_tensor, desc.axis
+    increasing = desc.axis_direction is AxisDirection.INCREASING
+    outputs = (
+        OutputTensor(desc.output_value_tensor, Result.VALUE),
+        OutputTensor(desc.output_index_tensor, Result.INDEX, number=1),
+    )
+    if desc.k == 1 and not (increasing and tensor.data_type.is_float):
+        # A minimum of floats is NaN where there is one; here NaN comes last.
+        return (Problem((Source(tensor),), Axes.of(tensor, (axis,)), Selection(minimum=increasing), outputs),)
+    before: list[Problem] = []
+    after: list[Problem] = []
+    source, written = Source(tensor), [*outputs]
+    lines = _lines(tensor, axis)
+    if lines is None:
+        # A copy has the axis innermost.
+        order = [*(i for i in range(tensor.rank) if i != axis), axis]
+        sizes, strides = (tuple([of[i] for i in order]) for of in (tensor.sizes, tensor.element_strides))
+        packed = TensorDesc(tensor.data_type, sizes)
+        before.append(copy_of(Source(TensorDesc(tensor.data_type, sizes, strides)), packed, 0))
+        source = Source(packed, Role.INTERMEDIATE, 0)
+        lines = Dim(math.prod(sizes[:-1]), sizes[-1]), Dim(1, 0), Dim(sizes[-1], 1)
+    for i, output in enumerate(outputs):
+        if not output.tensor.is_packed:
+            packed, number = TensorDesc(output.tensor.data_type, output.tensor.sizes), len(before) + len(after)
+            written[i] = replace(output, tensor=packed, role=Role.INTERMEDIATE, number=number)
+            target = replace(output, result=Result.VALUE)
+            axes = Axes.of(packed, ())
+            after.append(Problem((Source(packed, Role.INTERMEDIATE, number),), axes, Selection(), (target,)))
+    domain = Lines(*lines, desc.k, increasing, math.prod(outputs[0].tensor.sizes[axis + 1 :]))
+    return *before, Problem((source,), domain, Selection(), tuple(written)), *after
+
+
+# Bits of tensors above which lines should be contiguous: others lie in many segments.
+_LARGE = 64 << 23
+
+
+def _lines(source: TensorDesc, axis: int) -> tuple[Dim, Dim, Dim] | None:
+    """The lines along an axis, by their outer and inner dimension, and their elements; None if it should be copied."""
+    dims = [Dim(*pair) for pair in zip(source.sizes, source.element_strides, strict=True)]
+    element = dims.pop(axis)
+    kept = merged(dims)
+    if len(kept) > 2 or (element.stride != 1 and source.size_in_bytes * 8 > _LARGE):
+        return None
+    outer, inner = (*(Dim(1, 0),) * (2 - len(kept)), *kept)
+    return outer, inner, element
 
 
 @problems_of.register

@@ -26,6 +26,7 @@ from dmlgpu.descriptors.reduction import (
     ShortSumOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import Array, as_array, check
+from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.reference.pooling import (
     average_pooling,
     average_pooling_grad,
@@ -35,7 +36,7 @@ from dmlgpu.reference.pooling import (
     max_pooling_grad,
     max_unpooling,
 )
-from dmlgpu.reference.reduction import arg, exact_sum, exactly_reduced, extremum, reduce, short_sum
+from dmlgpu.reference.reduction import arg, exact_sum, exactly_reduced, extremum, reduce, short_sum, top_k
 
 
 def reference(desc: OperatorDesc, *inputs: Array, flags: ExecutionFlags = ExecutionFlags.NONE) -> tuple[Array, ...]:
@@ -80,6 +81,7 @@ _reference.register(ReduceOperatorDesc, reduce)
 _reference.register(ExactSumOperatorDesc, exact_sum)
 _reference.register(ExtremumOperatorDesc, extremum)
 _reference.register(ShortSumOperatorDesc, short_sum)
+_reference.register(TopK1OperatorDesc, top_k)
 _reference.register(MaxPooling2OperatorDesc, max_pooling)
 _reference.register(AveragePooling1OperatorDesc, average_pooling)
 _reference.register(LpPooling1OperatorDesc, lp_pooling)

@@ -23,6 +23,7 @@ from dmlgpu.descriptors.reduction import (
     ShortSumOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import Array, bits
+from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.reference.bounds import Bounds, U, bounds_of, relative_error, rounded, sum_error, terms_of, through
 
 
@@ -63,6 +64,20 @@ def extremum(desc: ExtremumOperatorDesc, x: Array) -> tuple[Array, ...]:
     kind = ArgmaxOperatorDesc if desc.function is ReduceFunction.MAX else ArgminOperatorDesc
     values = reduce(ReduceOperatorDesc(desc.function, desc.input_tensor, desc.output_tensor, desc.axes), x)
     return *values, *arg(kind(desc.input_tensor, desc.output_indices_tensor, desc.axes), x)
+
+
+def top_k(desc: TopK1OperatorDesc, x: Array) -> tuple[Array, ...]:
+    """The values, and their indices."""
+    rows = np.moveaxis(x, desc.axis, -1)
+    # NumPy's stable sort has all rules for the least elements: NaN last, -0 equal to +0, equal ones by their index. For
+    # the greatest ones the order of the reversed row is reversed.
+    if desc.axis_direction is AxisDirection.INCREASING:
+        order = np.argsort(rows, axis=-1, kind="stable")
+    else:
+        order = rows.shape[-1] - 1 - np.argsort(rows[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    first = order[..., : desc.k]
+    values = np.moveaxis(np.take_along_axis(rows, first, -1), -1, desc.axis)
+    return values, np.moveaxis(first, -1, desc.axis).astype(desc.output_index_tensor.data_type.numpy)
 
 
 def short_sum(desc: ShortSumOperatorDesc, x: Array) -> tuple[Array, ...]:

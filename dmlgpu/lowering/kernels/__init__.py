@@ -14,7 +14,8 @@ from dmlgpu.lowering.kernels.pool_small import PoolSmall
 from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.kernels.rows import Rows
 from dmlgpu.lowering.kernels.scatter import Scatter
-from dmlgpu.lowering.problem import Axes, CoveringWindows, Problem, Scattered, Windows
+from dmlgpu.lowering.kernels.top_k import TopK
+from dmlgpu.lowering.problem import Axes, CoveringWindows, Lines, Problem, Scattered, Windows
 
 # By domain, in the order in which they are tried; the last one fits every problem.
 KERNELS: dict[type, tuple[type[Kernel], ...]] = {
@@ -22,6 +23,7 @@ KERNELS: dict[type, tuple[type[Kernel], ...]] = {
     Windows: (PoolSmall, PoolSeparable, PoolDirect),
     CoveringWindows: (PoolBackwardSmall, PoolBackwardSeparable, PoolBackward),
     Scattered: (Scatter,),
+    Lines: (TopK,),
 }
 # Of exact sums.
 _EXACT: dict[type, tuple[type[Kernel], ...]] = {

@@ -1,0 +1,284 @@
+"""The three top_k_*.comp: the first k elements of each line, in order, with their indices.
+
+Lists of _LIST elements are sorted, then merged two by two; the first k entries of each are kept:
+
+    elements   [ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 8 ][ 3 ]       k = 20
+    merged     [  16    ][  16    ][  16    ][  11    ]
+               [      20          ][      20          ]
+               [      20          ]                            the outputs
+
+Lines of many times k elements are not sorted as a whole. They are divided into groups. The first elements of groups are
+sorted in this way, then all elements of the groups that the first k of these belong to: no other group has one of the
+first k elements of the line.
+
+    groups     [ 3 9 1 ][ 4 4 2 ][ 7 8 5 ][ 1 0 6 ]           k = 2
+    first      [     9          4         8        6 ]         9 and 8: the first and the third group
+
+Lists lie in two intermediates, which passes write in turns. Lines for which these have no room are computed in chunks
+of elements, each of which is merged with the result of those before. A chunk also ends where a segment ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+from dmlgpu.descriptors.dtypes import DataType
+from dmlgpu.descriptors.tensor import TensorDesc
+from dmlgpu.errors import DescriptorError
+from dmlgpu.lowering.geometry import runs_of_segments
+from dmlgpu.lowering.kernels.kernel import Kernel, constants_of, segment_push, shader_of, wrapped
+from dmlgpu.lowering.plan import Binding, Dispatch, Values
+from dmlgpu.lowering.problem import Lines, Role
+
+# Entries that an item of top_k_sort.comp sorts; what top_k_merge.comp merges is a multiple of _HALF.
+_LIST, _HALF = 8, 4
+# Elements of a line for each of k from which on groups are faster.
+_GROUPED = 16
+# Entries of an item of top_k_merge.comp, at most, and the loads of its binary search.
+_MERGED, _SEARCH = 64, 2 * 32
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """The lists of a line; absent entries fill up the last one."""
+
+    count: int
+    size: int
+
+    @property
+    def entries(self) -> int:
+        """Of all lists."""
+        return self.count * self.size
+
+
+class _Pass(NamedTuple):
+    """A pass of top_k_sort.comp, if lists have groups, or else of top_k_merge.comp."""
+
+    lists: _Lists
+    """What it leaves of a line."""
+    group: int = 0
+    """Elements of a group."""
+    is_chosen: bool = False
+    """Whether groups are those of the entries of the list that the pass before it left."""
+
+
+class _Chunk(NamedTuple):
+    """Elements of a line in one segment."""
+
+    begin: int
+    end: int
+    segment: int
+
+
+@dataclass(frozen=True)
+class TopK(Kernel):
+    """Sorted lists of elements, which are merged."""
+
+    name: ClassVar = "top_k"
+    variants: ClassVar = {
+        "top_k_sort": "sorts elements, or the first elements of groups, in lists of 8",
+        "top_k_merge": "merges sorted lists, two by two, and keeps the first entries",
+        "top_k_write": "writes the entries of the last list of each line to the outputs",
+    }
+
+    @cached_property
+    def lines(self) -> Lines:
+        domain = self.problem.domain
+        assert isinstance(domain, Lines)
+        return domain
+
+    @cached_property
+    def elements(self) -> int:
+        passes = self._passes(self.lines.element.size)
+        return self.lines.count * (self.lines.element.size + sum(one.lists.entries for one in passes))
+
+    @cached_property
+    def entry_words(self) -> int:
+        """Words of an entry: an index, and the bits of an element."""
+        return self.problem.accumulator.state_words(self.source.data_type)
+
+    @cached_property
+    def intermediates(self) -> tuple[TensorDesc, ...]:
+        return (TensorDesc(DataType.UINT32, (self._entries * self.entry_words,)),) * 2
+
+    @cached_property
+    def _entries(self) -> int:
+        """Entries that an intermediate has room for."""
+        lines, words = self.lines, 4 * self.entry_words
+        most, least = self.limits.segment_bytes // words, 2 * (lines.k + _LIST)
+        if least > most:
+            raise DescriptorError(
+                f"TopK1OperatorDesc.k: {lines.k} is not allowed for {self.source.data_type.name}; allowed on this "
+                f"device are numbers up to {most // 2 - _LIST}"
+            )
+        wanted = lines.count * self._room(lines.element.size)
+        share = max(self.limits.intermediate_bytes, self.source.size_in_bytes // 16) // words
+        return max(least, min(most, share, wanted))
+
+    def _room(self, elements: int) -> int:
+        """Entries of a line after the pass that leaves most."""
+        return max(one.lists.entries for one in self._passes(elements))
+
+    # Passes
+
+    def _passes(self, elements: int) -> list[_Pass]:
+        """The passes that leave one list of a line, or of a chunk of it."""
+        k = self.lines.k
+        if elements < _GROUPED * k:
+            return self._sorted(elements)
+        most = self.limits.invocation_loads // (2 * _LIST)
+        group = max(1, min(math.isqrt(elements // k), most) // _LIST) * _LIST
+        return [*self._sorted(elements, group), *self._sorted(k * group, group, is_chosen=True)]
+
+    def _sorted(self, elements: int, group: int = 1, *, is_chosen: bool = False) -> list[_Pass]:
+        """Passes that sort elements, or the first ones of groups, and merge them."""
+        items = -(-elements // (_LIST if is_chosen else _LIST * group))
+        passes = [_Pass(_Lists(items, min(_LIST, self.lines.k)), group, is_chosen)]
+        while (lists := passes[-1].lists).count > 1:
+            passes.append(_Pass(_Lists(-(-lists.count // 2), min(2 * lists.size, self.lines.k))))
+        return passes
+
+    # Dispatches
+
+    def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
+        lines, element = self.lines, self.lines.element
+        reach = (element.size - 1) * element.stride
+        at_once = self._entries // self._room(element.size)
+        for run, segment in runs_of_segments(
+            0, (lines.outer, lines.inner), reach, self.problem.sources[0].segment_size
+        ):
+            if segment is not None and at_once:
+                for first in range(run.start, run.stop, at_once):
+                    some = range(first, min(first + at_once, run.stop))
+                    yield from self._line_dispatches(some, [_Chunk(0, element.size, segment)])
+            else:
+                for line in run:
+                    yield from self._line_dispatches(range(line, line + 1), self._chunks(line))
+
+    def _chunks(self, line: int) -> Iterator[_Chunk]:
+        lines, (source,) = self.lines, self.problem.sources
+        outer, inner = divmod(line, lines.inner.size)
+        address = outer * lines.outer.stride + inner * lines.inner.stride
+        begin, room = 0, self._entries - lines.k - _LIST
+        while begin < lines.element.size:
+            segment = (address + begin * lines.element.stride) // source.segment_size
+            end = lines.element.size
+            if lines.element.stride:
+                end = min(end, -(-((segment + 1) * source.segment_size - address) // lines.element.stride))
+            if self._room(end - begin) > room:
+                end = begin + room // _LIST * _LIST
+            yield _Chunk(begin, end, segment)
+            begin = end
+
+    def _line_dispatches(self, lines: range, chunks: Iterable[_Chunk]) -> Iterator[tuple[Dispatch, int]]:
+        """The dispatches of some lines, whose chunks are computed one after the other."""
+        # The list of the result so far has `kept` entries, at the begin of intermediate `place`.
+        kept, place = 0, 0
+        for chunk in chunks:
+            passes, lists = self._passes(chunk.end - chunk.begin), _Lists(1, 0)
+            for left, one in zip(reversed(range(len(passes))), passes, strict=True):
+                # The last pass writes behind the result so far.
+                read, written = (1 - place, place) if left % 2 == 0 else (place, 1 - place)
+                if one.group:
+                    yield from self._sort(lines, chunk, one, lists.size, (read, kept), (written, kept))
+                else:
+                    yield from self._merge(lines, lists, lists.size, one.lists, (read, kept), (written, kept))
+                lists = one.lists
+            if kept:
+                merged = _Lists(1, min(self.lines.k, kept + lists.size))
+                yield from self._merge(lines, _Lists(2, kept), lists.size, merged, (place, 0), (1 - place, 0))
+                lists, place = merged, 1 - place
+            kept = lists.size
+        yield from self._write(lines, kept, place)
+
+    def _sort(
+        self, lines: range, chunk: _Chunk, one: _Pass, chosen: int, read: tuple[int, int], written: tuple[int, int]
+    ) -> Iterator[tuple[Dispatch, int]]:
+        domain, (source,) = self.lines, self.problem.sources
+        push = {
+            "first_line": lines.start,
+            "line_count": len(lines),
+            "list_count": one.lists.count,
+            "list_size": one.lists.size,
+            "group_size": one.group,
+            "first_element": chunk.begin,
+            "element_count": chunk.end - chunk.begin,
+            "chosen_count": chosen,
+            "outer_stride": wrapped(domain.outer.stride),
+            "inner_stride": domain.inner.stride,
+            "inner_size": domain.inner.size,
+            "element_stride": domain.element.stride,
+            "source_base": wrapped(-chunk.segment * source.segment_size),
+        }
+        bindings = (
+            self.source_binding(chunk.segment),
+            self._bound(push, "target_base", written, is_written=True),
+            self._bound(push, "chosen_base", read),
+        )
+        constants = {"contiguous": domain.element.stride == 1, "chosen": one.is_chosen}
+        loads = _LIST if one.is_chosen else _LIST * one.group
+        yield from self._items("top_k_sort", len(lines) * one.lists.count, loads, lines, push, constants, bindings)
+
+    def _merge(
+        self, lines: range, lists: _Lists, second: int, merged: _Lists, read: tuple[int, int], written: tuple[int, int]
+    ) -> Iterator[tuple[Dispatch, int]]:
+        """Of pairs of lists; the second one of a pair has so many entries."""
+        least = -(-len(lines) * merged.entries // self.limits.busy_invocations)
+        size = -(-min(_MERGED, merged.size, least) // _HALF) * _HALF
+        push = {
+            "item_size": size,
+            "list_count": lists.count,
+            "list_size": lists.size,
+            "second_size": second,
+            "merged_count": merged.count,
+            "merged_size": merged.size,
+        }
+        bindings = self._bound(push, "source_base", read), self._bound(push, "target_base", written, is_written=True)
+        items = len(lines) * merged.count * -(-merged.size // size)
+        loads = (size + _HALF + _SEARCH) * self.entry_words
+        yield from self._items("top_k_merge", items, loads, lines, push, {}, bindings)
+
+    def _write(self, lines: range, size: int, place: int) -> Iterator[tuple[Dispatch, int]]:
+        """Each list of one line, to the segments of both outputs that it may lie in, two by two."""
+        pair, inner, k = self.problem.outputs, self.lines.inner_outputs, self.lines.k
+        begin, end = lines.start // inner * inner * k, -(-lines.stop // inner) * inner * k
+        while begin < end:
+            push = {"first_line": lines.start, "list_size": size, "k": k, "inner": inner}
+            bindings = [self._bound(push, "source_base", (place, 0))]
+            for i, name in enumerate(["values", "indices"]):
+                push |= segment_push(name, pair[i].segment_size, begin // pair[i].segment_size)
+                bindings.append(self.output_binding(begin, i, f"{name}_base"))
+            yield from self._items("top_k_write", len(lines) * k, self.entry_words, lines, push, {}, tuple(bindings))
+            begin = min((begin // output.segment_size + 1) * output.segment_size for output in pair)
+
+    def _bound(self, push: dict[str, Any], base: str, place: tuple[int, int], *, is_written: bool = False) -> Binding:
+        """The binding of an intermediate, of which entries from a place on are read or written."""
+        number, first = place
+        push[base] = first * self.entry_words
+        return Binding(Role.INTERMEDIATE, self.first_intermediate + number, 0, base, written=is_written)
+
+    def _items(
+        self,
+        variant: str,
+        items: int,
+        loads: int,
+        lines: range,
+        push: Mapping[str, Any],
+        constants: Mapping[str, int],
+        bindings: tuple[Binding, ...],
+    ) -> Iterator[tuple[Dispatch, int]]:
+        """The dispatches of all items of a pass, each with so many loads."""
+        all_constants = constants_of(
+            self.problem, self.limits, self.problem.outputs, increasing=self.lines.increasing, **constants
+        )
+        shader = shader_of(variant, self.problem, all_constants, built_in=True)
+        outputs = range(lines.start * self.lines.k, lines.stop * self.lines.k)
+        most = max(1, min(self.limits.most_items(loads), self.limits.dispatch_elements // loads))
+        for first in range(0, items, most):
+            count = min(most, items - first)
+            values = Values(**push, first_item=first, item_count=count)
+            yield Dispatch(shader, values, bindings, self.limits.loads(count, loads), outputs), 0

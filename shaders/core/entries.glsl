@@ -1,0 +1,57 @@
+// Shared by the kernels of TOP_K: entries of sorted lists, in registers and in memory.
+//
+// An entry is an element: its bits, and its index along the axis. The entry with the higher key comes first, of equal
+// keys the one with the lower index. No two elements of a line are equal in this order, so that every way of sorting
+// and merging has the same result. Absent entries fill up lists; they come last.
+
+#define POOLING  // the accumulator has no constants: INCREASING reverses its keys, those of NaN too
+#include "core/source.glsl"
+#include "accumulator.glsl"
+
+layout(constant_id = 10) const bool INCREASING = false;  // the least elements first, not the greatest
+
+// Entries in registers. Globals, because GLSL copies array arguments.
+Bits keys[REGISTERS];
+Bits elements[REGISTERS];
+uint indices[REGISTERS];
+
+// With index NONE entry i is absent: it has the lowest key, which no float has.
+void set_entry(uint i, Bits element, uint index)
+{
+    Bits key = radix_key(element), reversed = key ^ Bits(0xFFFFFFFFu), lowest = Bits(0);
+    key = INCREASING ? reversed : key;
+    keys[i] = index == NONE ? lowest : key;
+    elements[i] = element;
+    indices[i] = index;
+}
+
+bool is_before(Bits key_a, uint index_a, Bits key_b, uint index_b)
+{
+    bool above = is_above(key_a, key_b), earlier = index_a < index_b;
+    return key_a == key_b ? earlier : above;
+}
+
+// Swaps entries a and b if b comes before a.
+void order(uint a, uint b)
+{
+    bool swaps = is_before(keys[b], indices[b], keys[a], indices[a]);
+    Bits key = keys[a], element = elements[a];
+    uint index = indices[a];
+    keys[a] = swaps ? keys[b] : key;
+    keys[b] = swaps ? key : keys[b];
+    elements[a] = swaps ? elements[b] : element;
+    elements[b] = swaps ? element : elements[b];
+    indices[a] = swaps ? indices[b] : index;
+    indices[b] = swaps ? index : indices[b];
+}
+
+// An entry in memory is a state of the selection: its index, then its bits.
+const uint ENTRY_WORDS = STATE_WORDS;
+
+#if BITS == 64
+#define ELEMENT_OF_ENTRY(words, at) uvec2((words)[(at) + 1], (words)[(at) + 2])
+#else
+#define ELEMENT_OF_ENTRY(words, at) (words)[(at) + 1]
+#endif
+
+#define STORE_ENTRY(words, at, i) STORE_STATE(words, at, State(Bits(0), elements[i], indices[i]))
