@@ -19,15 +19,15 @@
 #error "build.py defines no accumulator"
 #endif
 
-// States as a first pass leaves them for combine.comp. Behind the words of a state, an average has its count: the
-// number of elements of the output, in all states together.
+// Partial results as a first pass leaves them for combine.comp. Behind the words of a state, an average has its count:
+// the number of elements of the output, in all of them together.
 
 #ifndef HAS_COUNT
 #define HAS_COUNT false
 #endif
-const uint STORED_WORDS = STATE_WORDS + uint(HAS_COUNT);
+const uint PARTIAL_WORDS = STATE_WORDS + uint(HAS_COUNT);
 
-#define STORE_WITH_COUNT(words, at, state, count) \
+#define STORE_PARTIAL(words, at, state, count) \
     { \
         STORE_STATE(words, at, state) \
         if (HAS_COUNT) \

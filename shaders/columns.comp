@@ -154,7 +154,7 @@ void main()
     for (; next < mine.end; next += item_stride()) {
         uint number = min(next, count - 1);
         Item item;
-        item.split = TO_STATES ? number / item_count : 0;
+        item.split = TO_PARTIALS ? number / item_count : 0;
         number -= item.split * item_count;
         uint row = number / items_of_row, owned = (number - row * items_of_row) * COLUMNS;
         uint column = min(owned, width - COLUMNS);

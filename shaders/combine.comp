@@ -1,10 +1,10 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Combines the states of every output, and writes an output tensor of any layout, or values and indices that are
-// packed. If an output has too many states for one invocation, dispatches with TO_STATES come first: they combine each
-// split of an output's states to one state. LANES invocations share an output, or one split of its states. The states
-// of an output are `output_count` states apart.
+// Combines the partials of every output, and writes an output tensor of any layout, or values and indices that are
+// packed. If an output has too many partials for one invocation, dispatches with TO_PARTIALS come first: they combine
+// each split of an output's partials to one partial result. LANES invocations share an output, or one split of its
+// partials. The partials of an output are `output_count` partials apart.
 
 #define LANES_APART AT_ONCE
 #include "core/kernel.glsl"
@@ -13,7 +13,7 @@
 #define COOPERATING
 #include "core/lanes.glsl"
 
-layout(set = 0, binding = 1) readonly buffer States { uint stored[]; };
+layout(set = 0, binding = 1) readonly buffer Partials { uint stored[]; };
 // As in axes.glsl.
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
 #ifdef HAS_INDEX
@@ -24,10 +24,10 @@ layout(set = 0, binding = 3) buffer Values { uint values[]; };
 #endif
 
 layout(push_constant) uniform Push {
-    uint state_count;
+    uint partial_count;
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
-    uint states_base;       // in words
+    uint partials_base;       // in words
     uint target_first;      // the bound segment of the output: its first element, and the size of a full segment
     uint target_count;
     uint target_base;       // address + target_base is the place in the buffer, in elements
@@ -38,14 +38,14 @@ layout(push_constant) uniform Push {
     uint stride[8];         // in elements
     uint rank;
     uint index_step;        // output number i adds i * index_step to its index
-    uint split_size;        // TO_STATES: states of a split
+    uint split_size;        // TO_PARTIALS: partials of a split
     uint word;              // exact.glsl: the number of the word that is written of each state
 } push;
 
 // Where state `number` of output `i` begins, in words.
-uint place_of(uint i, uint number) { return (number * push.output_count + i) * STORED_WORDS + push.states_base; }
+uint place_of(uint i, uint number) { return (number * push.output_count + i) * PARTIAL_WORDS + push.partials_base; }
 
-// This lane's share of states begin to end - 1 of output i, combined.
+// This lane's share of partials begin to end - 1 of output i, combined.
 State combined(uint i, uint begin, uint end)
 {
     State state = identity(), next[IN_FLIGHT];
@@ -68,28 +68,28 @@ State combined(uint i, uint begin, uint end)
 
 void main()
 {
-    uint output_count = push.output_count, state_count = push.state_count;
-    uint split_size = TO_STATES ? push.split_size : state_count;
-    uint item_count = output_count * (TO_STATES ? (state_count - 1) / split_size + 1 : 1);
+    uint output_count = push.output_count, partial_count = push.partial_count;
+    uint split_size = TO_PARTIALS ? push.split_size : partial_count;
+    uint item_count = output_count * (TO_PARTIALS ? (partial_count - 1) / split_size + 1 : 1);
     Items mine = shared_items_of(item_count);
     uint next = mine.next;
     for (; next < mine.end; next += item_stride()) {
         uint item = min(next, item_count - 1);
-        uint split = TO_STATES ? item / output_count : 0, i = item - split * output_count;
+        uint split = TO_PARTIALS ? item / output_count : 0, i = item - split * output_count;
         uint number = push.first_output + i, address = 0;
         uint first_index = number * push.index_step;
         for (uint d = push.rank; d-- > 0;) {
             address += number % push.size[d] * push.stride[d];
             number /= push.size[d];
         }
-        bool here = next < item_count && (TO_STATES || address - push.target_first < push.target_count);
+        bool here = next < item_count && (TO_PARTIALS || address - push.target_first < push.target_count);
         uint begin = split * split_size;
-        uint end = here ? begin + min(state_count - begin, split_size) : begin;
+        uint end = here ? begin + min(partial_count - begin, split_size) : begin;
         State state = of_all_lanes(combined(i, begin, end));
         uint count = HAS_COUNT ? stored[place_of(i, begin) + STATE_WORDS] : push.word;
         if (here && lane() == 0) {
-            if (TO_STATES)
-                STORE_WITH_COUNT(target, item * STORED_WORDS + push.target_base, state, count)
+            if (TO_PARTIALS)
+                STORE_PARTIAL(target, item * PARTIAL_WORDS + push.target_base, state, count)
             else {
                 if (INDEX_WORDS != 0)
                     STORE_INDEX(target, address + push.target_base, first_index + index_of(state))

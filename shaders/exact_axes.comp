@@ -48,7 +48,7 @@ struct Item {
 Item item_number(uint number, uint items_of_split)
 {
     Item item;
-    item.split = TO_STATES ? number / items_of_split : 0;
+    item.split = TO_PARTIALS ? number / items_of_split : 0;
     number -= item.split * items_of_split;
     split_range(item.split, item.begin, item.end);
 #ifdef COLUMNS
@@ -154,10 +154,10 @@ Long sum_of(Item item, uint k)
 }
 
 // What is written for output k of an item.
-void write_state(Item item, uint k, Long sum)
+void write_partial(Item item, uint k, Long sum)
 {
-    uint at = (item.split * output_count + item.number + k) * STORED_WORDS + target_base;
-    STORE_WITH_COUNT(target, at, sum, push.element_count)
+    uint at = (item.split * output_count + item.number + k) * PARTIAL_WORDS + target_base;
+    STORE_PARTIAL(target, at, sum, push.element_count)
 }
 void write_value(Item item, uint k, Bits value)
 {
@@ -198,8 +198,8 @@ void main()
                         bin = bins[other];
                 bin = of_all_lanes(bin);
                 if (lane() == 0 && next < count && k >= item.others) {
-                    if (TO_STATES)
-                        write_state(item, k, long_of(bin));
+                    if (TO_PARTIALS)
+                        write_partial(item, k, long_of(bin));
                     else
                         write_value(item, k, value_of(bin, push.element_count));
                     missed |= uint(has_missed(bin)) << (turn * OUTPUTS + k);
@@ -211,8 +211,8 @@ void main()
             uint bit = findLSB(missed), k = bit % OUTPUTS;
             Item item = item_number(first + bit / OUTPUTS * item_stride(), items_of_split);
             Long sum = sum_of(item, k);
-            if (TO_STATES)
-                write_state(item, k, sum);
+            if (TO_PARTIALS)
+                write_partial(item, k, sum);
             else
                 write_value(item, k, value_of(sum, push.element_count));
         }

@@ -6,7 +6,7 @@
 
 #include "core/any_windows.glsl"
 
-layout(set = 0, binding = 2) buffer Target { uint target[]; };  // outputs or states
+layout(set = 0, binding = 2) buffer Target { uint target[]; };  // outputs or partials
 
 struct Item {
     uint number;     // of its output, in the dispatch
@@ -20,7 +20,7 @@ struct Item {
 Item item_number(uint number)
 {
     Item item;
-    item.split = TO_STATES ? number / output_count : 0;
+    item.split = TO_PARTIALS ? number / output_count : 0;
     item.number = number - item.split * output_count;
     uvec3 steps = first_step(item.split), reach = (min(split_sizes, window_size - steps) - 1) * dilation;
     Window window = window_of(first_output + item.number, steps * dilation, reach);
@@ -79,12 +79,12 @@ Long sum_of(Item item)
     return sum;
 }
 
-void write_state(Item item, Long sum)
+void write_partial(Item item, Long sum)
 {
-    uint at = (item.split * output_count + item.number) * STORED_WORDS + states_base;
-    STORE_WITH_COUNT(target, at, sum, item.count)
+    uint at = (item.split * output_count + item.number) * PARTIAL_WORDS + partials_base;
+    STORE_PARTIAL(target, at, sum, item.count)
 }
-void write_value(Item item, Bits value) { STORE_ELEMENT(target, first_output + item.number + states_base, value) }
+void write_value(Item item, Bits value) { STORE_ELEMENT(target, first_output + item.number + partials_base, value) }
 
 void main()
 {
@@ -96,8 +96,8 @@ void main()
         for (uint turn = 0; turn < 32 && next < mine.end; ++turn, next += BUNDLE) {
             Item item = item_number(next);
             Bin bin = bin_of(item);
-            if (TO_STATES)
-                write_state(item, long_of(bin));
+            if (TO_PARTIALS)
+                write_partial(item, long_of(bin));
             else
                 write_value(item, value_of(bin, item.count));
             missed |= uint(has_missed(bin)) << turn;
@@ -106,8 +106,8 @@ void main()
         for (; missed != 0; missed &= missed - 1) {
             Item item = item_number(first + findLSB(missed) * BUNDLE);
             Long sum = sum_of(item);
-            if (TO_STATES)
-                write_state(item, sum);
+            if (TO_PARTIALS)
+                write_partial(item, sum);
             else
                 write_value(item, value_of(sum, item.count));
         }

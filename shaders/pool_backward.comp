@@ -8,11 +8,11 @@
 // from one element to the next without dividing, because llvmpipe divides for one invocation after the other.
 //
 // Without IN_PLACE a tile is one word. An invocation takes a split of the windows that hold its elements, and writes
-// states for combine.comp.
+// partials for combine.comp.
 
 #include "core/gradients.glsl"
 
-layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or states
+layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or partials
 
 // How many elements along dimension d share the gradient of window number `at`.
 uint shares(uint at, uint d)
@@ -84,7 +84,7 @@ Element after(Element element)
     return element;
 }
 
-// What windows give to an element: all windows, or with states those of a split.
+// What windows give to an element: all windows, or with partials those of a split.
 State gathered(Element element, uint split_begin, uint split_end)
 {
     State state = identity();  // as empty_from(): this kernel has sums only
@@ -131,7 +131,7 @@ void main()
     Items mine = items_of(item_count);
     uint item = mine.next;
     for (; item < mine.end; item += BUNDLE) {
-        uint split = TO_STATES ? item / tile_count : 0, begin = 0, end = 0;
+        uint split = TO_PARTIALS ? item / tile_count : 0, begin = 0, end = 0;
 #ifndef IN_PLACE
         begin = split_begin + split * split_size;
         end = begin + min(split_end - begin, split_size);
@@ -144,7 +144,7 @@ void main()
             uint row_end = i + min(tile_end - i, size.z + start_padding.z - element.at.z);
             for (; i < row_end; ++i, element = after(element)) {
                 State state = gathered(element, begin, end);
-                if (TO_STATES)
+                if (TO_PARTIALS)
                     STORE_STATE(values, (split * output_count + i) * STATE_WORDS + values_base, state)
                 else {
                     uint k = i % ELEMENTS_PER_WORD;

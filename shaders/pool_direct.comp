@@ -6,7 +6,7 @@
 // window's elements that lie in the input, in row-major order, and writes value and index. With BLOCKS, the elements in
 // a row of a window are contiguous in memory, and most are read in blocks.
 //
-// Without IN_PLACE an invocation takes one split of its windows, and writes states for combine.comp. A split has
+// Without IN_PLACE an invocation takes one split of its windows, and writes partials for combine.comp. A split has
 // `split_size` steps along one dimension, the cut; one step along each dimension before the cut; and all steps along
 // each dimension behind it. The numbers of the splits of a window of 6 x 4:
 //
@@ -22,7 +22,7 @@ layout(constant_id = 10) const bool BLOCKS = false;
 layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 #else
-layout(set = 0, binding = 2) writeonly buffer States { uint stored[]; };
+layout(set = 0, binding = 2) writeonly buffer Partials { uint stored[]; };
 #endif
 
 // Takes the element at `address`, if the bound segment has it.
@@ -87,7 +87,7 @@ void compute(uint item)
 
 #else
 
-// Leaves states: of one split, those of the outputs that share a word.
+// Leaves partials: of one split, those of the outputs that share a word.
 void compute(uint item)
 {
     uint split = item / word_count;
@@ -96,7 +96,7 @@ void compute(uint item)
     for (uint k = 0; k < outputs; ++k) {
         Window window = window_of(first_output + i + k, steps * dilation, reach);
         State state = reduced(window);
-        STORE_WITH_COUNT(stored, (split * output_count + i + k) * STORED_WORDS + states_base, state, window.count)
+        STORE_PARTIAL(stored, (split * output_count + i + k) * PARTIAL_WORDS + partials_base, state, window.count)
     }
 }
 

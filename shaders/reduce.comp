@@ -3,7 +3,7 @@
 #extension GL_EXT_control_flow_attributes : require
 // Reductions over any layout.
 // One invocation has one output: it takes the output's elements, or one split of them, in order of their index, and
-// writes the output, or a state for combine.comp.
+// writes the output, or a partial result for combine.comp.
 
 #include "core/axes.glsl"
 #include "core/elements.glsl"
@@ -46,7 +46,7 @@ void main()
     Items mine = items_of(output_count * split_count);
     uint item = mine.next;
     for (; item < mine.end; item += BUNDLE) {
-        uint split = TO_STATES ? item / output_count : 0;
+        uint split = TO_PARTIALS ? item / output_count : 0;
         uint i = item - split * output_count;
         uint begin, end;
         split_range(split, begin, end);

@@ -136,7 +136,7 @@ struct Split {
 Split split_of(uint item)
 {
     Split split;
-    split.number = TO_STATES ? item / output_count : 0;
+    split.number = TO_PARTIALS ? item / output_count : 0;
     split.i = item - split.number * output_count;
     split_range(split.number, split.begin, split.end);
     split.address = address_of_kept(first_output + split.i, kept_rank) + source_base;

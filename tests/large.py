@@ -104,7 +104,7 @@ def reduce_desc(function: ReduceFunction, data_type: Any, sizes: Any, axes: Any,
 def cases() -> list[Large]:
     argmax, argmin, f = ArgmaxOperatorDesc, ArgminOperatorDesc, ReduceFunction
     found = [
-        # What was wrong: loops of short lines, of a transposed view, of states; many outputs.
+        # What was wrong: loops of short lines, of a transposed view, of partials; many outputs.
         Large(reduce_desc(f.SUM, FLOAT32, (33, 130000, 3), (0, 2)), short=True),
         Large(arg_desc(argmax, UINT8, (24576, 24576), (0, 1), strides=(1, 24576)), peaks),
         Large(arg_desc(argmax, UINT8, (384, 2, 1 << 20), (0, 2)), peaks),

@@ -84,12 +84,12 @@ class Reduction:
         return table[self.function]
 
     @property
-    def state_type(self) -> Type:
-        """The type of states."""
-        return self._aggregation.state_type(self.element_type)
+    def partial_type(self) -> Type:
+        """The type of partials."""
+        return self._aggregation.partial_type(self.element_type)
 
-    def state(self, chunk: Array, begin: Shape, device: Selector = None) -> Array:
-        """The states of a chunk: an array with size 1 on every reduced axis, but terms of exact sums on the first one.
+    def partial(self, chunk: Array, begin: Shape, device: Selector = None) -> Array:
+        """The partials of a chunk: an array with size 1 on every reduced axis, but on the first terms of exact sums.
 
         Args:
             chunk: a part of the array; no size on a reduced axis is 0.
@@ -105,21 +105,21 @@ class Reduction:
         return chunk.astype(self.element_type) if is_other else chunk
 
     def outputs(self, chunk: Array, begin: Shape, device: Selector = None) -> tuple[Array, ...]:
-        """The outputs of a chunk that has all their elements; the arguments are those of `state`."""
+        """The outputs of a chunk that has all their elements; the arguments are those of `partial`."""
         if not self.exact or self.count <= _FEW_OF_WHOLE:
-            return self.results(self.state(chunk, begin, device))
+            return self.results(self.partial(chunk, begin, device))
         outputs = _reduced(self._as_floats(chunk), self.function, self.axes, device, exact=True)
         return (outputs.reshape(self.reduced(outputs.shape)),)
 
-    def merged(self, states: Array) -> Array:
-        """Merges the states of chunks that are side by side along the reduced axes."""
+    def merged(self, partials: Array) -> Array:
+        """Merges the partials of chunks that are side by side along the reduced axes."""
         with np.errstate(all="ignore"):
-            return _along(self._aggregation.merge(self, _rows(states, self.axes)), states.shape, self.axes)
+            return _along(self._aggregation.merge(self, _rows(partials, self.axes)), partials.shape, self.axes)
 
-    def results(self, state: Array) -> tuple[Array, ...]:
-        """The outputs, from the merged states of all chunks: of each result."""
-        rows = _rows(state, self.axes)
-        sizes = self.reduced(tuple(1 if axis in self.axes else size for axis, size in enumerate(state.shape)))
+    def results(self, partial: Array) -> tuple[Array, ...]:
+        """The outputs, from the merged partials of all chunks: of each result."""
+        rows = _rows(partial, self.axes)
+        sizes = self.reduced(tuple(1 if axis in self.axes else size for axis, size in enumerate(partial.shape)))
         with np.errstate(all="ignore"):
             values = (
                 [rows["value"], rows["index"]] if len(self.dtypes) > 1 else [self._aggregation.finish(rows, self.count)]
@@ -140,14 +140,14 @@ def _reduced(
 class Aggregation:
     """How a function is computed in chunks: a row of the table at the end."""
 
-    state_type: Callable[[Type], Type]
-    """The type of states, from that of the elements."""
+    partial_type: Callable[[Type], Type]
+    """The type of partials, from that of the elements."""
     of_chunk: Callable[[Reduction, Array, Shape, Selector], Array]
-    """The states of a chunk; the arguments are a reduction and those of its `state`."""
+    """The partials of a chunk; the arguments are a reduction and those of its `partial`."""
     merge: Callable[[Reduction, Array], Array]
-    """One state of each column of states, or several terms of it."""
-    finish: Callable[[Array, int], Array] = lambda state, count: state
-    """The outputs, from the merged states of all elements, and the number of elements of each output."""
+    """One partial result of each column of partials, or several terms of it."""
+    finish: Callable[[Array, int], Array] = lambda partial, count: partial
+    """The outputs, from the merged partials of all elements, and the number of elements of each output."""
 
 
 def _rows(x: Array, axes: Shape) -> Array:
@@ -168,7 +168,7 @@ def _float32(chunk: Array) -> Array:
     return chunk.astype(np.float32, copy=False)
 
 
-# ARGMAX, ARGMIN, MAX and MIN: a state is the winning element and its index in the whole array.
+# ARGMAX, ARGMIN, MAX and MIN: a partial result is the winning element and its index in the whole array.
 
 _GREATEST = (ReduceFunction.ARGMAX, ReduceFunction.MAX)
 
@@ -179,15 +179,15 @@ def _winners(reduction: Reduction, chunk: Array, begin: Shape, device: Selector)
     call = arg(kind, operand_of(chunk), reduction.axes, True, direction, DataType.INT64)
     index: Array = computed(call, {"x": chunk}, chunk, device=device)
     place = list(np.ogrid[tuple(slice(size) for size in index.shape)])
-    state = np.zeros(index.shape, reduction.state_type)
+    partial = np.zeros(index.shape, reduction.partial_type)
     # np.unravel_index of NumPy 2.3.0 to 2.5.1 has a bug if more than 8,192 indices have a last dimension of 1.
     rest, step = index, 1
     for axis in reversed(reduction.axes):
         rest, place[axis] = np.divmod(rest, chunk.shape[axis])
-        state["index"] += (place[axis] + begin[axis]) * step
+        partial["index"] += (place[axis] + begin[axis]) * step
         step *= reduction.shape[axis]
-    state["value"] = chunk[tuple(place)]
-    return state
+    partial["value"] = chunk[tuple(place)]
+    return partial
 
 
 def _best(reduction: Reduction, rows: Array) -> Array:
@@ -209,22 +209,22 @@ def _beats(reduction: Reduction, a: Array, b: Array) -> Array:
 
 
 def _selection(field: str) -> Aggregation:
-    def state_type(dtype: Type) -> Type:
+    def partial_type(dtype: Type) -> Type:
         return np.dtype([("value", dtype), ("index", np.int64)])
 
-    return Aggregation(state_type, _winners, _best, lambda state, count: state[field])
+    return Aggregation(partial_type, _winners, _best, lambda partial, count: partial[field])
 
 
-# Sums, and products of integers: a state is that of a chunk. That of floats is rounded to float32, so the error may be
-# larger than for the whole array, by 2^-23 of the sum of the absolute terms. Integers wrap.
+# Sums, and products of integers: a partial result is that of a chunk. That of floats is rounded to float32, so the
+# error may be larger than for the whole array, by 2^-23 of the sum of the absolute terms. Integers wrap.
 
 
 def _joined(
     function: ReduceFunction,
     join: np.ufunc = np.add,
-    finish: Callable[[Array, int], Array] = lambda state, count: state,
+    finish: Callable[[Array, int], Array] = lambda partial, count: partial,
 ) -> Aggregation:
-    def state_type(dtype: Type) -> Type:
+    def partial_type(dtype: Type) -> Type:
         return np.dtype(np.float64) if dtype.kind == "f" else dtype
 
     def of_chunk(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
@@ -232,16 +232,16 @@ def _joined(
             values = _reduced(_float32(chunk), function, reduction.axes, device)
         else:
             values = _reduced(chunk, function, reduction.axes, device, converted=reduction.element_type)
-        return values.astype(reduction.state_type)
+        return values.astype(reduction.partial_type)
 
     def merge(reduction: Reduction, rows: Array) -> Array:
         merged: Array = join.reduce(rows, axis=0, dtype=rows.dtype, keepdims=True)
         return merged
 
-    return Aggregation(state_type, of_chunk, merge, finish)
+    return Aggregation(partial_type, of_chunk, merge, finish)
 
 
-# Exact sums: a state is terms of them (rounding.py), along the first reduced axis.
+# Exact sums: a partial result is terms of them (rounding.py), along the first reduced axis.
 
 # The words of a device's sum take as long as NumPy takes for so many elements of an output, or of a chunk. Its sum of a
 # whole output takes as long as NumPy's of so many.
@@ -285,7 +285,7 @@ def _exact(function: ReduceFunction) -> Aggregation:
 _SPECIALS = np.array([0, np.nan, np.inf, np.nan, -np.inf, np.nan, np.nan, np.nan])
 
 
-# Products of floats: a state is a mantissa and an exponent, as a chunk's product may leave the range of floats.
+# Products of floats: a partial result is a mantissa and an exponent, as its product may leave the range of floats.
 
 _FACTOR: Type = np.dtype([("mantissa", np.float64), ("exponent", np.int64)])
 
@@ -316,9 +316,9 @@ def _multiplied(reduction: Reduction, rows: Array) -> Array:
     return product
 
 
-def _number(state: Array, count: int) -> Array:
+def _number(partial: Array, count: int) -> Array:
     # Beyond these exponents every result is 0 or infinite.
-    found: Array = np.ldexp(state["mantissa"], state["exponent"].clip(-2000, 2000).astype(np.int32))
+    found: Array = np.ldexp(partial["mantissa"], partial["exponent"].clip(-2000, 2000).astype(np.int32))
     return found
 
 
@@ -326,10 +326,10 @@ _F = ReduceFunction
 _AGGREGATIONS: dict[ReduceFunction, Aggregation] = {
     _F.ARGMAX: _selection("index"),
     _F.ARGMIN: _selection("index"),
-    _F.AVERAGE: _joined(_F.SUM, finish=lambda state, count: state / count),
+    _F.AVERAGE: _joined(_F.SUM, finish=lambda partial, count: partial / count),
     _F.L1: _joined(_F.L1),
-    _F.L2: _joined(_F.SUM_SQUARE, finish=lambda state, count: np.sqrt(state)),
-    _F.LOG_SUM: _joined(_F.SUM, finish=lambda state, count: np.log(state)),
+    _F.L2: _joined(_F.SUM_SQUARE, finish=lambda partial, count: np.sqrt(partial)),
+    _F.LOG_SUM: _joined(_F.SUM, finish=lambda partial, count: np.log(partial)),
     _F.LOG_SUM_EXP: _joined(_F.LOG_SUM_EXP, np.logaddexp),
     _F.MAX: _selection("value"),
     _F.MIN: _selection("value"),

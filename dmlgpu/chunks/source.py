@@ -140,24 +140,24 @@ class Chunked(Source):
         # First all chunks of one region of the outputs, then all of the next one.
         reduced = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
         regions, parts = Regions(reduction.sizes, sizes), Regions(reduced, sizes)
-        state: Array | None = None
+        partial: Array | None = None
 
         def chunk(i: int) -> Region:
             region, part = regions[i // parts.count], parts[i % parts.count]
             return tuple((part if axis in axes else region)[axis] for axis in range(len(sizes)))
 
         def compute(i: int, elements: Array) -> None:
-            nonlocal state
+            nonlocal partial
             number, along = divmod(i, parts.count)
             begin = tuple(each.start for each in chunk(i))
             if parts.count == 1:
                 outputs = reduction.outputs(elements, begin, device)
             else:
-                found = reduction.state(elements, begin, device)
-                state = found if along == 0 else reduction.merged(np.concatenate([state, found], axes[0]))
+                found = reduction.partial(elements, begin, device)
+                partial = found if along == 0 else reduction.merged(np.concatenate([partial, found], axes[0]))
                 if along + 1 < parts.count:
                     return
-                outputs = reduction.results(state)
+                outputs = reduction.results(partial)
             # With no name for a target: an error would keep it, and Windows cannot remove a mapped file.
             for j, part in enumerate(outputs):
                 targets[j][reduction.reduced(regions[number])] = part

@@ -188,7 +188,7 @@ def _meta(rank: int, dtype: Any) -> Array:
 def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
     """The results of a reduction of x, as Dask arrays."""
     x = x.reshape(reduction.shape)
-    # Without the empty chunks, which have no state.
+    # Without the empty chunks, which have no partial result.
     x = x.rechunk(tuple(tuple(size for size in sizes if size) or (0,) for sizes in x.chunks))
     if reduction.exact and all(x.numblocks[axis] == 1 for axis in reduction.axes):
         # No chunk leaves terms that others add to.
@@ -205,25 +205,25 @@ def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
                 meta=_meta(len(reduction.reduced(reduction.sizes)), reduction.dtypes[0]),
             ),
         )
-    states = x.map_blocks(
-        _state,
+    partials = x.map_blocks(
+        _partial,
         reduction=reduction,
         device=device,
         chunks=tuple((1,) * len(sizes) if i in reduction.axes else sizes for i, sizes in enumerate(x.chunks)),
-        dtype=reduction.state_type,
-        meta=_meta(x.ndim, reduction.state_type),
+        dtype=reduction.partial_type,
+        meta=_meta(x.ndim, reduction.partial_type),
     )
     return tuple(
         da.reduction(
-            states,
+            partials,
             chunk=_itself,
             combine=partial(_merged, reduction),
             aggregate=partial(_result, reduction, i),
             axis=reduction.axes,
             keepdims=reduction.keepdims,
             concatenate=False,
-            # The type of states, also merged ones; results have the type of `meta`.
-            dtype=reduction.state_type,
+            # The type of partials, also merged ones; results have the type of `meta`.
+            dtype=reduction.partial_type,
             meta=_meta(len(reduction.reduced(reduction.sizes)), dtype),
         )
         for i, dtype in enumerate(reduction.dtypes)
@@ -238,9 +238,9 @@ def _filled(call: Call) -> Any:
     return results if call.shape else results.map_blocks(itemgetter(()), dtype=dtype, meta=_meta(0, dtype))
 
 
-def _state(chunk: Array, reduction: Reduction, device: Selector, block_info: Any) -> Array:
+def _partial(chunk: Array, reduction: Reduction, device: Selector, block_info: Any) -> Array:
     begin = tuple(begin for begin, _ in block_info[0]["array-location"])
-    return reduction.state(chunk, begin, device)
+    return reduction.partial(chunk, begin, device)
 
 
 def _outputs_of_whole(chunk: Array, reduction: Reduction, device: Selector) -> Any:
@@ -248,18 +248,18 @@ def _outputs_of_whole(chunk: Array, reduction: Reduction, device: Selector) -> A
     return reduction.outputs(chunk, (0,) * chunk.ndim, device)[0][()]
 
 
-def _itself(states: Array, axis: Any, keepdims: bool) -> Array:
-    return states
+def _itself(partials: Array, axis: Any, keepdims: bool) -> Array:
+    return partials
 
 
-def _merged(reduction: Reduction, states: Any, axis: Any, keepdims: bool) -> Array:
-    # Lists of states in lists for each axis. Sums have unequal numbers of terms, and no other size on reduced axes.
-    return reduction.merged(np.concatenate([*flatten([states])], reduction.axes[0]))
+def _merged(reduction: Reduction, partials: Any, axis: Any, keepdims: bool) -> Array:
+    # Lists of partials in lists for each axis. Sums have unequal numbers of terms, and no other size on reduced axes.
+    return reduction.merged(np.concatenate([*flatten([partials])], reduction.axes[0]))
 
 
-def _result(reduction: Reduction, number: int, states: Any, axis: Any, keepdims: bool) -> Any:
+def _result(reduction: Reduction, number: int, partials: Any, axis: Any, keepdims: bool) -> Any:
     # As in NumPy: a scalar, not a 0-D array.
-    return reduction.results(_merged(reduction, states, axis, keepdims))[number][()]
+    return reduction.results(_merged(reduction, partials, axis, keepdims))[number][()]
 
 
 def _pooled(pooling: Pooling, x: Any, device: Selector) -> tuple[Any, ...]:

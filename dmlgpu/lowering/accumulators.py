@@ -38,10 +38,10 @@ class Accumulator(ABC):
 
     @abstractmethod
     def state_words(self, data_type: DataType) -> int:
-        """Words of a state as it is stored."""
+        """Words of a state in memory."""
 
-    def stored_words(self, data_type: DataType) -> int:
-        """Words of a state that a first pass leaves: that of an average has its count, too."""
+    def partial_words(self, data_type: DataType) -> int:
+        """Words of a partial result, as a first pass leaves it: that of an average has its count, too."""
         return self.state_words(data_type) + self.needs_count
 
     def state_registers(self, data_type: DataType) -> int:

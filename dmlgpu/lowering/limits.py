@@ -34,9 +34,9 @@ class Limits:
 
     # What we chose for a class of devices.
 
-    state_bytes: int = 1 << 20
-    """Bytes of the states of a first pass, at most, or a sixteenth of the source's where that is more; more only where
-    the states of one output are. No more than a segment."""
+    partial_bytes: int = 1 << 20
+    """Bytes of the partials of a first pass, at most, or a sixteenth of the source's where that is more; more only
+    where the partials of one output are. No more than a segment."""
     intermediate_bytes: int = 16 << 20
     """Bytes of the intermediates that a kernel's own dispatches hand on, at most, or a sixteenth of the source's."""
     dispatch_elements: int = 1 << 24
@@ -47,7 +47,7 @@ class Limits:
     """Invocations that work on neighbouring items; other bundles have other ranges of items. On a CPU driver those of
     a vector, so that a core goes on reading where it has read; on a GPU all invocations (kernel.glsl)."""
     least_loads: int = 1024
-    """Loads of an invocation, at least, where several share an output and leave states for a second pass."""
+    """Loads of an invocation, at least, where several share an output and leave partials for a second pass."""
     cooperating: bool = False
     """Whether neighbouring invocations should read neighbouring memory, as on a GPU. On a CPU driver they are a vector,
     but read one after the other, and a barrier costs more than a row."""

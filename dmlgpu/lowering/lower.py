@@ -46,7 +46,7 @@ def lower(
     if plan_limits != limits:
         kernels, passed_over = _chosen(desc, problems, plan_limits, kernel)
     elements = sum([one.elements for one in kernels])
-    dispatches, state_bytes = _cut(desc, kernels, plan_limits, elements)
+    dispatches, partial_bytes = _cut(desc, kernels, plan_limits, elements)
     _check_loads(desc, dispatches, plan_limits)
     intermediates = _intermediates(problems) + sum([one.intermediates for one in kernels], ())
     names = dict.fromkeys([dispatch.shader.variant for dispatch in dispatches])
@@ -57,7 +57,7 @@ def lower(
     if any(isinstance(problem.domain, Axes) and problem.domain.are_windows for problem in problems):
         mapping.append("as a reduction: the elements of a window follow each other, and belong to no other window")
     mapping += [f"not {name}: {why}" for name, why in passed_over.items() if name not in names]
-    return Plan(desc, flags, plan_limits, dispatches, elements, memory, intermediates, state_bytes, tuple(mapping))
+    return Plan(desc, flags, plan_limits, dispatches, elements, memory, intermediates, partial_bytes, tuple(mapping))
 
 
 def _segment_size_of(
@@ -121,7 +121,7 @@ def _choose(desc: OperatorDesc, candidates: Sequence[Kernel], wanted: str | None
 def _cut(
     desc: OperatorDesc, kernels: Sequence[Kernel], limits: Limits, elements: int
 ) -> tuple[tuple[Dispatch, ...], int]:
-    """The dispatches of all kernels, and the bytes of the states that any leaves."""
+    """The dispatches of all kernels, and the bytes of the partials that any leaves."""
     planned = itertools.chain.from_iterable([kernel.dispatches() for kernel in kernels])
     too_much = elements > limits.dispatch_count * limits.dispatch_elements
     pairs = list(itertools.islice(planned, 0 if too_much else limits.dispatch_count))

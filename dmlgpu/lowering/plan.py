@@ -3,7 +3,7 @@
 A tensor lies in memory as segments of at most `Limits.segment_bytes`, as a shader can see no more at once. Most tensors
 are one segment. How long the others' segments are depends on the tensor that the memory was made for, of which this one
 may be a view. A dispatch reads one segment of the input. Where the elements of an output lie in several, each segment
-gives states, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
+gives partials, and a second pass combines them (`combine.comp`). docs/architecture.md has a picture.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Shader:
 
 @dataclass(frozen=True)
 class Binding:
-    """The memory at a binding of a shader: segment `segment` of tensor `tensor` of a role, or the states."""
+    """The memory at a binding of a shader: segment `segment` of tensor `tensor` of a role, or the partials."""
 
     role: Role
     tensor: int = 0
@@ -91,7 +91,7 @@ class Binding:
     base: str = ""
     """The push constant to which the offset of the segment in its buffer is added, modulo 2^32, as shaders add."""
     unit_bits: int = 32
-    """The bits of what the offset counts: elements of the tensor, or words of states."""
+    """The bits of what the offset counts: elements of the tensor, or words of partials."""
     written: bool = False
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ class Dispatch:
     loads: int
     """Of an invocation, at most, as `Limits.invocation_loads` counts them."""
     outputs: range
-    """Of its problem: those that it writes, or writes states or intermediates for."""
+    """Of its problem: those that it writes, or writes partials or intermediates for."""
 
     @property
     def has_status(self) -> bool:
@@ -130,32 +130,32 @@ class Plan:
     """Bytes of a full segment of each input and output."""
     intermediates: tuple[TensorDesc, ...]
     """What dispatches hand on to later ones."""
-    state_bytes: int
-    """Of the states between a first and a second pass."""
+    partial_bytes: int
+    """Of the partials between a first and a second pass."""
     mapping: tuple[str, ...]
     """The kernels that run and what each does; then those that were passed over, and why."""
 
     @cached_property
     def scratch(self) -> tuple[tuple[int, ...], ...]:
-        """The bytes of each segment of every intermediate, and those of the states, if there are any."""
-        states = [(self.state_bytes,)] if self.state_bytes else []
+        """The bytes of each segment of every intermediate, and those of the partials, if there are any."""
+        partials = [(self.partial_bytes,)] if self.partial_bytes else []
         between = [segment_sizes(tensor, self.limits.full_segment(tensor)) for tensor in self.intermediates]
-        return (*between, *states)
+        return (*between, *partials)
 
     @property
     def summary(self) -> str:
         """What runs, in a line."""
         kernels = Counter(dispatch.shader.module for dispatch in self.dispatches)
         runs = ", ".join(f"{count} x {module}" for module, count in kernels.items())
-        states = f", {self.state_bytes} bytes of states" if self.state_bytes else ""
+        partials = f", {self.partial_bytes} bytes of partials" if self.partial_bytes else ""
         between = sum(tensor.size_in_bytes for tensor in self.intermediates)
-        states += f", {between} bytes in between" if between else ""
-        return f"{self.desc.summary}: {runs}{states}"
+        partials += f", {between} bytes in between" if between else ""
+        return f"{self.desc.summary}: {runs}{partials}"
 
     def bytes_of(self, dispatch: Dispatch) -> int:
         """A dispatch's even share of the bytes that all dispatches read and write.
 
-        Of each segment, and of the states, the bytes count once for reading and once for writing.
+        Of each segment, and of the partials, the bytes count once for reading and once for writing.
         """
         return round(sum(self._segment_bytes(b) / self._binding_counts[_seen(b)] for b in dispatch.bindings))
 
@@ -170,7 +170,7 @@ class Plan:
         """The bytes of each segment of what is bound."""
         inputs = len(self.desc.inputs)
         match binding.role:
-            case Role.STATES:
+            case Role.PARTIALS:
                 return self.scratch[-1]
             case Role.INTERMEDIATE:
                 return self.scratch[binding.tensor]

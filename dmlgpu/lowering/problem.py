@@ -189,8 +189,8 @@ class Role(enum.Enum):
     OUTPUT = enum.auto()
     INTERMEDIATE = enum.auto()
     """A tensor that one dispatch writes and a later one reads, of another problem or of the same."""
-    STATES = enum.auto()
-    """The states that a first pass leaves for combine.comp."""
+    PARTIALS = enum.auto()
+    """The partials that a first pass leaves for combine.comp."""
 
 
 @dataclass(frozen=True)

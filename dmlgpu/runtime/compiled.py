@@ -71,7 +71,7 @@ class CompiledOperator:
     def _planned(self, limits: Limits, memory: tuple[int, ...] = ()) -> Plan:
         """A plan whose tensors and scratch memory fit the device."""
         plan = lower(self.desc, limits, self._kernel, self.flags, memory)
-        scratch_bytes = sum(tensor.size_in_bytes for tensor in plan.intermediates) + plan.state_bytes
+        scratch_bytes = sum(tensor.size_in_bytes for tensor in plan.intermediates) + plan.partial_bytes
         self._engine.kompute.check_fits(self._tensor_bytes + scratch_bytes)
         return plan
 
@@ -229,12 +229,12 @@ class CompiledOperator:
         key = (plan.memory, *places)
         steps = self._steps.pop(key, None)
         if steps is None:
-            states = len(plan.intermediates)
+            partials = len(plan.intermediates)
             by_role = {
                 Role.INPUT: read,
                 Role.OUTPUT: written,
-                Role.INTERMEDIATE: scratch[:states],
-                Role.STATES: scratch[states:],
+                Role.INTERMEDIATE: scratch[:partials],
+                Role.PARTIALS: scratch[partials:],
             }
             steps = tuple([self._step(plan, dispatch, by_role) for dispatch in plan.dispatches])
         if len(steps) <= RECORDED_STEPS:

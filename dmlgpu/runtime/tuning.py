@@ -37,7 +37,7 @@ _GROUP_SIZE = 64
 # 1300 on SwiftShader. ARGMAX of (4096, 1024) and pooling are as fast with 8 groups as with 64.
 _CPU_GROUPS_PER_CORE = 4
 _GPU_GROUPS = 4096
-# Loads of an invocation, at least, if several invocations share an output and a second pass combines their states.
+# Loads of an invocation, at least, if several invocations share an output and a second pass combines their partials.
 _CPU_LEAST_LOADS, _GPU_LEAST_LOADS = 1024, 16
 # Seconds per element on a slow device, because a watchdog resets a GPU that is busy for seconds. LOG_SUM_EXP has 200
 # instructions for each element: the VideoCore VII of a Raspberry Pi 5 needs 5 ns for them (38 billion in a second), and

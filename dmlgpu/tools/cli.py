@@ -237,7 +237,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         words=(
             "outputs       the elements of the output that a dispatch works for, by their numbers",
             "segment       a part of a tensor that is too large for one buffer",
-            "states        what a first pass leaves of each output for a second one, combine",
+            "partials      what a first pass leaves of each output for a second one, combine",
             "intermediate  a tensor that one dispatch hands on to a later one",
             "word          32 bits",
         ),
@@ -569,7 +569,7 @@ def _explain(args: argparse.Namespace) -> int:
     tensors = [*desc.inputs, *desc.outputs]
     sizes = " and ".join(_bytes(tensor.size_in_bytes) for tensor in tensors)
     intermediate_bytes = sum(tensor.size_in_bytes for tensor in plan.intermediates)
-    between = [("states", plan.state_bytes), ("intermediates", intermediate_bytes)]
+    between = [("partials", plan.partial_bytes), ("intermediates", intermediate_bytes)]
     scratch = "".join(f", {name} of {_bytes(size)}" for name, size in between if size)
     console.print(f"Tensors of {sizes}{scratch}.")
     return 0

@@ -189,7 +189,7 @@ def _bound(plan: Plan, dispatch: Dispatch, written: bool) -> str:
         Role.INPUT: plan.desc.input_fields,
         Role.OUTPUT: plan.desc.output_fields,
         Role.INTERMEDIATE: tuple(f"intermediate {number}" for number in range(len(plan.intermediates))),
-        Role.STATES: ("states",),
+        Role.PARTIALS: ("partials",),
     }
     found = []
     for binding in dispatch.bindings:

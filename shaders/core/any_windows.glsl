@@ -29,7 +29,7 @@ layout(push_constant) uniform Push {
     uint counts_padding;  // whether the padding counts for an average
     uint counted_end[3];  // counted(): where the positions that count end
 #else
-    uint states_base;       // where states begin, in words
+    uint partials_base;       // where partials begin, in words
     uint cut;               // the dimension along which splits have split_size steps
     uint split_size;
     uint split_begin;       // the splits of this dispatch: the first, and how many
@@ -47,7 +47,7 @@ uint indices_base, values_base;
 const uint source_first = 0, source_count = 0;  // SEGMENTED is false
 #else
 uvec3 split_sizes, split_counts;
-uint split_begin, states_base, source_first, source_count;
+uint split_begin, partials_base, source_first, source_count;
 #endif
 
 void read_push()
@@ -73,7 +73,7 @@ void read_push()
     bool counts_padding = COUNTS_PADDING;
     counted_end = start_padding + size + uvec3(END_PADDING_DEPTH, END_PADDING_HEIGHT, END_PADDING_WIDTH);
     item_count *= push.split_count;
-    states_base = push.states_base;
+    partials_base = push.partials_base;
     source_first = push.source_first;
     source_count = push.source_count;
     uint cut = push.cut, split_size = push.split_size;

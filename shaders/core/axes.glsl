@@ -5,7 +5,7 @@
 
 layout(constant_id = 10) const bool FLAT = false;  // outputs (columns.comp: rows of outputs) are all one stride apart
 
-// States, indices, or of accumulators without an index values. Where there is one output, both bindings have it.
+// Partials, indices, or of accumulators without an index values. Where there is one output, both bindings have it.
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
 #ifdef HAS_INDEX
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
@@ -27,9 +27,9 @@ layout(push_constant) uniform Push {
     uint source_first;      // the bound segment of the input: its first element, and the size of a full segment
     uint source_count;
     uint source_base;       // address + source_base is the place in the buffer, in elements
-    uint target_base;       // number of an output + target_base is its place; TO_STATES: where they begin, in words
+    uint target_base;  // number of an output + target_base is its place; TO_PARTIALS: where they begin, in words
 #ifdef HAS_INDEX
-    uint values_base;       // the same for values
+    uint values_base;  // the same for values
 #endif
 } push;
 
@@ -44,7 +44,7 @@ void read_push()
     reduced_begin = push.reduced_begin;
     reduced_end = push.reduced_end;
     split_size = push.split_size;
-    split_count = TO_STATES ? (reduced_end - reduced_begin - 1) / split_size + 1 : 1;
+    split_count = TO_PARTIALS ? (reduced_end - reduced_begin - 1) / split_size + 1 : 1;
     first_output = push.first_output;
     output_count = push.output_count;
     source_first = push.source_first;

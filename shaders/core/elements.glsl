@@ -1,7 +1,7 @@
 // Shared by the kernels over axes but exact_axes.comp: how an element is taken, and how an output is written.
 
 // Whether the winner's bits are written, and so loaded again.
-const bool RELOADED = TO_STATES || VALUES;
+const bool RELOADED = TO_PARTIALS || VALUES;
 
 // Takes an element, if it is `taken`.
 void take_element(inout State state, Bits bits, uint index, bool taken)
@@ -16,8 +16,8 @@ void take_element(inout State state, Bits bits, uint index, bool taken)
 void write(uint i, uint split, State state)
 {
     uint number = first_output + i;
-    if (TO_STATES)
-        STORE_WITH_COUNT(target, (split * output_count + i) * STORED_WORDS + target_base, state, push.element_count)
+    if (TO_PARTIALS)
+        STORE_PARTIAL(target, (split * output_count + i) * PARTIAL_WORDS + target_base, state, push.element_count)
     else {
         if (INDEX_WORDS != 0)
             STORE_INDEX(target, number + target_base, index_of(state))

@@ -26,7 +26,7 @@ layout(push_constant) uniform Push {
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint source_base;       // address + source_base is the place in the buffer, in elements
-    uint values_base;       // number of an output + values_base is its place; TO_STATES: where they begin, in words
+    uint values_base;       // number of an output + values_base is its place; TO_PARTIALS: where they begin, in words
 #ifdef SHARES
     uint counts_padding;    // whether the padding gets a share, too
     uint counted_end[3];    // counted(): where the positions that count end

@@ -21,10 +21,10 @@ layout(constant_id = 0) const uint GROUP_SIZE = 64;
 layout(constant_id = 1) const uint NUMBER_KIND = 0;  // of the elements: UINT, INT or FLOAT
 layout(constant_id = 2) const uint BUNDLE = 1;       // invocations that work on neighbouring items
 #ifdef IN_PLACE
-const bool SEGMENTED = false, TO_STATES = false;
+const bool SEGMENTED = false, TO_PARTIALS = false;
 #else
 layout(constant_id = 3) const bool SEGMENTED = false;  // skip elements outside the bound segment
-layout(constant_id = 4) const bool TO_STATES = false;  // write states for combine.comp, not the outputs
+layout(constant_id = 4) const bool TO_PARTIALS = false;  // write partials for combine.comp, not the outputs
 #endif
 layout(constant_id = 5) const uint INDEX_WORDS = 1;  // words of an index; 0: write none (gradients.glsl reads some)
 layout(constant_id = 6) const bool VALUES = false;   // write values, that is, elements

@@ -1,13 +1,16 @@
-// A second accumulator, for tests: the sum of unsigned 32-bit elements, modulo 2^32. It forgives nothing: an element that
-// is left out, or taken twice, shows.
+// A second accumulator, for tests: the sum of unsigned 32-bit elements, modulo
+// 2^32. It forgives nothing: an element that is left out, or taken twice,
+// shows.
 
 struct State {
-    uint sum;
+  uint sum;
 };
 
 #define Operand uint
 Operand operand_of(Bits bits) { return bits; }
-Operand or_neutral(Operand operand, bool is_element) { return is_element ? operand : 0; }
+Operand or_neutral(Operand operand, bool is_element) {
+  return is_element ? operand : 0;
+}
 Operand divided(Operand operand, uint by) { return operand / by; }
 
 State identity() { return State(0); }
@@ -15,12 +18,16 @@ State empty_from(uint index) { return identity(); }
 State state_of(Operand operand, uint index) { return State(operand); }
 
 const bool REPEATABLE = false;
-void accumulate(inout State state, Operand operand, uint index) { state.sum += operand; }
+void accumulate(inout State state, Operand operand, uint index) {
+  state.sum += operand;
+}
 State combine(State a, State b) { return State(a.sum + b.sum); }
 State combine_one(State a, State b) { return combine(a, b); }
 State appended(State a, State b) { return combine(a, b); }
 
-Bits value_of(State state, uint count) { return state.sum + count; }  // so that a wrong count shows, too
+Bits value_of(State state, uint count) {
+  return state.sum + count;
+} // so that a wrong count shows, too
 uint index_of(State state) { return 0; }
 #define RELOAD_BITS(state, element)
 

@@ -232,7 +232,7 @@ def test_exact_sums_are_those_of_the_whole_array(dtype, function):
 
 def test_an_exact_sum_of_one_chunk_is_that_of_the_device(monkeypatch):
     x = np.random.default_rng(4).standard_normal((9, 10)).astype(np.float32)
-    monkeypatch.setattr(Reduction, "state", None)
+    monkeypatch.setattr(Reduction, "partial", None)
     for axis in (0, 1, (0, 1)):
         d = da.from_array(x, chunks=tuple(size if i in np.atleast_1d(axis) else 2 for i, size in enumerate(x.shape)))
         for keepdims in (False, True):
@@ -464,12 +464,12 @@ def test_only_what_windows_look_at_is_taken_of_a_chunk():
 
 
 def test_records_of_many_chunks_are_merged_step_by_step(monkeypatch):
-    """No task has the states of all chunks."""
+    """No task has the partials of all chunks."""
     merged, sizes = Reduction.merged, []
 
-    def spy(self, states):
-        sizes.append(states.size)
-        return merged(self, states)
+    def spy(self, partials):
+        sizes.append(partials.size)
+        return merged(self, partials)
 
     monkeypatch.setattr(Reduction, "merged", spy)
     x = np.random.default_rng(11).permutation(256).astype(np.float32)

@@ -385,7 +385,7 @@ def test_bool_and_the_other_byte_order():
 @pytest.mark.parametrize("is_array", [False, True], ids=["slices", "subclass"])
 def test_a_source_may_use_its_memory_again(is_array, monkeypatch):
     x = np.random.default_rng(5).random((8, 20), np.float32)
-    memory, reads, state = np.empty((2, 20), np.float32), threading.Semaphore(0), Reduction.state
+    memory, reads, partial = np.empty((2, 20), np.float32), threading.Semaphore(0), Reduction.partial
 
     class Source(np.ndarray):
         def __getitem__(self, region):
@@ -402,9 +402,9 @@ def test_a_source_may_use_its_memory_again(is_array, monkeypatch):
             assert reads.acquire(timeout=60)
         elif begin[0] == 4:
             reads.release()
-        return state(self, elements, begin, device)
+        return partial(self, elements, begin, device)
 
-    monkeypatch.setattr(Reduction, "state", after_the_next_read)
+    monkeypatch.setattr(Reduction, "partial", after_the_next_read)
     source = x.view(Source) if is_array else Behind()
     np.testing.assert_array_equal(dmlgpu.argmax(chunked(source, chunk_bytes=160), 1), x.argmax(1))
 

@@ -89,17 +89,17 @@ def merged(reduction, x, sizes, choose, device):
     result = np.full(reduction.reduced(reduction.sizes), 77, reduction.dtypes[0])
     along = tuple(size if axis in reduction.axes else 1 for axis, size in enumerate(x.shape))
     for outputs in Regions(reduction.sizes, sizes):
-        states = []
+        partials = []
         for part in Regions(along, sizes):
             chunk = tuple((part if axis in reduction.axes else outputs)[axis] for axis in range(x.ndim))
-            states.append(reduction.state(x[chunk], tuple(each.start for each in chunk), device))
-        choose.shuffle(states)
-        while len(states) > 1:
-            count = choose.randint(2, len(states))
-            states.append(reduction.merged(np.concatenate(states[:count], choose.choice(reduction.axes))))
-            states = states[count:]
-        assert states[0].dtype == reduction.state_type
-        result[reduction.reduced(outputs)] = reduction.results(states[0])[0]
+            partials.append(reduction.partial(x[chunk], tuple(each.start for each in chunk), device))
+        choose.shuffle(partials)
+        while len(partials) > 1:
+            count = choose.randint(2, len(partials))
+            partials.append(reduction.merged(np.concatenate(partials[:count], choose.choice(reduction.axes))))
+            partials = partials[count:]
+        assert partials[0].dtype == reduction.partial_type
+        result[reduction.reduced(outputs)] = reduction.results(partials[0])[0]
     return result
 
 
@@ -215,8 +215,8 @@ def test_products_of_chunks_may_be_out_of_range(chunks, device):
     x = np.concatenate(parts)
     reduction = reduction_of(x.shape, x.dtype, ReduceFunction.MULTIPLY)
     begins = np.cumsum([0, *map(len, parts)])
-    states = [reduction.state(part, (int(b),), device) for part, b in zip(parts, begins, strict=False)]
-    got = reduction.results(reduction.merged(np.concatenate(states)))[0]
+    partials = [reduction.partial(part, (int(b),), device) for part, b in zip(parts, begins, strict=False)]
+    got = reduction.results(reduction.merged(np.concatenate(partials)))[0]
     with np.errstate(all="ignore"):
         expected = np.float32(np.prod(x.astype(np.longdouble)))
     np.testing.assert_allclose(got, expected, rtol=x.size * U)
@@ -226,9 +226,9 @@ def test_products_of_chunks_may_be_out_of_range(chunks, device):
 @pytest.mark.parametrize(("exponent", "expected"), [(1 << 40, np.inf), (-(1 << 40), 0), (-149, 2.0**-149)])
 def test_products_may_have_any_exponent(exponent, expected):
     reduction = reduction_of((3,), "float32", ReduceFunction.MULTIPLY)
-    state = np.array([(1.0, exponent)], reduction.state_type)
-    assert reduction.results(state)[0] == expected
-    assert reduction.results(reduction.merged(np.repeat(state, 2)))[0] == np.float32(expected * expected)
+    partial = np.array([(1.0, exponent)], reduction.partial_type)
+    assert reduction.results(partial)[0] == expected
+    assert reduction.results(reduction.merged(np.repeat(partial, 2)))[0] == np.float32(expected * expected)
 
 
 def test_products_of_very_many_mantissas(device):
@@ -236,17 +236,17 @@ def test_products_of_very_many_mantissas(device):
     x[:, ::2] = 1 / 0.75
     reduction = reduction_of(x.shape, x.dtype, ReduceFunction.MULTIPLY, axis=1)
     np.testing.assert_allclose(
-        reduction.results(reduction.state(x, (0, 0), device))[0], x.astype(float).prod(1), rtol=0.02
+        reduction.results(reduction.partial(x, (0, 0), device))[0], x.astype(float).prod(1), rtol=0.02
     )
 
 
 def test_sums_of_float16_may_be_out_of_range_on_the_way(device):
     x = np.array([60000, 60000, -60000, -60000, 1], np.float16)
     reduction = reduction_of(x.shape, x.dtype, ReduceFunction.SUM)
-    states = [reduction.state(x[i : i + 2], (i,), device) for i in (0, 2, 4)]
-    assert reduction.results(reduction.merged(np.concatenate(states)))[0] == 1
+    partials = [reduction.partial(x[i : i + 2], (i,), device) for i in (0, 2, 4)]
+    assert reduction.results(reduction.merged(np.concatenate(partials)))[0] == 1
     norm = reduction_of(x.shape, x.dtype, ReduceFunction.L2)
-    np.testing.assert_allclose(norm.results(norm.state(x[:1], (0,), device))[0], 60000)
+    np.testing.assert_allclose(norm.results(norm.partial(x[:1], (0,), device))[0], 60000)
 
 
 def windows(choose, spatial):
@@ -324,8 +324,8 @@ def test_indices_beyond_32_bits(device):
     reduction = indices_of(ArgmaxOperatorDesc, shape, "uint8", axis=(0, 2))
     chunk = np.zeros((2, 3, 4), np.uint8)
     chunk[1, :, 2] = 9
-    state = reduction.state(chunk, ((1 << 18) - 2, 0, 5), device)
-    assert reduction.results(state)[0].tolist() == [((1 << 18) - 1) * (1 << 17) + 7] * 3
+    partial = reduction.partial(chunk, ((1 << 18) - 2, 0, 5), device)
+    assert reduction.results(partial)[0].tolist() == [((1 << 18) - 1) * (1 << 17) + 7] * 3
     sizes, window = (1 << 17, 1 << 16), {"strides": 2, "output_indices": True}
     pooling = pooling_of(MaxPooling2OperatorDesc, (3, 1 << 18, 1 << 17), np.dtype("uint8"), (2, 2), **window)
     assert pooling.output_shape == (3, *sizes)

@@ -420,7 +420,7 @@ def test_gradients_go_where_values_came_from(device):
 
 def test_plans_take_every_variant():
     taken = set()
-    for limits in (Limits(1 << 27, 64, 8), Limits(256, 32, 3, state_bytes=512, invocation_loads=50)):
+    for limits in (Limits(1 << 27, 64, 8), Limits(256, 32, 3, partial_bytes=512, invocation_loads=50)):
         for case in GRADIENTS:
             taken |= {dispatch.shader.module for dispatch in lower(case.desc, limits).dispatches}
     variants = [

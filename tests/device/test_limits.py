@@ -60,7 +60,7 @@ def test_dispatches_keep_to_the_limits_of_a_device(device):
     assert limits.group_size <= min(device.group_size, device.invocations)
     assert limits.group_count <= device.group_count
     for plan in plans(limits):
-        assert plan.state_bytes <= device.storage_range
+        assert plan.partial_bytes <= device.storage_range
         for dispatch in plan.dispatches:
             constants = dispatch.shader.constants
             assert constants["group_size"] == limits.group_size

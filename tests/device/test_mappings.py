@@ -31,7 +31,7 @@ def test_chosen_cases_cover_every_kernel_and_type():
     for mapping in MAPPINGS:
         for case in chosen(mapping):
             found[mapping] |= covered(case, LIMITS[mapping])
-    # Split tensors are combined of states, for which others have what they need.
+    # Split tensors are combined of partials, for which others have what they need.
     short = "|".join(
         (
             r"columns_(wide_)?(sum_16|exact|squares|product|logsumexp)",

@@ -125,9 +125,9 @@ def test_each_dispatch_is_timed_alone(either, kp):
     assert inside(first, call)
     assert inside(second, call)
     assert first.end <= second.begin
-    # States are written, and read.
-    states = operator.plan.state_bytes
-    assert (first.bytes, second.bytes) == (LONG_X.nbytes + states, states + 4)
+    # Partials are written, and read.
+    partials = operator.plan.partial_bytes
+    assert (first.bytes, second.bytes) == (LONG_X.nbytes + partials, partials + 4)
     assert result.numpy().item() == LONG_X.argmax()
 
 
@@ -158,7 +158,7 @@ def test_bytes_are_shared_by_the_dispatches_of_a_segment(driver):
     assert names(profile, "dispatch") == [dispatch.shader.module for dispatch in plan.dispatches]
     assert kinds(profile)["upload"] == kinds(profile)["download"] == 1
     moved = sum(event.bytes for event in of_kind(profile, "dispatch"))
-    assert moved == pytest.approx(x.nbytes + 30 * 4 + 2 * plan.state_bytes, rel=0.05)
+    assert moved == pytest.approx(x.nbytes + 30 * 4 + 2 * plan.partial_bytes, rel=0.05)
 
 
 def test_tensors_outside_calls(either):
@@ -425,7 +425,7 @@ def test_scratch_memory_counts(either):
     with either.profile() as profile:
         operator(tensor)
     used = [memory.tensor_bytes for memory in profile.memory]
-    assert max(used) >= used[0] + operator.plan.state_bytes
+    assert max(used) >= used[0] + operator.plan.partial_bytes
 
 
 def test_the_peak_is_that_of_buffers():

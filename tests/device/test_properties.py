@@ -53,9 +53,9 @@ def test_device_equals_reference_in_every_byte(any_device, kind):
 # Each with a limit at the least that Vulkan promises, or far below it, and the mapping of a GPU or a CPU driver.
 SETTINGS = [
     Limits(128 << 20, 128, 16, cooperating=True),
-    Limits(1 << 16, 7, 3, state_bytes=64, invocation_loads=100, unrolls=False, cooperating=True),
+    Limits(1 << 16, 7, 3, partial_bytes=64, invocation_loads=100, unrolls=False, cooperating=True),
     Limits(512, 128, 1, invocation_loads=250, dispatch_count=1 << 20, unrolls=False),
-    Limits(256, 1, 3, state_bytes=512, dispatch_count=1 << 20, cooperating=True),
+    Limits(256, 1, 3, partial_bytes=512, dispatch_count=1 << 20, cooperating=True),
 ]
 
 

@@ -153,7 +153,7 @@ def test_a_large_operator_keeps_its_buffers(driver, counts):
         assert device.cache_info().buffer_bytes_limit < 6 << 20
 
 
-def test_kept_buffers_make_room_for_states(driver):
+def test_kept_buffers_make_room_for_partials(driver):
     with opened_as(driver, heaps=(24 << 20,) * len(driver.heaps)) as device:
         x = np.zeros((1, 100_000), np.float32)
         x[0, 77_777] = 1
@@ -555,7 +555,7 @@ def test_a_batch_of_hundreds_of_calls_is_computed_in_parts(fresh, counts):
 
 
 @pytest.mark.parts_of_buffers
-@pytest.mark.parametrize("case", [LONG_CASE, *UNPOOLED[:1]], ids=["states", "between"])
+@pytest.mark.parametrize("case", [LONG_CASE, *UNPOOLED[:1]], ids=["partials", "between"])
 def test_a_batch_of_two_passes_is_one_submission(either, counts, case):
     """Recorded once, though each call has scratch memory of its own."""
     operator, inputs = either.compile(case.desc), case.inputs()

@@ -183,11 +183,11 @@ def test_permuted_volumes_over_segments(lowered, order):
 # Loops and dispatches, with limits lowered in other ways
 
 OTHER_LIMITS = {
-    "one-group": Limits(segment_bytes=1 << 20, group_size=1, group_count=1, state_bytes=1024),
-    "odd-groups": Limits(segment_bytes=1 << 16, group_size=7, group_count=5, state_bytes=1 << 10, bundle=14),
+    "one-group": Limits(segment_bytes=1 << 20, group_size=1, group_count=1, partial_bytes=1024),
+    "odd-groups": Limits(segment_bytes=1 << 16, group_size=7, group_count=5, partial_bytes=1 << 10, bundle=14),
     "short-loops": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, invocation_loads=75),
     "short-dispatches": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, dispatch_elements=1000),
-    "few-states": Limits(segment_bytes=2048, group_size=64, group_count=64, state_bytes=64),
+    "few-partials": Limits(segment_bytes=2048, group_size=64, group_count=64, partial_bytes=64),
     "few-loads": Limits(segment_bytes=256, group_size=1, group_count=8, invocation_loads=60, dispatch_count=1 << 20),
 }
 

@@ -159,7 +159,7 @@ def test_every_element_of_a_row_counts(driver, open_device, cooperating, tile, w
 
 
 def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
-    """The number of its elements is found again where its states are combined; powers take loops, too."""
+    """The number of its elements is found again where its partials are combined; powers take loops, too."""
     limits = Limits(1 << 27, 64, 8, invocation_loads=40)
     device = open_device(driver.index, limits)
     x = np.random.default_rng(0).random((1, 2, 21, 34)).astype(np.float32)
@@ -169,10 +169,10 @@ def test_a_window_that_is_too_long_for_an_invocation(driver, open_device):
         AveragePooling1OperatorDesc.of(x, (19, 33), include_padding=True, **steps),
         LpPooling1OperatorDesc.of(x, (19, 33), p=5, **steps),
     ):
-        assert device.compile(desc).plan.state_bytes
+        assert device.compile(desc).plan.partial_bytes
         verify(desc, x, device=device)
-    states = [lower(LpPooling1OperatorDesc.of(x, (19, 33), p=p), limits).state_bytes for p in (2, 1 << 20)]
-    assert states[0] < states[1]
+    partials = [lower(LpPooling1OperatorDesc.of(x, (19, 33), p=p), limits).partial_bytes for p in (2, 1 << 20)]
+    assert partials[0] < partials[1]
 
 
 @pytest.mark.parametrize("p", [3, 1000])

@@ -110,13 +110,13 @@ def test_numbers_that_need_all_bits(monkeypatch, open_device, driver):
     lowered = Scatter.dispatches
 
     def dispatches(self):
-        for dispatch, states in lowered(self):
+        for dispatch, partials in lowered(self):
             constants = dispatch.shader.constants
             if "late" in constants:
                 assert constants["late"] == 1 << 31
                 shader = dataclasses.replace(dispatch.shader, constants=Values(**{**constants, "late": 0}))
                 dispatch = dataclasses.replace(dispatch, shader=shader)
-            yield dispatch, states
+            yield dispatch, partials
 
     monkeypatch.setattr(Scatter, "dispatches", dispatches)
     device = open_device(driver.index, dataclasses.replace(LOWERED, group_size=33))

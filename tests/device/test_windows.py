@@ -325,7 +325,7 @@ def test_far_windows(unrolling, case):
 def test_far_windows_element_by_element(driver, open_device, case):
     limits = dataclasses.replace(device_limits(driver), invocation_loads=20, unrolls=False)
     device = open_device(driver.index, limits)
-    assert PoolDirect(*problems_of(case.desc.canonical()), limits).with_states.elements < 8
+    assert PoolDirect(*problems_of(case.desc.canonical()), limits).with_partials.elements < 8
     verify(case.desc, *case.inputs(), device=device)
 
 

@@ -246,7 +246,7 @@ def limits(choices: Choices) -> Limits:
         segment_bytes=segment_bytes,
         group_size=choices.of((64, 128, 32, 7, 1)),
         group_count=choices.of((8, 16, 3, 1)),
-        state_bytes=choices.of((1 << 20, 512, 64)),
+        partial_bytes=choices.of((1 << 20, 512, 64)),
         invocation_loads=choices.of((4096, 1000, 400)),
         dispatch_elements=choices.of((1 << 24, 1000)),
         dispatch_count=1 << 20,

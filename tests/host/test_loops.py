@@ -239,8 +239,8 @@ def test_loops_of_records_keep_to_the_limit(cores):
     limits = Limits(1 << 27, 64, 4 * cores, bundle=8)
     plan = lower(ArgmaxOperatorDesc.of(TensorDesc(UINT8, (24576, 24576), (1, 24576)), axes=(0, 1)), limits)
     first, *others = [d for d in plan.dispatches if d.shader.variant == "combine"]
-    assert first.push["state_count"] > 2048
-    assert others[-1].push["state_count"] <= 2048
+    assert first.push["partial_count"] > 2048
+    assert others[-1].push["partial_count"] <= 2048
 
 
 # Loops that are ended

@@ -4,7 +4,7 @@ Each kernel is executed with symbols for elements (`symbolic.py`), with the cons
 element it takes is then a number, on each way that it may go. That it is the right one is proved for all values with
 which it goes this way, against what z3 knows of integers and of IEEE 754.
 
-`reduce` and `columns` compare two elements, and `combine` two states with any indices: so the keys of elements, and
+`reduce` and `columns` compare two elements, and `combine` two partials with any indices: so the keys of elements, and
 what compares keys, have the order of semantics.md for all pairs. `rows` has a block of elements, all equal but one, and
 looks twice (extremes.glsl). Of the four operators `rows` and `combine` have two, for time: ARGMAX that takes the first
 of equal elements, and ARGMIN that takes the last.
@@ -60,7 +60,7 @@ class Choice:
     elements: Sequence[z3.BitVecRef]
     indices: Sequence[z3.BitVecRef]
     source: Sequence[z3.BitVecRef]
-    """Words: of the input, or of states."""
+    """Words: of the input, or of partials."""
     sizes: tuple[int, int] = (1, 2)
     axis: int = 1
 
@@ -68,7 +68,7 @@ class Choice:
         desc = arg.of(TensorDesc(data_type, self.sizes), (self.axis,), direction)
         if kernel == "combine":
             *_, dispatch = lower(desc, LOWERED).dispatches
-            return replace(dispatch, push=changed(dispatch.push, state_count=2, states_base=0))
+            return replace(dispatch, push=changed(dispatch.push, partial_count=2, partials_base=0))
         (dispatch,) = lower(desc, PLANNED["cpu"], kernel).dispatches
         if kernel == "rows":
             shader = dispatch.shader

@@ -27,7 +27,7 @@ from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, arg_desc, pool_d
 from tests.support.plans import check
 
 SMALL = Limits(256, group_size=4, group_count=4, dispatch_count=1 << 20)
-# With memory for many states.
+# With memory for many partials.
 ROOMY = replace(SMALL, segment_bytes=1 << 16)
 
 
@@ -120,7 +120,7 @@ def test_each_element_lies_in_one_part(name, segment):
             end = outputs.stop
             assert {part.outputs for part in stack} == {outputs}
             assert len({part.segments for part in stack}) == len(stack)
-            # After an end that the tensors or the states asked for, parts soon begin well again.
+            # After an end that the tensors or the partials asked for, parts soon begin well again.
             assert outputs.start % kernel.rules.step == 0 or end <= kernel.rules.next(outputs.start)
             for output in outputs:
                 for number, address in elements_of(kernel, output):
@@ -128,7 +128,7 @@ def test_each_element_lies_in_one_part(name, segment):
                     assert here
                     assert number is None or all(number in part.elements for part in here)
             check_whole(kernel, stack, segment)
-            if stack[0].states_before is None:
+            if stack[0].partials_before is None:
                 assert len(stack) == 1
                 assert stack[0].whole
         assert end == kernel.problem.output_count
@@ -153,7 +153,7 @@ def test_maxima_in_several_segments_are_cut_where_gradients_are_in_one():
 
 def test_an_argmax_of_one_segment_is_one_part():
     (kernel, *_) = kernels_of(arg_desc(ArgmaxOperatorDesc, FLOAT32, (8, 100), [1]), 1 << 20)
-    assert list(stacks_of(kernel)) == [[Part(range(8), range(100), 100, (0,), whole=True, states_before=None)]]
+    assert list(stacks_of(kernel)) == [[Part(range(8), range(100), 100, (0,), whole=True, partials_before=None)]]
 
 
 def test_rows_of_three_segments_are_three_parts_where_segments_end_with_rows():
@@ -222,8 +222,8 @@ def test_a_part_has_so_few_outputs_that_no_counter_of_a_shader_wraps_around():
 def test_parts_are_cut_between_splits():
     part = Part(range(8), range(10, 47), 5, (0,), whole=True)
     assert part.splits == 8
-    cut = list(part.cut(3, states=4))
-    assert [(short.elements, short.states_before, short.splits) for short in cut] == [
+    cut = list(part.cut(3, partials=4))
+    assert [(short.elements, short.partials_before, short.splits) for short in cut] == [
         (range(10, 25), 4, 3),
         (range(25, 40), 7, 3),
         (range(40, 47), 10, 2),
@@ -278,4 +278,4 @@ def test_max_pooling_of_one_segment_is_one_part():
     desc = MaxPooling2OperatorDesc.of(TensorDesc(FLOAT32, (2, 3, 8, 8)), (3, 3), strides=(2, 2))
     for kernel in kernels_of(desc, 1 << 20, replace(SMALL, group_count=64)):
         ((part,),) = stacks_of(kernel)
-        assert (part.outputs, part.states_before) == (range(math.prod(desc.output_tensor.sizes)), None)
+        assert (part.outputs, part.partials_before) == (range(math.prod(desc.output_tensor.sizes)), None)

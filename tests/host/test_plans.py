@@ -275,7 +275,7 @@ def test_plans_differ_where_limits_do():
 
 
 def test_a_shorter_range_with_more_records_for_each_output_fits_its_memory():
-    limits = Limits(1024, 7, 3, state_bytes=1000, invocation_loads=50, dispatch_count=1 << 20)
+    limits = Limits(1024, 7, 3, partial_bytes=1000, invocation_loads=50, dispatch_count=1 << 20)
     check(lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (58, 12), [1], strides=(1, 60)), limits))
 
 
@@ -301,12 +301,12 @@ def test_loops_keep_to_any_limit_or_are_refused(sizes, axis, cooperating):
 
 @pytest.mark.parametrize("count", [131, 399])
 def test_records_are_combined_in_levels_where_loops_are_short(count):
-    """Two states of each of so many segments."""
-    limits = Limits(256, 32, 3, state_bytes=1 << 16, invocation_loads=260)
+    """Two partials of each of so many segments."""
+    limits = Limits(256, 32, 3, partial_bytes=1 << 16, invocation_loads=260)
     plan = lower(arg_desc(ArgmaxOperatorDesc, UINT8, (256 * count,), [0]), limits)
-    states = [dispatch.push["state_count"] for dispatch in plan.dispatches if dispatch.shader.variant == "combine"]
-    assert states[0] == 2 * count
-    assert 1 < states[-1] <= 130
+    partials = [dispatch.push["partial_count"] for dispatch in plan.dispatches if dispatch.shader.variant == "combine"]
+    assert partials[0] == 2 * count
+    assert 1 < partials[-1] <= 130
 
 
 def test_a_cpu_has_no_more_workgroups_than_every_device_allows():
@@ -341,15 +341,15 @@ def test_plans_print_what_they_do():
     assert text.startswith(begin)
     assert [line.partition(":")[0] for line in plan.mapping] == ["reduce", "combine", "not rows", "not columns"]
     assert "push constants: size=(30, 30, 1, 1, 1, 1, 1, 1), stride=(1, 30, 0, 0, 0, 0, 0, 0), kept_rank=1," in text
-    states = "STATES 0 segment 0 (target_base), STATES 0 segment 0 (values_base)"
-    assert f"bindings: INPUT 0 segment 0 (source_base), {states} 2. reduce_selection_32" in text
+    partials = "PARTIALS 0 segment 0 (target_base), PARTIALS 0 segment 0 (values_base)"
+    assert f"bindings: INPUT 0 segment 0 (source_base), {partials} 2. reduce_selection_32" in text
     assert text.endswith(f" ... and {len(plan.dispatches) - 8} more dispatches")
     shown = f" {text.partition('1. reduce_selection_32: ')[2].partition(' push')[0]}"
     for name, value in plan.dispatches[0].shader.constants.items():
         assert (f" {name}=" in shown) == (value != 0)
     assert plan.summary == (
         "ArgmaxOperatorDesc of FLOAT32 (30, 30) to UINT32 (1, 30): 212 x reduce_selection_32, "
-        f"15 x combine_selection_32, {plan.state_bytes} bytes of states"
+        f"15 x combine_selection_32, {plan.partial_bytes} bytes of partials"
     )
 
 
@@ -429,20 +429,20 @@ def test_a_plan_goes_by_the_memory_of_its_tensors():
     check(plans[()])
 
 
-def test_states_of_many_outputs_are_combined_in_several_dispatches():
+def test_partials_of_many_outputs_are_combined_in_several_dispatches():
     """134 million outputs, each of 8 elements in 8 segments."""
     desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (1_443_200, 31, 8, 3), [2], strides=(93, 3, 134_217_600, 1))
     plan = lower(desc, Limits(1 << 28, 64, 16))
     combined = [dispatch for dispatch in plan.dispatches if dispatch.shader.variant == "combine"]
-    assert max(len(dispatch.outputs) * dispatch.push["state_count"] for dispatch in combined) <= 1 << 24
+    assert max(len(dispatch.outputs) * dispatch.push["partial_count"] for dispatch in combined) <= 1 << 24
     check(plan)
 
 
-def test_a_level_of_states_takes_several_dispatches_where_invocations_are_few():
+def test_a_level_of_partials_takes_several_dispatches_where_invocations_are_few():
     limits = Limits(256, 1, 8, invocation_loads=100, dispatch_count=1 << 20, cooperating=True)
     plan = lower(arg_desc(ArgmaxOperatorDesc, UINT8, (256 * 1000,), [0]), limits)
-    to_states = [dispatch.shader.constants.get("to_states") for dispatch in plan.dispatches[-8:]]
-    assert to_states.count(True) > 2
+    to_partials = [dispatch.shader.constants.get("to_partials") for dispatch in plan.dispatches[-8:]]
+    assert to_partials.count(True) > 2
     check(plan)
 
 

@@ -55,8 +55,8 @@ def test_sums_in_any_parts(exponents, count):
     for power in (1, 2):
         expected = [sum(Fraction(float(number)) ** power for number in column) for column in x.T]
         middle = rng.randrange(count + 1)
-        states = [added(part, power) for part in (x[:middle], x[middle:]) if len(part)]
-        for terms in (added(x, power), added(np.concatenate(states))):
+        partials = [added(part, power) for part in (x[:middle], x[middle:]) if len(part)]
+        for terms in (added(x, power), added(np.concatenate(partials))):
             assert decisive(sums(terms)) == decisive([*map(to_odd, expected)])
             divisor = rng.choice(COUNTS)
             assert decisive(quotients(terms, divisor)) == decisive([to_odd(n / divisor) for n in expected])

@@ -22,7 +22,7 @@ from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Role
 from tests.support.symbolic import ways
 
-# One invocation, which does all; an input has several segments, and their states are combined.
+# One invocation, which does all; an input has several segments, and their partials are combined.
 LIMITS = Limits(segment_bytes=512, group_size=1, group_count=1, bundle=1)
 COUNT = 300
 LEAST, LARGEST = 2.0**-126, float(np.finfo(np.float32).max)  # of those that are not denormal
@@ -95,7 +95,7 @@ def computed(desc, x, driver):
     """The output of a descriptor on a driver."""
     plan = lower(desc, LIMITS)
     words, segment = words_of(x), LIMITS.segment_bytes // 4
-    memory = {Role.OUTPUT: [z3.BitVecVal(0, 32)], Role.STATES: [z3.BitVecVal(0, 32)] * (plan.state_bytes // 4)}
+    memory = {Role.OUTPUT: [z3.BitVecVal(0, 32)], Role.PARTIALS: [z3.BitVecVal(0, 32)] * (plan.partial_bytes // 4)}
     for dispatch in plan.dispatches:
         buffers = {
             number: words[segment * b.segment :][:segment] if b.role is Role.INPUT else memory[b.role]

@@ -81,7 +81,7 @@ def test_drivers_get_no_specialization_constants(module):
 
 def test_drivers_get_the_values_of_constants():
     for values in (False, True):
-        text = specialized("rows_selection_32", group_size=64, values=values, to_states=False)
+        text = specialized("rows_selection_32", group_size=64, values=values, to_partials=False)
         for line in ("GROUP_SIZE = OpConstant %uint 64", f"RELOADED = OpConstant{values} %bool"):
             assert f"%{line}\n" in text
 

@@ -123,7 +123,7 @@ def test_examples_of_help_are_accepted(command, any_cpu, file, help_of, capsys):
     [
         ("devices", {"buffer", "allocation", "group size", "groups"}),
         ("demo", {"exact", "in bound"}),
-        ("explain", {"states", "intermediate", "segment", "word"}),
+        ("explain", {"partials", "intermediate", "segment", "word"}),
         ("profile", {"kind", "ms", "own ms", "share", "median", "GB/s"}),
         ("verify", {"right", "different"}),
     ],
@@ -627,8 +627,8 @@ EXPLAINED = {
         "axes=(0,), axis_direction=AxisDirection.INCREASING)",
         "columns_wide one invocation per 2 to 4 blocks of neighbouring outputs",
         "not rows the elements of an output do not follow each other",
-        "0 to 1,023 columns_wide_selection_32 input_tensor states 0 to 1,023 combine_selection_32 states",
-        "Tensors of 16 MiB and 4 KiB, states of 128 KiB. END",
+        "0 to 1,023 columns_wide_selection_32 input_tensor partials 0 to 1,023 combine_selection_32 partials",
+        "Tensors of 16 MiB and 4 KiB, partials of 128 KiB. END",
     ),
     "MAX_POOLING2 FLOAT16 1,2,9,8 window_size=3,3 strides=2,2 indices_data_type=uint64 dilations=1,2 start_padding=1,1 "
     "input_strides=320,160,16,2": (
@@ -671,7 +671,7 @@ def test_explain_shortens_long_plans(driver, capsys, monkeypatch):
     monkeypatch.setattr(cli, "Device", lambda selector: dmlgpu.Device(driver.index, limits=LOWERED))
     text = explained(capsys, "argmax float32 30,300 axes=1")
     assert "input_tensor segment 3" in text
-    assert re.search(r"and [1-9]\d+ more dispatches Tensors of 35.16 KiB and 120 bytes, states of 48 bytes", text)
+    assert re.search(r"and [1-9]\d+ more dispatches Tensors of 35.16 KiB and 120 bytes, partials of 48 bytes", text)
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ from tests.support.kompute_seam import Seam
 kp = Seam().install()
 # Hundreds of dispatches, each a submission.
 schedule.SUBMISSION_SECONDS = 0
-device = Device(index, limits=Limits(segment_bytes=256, group_size=32, group_count=3, state_bytes=512))
+device = Device(index, limits=Limits(segment_bytes=256, group_size=32, group_count=3, partial_bytes=512))
 y = np.random.default_rng(0).permutation(20_000).astype(np.float32)
 count = 0
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the shells of some CI have their children ignore it

@@ -83,12 +83,12 @@ for cores in 1, 2, 4, 7:
         shares = dmlgpu.average_pooling_grad(g, shape, window, device=d).sum(dtype=np.float64)
         assert abs(shares / g.size - 1) < 1e-3, (cores, shape)
 """,
-    "states of a transposed view": """
+    "partials of a transposed view": """
 x = np.zeros((24576, 24576), np.uint8)
 x[-1, -1] = 1
 assert dmlgpu.argmax(x.T) == 603979775
 """,
-    "states of several segments": """
+    "partials of several segments": """
 x = np.zeros((384, 2, 1 << 20), np.uint8)
 x[-1, :, -1] = 1
 assert dmlgpu.argmax(x, (0, 2)).tolist() == [402653183, 402653183]

@@ -34,7 +34,7 @@ def refused(function, result, after=0, once=False):
     del os.environ["REFUSE"]
     os.environ.pop("REFUSE_ONCE", None)
 
-# Two passes, with states between them.
+# Two passes, with partials between them.
 x = np.zeros((1, 1 << 18), np.float32)
 x[0, 70_000] = 1
 desc = dmlgpu.ArgmaxOperatorDesc(dmlgpu.TensorDesc.of(x), dmlgpu.TensorDesc(dmlgpu.DataType.UINT32, (1, 1)), (1,))

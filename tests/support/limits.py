@@ -11,9 +11,9 @@ import dmlgpu
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.runtime.tuning import device_limits
 
-# Low enough that small tensors lie in many segments, and need several ranges, pieces and states.
+# Low enough that small tensors lie in many segments, and need several ranges, pieces and partials.
 LOWERED = Limits(
-    segment_bytes=256, group_size=32, group_count=3, state_bytes=512, invocation_loads=100, dispatch_count=1 << 20
+    segment_bytes=256, group_size=32, group_count=3, partial_bytes=512, invocation_loads=100, dispatch_count=1 << 20
 )
 # The mapping of a CPU goes by the number of its cores: this machine's, and others.
 CORES = {f"CPU-{cores}": cores for cores in (1, 16, 64, 256)}
@@ -45,7 +45,7 @@ PLANNED = {
     "lowered": LOWERED,
     "short": Limits(segment_bytes=128 * MIB, group_size=64, group_count=8, dispatch_elements=2000),
     "odd": Limits(
-        segment_bytes=768, group_size=7, group_count=5, state_bytes=1000, invocation_loads=100, dispatch_count=1 << 20
+        segment_bytes=768, group_size=7, group_count=5, partial_bytes=1000, invocation_loads=100, dispatch_count=1 << 20
     ),
 }
 

@@ -119,7 +119,7 @@ def check_limits(plan: Plan, limits: Limits) -> None:
             assert binding.segment >= 0
             size = plan.segments(binding)[binding.segment]
             assert size % 4 == 0
-            assert 0 < size <= limits.segment_bytes or binding.role is Role.STATES
+            assert 0 < size <= limits.segment_bytes or binding.role is Role.PARTIALS
             assert binding.base in dispatch.push
 
 
@@ -164,8 +164,8 @@ def check_work(plan: Plan, limits: Limits) -> None:
         if "spacing" in push:
             check_pass(dispatch, limits)
             continue
-        if "state_count" in push:
-            each = push["state_count"]
+        if "partial_count" in push:
+            each = push["partial_count"]
         elif "reduced_end" in push:
             each = push["reduced_end"] - push["reduced_begin"]
             least = min(64, push["output_count"])  # the elements of so many outputs are cut, too
@@ -209,43 +209,43 @@ def check_work(plan: Plan, limits: Limits) -> None:
         assert push["output_count"] <= max(least, 2 * limits.dispatch_elements // each)
 
 
-def check_states(plan: Plan, limits: Limits) -> None:
-    """States of several outputs keep to their limit and fit a buffer; those of one output may need more.
+def check_partials(plan: Plan, limits: Limits) -> None:
+    """Partials of several outputs keep to their limit and fit a buffer; those of one output may need more.
 
-    The dispatches of a range write states that follow each other from 0 on, and the second pass reads them all.
+    The dispatches of a range write partials that follow each other from 0 on, and the second pass reads them all.
     """
-    states = [d for d in plan.dispatches if any(binding.role is Role.STATES for binding in d.bindings)]
-    assert bool(states) == bool(plan.state_bytes)
+    partials = [d for d in plan.dispatches if any(binding.role is Role.PARTIALS for binding in d.bindings)]
+    assert bool(partials) == bool(plan.partial_bytes)
     problems = problems_with(plan.desc, plan.flags)
     share = max(problem.source.size_in_bytes for problem in problems) // 16
-    limit = min(max(limits.state_bytes, share), limits.segment_bytes)
+    limit = min(max(limits.partial_bytes, share), limits.segment_bytes)
     words_of = {
-        problem.accumulator.name: problem.accumulator.stored_words(problem.source.data_type) for problem in problems
+        problem.accumulator.name: problem.accumulator.partial_words(problem.source.data_type) for problem in problems
     }
     read, written, most, combined = 0, 0, 0, True
-    for dispatch in states:
+    for dispatch in partials:
         push = dispatch.push
         words = push["output_count"] * words_of[dispatch.shader.accumulator]
-        if "state_count" in push:
-            assert push["states_base"] == read
-            if dispatch.shader.constants.get("to_states"):
+        if "partial_count" in push:
+            assert push["partials_base"] == read
+            if dispatch.shader.constants.get("to_partials"):
                 assert push["target_base"] == written
-                read += push["state_count"] * words
-                written += math.ceil(push["state_count"] / push["split_size"]) * words
+                read += push["partial_count"] * words
+                written += math.ceil(push["partial_count"] / push["split_size"]) * words
                 continue
-            assert read + push["state_count"] * words == written
+            assert read + push["partial_count"] * words == written
             most, combined = max(most, written), True
             continue
         read, written = 0, 0 if combined else written
         combined = False
         assert push[dispatch.bindings[1].base] == written
-        written += states_of(push) * words
+        written += partials_of(push) * words
         assert 4 * written <= limit or push["output_count"] == 1
-    assert plan.state_bytes == 4 * most
+    assert plan.partial_bytes == 4 * most
 
 
-def states_of(push: Values) -> int:
-    """The states that a dispatch of a first pass writes for each output."""
+def partials_of(push: Values) -> int:
+    """The partials that a dispatch of a first pass writes for each output."""
     if "split_count" in push:
         return push["split_count"]
     if "split_end" in push:
@@ -362,6 +362,6 @@ def check(plan: Plan) -> None:
     check_loops(plan)
     check_limits(plan, limits)
     check_work(plan, limits)
-    check_states(plan, limits)
+    check_partials(plan, limits)
     check_coverage(plan)
     check_alignment(plan)

@@ -75,7 +75,7 @@ class AxesKernel(PartKernel):
     @cached_property
     def rules(self) -> Rules:
         outputs = self.problem.outputs
-        # combine.comp writes the words of states, indices that do not count from 0, outputs that are not packed, and
+        # combine.comp writes the words of partials, indices that do not count from 0, outputs that are not packed, and
         # those that were split.
         together = len(outputs) == 1 or self.problem.accumulator.has_index
         indexed = any(output.result is Result.INDEX for output in outputs) and self.axes.index_step
@@ -110,9 +110,9 @@ class AxesKernel(PartKernel):
             whole = self.tiling_of(self.element_count, self.problem.output_count)
             invocations = outputs * whole.lanes // whole.width  # with one split of each output
             busy = -(-elements * invocations // self.limits.busy_invocations)
-            # States that fit their memory: each segment may leave one for each split.
-            states = -(-self.element_count * self.problem.sources[0].segment_count // max(self.most_states, 1))
-            split = max(self.least_split, busy, states)
+            # Partials that fit their memory: each segment may leave one for each split.
+            partials = -(-self.element_count * self.problem.sources[0].segment_count // max(self.most_partials, 1))
+            split = max(self.least_split, busy, partials)
         # A multiple of a block: if the first split begins with a block, all do.
         split = min(-(-split // self.block) * self.block, self.longest_split)
         tilings = self._tilings_of(split)

@@ -1,4 +1,4 @@
-"""combine.comp: the second pass, the same for all kernels: combines the states of an output, whatever its layout."""
+"""combine.comp: the second pass, the same for all kernels: combines the partials of an output, whatever its layout."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Result, Role
 COMBINE = {"combine": "second pass: combines what the first left of each output, wherever the output lies"}
 
 
-# States of an output that an invocation combines, at most; if there are more, splits of them are combined first.
-_MOST_STATES = 2048
+# Partials of an output that an invocation combines, at most; if there are more, splits of them are combined first.
+_MOST_PARTIALS = 2048
 
 
-def levels(limits: Limits, states: int) -> tuple[int, ...]:
-    """The states of an output after the first pass, and after each level, until they are few enough.
+def levels(limits: Limits, partials: int) -> tuple[int, ...]:
+    """The partials of an output after the first pass, and after each level, until they are few enough.
 
-    Of n states, splits have about sqrt(n) each.
+    Of n partials, splits have about sqrt(n) each.
     """
-    most = min(_MOST_STATES, max(2, limits.invocation_loads // 2))
-    if states <= most * limits.most_lanes:
-        return (states,)
-    return states, *levels(limits, -(-states // max(2, min(math.isqrt(states), most))))
+    most = min(_MOST_PARTIALS, max(2, limits.invocation_loads // 2))
+    if partials <= most * limits.most_lanes:
+        return (partials,)
+    return partials, *levels(limits, -(-partials // max(2, min(math.isqrt(partials), most))))
 
 
-def state_count(limits: Limits, states: int) -> int:
-    """The states of an output in memory, on all levels, if the first pass leaves this many."""
-    return sum(levels(limits, states))
+def partial_count(limits: Limits, partials: int) -> int:
+    """The partials of an output in memory, on all levels, if the first pass leaves this many."""
+    return sum(levels(limits, partials))
 
 
-def most_combined(limits: Limits, states: int) -> int:
+def most_combined(limits: Limits, partials: int) -> int:
     """Outputs, at most, so that a dispatch of each level can have a split of each."""
-    found = levels(limits, states)
-    splits = *(-(-states // left) for states, left in pairwise(found)), found[-1]
+    found = levels(limits, partials)
+    splits = *(-(-partials // left) for partials, left in pairwise(found)), found[-1]
     return min(min(limits.most_items(_item_loads(size, 1)), limits.dispatch_elements // size) for size in splits)
 
 
-def combine(problem: Problem, limits: Limits, begin: int, end: int, states: int) -> Iterator[Dispatch]:
-    """The dispatches that combine `states` of each output, for outputs begin to end - 1.
+def combine(problem: Problem, limits: Limits, begin: int, end: int, partials: int) -> Iterator[Dispatch]:
+    """The dispatches that combine `partials` of each output, for outputs begin to end - 1.
 
     There is one for each segment of each output tensor where some of these lie.
     """
-    words = problem.accumulator.stored_words(problem.source.data_type)
-    base, (first, *others) = 0, levels(limits, states)
+    words = problem.accumulator.partial_words(problem.source.data_type)
+    base, (first, *others) = 0, levels(limits, partials)
     for left in others:
         behind = base + first * (end - begin) * words
         yield from _level(problem, limits, begin, end, first, -(-first // left), base, behind)
@@ -58,11 +58,11 @@ def combine(problem: Problem, limits: Limits, begin: int, end: int, states: int)
 
 
 def _level(
-    problem: Problem, limits: Limits, begin: int, end: int, states: int, split_size: int, base: int, behind: int
+    problem: Problem, limits: Limits, begin: int, end: int, partials: int, split_size: int, base: int, behind: int
 ) -> Iterator[Dispatch]:
-    """Combines splits of the states at `base` into those `behind` them."""
-    count, words = end - begin, problem.accumulator.stored_words(problem.source.data_type)
-    splits = -(-states // split_size)
+    """Combines splits of the partials at `base` into those `behind` them."""
+    count, words = end - begin, problem.accumulator.partial_words(problem.source.data_type)
+    splits = -(-partials // split_size)
     lanes = _lanes(limits, count * splits, split_size)
     shader = _shader(problem, limits, (), lanes)
     each = _item_loads(split_size, lanes)
@@ -70,9 +70,9 @@ def _level(
     for split in range(0, splits, most):
         here, first = min(most, splits - split), split * split_size
         bases = by_base(problem, [behind + split * count * words])
-        bindings = _STATES, *(Binding(Role.STATES, base=base, written=True) for base in bases)
+        bindings = _PARTIALS, *(Binding(Role.PARTIALS, base=base, written=True) for base in bases)
         push = Values(
-            **_outputs_push(begin, end, min(here * split_size, states - first), base + first * count * words),
+            **_outputs_push(begin, end, min(here * split_size, partials - first), base + first * count * words),
             **_target_push(()),
             split_size=split_size,
             target_first=0,
@@ -82,10 +82,10 @@ def _level(
         yield Dispatch(shader, push, bindings, limits.loads(count * here, each, lanes), range(begin, end))
 
 
-def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int, base: int) -> Iterator[Dispatch]:
-    """Combines states into outputs."""
-    lanes = _lanes(limits, end - begin, states)
-    loads = limits.loads(end - begin, _item_loads(states, lanes), lanes)
+def _outputs(problem: Problem, limits: Limits, begin: int, end: int, partials: int, base: int) -> Iterator[Dispatch]:
+    """Combines partials into outputs."""
+    lanes = _lanes(limits, end - begin, partials)
+    loads = limits.loads(end - begin, _item_loads(partials, lanes), lanes)
     for outputs in _written_together(problem):
         output = outputs[-1]
         tensor = output.tensor
@@ -102,14 +102,14 @@ def _outputs(problem: Problem, limits: Limits, begin: int, end: int, states: int
                 bases[name] = wrapped(-number * elements)
                 targets.append(Binding(target.role, target.number, number, name, bits, written=True))
             push = Values(
-                **_outputs_push(begin, end, states, base),
+                **_outputs_push(begin, end, partials, base),
                 **_target_push(dims, index_step, output.number if output.result is Result.WORD else 0),
                 split_size=0,
                 target_first=segment * size,
                 target_count=size,
                 **bases,
             )
-            yield Dispatch(shader, push, (_STATES, *targets), loads, range(begin, end))
+            yield Dispatch(shader, push, (_PARTIALS, *targets), loads, range(begin, end))
 
 
 def _written_together(problem: Problem) -> Sequence[tuple[OutputTensor, ...]]:
@@ -119,9 +119,9 @@ def _written_together(problem: Problem) -> Sequence[tuple[OutputTensor, ...]]:
     return [(output,) for output in problem.outputs]
 
 
-def _outputs_push(begin: int, end: int, states: int, base: int) -> dict[str, Any]:
-    """The push constants for outputs with so many states each, which begin at word `base`."""
-    return {"state_count": states, "first_output": begin, "output_count": end - begin, "states_base": base}
+def _outputs_push(begin: int, end: int, partials: int, base: int) -> dict[str, Any]:
+    """The push constants for outputs with so many partials each, which begin at word `base`."""
+    return {"partial_count": partials, "first_output": begin, "output_count": end - begin, "partials_base": base}
 
 
 def _target_push(dims: Sequence[Dim], index_step: int = 0, word: int = 0) -> dict[str, Any]:
@@ -129,20 +129,20 @@ def _target_push(dims: Sequence[Dim], index_step: int = 0, word: int = 0) -> dic
     return {**dimensions(dims), "rank": len(dims), "index_step": index_step, "word": word}
 
 
-_STATES = Binding(Role.STATES, base="states_base")
+_PARTIALS = Binding(Role.PARTIALS, base="partials_base")
 
 
 def _shader(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], lanes: int) -> Shader:
-    """The shader that writes these outputs; without one, states."""
-    own = {"segmented": False, "to_states": not outputs, "lanes": lanes}
+    """The shader that writes these outputs; without one, partials."""
+    own = {"segmented": False, "to_partials": not outputs, "lanes": lanes}
     return shader_of("combine", problem, constants_of(problem, limits, outputs, **own))
 
 
-def _lanes(limits: Limits, items: int, states: int) -> int:
-    """Lanes of an item with this many states."""
-    return min(power_of_2(states // IN_FLIGHT), power_of_2(limits.invocations // items), limits.most_lanes)
+def _lanes(limits: Limits, items: int, partials: int) -> int:
+    """Lanes of an item with this many partials."""
+    return min(power_of_2(partials // IN_FLIGHT), power_of_2(limits.invocations // items), limits.most_lanes)
 
 
-def _item_loads(states: int, lanes: int) -> int:
-    """Loads of an item with this many states, beside the loop that computes its address."""
-    return -(-states // lanes) + 3
+def _item_loads(partials: int, lanes: int) -> int:
+    """Loads of an item with this many partials, beside the loop that computes its address."""
+    return -(-partials // lanes) + 3

@@ -6,21 +6,21 @@ Outputs are cut first, into stacks; then the elements of each stack's outputs, b
     elements       +-----------------+--------+-----------------+     a, c: all elements lie in one segment, so that
        |           |                 |   b    |                 |           the part writes the outputs
        v           |        a        +--------+        c        |     b, b': elements lie in two segments, so that each
-                   |                 |   b'   |                 |           part leaves states, which combine.comp
+                   |                 |   b'   |                 |           part leaves partials, which combine.comp
                    +-----------------+--------+-----------------+           combines into the outputs
 
 Where outputs begin at different addresses, b and b' overlap: a part has each element that any of its outputs has in the
 segment, and the shader skips those of the others (SEGMENTED; `Part.whole` is False). Over windows both often
 have all elements.
 
-Where all tensors are one segment each, nearly every stack is one part. Others leave states, too:
+Where all tensors are one segment each, nearly every stack is one part. Others leave partials, too:
 
 - an output has too many elements for an invocation, or several invocations should share it (`Rules.split_size`);
 - no kernel can write these outputs (`Rules.outputs_in_place`, `why_not`).
 
-A stack ends where the memory for states would be full, even if its first outputs then need none. Parts with too many
-elements for a dispatch are cut once more. All parts of a stack have the same outputs, as combine.comp finds the states
-of an output at one distance: so nothing is cut along outputs after it has been cut along elements.
+A stack ends where the memory for partials would be full, even if its first outputs then need none. Parts with too many
+elements for a dispatch are cut once more. All parts of a stack have the same outputs, as combine.comp finds the
+partials of an output at one distance: so nothing is cut along outputs after it has been cut along elements.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Any
 
 from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.geometry import Dim, segments_touched
-from dmlgpu.lowering.kernels.combine import combine, most_combined, state_count
+from dmlgpu.lowering.kernels.combine import combine, most_combined, partial_count
 from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, segment_push, wrapped
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Binding, Dispatch
@@ -62,19 +62,19 @@ class Part:
     """The segment of each source."""
     whole: bool
     """Whether all of the elements lie in the segments, for every output. Otherwise the shader skips some."""
-    states_before: int | None = 0
-    """States of each output from parts before this one, whose own come behind those. None: it writes the outputs."""
+    partials_before: int | None = 0
+    """Partials of each output from parts before this one, whose own come behind those. None: it writes the outputs."""
 
     @property
     def splits(self) -> int:
-        """States of each output, if it leaves any."""
+        """Partials of each output, if it leaves any."""
         return -(-len(self.elements) // self.split_size)
 
-    def cut(self, splits: int, states: int) -> Iterator[Part]:
-        """Parts of at most so many splits each; there are `states` of each output before these."""
+    def cut(self, splits: int, partials: int) -> Iterator[Part]:
+        """Parts of at most so many splits each; there are `partials` of each output before these."""
         for first in range(0, self.splits, splits):
             elements = self.elements[first * self.split_size : (first + splits) * self.split_size]
-            yield replace(self, elements=elements, states_before=states + first)
+            yield replace(self, elements=elements, partials_before=partials + first)
 
 
 @dataclass(frozen=True)
@@ -178,12 +178,12 @@ class Rules:
 
     outputs_in_place: int
     """Outputs of a part that writes them, at most; 0: no part can."""
-    outputs_with_states: int
-    """Outputs of a part that leaves states, at most."""
+    outputs_with_partials: int
+    """Outputs of a part that leaves partials, at most."""
     tilings: tuple[Tiling, ...]
-    """How this kernel, and each of the others that compute parts of its problem, divides a part that leaves states."""
+    """How this kernel, and each of the others that compute parts of its problem, divides one that leaves partials."""
     split_size: int
-    """Elements of a state, as `Part.elements` numbers them."""
+    """Elements of a partial result, as `Part.elements` numbers them."""
     ascending: bool
     """Whether outputs lie one behind the other in the source, so that they change segments seldom."""
     step: int = 1
@@ -243,26 +243,26 @@ class PartKernel(Kernel):
         """Those of some outputs, as `dispatches`."""
         while outputs:
             stack = self._stack(outputs)
-            if stack[0].states_before is None:
+            if stack[0].partials_before is None:
                 yield self._kernel(stack[0]).dispatch(stack[0]), 0
             else:
-                yield from self._with_states(stack)
+                yield from self._with_partials(stack)
             outputs = outputs[len(stack[0].outputs) :]
 
     def _kernel(self, part: Part) -> PartKernel:
         """The first kernel that can compute a part."""
         return next(kernel for kernel in (self, *self.others) if not kernel.why_not(part))
 
-    def _with_states(self, stack: list[Part]) -> Iterator[tuple[Dispatch, int]]:
-        """The dispatches that leave states, and those that combine them."""
+    def _with_partials(self, stack: list[Part]) -> Iterator[tuple[Dispatch, int]]:
+        """The dispatches that leave partials, and those that combine them."""
         outputs, splits = stack[0].outputs, sum(part.splits for part in stack)
-        size = 4 * self.state_words * state_count(self.limits, splits) * len(outputs)
-        states, at_once = 0, self._splits_at_once(len(outputs))
+        size = 4 * self.partial_words * partial_count(self.limits, splits) * len(outputs)
+        partials, at_once = 0, self._splits_at_once(len(outputs))
         for part in stack:
             kernel = self._kernel(part)
-            for short in part.cut(at_once, states):
+            for short in part.cut(at_once, partials):
                 yield kernel.dispatch(short), size
-            states += part.splits
+            partials += part.splits
         for dispatch in combine(self.problem, self.limits, outputs.start, outputs.stop, splits):
             yield dispatch, size
 
@@ -282,19 +282,21 @@ class PartKernel(Kernel):
         rules, sources, outputs = self.rules, self.problem.sources, self._first(outputs)
         if all(source.segment_count == 1 for source in sources):
             segments = (0,) * len(sources)
-            part = Part(outputs, range(self.element_count), rules.split_size, segments, whole=True, states_before=None)
+            part = Part(
+                outputs, range(self.element_count), rules.split_size, segments, whole=True, partials_before=None
+            )
             if self._can_write(part):
                 return [part]
         outputs = self._alike(outputs)
         while True:
             parts = self._parts(outputs)
-            if len(parts) == 1 and self._can_write(part := replace(parts[0], states_before=None)):
+            if len(parts) == 1 and self._can_write(part := replace(parts[0], partials_before=None)):
                 return [part]
             splits = sum(part.splits for part in parts)
-            most = min(rules.outputs_with_states, self.most_states // splits, most_combined(self.limits, splits))
+            most = min(rules.outputs_with_partials, self.most_partials // splits, most_combined(self.limits, splits))
             if len(outputs) <= max(1, most):
                 return parts
-            # Once more: the elements of fewer outputs are cut elsewhere, so that each may have more states than before.
+            # Once more: the elements of fewer outputs are cut elsewhere, so each may have more partials than before.
             outputs = range(outputs.start, rules.end(outputs.start, outputs.start + max(1, most)))
 
     def _can_write(self, part: Part) -> bool:
@@ -305,7 +307,7 @@ class PartKernel(Kernel):
         """The first outputs that a part may have: in one segment of each output tensor."""
         rules, begin = self.rules, outputs.start
         starts_well = begin % rules.step == 0
-        most = (starts_well and rules.outputs_in_place) or rules.outputs_with_states
+        most = (starts_well and rules.outputs_in_place) or rules.outputs_with_partials
         bounds = (rules.boundary, *(output.segment_size for output in self.problem.outputs))
         ends = [(begin // bound + 1) * bound for bound in bounds]
         end = min(outputs.stop, begin + min(most, _MAX_OUTPUTS), *ends)
@@ -357,11 +359,11 @@ class PartKernel(Kernel):
     # What dispatches are given
 
     @property
-    def most_states(self) -> int:
-        """States of a stack, at most, unless one output alone has more."""
+    def most_partials(self) -> int:
+        """Partials of a stack, at most, unless one output alone has more."""
         limits = self.limits
-        most = max(limits.state_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
-        return min(most, limits.segment_bytes) // (4 * self.state_words)
+        most = max(limits.partial_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+        return min(most, limits.segment_bytes) // (4 * self.partial_words)
 
     @cached_property
     def block(self) -> int:
@@ -374,9 +376,9 @@ class PartKernel(Kernel):
         return max(1, 32 // self.source.data_type.bits)
 
     @property
-    def state_words(self) -> int:
-        """Words of a stored state."""
-        return self.problem.accumulator.stored_words(self.source.data_type)
+    def partial_words(self) -> int:
+        """Words of a partial result."""
+        return self.problem.accumulator.partial_words(self.source.data_type)
 
     def is_aligned(self, *steps: int) -> bool:
         """Whether all these distances, in elements, are multiples of a block."""
@@ -384,18 +386,18 @@ class PartKernel(Kernel):
 
     def loads(self, part: Part, tiling: Tiling) -> int:
         """Loads of an invocation of a part's dispatch."""
-        items = tiling.items(len(part.outputs)) * (1 if part.states_before is None else part.splits)
+        items = tiling.items(len(part.outputs)) * (1 if part.partials_before is None else part.splits)
         return self.limits.loads(items, tiling.loads, tiling.lanes)
 
     def constants(self, part: Part, *, segmented: bool = False, **own: int) -> dict[str, int]:
-        """The specialization constants of a shader that can leave states; where it writes, it skips no elements."""
-        writes = part.states_before is None
+        """The specialization constants of a shader that can leave partials; where it writes, it skips no elements."""
+        writes = part.partials_before is None
         return constants_of(
             self.problem,
             self.limits,
             self.problem.outputs if writes else (),
             segmented=segmented and not writes,
-            to_states=not writes,
+            to_partials=not writes,
             **own,
         )
 
@@ -404,14 +406,14 @@ class PartKernel(Kernel):
         return segment_push("source", self.problem.sources[0].segment_size, segment, shift)
 
     def target_binding(self, part: Part, output: int, base: str) -> Binding:
-        """The binding of an output tensor, or of the states."""
-        if part.states_before is None:
+        """The binding of an output tensor, or of the partials."""
+        if part.partials_before is None:
             return self.output_binding(part.outputs.start, output, base)
-        return Binding(Role.STATES, base=base, written=True)
+        return Binding(Role.PARTIALS, base=base, written=True)
 
     def target_base(self, part: Part, output: int) -> int:
-        """What to add to the number of an output for its place in the segment; or where the states begin."""
+        """What to add to the number of an output for its place in the segment; or where the partials begin."""
         begin = part.outputs.start
-        if part.states_before is None:
+        if part.partials_before is None:
             return wrapped(self.place(begin, output) - begin)
-        return part.states_before * len(part.outputs) * self.state_words
+        return part.partials_before * len(part.outputs) * self.partial_words

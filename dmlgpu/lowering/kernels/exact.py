@@ -69,7 +69,7 @@ class ExactColumns(Columns):
 
 @dataclass(frozen=True)
 class ExactPoolDirect(PoolDirect):
-    """Any layout and any window; one module writes outputs, and states of splits of windows."""
+    """Any layout and any window; one module writes outputs, and partials of splits of windows."""
 
     variants: ClassVar = {"pool_direct": PoolDirect.variants["pool_direct"]}
     blocks: ClassVar = False
@@ -84,15 +84,15 @@ class ExactPoolDirect(PoolDirect):
         return super().fits(tiling) and tiling.elements <= _LONGEST
 
     def bindings(self, part: Part) -> tuple[Binding, ...]:
-        return self.source_binding(part.segments[0]), self.target_binding(part, 0, "states_base")
+        return self.source_binding(part.segments[0]), self.target_binding(part, 0, "partials_base")
 
     def dispatch(self, part: Part) -> Dispatch:
-        dispatch = super().dispatch(replace(part, states_before=part.states_before or 0))
-        if part.states_before is not None:
+        dispatch = super().dispatch(replace(part, partials_before=part.partials_before or 0))
+        if part.partials_before is not None:
             return dispatch
         # The whole window is one split.
         constants = self.constants(part, segmented=True, **self.counted_constants)
-        push = Values(**{**dispatch.push, "states_base": self.target_base(part, 0)})
+        push = Values(**{**dispatch.push, "partials_base": self.target_base(part, 0)})
         shader, loads = self.shader_of("pool_direct", constants), self.loads(part, self.in_place)
         return replace(dispatch, shader=shader, push=push, bindings=self.bindings(part), loads=loads)
 

@@ -16,7 +16,7 @@ from dmlgpu.lowering.problem import OutputTensor, Problem, Result
 
 T = TypeVar("T")
 
-# States, or intermediates, may take this part of the bytes of a large source, so that its ranges are few.
+# Partials, or intermediates, may take this part of the bytes of a large source, so that its ranges are few.
 SCRATCH_SHARE = 16
 
 
@@ -50,7 +50,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
-        """All dispatches, in order, each with the bytes of the states of its outputs."""
+        """All dispatches, in order, each with the bytes of the partials of its outputs."""
 
     @property
     def intermediates(self) -> tuple[TensorDesc, ...]:
@@ -103,8 +103,8 @@ def shader_of(variant: str, problem: Problem, constants: Mapping[str, int], *, b
 def by_base(problem: Problem, outputs: Sequence[T]) -> dict[str, T]:
     """What kernels over axes and combine.comp write, by the base of each binding.
 
-    `target_base` is for states, else for indices, else for values. Of a selection `values_base` is for values; where it
-    writes states, or one output tensor, both have that, and the shader writes it once.
+    `target_base` is for partials, else for indices, else for values. Of a selection `values_base` is for values; where
+    it writes partials, or one output tensor, both have that, and the shader writes it once.
     """
     last = {"target_base": outputs[-1]}
     return last | {"values_base": outputs[0]} if problem.accumulator.has_index else last

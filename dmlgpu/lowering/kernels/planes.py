@@ -40,13 +40,13 @@ class PlanesKernel(PartKernel):
         """Whether a dispatch can compute a word of outputs."""
         return tiling.most_outputs(self.limits) >= self.per_word
 
-    def planes_rules(self, in_place: Tiling, with_states: Tiling, split_size: int) -> Rules:
+    def planes_rules(self, in_place: Tiling, with_partials: Tiling, split_size: int) -> Rules:
         """Parts of outputs in planes that have one stride."""
         writes = self.problem.has_packed_outputs and self.fits(in_place)
         return Rules(
             outputs_in_place=self._whole_words(in_place) if writes else 0,
-            outputs_with_states=self._whole_words(with_states),
-            tilings=(with_states,),
+            outputs_with_partials=self._whole_words(with_partials),
+            tilings=(with_partials,),
             split_size=split_size,
             ascending=ascend(merged(map(Dim, self.source.sizes, self.source.element_strides))),
             step=self.per_word,  # whole words are written
@@ -59,9 +59,9 @@ class PlanesKernel(PartKernel):
         return max(most // self.per_word, 1) * self.per_word
 
     def why_not(self, part: Part) -> str:
-        if part.states_before is None and part.outputs.start % self.per_word:
+        if part.partials_before is None and part.outputs.start % self.per_word:
             return "outputs begin inside of a word"
-        if part.states_before is None and len(part.outputs) > self.rules.outputs_in_place:
+        if part.partials_before is None and len(part.outputs) > self.rules.outputs_in_place:
             return "outputs are too many for a dispatch"
         return ""
 
@@ -71,14 +71,14 @@ class PlanesKernel(PartKernel):
         plane = part.outputs.start // self.planes_outputs * self.planes.size
         batch = plane // self.source.sizes[1] * self.source.element_strides[0]
         push = self.source_push(part.segments[0], batch - plane * self.planes.stride)
-        return {"source_base": push["source_base"]} if part.states_before is None else push
+        return {"source_base": push["source_base"]} if part.partials_before is None else push
 
 
 @dataclass(frozen=True)
 class WholeRowsKernel(PlanesKernel):
     """A kernel over planes that writes whole slabs; or, where one is too large for a dispatch, whole rows of one.
 
-    Another kernel computes the rest, and leaves states: also whole rows, where a segment ends inside of a slab.
+    Another kernel computes the rest, and leaves partials: also whole rows, where a segment ends inside of a slab.
     """
 
     @cached_property
@@ -129,7 +129,9 @@ class WholeRowsKernel(PlanesKernel):
         return replace(
             rules,
             outputs_in_place=most if rules.outputs_in_place else 0,
-            outputs_with_states=min(rules.outputs_with_states, rules.outputs_in_place or rules.outputs_with_states),
+            outputs_with_partials=min(
+                rules.outputs_with_partials, rules.outputs_in_place or rules.outputs_with_partials
+            ),
             step=step,
             boundary=rules.boundary if slabs else self.whole_slabs,
         )
@@ -142,8 +144,8 @@ class WholeRowsKernel(PlanesKernel):
         return self.direct.extents(outputs)
 
     def why_not(self, part: Part) -> str:
-        if part.states_before is not None:
-            return "it leaves no states"
+        if part.partials_before is not None:
+            return "it leaves no partials"
         begin, end, step = part.outputs.start, part.outputs.stop, self.rules.step
         whole = begin % step == 0 and (end % step == 0 or end == self.problem.output_count)
         slabs = step % self.whole_slabs == 0

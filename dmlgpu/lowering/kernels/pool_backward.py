@@ -78,8 +78,8 @@ class PoolBackward(PlanesKernel):
         return self.tiling_of(tile, self.element_count, loads)
 
     @cached_property
-    def with_states(self) -> Tiling:
-        """How it writes states."""
+    def with_partials(self) -> Tiling:
+        """How it writes partials."""
         split = self.element_count
         while split > 1 and not self.fits(self.tiling_of(1, split, split)):
             split = -(-split // 2)
@@ -87,7 +87,7 @@ class PoolBackward(PlanesKernel):
 
     @cached_property
     def rules(self) -> Rules:
-        return self.planes_rules(self.in_place, self.with_states, split_size=self.with_states.elements)
+        return self.planes_rules(self.in_place, self.with_partials, split_size=self.with_partials.elements)
 
     @property
     def element_count(self) -> int:
@@ -130,7 +130,7 @@ class PoolBackward(PlanesKernel):
         if self.maxima is None:
             return push | windows.counted
         bound = segment_push("maxima", self.maxima.segment_size, part.segments[1])
-        return push | ({"maxima_base": bound["maxima_base"]} if part.states_before is None else bound)
+        return push | ({"maxima_base": bound["maxima_base"]} if part.partials_before is None else bound)
 
     def bindings(self, part: Part) -> tuple[Binding, ...]:
         """The bindings of both kernels for gradients."""
@@ -142,12 +142,12 @@ class PoolBackward(PlanesKernel):
 
     def dispatch(self, part: Part) -> Dispatch:
         push, variant = self.push(part), f"pool_backward_{self.what}"
-        if part.states_before is None:
+        if part.partials_before is None:
             tiling, outputs = self.in_place, self.problem.outputs
             push |= {"tile": tiling.width // self.per_word}
             constants = constants_of(self.problem, self.limits, outputs, index_words=self.index_words)
         else:
-            tiling, elements, variant = self.with_states, part.elements, f"{variant}_splits"
+            tiling, elements, variant = self.with_partials, part.elements, f"{variant}_splits"
             push |= {"split_begin": elements.start, "split_end": elements.stop, "split_size": part.split_size}
             constants = self.constants(part, segmented=True, index_words=self.index_words)
         shader = shader_of(variant, self.problem, constants)

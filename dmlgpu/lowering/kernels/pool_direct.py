@@ -1,8 +1,8 @@
 """pool_direct.comp: one invocation per word of outputs; any window, any layout.
 
 It computes what the other kernels over windows do not cover. `pool_direct` writes outputs; it reads long rows of a
-window in blocks of 16 bytes. `pool_direct_splits` writes states of splits of windows, which lie in several segments or
-are too long for one invocation.
+window in blocks of 16 bytes. `pool_direct_splits` writes partials of splits of windows, which lie in several segments
+or are too long for one invocation.
 """
 
 from __future__ import annotations
@@ -85,17 +85,17 @@ class PoolDirect(PlanesKernel):
         return self.tiling_of(self.windows.fields["window_size"], blocks=self.blocks)
 
     @cached_property
-    def with_states(self) -> Tiling:
-        """How it writes states."""
+    def with_partials(self) -> Tiling:
+        """How it writes partials."""
         return self.tiling_of(self.split_sizes)
 
     @cached_property
     def rules(self) -> Rules:
-        return self.planes_rules(self.in_place, self.with_states, split_size=1)
+        return self.planes_rules(self.in_place, self.with_partials, split_size=1)
 
     @cached_property
     def split(self) -> Split:
-        """The split of a window for an item that writes states: the whole window, if it is not too long."""
+        """The split of a window for an item that writes partials: the whole window, if it is not too long."""
         window_size = self.windows.fields["window_size"]
         for cut in range(3):
             split = Split(cut, window_size[cut])
@@ -162,8 +162,8 @@ class PoolDirect(PlanesKernel):
             "output_count": len(part.outputs),
             **self.source_place(part),
         }
-        if part.states_before is not None:
-            return push | {"states_base": self.target_base(part, 0)}
+        if part.partials_before is not None:
+            return push | {"partials_base": self.target_base(part, 0)}
         return push | {"indices_base": self.target_base(part, self.indices), "values_base": self.target_base(part, 0)}
 
     @property
@@ -174,15 +174,15 @@ class PoolDirect(PlanesKernel):
     def bindings(self, part: Part) -> tuple[Binding, ...]:
         """The bindings of all kernels over windows."""
         source = self.source_binding(part.segments[0])
-        if part.states_before is not None:
-            return source, self.target_binding(part, 0, "states_base")
+        if part.partials_before is not None:
+            return source, self.target_binding(part, 0, "partials_base")
         indices = self.target_binding(part, self.indices, "indices_base")
         return source, indices, self.target_binding(part, 0, "values_base")
 
     def dispatch(self, part: Part) -> Dispatch:
         push, fields = self.push(part), self.windows.fields
         push |= {"stride": self.windows.stride, "dilation": fields["dilation"], "window_size": fields["window_size"]}
-        if part.states_before is None:
+        if part.partials_before is None:
             # Where padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
             width = self.windows.along[2]
             aligned = self.blocks and self.is_aligned(width.stride, width.start_padding, *self.row_steps)
@@ -194,7 +194,7 @@ class PoolDirect(PlanesKernel):
             # A split of a window may have no element in the input.
             constants = self.constants(part, segmented=True, **self.counted_constants)
             shader = self.shader_of("pool_direct_splits", constants)
-            tiling = self.with_states
+            tiling = self.with_partials
             push |= {"cut": self.split.cut, "split_size": self.split.size}
             push |= {"split_begin": part.elements.start, "split_count": part.splits}
         return Dispatch(shader, Values(**push), self.bindings(part), self.loads(part, tiling), part.outputs)

@@ -165,7 +165,7 @@ class PoolSmall(WholeRowsKernel):
         busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
         if self.block == 4 and busy and self.windows.along[2].span(8) <= _GPU_SPAN * 8:
             return 8
-        return 4 if self.state_words > 3 else max(4, self.block)
+        return 4 if self.partial_words > 3 else max(4, self.block)
 
     def _height(self, width: int) -> int:
         rows, row = self.windows.fields["output_size"][1:]
