@@ -2,13 +2,13 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Reductions where neighbouring outputs read neighbouring elements. A row of outputs lies along the last kept dimension
-// and has COLUMNS outputs at least. An item is COLUMNS outputs of a row, or one split of their elements. LANES
+// and has COLUMNS outputs at least. An item is COLUMNS outputs of a row, or one split of their elements. THREADS
 // invocations share an item:
 //
 //                outputs of an item
-//   elements   [block][block][block][block]   lane 0
-//      |       [block][block][block][block]   lane 1
-//      v       [block][block][block][block]   lane 0
+//   elements   [block][block][block][block]   thread 0
+//      |       [block][block][block][block]   thread 1
+//      v       [block][block][block][block]   thread 0
 //
 // With WIDE an item is two to four blocks wide, of 16 columns at most: neighbouring invocations read neighbouring cache
 // lines of 64 bytes, if elements have 32 bits, and wait for their loads together. Without it, an item is one block
@@ -16,10 +16,10 @@
 //
 // The last item of a row ends where the row ends. The item before may have some of its columns, too, and writes them.
 
-#define LANES_APART AT_ONCE
+#define THREAD_STRIDE AT_ONCE
 #include "core/axes.glsl"
 #include "core/elements.glsl"
-#include "core/lanes.glsl"
+#include "core/cooperating.glsl"
 
 #ifdef WIDE
 const uint COLUMNS = min(4 * BLOCK, 16);  // more states do not fit into registers
@@ -63,17 +63,17 @@ void write_column(Item item, uint k, Column column)
 
 #ifdef COOPERATING
 
-// Takes this lane's elements of an item.
+// Takes this thread's elements of an item.
 void take_columns(Item item)
 {
-    uint count = item.end - item.begin, at = item.address + lane() * step_size;
-    for (uint offset = lane(); offset < count; offset += IN_FLIGHT * LANES, at += IN_FLIGHT * LANES * step_size) {
+    uint count = item.end - item.begin, at = item.address + thread() * step_size;
+    for (uint offset = thread(); offset < count; offset += IN_FLIGHT * THREADS, at += IN_FLIGHT * THREADS * step_size) {
         // Rows behind the last one are not taken: the first of the IN_FLIGHT rows is read in their place.
         uvec4 blocks[IN_FLIGHT][COLUMNS / BLOCK];
         [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
-            bool taken = r == 0 || offset + r * LANES < count;
+            bool taken = r == 0 || offset + r * THREADS < count;
             [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
-                blocks[r][k / BLOCK] = load_block((taken ? at + r * LANES * step_size : at) + k);
+                blocks[r][k / BLOCK] = load_block((taken ? at + r * THREADS * step_size : at) + k);
         }
         // No [[unroll]]: GPUs' compilers unroll without it; SwiftShader takes minutes, and all memory, to compile
         // the branches of an unrolled loop.
@@ -86,26 +86,26 @@ void take_columns(Item item)
         }
 #endif
         for (uint r = 0; r < IN_FLIGHT; ++r) {
-            bool taken = r == 0 || offset + r * LANES < count;
+            bool taken = r == 0 || offset + r * THREADS < count;
             [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
                 take_element(columns[k], element_of(blocks[r][k / BLOCK], k % BLOCK),
-                             item.begin + (taken ? offset + r * LANES : offset), taken);
+                             item.begin + (taken ? offset + r * THREADS : offset), taken);
         }
     }
 }
 
 shared Column shared_columns[COLUMNS * GROUP_SIZE];
 
-// Each lane combines some of the columns, over all lanes, and writes them.
+// Each thread combines some of the columns, over all threads, and writes them.
 void write_columns(Item item, bool writes)
 {
     [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
         shared_columns[k * GROUP_SIZE + gl_LocalInvocationID.x] = columns[k];
     barrier();
-    for (uint k = lane(); k < COLUMNS; k += LANES) {
+    for (uint k = thread(); k < COLUMNS; k += THREADS) {
         uint here = k * GROUP_SIZE + gl_LocalInvocationID.x % AT_ONCE;
         Column column = shared_columns[here];
-        for (uint other = 1; other < LANES; ++other)
+        for (uint other = 1; other < THREADS; ++other)
             column = combine_columns(column, shared_columns[here + other * AT_ONCE]);
         if (k >= item.others && writes)
             write_column(item, k, column);

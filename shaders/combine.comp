@@ -3,15 +3,15 @@
 #extension GL_EXT_control_flow_attributes : require
 // Combines the partials of every output, and writes an output tensor of any layout, or values and indices that are
 // packed. If an output has too many partials for one invocation, dispatches with TO_PARTIALS come first: they combine
-// each split of an output's partials to one partial result. LANES invocations share an output, or one split of its
+// each split of an output's partials to one partial result. THREADS invocations share an output, or one split of its
 // partials. The partials of an output are `output_count` partials apart.
 
-#define LANES_APART AT_ONCE
+#define THREAD_STRIDE AT_ONCE
 #include "core/kernel.glsl"
 #include "core/words.glsl"
 #include "accumulator.glsl"
 #define COOPERATING
-#include "core/lanes.glsl"
+#include "core/cooperating.glsl"
 
 layout(set = 0, binding = 1) readonly buffer Partials { uint stored[]; };
 // As in axes.glsl.
@@ -45,20 +45,20 @@ layout(push_constant) uniform Push {
 // Where state `number` of output `i` begins, in words.
 uint place_of(uint i, uint number) { return (number * push.output_count + i) * PARTIAL_WORDS + push.partials_base; }
 
-// This lane's share of partials begin to end - 1 of output i, combined.
+// This thread's share of partials begin to end - 1 of output i, combined.
 State combined(uint i, uint begin, uint end)
 {
     State state = identity(), next[IN_FLIGHT];
-    uint number = begin + lane();
-    for (; number + (IN_FLIGHT - 1) * LANES < end; number += IN_FLIGHT * LANES) {
+    uint number = begin + thread();
+    for (; number + (IN_FLIGHT - 1) * THREADS < end; number += IN_FLIGHT * THREADS) {
         [[unroll]] for (uint k = 0; k < IN_FLIGHT; ++k) {
-            uint at = place_of(i, number + k * LANES);
+            uint at = place_of(i, number + k * THREADS);
             LOAD_STATE(next[k], stored, at)
         }
         [[unroll]] for (uint k = 0; k < IN_FLIGHT; ++k)
             state = combine(state, next[k]);
     }
-    for (; number < end; number += LANES) {
+    for (; number < end; number += THREADS) {
         uint at = place_of(i, number);
         LOAD_STATE(next[0], stored, at)
         state = combine(state, next[0]);
@@ -85,9 +85,9 @@ void main()
         bool here = next < item_count && (TO_PARTIALS || address - push.target_first < push.target_count);
         uint begin = split * split_size;
         uint end = here ? begin + min(partial_count - begin, split_size) : begin;
-        State state = of_all_lanes(combined(i, begin, end));
+        State state = of_all_threads(combined(i, begin, end));
         uint count = HAS_COUNT ? stored[place_of(i, begin) + STATE_WORDS] : push.word;
-        if (here && lane() == 0) {
+        if (here && thread() == 0) {
             if (TO_PARTIALS)
                 STORE_PARTIAL(target, item * PARTIAL_WORDS + push.target_base, state, count)
             else {

@@ -1,8 +1,8 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Exact sums over axes (exact.glsl). An item is OUTPUTS neighbouring outputs, or one split of their elements, and LANES
-// invocations share it. A load has STEP elements of each output:
+// Exact sums over axes (exact.glsl). An item is OUTPUTS neighbouring outputs, or one split of their elements, and
+// THREADS invocations share it. A load has STEP elements of each output:
 //
 //   ROWS      a block of an output, whose elements are contiguous
 //   COLUMNS   an element of each output of a block, or with WIDE of several: as in columns.comp, the elements of
@@ -10,13 +10,13 @@
 //   else      an element of an output, in any layout; 0, if the bound segment does not have it
 
 #ifdef COLUMNS
-#define LANES_APART AT_ONCE
+#define THREAD_STRIDE AT_ONCE
 #else
-#define LANES_APART 1
+#define THREAD_STRIDE 1
 #endif
 #define State Bin
 #include "core/axes.glsl"
-#include "core/lanes.glsl"
+#include "core/cooperating.glsl"
 
 // TOGETHER: loads that an invocation waits for together. One by one, they take as long as the loop over them.
 #if defined(ROWS)
@@ -105,7 +105,7 @@ void add(Load loaded, uint skipped, uint before, uint together)
     }
 }
 
-// Sets `bins` to the sums of this lane's share of an item.
+// Sets `bins` to the sums of this thread's share of an item.
 void add_item(Item item)
 {
     uint size = item.end - item.begin, greatest[OUTPUTS];
@@ -127,18 +127,18 @@ void add_item(Item item)
         size = item.end - index;  // of elements that are one step apart
         if (ANY_LAYOUT)
             size = min(size, innermost - index % innermost);
-        uint address = item.address + distance_of(index), loads = size / STEP, next = lane();
+        uint address = item.address + distance_of(index), loads = size / STEP, next = thread();
         uint load_size = STEP > 1 ? STEP : step_size;
-        for (; next + (TOGETHER - 1) * LANES < loads; next += TOGETHER * LANES) {
+        for (; next + (TOGETHER - 1) * THREADS < loads; next += TOGETHER * THREADS) {
             Load loaded[TOGETHER];
             [[unroll]] for (uint i = 0; i < TOGETHER; ++i)
-                loaded[i] = load(address + (next + i * LANES) * load_size);
+                loaded[i] = load(address + (next + i * THREADS) * load_size);
             [[unroll]] for (uint i = 0; i < TOGETHER; ++i)
                 add(loaded[i], 0, i, TOGETHER);
         }
-        for (; TOGETHER > 1 && next < loads; next += LANES)
+        for (; TOGETHER > 1 && next < loads; next += THREADS)
             add(load(address + next * load_size), 0, 0, 1);
-        if (size % STEP != 0 && lane() == 0)
+        if (size % STEP != 0 && thread() == 0)
             add(load(item.address + item.end - STEP), STEP - size % STEP, 0, 1);
         index += size;
     } while (ANY_LAYOUT && index < item.end);
@@ -196,8 +196,8 @@ void main()
                 [[unroll]] for (uint other = 1; other < OUTPUTS; ++other)
                     if (k == other)
                         bin = bins[other];
-                bin = of_all_lanes(bin);
-                if (lane() == 0 && next < count && k >= item.others) {
+                bin = of_all_threads(bin);
+                if (thread() == 0 && next < count && k >= item.others) {
                     if (TO_PARTIALS)
                         write_partial(item, k, long_of(bin));
                     else

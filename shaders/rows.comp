@@ -2,13 +2,13 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 // Reductions where the elements of an output are contiguous in memory, and fill a block of 16 bytes at least: they are
-// read in blocks. An item is an output, or one split of its elements. LANES invocations share it; neighbouring lanes
-// read neighbouring blocks.
+// read in blocks. An item is an output, or one split of its elements. THREADS invocations share it; neighbouring
+// threads read neighbouring blocks.
 
-#define LANES_APART 1
+#define THREAD_STRIDE 1
 #include "core/axes.glsl"
 #include "core/elements.glsl"
-#include "core/lanes.glsl"
+#include "core/cooperating.glsl"
 
 #ifndef HAS_BLOCKS
 // Takes elements `skipped` and later of a block; those before were taken already. Element 0 has index `index`.
@@ -44,16 +44,16 @@ Row row_of(uint address, uint begin, uint end)
 
 #ifdef COOPERATING
 
-// The state of this lane's elements of a row, every LANES-th block.
+// The state of this thread's elements of a row, every THREADS-th block.
 State state_of_elements(Row row)
 {
-    uint size = row.end - row.begin, next = lane() * BLOCK;
+    uint size = row.end - row.begin, next = thread() * BLOCK;
     State state = empty_from(row.first + min(next, row.last));
     // A block behind the last one is read as the last one, again; all its elements are skipped.
-    for (; next < size; next += IN_FLIGHT * LANES * BLOCK) {
+    for (; next < size; next += IN_FLIGHT * THREADS * BLOCK) {
         uvec4 blocks[IN_FLIGHT];
         [[unroll]] for (uint i = 0; i < IN_FLIGHT; ++i)
-            blocks[i] = load_block(row.address + row.first + min(next + i * LANES * BLOCK, row.last));
+            blocks[i] = load_block(row.address + row.first + min(next + i * THREADS * BLOCK, row.last));
         // No [[unroll]] for loops over loaded blocks: GPUs' compilers unroll them without it; see columns.comp.
 #ifdef HAS_SHIFT
         Operand greatest = greatest_of(blocks[0]);
@@ -62,8 +62,8 @@ State state_of_elements(Row row)
         prepare(state, greatest);
 #endif
         for (uint i = 0; i < IN_FLIGHT; ++i) {
-            uint at = row.first + min(next + i * LANES * BLOCK, row.last);
-            take_block(state, blocks[i], row.begin + next + i * LANES * BLOCK - at, at);
+            uint at = row.first + min(next + i * THREADS * BLOCK, row.last);
+            take_block(state, blocks[i], row.begin + next + i * THREADS * BLOCK - at, at);
         }
     }
     return state;
@@ -90,7 +90,7 @@ void take_aligned_blocks(inout State state, Row row)
     take_block(state, load_block(begin + row.last), 0, row.first + row.last);
 }
 
-// Not the loop for lanes, with one load: SwiftShader keeps a loop of one iteration as a loop, and it takes a quarter
+// Not the loop for threads, with one load: SwiftShader keeps a loop of one iteration as a loop, and it takes a quarter
 // more time. Where elements have to be skipped, the last block stands outside of the loop.
 void take_blocks(inout State state, Row row)
 {
@@ -148,9 +148,9 @@ void reduce(uint next, uint count)
 {
     Split split = split_of(min(next, count - 1));
     State state = state_of_row(row_of(split.address, split.begin, split.end));
-    RELOAD_BITS(state, Bits(0))  // lanes need no bits: they are loaded at the end
-    state = of_all_lanes(state);
-    if (lane() == 0 && next < count) {
+    RELOAD_BITS(state, Bits(0))  // threads need no bits: they are loaded at the end
+    state = of_all_threads(state);
+    if (thread() == 0 && next < count) {
         RELOAD_BITS(state, RELOADED ? LOAD(source, split.address + index_of(state)) : Bits(0))
         write(split.i, split.number, state);
     }

@@ -21,31 +21,31 @@ void main()
     if (row >= rows)
         return;
 
-    uint lane = gl_LocalInvocationID.x;
+    uint thread = gl_LocalInvocationID.x;
     float best = uintBitsToFloat(0xFF800000u);  // minus infinity
-    uint index = lane;
-    for (uint i = lane; i < row_length; i += GROUP_SIZE) {
+    uint index = thread;
+    for (uint i = thread; i < row_length; i += GROUP_SIZE) {
         float value = source[row * row_length + i];
         if (value > best) {
             best = value;
             index = i;
         }
     }
-    values[lane] = best;
-    indices[lane] = index;
+    values[thread] = best;
+    indices[thread] = index;
     barrier();
 
     for (uint other = GROUP_SIZE / 2; other > 0; other /= 2) {
-        if (lane < other) {
-            float value = values[lane + other];
-            uint at = indices[lane + other];
-            if (value > values[lane] || (value == values[lane] && at < indices[lane])) {
-                values[lane] = value;
-                indices[lane] = at;
+        if (thread < other) {
+            float value = values[thread + other];
+            uint at = indices[thread + other];
+            if (value > values[thread] || (value == values[thread] && at < indices[thread])) {
+                values[thread] = value;
+                indices[thread] = at;
             }
         }
         barrier();
     }
-    if (lane == 0)
+    if (thread == 0)
         target[row] = indices[0];
 }

@@ -20,12 +20,12 @@ shared float values[GROUP_SIZE];
 // The maximum or the sum of a value of each invocation.
 float combined(float value, bool greatest)
 {
-    uint lane = gl_LocalInvocationID.x;
-    values[lane] = value;
+    uint thread = gl_LocalInvocationID.x;
+    values[thread] = value;
     barrier();
     for (uint other = GROUP_SIZE / 2; other > 0; other /= 2) {
-        if (lane < other)
-            values[lane] = greatest ? max(values[lane], values[lane + other]) : values[lane] + values[lane + other];
+        if (thread < other)
+            values[thread] = greatest ? max(values[thread], values[thread + other]) : values[thread] + values[thread + other];
         barrier();
     }
     float result = values[0];
@@ -39,22 +39,22 @@ void main()
     if (row >= rows)
         return;
 
-    uint lane = gl_LocalInvocationID.x;
+    uint thread = gl_LocalInvocationID.x;
     float best = uintBitsToFloat(0xFF800000u);  // minus infinity
     if (FUNCTION == MAX || FUNCTION == LOG_SUM_EXP) {
-        for (uint i = lane; i < row_length; i += GROUP_SIZE)
+        for (uint i = thread; i < row_length; i += GROUP_SIZE)
             best = max(best, source[row * row_length + i]);
         best = combined(best, true);
     }
     float total = 0;
     if (FUNCTION != MAX) {
-        for (uint i = lane; i < row_length; i += GROUP_SIZE) {
+        for (uint i = thread; i < row_length; i += GROUP_SIZE) {
             float value = source[row * row_length + i];
             total += FUNCTION == LOG_SUM_EXP ? exp(value - best) : value;
         }
         total = combined(total, false);
     }
-    if (lane > 0)
+    if (thread > 0)
         return;
     if (FUNCTION == MAX)
         target[row] = best;

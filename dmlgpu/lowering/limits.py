@@ -82,20 +82,20 @@ class Limits:
         """Invocations of a bundle: a divisor of all invocations that leaves at most 2^16 bundles (kernel.glsl)."""
         return max(math.gcd(self.bundle, self.invocations), -(-self.invocations >> 16))
 
-    def at_once(self, lanes: int = 1) -> int:
+    def at_once(self, threads: int = 1) -> int:
         """Items in work at a time, with this number of invocations for each."""
-        return self.invocations // self.bundle_size * self.bundle_size if lanes == 1 else self.invocations // lanes
+        return self.invocations // self.bundle_size * self.bundle_size if threads == 1 else self.invocations // threads
 
-    def loads(self, items: int, each: int, lanes: int = 1) -> int:
+    def loads(self, items: int, each: int, threads: int = 1) -> int:
         """Loads of an invocation whose dispatch has so many items of so many loads each; an item itself counts as one.
 
-        `lanes`: invocations that share an item.
+        `threads`: invocations that share an item.
         """
-        return -(-items // self.at_once(lanes)) * (1 + each)
+        return -(-items // self.at_once(threads)) * (1 + each)
 
-    def most_items(self, each: int, lanes: int = 1) -> int:
+    def most_items(self, each: int, threads: int = 1) -> int:
         """Items of a dispatch, at most, each with so many loads; 0 where one item has too many."""
-        return self.invocation_loads // (1 + each) * self.at_once(lanes)
+        return self.invocation_loads // (1 + each) * self.at_once(threads)
 
     @property
     def busy_invocations(self) -> int:
@@ -103,7 +103,7 @@ class Limits:
         return max(1, self.invocations // IN_FLIGHT) if self.cooperating else self.invocations
 
     @property
-    def most_lanes(self) -> int:
+    def most_threads(self) -> int:
         """Invocations of a workgroup that can share an item: a power of 2 that divides the workgroup."""
         return self.group_size & -self.group_size if self.cooperating else 1
 

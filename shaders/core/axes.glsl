@@ -20,7 +20,7 @@ layout(push_constant) uniform Push {
     uint reduced_rank;
     uint reduced_begin;     // this dispatch reduces elements reduced_begin to reduced_end - 1 of each output
     uint reduced_end;
-    uint split_size;        // elements of a split; one invocation, or its lanes, reduce one split
+    uint split_size;        // elements of a split; one invocation, or its threads, reduce one split
     uint first_output;      // the outputs of this dispatch: the first, and how many
     uint output_count;
     uint element_count;     // elements of an output, in all dispatches together

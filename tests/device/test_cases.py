@@ -37,7 +37,7 @@ def test_mapping_of_a_gpu_equals_reference(cooperating, operator):
     """Those that invocations compute together."""
     limits = Limits(segment_bytes=1 << 30, group_size=64, group_count=16, cooperating=True)
     cases = of_operator(operator, OWN)
-    together = [case for case in cases if any("_lanes_" in module for module in modules_of(case, limits))]
+    together = [case for case in cases if any("_cooperating_" in module for module in modules_of(case, limits))]
     assert together
     for case in together:
         dmlgpu.verify(case.desc, *case.inputs(), device=cooperating)

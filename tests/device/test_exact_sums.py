@@ -220,7 +220,7 @@ def test_special_values_in_windows(mapped, dtype, window_size):
     ],
 )
 def test_special_values(mapped, x, expected):
-    """As they are, and after so many zeros that other kernels, splits and lanes have them."""
+    """As they are, and after so many zeros that other kernels, splits and threads have them."""
     for zeros in (0, 61, 3000):
         row = np.float32([*[0] * zeros, *x])
         for given, axis in ((row[None], 1), (np.repeat(row[:, None], 5, 1), 0)):

@@ -95,15 +95,15 @@ def shared_bytes(module, group_size):
     return found
 
 
-def test_shared_memory_is_that_of_lanes():
+def test_shared_memory_is_that_of_threads():
     """A state of each invocation, or of each of its columns: radix key, bits and index; a word where it is packed."""
-    assert shared_bytes("rows_lanes_selection_64", 64) == 64 * (8 + 8 + 4)
-    assert shared_bytes("rows_lanes_selection_32", 128) == 128 * (4 + 4 + 4)
-    assert shared_bytes("columns_lanes_selection_32", 64) == 64 * 4 * (4 + 4 + 4)
-    assert shared_bytes("columns_lanes_selection_8", 64) == 64 * 16 * 4
+    assert shared_bytes("rows_cooperating_selection_64", 64) == 64 * (8 + 8 + 4)
+    assert shared_bytes("rows_cooperating_selection_32", 128) == 128 * (4 + 4 + 4)
+    assert shared_bytes("columns_cooperating_selection_32", 64) == 64 * 4 * (4 + 4 + 4)
+    assert shared_bytes("columns_cooperating_selection_8", 64) == 64 * 16 * 4
     assert shared_bytes("combine_squares_32", 64) == 64 * 20 * 4
     assert {name for name in spirv.layouts() if shared_bytes(name, 1)} == {
-        name for name in spirv.layouts() if "_lanes_" in name or name.startswith("combine_")
+        name for name in spirv.layouts() if "_cooperating_" in name or name.startswith("combine_")
     }
 
 

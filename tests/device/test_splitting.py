@@ -363,9 +363,9 @@ def test_more_windows_than_65535_groups_have_invocations(device):
 
 # Four rows in a segment; a row in two segments; a row in four.
 @pytest.mark.parametrize("sizes", [(8, 1 << 18), (9, 300_000), (3, 3_333_328), (2, 2, 2, 1 << 18)], ids=str)
-@pytest.mark.parametrize("kernel", ["rows", "rows_lanes"])
+@pytest.mark.parametrize("kernel", ["rows", "rows_cooperating"])
 def test_fast_kernels_take_long_rows_in_several_segments(sizes, kernel):
-    limits = Limits(segment_bytes=1 << 20, group_size=64, group_count=8, cooperating=kernel == "rows_lanes")
+    limits = Limits(segment_bytes=1 << 20, group_size=64, group_count=8, cooperating=kernel == "rows_cooperating")
     dispatches = lower(arg_desc(ArgmaxOperatorDesc, UINT8, sizes, [len(sizes) - 1]), limits).dispatches
     firsts = [dispatch for dispatch in dispatches if not dispatch.shader.variant.startswith("combine")]
     assert {dispatch.shader.variant for dispatch in firsts} == {kernel}
@@ -439,12 +439,12 @@ def test_long_axes_keep_to_the_loads_of_an_invocation(sizes, axis, order, segmen
     for dispatch in lower(desc, limits).dispatches:
         kernel = dispatch.shader.variant
         if not kernel.startswith("combine"):
-            push, lanes = dispatch.push, dispatch.shader.constants.get("lanes", 1)
+            push, threads = dispatch.push, dispatch.shader.constants.get("threads", 1)
             outputs = -(-push["output_count"] // 16) if kernel.startswith("columns") else push["output_count"]
             elements = push["reduced_end"] - push["reduced_begin"]
             items = outputs * -(-elements // push["split_size"])
-            rounds = -(-items // (limits.invocations // lanes))
-            at_once = {"rows": 16, "rows_lanes": 16 * lanes, "columns_lanes": lanes}.get(kernel, 1)
+            rounds = -(-items // (limits.invocations // threads))
+            at_once = {"rows": 16, "rows_cooperating": 16 * threads, "columns_cooperating": threads}.get(kernel, 1)
             assert rounds * (min(push["split_size"], elements) // at_once) <= dispatch.loads <= limits.invocation_loads
 
 

@@ -19,7 +19,7 @@ import pytest
 from dmlgpu.runtime import spirv
 from tests.support.symbolic import Instruction, instructions
 
-MODULES = [module for module in spirv.layouts() if "_lanes_" in module or module.startswith("combine_")]
+MODULES = [module for module in spirv.layouts() if "_cooperating_" in module or module.startswith("combine_")]
 
 
 @dataclasses.dataclass(eq=False)

@@ -24,9 +24,9 @@ HELD = ("polaris10", "vega10", "navi21", "gfx1100")
 # pool_small_selection_32 is not among them: it computes, and has the three blocks of one input row in flight. Nor is
 # LOG_SUM_EXP of 16 bits, which has 200 instructions for each load.
 STREAMING = (
-    *(f"{kernel}_selection" for kernel in ("rows_lanes", "columns_lanes", "combine")),
-    *(f"{kernel}_sum" for kernel in ("rows_lanes", "columns_lanes", "combine")),
-    *(f"{kernel}_lanes_logsumexp_32" for kernel in ("rows", "columns")),
+    *(f"{kernel}_selection" for kernel in ("rows_cooperating", "columns_cooperating", "combine")),
+    *(f"{kernel}_sum" for kernel in ("rows_cooperating", "columns_cooperating", "combine")),
+    *(f"{kernel}_cooperating_logsumexp_32" for kernel in ("rows", "columns")),
     *("pool_small_selection_8", "pool_small_selection_16", "pool_small_sum_32"),
 )
 

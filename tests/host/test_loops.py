@@ -247,7 +247,7 @@ def test_loops_of_records_keep_to_the_limit(cores):
 
 # One vector of llvmpipe, whose loops may turn as often as they like.
 ONE = Limits(1 << 31, 8, 1, 1 << 30, dispatch_elements=1 << 31, invocation_loads=1 << 28, bundle=8)
-LANES = dataclasses.replace(ONE, cooperating=True, least_loads=16)
+THREADS = dataclasses.replace(ONE, cooperating=True, least_loads=16)
 PLANE, LINE = (1, 1, 4096, 2048), (1, 1, 1 << 22, 1)
 GAPS = (4096 * 2049, 4096 * 2049, 2049, 1)
 
@@ -255,7 +255,7 @@ GAPS = (4096 * 2049, 4096 * 2049, 2049, 1)
 def too_long():
     """Plans that have every variant of every kernel, with loops that llvmpipe ends early."""
     for limits, function, exact in itertools.product(
-        (ONE, LANES), (ReduceFunction.MAX, ReduceFunction.SUM), (False, True)
+        (ONE, THREADS), (ReduceFunction.MAX, ReduceFunction.SUM), (False, True)
     ):
         if exact and function is ReduceFunction.MAX:
             continue

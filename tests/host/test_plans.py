@@ -314,10 +314,10 @@ def test_a_cpu_has_no_more_workgroups_than_every_device_allows():
     assert lower(desc, Limits(1 << 27, 64, 1024), kernel="pool_direct").limits.group_count == (1 << 16) - 1
 
 
-@pytest.mark.parametrize(("group_size", "lanes"), [(1, 1), (7, 1), (48, 16), (64, 64), (96, 32)])
-def test_lanes_are_a_power_of_2_that_divides_a_workgroup(group_size, lanes):
-    assert Limits(1 << 20, group_size, 8, cooperating=True).most_lanes == lanes
-    assert Limits(1 << 20, group_size, 8).most_lanes == 1
+@pytest.mark.parametrize(("group_size", "threads"), [(1, 1), (7, 1), (48, 16), (64, 64), (96, 32)])
+def test_threads_are_a_power_of_2_that_divides_a_workgroup(group_size, threads):
+    assert Limits(1 << 20, group_size, 8, cooperating=True).most_threads == threads
+    assert Limits(1 << 20, group_size, 8).most_threads == 1
 
 
 def test_plans_are_frozen_all_the_way_down():

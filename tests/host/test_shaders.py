@@ -30,7 +30,7 @@ def test_layouts_are_what_the_shaders_declare():
     assert {name: layout.constants[name] for name in ("bundle", "packed")} == {"bundle": 2, "packed": 10}
     source = included("columns.comp")
     declared = {(name.lower(), int(n)) for n, name in re.findall(r"constant_id = (\d+)\) const \w+ (\w+) =", source)}
-    assert {*spirv.layout_of("columns_lanes_selection_32").constants.items()} == declared
+    assert {*spirv.layout_of("columns_cooperating_selection_32").constants.items()} == declared
 
 
 SIZES = {"size": (1, 1, 2, 3), "plane": (4, 5), "values_stride": (0, 0, 5, 1), "values_first": 0, "values_count": 20}
@@ -55,9 +55,9 @@ def test_names_that_a_module_has_not_are_refused(push, message):
 
 
 def test_constants_that_a_module_has_not_are_refused():
-    shader = Shader("rows", "sum", 32, Values(group_size=64, lanes=1))
+    shader = Shader("rows", "sum", 32, Values(group_size=64, threads=1))
     with pytest.raises(
-        DeviceError, match=r"^shader rows_sum_32: of its constants the plan lacks .*'short'.*\['lanes'\]"
+        DeviceError, match=r"^shader rows_sum_32: of its constants the plan lacks .*'short'.*\['threads'\]"
     ):
         spirv.constant_words(shader)
 

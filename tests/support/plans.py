@@ -23,8 +23,8 @@ from tests.support.instructions import writable
 from tests.support.limits import CORES, LIMITS
 
 # Modules that only a GPU, or only a CPU, takes.
-OF_A_GPU = re.compile(r"\w+_lanes_")
-OF_A_CPU = re.compile(r"(rows|columns)_(?!\w*lanes)")
+OF_A_GPU = re.compile(r"\w+_cooperating_")
+OF_A_CPU = re.compile(r"(rows|columns)_(?!\w*cooperating)")
 
 
 @functools.cache

@@ -108,7 +108,7 @@ class AxesKernel(PartKernel):
             outputs = min(self.problem.output_count, self._short_outputs)
             elements = min(self.element_count, self.limits.dispatch_elements // outputs)
             whole = self.tiling_of(self.element_count, self.problem.output_count)
-            invocations = outputs * whole.lanes // whole.width  # with one split of each output
+            invocations = outputs * whole.threads // whole.width  # with one split of each output
             busy = -(-elements * invocations // self.limits.busy_invocations)
             # Partials that fit their memory: each segment may leave one for each split.
             partials = -(-self.element_count * self.problem.sources[0].segment_count // max(self.most_partials, 1))

@@ -23,8 +23,8 @@ from dmlgpu.lowering.plan import Shader
 _PACKED = 1 << 16
 # Columns of an invocation, at most: registers do not hold more states.
 _COLUMNS = 16
-# Lanes of an item, at most, so that 4 or more neighbours read 64 bytes or more of a row.
-_LANES = 16
+# Threads of an item, at most, so that 4 or more neighbours read 64 bytes or more of a row.
+_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Columns(AxesKernel):
     variants: ClassVar = {
         "columns": "one invocation per block of neighbouring outputs, whose elements are side by side",
         "columns_wide": "one invocation per 2 to 4 blocks of neighbouring outputs, whose elements are side by side",
-        "columns_lanes": "several invocations per block of neighbouring outputs, as suits a GPU",
+        "columns_cooperating": "several invocations per block of neighbouring outputs, as suits a GPU",
     }
 
     longest_split: ClassVar = _PACKED
@@ -66,15 +66,15 @@ class Columns(AxesKernel):
         return min(4 * self.block, _COLUMNS)
 
     @cached_property
-    def lanes(self) -> int:
+    def threads(self) -> int:
         """Invocations that share an item."""
         blocks = max(1, self.problem.output_count // self.block)
         idle = power_of_2(self.limits.busy_invocations // blocks)
-        return min(idle, power_of_2(self.element_count // IN_FLIGHT), _LANES, self.limits.most_lanes)
+        return min(idle, power_of_2(self.element_count // IN_FLIGHT), _THREADS, self.limits.most_threads)
 
     @property
     def least_split(self) -> int:
-        return self.limits.least_loads * self.block // self._columns(self.row_length) * self.lanes
+        return self.limits.least_loads * self.block // self._columns(self.row_length) * self.threads
 
     def _columns(self, row: int) -> int:
         """Outputs of an item, in rows of so many outputs."""
@@ -86,8 +86,8 @@ class Columns(AxesKernel):
         loads = split * accumulator.loads(columns)
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
-            loads = -(-split // (IN_FLIGHT * self.lanes)) * IN_FLIGHT * columns * accumulator.loads()
-        return self.in_row(Tiling(columns, split, loads, self.lanes, row=row))
+            loads = -(-split // (IN_FLIGHT * self.threads)) * IN_FLIGHT * columns * accumulator.loads()
+        return self.in_row(Tiling(columns, split, loads, self.threads, row=row))
 
     def in_row(self, tiling: Tiling) -> Tiling:
         """The same; with single blocks, where a dispatch has only a part of a row: that may be so short."""
@@ -113,5 +113,5 @@ class Columns(AxesKernel):
             flat=len(self.axes.kept) <= 2,
         )
         if self.limits.cooperating:
-            return shader_of("columns_lanes", self.problem, {**constants, "lanes": self.lanes})
+            return shader_of("columns_cooperating", self.problem, {**constants, "threads": self.threads})
         return shader_of("columns_wide" if self.is_wide(width) else "columns", self.problem, constants)

@@ -26,7 +26,7 @@ def levels(limits: Limits, partials: int) -> tuple[int, ...]:
     Of n partials, splits have about sqrt(n) each.
     """
     most = min(_MOST_PARTIALS, max(2, limits.invocation_loads // 2))
-    if partials <= most * limits.most_lanes:
+    if partials <= most * limits.most_threads:
         return (partials,)
     return partials, *levels(limits, -(-partials // max(2, min(math.isqrt(partials), most))))
 
@@ -63,10 +63,10 @@ def _level(
     """Combines splits of the partials at `base` into those `behind` them."""
     count, words = end - begin, problem.accumulator.partial_words(problem.source.data_type)
     splits = -(-partials // split_size)
-    lanes = _lanes(limits, count * splits, split_size)
-    shader = _shader(problem, limits, (), lanes)
-    each = _item_loads(split_size, lanes)
-    most = max(1, min(limits.most_items(each, lanes), limits.dispatch_elements // split_size) // count)
+    threads = _threads(limits, count * splits, split_size)
+    shader = _shader(problem, limits, (), threads)
+    each = _item_loads(split_size, threads)
+    most = max(1, min(limits.most_items(each, threads), limits.dispatch_elements // split_size) // count)
     for split in range(0, splits, most):
         here, first = min(most, splits - split), split * split_size
         bases = by_base(problem, [behind + split * count * words])
@@ -79,18 +79,18 @@ def _level(
             target_count=0,
             **bases,
         )
-        yield Dispatch(shader, push, bindings, limits.loads(count * here, each, lanes), range(begin, end))
+        yield Dispatch(shader, push, bindings, limits.loads(count * here, each, threads), range(begin, end))
 
 
 def _outputs(problem: Problem, limits: Limits, begin: int, end: int, partials: int, base: int) -> Iterator[Dispatch]:
     """Combines partials into outputs."""
-    lanes = _lanes(limits, end - begin, partials)
-    loads = limits.loads(end - begin, _item_loads(partials, lanes), lanes)
+    threads = _threads(limits, end - begin, partials)
+    loads = limits.loads(end - begin, _item_loads(partials, threads), threads)
     for outputs in _written_together(problem):
         output = outputs[-1]
         tensor = output.tensor
         dims = [Dim(size, stride) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)]
-        shader, size = _shader(problem, limits, outputs, lanes), output.segment_size
+        shader, size = _shader(problem, limits, outputs, threads), output.segment_size
         index_step = problem.domain.index_step if isinstance(problem.domain, Axes) else 0
         low, high = (begin, end - 1) if tensor.is_packed else address_span(dims, begin, end)
         for segment in range(low // size, high // size + 1):
@@ -132,17 +132,17 @@ def _target_push(dims: Sequence[Dim], index_step: int = 0, word: int = 0) -> dic
 _PARTIALS = Binding(Role.PARTIALS, base="partials_base")
 
 
-def _shader(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], lanes: int) -> Shader:
+def _shader(problem: Problem, limits: Limits, outputs: Sequence[OutputTensor], threads: int) -> Shader:
     """The shader that writes these outputs; without one, partials."""
-    own = {"segmented": False, "to_partials": not outputs, "lanes": lanes}
+    own = {"segmented": False, "to_partials": not outputs, "threads": threads}
     return shader_of("combine", problem, constants_of(problem, limits, outputs, **own))
 
 
-def _lanes(limits: Limits, items: int, partials: int) -> int:
-    """Lanes of an item with this many partials."""
-    return min(power_of_2(partials // IN_FLIGHT), power_of_2(limits.invocations // items), limits.most_lanes)
+def _threads(limits: Limits, items: int, partials: int) -> int:
+    """Threads of an item with this many partials."""
+    return min(power_of_2(partials // IN_FLIGHT), power_of_2(limits.invocations // items), limits.most_threads)
 
 
-def _item_loads(partials: int, lanes: int) -> int:
+def _item_loads(partials: int, threads: int) -> int:
     """Loads of an item with this many partials, beside the loop that computes its address."""
-    return -(-partials // lanes) + 3
+    return -(-partials // threads) + 3

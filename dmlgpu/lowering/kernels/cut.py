@@ -127,7 +127,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Tiling:
-    """What an invocation, or `lanes` of them, computes per iteration of its outermost loop: an item, a tile of outputs.
+    """What an invocation, or `threads` of them, computes per iteration of its outermost loop: a tile of outputs.
 
     Outputs are one row, or rows of `row` outputs each; `rows` of them are a slab. Rows and slabs begin with a tile of
     their own:
@@ -144,7 +144,7 @@ class Tiling:
     """Elements that an item has of each of its outputs, at most."""
     loads: int
     """Of an item, as `Limits.invocation_loads` counts them."""
-    lanes: int = 1
+    threads: int = 1
     """Invocations that share an item."""
     height: int = 1
     """Rows of a tile."""
@@ -161,7 +161,7 @@ class Tiling:
 
     def most_items(self, limits: Limits) -> int:
         """Items of a dispatch, at most; 0 where one has too many loads."""
-        return limits.most_items(self.loads, self.lanes)
+        return limits.most_items(self.loads, self.threads)
 
     def most_outputs(self, limits: Limits) -> int:
         """Outputs of a dispatch, at most: whole slabs, or else whole rows of one, or else a part of a row."""
@@ -387,7 +387,7 @@ class PartKernel(Kernel):
     def loads(self, part: Part, tiling: Tiling) -> int:
         """Loads of an invocation of a part's dispatch."""
         items = tiling.items(len(part.outputs)) * (1 if part.partials_before is None else part.splits)
-        return self.limits.loads(items, tiling.loads, tiling.lanes)
+        return self.limits.loads(items, tiling.loads, tiling.threads)
 
     def constants(self, part: Part, *, segmented: bool = False, **own: int) -> dict[str, int]:
         """The specialization constants of a shader that can leave partials; where it writes, it skips no elements."""

@@ -1,7 +1,7 @@
 """rows.comp: over axes, where an output's elements are contiguous, and are read in blocks of 16 bytes.
 
 On a CPU driver an invocation computes an output; on lavapipe (Mesa 22.3) one load an element takes seven times as
-long. On a GPU several do, as in ggml, MLX and CUB: neighbouring lanes read neighbouring blocks. On a CPU driver that
+long. On a GPU several do, as in ggml, MLX and CUB: neighbouring threads read neighbouring blocks. On a CPU driver that
 takes ten times as long.
 """
 
@@ -21,8 +21,8 @@ from dmlgpu.lowering.plan import Shader
 
 # Up to so many blocks, or where rows begin anywhere, an invocation is faster if it compares every element (SHORT).
 _SHORT = 16
-# Lanes of a row, at most, where there are rows enough for all invocations: together they read 128 bytes.
-_LANES = 8
+# Threads of a row, at most, where there are rows enough for all invocations: together they read 128 bytes.
+_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Rows(AxesKernel):
     name: ClassVar = "rows"
     variants: ClassVar = {
         "rows": "one invocation per output, whose elements are contiguous: they are read in blocks of 16 bytes",
-        "rows_lanes": "several invocations per output, whose elements are contiguous, as suits a GPU",
+        "rows_cooperating": "several invocations per output, whose elements are contiguous, as suits a GPU",
     }
     rest: ClassVar = Reduce
 
@@ -45,15 +45,15 @@ class Rows(AxesKernel):
         return ""
 
     @cached_property
-    def lanes(self) -> int:
+    def threads(self) -> int:
         """Invocations that share a row."""
-        # Each lane has IN_FLIGHT blocks, unless the row is short.
-        most = min(power_of_2(self.element_count // (IN_FLIGHT * self.block)), self.limits.most_lanes)
-        return min(most, max(_LANES, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
+        # Each thread has IN_FLIGHT blocks, unless the row is short.
+        most = min(power_of_2(self.element_count // (IN_FLIGHT * self.block)), self.limits.most_threads)
+        return min(most, max(_THREADS, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
 
     @property
     def least_split(self) -> int:
-        return self.limits.least_loads * self.block * self.lanes
+        return self.limits.least_loads * self.block * self.threads
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         accumulator = self.problem.accumulator
@@ -61,8 +61,8 @@ class Rows(AxesKernel):
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
             at_once = IN_FLIGHT * self.block
-            loads = -(-split // (at_once * self.lanes)) * at_once * accumulator.loads()
-        return Tiling(1, split, loads + self.address_loads, self.lanes)
+            loads = -(-split // (at_once * self.threads)) * at_once * accumulator.loads()
+        return Tiling(1, split, loads + self.address_loads, self.threads)
 
     @cached_property
     def others(self) -> tuple[AxesKernel, ...]:
@@ -77,7 +77,7 @@ class Rows(AxesKernel):
         aligned = self.is_aligned(part.elements.start, part.elements.stop, *(dim.stride for dim in self.axes.kept))
         constants = self.constants(part, aligned=aligned, flat=len(self.axes.kept) <= 1)
         if self.limits.cooperating:
-            return shader_of("rows_lanes", self.problem, {**constants, "lanes": self.lanes})
+            return shader_of("rows_cooperating", self.problem, {**constants, "threads": self.threads})
         return shader_of("rows", self.problem, {**constants, **self.reading(aligned=aligned)})
 
     def reading(self, *, aligned: bool) -> dict[str, int]:
