@@ -151,7 +151,7 @@ void main()
     uint item_count = items_of_row * (output_count / width), count = item_count * split_count;
     Items mine = shared_items_of(count);
     uint next = mine.next;
-    for (; next < mine.end; next += item_stride()) {
+    for (; next < mine.end; next += shared_item_stride()) {
         uint number = min(next, count - 1);
         Item item;
         item.split = TO_PARTIALS ? number / item_count : 0;

@@ -73,7 +73,7 @@ void main()
     uint item_count = output_count * (TO_PARTIALS ? (partial_count - 1) / split_size + 1 : 1);
     Items mine = shared_items_of(item_count);
     uint next = mine.next;
-    for (; next < mine.end; next += item_stride()) {
+    for (; next < mine.end; next += shared_item_stride()) {
         uint item = min(next, item_count - 1);
         uint split = TO_PARTIALS ? item / output_count : 0, i = item - split * output_count;
         uint number = push.first_output + i, address = 0;

@@ -187,7 +187,7 @@ void main()
     uint next = mine.next;
     while (next < mine.end) {
         uint first = next, missed = 0;  // bit turn * OUTPUTS + k: the bin of output k has missed an element
-        for (uint turn = 0; turn < 32 / OUTPUTS && next < mine.end; ++turn, next += item_stride()) {
+        for (uint turn = 0; turn < 32 / OUTPUTS && next < mine.end; ++turn, next += shared_item_stride()) {
             Item item = item_number(min(next, count - 1), items_of_split);
             add_item(item);
             // No [[unroll]], and no bins[k], for which Mesa unrolls: drivers take seconds to compile so many results.
@@ -209,7 +209,7 @@ void main()
         // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for several items.
         for (; missed != 0; missed &= missed - 1) {
             uint bit = findLSB(missed), k = bit % OUTPUTS;
-            Item item = item_number(first + bit / OUTPUTS * item_stride(), items_of_split);
+            Item item = item_number(first + bit / OUTPUTS * shared_item_stride(), items_of_split);
             Long sum = sum_of(item, k);
             if (TO_PARTIALS)
                 write_partial(item, k, sum);

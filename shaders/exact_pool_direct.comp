@@ -93,7 +93,7 @@ void main()
     uint next = mine.next;
     while (next < mine.end) {
         uint first = next, missed = 0;  // bit i: the bin of item i has missed an element
-        for (uint turn = 0; turn < 32 && next < mine.end; ++turn, next += BUNDLE) {
+        for (uint turn = 0; turn < 32 && next < mine.end; ++turn, next += ITEM_STRIDE) {
             Item item = item_number(next);
             Bin bin = bin_of(item);
             if (TO_PARTIALS)
@@ -104,7 +104,7 @@ void main()
         }
         // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for 32 items.
         for (; missed != 0; missed &= missed - 1) {
-            Item item = item_number(first + findLSB(missed) * BUNDLE);
+            Item item = item_number(first + findLSB(missed) * ITEM_STRIDE);
             Long sum = sum_of(item);
             if (TO_PARTIALS)
                 write_partial(item, sum);

@@ -100,7 +100,7 @@ void main()
     Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
     uint item = mine.next;
-    for (; item < mine.end; item += BUNDLE) {
+    for (; item < mine.end; item += ITEM_STRIDE) {
         Tile tile = tile_number(item, tiles);
         // Where the first window begins in the input; negative, that is, wrapped around, in the padding before it.
         uvec3 origin = uvec3(tile.depth, tile.top, tile.left) * stride - start_padding;

@@ -130,7 +130,7 @@ void main()
 
     Items mine = items_of(item_count);
     uint item = mine.next;
-    for (; item < mine.end; item += BUNDLE) {
+    for (; item < mine.end; item += ITEM_STRIDE) {
         uint split = TO_PARTIALS ? item / tile_count : 0, begin = 0, end = 0;
 #ifndef IN_PLACE
         begin = split_begin + split * split_size;

@@ -229,7 +229,7 @@ void main()
     Tiles tiles = tiles_of(size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
     uint item = mine.next;
-    for (; item < mine.end; item += BUNDLE) {
+    for (; item < mine.end; item += ITEM_STRIDE) {
         Tile tile = tile_number(item, tiles);
         // The first window of the ring. Where there is none it is negative, that is, wrapped around: so a window is
         // there if it is below the number of windows.

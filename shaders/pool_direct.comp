@@ -107,7 +107,7 @@ void main()
     read_push();
     Items mine = items_of(item_count);
     uint item = mine.next;
-    for (; item < mine.end; item += BUNDLE)
+    for (; item < mine.end; item += ITEM_STRIDE)
         compute(item);
     report(item, mine.end);
 }

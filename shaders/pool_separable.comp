@@ -484,7 +484,7 @@ void main()
     uint first_item = push.first_item;
     Items mine = items_of(min(push.outer_count * tiles * blocks - first_item, push.most_items));
     uint item = mine.next;
-    for (; item < mine.end; item += BUNDLE)
+    for (; item < mine.end; item += ITEM_STRIDE)
         compute(tile_of(first_item + item, tiles, residues));
     report(item, mine.end);
 }

@@ -212,7 +212,7 @@ void main()
     Tiles tiles = tiles_of(output_size, TILE_WIDTH, push.tile_height, push.first_output, push.output_count);
     Items mine = items_of(tiles.count);
     uint item = mine.next;
-    for (; item < mine.end; item += BUNDLE) {
+    for (; item < mine.end; item += ITEM_STRIDE) {
         Tile tile = tile_number(item, tiles);
         // Where the first window begins in the input. In the padding before the input this is negative, that is,
         // wrapped around: so a coordinate is in the input if it is below its size.

@@ -45,7 +45,7 @@ void main()
     uint outermost_stride = push.stride[kept_rank];
     Items mine = items_of(output_count * split_count);
     uint item = mine.next;
-    for (; item < mine.end; item += BUNDLE) {
+    for (; item < mine.end; item += ITEM_STRIDE) {
         uint split = TO_PARTIALS ? item / output_count : 0;
         uint i = item - split * output_count;
         uint begin, end;

@@ -162,7 +162,7 @@ void main()
     uint count = output_count * split_count;
     Items mine = shared_items_of(count);
     uint next = mine.next;
-    for (; next < mine.end; next += item_stride())
+    for (; next < mine.end; next += shared_item_stride())
         reduce(next, count);
     report(next, mine.end);
 }

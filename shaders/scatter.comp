@@ -111,7 +111,7 @@ void main()
     Items mine = items_of((push.element_count - 1) / 4 + 1);
     uint item = mine.next;
     bool any_later = false;
-    for (; item < mine.end; item += BUNDLE) {
+    for (; item < mine.end; item += ITEM_STRIDE) {
         uint number = first_element + item * 4;
         uvec4 index = indices_of(number), elements;
         if (PACKED && BITS == 32)

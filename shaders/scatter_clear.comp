@@ -27,7 +27,7 @@ void main()
     uvec4 size = uvec4(push.size[0], push.size[1], push.plane[0], push.plane[1]), stride = all_of(push.values_stride);
     Items mine = items_of((output_count - 1) / BLOCK + 1);
     uint item = mine.next;
-    for (; item < mine.end; item += BUNDLE) {
+    for (; item < mine.end; item += ITEM_STRIDE) {
         uint begin = item * BLOCK, count = min(output_count - begin, BLOCK);
         if (PACKED && count == BLOCK)
             value_blocks[(first_output + begin + values_base) / BLOCK] = uvec4(0);

@@ -43,7 +43,7 @@ void main()
         last[again] = 0;
     Items mine = items_of((push.element_count - 1) / 4 + 1);
     uint item = mine.next;
-    for (; item < mine.end; item += BUNDLE) {
+    for (; item < mine.end; item += ITEM_STRIDE) {
         uint number = first_element + item * 4;
         uvec4 index = indices_of(number);
         [[unroll]] for (uint k = 0; k < 4; ++k) {

@@ -143,7 +143,7 @@ def lowered(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]
 def cooperating(driver: dmlgpu.DeviceInfo, open_device: Callable[..., dmlgpu.Device]) -> dmlgpu.Device:
     """The same with the mapping of a GPU."""
     limits = replace(device_limits(driver), cooperating=True, group_count=16)
-    return open_device(driver.index, replace(limits, bundle=limits.invocations))
+    return open_device(driver.index, replace(limits, simd_width=limits.invocations))
 
 
 @pytest.fixture(scope="module", params=MAPPINGS)

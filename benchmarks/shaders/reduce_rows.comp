@@ -25,7 +25,8 @@ float combined(float value, bool greatest)
     barrier();
     for (uint other = GROUP_SIZE / 2; other > 0; other /= 2) {
         if (thread < other)
-            values[thread] = greatest ? max(values[thread], values[thread + other]) : values[thread] + values[thread + other];
+            values[thread] =
+                greatest ? max(values[thread], values[thread + other]) : values[thread] + values[thread + other];
         barrier();
     }
     float result = values[0];

@@ -43,14 +43,14 @@ class Limits:
     """Elements that a dispatch loads, about: a slow device of its kind is done within 200 ms."""
     dispatch_count: int = 2048
     """Dispatches of a plan, at most: planning takes some 50 us for each."""
-    bundle: int = 8
-    """Invocations that work on neighbouring items; other bundles have other ranges of items. On a CPU driver those of
-    a vector, so that a core goes on reading where it has read; on a GPU all invocations (kernel.glsl)."""
+    simd_width: int = 8
+    """Invocations that work on neighbouring items, while others work elsewhere: on a CPU driver those of a SIMD vector,
+    so that a core goes on reading where it has read; on a GPU all (kernel.glsl)."""
     least_loads: int = 1024
     """Loads of an invocation, at least, where several share an output and leave partials for a second pass."""
     cooperating: bool = False
-    """Whether neighbouring invocations should read neighbouring memory, as on a GPU. On a CPU driver they are a vector,
-    but read one after the other, and a barrier costs more than a row."""
+    """Whether neighbouring invocations should read neighbouring memory, as on a GPU. On a CPU driver they are a SIMD
+    vector, but read one after the other, and a barrier costs more than a row."""
 
     # What a driver does badly.
 
@@ -78,13 +78,14 @@ class Limits:
         return self.group_size * self.group_count
 
     @cached_property
-    def bundle_size(self) -> int:
-        """Invocations of a bundle: a divisor of all invocations that leaves at most 2^16 bundles (kernel.glsl)."""
-        return max(math.gcd(self.bundle, self.invocations), -(-self.invocations >> 16))
+    def item_stride(self) -> int:
+        """How far apart an invocation's items are: the SIMD width, but a divisor of all invocations that leaves at most
+        2^16 ranges of items (kernel.glsl)."""
+        return max(math.gcd(self.simd_width, self.invocations), -(-self.invocations >> 16))
 
     def at_once(self, threads: int = 1) -> int:
         """Items in work at a time, with this number of invocations for each."""
-        return self.invocations // self.bundle_size * self.bundle_size if threads == 1 else self.invocations // threads
+        return self.invocations // self.item_stride * self.item_stride if threads == 1 else self.invocations // threads
 
     def loads(self, items: int, each: int, threads: int = 1) -> int:
         """Loads of an invocation whose dispatch has so many items of so many loads each; an item itself counts as one.

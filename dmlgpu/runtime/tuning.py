@@ -106,7 +106,7 @@ def device_limits(info: DeviceInfo) -> Limits:
         dispatch_count=Limits.dispatch_count if _is_cpu(info) else _GPU_DISPATCHES,
         unrolls=not _is_swiftshader(info),
         loads_blocks=not _is_swiftshader(info),
-        bundle=info.subgroup_size if _is_cpu(info) else group_size * group_count,
+        simd_width=info.subgroup_size if _is_cpu(info) else group_size * group_count,
         least_loads=_CPU_LEAST_LOADS if _is_cpu(info) else _GPU_LEAST_LOADS,
         cooperating=not _is_cpu(info),
     )

@@ -25,7 +25,7 @@ Items shared_items_of(uint count)
     return Items(gl_WorkGroupID.x * AT_ONCE + here, (count + AT_ONCE - 1) / AT_ONCE * AT_ONCE);
 }
 // What `next` grows by from one iteration to the next.
-uint item_stride() { return gl_NumWorkGroups.x * AT_ONCE; }
+uint shared_item_stride() { return gl_NumWorkGroups.x * AT_ONCE; }
 
 shared State states[GROUP_SIZE];
 
@@ -52,7 +52,7 @@ State of_all_threads(State state)
 const uint THREADS = 1, IN_FLIGHT = 1;
 uint thread() { return 0; }
 Items shared_items_of(uint count) { return items_of(count); }
-uint item_stride() { return BUNDLE; }
+uint shared_item_stride() { return ITEM_STRIDE; }
 State of_all_threads(State state) { return state; }
 
 #endif

@@ -19,7 +19,7 @@ const uint ENDED_EARLY = 2;  // the bit that is set where a driver ended a loop 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint GROUP_SIZE = 64;
 layout(constant_id = 1) const uint NUMBER_KIND = 0;  // of the elements: UINT, INT or FLOAT
-layout(constant_id = 2) const uint BUNDLE = 1;       // invocations that work on neighbouring items
+layout(constant_id = 2) const uint ITEM_STRIDE = 1;       // invocations that work on neighbouring items
 #ifdef IN_PLACE
 const bool SEGMENTED = false, TO_PARTIALS = false;
 #else
@@ -33,10 +33,10 @@ layout(constant_id = 7) const bool ALIGNED = false;  // blocks that load_block()
 
 const uint UINT = 0, INT = 1, FLOAT = 2;
 
-// The items of an invocation are next, next + BUNDLE, next + 2 * BUNDLE, ... below `end`. A bundle is BUNDLE
-// neighbouring invocations: in each iteration they work on BUNDLE neighbouring items. Each bundle has a contiguous
-// range of iterations. The lengths of these ranges differ by 1 at most, and the longer ones are spread evenly, because
-// neighbouring bundles run on one core. There are at most 2^16 bundles (limits.py), so that no product passes 2^32.
+// The items of an invocation are next, next + ITEM_STRIDE, next + 2 * ITEM_STRIDE, ... below `end`. In each iteration
+// ITEM_STRIDE neighbouring invocations work on as many neighbouring items, from a range of their own. The lengths of
+// these ranges, in iterations, differ by 1 at most, and the longer ones are spread evenly, because neighbouring ranges
+// are worked on by one core. There are at most 2^16 (limits.py), so that no product passes 2^32.
 
 struct Items {
     uint next;
@@ -45,11 +45,12 @@ struct Items {
 
 Items items_of(uint count)
 {
-    uint bundles = gl_NumWorkGroups.x * GROUP_SIZE / BUNDLE, bundle = gl_GlobalInvocationID.x / BUNDLE;
-    uint iterations = (count + BUNDLE - 1) / BUNDLE, least = iterations / bundles, more = iterations - least * bundles;
-    uint first = bundle * least + (bundle * more + bundles - 1) / bundles;
-    uint end = (bundle + 1) * least + ((bundle + 1) * more + bundles - 1) / bundles;
-    return Items(first * BUNDLE + gl_GlobalInvocationID.x % BUNDLE, min(count, end * BUNDLE));
+    uint ranges = gl_NumWorkGroups.x * GROUP_SIZE / ITEM_STRIDE, range = gl_GlobalInvocationID.x / ITEM_STRIDE;
+    uint iterations = (count + ITEM_STRIDE - 1) / ITEM_STRIDE, least = iterations / ranges;
+    uint more = iterations - least * ranges;  // ranges that have `least` + 1
+    uint first = range * least + (range * more + ranges - 1) / ranges;
+    uint end = (range + 1) * least + ((range + 1) * more + ranges - 1) / ranges;
+    return Items(first * ITEM_STRIDE + gl_GlobalInvocationID.x % ITEM_STRIDE, min(count, end * ITEM_STRIDE));
 }
 
 // Whether a driver ended a loop of this invocation early. The outermost one stopped at item `next`. For inner ones

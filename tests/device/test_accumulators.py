@@ -175,7 +175,7 @@ def test_sum_over_windows(mapped, sizes, window, padding, fill):
 
 def test_these_take_every_kernel():
     taken = set()
-    gpu = Limits(1 << 27, 64, 16, bundle=1024, cooperating=True)
+    gpu = Limits(1 << 27, 64, 16, simd_width=1024, cooperating=True)
     for limits in (Limits(1 << 27, 64, 16), gpu, LOWERED, replace(LOWERED, cooperating=True)):
         for sizes, axes in (((5, 257), (1,)), ((2999, 7), (0,)), ((40, 64), (0,)), ((6, 35, 10), (0, 2))):
             target = TensorDesc(UINT32, tuple(1 if i in axes else size for i, size in enumerate(sizes)))

@@ -186,9 +186,9 @@ def test_a_buffer_is_smaller_than_the_largest_allocation(driver):
 
 
 def test_neighbouring_work_goes_to_a_vector_on_a_cpu_and_to_all_on_a_gpu(driver):
-    assert device_limits(dataclasses.replace(driver, type="cpu")).bundle == driver.subgroup_size
+    assert device_limits(dataclasses.replace(driver, type="cpu")).simd_width == driver.subgroup_size
     limits = device_limits(dataclasses.replace(driver, type="discrete"))
-    assert limits.bundle == limits.invocations
+    assert limits.simd_width == limits.invocations
 
 
 # Wrong calls

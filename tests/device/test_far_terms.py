@@ -30,8 +30,8 @@ from dmlgpu.runtime.tuning import device_limits
 
 pytestmark = pytest.mark.every_driver
 
-CPU = Limits(1 << 27, group_size=64, group_count=8, bundle=8)
-GPU = Limits(1 << 27, group_size=64, group_count=64, bundle=4096, cooperating=True, least_loads=16)
+CPU = Limits(1 << 27, group_size=64, group_count=8, simd_width=8)
+GPU = Limits(1 << 27, group_size=64, group_count=64, simd_width=4096, cooperating=True, least_loads=16)
 MAPPED = {
     "CPU": CPU,
     "GPU": GPU,

@@ -153,7 +153,7 @@ def test_small_windows(driver, open_device, device, cooperating, shape, dtype, s
 
     Where invocations are few, tiles have several steps.
     """
-    few = open_device(driver.index, dataclasses.replace(device.limits, group_size=4, group_count=1, bundle=1))
+    few = open_device(driver.index, dataclasses.replace(device.limits, group_size=4, group_count=1, simd_width=1))
     sizes, window, strides, start, end, dilations = shape
     rng = np.random.default_rng(0)
     x = rng.integers(-3, 4, sizes).astype(dtype)

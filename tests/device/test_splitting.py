@@ -184,7 +184,7 @@ def test_permuted_volumes_over_segments(lowered, order):
 
 OTHER_LIMITS = {
     "one-group": Limits(segment_bytes=1 << 20, group_size=1, group_count=1, partial_bytes=1024),
-    "odd-groups": Limits(segment_bytes=1 << 16, group_size=7, group_count=5, partial_bytes=1 << 10, bundle=14),
+    "odd-groups": Limits(segment_bytes=1 << 16, group_size=7, group_count=5, partial_bytes=1 << 10, simd_width=14),
     "short-loops": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, invocation_loads=75),
     "short-dispatches": Limits(segment_bytes=1 << 16, group_size=64, group_count=4, dispatch_elements=1000),
     "few-partials": Limits(segment_bytes=2048, group_size=64, group_count=64, partial_bytes=64),

@@ -82,7 +82,7 @@ def test_windows_of_many_shapes(mapped, dtype):
 @pytest.mark.parametrize("window", [(2, 9), (3, 16), (17, 2), (31, 1), (2, 31), (9, 24)], ids=str)
 def test_windows_that_share_rows(driver, open_device, window, dtype):
     """One invocation goes down all rows of a plane, with a ring of as many rows as a window has."""
-    limits = replace(limits_of(driver, "CPU"), group_size=1, group_count=1, bundle=1, unrolls=True)
+    limits = replace(limits_of(driver, "CPU"), group_size=1, group_count=1, simd_width=1, unrolls=True)
     device = open_device(driver.index, limits)
     # Large terms of both signs, so that what is lost or taken twice is far beyond the bound.
     x = np.random.default_rng(0).standard_normal((1, 2, window[0] + 9, 2 * window[1] + 9)).astype(dtype) * 1000

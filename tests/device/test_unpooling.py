@@ -43,7 +43,7 @@ def test_the_last_of_several_elements_stays(any_device):
 
 def test_the_last_of_elements_stays_whatever_is_written_first(driver, open_device):
     """Two for each place, far from each other, and invocations that go through ranges side by side."""
-    device = open_device(driver.index, dataclasses.replace(limits_of(driver, "CPU"), bundle=1))
+    device = open_device(driver.index, dataclasses.replace(limits_of(driver, "CPU"), simd_width=1))
     to = np.random.default_rng(0).permutation(np.arange(70_000) % 35_000)
     many = np.arange(70_000, 0, -1, dtype=np.float32)
     expected = np.zeros(35_000, np.float32)

@@ -85,7 +85,7 @@ def test_every_combination_in_two_dimensions(device, height, dilation):
 @pytest.fixture
 def going_down(driver, open_device):
     """A device whose only invocation has tiles of many rows, which share what they load."""
-    limits = dataclasses.replace(device_limits(driver), group_size=1, group_count=1, bundle=1)
+    limits = dataclasses.replace(device_limits(driver), group_size=1, group_count=1, simd_width=1)
     return open_device(driver.index, limits)
 
 

@@ -250,7 +250,7 @@ def limits(choices: Choices) -> Limits:
         invocation_loads=choices.of((4096, 1000, 400)),
         dispatch_elements=choices.of((1 << 24, 1000)),
         dispatch_count=1 << 20,
-        bundle=choices.of((8, 4, 1024)),
+        simd_width=choices.of((8, 4, 1024)),
         unrolls=choices.chance(2),
         loads_blocks=choices.chance(2),
         cooperating=choices.chance(2),

@@ -20,9 +20,9 @@ def limits(choices: Choices) -> Limits:
     """Of a CPU with some cores, or of a GPU; segments of what Vulkan promises, or larger."""
     segment_bytes = choices.of((1 << 27, 1 << 27, 1 << 28, 1 << 30, (1 << 32) - 256))
     if choices.chance(8):
-        return Limits(segment_bytes, 64, 16, bundle=1024, cooperating=True, least_loads=16)
-    unrolls, bundle = not choices.chance(8), choices.of((8, 8, 4))
-    return Limits(segment_bytes, 64, 4 * choices.of(CORES), bundle=bundle, unrolls=unrolls)
+        return Limits(segment_bytes, 64, 16, simd_width=1024, cooperating=True, least_loads=16)
+    unrolls, simd_width = not choices.chance(8), choices.of((8, 8, 4))
+    return Limits(segment_bytes, 64, 4 * choices.of(CORES), simd_width=simd_width, unrolls=unrolls)
 
 
 def sizes(choices: Choices, rank: int) -> list[int]:

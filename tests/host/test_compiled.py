@@ -53,7 +53,7 @@ def planned():
 def test_plans_are_those_of_a_gpu():
     limits = compiled.limits()
     assert limits.cooperating
-    assert limits.bundle == limits.invocations
+    assert limits.simd_width == limits.invocations
     assert limits.segment_bytes > 1 << 31
 
 
@@ -86,7 +86,7 @@ def test_no_kernel_of_any_case_spills(family):
 @pytest.mark.parametrize("invocations", [1 << 18, 64], ids=["alone", "tall-tiles"])
 def test_no_small_window_spills(monkeypatch, invocations):
     """Bytes, of which a tile has most, on the family with the fewest registers; with and without tall tiles."""
-    limits = dataclasses.replace(compiled.limits(), group_count=invocations // 64, bundle=invocations)
+    limits = dataclasses.replace(compiled.limits(), group_count=invocations // 64, simd_width=invocations)
     monkeypatch.setattr(compiled, "limits", lambda: limits)
     descs = []
     for rank, window, stride in itertools.product((2, 3), (2, 3, 4), (1, 2)):

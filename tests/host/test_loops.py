@@ -48,7 +48,7 @@ def counter():
 
 def rows():
     """A plan for two cores: 8 rows of 256 blocks for each invocation."""
-    limits = Limits(1 << 27, 64, 8, bundle=8)
+    limits = Limits(1 << 27, 64, 8, simd_width=8)
     return lower(ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (4096, 1024)), axes=(1,)), limits)
 
 
@@ -72,7 +72,7 @@ def test_elements_that_bins_miss(counter, variant, sizes, strides, axes):
         desc = AveragePoolingOperatorDesc.of(source, axes)
     else:
         desc = ReduceOperatorDesc.of(ReduceFunction.SUM, source, axes)
-    plan = lower(desc, Limits(1 << 27, 64, 4, bundle=8), flags=ExecutionFlags.EXACT_SUMS)
+    plan = lower(desc, Limits(1 << 27, 64, 4, simd_width=8), flags=ExecutionFlags.EXACT_SUMS)
     first = plan.dispatches[0]
     assert first.shader.variant == variant
     assert first.loads > Limits.invocation_loads / 2
@@ -118,7 +118,7 @@ def test_short_outputs_of_every_rank(counter, rank, count, axis):
         source = TensorDesc(data_type, sizes, strides)
         flags = ExecutionFlags.EXACT_SUMS if exact else ExecutionFlags.NONE
         plan = lower(
-            ReduceOperatorDesc.of(function, source, (rank - 1,)), Limits(1 << 31, 64, 4, bundle=8), flags=flags
+            ReduceOperatorDesc.of(function, source, (rank - 1,)), Limits(1 << 31, 64, 4, simd_width=8), flags=flags
         )
         check(infinite if exact else counter, plan)
         first = plan.dispatches[0]
@@ -148,7 +148,7 @@ def test_turns_are_counted_as_they_are(counter):
 
 def test_the_counter_sees_the_end(counter):
     """An eighth of the invocations do not come to the end of what is planned for all."""
-    limits = Limits(1 << 27, 64, 8, bundle=8, invocation_loads=1 << 16)
+    limits = Limits(1 << 27, 64, 8, simd_width=8, invocation_loads=1 << 16)
     (dispatch,) = lower(ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (64, 512, 512)), axes=(0, 2)), limits).dispatches
     assert counter.turns(dispatch, 8) < MOST
     assert counter.turns(dispatch, 1) >= MOST - 1
@@ -196,7 +196,7 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
 def test_the_longest_loops(counter, variant, desc):
     """With one core, and as many loads as an invocation may have, or nearly."""
     kernel = "pool_direct" if variant.startswith("pool_direct") else None
-    plan = lower(desc, Limits(1 << 27, 64, 4, bundle=8), kernel)
+    plan = lower(desc, Limits(1 << 27, 64, 4, simd_width=8), kernel)
     most = max(d.loads for d in plan.dispatches if d.shader.variant == variant)
     assert most > Limits.invocation_loads / 2
     check(counter, plan)
@@ -236,7 +236,7 @@ def test_plans_of_every_kernel(counter):
 @pytest.mark.parametrize("cores", [1, 2, 256])
 def test_loops_of_records_keep_to_the_limit(cores):
     """What a first pass leaves is combined in several levels, where it is much."""
-    limits = Limits(1 << 27, 64, 4 * cores, bundle=8)
+    limits = Limits(1 << 27, 64, 4 * cores, simd_width=8)
     plan = lower(ArgmaxOperatorDesc.of(TensorDesc(UINT8, (24576, 24576), (1, 24576)), axes=(0, 1)), limits)
     first, *others = [d for d in plan.dispatches if d.shader.variant == "combine"]
     assert first.push["partial_count"] > 2048
@@ -246,7 +246,7 @@ def test_loops_of_records_keep_to_the_limit(cores):
 # Loops that are ended
 
 # One vector of llvmpipe, whose loops may turn as often as they like.
-ONE = Limits(1 << 31, 8, 1, 1 << 30, dispatch_elements=1 << 31, invocation_loads=1 << 28, bundle=8)
+ONE = Limits(1 << 31, 8, 1, 1 << 30, dispatch_elements=1 << 31, invocation_loads=1 << 28, simd_width=8)
 THREADS = dataclasses.replace(ONE, cooperating=True, least_loads=16)
 PLANE, LINE = (1, 1, 4096, 2048), (1, 1, 1 << 22, 1)
 GAPS = (4096 * 2049, 4096 * 2049, 2049, 1)

@@ -23,7 +23,7 @@ from dmlgpu.lowering.plan import Role
 from tests.support.symbolic import ways
 
 # One invocation, which does all; an input has several segments, and their partials are combined.
-LIMITS = Limits(segment_bytes=512, group_size=1, group_count=1, bundle=1)
+LIMITS = Limits(segment_bytes=512, group_size=1, group_count=1, simd_width=1)
 COUNT = 300
 LEAST, LARGEST = 2.0**-126, float(np.finfo(np.float32).max)  # of those that are not denormal
 

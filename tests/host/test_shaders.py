@@ -27,7 +27,7 @@ def test_layouts_are_what_the_shaders_declare():
     layout = spirv.layout_of("scatter_mark_last_32")
     assert list(layout.push)[:4] == ["first_output", "output_count", "size", "first_element"]
     assert [layout.push[name] for name in ("output_count", "size", "indices_stride")] == [(1, 1), (2, 4), (9, 4)]
-    assert {name: layout.constants[name] for name in ("bundle", "packed")} == {"bundle": 2, "packed": 10}
+    assert {name: layout.constants[name] for name in ("item_stride", "packed")} == {"item_stride": 2, "packed": 10}
     source = included("columns.comp")
     declared = {(name.lower(), int(n)) for n, name in re.findall(r"constant_id = (\d+)\) const \w+ (\w+) =", source)}
     assert {*spirv.layout_of("columns_cooperating_selection_32").constants.items()} == declared
@@ -40,7 +40,7 @@ PUSH = {"first_output": 0, "output_count": 1, **SIZES, "values_base": 7}
 @pytest.mark.parametrize(
     ("push", "message"),
     [
-        ({**PUSH, "bundle": 1}, "of its push constants the plan lacks [], and has ['bundle'] besides; "),
+        ({**PUSH, "item_stride": 1}, "of its push constants the plan lacks [], and has ['item_stride'] besides; "),
         (
             {"first_output": 0, **SIZES},
             "of its push constants the plan lacks ['output_count', 'values_base'], and has [] ",

@@ -32,9 +32,9 @@ def limits_of(info: dmlgpu.DeviceInfo, mapping: str) -> Limits:
 
 # The same mappings without a device.
 LIMITS = {
-    "CPU": Limits(segment_bytes=1 << 27, group_size=64, group_count=16, bundle=8),
-    **{name: Limits(1 << 27, group_size=64, group_count=4 * cores, bundle=8) for name, cores in CORES.items()},
-    "GPU": Limits(1 << 27, group_size=64, group_count=16, bundle=1024, cooperating=True, least_loads=16),
+    "CPU": Limits(segment_bytes=1 << 27, group_size=64, group_count=16, simd_width=8),
+    **{name: Limits(1 << 27, group_size=64, group_count=4 * cores, simd_width=8) for name, cores in CORES.items()},
+    "GPU": Limits(1 << 27, group_size=64, group_count=16, simd_width=1024, cooperating=True, least_loads=16),
     "split": LOWERED,
 }
 MIB = 1 << 20
@@ -64,5 +64,5 @@ by_ranges = pytest.mark.parametrize(
 
 def gpu_of_eight(driver, open_device, **changes):
     """The mapping of a GPU that eight invocations keep busy, so that tiles of 32 bits have eight outputs."""
-    few = {"group_size": 8, "group_count": 4, "bundle": 32, "cooperating": True}
+    few = {"group_size": 8, "group_count": 4, "simd_width": 32, "cooperating": True}
     return open_device(driver.index, dataclasses.replace(device_limits(driver), **few | changes))

@@ -82,7 +82,7 @@ def constants_of(problem: Problem, limits: Limits, outputs: Sequence[OutputTenso
     return {
         "group_size": limits.group_size,
         "number_kind": NumberKind[problem.source.data_type.name.rstrip("0123456789")],
-        "bundle": limits.bundle_size,
+        "item_stride": limits.item_stride,
         "index_words": max(index_bits, default=0) // 32,
         "values": any(output.result is not Result.INDEX for output in outputs),
         "aligned": False,
