@@ -6,13 +6,13 @@
 // invocations share an item:
 //
 //                outputs of an item
-//   elements   [block][block][block][block]   thread 0
-//      |       [block][block][block][block]   thread 1
-//      v       [block][block][block][block]   thread 0
+//   elements   [vector][vector][vector][vector]   thread 0
+//      |       [vector][vector][vector][vector]   thread 1
+//      v       [vector][vector][vector][vector]   thread 0
 //
-// With WIDE an item is two to four blocks wide, of 16 columns at most: neighbouring invocations read neighbouring cache
-// lines of 64 bytes, if elements have 32 bits, and wait for their loads together. Without it, an item is one block
-// wide; on a GPU (COOPERATING) an invocation waits for the blocks of IN_FLIGHT rows together.
+// With WIDE an item is two to four vectors wide, of 16 columns at most: neighbouring invocations read neighbouring
+// cache lines of 64 bytes, if elements have 32 bits, and wait for their loads together. Without it, an item is one
+// vector wide; on a GPU (COOPERATING) an invocation waits for the vectors of IN_FLIGHT rows together.
 //
 // The last item of a row ends where the row ends. The item before may have some of its columns, too, and writes them.
 
@@ -22,9 +22,9 @@
 #include "core/cooperating.glsl"
 
 #ifdef WIDE
-const uint COLUMNS = min(4 * BLOCK, 16);  // more states do not fit into registers
+const uint COLUMNS = min(4 * VECTOR_SIZE, 16);  // more states do not fit into registers
 #else
-const uint COLUMNS = BLOCK;
+const uint COLUMNS = VECTOR_SIZE;
 #endif
 
 #if BITS < 32 && defined(HAS_INDEX)
@@ -69,26 +69,26 @@ void take_columns(Item item)
     uint count = item.end - item.begin, at = item.address + thread() * step_size;
     for (uint offset = thread(); offset < count; offset += IN_FLIGHT * THREADS, at += IN_FLIGHT * THREADS * step_size) {
         // Rows behind the last one are not taken: the first of the IN_FLIGHT rows is read in their place.
-        uvec4 blocks[IN_FLIGHT][COLUMNS / BLOCK];
+        uvec4 vectors[IN_FLIGHT][COLUMNS / VECTOR_SIZE];
         [[unroll]] for (uint r = 0; r < IN_FLIGHT; ++r) {
             bool taken = r == 0 || offset + r * THREADS < count;
-            [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
-                blocks[r][k / BLOCK] = load_block((taken ? at + r * THREADS * step_size : at) + k);
+            [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
+                vectors[r][k / VECTOR_SIZE] = load_vector((taken ? at + r * THREADS * step_size : at) + k);
         }
         // No [[unroll]]: GPUs' compilers unroll without it; SwiftShader takes minutes, and all memory, to compile
         // the branches of an unrolled loop.
 #ifdef HAS_SHIFT
         for (uint k = 0; k < COLUMNS; ++k) {
-            Operand greatest = operand_of(element_of(blocks[0][0], k));
+            Operand greatest = operand_of(element_of(vectors[0][0], k));
             for (uint r = 1; r < IN_FLIGHT; ++r)
-                greatest = greater(greatest, operand_of(element_of(blocks[r][0], k)));
+                greatest = greater(greatest, operand_of(element_of(vectors[r][0], k)));
             prepare(columns[k], greatest);
         }
 #endif
         for (uint r = 0; r < IN_FLIGHT; ++r) {
             bool taken = r == 0 || offset + r * THREADS < count;
             [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-                take_element(columns[k], element_of(blocks[r][k / BLOCK], k % BLOCK),
+                take_element(columns[k], element_of(vectors[r][k / VECTOR_SIZE], k % VECTOR_SIZE),
                              item.begin + (taken ? offset + r * THREADS : offset), taken);
         }
     }
@@ -116,16 +116,16 @@ void write_columns(Item item, bool writes)
 #else
 
 // Takes the elements of an item. Not the loop above for one load: SwiftShader keeps a loop of one iteration as a loop,
-// and its blocks in memory.
+// and its vectors in memory.
 void take_columns(Item item)
 {
     uint count = item.end - item.begin, at = item.address;
     for (uint offset = 0; offset < count; ++offset, at += step_size) {
-        uvec4 blocks[COLUMNS / BLOCK];
-        [[unroll]] for (uint k = 0; k < COLUMNS; k += BLOCK)
-            blocks[k / BLOCK] = load_block(at + k);
+        uvec4 vectors[COLUMNS / VECTOR_SIZE];
+        [[unroll]] for (uint k = 0; k < COLUMNS; k += VECTOR_SIZE)
+            vectors[k / VECTOR_SIZE] = load_vector(at + k);
         [[unroll]] for (uint k = 0; k < COLUMNS; ++k)
-            take_element(columns[k], element_of(blocks[k / BLOCK], k % BLOCK), item.begin + offset, true);
+            take_element(columns[k], element_of(vectors[k / VECTOR_SIZE], k % VECTOR_SIZE), item.begin + offset, true);
     }
 }
 

@@ -4,8 +4,8 @@
 // Exact sums over axes (exact.glsl). An item is OUTPUTS neighbouring outputs, or one split of their elements, and
 // THREADS invocations share it. A load has STEP elements of each output:
 //
-//   ROWS      a block of an output, whose elements are contiguous
-//   COLUMNS   an element of each output of a block, or with WIDE of several: as in columns.comp, the elements of
+//   ROWS      a vector of an output, whose elements are contiguous
+//   COLUMNS   an element of each output of a vector, or with WIDE of several: as in columns.comp, the elements of
 //             neighbouring outputs are side by side, and the last item of a row ends where the row ends
 //   else      an element of an output, in any layout; 0, if the bound segment does not have it
 
@@ -20,11 +20,11 @@
 
 // TOGETHER: loads that an invocation waits for together. One by one, they take as long as the loop over them.
 #if defined(ROWS)
-const uint OUTPUTS = 1, STEP = BLOCK, SAMPLES = 2, TOGETHER = IN_FLIGHT;
+const uint OUTPUTS = 1, STEP = VECTOR_SIZE, SAMPLES = 2, TOGETHER = IN_FLIGHT;
 #elif defined(WIDE)
-const uint OUTPUTS = min(4 * BLOCK, 16), STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
+const uint OUTPUTS = min(4 * VECTOR_SIZE, 16), STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
 #elif defined(COLUMNS)
-const uint OUTPUTS = BLOCK, STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
+const uint OUTPUTS = VECTOR_SIZE, STEP = 1, SAMPLES = 4, TOGETHER = IN_FLIGHT;
 #else
 const uint OUTPUTS = 1, STEP = 1, SAMPLES = 4, TOGETHER = 4;
 #endif
@@ -74,7 +74,7 @@ uint distance_of(uint index)
 }
 
 struct Load {
-    uvec4 blocks[(LOADED + BLOCK - 1) / BLOCK];
+    uvec4 vectors[(LOADED + VECTOR_SIZE - 1) / VECTOR_SIZE];
 };
 
 Bits element_at(uint address)
@@ -89,9 +89,9 @@ Load load(uint address)
 {
     Load loaded;
     if (ANY_LAYOUT)
-        loaded.blocks[0].x = element_at(address);
-    [[unroll]] for (uint b = 0; b < LOADED / BLOCK; ++b)
-        loaded.blocks[b] = load_block(address + source_base + b * BLOCK);
+        loaded.vectors[0].x = element_at(address);
+    [[unroll]] for (uint b = 0; b < LOADED / VECTOR_SIZE; ++b)
+        loaded.vectors[b] = load_vector(address + source_base + b * VECTOR_SIZE);
     return loaded;
 }
 
@@ -99,7 +99,7 @@ Load load(uint address)
 void add(Load loaded, uint skipped, uint before, uint together)
 {
     [[unroll]] for (uint k = 0; k < LOADED; ++k) {
-        Bits bits = element_of(loaded.blocks[k / BLOCK], k % BLOCK), zero = 0;
+        Bits bits = element_of(loaded.vectors[k / VECTOR_SIZE], k % VECTOR_SIZE), zero = 0;
         Bin bin = bin_of(bins[k % OUTPUTS].least, k >= skipped ? bits : zero);
         add(bins[k % OUTPUTS], bin, before * STEP + k / OUTPUTS, together * STEP);
     }
@@ -115,7 +115,7 @@ void add_item(Item item)
         uint index = min(item.begin + size / SAMPLES * i, item.end - STEP);
         Load loaded = load(item.address + distance_of(index));
         [[unroll]] for (uint k = 0; k < LOADED; ++k) {
-            uint exponent = finite_exponent(element_of(loaded.blocks[k / BLOCK], k % BLOCK));
+            uint exponent = finite_exponent(element_of(loaded.vectors[k / VECTOR_SIZE], k % VECTOR_SIZE));
             greatest[k % OUTPUTS] = max(greatest[k % OUTPUTS], exponent);
         }
     }

@@ -7,7 +7,7 @@
 #include "core/spans.glsl"
 
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
-layout(set = 0, binding = 2) writeonly buffer ValueBlocks { uvec4 value_blocks[]; };
+layout(set = 0, binding = 2) writeonly buffer ValueVectors { uvec4 value_vectors[]; };
 
 const uvec3 WINDOW = uvec3(WINDOW_DEPTH, WINDOW_HEIGHT, WINDOW_WIDTH);
 const uvec3 DILATION = uvec3(DILATION_DEPTH, DILATION_HEIGHT, DILATION_WIDTH);
@@ -46,10 +46,10 @@ void begin_ring_row()
 void add_span(uint plane, uint z, uint y, uint left)
 {
     uint width = y < size.y && z < size.x ? size.z : 0, none = 0;
-    uvec4 blocks[BLOCKS_AND_ONE];
-    load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, blocks);
+    uvec4 vectors[VECTORS_AND_ONE];
+    load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, vectors);
     [[unroll]] for (uint c = 0; c < SPAN; ++c) {
-        Bits bits = element_at(blocks, c);
+        Bits bits = element_at(vectors, c);
         elements[c] = bin_of(least, left + c < width ? bits : none);
     }
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
@@ -130,7 +130,7 @@ void main()
             [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
                 uint column = tile.left + k, at = row * output_size.z + column + values_base;
                 Bits average = value_of(bins[k], counted_of(uvec3(tile.depth, row - tile.row + tile.top, column)));
-                STORE_OF_TILE(values, value_blocks, words, k, at, average, column < output_size.z)
+                STORE_OF_TILE(values, value_vectors, words, k, at, average, column < output_size.z)
             }
         }
         // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for all rows.

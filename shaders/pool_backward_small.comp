@@ -35,11 +35,11 @@ layout(constant_id = 15) const uint PHASE_HEIGHT = 0;
 layout(constant_id = 16) const uint PHASE_WIDTH = 0;
 layout(constant_id = 17) const uint TILE_WIDTH = 8;
 layout(constant_id = 18) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
-layout(constant_id = 19) const bool WHOLE_BLOCKS = false;  // tiles, and rows of outputs, consist of blocks
+layout(constant_id = 19) const bool WHOLE_VECTORS = false;  // tiles, and rows of outputs, consist of vectors
 // clang-format on
 
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
-layout(set = 0, binding = 2) buffer ValueBlocks { uvec4 value_blocks[]; };
+layout(set = 0, binding = 2) buffer ValueVectors { uvec4 value_vectors[]; };
 
 // Windows before the one that begins with a tile's first output or before it, which hold outputs of the tile, too.
 const uint ABOVE = (WINDOW_HEIGHT - 1 - PHASE_HEIGHT) / STRIDE_HEIGHT;
@@ -219,7 +219,7 @@ void store_row(uint a, bool in_tile, uint number, uint left_over)
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
         State state = gathered(number + k, a, k);
         Bits value = value_of(state, 1);
-        STORE_OF_TILE(values, value_blocks, words, k, number + k + values_base, value, in_tile && k < left_over)
+        STORE_OF_TILE(values, value_vectors, words, k, number + k + values_base, value, in_tile && k < left_over)
     }
 }
 

@@ -3,8 +3,8 @@
 #extension GL_EXT_control_flow_attributes : require
 // Pooling over windows of any size, in any input layout.
 // One invocation computes the outputs that share a word: four of 8 bits, two of 16, else one. For each it takes the
-// window's elements that lie in the input, in row-major order, and writes value and index. With BLOCKS, the elements in
-// a row of a window are contiguous in memory, and most are read in blocks.
+// window's elements that lie in the input, in row-major order, and writes value and index. With VECTORS, the elements
+// in a row of a window are contiguous in memory, and most are read in vectors.
 //
 // Without IN_PLACE an invocation takes one split of its windows, and writes partials for combine.comp. A split has
 // `split_size` steps along one dimension, the cut; one step along each dimension before the cut; and all steps along
@@ -18,7 +18,7 @@
 #include "core/any_windows.glsl"
 
 #ifdef IN_PLACE
-layout(constant_id = 10) const bool BLOCKS = false;
+layout(constant_id = 10) const bool VECTORS = false;
 layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 #else
@@ -38,10 +38,10 @@ void take(inout State state, uint address, uint index)
 void take_row(inout State state, uint address, uint index, uint row_end)
 {
 #ifdef IN_PLACE
-    for (; BLOCKS && index < row_end && row_end - index >= BLOCK; index += BLOCK, address += BLOCK) {
-        uvec4 block = load_block(address);
-        [[unroll]] for (uint w = 0; w < BLOCK; ++w)
-            accumulate(state, operand_of(element_of(block, w)), index + w);
+    for (; VECTORS && index < row_end && row_end - index >= VECTOR_SIZE; index += VECTOR_SIZE, address += VECTOR_SIZE) {
+        uvec4 vector = load_vector(address);
+        [[unroll]] for (uint w = 0; w < VECTOR_SIZE; ++w)
+            accumulate(state, operand_of(element_of(vector, w)), index + w);
     }
 #endif
     for (; index < row_end; index += min(dilation.z, row_end - index), address += dilation.z * stride.z)

@@ -61,35 +61,35 @@ layout(constant_id = 23) const uint STRIDE_HEIGHT = 1;
 #endif
 // clang-format on
 
-// An intermediate has STATE_BLOCK states in a block. PUT_STATE sets state `i` of a local array of words; GET_STATE
-// loads state `i` of a block.
+// An intermediate has STATES_PER_VECTOR states in a vector. PUT_STATE sets state `i` of a local array of words;
+// GET_STATE loads state `i` of a vector.
 #ifndef HAS_INDEX
 const uint WORDS_OF_STATE = STATE_WORDS;
 #define PUT_STATE(words, i, state) STORE_STATE(words, (i) * STATE_WORDS, state)
-#define GET_STATE(state, block, i, index) LOAD_STATE(state, block, (i) * STATE_WORDS)
+#define GET_STATE(state, vector, i, index) LOAD_STATE(state, vector, (i) * STATE_WORDS)
 #elif BITS < 32
 const uint WORDS_OF_STATE = 1;
 #define PUT_STATE(words, i, state) (words)[i] = value_of(state, 0);
-#define GET_STATE(state, block, i, index) state = state_of(operand_of((block)[i]), index);
+#define GET_STATE(state, vector, i, index) state = state_of(operand_of((vector)[i]), index);
 #else
 const uint WORDS_OF_STATE = WORDS_PER_ELEMENT;
 #define PUT_STATE(words, i, state) PUT(words, i, value_of(state, 0))
-#define GET_STATE(state, block, i, index) state = state_of(operand_of(element_of(block, i)), index);
+#define GET_STATE(state, vector, i, index) state = state_of(operand_of(element_of(vector, i)), index);
 #endif
-const uint STATE_BLOCK = 4 / WORDS_OF_STATE;
+const uint STATES_PER_VECTOR = 4 / WORDS_OF_STATE;
 
 // COLUMNS: neighbouring lines that an invocation takes together. GROUP: windows that it stores together.
 #ifdef ROWS
 const uint COLUMNS = 1, GROUP = SIDE_BY_SIDE ? 4 : 1;
 #else
-const uint COLUMNS = STATE_BLOCK, GROUP = COLUMNS;
+const uint COLUMNS = STATES_PER_VECTOR, GROUP = COLUMNS;
 #endif
 const uint INTERMEDIATE_WORDS = GROUP * WORDS_OF_STATE;
 const uint GROUP_WORDS = (GROUP * BITS + 31) / 32;
 layout(set = 0, binding = 2) buffer Values { uint values[]; };  // or the intermediate
-layout(set = 0, binding = 2) buffer ValueBlocks { uvec4 value_blocks[]; };
+layout(set = 0, binding = 2) buffer ValueVectors { uvec4 value_vectors[]; };
 layout(set = 0, binding = 3) writeonly buffer Indices { uint indices[]; };
-layout(set = 0, binding = 3) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
+layout(set = 0, binding = 3) writeonly buffer IndexVectors { uvec4 index_vectors[]; };
 
 // A pass works on lines: a line is a row of the input, or a column of the intermediate along height or depth.
 layout(push_constant) uniform Push {
@@ -149,9 +149,9 @@ uint source_base, values_base, indices_base, line_stride;
 uvec2 rows, input_rows = uvec2(0);
 uvec3 stride;
 uint plane_stride, first_index = 0;
-const uint blocks = 1;
+const uint vectors = 1;
 #else
-uint row_count, row_blocks, blocks, source_indices;
+uint row_count, row_vectors, vectors, source_indices;
 #endif
 
 void read_push()
@@ -179,9 +179,9 @@ void read_push()
 #endif
 #else
     row_count = push.row_count;
-    row_blocks = pitch / COLUMNS;
-    blocks = row_count * row_blocks;
-    line_stride = blocks;
+    row_vectors = pitch / COLUMNS;
+    vectors = row_count * row_vectors;
+    line_stride = vectors;
     source_indices = push.source_indices + source_base;
 #endif
 }
@@ -194,9 +194,9 @@ struct Tile {
 #ifdef ROWS
     uint index_base;  // the index of the line's first element
 #else
-    uint block;   // of columns
+    uint vector;   // of columns
     uint row;     // of the intermediate at one position
-    uint column;  // the first one of the block in this row
+    uint column;  // the first one of the vector in this row
 #endif
     uint begin;  // the first window; the others are `spacing` apart
     uint elements;  // of each window
@@ -221,8 +221,8 @@ uint counted_across(uint at, uint d)
 
 Tile tile_of(uint item, uint tiles, uint residues)
 {
-    // item = (outer * tiles + number) * blocks + block
-    uint together = item / blocks, block = item - together * blocks;
+    // item = (outer * tiles + number) * vectors + vector
+    uint together = item / vectors, vector = item - together * vectors;
     uint outer = together / tiles, number = together - outer * tiles, counts[COLUMNS];
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
         counts[c] = 1;
@@ -239,8 +239,8 @@ Tile tile_of(uint item, uint tiles, uint residues)
 #endif
     }
 #else
-    uint line = outer * size * blocks + block + source_base / 4;
-    uint row = block / row_blocks, column = (block - row * row_blocks) * COLUMNS;
+    uint line = outer * size * vectors + vector + source_base / 4;
+    uint row = vector / row_vectors, column = (vector - row * row_vectors) * COLUMNS;
 #ifndef HAS_INDEX
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
         counts[c] = counted_across(row, 0) * counted_across(column + c, 1);
@@ -268,7 +268,7 @@ Tile tile_of(uint item, uint tiles, uint residues)
 #ifdef ROWS
     return Tile(outer, line, index_base, begin, elements, start, first, last, counts);
 #else
-    return Tile(outer, line, block, row, column, begin, elements, start, first, last, counts);
+    return Tile(outer, line, vector, row, column, begin, elements, start, first, last, counts);
 #endif
 }
 
@@ -284,9 +284,9 @@ void load(out State states[COLUMNS], Tile tile, int position, bool counts)
 #endif
     states[0] = state_of(or_neutral(operand, is_element), inside);
 #else
-    uvec4 block = source_blocks[at];
+    uvec4 vector = source_vectors[at];
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-        GET_STATE(states[c], block, c, inside)
+        GET_STATE(states[c], vector, c, inside)
         if (!is_element)
             states[c] = identity();
     }
@@ -362,7 +362,7 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
             PUT_STATE(words, i, group[i])
         [[unroll]] for (uint b = 0; b < INTERMEDIATE_WORDS / 4; ++b)
-            value_blocks[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
+            value_vectors[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
         [[unroll]] for (uint i = INTERMEDIATE_WORDS / 4 * 4; i < INTERMEDIATE_WORDS; ++i)
             values[at + i] = words[i];
     } else if (VALUES && SHARED_WORDS) {
@@ -375,7 +375,7 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
             PUT(words, i, value_of(group[i], found[i]))
         if (WHOLE && GROUP_WORDS % 4 == 0) {
             [[unroll]] for (uint b = 0; b < GROUP_WORDS / 4; ++b)
-                value_blocks[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
+                value_vectors[at / 4 + b] = uvec4(words[4 * b], words[4 * b + 1], words[4 * b + 2], words[4 * b + 3]);
         } else {
             [[unroll]] for (uint i = 0; i < GROUP_WORDS; ++i)
                 if (i * ELEMENTS_PER_WORD / WORDS_PER_ELEMENT < left)
@@ -383,10 +383,10 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
         }
     }
     if (GROUP == 4 && (TO_OUTPUTS ? WHOLE && INDEX_WORDS == 1 : INDEXED)) {
-        uvec4 block;
+        uvec4 vector;
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
-            block[i % 4] = found[i];
-        index_blocks[(number + indices_base) / 4] = block;
+            vector[i % 4] = found[i];
+        index_vectors[(number + indices_base) / 4] = vector;
     } else if (TO_OUTPUTS ? INDEX_WORDS != 0 : INDEXED) {
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
             if (i < left) {
@@ -432,7 +432,7 @@ void store_windows(Tile tile, uint first, inout State suffix[COLUMNS], inout int
             found[i] = 0;
             if (INDEXED)
                 found[i]
-                    = source[((tile.outer * size + position) * blocks + tile.block) * COLUMNS + c + source_indices];
+                    = source[((tile.outer * size + position) * vectors + tile.vector) * COLUMNS + c + source_indices];
 #endif
         }
 #ifdef ROWS
@@ -441,7 +441,7 @@ void store_windows(Tile tile, uint first, inout State suffix[COLUMNS], inout int
             store(group, found, tile.outer * pitch + window, output_size - window);
 #else
         uint window = tile.begin + (first + k) * spacing, column = tile.column;
-        // A row of the intermediate may end with blocks that hold no outputs.
+        // A row of the intermediate may end with vectors that hold no outputs.
         if (window < output_size && column < width) {
             uint row_number = (tile.outer * output_size + window) * row_count + tile.row;
             store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);
@@ -482,7 +482,7 @@ void main()
     uint residues = DILATED ? min(spacing, output_size) : 1;
     uint tiles = ((DILATED ? (output_size - 1) / spacing : output_size - 1) / TILE + 1) * residues;
     uint first_item = push.first_item;
-    Items mine = items_of(min(push.outer_count * tiles * blocks - first_item, push.most_items));
+    Items mine = items_of(min(push.outer_count * tiles * vectors - first_item, push.most_items));
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE)
         compute(tile_of(first_item + item, tiles, residues));

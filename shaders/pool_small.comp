@@ -4,7 +4,7 @@
 // Pooling over small windows. The elements of an input row are contiguous.
 //
 // One invocation computes a tile of outputs, row by row: TILE_WIDTH neighbours in each row. Their windows cover a span
-// of each input row. The invocation loads the span's blocks once, for all of them.
+// of each input row. The invocation loads the span's vectors once, for all of them.
 //
 // Where windows share input rows with the windows above them, the invocation keeps a state for each window and input
 // row: that of the window's elements in the row. These states form a ring of RING_ROWS rows:
@@ -26,9 +26,9 @@
 #include "core/spans.glsl"
 
 layout(set = 0, binding = 2) writeonly buffer Indices { uint indices[]; };
-layout(set = 0, binding = 2) writeonly buffer IndexBlocks { uvec4 index_blocks[]; };
+layout(set = 0, binding = 2) writeonly buffer IndexVectors { uvec4 index_vectors[]; };
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
-layout(set = 0, binding = 3) writeonly buffer ValueBlocks { uvec4 value_blocks[]; };
+layout(set = 0, binding = 3) writeonly buffer ValueVectors { uvec4 value_vectors[]; };
 
 // Whether take_window() makes one operand of all that a row of the ring has of a window.
 const bool SINGLE = WINDOW_DEPTH * HELD_ROWS == 1 && WINDOW_WIDTH <= 8;
@@ -114,11 +114,11 @@ void take_window(inout State state, uint first, uint index)
 void take_span(uint plane, uint z, uint y, uint left)
 {
     uint width = y < size.y && z < size.x ? size.z : 0, index = row_index(plane, z, y) + left;
-    uvec4 blocks[BLOCKS_AND_ONE];
-    load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, blocks);
+    uvec4 vectors[VECTORS_AND_ONE];
+    load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, vectors);
     [[unroll]] for (uint c = 0; c < SPAN; ++c) {
         bool taken = left + c < width;
-        operands[c] = or_neutral(operand_of(element_at(blocks, c)), taken);
+        operands[c] = or_neutral(operand_of(element_at(vectors, c)), taken);
     }
     [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
         take_window(ring[LAST_ROW + k], k * STRIDE_WIDTH, index);
@@ -170,7 +170,7 @@ void store_values(uint number, uint column, uint left_over, uint rows)
         uint columns
             = counted((column + k) * STRIDE_WIDTH, WINDOW_WIDTH, DILATION_WIDTH, counted_begin.z, counted_end.z);
         Bits value = value_of(states[k], rows * columns);
-        STORE_OF_TILE(values, value_blocks, words, k, number + k + values_base, value, k < left_over)
+        STORE_OF_TILE(values, value_vectors, words, k, number + k + values_base, value, k < left_over)
     }
 }
 
@@ -183,10 +183,10 @@ void store_indices(uint number, uint left_over)
         words[i | 1u] = 0;  // the high word of 64 bits
         words[i] = index_of(states[k]);
         if (k < left_over) {
-            if (!WHOLE_BLOCKS)
+            if (!WHOLE_VECTORS)
                 STORE_INDEX(indices, at, words[i])
             else if (i + INDEX_WORDS == 4)
-                index_blocks[at * INDEX_WORDS / 4] = uvec4(words[0], words[1], words[2], words[3]);
+                index_vectors[at * INDEX_WORDS / 4] = uvec4(words[0], words[1], words[2], words[3]);
         }
     }
 }

@@ -1,69 +1,69 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Reductions where the elements of an output are contiguous in memory, and fill a block of 16 bytes at least: they are
-// read in blocks. An item is an output, or one split of its elements. THREADS invocations share it; neighbouring
-// threads read neighbouring blocks.
+// Reductions where the elements of an output are contiguous in memory, and fill a vector of 16 bytes at least: they are
+// read in vectors. An item is an output, or one split of its elements. THREADS invocations share it; neighbouring
+// threads read neighbouring vectors.
 
 #define THREAD_STRIDE 1
 #include "core/axes.glsl"
 #include "core/elements.glsl"
 #include "core/cooperating.glsl"
 
-#ifndef HAS_BLOCKS
-// Takes elements `skipped` and later of a block; those before were taken already. Element 0 has index `index`.
-void take_block(inout State state, uvec4 block, uint skipped, uint index)
+#ifndef HAS_VECTORS
+// Takes elements `skipped` and later of a vector; those before were taken already. Element 0 has index `index`.
+void take_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
-    [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-        take_element(state, element_of(block, k), index + k, k >= skipped);
+    [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
+        take_element(state, element_of(vector, k), index + k, k >= skipped);
 }
 #endif
 
-// Elements begin to end - 1 of an output, and the blocks that have them:
+// Elements begin to end - 1 of an output, and the vectors that have them:
 //
-//   elements      begin                     end
-//   blocks        [block 0][block 1][block 2]            if they fill blocks
-//                 [block 0][block 1]                     if not: the last block ends with them, and has elements of the
-//                             [block 2]                  block before it, too: they are skipped, or taken again
-//              [block 0]                                 if they are less than a block
+//   elements     begin                        end
+//   vectors      [vector 0][vector 1][vector 2]         if they fill vectors
+//                [vector 0][vector 1]                   if not: the last vector ends with them, and has elements of the
+//                             [vector 2]                vector before it, too: they are skipped, or taken again
+//             [vector 0]                                if they are less than a vector
 //
-// Loops over blocks count from `begin`, because `end` and some blocks may be more than 2^32.
+// Loops over vectors count from `begin`, because `end` and some vectors may be more than 2^32.
 struct Row {
     uint address;  // of element 0 of the output
     uint begin;
     uint end;
-    uint first;    // the element that begins the first block
-    uint last;     // from there to the element that begins the last block
+    uint first;    // the element that begins the first vector
+    uint last;     // from there to the element that begins the last vector
 };
 
 Row row_of(uint address, uint begin, uint end)
 {
-    uint first = min(begin, end - BLOCK);
-    return Row(address, begin, end, first, end - BLOCK - first);
+    uint first = min(begin, end - VECTOR_SIZE);
+    return Row(address, begin, end, first, end - VECTOR_SIZE - first);
 }
 
 #ifdef COOPERATING
 
-// The state of this thread's elements of a row, every THREADS-th block.
+// The state of this thread's elements of a row, every THREADS-th vector.
 State state_of_elements(Row row)
 {
-    uint size = row.end - row.begin, next = thread() * BLOCK;
+    uint size = row.end - row.begin, next = thread() * VECTOR_SIZE;
     State state = empty_from(row.first + min(next, row.last));
-    // A block behind the last one is read as the last one, again; all its elements are skipped.
-    for (; next < size; next += IN_FLIGHT * THREADS * BLOCK) {
-        uvec4 blocks[IN_FLIGHT];
+    // A vector behind the last one is read as the last one, again; all its elements are skipped.
+    for (; next < size; next += IN_FLIGHT * THREADS * VECTOR_SIZE) {
+        uvec4 vectors[IN_FLIGHT];
         [[unroll]] for (uint i = 0; i < IN_FLIGHT; ++i)
-            blocks[i] = load_block(row.address + row.first + min(next + i * THREADS * BLOCK, row.last));
-        // No [[unroll]] for loops over loaded blocks: GPUs' compilers unroll them without it; see columns.comp.
+            vectors[i] = load_vector(row.address + row.first + min(next + i * THREADS * VECTOR_SIZE, row.last));
+        // No [[unroll]] for loops over loaded vectors: GPUs' compilers unroll them without it; see columns.comp.
 #ifdef HAS_SHIFT
-        Operand greatest = greatest_of(blocks[0]);
+        Operand greatest = greatest_of(vectors[0]);
         for (uint i = 1; i < IN_FLIGHT; ++i)
-            greatest = greater(greatest, greatest_of(blocks[i]));
+            greatest = greater(greatest, greatest_of(vectors[i]));
         prepare(state, greatest);
 #endif
         for (uint i = 0; i < IN_FLIGHT; ++i) {
-            uint at = row.first + min(next + i * THREADS * BLOCK, row.last);
-            take_block(state, blocks[i], row.begin + next + i * THREADS * BLOCK - at, at);
+            uint at = row.first + min(next + i * THREADS * VECTOR_SIZE, row.last);
+            take_vector(state, vectors[i], row.begin + next + i * THREADS * VECTOR_SIZE - at, at);
         }
     }
     return state;
@@ -73,44 +73,44 @@ State state_of_elements(Row row)
 
 // clang-format off: a table
 layout(constant_id = 12) const bool SHORT = false;           // rows are so short that extremes.glsl is slower
-layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // take_aligned_blocks() is faster
+layout(constant_id = 13) const bool ALIGNED_INSIDE = false;  // take_aligned_vectors() is faster
 // clang-format on
 
-// Takes blocks that begin at multiples of 16 bytes, but for those at the ends, and some elements twice. A sum of floats
-// must not even be in this order, which depends on where a row begins.
+// Takes vectors that begin at multiples of 16 bytes, but for those at the ends, and some elements twice. A sum of
+// floats must not even be in this order, which depends on where a row begins.
 //
 //   [ first ]                 [ last ]
-//       [ block ] ... [ block ]
-void take_aligned_blocks(inout State state, Row row)
+//       [ vector ] ... [ vector ]
+void take_aligned_vectors(inout State state, Row row)
 {
     uint begin = row.address + row.first;
-    take_block(state, load_block(begin), 0, row.first);
-    for (uint next = BLOCK - begin % BLOCK; next < row.last; next += BLOCK)
-        take_block(state, aligned_block(begin + next), 0, row.first + next);
-    take_block(state, load_block(begin + row.last), 0, row.first + row.last);
+    take_vector(state, load_vector(begin), 0, row.first);
+    for (uint next = VECTOR_SIZE - begin % VECTOR_SIZE; next < row.last; next += VECTOR_SIZE)
+        take_vector(state, aligned_vector(begin + next), 0, row.first + next);
+    take_vector(state, load_vector(begin + row.last), 0, row.first + row.last);
 }
 
 // Not the loop for threads, with one load: SwiftShader keeps a loop of one iteration as a loop, and it takes a quarter
-// more time. Where elements have to be skipped, the last block stands outside of the loop.
-void take_blocks(inout State state, Row row)
+// more time. Where elements have to be skipped, the last vector stands outside of the loop.
+void take_vectors(inout State state, Row row)
 {
-    uint size = row.end - row.begin, looped = REPEATABLE ? size : size / BLOCK * BLOCK, next = 0;
-    for (; next < looped; next += BLOCK) {
+    uint size = row.end - row.begin, looped = REPEATABLE ? size : size / VECTOR_SIZE * VECTOR_SIZE, next = 0;
+    for (; next < looped; next += VECTOR_SIZE) {
         uint at = row.first + (REPEATABLE ? min(next, row.last) : next);
-        take_block(state, load_block(row.address + at), 0, at);
+        take_vector(state, load_vector(row.address + at), 0, at);
     }
     uint last = row.first + row.last;
     if (!REPEATABLE && next < size)
-        take_block(state, load_block(row.address + last), row.begin + next - last, last);
+        take_vector(state, load_vector(row.address + last), row.begin + next - last, last);
 }
 
 State state_of_elements(Row row)
 {
     State state = empty_from(row.first);
     if (REPEATABLE && ALIGNED_INSIDE)
-        take_aligned_blocks(state, row);
+        take_aligned_vectors(state, row);
     else
-        take_blocks(state, row);
+        take_vectors(state, row);
     return state;
 }
 

@@ -13,7 +13,7 @@ layout(constant_id = 11) const bool AGAIN = false;
 layout(constant_id = 12) const uint LATE = 0;  // the highest bit; 0 where numbers need it: all are written again then
 
 layout(set = 0, binding = 2) readonly buffer Source { uint source[]; };
-layout(set = 0, binding = 2) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
+layout(set = 0, binding = 2) readonly buffer SourceVectors { uvec4 source_vectors[]; };
 layout(set = 0, binding = 3) buffer Values { uint values[]; };
 
 // Address + base is the place in the buffer, in elements.
@@ -115,7 +115,7 @@ void main()
         uint number = first_element + item * 4;
         uvec4 index = indices_of(number), elements;
         if (PACKED && BITS == 32)
-            elements = source_blocks[(number + source_base) / 4];
+            elements = source_vectors[(number + source_base) / 4];
         // No `continue`: with one spirv-opt does not unroll, and SwiftShader never does.
         [[unroll]] for (uint k = 0; k < 4; ++k) {
             if (number + k < end && index[k] - first_output < output_count)

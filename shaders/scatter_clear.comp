@@ -6,7 +6,7 @@
 #include "core/scattered.glsl"
 
 layout(set = 0, binding = 1) buffer Values { uint values[]; };
-layout(set = 0, binding = 1) buffer ValueBlocks { uvec4 value_blocks[]; };
+layout(set = 0, binding = 1) buffer ValueVectors { uvec4 value_vectors[]; };
 
 // Address + base is the place in the buffer, in elements.
 layout(push_constant) uniform Push {
@@ -25,12 +25,12 @@ void main()
     uint first_output = push.first_output, output_count = push.output_count, values_base = push.values_base;
     uint values_first = push.values_first, values_count = push.values_count;
     uvec4 size = uvec4(push.size[0], push.size[1], push.plane[0], push.plane[1]), stride = all_of(push.values_stride);
-    Items mine = items_of((output_count - 1) / BLOCK + 1);
+    Items mine = items_of((output_count - 1) / VECTOR_SIZE + 1);
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
-        uint begin = item * BLOCK, count = min(output_count - begin, BLOCK);
-        if (PACKED && count == BLOCK)
-            value_blocks[(first_output + begin + values_base) / BLOCK] = uvec4(0);
+        uint begin = item * VECTOR_SIZE, count = min(output_count - begin, VECTOR_SIZE);
+        if (PACKED && count == VECTOR_SIZE)
+            value_vectors[(first_output + begin + values_base) / VECTOR_SIZE] = uvec4(0);
         else
             for (uint i = 0; i < count; ++i) {
                 uint address = address_of(first_output + begin + i, size, stride);

@@ -11,7 +11,7 @@ from dmlgpu.lowering.geometry import power_of_2
 
 # Loads that an invocation on a GPU issues before it waits for them.
 IN_FLIGHT = 4
-# Segments begin with a block of 16 bytes (source.glsl), and with an item of four elements (scattered.glsl).
+# Segments begin with a vector of 16 bytes (source.glsl), and with an item of four elements (scattered.glsl).
 _SEGMENT_ALIGNMENT = 32
 # Long plans of a CPU (`Limits.of_plan`): up to _LONGER times as long; every device allows _GROUPS workgroups.
 _WIDER_FROM, _LONGER_FROM = 16, 8
@@ -63,8 +63,8 @@ class Limits:
     """
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
-    loads_blocks: bool = True
-    """Whether the driver loads a block of 16 bytes faster than its words."""
+    loads_vectors: bool = True
+    """Whether the driver loads a vector of 16 bytes faster than its words."""
 
     def __post_init__(self) -> None:
         if self.segment_bytes % 256:
@@ -79,8 +79,7 @@ class Limits:
 
     @cached_property
     def item_stride(self) -> int:
-        """How far apart an invocation's items are: the SIMD width, but a divisor of all invocations that leaves at most
-        2^16 ranges of items (kernel.glsl)."""
+        """How far apart an invocation's items are: a divisor of all invocations, 2^-16 of them at least (kernel.glsl)."""
         return max(math.gcd(self.simd_width, self.invocations), -(-self.invocations >> 16))
 
     def at_once(self, threads: int = 1) -> int:

@@ -85,7 +85,7 @@ class Axes:
         return cls(kept, merged(reduced) or (Dim(1, 0),))
 
 
-# A window of at least 8 blocks of 16 bytes is computed as a row, by the kernels over axes.
+# A window of at least 8 vectors of 16 bytes is computed as a row, by the kernels over axes.
 _LONG_BITS = 8 * 128
 
 

@@ -6,11 +6,11 @@ for all that Vulkan 1.1 leaves to drivers: they may round in any direction, and 
 Floats are computed in float32, also those of 16 bits. U is the relative error of one addition or multiplication in
 float32, in any rounding direction. The bounds follow from the shaders, line by line:
 
-- sum.glsl adds the terms of a block pairwise (2 additions for each term of 32 bits, 3 for one of 16), pool_small.comp
+- sum.glsl adds the terms of a vector pairwise (2 additions for each term of 32 bits, 3 for one of 16), pool_small.comp
   those of a row of a window (at most 3 for each), pool_separable.comp none. All add up these sums with compensation:
   what rounding loses is kept and added, too. So the error of a sum does not grow with the number of its terms: it is at
   most 3 U times the sum of their absolute values, plus U times that for the error of the compensation, over at most
-  2^20 blocks. A power adds U for each multiplication.
+  2^20 vectors. A power adds U for each multiplication.
 - Quotients and roots of functions.glsl are right to the last bit but one. Exponentials and logarithms have a relative
   error of 2^-22; so has the sum of exponentials of which the logarithm is taken.
 - product.glsl rounds once for each factor: its bound grows with the number of factors.

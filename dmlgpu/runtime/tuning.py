@@ -84,7 +84,7 @@ def assumed_seconds_per_element(info: DeviceInfo) -> float:
 # What a driver does badly
 
 # llvmpipe silently ends long loops: plans keep to `Limits.invocation_loads` on every driver. SwiftShader unrolls no
-# loops over local arrays, and loads four words as fast as a block.
+# loops over local arrays, and loads four words as fast as a vector.
 
 
 def _is_swiftshader(info: DeviceInfo) -> bool:
@@ -105,7 +105,7 @@ def device_limits(info: DeviceInfo) -> Limits:
         dispatch_elements=1 << int(math.log2(SUBMISSION_SECONDS / assumed_seconds_per_element(info))),
         dispatch_count=Limits.dispatch_count if _is_cpu(info) else _GPU_DISPATCHES,
         unrolls=not _is_swiftshader(info),
-        loads_blocks=not _is_swiftshader(info),
+        loads_vectors=not _is_swiftshader(info),
         simd_width=info.subgroup_size if _is_cpu(info) else group_size * group_count,
         least_loads=_CPU_LEAST_LOADS if _is_cpu(info) else _GPU_LEAST_LOADS,
         cooperating=not _is_cpu(info),

@@ -56,7 +56,7 @@ TYPES = tuple(data_type for data_type in DataType if 8 <= data_type.bits <= 32)
 _SECTION = 1 << 20
 # Pairs of a section around a border.
 _BORDER = 1 << 12
-# Bytes of a row: one block more than rows.comp takes with SHORT.
+# Bytes of a row: one vector more than rows.comp takes with SHORT.
 _ROW_BYTES = 17 * 16
 
 _ALL = tuple(product((ArgmaxOperatorDesc, ArgminOperatorDesc), AxisDirection))

@@ -1,6 +1,6 @@
 // The selection along a row, in two steps:
 //
-//   row      [ group 0 ][ group 1 ] ... [ group n ]     of GROUP blocks each
+//   row      [ group 0 ][ group 1 ] ... [ group n ]     of GROUP vectors each
 //   first    computes the highest key of each group, and remembers the best group and its key
 //   second   finds the element of the best group that has this key
 //
@@ -14,9 +14,9 @@ const uint GROUP = BITS == 64 ? 1 : 4;
 // The highest key of a group.
 #define Extremes Bits
 Extremes no_extremes() { return Bits(0); }
-void include(inout Extremes highest, uvec4 block)
+void include(inout Extremes highest, uvec4 vector)
 {
-    Bits a = radix_key(block.xy), b = radix_key(block.zw);
+    Bits a = radix_key(vector.xy), b = radix_key(vector.zw);
     Bits higher = is_above(b, a) ? b : a;
     highest = is_above(higher, highest) ? higher : highest;
 }
@@ -36,11 +36,11 @@ struct Extremes {
     uint bottom;
 };
 Extremes no_extremes() { return Extremes(int(0x80000000u), 0x7FFFFFFF, 0u, 0xFFFFFFFFu); }
-void include(inout Extremes extremes, uvec4 block)
+void include(inout Extremes extremes, uvec4 vector)
 {
     [[unroll]] for (uint i = 0; i < 4; ++i) {
         [[unroll]] for (uint k = 0; k < 32; k += BITS) {
-            uint element = block[i] << k;
+            uint element = vector[i] << k;
             extremes.most = max(extremes.most, int(element));
             extremes.least = min(extremes.least, int(element));
             extremes.top = max(extremes.top, element);
@@ -71,17 +71,17 @@ Bits highest_key(Extremes extremes)
 
 #endif
 
-// The state of elements begin to end - 1, a block at least, but for the bits, which are left to RELOAD_BITS.
+// The state of elements begin to end - 1, a vector at least, but for the bits, which are left to RELOAD_BITS.
 State state_of_extremes(uint address, uint begin, uint end)
 {
-    uint last = end - BLOCK - begin;
+    uint last = end - VECTOR_SIZE - begin;
     Bits best_key = Bits(0);
     uint best_group = 0;
-    for (uint group = 0; group < end - begin; group += GROUP * BLOCK) {
+    for (uint group = 0; group < end - begin; group += GROUP * VECTOR_SIZE) {
         Extremes extremes = no_extremes();
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
-            // A block that would pass the end is replaced by the block that ends there.
-            include(extremes, load_block(address + begin + min(group + i * BLOCK, last)));
+            // A vector that would pass the end is replaced by the vector that ends there.
+            include(extremes, load_vector(address + begin + min(group + i * VECTOR_SIZE, last)));
         Bits key = highest_key(extremes);
         if (LAST ? !is_above(best_key, key) : is_above(key, best_key)) {
             best_key = key;
@@ -90,10 +90,10 @@ State state_of_extremes(uint address, uint begin, uint end)
     }
     uint index = LAST ? begin : end - 1;
     [[unroll]] for (uint i = 0; i < GROUP; ++i) {
-        uint at = begin + min(best_group + i * BLOCK, last);
-        uvec4 block = load_block(address + at);
-        [[unroll]] for (uint k = 0; k < BLOCK; ++k)
-            if (radix_key(element_of(block, k)) == best_key)
+        uint at = begin + min(best_group + i * VECTOR_SIZE, last);
+        uvec4 vector = load_vector(address + at);
+        [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
+            if (radix_key(element_of(vector, k)) == best_key)
                 index = LAST ? max(index, at + k) : min(index, at + k);
     }
     return State(best_key, Bits(0), index);

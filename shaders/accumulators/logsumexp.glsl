@@ -84,13 +84,13 @@ Operand greater(Operand a, Operand b)
 // compiler for AMD's GPUs moves loads behind the branch in prepare(). Not with 16 bits: registers would spill.
 #if defined(COOPERATING) && BITS == 32
 #define HAS_SHIFT
-// The greatest element of a block. It may be one that is skipped in this block: another block of the row has it, so
+// The greatest element of a vector. It may be one that is skipped in this vector: another vector of the row has it, so
 // that the shift is valid.
-Operand greatest_of(uvec4 block)
+Operand greatest_of(uvec4 vector)
 {
-    Operand greatest = operand_of(element_of(block, 0));
-    [[unroll]] for (uint k = 1; k < BLOCK; ++k)
-        greatest = greater(greatest, operand_of(element_of(block, k)));
+    Operand greatest = operand_of(element_of(vector, 0));
+    [[unroll]] for (uint k = 1; k < VECTOR_SIZE; ++k)
+        greatest = greater(greatest, operand_of(element_of(vector, k)));
     return greatest;
 }
 #endif
@@ -105,23 +105,23 @@ void accumulate(inout State state, Operand operand, uint index)
     state.sum = added(state.sum, term);
 }
 
-// All elements of a block have one shift; their sum is added to the state once.
-#define HAS_BLOCKS
-void take_block(inout State state, uvec4 block, uint skipped, uint index)
+// All elements of a vector have one shift; their sum is added to the state once.
+#define HAS_VECTORS
+void take_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
-    Operand operands[BLOCK];
-    [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
-        operands[k] = or_neutral(operand_of(element_of(block, k)), k >= skipped);
+    Operand operands[VECTOR_SIZE];
+    [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k) {
+        operands[k] = or_neutral(operand_of(element_of(vector, k)), k >= skipped);
         include(state, operands[k].pattern);
     }
 #ifndef HAS_SHIFT
     Operand greatest = operands[0];
-    [[unroll]] for (uint k = 1; k < BLOCK; ++k)
+    [[unroll]] for (uint k = 1; k < VECTOR_SIZE; ++k)
         greatest = greater(greatest, operands[k]);
     prepare(state, greatest);
 #endif
     precise float sum = 0.0;
-    [[unroll]] for (uint k = 0; k < BLOCK; ++k)
+    [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k)
         sum += exponential(operands[k].exponent - state.shift);
     state.sum = added(state.sum, sum);
 }

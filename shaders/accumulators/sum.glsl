@@ -109,14 +109,14 @@ const uint STATE_WORDS = 4;
                   Specials(int((words)[(at) + 2]), (words)[(at) + 3]));
 #define HAS_COUNT (RESULT == AVERAGE)
 
-// Takes elements `skipped` and later of a block: adds them two by two, and their sum to the state.
-#define HAS_BLOCKS
-void take_block(inout State state, uvec4 block, uint skipped, uint index)
+// Takes elements `skipped` and later of a vector: adds them two by two, and their sum to the state.
+#define HAS_VECTORS
+void take_vector(inout State state, uvec4 vector, uint skipped, uint index)
 {
     precise vec4 sums = vec4(0.0);
-    [[unroll]] for (uint k = 0; k < BLOCK; ++k) {
-        Operand operand = or_neutral(operand_of(element_of(block, k)), k >= skipped);
-        sums[k * 4 / BLOCK] += operand.term;
+    [[unroll]] for (uint k = 0; k < VECTOR_SIZE; ++k) {
+        Operand operand = or_neutral(operand_of(element_of(vector, k)), k >= skipped);
+        sums[k * 4 / VECTOR_SIZE] += operand.term;
         state.specials = joined(state.specials, operand.specials);
     }
     precise float sum = (sums.x + sums.y) + (sums.z + sums.w);

@@ -13,7 +13,7 @@
 
 layout(constant_id = 11) const uint THREADS = 1;  // of an item: a power of 2 that divides GROUP_SIZE
 const uint AT_ONCE = GROUP_SIZE / THREADS;  // items that a workgroup works on at a time
-const uint IN_FLIGHT = 4;  // blocks or states that an invocation loads before it uses the first
+const uint IN_FLIGHT = 4;  // vectors or states that an invocation loads before it uses the first
 
 uint thread() { return gl_LocalInvocationID.x / THREAD_STRIDE % THREADS; }
 

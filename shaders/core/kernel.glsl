@@ -28,7 +28,7 @@ layout(constant_id = 4) const bool TO_PARTIALS = false;  // write partials for c
 #endif
 layout(constant_id = 5) const uint INDEX_WORDS = 1;  // words of an index; 0: write none (gradients.glsl reads some)
 layout(constant_id = 6) const bool VALUES = false;   // write values, that is, elements
-layout(constant_id = 7) const bool ALIGNED = false;  // blocks that load_block() loads begin at multiples of 16 bytes
+layout(constant_id = 7) const bool ALIGNED = false;  // vectors that load_vector() loads begin at multiples of 16 bytes
 // clang-format on
 
 const uint UINT = 0, INT = 1, FLOAT = 2;

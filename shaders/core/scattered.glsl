@@ -43,7 +43,7 @@ bool is_bound(uint address, uint first, uint count) { return PACKED || address -
 #ifdef INDICES  // their binding; scatter_clear has none
 
 layout(set = 0, binding = INDICES) readonly buffer Indices { uint indices[]; };
-layout(set = 0, binding = INDICES) readonly buffer IndexBlocks { uvec4 index_blocks[]; };
+layout(set = 0, binding = INDICES) readonly buffer IndexVectors { uvec4 index_vectors[]; };
 layout(set = 0, binding = INDICES + 1) buffer LastElements { uint last[]; };
 #define RELAXED gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsRelaxed
 
@@ -58,11 +58,11 @@ uint index_at(uint word) { return given_index(indices[word], indices[word + INDE
 uvec4 indices_of(uint number)
 {
     uvec4 index;
-    uint block = (number + indices_base) * INDEX_WORDS / 4;
+    uint vector = (number + indices_base) * INDEX_WORDS / 4;
     if (PACKED && INDEX_WORDS == 1)
-        index = index_blocks[block];
+        index = index_vectors[vector];
     else if (PACKED) {
-        uvec4 a = index_blocks[block], b = index_blocks[block + 1];
+        uvec4 a = index_vectors[vector], b = index_vectors[vector + 1];
         index = uvec4(given_index(a.x, a.y), given_index(a.z, a.w), given_index(b.x, b.y), given_index(b.z, b.w));
     } else {
         [[unroll]] for (uint k = 0; k < 4; ++k) {

@@ -1,26 +1,26 @@
-// The input of the kernels over axes and over windows: as words, and as blocks of 16 bytes, the widest load there is.
+// The input of the kernels over axes and over windows: as words, and as vectors of 16 bytes, the widest load there is.
 
 #include "core/kernel.glsl"
 #include "core/words.glsl"
 
 layout(set = 0, binding = 1) readonly buffer Source { uint source[]; };
-layout(set = 0, binding = 1) readonly buffer SourceBlocks { uvec4 source_blocks[]; };
+layout(set = 0, binding = 1) readonly buffer SourceVectors { uvec4 source_vectors[]; };
 
-// The block that begins with element `at` of the buffer, a multiple of BLOCK.
-uvec4 aligned_block(uint at) { return source_blocks[at / BLOCK]; }
+// The vector that begins with element `at` of the buffer, a multiple of VECTOR_SIZE.
+uvec4 aligned_vector(uint at) { return source_vectors[at / VECTOR_SIZE]; }
 
-// The block that begins with element `at` of the buffer. Reads no word that holds none of its elements.
-uvec4 load_block(uint at)
+// The vector that begins with element `at` of the buffer. Reads no word that holds none of its elements.
+uvec4 load_vector(uint at)
 {
     if (ALIGNED)
-        return aligned_block(at);
+        return aligned_vector(at);
 #if BITS >= 32
     at *= WORDS_PER_ELEMENT;
     return uvec4(source[at], source[at + 1], source[at + 2], source[at + 3]);
 #else
     uint word = at / ELEMENTS_PER_WORD, shift = at % ELEMENTS_PER_WORD * BITS;
     uvec4 low = uvec4(source[word], source[word + 1], source[word + 2], source[word + 3]);
-    uint last = source[(at + BLOCK - 1) / ELEMENTS_PER_WORD];
+    uint last = source[(at + VECTOR_SIZE - 1) / ELEMENTS_PER_WORD];
     return shift == 0 ? low : (low >> shift) | (uvec4(low.yzw, last) << (32 - shift));
 #endif
 }

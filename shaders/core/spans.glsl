@@ -15,9 +15,9 @@ layout(constant_id = 15) const uint DILATION_HEIGHT = 1;
 layout(constant_id = 16) const uint DILATION_WIDTH = 1;
 layout(constant_id = 17) const uint RING_ROWS = 1;       // rows of the ring: several where windows share input rows
 layout(constant_id = 18) const uint FRESH_ROWS = 1;      // by which the ring moves
-layout(constant_id = 19) const uint PHASE = 0;           // ALIGNED: where in a block every span begins
+layout(constant_id = 19) const uint PHASE = 0;           // ALIGNED: where in a vector every span begins
 layout(constant_id = 20) const uint TILE_WIDTH = 4;             // outputs of a tile in each row
-layout(constant_id = 21) const bool WHOLE_BLOCKS = false;  // tiles, and rows of outputs, consist of blocks
+layout(constant_id = 21) const bool WHOLE_VECTORS = false;  // tiles, and rows of outputs, consist of vectors
 layout(constant_id = 22) const bool SHARED_WORDS = false;  // two rows of outputs may share a word
 // clang-format on
 
@@ -40,9 +40,9 @@ layout(push_constant) uniform Push {
 
 // Elements of a span: from the first one of the first window to the last one of the last window.
 const uint SPAN = (TILE_WIDTH - 1) * STRIDE_WIDTH + (WINDOW_WIDTH - 1) * DILATION_WIDTH + 1;
-// Blocks that hold a span. ALIGNED: it begins with element PHASE of the first block, else with any element.
-const uint BLOCKS = ((ALIGNED ? PHASE : BLOCK - 1) + SPAN + BLOCK - 1) / BLOCK;
-const uint BLOCKS_AND_ONE = BLOCKS + 1;  // and a block of zeros, for load_span() to shift in
+// Vectors that hold a span. ALIGNED: it begins with element PHASE of the first vector, else with any element.
+const uint VECTORS = ((ALIGNED ? PHASE : VECTOR_SIZE - 1) + SPAN + VECTOR_SIZE - 1) / VECTOR_SIZE;
+const uint VECTORS_AND_ONE = VECTORS + 1;  // and a vector of zeros, for load_span() to shift in
 const uint LAST_ROW = (RING_ROWS - 1) * TILE_WIDTH;  // where the last row of the ring begins
 const bool SHARED = RING_ROWS > 1;
 // Iterations of a tile that only fill the ring.
@@ -67,41 +67,44 @@ void read_push()
     counted_end = all_of(push.counted_end);
 }
 
-// Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `blocks`:
+// Loads the span that begins with element `at` of the buffer, and shifts it to the begin of `vectors`:
 //
-//   in the buffer   |   block   |   block   |   block   |
+//   in the buffer   |  vector   |  vector   |  vector   |
 //                          [======= span =======]
 //                   |------| phase, in elements: whole words are skipped first, then bits are shifted
-//   blocks                 |   block   |   block   |
+//   vectors                |  vector   |  vector   |
 //
 // Elements outside the buffer may have any value; the caller does not take them.
-void load_span(uint at, out uvec4 blocks[BLOCKS_AND_ONE])
+void load_span(uint at, out uvec4 vectors[VECTORS_AND_ONE])
 {
-    // In padding before the buffer `at` is negative (wrapped around). No padding is longer than 16 blocks: these are
+    // In padding before the buffer `at` is negative (wrapped around). No padding is longer than 16 vectors: these are
     // added before the division and subtracted after it. The sum fits a uint, because a buffer ends 256 bytes before
     // 2^32.
-    uint shifted = at + 16 * BLOCK, block = shifted / BLOCK - 16, last = source_blocks.length() - 1;
-    [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
-        blocks[b] = source_blocks[min(block + b, last)];
-    if (ALIGNED && PHASE * BITS / 32 == 3)  // of the first block, only the last word: one load is faster than four
-        blocks[0] = uvec4(0, 0, 0, source[4 * min(block, last) + 3]);
-    blocks[BLOCKS] = uvec4(0);
-    uint phase = ALIGNED ? PHASE : shifted % BLOCK;
+    uint shifted = at + 16 * VECTOR_SIZE, vector = shifted / VECTOR_SIZE - 16, last = source_vectors.length() - 1;
+    [[unroll]] for (uint b = 0; b < VECTORS; ++b)
+        vectors[b] = source_vectors[min(vector + b, last)];
+    if (ALIGNED && PHASE * BITS / 32 == 3)  // of the first vector, only the last word: one load is faster than four
+        vectors[0] = uvec4(0, 0, 0, source[4 * min(vector, last) + 3]);
+    vectors[VECTORS] = uvec4(0);
+    uint phase = ALIGNED ? PHASE : shifted % VECTOR_SIZE;
     uint skipped = phase * BITS / 32, shift = phase * BITS % 32;
-    [[unroll]] for (uint b = 0; b < BLOCKS; ++b) {
+    [[unroll]] for (uint b = 0; b < VECTORS; ++b) {
         if ((skipped & 2) != 0)
-            blocks[b] = uvec4(blocks[b].zw, blocks[b + 1].xy);
+            vectors[b] = uvec4(vectors[b].zw, vectors[b + 1].xy);
     }
-    [[unroll]] for (uint b = 0; b < BLOCKS; ++b) {
+    [[unroll]] for (uint b = 0; b < VECTORS; ++b) {
         if ((skipped & 1) != 0)
-            blocks[b] = uvec4(blocks[b].yzw, blocks[b + 1].x);
+            vectors[b] = uvec4(vectors[b].yzw, vectors[b + 1].x);
     }
     if (BITS < 32) {
         // Two shifts to the left, because a shift by 32 is undefined.
-        [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
-            blocks[b] = blocks[b] >> shift | (uvec4(blocks[b].yzw, blocks[b + 1].x) << 1) << (31 - shift);
+        [[unroll]] for (uint b = 0; b < VECTORS; ++b)
+            vectors[b] = vectors[b] >> shift | (uvec4(vectors[b].yzw, vectors[b + 1].x) << 1) << (31 - shift);
     }
 }
 
 // Element c of a span.
-Bits element_at(uvec4 blocks[BLOCKS_AND_ONE], uint c) { return element_of(blocks[c / BLOCK], c % BLOCK); }
+Bits element_at(uvec4 vectors[VECTORS_AND_ONE], uint c)
+{
+    return element_of(vectors[c / VECTOR_SIZE], c % VECTOR_SIZE);
+}

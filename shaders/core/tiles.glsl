@@ -43,18 +43,18 @@ Tile tile_number(uint item, Tiles tiles)
 }
 
 // STORE_OF_TILE writes element `at` of the buffer, which is output `k` of a tile's row, if it is `there`; neighbouring
-// outputs follow each other. `filled` keeps it until its word is full; with WHOLE_BLOCKS, where tiles and rows of
-// outputs consist of blocks, until its block is. There is a branch for each: llvmpipe spills registers where all
+// outputs follow each other. `filled` keeps it until its word is full; with WHOLE_VECTORS, where tiles and rows of
+// outputs consist of vectors, until its vector is. There is a branch for each: llvmpipe spills registers where all
 // outputs of a row are computed before the first one.
-#define STORE_OF_TILE(words, blocks, filled, k, at, bits, there) \
+#define STORE_OF_TILE(words, vectors, filled, k, at, bits, there) \
     { \
-        PUT(filled, (k) % BLOCK, bits) \
+        PUT(filled, (k) % VECTOR_SIZE, bits) \
         if (there) { \
-            if (WHOLE_BLOCKS && ((k) + 1) % BLOCK == 0) \
-                (blocks)[(at) / BLOCK] = uvec4((filled)[0], (filled)[1], (filled)[2], (filled)[3]); \
-            if (!WHOLE_BLOCKS && (BITS >= 32 || SHARED_WORDS)) \
+            if (WHOLE_VECTORS && ((k) + 1) % VECTOR_SIZE == 0) \
+                (vectors)[(at) / VECTOR_SIZE] = uvec4((filled)[0], (filled)[1], (filled)[2], (filled)[3]); \
+            if (!WHOLE_VECTORS && (BITS >= 32 || SHARED_WORDS)) \
                 STORE_ELEMENT(words, at, bits) \
-            else if (!WHOLE_BLOCKS && ((k) + 1) % ELEMENTS_PER_WORD == 0) \
-                (words)[(at) / ELEMENTS_PER_WORD] = (filled)[(k) % BLOCK / ELEMENTS_PER_WORD]; \
+            else if (!WHOLE_VECTORS && ((k) + 1) % ELEMENTS_PER_WORD == 0) \
+                (words)[(at) / ELEMENTS_PER_WORD] = (filled)[(k) % VECTOR_SIZE / ELEMENTS_PER_WORD]; \
         } \
     }

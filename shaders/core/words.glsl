@@ -24,18 +24,18 @@ const uint MASK = 0xFFFFFFFFu >> (32 - BITS);
 #define LOAD(words, at) (((words)[(at) / ELEMENTS_PER_WORD] >> ((at) % ELEMENTS_PER_WORD * BITS)) & MASK)
 #endif
 
-// A block is 16 bytes of elements, the widest load there is.
-const uint BLOCK = 128 / BITS;  // elements of a block
+// A vector is 16 bytes of elements, the widest load there is.
+const uint VECTOR_SIZE = 128 / BITS;  // elements of a vector
 
-// Element i of a block.
-Bits element_of(uvec4 block, uint i)
+// Element i of a vector.
+Bits element_of(uvec4 vector, uint i)
 {
 #if BITS == 64
-    return i == 0 ? block.xy : block.zw;
+    return i == 0 ? vector.xy : vector.zw;
 #elif BITS == 32
-    return block[i];
+    return vector[i];
 #else
-    return block[i / ELEMENTS_PER_WORD] >> (i % ELEMENTS_PER_WORD * BITS) & MASK;
+    return vector[i / ELEMENTS_PER_WORD] >> (i % ELEMENTS_PER_WORD * BITS) & MASK;
 #endif
 }
 

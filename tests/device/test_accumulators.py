@@ -114,7 +114,7 @@ def check(device, desc, x, expected, kernel=None):
     assert np.array_equal(result, expected)
 
 
-# A block has 4 elements: rows of blocks, of one element less and of one more.
+# A vector has 4 elements: rows of vectors, of one element less and of one more.
 @by_fill
 @pytest.mark.parametrize(
     ("sizes", "axes", "order"),

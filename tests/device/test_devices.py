@@ -170,12 +170,12 @@ def test_groups_of_a_dispatch_follow_the_cores_on_a_cpu_only(driver, monkeypatch
 
 def test_what_swiftshader_does_badly(driver):
     limits, llvmpipe = device_limits(driver), "llvmpipe" in driver.name
-    assert (limits.unrolls, limits.loads_blocks) == (llvmpipe, llvmpipe)
+    assert (limits.unrolls, limits.loads_vectors) == (llvmpipe, llvmpipe)
 
 
 @pytest.mark.parametrize(("limit", "room"), [("max_storage_buffer_range", 0), ("max_memory_allocation_size", 256)])
 @pytest.mark.parametrize("more", [0, 1, 100, 255])
-def test_segments_are_whole_blocks(driver, limit, room, more):
+def test_segments_are_whole_vectors(driver, limit, room, more):
     changed = dataclasses.replace(driver, **{limit: (1 << 27) + more + room})
     assert device_limits(changed).segment_bytes == 1 << 27
 

@@ -91,7 +91,7 @@ VALUES = {
 }
 
 
-# A block has 4 elements of 32 bits, 8 of 16: rows of blocks, of one less and of one more; splits of 1,024 elements.
+# A vector has 4 elements of 32 bits, 8 of 16: rows of vectors, of one less and of one more; splits of 1,024 elements.
 @by_float
 @pytest.mark.parametrize("values", VALUES)
 def test_sums_are_rounded_once(mapped, dtype, values):

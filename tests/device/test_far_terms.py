@@ -5,8 +5,8 @@ The greatest term is 2^24 times the others, and at the end it is taken away agai
     2^14   0 .. 0   2^-10   0 .. 0   2^-10   0 .. 0   ...   2^-10   0 .. 0   -2^14
 
 Each 2^-10 is less than what 2^14 + 2^-10 keeps: where a driver may leave out what `precise` holds, 0 comes out, or what
-some invocations added among themselves. The terms are a step apart, so that no two are of a block, whose sum may round:
-the results are right to the last bits, far below the bound. Some steps leave one term for each state.
+some invocations added among themselves. The terms are a step apart, so that no two are of a vector, whose sum may
+round: the results are right to the last bits, far below the bound. Some steps leave one term for each state.
 """
 
 import dataclasses

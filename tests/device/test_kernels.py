@@ -104,12 +104,12 @@ def test_operators_with_different_kernels_are_remembered_apart(device):
         (
             arg_desc(ArgmaxOperatorDesc, UINT8, (30, 15), [1]),
             "rows",
-            "an output has 15 elements, less than a block of 16",
+            "an output has 15 elements, less than a vector of 16",
         ),
         (
             arg_desc(ArgmaxOperatorDesc, UINT8, (30, 15), [0]),
             "columns",
-            "a row has 15 outputs, less than a block of 16",
+            "a row has 15 outputs, less than a vector of 16",
         ),
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 15), [0]), "columns", "an output has one element"),
         (arg_desc(ArgmaxOperatorDesc, FLOAT32, (3, 4, 5), [0, 2]), "columns", "stand at several strides; allowed are"),

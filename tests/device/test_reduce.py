@@ -49,8 +49,8 @@ def test_the_largest_exponential_may_stand_anywhere(mapped, data_type):
         verify(desc, falling, device=mapped)
 
 
-# A block has 2 elements of 64 bits, 4 of 32, 8 of 16: rows of blocks, of one element less and of one more. What is left
-# out, or taken twice, shows: these values have exact sums. One function of each accumulator.
+# A vector has 2 elements of 64 bits, 4 of 32, 8 of 16: rows of vectors, of one element less and of one more. What is
+# left out, or taken twice, shows: these values have exact sums. One function of each accumulator.
 @pytest.mark.parametrize("function", [F.MAX, F.SUM, F.MULTIPLY, F.LOG_SUM_EXP], ids=lambda function: function.name)
 def test_any_number_of_elements(mapped, function):
     for data_type in (FLOAT32, FLOAT16, INT32, UINT64):

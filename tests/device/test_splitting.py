@@ -266,7 +266,7 @@ def test_axis_longer_than_loops_may_be(device, dtype, shape, axis):
 
 @pytest.mark.parametrize("cores", [1, 3, 5, 6])
 def test_results_do_not_depend_on_the_cores(driver, open_device, cores):
-    """Axes of whole blocks that are cut differently by every count of workgroups, and odd ones."""
+    """Axes of whole vectors that are cut differently by every count of workgroups, and odd ones."""
     least = device_limits(replace(driver, type="cpu"))
     device = open_device(driver.index, replace(least, group_count=4 * cores))
     check(device, arg_desc(ArgmaxOperatorDesc, UINT8, (1, 655_376), [1], DECREASING))

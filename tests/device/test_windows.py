@@ -127,7 +127,7 @@ def test_separable_passes_over_several_segments(driver, open_device, segment_byt
 
 @pytest.mark.parametrize("data_type", [FLOAT32, FLOAT16, UINT64], ids=lambda data_type: data_type.name.lower())
 def test_padding_in_front_of_a_buffer(staged, data_type):
-    """Blocks that a window has in the padding would lie before the buffer; elsewhere a guard stands before a tensor."""
+    """Vectors that a window has in the padding would lie before the buffer; elsewhere a guard is before a tensor."""
     x = images(data_type, (1, 1, 4, 24))
     tensor = staged.tensor(x)
     assert tensor._segments.slices[0].offset == 0
@@ -294,7 +294,7 @@ def test_every_combination_of_rows_in_runs_of_eight(driver, open_device, height)
         (INT32, (1, 3, 9, 34), (3, 3), 2, 8),
         (UINT32, (2, 1, 8, 39), (2, 4), 3, 8),
         (FLOAT32, (1, 2, 5, 7, 18), (2, 3, 3), 1, 8),
-        # The windows of eight outputs reach too far; there are too few outputs; eight are no more than a block.
+        # The windows of eight outputs reach too far; there are too few outputs; eight are no more than a vector.
         (FLOAT32, (3, 4, 9, 51), (1, 1), 5, 4),
         (FLOAT32, (1, 1, 6, 6), (2, 2), 1, 4),
         (FLOAT16, (1, 4, 9, 33), (2, 2), 1, 8),
@@ -333,7 +333,7 @@ def test_far_windows_element_by_element(driver, open_device, case):
 @pytest.mark.parametrize(("size", "window"), [(16, 4), (40, 32)], ids=["small", "long"])
 @pytest.mark.parametrize("pad", [1, 3])
 def test_batch_entries_at_any_stride(unrolling, data_type, size, window, pad):
-    # Rows begin with a block of 16 bytes in the first batch entry, and elsewhere in the next.
+    # Rows begin with a vector of 16 bytes in the first batch entry, and elsewhere in the next.
     plane = 2 * size * size
     strides = plane + pad, size * size, size, 1
     desc = pool_desc(data_type, (3, 2, size, size), (1, window), (1, 4), input_strides=strides)

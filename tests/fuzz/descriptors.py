@@ -150,7 +150,7 @@ def window(choices: Choices, long: bool) -> Window:
     for dim in range(spatial):
         size, stride, dilation = choices.integer(1, 4), choices.integer(1, 4), choices.integer(1, 3)
         if long and dim == spatial - 1 and choices.chance(6):
-            # Rows that are read in blocks.
+            # Rows that are read in vectors.
             size, dilation = choices.integer(8, 40), 1
         most = min(4, (size - 1) * dilation)
         steps.append((stride, size, choices.integer(0, most), choices.integer(0, most), dilation))
@@ -252,7 +252,7 @@ def limits(choices: Choices) -> Limits:
         dispatch_count=1 << 20,
         simd_width=choices.of((8, 4, 1024)),
         unrolls=choices.chance(2),
-        loads_blocks=choices.chance(2),
+        loads_vectors=choices.chance(2),
         cooperating=choices.chance(2),
     )
 

@@ -11,7 +11,7 @@ from dmlgpu.lowering.limits import Limits
 from dmlgpu.tools.registry import OPERATORS, Operator
 from tests.fuzz.descriptors import Choices
 
-# Around the widths of blocks, threads and loops, and far beyond.
+# Around the widths of vectors, threads and loops, and far beyond.
 SIZES = (1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 451, 1000, 3000, 4096, 65536, 99999, 1 << 20)
 CORES = (1, 2, 3, 4, 7, 16, 64, 256)
 

@@ -47,7 +47,7 @@ def counter():
 
 
 def rows():
-    """A plan for two cores: 8 rows of 256 blocks for each invocation."""
+    """A plan for two cores: 8 rows of 256 vectors for each invocation."""
     limits = Limits(1 << 27, 64, 8, simd_width=8)
     return lower(ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (4096, 1024)), axes=(1,)), limits)
 
@@ -139,7 +139,7 @@ def test_the_most_loads_turn_no_loop_too_often():
 
 
 def test_turns_are_counted_as_they_are(counter):
-    """Blocks are looked at four by four; the loop of two turns at the end counts three."""
+    """Vectors are looked at four by four; the loop of two turns at the end counts three."""
     (dispatch,) = rows().dispatches
     assert dispatch.shader.variant == "rows"
     assert dispatch.loads == 8 * (1 + 256)

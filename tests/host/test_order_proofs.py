@@ -5,9 +5,9 @@ element it takes is then a number, on each way that it may go. That it is the ri
 which it goes this way, against what z3 knows of integers and of IEEE 754.
 
 `reduce` and `columns` compare two elements, and `combine` two partials with any indices: so the keys of elements, and
-what compares keys, have the order of semantics.md for all pairs. `rows` has a block of elements, all equal but one, and
-looks twice (extremes.glsl). Of the four operators `rows` and `combine` have two, for time: ARGMAX that takes the first
-of equal elements, and ARGMIN that takes the last.
+what compares keys, have the order of semantics.md for all pairs. `rows` has a vector of elements, all equal but one,
+and looks twice (extremes.glsl). Of the four operators `rows` and `combine` have two, for time: ARGMAX that takes the
+first of equal elements, and ARGMIN that takes the last.
 """
 
 from collections.abc import Sequence
@@ -93,15 +93,15 @@ class Choice:
 
 
 def choice(kernel: str, data_type: DataType, a: z3.BitVecRef, b: z3.BitVecRef) -> Choice:
-    block = 128 // data_type.bits
-    numbers = [z3.BitVecVal(i, 32) for i in range(block)]
+    vector = 128 // data_type.bits
+    numbers = [z3.BitVecVal(i, 32) for i in range(vector)]
     if kernel == "reduce":
         return Choice([a, b], numbers[:2], words_of([a, b]))
     if kernel == "columns":
-        return Choice([a, b], numbers[:2], words_of([a] * block + [b] * block), (2, block), 0)
+        return Choice([a, b], numbers[:2], words_of([a] * vector + [b] * vector), (2, vector), 0)
     if kernel == "rows":
-        row = [b if i == block // 2 else a for i in range(block)]
-        return Choice(row, numbers, words_of(row), (1, block))
+        row = [b if i == vector // 2 else a for i in range(vector)]
+        return Choice(row, numbers, words_of(row), (1, vector))
     i, j = z3.BitVecs("i j", 32)
     return Choice([a, b], [i, j], [i, *words_of([a]), j, *words_of([b])], (1, 1 << 12))
 

@@ -119,7 +119,7 @@ def test_values_lie_in_other_segments_than_their_indices(axis):
 
 
 @pytest.mark.parametrize(
-    ("width", "loads_blocks", "short", "inside"),
+    ("width", "loads_vectors", "short", "inside"),
     [
         (32, True, True, False),
         (33, True, True, True),
@@ -129,8 +129,8 @@ def test_values_lie_in_other_segments_than_their_indices(axis):
         (1001, False, False, False),
     ],
 )
-def test_rows_that_begin_anywhere(width, loads_blocks, short, inside):
-    limits = dataclasses.replace(PLANNED["cpu"], loads_blocks=loads_blocks)
+def test_rows_that_begin_anywhere(width, loads_vectors, short, inside):
+    limits = dataclasses.replace(PLANNED["cpu"], loads_vectors=loads_vectors)
     (dispatch,) = lower(arg_desc(ArgmaxOperatorDesc, FLOAT32, (4096, width), [1]), limits).dispatches
     assert (dispatch.shader.constants["short"], dispatch.shader.constants["aligned_inside"]) == (short, inside)
 
@@ -393,7 +393,7 @@ def test_operator_without_a_lowering_says_so():
         lower(OperatorDesc(), LOWERED)
 
 
-def test_segments_are_whole_blocks_of_memory():
+def test_segments_are_whole_vectors_of_memory():
     with pytest.raises(
         ValueError, match=r"^Limits\.segment_bytes: 300500 is not allowed; allowed are multiples of 256$"
     ):
@@ -408,7 +408,7 @@ def test_segments_are_whole_blocks_of_memory():
         ((4, 3, 64), (448, 128, 1), 1792),  # a plane
         ((4, 40, 64), None, 2048),  # rows, as planes are too large
         ((10, 300), None, 2048),  # a row would waste 848 bytes
-        ((40, 37), None, 2048),  # 8 rows, which are whole blocks, would waste 864 bytes
+        ((40, 37), None, 2048),  # 8 rows, which are whole vectors, would waste 864 bytes
         ((40, 24), None, 2016),  # 21 rows
         ((112, 100), (1, 112), 1792),  # columns
     ],

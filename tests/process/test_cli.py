@@ -625,7 +625,7 @@ def any_cpu(driver, monkeypatch):
 EXPLAINED = {
     "argmax float32 4096,1024 axes=0": (
         "axes=(0,), axis_direction=AxisDirection.INCREASING)",
-        "columns_wide one invocation per 2 to 4 blocks of neighbouring outputs",
+        "columns_wide one invocation per 2 to 4 vectors of neighbouring outputs",
         "not rows the elements of an output do not follow each other",
         "0 to 1,023 columns_wide_selection_32 input_tensor partials 0 to 1,023 combine_selection_32 partials",
         "Tensors of 16 MiB and 4 KiB, partials of 128 KiB. END",

@@ -159,7 +159,7 @@ MINIMUM = {
 @pytest.mark.parametrize("kind", ["cpu", "integrated"])
 def test_plans_keep_to_the_least_that_vulkan_promises(driver, kind):
     limits = device_limits(dataclasses.replace(driver, type=kind, **MINIMUM))
-    # columns.comp shares the states of a block of columns: at most 8 of 24 bytes an invocation (LOG_SUM_EXP).
+    # columns.comp shares the states of a vector of columns: at most 8 of 24 bytes an invocation (LOG_SUM_EXP).
     assert limits.group_size * 8 * 24 <= 16 << 10
     for case in CASES:
         check_limits(case.plan(limits), limits)

@@ -473,7 +473,7 @@ BOUNDARIES = [
     for outputs, axis in ((1, 1), (1, 257), (3, 5), (31, 33), (32, 32), (33, 31), (63, 4), (65, 3), (97, 2), (257, 1))
 ]
 
-# Elements that follow each other along the reduced axis, or along the one beside it; whole blocks of 16 bytes, and odd.
+# Elements that follow each other along the reduced axis, or along the one beside it; vectors of 16 bytes, and odd.
 ROWS_AND_COLUMNS = [
     _arg_case(
         f"{name}-{data_type.name.lower()}-{direction.name.lower()}", ties, kind, data_type, sizes, [axis], direction
@@ -490,7 +490,7 @@ ROWS_AND_COLUMNS = [
     for kind, direction in zip(ARG_KINDS, AxisDirection, strict=True)
 ]
 
-# Rows that begin with a block of 16 bytes and end within one: what follows a row must not be taken for it.
+# Rows that begin with a vector of 16 bytes and end within one: what follows a row must not be taken for it.
 ROWS_WITH_ENDS = [
     _arg_case(
         f"{name}-{data_type.name.lower()}", fill, ArgmaxOperatorDesc, data_type, sizes, [axis], DECREASING, **strides
@@ -810,7 +810,7 @@ POOLED_EDGES = [
     _pool_case("no-indices-ceil", distinct, INT16, (1, 3, 7, 7), (2, 2), (3, 2), indices=None, ceil=True),
 ]
 
-# Small windows: rows of whole tiles and blocks or not, shared by windows or not, borders on all sides. Not in CASES:
+# Small windows: rows of whole tiles and vectors or not, shared by windows or not, borders on all sides. Not in CASES:
 # with lowered limits these have thousands of dispatches.
 SMALL_WINDOWS = [
     _pool_case(
@@ -849,7 +849,7 @@ SMALL_WINDOWS = [
         ("3-d-dilation", (1, 1, 6, 7, 16), ((2, 3, 2), (1, 2, 1), (0, 2, 1), (1, 2, 1), (2, 2, 1))),
     )
 ]
-# Windows whose rows are read in blocks.
+# Windows whose rows are read in vectors.
 LONG_WINDOWS = [
     _pool_case(f"long-window-{tag}-{data_type.name.lower()}", ties, data_type, *args)
     for data_type in (UINT8, FLOAT16, FLOAT32, UINT64)
@@ -858,12 +858,12 @@ LONG_WINDOWS = [
         "global-unaligned": ((2, 3, 3, 53), (3, 53)),
         "padded": ((1, 2, 2, 70), (2, 41), (1, 3), (1, 5), (1, 17)),
         "3-d": ((1, 2, 3, 2, 48), (2, 2, 48)),
-        # Rows and strides of whole blocks, but for the padding.
+        # Rows and strides of whole vectors, but for the padding.
         "strided": ((1, 2, 3, 128), (2, 48), (1, 16), (0, 3)),
     }.items()
 ]
 
-# Windows in separable passes: with tiles of all lengths, borders and overhanging ends, rows that are whole blocks or
+# Windows in separable passes: with tiles of all lengths, borders and overhanging ends, rows that are whole vectors or
 # share words, residue classes of a dilation, one dimension or three. The small ones fit a segment of lowered limits.
 SEPARABLE = [
     _pool_case(
@@ -878,14 +878,14 @@ SEPARABLE = [
     for tag, types, sizes, *window in (
         ("small", "abcdef", (1, 1, 2, 9), (2, 8), None, (0, 3), (1, 2)),
         ("small-row", "bcde", (1, 2, 1, 14), (1, 9)),
-        ("blocks", "be", (1, 2, 20, 29), (9, 10), None, (4, 2), (3, 2)),
+        ("vectors", "be", (1, 2, 20, 29), (9, 10), None, (4, 2), (3, 2)),
         ("shared", "cd", (2, 1, 11, 21), (17, 15), None, (9, 8), (16, 8)),
         ("ceil", "af", (1, 2, 30, 23), (12, 9), (2, 3), (5, 4), (5, 4)),
         ("dilated", "bd", (1, 2, 26, 31), (8, 9), (1, 2), (7, 5), (8, 6), (3, 4)),
         ("columns", "bc", (1, 2, 40, 7), (20, 1), None, (10, 0), (9, 0)),
         ("row", "be", (1, 1, 3, 44), (2, 17), None, (0, 8), (1, 8)),
         ("tiny", "be", (1, 1, 2, 16), (2, 16), None, (1, 2), (1, 3)),
-        ("tiny-blocks", "e", (1, 1, 1, 32), (1, 18), (1, 14)),
+        ("tiny-vectors", "e", (1, 1, 1, 32), (1, 18), (1, 14)),
         ("tiny-words", "cd", (1, 1, 2, 28), (2, 17)),
         ("3-d", "bf", (1, 2, 9, 10, 12), (4, 8, 5), (1, 1, 2), (2, 3, 0), (1, 4, 2), (2, 1, 1)),
     )

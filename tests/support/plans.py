@@ -29,9 +29,9 @@ OF_A_CPU = re.compile(r"(rows|columns)_(?!\w*cooperating)")
 
 @functools.cache
 def modules_of(case: Case, limits: Limits) -> frozenset[str]:
-    """What a case's plan runs, and where it reads blocks; asked for often, and plans of split tensors are long."""
+    """What a case's plan runs, and where it reads vectors; asked for often, and plans of split tensors are long."""
     shaders = {dispatch.shader for dispatch in case.plan(limits).dispatches}
-    return frozenset(shader.module + "_blocks" * shader.constants.get("blocks", False) for shader in shaders)
+    return frozenset(shader.module + "_vectors" * shader.constants.get("vectors", False) for shader in shaders)
 
 
 # Of no operator of DirectML, and in no registry.
@@ -85,9 +85,9 @@ LARGE = {
     "one-axis-64-bit": arg_desc(ArgminOperatorDesc, UINT64, (2**32 - 1,), [0]),
     "first-axis": arg_desc(ArgmaxOperatorDesc, UINT8, (65535, 65536), [0]),
     "last-axis": arg_desc(ArgmaxOperatorDesc, INT64, (65535, 65536), [1]),
-    # Shared by 4,096 invocations these are whole blocks, and their shares are not.
-    "blocks-of-4": arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 4_202_500), [1]),
-    "blocks-of-2": arg_desc(ArgminOperatorDesc, INT64, (1, 4_202_498), [1]),
+    # Shared by 4,096 invocations these are whole vectors, and their shares are not.
+    "vectors-of-4": arg_desc(ArgmaxOperatorDesc, FLOAT32, (1, 4_202_500), [1]),
+    "vectors-of-2": arg_desc(ArgminOperatorDesc, INT64, (1, 4_202_498), [1]),
     "axis-of-1": arg_desc(ArgmaxOperatorDesc, UINT8, (2**32 - 1, 1), [1]),
     "short-rows": arg_desc(ArgmaxOperatorDesc, UINT8, (2**27, 31), [1]),
     "short-columns": arg_desc(ArgminOperatorDesc, FLOAT32, (2**22, 3, 64), [1]),
@@ -317,8 +317,8 @@ def check_scattered(plan: Plan, outputs: int) -> None:
         assert sum(pairs for _, _, pairs in looked) == plan.desc.inputs[0].element_count * outputs
 
 
-def steps_between_blocks(dispatch: Dispatch) -> list[int]:
-    """Where the blocks of 16 bytes that a kernel reads begin and end, and how far apart they are, in elements."""
+def steps_between_vectors(dispatch: Dispatch) -> list[int]:
+    """Where the vectors of 16 bytes that a kernel reads begin and end, and how far apart they are, in elements."""
     shader, push = dispatch.shader, dispatch.push
     if shader.variant in ("pool_small", "pool_direct"):
         rows = [push["plane_stride"], *push["stride"][:2]]
@@ -334,11 +334,11 @@ def steps_between_blocks(dispatch: Dispatch) -> list[int]:
 
 
 def check_alignment(plan: Plan) -> None:
-    """Where a kernel is told that blocks begin at multiples of 16 bytes, they do, and are whole."""
+    """Where a kernel is told that vectors begin at multiples of 16 bytes, they do, and are whole."""
     for dispatch in plan.dispatches:
         if dispatch.shader.constants["aligned"]:
-            block = 128 // dispatch.shader.bits
-            assert all(step % block == 0 for step in steps_between_blocks(dispatch)), dispatch
+            vector = 128 // dispatch.shader.bits
+            assert all(step % vector == 0 for step in steps_between_vectors(dispatch)), dispatch
 
 
 def check_loops(plan: Plan) -> None:

@@ -33,7 +33,7 @@ class AxesKernel(PartKernel):
         """Elements of a split, at least, where outputs are too few for all invocations."""
 
     longest_split: ClassVar[int] = 1 << 32
-    """Elements of a split, at most; whole blocks."""
+    """Elements of a split, at most; whole vectors."""
     rest: ClassVar[type[AxesKernel]]
     """The kernel that computes what others cannot."""
 
@@ -113,11 +113,11 @@ class AxesKernel(PartKernel):
             # Partials that fit their memory: each segment may leave one for each split.
             partials = -(-self.element_count * self.problem.sources[0].segment_count // max(self.most_partials, 1))
             split = max(self.least_split, busy, partials)
-        # A multiple of a block: if the first split begins with a block, all do.
-        split = min(-(-split // self.block) * self.block, self.longest_split)
+        # A multiple of a vector: if the first split begins with a vector, all do.
+        split = min(-(-split // self.vector_size) * self.vector_size, self.longest_split)
         tilings = self._tilings_of(split)
-        while split > self.block and self._most_outputs(tilings) == 0:
-            split = -(-split // (2 * self.block)) * self.block
+        while split > self.vector_size and self._most_outputs(tilings) == 0:
+            split = -(-split // (2 * self.vector_size)) * self.vector_size
             tilings = self._tilings_of(split)
         return tilings
 

@@ -1,8 +1,8 @@
-"""columns.comp: over axes, where the elements of neighbouring outputs are side by side: blocks of 16 bytes.
+"""columns.comp: over axes, where the elements of neighbouring outputs are side by side: vectors of 16 bytes.
 
-On a CPU driver an invocation looks at two to four blocks of each row, of 32-bit elements a cache line of 64 bytes: the
+On a CPU driver an invocation looks at two to four vectors of each row, of 32-bit elements a cache line of 64 bytes: the
 loads of neighbouring invocations then wait for memory together. On lavapipe (Mesa 22.3) with one core, 16 bytes take
-four times as long. On a GPU several invocations share the rows of a block, and each loads from four rows at a time.
+four times as long. On a GPU several invocations share the rows of a vector, and each loads from four rows at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Shader
 
-# Elements of a column whose numbers fit below a key of 16 bits (packed.glsl); they are whole blocks.
+# Elements of a column whose numbers fit below a key of 16 bits (packed.glsl); they are whole vectors.
 _PACKED = 1 << 16
 # Columns of an invocation, at most: registers do not hold more states.
 _COLUMNS = 16
@@ -33,9 +33,9 @@ class Columns(AxesKernel):
 
     name: ClassVar = "columns"
     variants: ClassVar = {
-        "columns": "one invocation per block of neighbouring outputs, whose elements are side by side",
-        "columns_wide": "one invocation per 2 to 4 blocks of neighbouring outputs, whose elements are side by side",
-        "columns_cooperating": "several invocations per block of neighbouring outputs, as suits a GPU",
+        "columns": "one invocation per vector of neighbouring outputs, whose elements are side by side",
+        "columns_wide": "one invocation per 2 to 4 vectors of neighbouring outputs, whose elements are side by side",
+        "columns_cooperating": "several invocations per vector of neighbouring outputs, as suits a GPU",
     }
 
     longest_split: ClassVar = _PACKED
@@ -49,36 +49,36 @@ class Columns(AxesKernel):
             return "an output has one element"
         if not self.axes.kept or self.axes.kept[-1].stride != 1:
             return "the elements of neighbouring outputs do not stand side by side"
-        if self.row_length < self.block:
-            return f"a row has {self.row_length} outputs, less than a block of {self.block}"
+        if self.row_length < self.vector_size:
+            return f"a row has {self.row_length} outputs, less than a vector of {self.vector_size}"
         return ""
 
     def is_wide(self, row: int) -> bool:
-        """Whether several blocks per invocation are faster, for rows of this many outputs."""
-        if self.limits.cooperating or not self.limits.unrolls or self.wide == self.block:
+        """Whether several vectors per invocation are faster, for rows of this many outputs."""
+        if self.limits.cooperating or not self.limits.unrolls or self.wide == self.vector_size:
             return False
-        # If a row is no multiple of the width, its last blocks are computed twice: that is little of a long row.
+        # If a row is no multiple of the width, its last vectors are computed twice: that is little of a long row.
         return row >= 4 * self.wide or row % self.wide == 0
 
     @property
     def wide(self) -> int:
-        """Outputs of an invocation with several blocks."""
-        return min(4 * self.block, _COLUMNS)
+        """Outputs of an invocation with several vectors."""
+        return min(4 * self.vector_size, _COLUMNS)
 
     @cached_property
     def threads(self) -> int:
         """Invocations that share an item."""
-        blocks = max(1, self.problem.output_count // self.block)
-        idle = power_of_2(self.limits.busy_invocations // blocks)
+        vectors = max(1, self.problem.output_count // self.vector_size)
+        idle = power_of_2(self.limits.busy_invocations // vectors)
         return min(idle, power_of_2(self.element_count // IN_FLIGHT), _THREADS, self.limits.most_threads)
 
     @property
     def least_split(self) -> int:
-        return self.limits.least_loads * self.block // self._columns(self.row_length) * self.threads
+        return self.limits.least_loads * self.vector_size // self._columns(self.row_length) * self.threads
 
     def _columns(self, row: int) -> int:
         """Outputs of an item, in rows of so many outputs."""
-        return self.wide if self.is_wide(row) else self.block
+        return self.wide if self.is_wide(row) else self.vector_size
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         row = min(self.row_length, outputs)
@@ -90,14 +90,14 @@ class Columns(AxesKernel):
         return self.in_row(Tiling(columns, split, loads, self.threads, row=row))
 
     def in_row(self, tiling: Tiling) -> Tiling:
-        """The same; with single blocks, where a dispatch has only a part of a row: that may be so short."""
-        return tiling if tiling.most_outputs(self.limits) >= tiling.row else replace(tiling, width=self.block)
+        """The same; with single vectors, where a dispatch has only a part of a row: that may be so short."""
+        return tiling if tiling.most_outputs(self.limits) >= tiling.row else replace(tiling, width=self.vector_size)
 
     def why_not(self, part: Part) -> str:
         begin, end, row = part.outputs.start, part.outputs.stop, self.row_length
         whole_rows = begin % row == end % row == 0
-        if not whole_rows and (begin // row != (end - 1) // row or end - begin < self.block):
-            return "outputs are neither whole rows nor a block of one"
+        if not whole_rows and (begin // row != (end - 1) // row or end - begin < self.vector_size):
+            return "outputs are neither whole rows nor a vector of one"
         return "" if part.whole else "some elements lie in another segment"
 
     @cached_property

@@ -366,8 +366,8 @@ class PartKernel(Kernel):
         return min(most, limits.segment_bytes) // (4 * self.partial_words)
 
     @cached_property
-    def block(self) -> int:
-        """Elements of a block of 16 bytes (source.glsl)."""
+    def vector_size(self) -> int:
+        """Elements of a vector of 16 bytes (source.glsl)."""
         return 128 // self.source.data_type.bits
 
     @cached_property
@@ -381,8 +381,8 @@ class PartKernel(Kernel):
         return self.problem.accumulator.partial_words(self.source.data_type)
 
     def is_aligned(self, *steps: int) -> bool:
-        """Whether all these distances, in elements, are multiples of a block."""
-        return math.gcd(self.block, *steps) == self.block
+        """Whether all these distances, in elements, are multiples of a vector."""
+        return math.gcd(self.vector_size, *steps) == self.vector_size
 
     def loads(self, part: Part, tiling: Tiling) -> int:
         """Loads of an invocation of a part's dispatch."""

@@ -72,9 +72,9 @@ class ExactPoolDirect(PoolDirect):
     """Any layout and any window; one module writes outputs, and partials of splits of windows."""
 
     variants: ClassVar = {"pool_direct": PoolDirect.variants["pool_direct"]}
-    blocks: ClassVar = False
+    vectors: ClassVar = False
 
-    def tiling_of(self, size: Sequence[int], *, blocks: bool = False) -> Tiling:
+    def tiling_of(self, size: Sequence[int], *, vectors: bool = False) -> Tiling:
         tiling, (depth, height, _) = super().tiling_of(size), map(min, size, self.most_inside)
         # Four elements choose the place of the bin.
         again = 4 + depth * (1 + height) + tiling.elements

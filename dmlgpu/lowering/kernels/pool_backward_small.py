@@ -127,9 +127,9 @@ class PoolBackwardSmall(WholeRowsKernel):
 
     @cached_property
     def width(self) -> int:
-        """Outputs of a tile's row, about _WIDTH: a multiple of the stride and of a block, or else of a word."""
+        """Outputs of a tile's row, about _WIDTH: a multiple of the stride and of a vector, or else of a word."""
         stride, row = self.windows.along[2].stride, self.windows.along[2].size
-        for unit in (self.block, self.per_word) if row % self.block == 0 else (self.per_word,):
+        for unit in (self.vector_size, self.per_word) if row % self.vector_size == 0 else (self.per_word,):
             least = math.lcm(stride, unit)
             width = -(-min(_WIDTH, row) // least) * least
             while width > least and not self._is_light(width):
@@ -186,7 +186,7 @@ class PoolBackwardSmall(WholeRowsKernel):
             phase_width=self.phase[2],
             tile_width=self.width,
             shared_words=self.shares_words,
-            whole_blocks=self.width % self.block == width.size % self.block == 0,
+            whole_vectors=self.width % self.vector_size == width.size % self.vector_size == 0,
         )
         push = Values(**self.direct.push(part), tile_height=self.in_place.height)
         shader = shader_of(f"pool_backward_small_{self.direct.what}", self.problem, constants)

@@ -1,7 +1,7 @@
 """pool_direct.comp: one invocation per word of outputs; any window, any layout.
 
 It computes what the other kernels over windows do not cover. `pool_direct` writes outputs; it reads long rows of a
-window in blocks of 16 bytes. `pool_direct_splits` writes partials of splits of windows, which lie in several segments
+window in vectors of 16 bytes. `pool_direct_splits` writes partials of splits of windows, which lie in several segments
 or are too long for one invocation.
 """
 
@@ -43,7 +43,7 @@ class PoolDirect(PlanesKernel):
 
     name: ClassVar = "pool_direct"
     variants: ClassVar = {
-        "pool_direct": "one invocation per word of outputs, element by element or in blocks: any layout or window",
+        "pool_direct": "one invocation per word of outputs, element by element or in vectors: any layout or window",
         "pool_direct_splits": "splits of windows that lie in several segments, or are too long for one invocation",
     }
 
@@ -63,26 +63,26 @@ class PoolDirect(PlanesKernel):
         return tuple([window.inside for window in self.windows.along])
 
     @property
-    def blocks(self) -> bool:
-        """Whether rows of a window are long enough to be read in blocks, in place."""
+    def vectors(self) -> bool:
+        """Whether rows of a window are long enough to be read in vectors, in place."""
         width = self.windows.along[2]
-        return self.windows.stride[2] == width.dilation == 1 and width.window_size >= 2 * self.block
+        return self.windows.stride[2] == width.dilation == 1 and width.window_size >= 2 * self.vector_size
 
-    def tiling_of(self, size: Sequence[int], *, blocks: bool = False) -> Tiling:
+    def tiling_of(self, size: Sequence[int], *, vectors: bool = False) -> Tiling:
         """A word of outputs, each with a split of its window that has this size."""
         depth, height, width = map(min, size, self.most_inside)
         accumulator = self.problem.accumulator
         row = width * accumulator.loads()
-        if blocks:
+        if vectors:
             # At the edge of the input the invocations of a vector have rows of different lengths.
-            rest = min(width, self.block - 1) * accumulator.loads()
-            row = width // self.block * accumulator.loads(self.block) + rest
+            rest = min(width, self.vector_size - 1) * accumulator.loads()
+            row = width // self.vector_size * accumulator.loads(self.vector_size) + rest
         loads = 1 + depth * (1 + height * (1 + row))
         return Tiling(self.per_word, depth * height * width, self.per_word * loads)
 
     @cached_property
     def in_place(self) -> Tiling:
-        return self.tiling_of(self.windows.fields["window_size"], blocks=self.blocks)
+        return self.tiling_of(self.windows.fields["window_size"], vectors=self.vectors)
 
     @cached_property
     def with_partials(self) -> Tiling:
@@ -185,9 +185,9 @@ class PoolDirect(PlanesKernel):
         if part.partials_before is None:
             # Where padding cuts off the start of a window's row, it starts at the input's edge, as aligned as any row.
             width = self.windows.along[2]
-            aligned = self.blocks and self.is_aligned(width.stride, width.start_padding, *self.row_steps)
+            aligned = self.vectors and self.is_aligned(width.stride, width.start_padding, *self.row_steps)
             outputs = self.problem.outputs
-            constants = constants_of(self.problem, self.limits, outputs, aligned=aligned, blocks=self.blocks)
+            constants = constants_of(self.problem, self.limits, outputs, aligned=aligned, vectors=self.vectors)
             shader, tiling = self.shader_of("pool_direct", constants), self.in_place
             push |= self.windows.counted
         else:

@@ -7,7 +7,7 @@ dimension, where pool_direct.comp takes one for each element of the window:
     D x H x W                        D x H x w                           D x h x w                          d x h x w
 
 Of equal elements the first along width wins, then the one of the first row, then of the first depth: the first in
-row-major order. Rows of intermediates have a multiple of 4 places, so that passes load and store blocks.
+row-major order. Rows of intermediates have a multiple of 4 places, so that passes load and store vectors.
 
 Where tensors lie in several segments, the pass along width has a dispatch for the rows of each segment, and a row that
 lies in two is copied first. Where outputs of one row, or of one depth, lie in two, pool_direct.comp computes them.
@@ -108,8 +108,8 @@ class SeparablePass:
     row_count: int
     """Rows of the intermediate at one position of a line: 1 along height, those of a slab along depth."""
     tile: int
-    blocks: int
-    """Blocks of columns at one position of a line."""
+    vectors: int
+    """Vectors of columns at one position of a line."""
     written: int
     """Elements of an intermediate, or outputs."""
     element_loads: int
@@ -117,7 +117,7 @@ class SeparablePass:
 
     @property
     def items(self) -> int:
-        return self.outer_count * self.line.tiles(self.tile) * self.blocks
+        return self.outer_count * self.line.tiles(self.tile) * self.vectors
 
     @property
     def item_loads(self) -> int:
@@ -161,7 +161,7 @@ class PoolSeparable(Kernel):
     @property
     def why_impossible(self) -> str:
         if 4 % self.words:
-            return "a block does not have whole states"
+            return "a vector does not have whole states"
         # Positions are signed, and a tile continues behind the last output.
         if max(line.end + line.stride * line.spacing * _MOST_TILE for line in self.lines) >= 1 << 31:
             return "windows reach so far that positions would wrap around"
@@ -226,7 +226,7 @@ class PoolSeparable(Kernel):
 
     @cached_property
     def pitch(self) -> int:
-        """Elements of a row of an intermediate: whole blocks, of values and of indices."""
+        """Elements of a row of an intermediate: whole vectors, of values and of indices."""
         return -(-self.windows.along[2].output_size // 4) * 4
 
     @property
@@ -285,11 +285,11 @@ class PoolSeparable(Kernel):
             slabs = planes if axis == 0 else planes * depth.size
             rows = height.output_size if axis == 0 else 1
             outer = slabs * height.size if axis == 2 else slabs
-            blocks = 1 if axis == 2 else rows * self.pitch * self.words // 4
+            vectors = 1 if axis == 2 else rows * self.pitch * self.words // 4
             written = outer * self.pitch if axis == 2 else outer * line.output_size * rows * self.pitch
             tile = line.tile(self._most_tile(axis, line))
             loads = self.problem.accumulator.loads() if axis == 2 else 1
-            passes.append(SeparablePass(axis, line, outer, rows, tile, blocks, written, loads))
+            passes.append(SeparablePass(axis, line, outer, rows, tile, vectors, written, loads))
         return passes
 
     def _bytes(self, planes: int, outputs: int) -> list[int]:
@@ -524,7 +524,7 @@ class PoolSeparable(Kernel):
     ) -> Dispatch:
         """A dispatch of some tiles of pass `number` of a range."""
         line, bits, width = one_pass.line, self.source.data_type.bits, self.windows.along[2].output_size
-        # The state of a sum is a block of its own, and SwiftShader compiles several roots for minutes.
+        # The state of a sum is a vector of its own, and SwiftShader compiles several roots for minutes.
         side_by_side = self.selects and one_pass.axis == 2 and line.spacing == 1 and one_pass.tile % 4 == 0
         group = (4 if side_by_side else 1) if one_pass.axis == 2 else 4 // self.words
         per_word = max(1, 32 // bits)

@@ -37,8 +37,8 @@ _UNROLLED_WINDOW, _UNROLLED_ELEMENTS, _UNROLLED_TERMS = 9, 81, 225
 _RING, _GPU_RING = 31, 9
 # Elements of an input row per output of a tile's row, at most.
 _SPAN, _GPU_SPAN = 16, 4
-# Blocks of padding before a row, at most (load_span).
-_PADDING_BLOCKS = 16
+# Vectors of padding before a row, at most (load_span).
+_PADDING_VECTORS = 16
 # Registers of an invocation for states and operands: with more of them gfx1100 spills, which has the fewest. A CPU
 # driver has them in memory that is as fast.
 _REGISTERS = 110
@@ -84,9 +84,10 @@ class PoolSmall(WholeRowsKernel):
         # A place beyond 2^32 would wrap around in pool_small.comp, and might be in the input again.
         if max([window.end for window in windows.along]) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
-        if tile.span > (most := (_GPU_SPAN if self.limits.cooperating else _SPAN) * max(4, self.block, tile.width)):
+        most = (_GPU_SPAN if self.limits.cooperating else _SPAN) * max(4, self.vector_size, tile.width)
+        if tile.span > most:
             return f"a tile of {tile.width} outputs touches {tile.span} elements of a row, more than {most}"
-        if width.start_padding > (most := _PADDING_BLOCKS * self.block):
+        if width.start_padding > (most := _PADDING_VECTORS * self.vector_size):
             return f"the padding before a row has {width.start_padding} elements, more than {most}"
         if windows.stride[2] != 1 and width.size != 1:
             return "the elements of a row do not follow each other"
@@ -159,13 +160,13 @@ class PoolSmall(WholeRowsKernel):
     def _widest(self) -> int:
         """The width of tiles, if registers did not matter.
 
-        A block, at least 4; with states of many words 4, as SwiftShader takes seconds to compile more. On a GPU that
+        A vector, at least 4; with states of many words 4, as SwiftShader takes seconds to compile more. On a GPU that
         stays busy, 8 outputs of 32 bits: more outputs share the fixed cost of a row.
         """
         busy = self.limits.cooperating and self.problem.output_count // 8 >= self.limits.busy_invocations
-        if self.block == 4 and busy and self.windows.along[2].span(8) <= _GPU_SPAN * 8:
+        if self.vector_size == 4 and busy and self.windows.along[2].span(8) <= _GPU_SPAN * 8:
             return 8
-        return 4 if self.partial_words > 3 else max(4, self.block)
+        return 4 if self.partial_words > 3 else max(4, self.vector_size)
 
     def _height(self, width: int) -> int:
         rows, row = self.windows.fields["output_size"][1:]
@@ -235,7 +236,7 @@ class PoolSmall(WholeRowsKernel):
         (depth, height, width), tile = self.windows.along, self.tile
         aligned = self.is_aligned(tile.width * width.stride, *self.direct.row_steps)
         # Of values and of indices.
-        most = max(4, self.block)
+        most = max(4, self.vector_size)
         constants = self.constants(
             part,
             aligned=aligned,
@@ -248,9 +249,9 @@ class PoolSmall(WholeRowsKernel):
             dilation_width=width.dilation,
             ring_rows=tile.ring_rows,
             fresh_rows=tile.fresh,
-            phase=-width.start_padding % self.block if aligned else 0,
+            phase=-width.start_padding % self.vector_size if aligned else 0,
             tile_width=tile.width,
-            whole_blocks=tile.width % most == width.output_size % most == 0,
+            whole_vectors=tile.width % most == width.output_size % most == 0,
             shared_words=self.shares_words,
         )
         return self.direct.shader_of("pool_small", constants)

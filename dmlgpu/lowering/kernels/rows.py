@@ -1,7 +1,7 @@
-"""rows.comp: over axes, where an output's elements are contiguous, and are read in blocks of 16 bytes.
+"""rows.comp: over axes, where an output's elements are contiguous, and are read in vectors of 16 bytes.
 
 On a CPU driver an invocation computes an output; on lavapipe (Mesa 22.3) one load an element takes seven times as
-long. On a GPU several do, as in ggml, MLX and CUB: neighbouring threads read neighbouring blocks. On a CPU driver that
+long. On a GPU several do, as in ggml, MLX and CUB: neighbouring threads read neighbouring vectors. On a CPU driver that
 takes ten times as long.
 """
 
@@ -19,7 +19,7 @@ from dmlgpu.lowering.kernels.reduce import Reduce
 from dmlgpu.lowering.limits import IN_FLIGHT
 from dmlgpu.lowering.plan import Shader
 
-# Up to so many blocks, or where rows begin anywhere, an invocation is faster if it compares every element (SHORT).
+# Up to so many vectors, or where rows begin anywhere, an invocation is faster if it compares every element (SHORT).
 _SHORT = 16
 # Threads of a row, at most, where there are rows enough for all invocations: together they read 128 bytes.
 _THREADS = 8
@@ -31,7 +31,7 @@ class Rows(AxesKernel):
 
     name: ClassVar = "rows"
     variants: ClassVar = {
-        "rows": "one invocation per output, whose elements are contiguous: they are read in blocks of 16 bytes",
+        "rows": "one invocation per output, whose elements are contiguous: they are read in vectors of 16 bytes",
         "rows_cooperating": "several invocations per output, whose elements are contiguous, as suits a GPU",
     }
     rest: ClassVar = Reduce
@@ -40,27 +40,27 @@ class Rows(AxesKernel):
     def why_impossible(self) -> str:
         if len(self.axes.reduced) > 1 or self.axes.reduced[0].stride != 1:
             return "the elements of an output do not follow each other"
-        if self.element_count < self.block:
-            return f"an output has {self.element_count} elements, less than a block of {self.block}"
+        if self.element_count < self.vector_size:
+            return f"an output has {self.element_count} elements, less than a vector of {self.vector_size}"
         return ""
 
     @cached_property
     def threads(self) -> int:
         """Invocations that share a row."""
-        # Each thread has IN_FLIGHT blocks, unless the row is short.
-        most = min(power_of_2(self.element_count // (IN_FLIGHT * self.block)), self.limits.most_threads)
+        # Each thread has IN_FLIGHT vectors, unless the row is short.
+        most = min(power_of_2(self.element_count // (IN_FLIGHT * self.vector_size)), self.limits.most_threads)
         return min(most, max(_THREADS, power_of_2(self.limits.busy_invocations // self.problem.output_count)))
 
     @property
     def least_split(self) -> int:
-        return self.limits.least_loads * self.block * self.threads
+        return self.limits.least_loads * self.vector_size * self.threads
 
     def tiling_of(self, split: int, outputs: int) -> Tiling:
         accumulator = self.problem.accumulator
-        loads = -(-split // self.block) * accumulator.loads(self.block)
+        loads = -(-split // self.vector_size) * accumulator.loads(self.vector_size)
         if self.limits.cooperating:
             # What a GPU's compiler unrolls may be a loop over elements elsewhere.
-            at_once = IN_FLIGHT * self.block
+            at_once = IN_FLIGHT * self.vector_size
             loads = -(-split // (at_once * self.threads)) * at_once * accumulator.loads()
         return Tiling(1, split, loads + self.address_loads, self.threads)
 
@@ -69,8 +69,8 @@ class Rows(AxesKernel):
         return () if self.problem.sources[0].segment_count == 1 else (self.rest(self.problem, self.limits),)
 
     def why_not(self, part: Part) -> str:
-        if len(part.elements) < self.block:
-            return "less than a block of an output lies in the segment"
+        if len(part.elements) < self.vector_size:
+            return "less than a vector of an output lies in the segment"
         return "" if part.whole else "some elements lie in another segment"
 
     def shader(self, part: Part) -> Shader:
@@ -82,5 +82,5 @@ class Rows(AxesKernel):
 
     def reading(self, *, aligned: bool) -> dict[str, int]:
         """The constants for how one invocation reads a row."""
-        inside = self.limits.loads_blocks and not aligned
-        return {"aligned_inside": inside, "short": inside or self.split_size <= _SHORT * self.block}
+        inside = self.limits.loads_vectors and not aligned
+        return {"aligned_inside": inside, "short": inside or self.split_size <= _SHORT * self.vector_size}

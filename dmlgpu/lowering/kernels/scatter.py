@@ -15,7 +15,7 @@ from dmlgpu.lowering.kernels.kernel import Kernel, constants_of, segment_push, w
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Role, Source
 
-# Ranges begin at multiples of this where no segment ends before: a block belongs to one range.
+# Ranges begin at multiples of this where no segment ends before: a vector belongs to one range.
 _ALIGNMENT = 64
 # Elements of an item, and its loads: for each the words of its index, the last element with that, and the element.
 _ITEM, _LOADS = 4, 16
@@ -115,6 +115,6 @@ class Scatter(Kernel):
 
 
 def _cleared(tensor: TensorDesc) -> tuple[int, int]:
-    """Outputs of an item that is cleared, and its loads: one block, or as many elements."""
-    block = 128 // tensor.data_type.bits
-    return block, 1 if tensor.is_packed else block
+    """Outputs of an item that is cleared, and its loads: one vector, or as many elements."""
+    vector = 128 // tensor.data_type.bits
+    return vector, 1 if tensor.is_packed else vector
