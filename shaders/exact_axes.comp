@@ -186,8 +186,9 @@ void main()
     Items mine = shared_items_of(count);
     uint next = mine.next;
     while (next < mine.end) {
-        uint first = next, missed = 0;  // bit turn * OUTPUTS + k: the bin of output k has missed an element
-        for (uint turn = 0; turn < 32 / OUTPUTS && next < mine.end; ++turn, next += shared_item_stride()) {
+        uint first = next, missed = 0;  // bit iteration * OUTPUTS + k: the bin of output k has missed an element
+        for (uint iteration = 0; iteration < 32 / OUTPUTS && next < mine.end;
+             ++iteration, next += shared_item_stride()) {
             Item item = item_number(min(next, count - 1), items_of_split);
             add_item(item);
             // No [[unroll]], and no bins[k], for which Mesa unrolls: drivers take seconds to compile so many results.
@@ -202,7 +203,7 @@ void main()
                         write_partial(item, k, long_of(bin));
                     else
                         write_value(item, k, value_of(bin, push.element_count));
-                    missed |= uint(has_missed(bin)) << (turn * OUTPUTS + k);
+                    missed |= uint(has_missed(bin)) << (iteration * OUTPUTS + k);
                 }
             }
         }

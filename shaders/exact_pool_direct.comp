@@ -93,14 +93,14 @@ void main()
     uint next = mine.next;
     while (next < mine.end) {
         uint first = next, missed = 0;  // bit i: the bin of item i has missed an element
-        for (uint turn = 0; turn < 32 && next < mine.end; ++turn, next += ITEM_STRIDE) {
+        for (uint iteration = 0; iteration < 32 && next < mine.end; ++iteration, next += ITEM_STRIDE) {
             Item item = item_number(next);
             Bin bin = bin_of(item);
             if (TO_PARTIALS)
                 write_partial(item, long_of(bin));
             else
                 write_value(item, value_of(bin, item.count));
-            missed |= uint(has_missed(bin)) << turn;
+            missed |= uint(has_missed(bin)) << iteration;
         }
         // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for 32 items.
         for (; missed != 0; missed &= missed - 1) {

@@ -106,9 +106,9 @@ void main()
         uvec3 origin = uvec3(tile.depth, tile.top, tile.left) * stride - start_padding;
         uint middle = origin.y + (tile.end - tile.row) / 2 * stride.y + WINDOW_HEIGHT / 2 * DILATION_HEIGHT;
         choose_least(tile.plane, origin.x + WINDOW_DEPTH / 2 * DILATION_DEPTH, middle, origin.z);
-        uint top = origin.y - FILLING * FRESH_ROWS, turns = FILLING + tile.end - tile.row;
+        uint top = origin.y - FILLING * FRESH_ROWS, iterations = FILLING + tile.end - tile.row;
         uint missed_begin = tile.end, missed_end = 0;  // rows in which a bin has missed an element
-        for (uint turn = 0; turn < turns; ++turn, top += stride.y) {
+        for (uint iteration = 0; iteration < iterations; ++iteration, top += stride.y) {
             for (uint r = RING_ROWS - FRESH_ROWS; r < RING_ROWS; ++r) {
                 begin_ring_row();
                 for (uint d = 0; d < WINDOW_DEPTH; ++d) {
@@ -116,10 +116,10 @@ void main()
                         add_span(tile.plane, origin.x + d * DILATION_DEPTH, top + r + h * DILATION_HEIGHT, origin.z);
                 }
             }
-            if (turn < FILLING)
+            if (iteration < FILLING)
                 continue;
             add_columns();
-            uint row = tile.row + turn - FILLING, missed = 0, words[4];
+            uint row = tile.row + iteration - FILLING, missed = 0, words[4];
             [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
                 missed |= uint(has_missed(bins[k]));
             if (missed != 0) {

@@ -57,9 +57,9 @@ class Limits:
     invocation_loads: int = 1 << 14
     """Loads of an invocation, at most. Wherever a loop begins, that counts as a load, too.
 
-    llvmpipe (Mesa 22.3; no longer with 25.0) ends every loop without a word once it has counted 65,535 turns of all
-    loops of the invocations that a vector holds. tests/host/test_loops.py reads its counter: turns <= 3.5 x loads + 20.
-    Where a plan has more all the same, the shader tells (ended_early in kernel.glsl).
+    llvmpipe (Mesa 22.3; no longer with 25.0) ends every loop without a word once it has counted 65,535 iterations of
+    all loops of the invocations of a SIMD vector. tests/host/test_loops.py reads its counter: iterations <= 3.5 x
+    loads + 20. Where a plan has more all the same, the shader tells (ended_early in kernel.glsl).
     """
     unrolls: bool = True
     """Whether the driver unrolls loops over local arrays, so that they become registers."""
@@ -79,7 +79,7 @@ class Limits:
 
     @cached_property
     def item_stride(self) -> int:
-        """How far apart an invocation's items are: a divisor of all invocations, 2^-16 of them at least (kernel.glsl)."""
+        """How far apart an invocation's items are: a divisor of all invocations, at least 2^-16 of them."""
         return max(math.gcd(self.simd_width, self.invocations), -(-self.invocations >> 16))
 
     def at_once(self, threads: int = 1) -> int:

@@ -66,7 +66,7 @@ class DeviceInfo:
     max_group_count: int
     """Workgroups of a dispatch, along its first dimension."""
     subgroup_size: int
-    """Invocations of a subgroup; on a CPU driver those of a vector."""
+    """Invocations of a subgroup; on a CPU driver those of a SIMD vector."""
     heaps: tuple[int, ...]
     """Size of every memory heap."""
     device_heap: int

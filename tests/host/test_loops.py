@@ -1,4 +1,4 @@
-"""llvmpipe ends loops without a word after 65,535 turns: how many it counts for the loads of an invocation."""
+"""llvmpipe ends loops without a word after 65,535 iterations: how many it counts for the loads of an invocation."""
 
 import dataclasses
 import itertools
@@ -28,20 +28,20 @@ from tests.fuzz.descriptors import Choices
 from tests.support import symbolic
 from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, UINT32, arg_desc, pool_desc
 from tests.support.drivers import DRIVERS, device_of
+from tests.support.iterations import MOST, Counter
 from tests.support.limits import LIMITS, MAPPINGS
 from tests.support.plans import chosen
-from tests.support.turns import MOST, Counter
 
-# Turns for a load, and of the loops that end, at most.
-TURNS, ENDS = 3.5, 20
+# Iterations for a load, and of the loops that end, at most.
+ITERATIONS, ENDS = 3.5, 20
 
 
 @pytest.fixture(scope="module")
 def counter():
     if DRIVERS.get("lavapipe") is None:
-        pytest.fail("the Vulkan driver lavapipe was not found; it is the one that counts turns")
+        pytest.fail("the Vulkan driver lavapipe was not found; it is the one that counts iterations")
     counter = Counter(device_of(DRIVERS["lavapipe"]).index)
-    if counter.turns(rows().dispatches[0], 1) < 0:
+    if counter.iterations(rows().dispatches[0], 1) < 0:
         pytest.skip("this llvmpipe ends no loops: that of Mesa 22.3 does")
     return counter
 
@@ -76,7 +76,7 @@ def test_elements_that_bins_miss(counter, variant, sizes, strides, axes):
     first = plan.dispatches[0]
     assert first.shader.variant == variant
     assert first.loads > Limits.invocation_loads / 2
-    assert counter.turns(first, 4) > first.loads / 2
+    assert counter.iterations(first, 4) > first.loads / 2
     check(counter, plan)
 
 
@@ -129,29 +129,29 @@ def test_short_outputs_of_every_rank(counter, rank, count, axis):
 def check(counter, plan):
     """Of every shader of a plan the dispatch with the most loads."""
     for dispatch in {d.shader: d for d in sorted(plan.dispatches, key=lambda d: d.loads)}.values():
-        turns = counter.turns(dispatch, plan.limits.group_count)
-        assert turns <= TURNS * dispatch.loads + ENDS, f"{plan.desc}\n{plan.limits}\n{dispatch}"
+        iterations = counter.iterations(dispatch, plan.limits.group_count)
+        assert iterations <= ITERATIONS * dispatch.loads + ENDS, f"{plan.desc}\n{plan.limits}\n{dispatch}"
         assert dispatch.loads <= plan.limits.invocation_loads
 
 
 def test_the_most_loads_turn_no_loop_too_often():
-    assert TURNS * Limits.invocation_loads + ENDS < MOST
+    assert ITERATIONS * Limits.invocation_loads + ENDS < MOST
 
 
-def test_turns_are_counted_as_they_are(counter):
-    """Vectors are looked at four by four; the loop of two turns at the end counts three."""
+def test_iterations_are_counted_as_they_are(counter):
+    """Vectors are looked at four by four; the loop of two iterations at the end counts three."""
     (dispatch,) = rows().dispatches
     assert dispatch.shader.variant == "rows"
     assert dispatch.loads == 8 * (1 + 256)
-    assert counter.turns(dispatch, 8) == 8 * (1 + 65) + 2 + 3
+    assert counter.iterations(dispatch, 8) == 8 * (1 + 65) + 2 + 3
 
 
 def test_the_counter_sees_the_end(counter):
     """An eighth of the invocations do not come to the end of what is planned for all."""
     limits = Limits(1 << 27, 64, 8, simd_width=8, invocation_loads=1 << 16)
     (dispatch,) = lower(ArgmaxOperatorDesc.of(TensorDesc(FLOAT32, (64, 512, 512)), axes=(0, 2)), limits).dispatches
-    assert counter.turns(dispatch, 8) < MOST
-    assert counter.turns(dispatch, 1) >= MOST - 1
+    assert counter.iterations(dispatch, 8) < MOST
+    assert counter.iterations(dispatch, 1) >= MOST - 1
 
 
 def grad(kind, data_type, sizes, window, strides=(1, 1)):
@@ -245,7 +245,7 @@ def test_loops_of_records_keep_to_the_limit(cores):
 
 # Loops that are ended
 
-# One vector of llvmpipe, whose loops may turn as often as they like.
+# One SIMD vector of llvmpipe, whose loops may turn as often as they like.
 ONE = Limits(1 << 31, 8, 1, 1 << 30, dispatch_elements=1 << 31, invocation_loads=1 << 28, simd_width=8)
 THREADS = dataclasses.replace(ONE, cooperating=True, least_loads=16)
 PLANE, LINE = (1, 1, 4096, 2048), (1, 1, 1 << 22, 1)
@@ -291,7 +291,7 @@ def test_an_inner_loop_of_the_only_item_is_reported(counter):
     limits = dataclasses.replace(ONE, least_loads=1 << 28)
     desc = ReduceOperatorDesc.of(ReduceFunction.SUM, TensorDesc(FLOAT32, (8, 1 << 19), (1, 8)), (1,))
     (dispatch,) = lower(desc, limits, "reduce").dispatches
-    assert counter.turns(dispatch, 1) >= MOST - 1
+    assert counter.iterations(dispatch, 1) >= MOST - 1
     assert counter.reports(dispatch, 1)
 
 
@@ -311,7 +311,7 @@ def test_every_kernel_reports_a_loop_that_is_ended(counter):
         for dispatch in {d.shader: d for d in sorted(plan.dispatches, key=lambda d: d.loads)}.values():
             if {"again", "reports"} & {name for name, value in dispatch.shader.constants.items() if value}:
                 continue  # has work only where another dispatch says so
-            ended = counter.turns(dispatch, 1) >= MOST - 1
+            ended = counter.iterations(dispatch, 1) >= MOST - 1
             assert counter.reports(dispatch, 1) == ended, dispatch
             reporting |= {dispatch.shader.variant} if ended else set()
     assert DESCRIPTIONS.keys() - reporting == set()
@@ -319,7 +319,7 @@ def test_every_kernel_reports_a_loop_that_is_ended(counter):
 
 @pytest.mark.parametrize("kernel", ["reduce", "columns_wide", "combine"])
 def test_a_driver_that_counts_each_loop_by_itself_is_reported(kernel):
-    """An invocation has four items; of its other loops none turns more than twice."""
+    """An invocation has four items; of its other loops none iterates more than twice."""
     limits = Limits(1 << 27, 64, 1)
     if kernel == "combine":
         desc = arg_desc(ArgmaxOperatorDesc, FLOAT32, (256, 2), [1], output_strides=(2, 1))
@@ -329,4 +329,4 @@ def test_a_driver_that_counts_each_loop_by_itself_is_reported(kernel):
     *_, dispatch = lower(desc, limits).dispatches
     assert dispatch.shader.variant == kernel
     words = [z3.BitVecVal(0, 32)] * 8192
-    assert [symbolic.status(dispatch, {0: words, 1: words}, most_turns) for most_turns in (4, 3)] == [1, 3]
+    assert [symbolic.status(dispatch, {0: words, 1: words}, most_iterations) for most_iterations in (4, 3)] == [1, 3]

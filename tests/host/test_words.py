@@ -11,20 +11,24 @@ from tests.support.processes import ROOT
 GIVEN_UP = {
     r"obstacle|drawback": "why_impossible, why_slow",
     r"granule": "range alignment",
-    r"(?<!import )partials?(?!\()": "intermediate",  # not functools.partial
     r"stretch(es)?": "split",
     r"receipts?": "status",
     r"order_?keys?|order keys?": "radix key",
     r"(pool|windows|sweep|gather)\.comp": "pool_direct.comp, pool_small.comp, pool_separable.comp, pool_backward.comp",
     r"record_(words|count|type)|records_(bytes|base)": "state_words, ...",
+    # A state is what an accumulator has in registers.
+    r"to_states|role\.states|states_(base|before|of)|state_(bytes|count|type)|(leaves?|writes?) states": "partials",
     r"loop_iterations|most_in_place": "invocation_loads, Tiling",
     r"part_(begin|end|size|count)|pool_\w+_parts|parts? of (a |its |the )?windows?": "split",
     r"blocks? of (the |its )?outputs": "region",
     r"line_end": "innermost_end",
     r"sweeps?|swept": "separable pass",
     r"paces?": "seconds per element",
-    r"lanes of a vector|lane by lane": "vector",
-    r"(best|highest)_?chunk|(best|store)_?turn|turn_?size": "group, iteration",
+    r"lanes of a vector|lane by lane": "SIMD vector",
+    r"lanes? of an item|(most|rows|columns|of_all)_lanes|lanes_apart|lanes\.glsl": "thread, cooperating",
+    r"bundles?(_size)?": "item_stride, simd_width",
+    r"(load|take|aligned|whole|row|value|index|source|loads)_?blocks?|blocks? of 16 bytes": "vector",
+    r"(best|highest)_?chunk|(best|store|most)_?turns?|turn_?size": "group, iteration",
     # Dask itself has `to_dask_array`.
     r"onnx_backend|torch_ops|(?<!to_)dask_(array|cluster)": "interop.onnx, interop.torch, interop.dask",
 }

@@ -145,8 +145,8 @@ def check_pass(dispatch: Dispatch, limits: Limits) -> None:
     assert items * loads <= limits.dispatch_elements
     # What all windows have in common is loaded in turns of two; what is before and behind it, one by one.
     behind = (constants["tile"] - 1) * constants["step"]
-    turns = loads if constants["copies"] else (loads - 2 * behind) / 2 + 2 * behind
-    assert -(-items // (limits.group_size * limits.group_count)) * turns <= dispatch.loads
+    iterations = loads if constants["copies"] else (loads - 2 * behind) / 2 + 2 * behind
+    assert -(-items // (limits.group_size * limits.group_count)) * iterations <= dispatch.loads
     # All windows of a run have an element in common, but copies.
     assert constants["copies"] == (most == 1)
     assert constants["copies"] or (constants["tile"] - 1) * constants["step"] < fewest
@@ -342,7 +342,7 @@ def check_alignment(plan: Plan) -> None:
 
 
 def check_loops(plan: Plan) -> None:
-    """No invocation has more loads than it may; test_loops.py holds them to the turns that llvmpipe counts."""
+    """No invocation has more loads than it may; test_loops.py holds them to the iterations that llvmpipe counts."""
     assert all(0 < dispatch.loads <= plan.limits.invocation_loads for dispatch in plan.dispatches)
 
 

@@ -107,9 +107,9 @@ def ways(dispatch: Dispatch, buffers: Buffers, floats: Arithmetic | None = None)
         yield run.conditions, run.buffers
 
 
-def status(dispatch: Dispatch, buffers: Buffers, most_turns: int) -> int:
-    """The status that the first invocation of a dispatch leaves on a driver that ends each loop after some turns."""
-    return _Run(dispatch, buffers, {}, [], {}, most_turns).status
+def status(dispatch: Dispatch, buffers: Buffers, most_iterations: int) -> int:
+    """The status that the first invocation of a dispatch leaves where a driver ends each loop after some iterations."""
+    return _Run(dispatch, buffers, {}, [], {}, most_iterations).status
 
 
 class _Run:
@@ -132,10 +132,10 @@ class _Run:
         floats: Arithmetic,
         ahead: list[bool],
         terms: dict[Any, Any],
-        most_turns: int = 1 << 32,
+        most_iterations: int = 1 << 32,
     ) -> None:
         self.buffers, self.floats = {binding: list(words) for binding, words in buffers.items()}, floats
-        self.most_turns = most_turns
+        self.most_iterations = most_iterations
         self.first = int(dispatch.has_status)
         self.buffers[-1] = [_word(1)]
         self.ahead, self.terms = ahead, terms
@@ -294,13 +294,13 @@ class _Run:
     def call(self, function: str, arguments: list[Any]) -> Any:
         body, values = self.functions[function], self.values
         labels = {result: at for at, (result, name, _) in enumerate(body) if name == "Label"}
-        # Where each loop goes on behind its end, by its first block; and how often each has turned.
+        # Where each loop goes on behind its end, by its first block; and how often each has iterated.
         ends, header = dict[str, str](), ""
         for result, name, operands in body:
             header = result if name == "Label" else header
             if name == "LoopMerge":
                 ends[header] = operands[0]
-        turns = dict.fromkeys(ends, 0)
+        iterations = dict.fromkeys(ends, 0)
         at, block = 0, ""
         while True:
             result, name, operands = body[at]
@@ -339,7 +339,7 @@ class _Run:
             elif name not in ("Phi", "SelectionMerge", "LoopMerge"):
                 values[result] = self.computed(name, operands[1:])
             if target in ends:
-                turns[target] = turns[target] + 1 if labels[target] < at else 0
-                if turns[target] > self.most_turns:
+                iterations[target] = iterations[target] + 1 if labels[target] < at else 0
+                if iterations[target] > self.most_iterations:
                     block, target = target, ends[target]
             at = labels[target] if target else at

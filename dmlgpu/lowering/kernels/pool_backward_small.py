@@ -104,12 +104,12 @@ class PoolBackwardSmall(WholeRowsKernel):
         """Additions for an output of an average's gradient: two for each addition of sums, three for each division."""
         _, height, row = self.windows.along
         steps = self.in_place.height // height.stride
-        turns = self._turns(steps) / steps  # rows of windows for a step
-        divisions = 3 * self.depths * self._windows_of(2, self.width) * turns / self.width
-        additions = self._sums_of_window * (self.depths * row.overlap * turns + 2 * height.overlap) / row.stride
+        iterations = self._iterations(steps) / steps  # rows of windows for a step
+        divisions = 3 * self.depths * self._windows_of(2, self.width) * iterations / self.width
+        additions = self._sums_of_window * (self.depths * row.overlap * iterations + 2 * height.overlap) / row.stride
         return (divisions + additions) / height.stride
 
-    def _turns(self, steps: int) -> int:
+    def _iterations(self, steps: int) -> int:
         """Rows of windows that a tile of so many steps loads, each of all depths; the first ones fill the ring."""
         return steps + self._windows_of(1, self.windows.along[1].stride) - 1
 
@@ -152,14 +152,14 @@ class PoolBackwardSmall(WholeRowsKernel):
         most = tiles // step // (4 * self.limits.invocations)
         steps = even_part(-(-rows // step), most)
         while True:
-            turns, elements = self._turns(steps), self.element_count
+            iterations, elements = self._iterations(steps), self.element_count
             if self.direct.maxima is None:  # an output has its part of each row that its tile adds, and adds rows
                 depth, height, width = self.direct.most
-                elements = min(elements, -(-depth * width * turns // (steps * step)) + height)
+                elements = min(elements, -(-depth * width * iterations // (steps * step)) + height)
             tiling = Tiling(
                 self.width,
                 elements,
-                loads=1 + turns * (1 + self.depths),
+                loads=1 + iterations * (1 + self.depths),
                 height=steps * step,
                 row=row,
                 rows=rows,

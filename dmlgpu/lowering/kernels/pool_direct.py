@@ -74,7 +74,7 @@ class PoolDirect(PlanesKernel):
         accumulator = self.problem.accumulator
         row = width * accumulator.loads()
         if vectors:
-            # At the edge of the input the invocations of a vector have rows of different lengths.
+            # At the edge of the input the invocations of a SIMD vector have rows of different lengths.
             rest = min(width, self.vector_size - 1) * accumulator.loads()
             row = width // self.vector_size * accumulator.loads(self.vector_size) + rest
         loads = 1 + depth * (1 + height * (1 + row))

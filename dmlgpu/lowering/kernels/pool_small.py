@@ -62,7 +62,7 @@ class Tile:
     """Rows of a window that a row of the ring combines."""
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """Of the loop over rows of outputs: the first ones fill the ring."""
         return self.height + (self.ring_rows - 1) // self.fresh
 
@@ -152,7 +152,7 @@ class PoolSmall(WholeRowsKernel):
         ring = _GPU_RING if self.limits.cooperating else _RING
         shared = Tile(width, height, span, ring_rows=extent, fresh=stride, held_rows=1)
         widest = replace(shared, height=self._height(self._widest))
-        if extent <= ring and widest.turns * stride < widest.height * rows:
+        if extent <= ring and widest.iterations * stride < widest.height * rows:
             return shared
         return Tile(width, height, span, ring_rows=1, fresh=1, held_rows=rows)
 
@@ -196,14 +196,14 @@ class PoolSmall(WholeRowsKernel):
         """Loads of a tile: of the rows of the input that it spans, each loaded at once."""
         depth = self.windows.along[0].window_size
         rows = 1 + depth * (1 + tile.held_rows * self.problem.accumulator.loads(tile.span))
-        return tile.turns * (1 + tile.fresh * rows)
+        return tile.iterations * (1 + tile.fresh * rows)
 
     @cached_property
     def in_place(self) -> Tiling:
         tile, (_, rows, row) = self.tile, self.windows.fields["output_size"]
         depth, height, width = self.windows.fields["window_size"]
         # Of the rows that a tile takes each of its outputs has a part; then it combines them.
-        taken = -(-tile.turns * tile.fresh * tile.held_rows // tile.height)
+        taken = -(-tile.iterations * tile.fresh * tile.held_rows // tile.height)
         elements = depth * width * taken + height
         return Tiling(tile.width, elements, self.loads_of(tile), height=tile.height, row=row, rows=rows)
 

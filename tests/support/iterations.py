@@ -1,7 +1,7 @@
-"""How many turns of loops llvmpipe counts for a dispatch, by its own counter.
+"""How many iterations of loops llvmpipe counts for a dispatch, by its own counter.
 
-llvmpipe has one counter for all loops of the invocations that a vector holds, and ends every loop when it is used up
-(`Limits.invocation_loads`). So a loop that turns on and on, behind all that a module does, turns as often as the
+llvmpipe has one counter for all loops of the invocations of a SIMD vector, and ends every loop when it is used up
+(`Limits.invocation_loads`). So a loop that iterates on and on, behind all that a module does, does so as often as the
 counter has left:
 
     main:   ... what the module does ...
@@ -30,35 +30,35 @@ MOST = 65_535
 _BYTES = 1 << 16
 
 _DECLARED = """
-OpDecorate %turns_block Block
-OpMemberDecorate %turns_block 0 Offset 0
-OpMemberDecorate %turns_block 1 Offset 4
-OpDecorate %turns_buffer DescriptorSet 0
-OpDecorate %turns_buffer Binding {binding}
+OpDecorate %iterations_block Block
+OpMemberDecorate %iterations_block 0 Offset 0
+OpMemberDecorate %iterations_block 1 Offset 4
+OpDecorate %iterations_buffer DescriptorSet 0
+OpDecorate %iterations_buffer Binding {binding}
 """
 _TYPES = """
-%turns_block = OpTypeStruct %uint %uint
-%turns_block_pointer = OpTypePointer StorageBuffer %turns_block
-%turns_pointer = OpTypePointer StorageBuffer %uint
-%turns_buffer = OpVariable %turns_block_pointer StorageBuffer
-%turns_0 = OpConstant %uint 0
-%turns_1 = OpConstant %uint 1
+%iterations_block = OpTypeStruct %uint %uint
+%iterations_block_pointer = OpTypePointer StorageBuffer %iterations_block
+%iterations_pointer = OpTypePointer StorageBuffer %uint
+%iterations_buffer = OpVariable %iterations_block_pointer StorageBuffer
+%iterations_0 = OpConstant %uint 0
+%iterations_1 = OpConstant %uint 1
 """
 _LOOP = """
-%turns_bound_at = OpAccessChain %turns_pointer %turns_buffer %turns_0
-%turns_bound = OpLoad %uint %turns_bound_at
-OpBranch %turns_head
-%turns_head = OpLabel
-%turns_left = OpPhi %uint %turns_0 {before} %turns_next %turns_continue
-%turns_again = OpULessThan %bool %turns_left %turns_bound
-OpLoopMerge %turns_end %turns_continue None
-OpBranchConditional %turns_again %turns_continue %turns_end
-%turns_continue = OpLabel
-%turns_next = OpIAdd %uint %turns_left %turns_1
-OpBranch %turns_head
-%turns_end = OpLabel
-%turns_least_at = OpAccessChain %turns_pointer %turns_buffer %turns_1
-%turns_least = OpAtomicUMin %uint %turns_least_at %turns_1 %turns_0 %turns_left
+%iterations_bound_at = OpAccessChain %iterations_pointer %iterations_buffer %iterations_0
+%iterations_bound = OpLoad %uint %iterations_bound_at
+OpBranch %iterations_head
+%iterations_head = OpLabel
+%iterations_left = OpPhi %uint %iterations_0 {before} %iterations_next %iterations_continue
+%iterations_again = OpULessThan %bool %iterations_left %iterations_bound
+OpLoopMerge %iterations_end %iterations_continue None
+OpBranchConditional %iterations_again %iterations_continue %iterations_end
+%iterations_continue = OpLabel
+%iterations_next = OpIAdd %uint %iterations_left %iterations_1
+OpBranch %iterations_head
+%iterations_end = OpLabel
+%iterations_least_at = OpAccessChain %iterations_pointer %iterations_buffer %iterations_1
+%iterations_least = OpAtomicUMin %uint %iterations_least_at %iterations_1 %iterations_0 %iterations_left
 OpReturn
 """
 
@@ -98,7 +98,7 @@ class Counter:
     def _buffer(self, words: int, word: int = 0) -> Any:
         return self._manager.tensor_t(np.full(words, word, np.uint32), self._kp.TensorTypes.host)
 
-    def turns(self, dispatch: Dispatch, group_count: int) -> int:
+    def iterations(self, dispatch: Dispatch, group_count: int) -> int:
         """Of the vector that turned most often."""
         buffers = len(dispatch.bindings) + dispatch.has_status
         self._found.data()[:] = 2 * MOST, 0xFFFFFFFF
