@@ -54,7 +54,7 @@ void main()
     uint item_size = push.item_size, items_of_list = (merged_size - 1) / item_size + 1;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
-    for (; next < mine.end; next += BUNDLE) {
+    for (; next < mine.end; next += ITEM_STRIDE) {
         uint item = push.first_item + next, list = item / items_of_list;
         uint line = list / merged_count, pair = list - line * merged_count;
         uint begin = (item - list * items_of_list) * item_size, end = min(begin + item_size, merged_size);

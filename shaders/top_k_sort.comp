@@ -63,7 +63,7 @@ void main()
     uint group_size = push.group_size;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
-    for (; next < mine.end; next += BUNDLE) {
+    for (; next < mine.end; next += ITEM_STRIDE) {
         // Neighbouring items load neighbouring memory.
         uint item = push.first_item + next;
         uint list = CONTIGUOUS || CHOSEN ? item % list_count : item / line_count;
@@ -72,19 +72,19 @@ void main()
              inner = number - outer * push.inner_size;
         uint address = push.source_base + first_element * stride;
         address += outer * push.outer_stride + inner * push.inner_stride;
-        uint begin = list * LIST * group_size, step = group_size, turns = group_size;
+        uint begin = list * LIST * group_size, step = group_size, iterations = group_size;
         if (CHOSEN) {
             uint place = list * LIST, entry = line * push.chosen_count + place / group_size;
             uint element = chosen[push.chosen_base + entry * ENTRY_WORDS] - first_element;
             begin = element - element % group_size + place % group_size;
             step = 1;
-            turns = 1;
+            iterations = 1;
         }
         [[unroll]] for (uint i = 0; i < LIST; ++i)
             set_entry(i, Bits(0), NONE);
-        for (uint turn = 0; turn < turns; ++turn) {
+        for (uint iteration = 0; iteration < iterations; ++iteration) {
             [[unroll]] for (uint i = 0; i < LIST; ++i) {
-                uint at = begin + i * step + turn, index = first_element + at, none = NONE;
+                uint at = begin + i * step + iteration, index = first_element + at, none = NONE;
                 bool is_element = at < element_count;
                 set_entry(LIST, LOAD(source, address + (is_element ? at : 0) * stride), is_element ? index : none);
                 order(i, LIST);

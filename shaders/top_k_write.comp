@@ -31,7 +31,7 @@ void main()
     uint first_line = push.first_line;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
-    for (; next < mine.end; next += BUNDLE) {
+    for (; next < mine.end; next += ITEM_STRIDE) {
         uint item = push.first_item + next, list = item / k, rank = item - list * k;
         uint line = first_line + list, outer = line / inner, at = (outer * k + rank) * inner + line - outer * inner;
         uint entry = source_base + (list * list_size + rank) * ENTRY_WORDS;
