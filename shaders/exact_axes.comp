@@ -77,14 +77,6 @@ struct Load {
     uvec4 vectors[(LOADED + VECTOR_SIZE - 1) / VECTOR_SIZE];
 };
 
-Bits element_at(uint address)
-{
-    Bits element = 0;
-    if (!SEGMENTED || address - source_first < source_count)
-        element = LOAD(source, address + source_base);
-    return element;
-}
-
 Load load(uint address)
 {
     Load loaded;
@@ -153,15 +145,14 @@ Long sum_of(Item item, uint k)
     return sum;
 }
 
-// What is written for output k of an item.
-void write_partial(Item item, uint k, Long sum)
+// Writes output k of an item, or its partial result.
+void write(Item item, uint k, Long sum, Bits value)
 {
-    uint at = (item.split * output_count + item.number + k) * PARTIAL_WORDS + target_base;
-    STORE_PARTIAL(target, at, sum, push.element_count)
-}
-void write_value(Item item, uint k, Bits value)
-{
-    STORE_ELEMENT(target, first_output + item.number + k + target_base, value)
+    uint number = item.number + k, at = (item.split * output_count + number) * PARTIAL_WORDS + target_base;
+    if (TO_PARTIALS)
+        STORE_PARTIAL(target, at, sum, push.element_count)
+    else
+        STORE_ELEMENT(target, first_output + number + target_base, value)
 }
 
 void main()
@@ -199,10 +190,7 @@ void main()
                         bin = bins[other];
                 bin = of_all_threads(bin);
                 if (thread() == 0 && next < count && k >= item.others) {
-                    if (TO_PARTIALS)
-                        write_partial(item, k, long_of(bin));
-                    else
-                        write_value(item, k, value_of(bin, push.element_count));
+                    write(item, k, long_of(bin), value_of(bin, push.element_count));
                     missed |= uint(has_missed(bin)) << (iteration * OUTPUTS + k);
                 }
             }
@@ -212,10 +200,7 @@ void main()
             uint bit = findLSB(missed), k = bit % OUTPUTS;
             Item item = item_number(first + bit / OUTPUTS * shared_item_stride(), items_of_split);
             Long sum = sum_of(item, k);
-            if (TO_PARTIALS)
-                write_partial(item, k, sum);
-            else
-                write_value(item, k, value_of(sum, push.element_count));
+            write(item, k, sum, value_of(sum, push.element_count));
         }
     }
     report(next, mine.end);

@@ -31,15 +31,6 @@ Item item_number(uint number)
     return item;
 }
 
-// The element at `address`; 0, which adds nothing, if the bound segment does not have it.
-Bits element_at(uint address)
-{
-    Bits element = 0;
-    if (!SEGMENTED || address - source_first < source_count)
-        element = LOAD(source, address + source_base);
-    return element;
-}
-
 // The sum of an item's elements, but for those that the bin misses.
 Bin bin_of(Item item)
 {
@@ -79,12 +70,15 @@ Long sum_of(Item item)
     return sum;
 }
 
-void write_partial(Item item, Long sum)
+// Writes the output of an item, or its partial result.
+void write(Item item, Long sum, Bits value)
 {
     uint at = (item.split * output_count + item.number) * PARTIAL_WORDS + partials_base;
-    STORE_PARTIAL(target, at, sum, item.count)
+    if (TO_PARTIALS)
+        STORE_PARTIAL(target, at, sum, item.count)
+    else
+        STORE_ELEMENT(target, first_output + item.number + partials_base, value)
 }
-void write_value(Item item, Bits value) { STORE_ELEMENT(target, first_output + item.number + partials_base, value) }
 
 void main()
 {
@@ -96,20 +90,14 @@ void main()
         for (uint iteration = 0; iteration < 32 && next < mine.end; ++iteration, next += ITEM_STRIDE) {
             Item item = item_number(next);
             Bin bin = bin_of(item);
-            if (TO_PARTIALS)
-                write_partial(item, long_of(bin));
-            else
-                write_value(item, value_of(bin, item.count));
+            write(item, long_of(bin), value_of(bin, item.count));
             missed |= uint(has_missed(bin)) << iteration;
         }
         // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for 32 items.
         for (; missed != 0; missed &= missed - 1) {
             Item item = item_number(first + findLSB(missed) * ITEM_STRIDE);
             Long sum = sum_of(item);
-            if (TO_PARTIALS)
-                write_partial(item, sum);
-            else
-                write_value(item, value_of(sum, item.count));
+            write(item, sum, value_of(sum, item.count));
         }
     }
     report(next, mine.end);

@@ -144,7 +144,7 @@ layout(push_constant) uniform Push {
 // The push constants, each read once (kernel.glsl). DILATED tells where dilation and spacing are 1: llvmpipe divides
 // for one invocation after the other, even in a branch that is not taken.
 uint size, output_size, window_size, window_stride, dilation, start_padding, spacing, width, pitch;
-uint source_base, values_base, indices_base, line_stride;
+uint values_base, indices_base, line_stride;
 #ifdef ROWS
 uvec2 rows, input_rows = uvec2(0);
 uvec3 stride;

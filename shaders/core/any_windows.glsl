@@ -41,13 +41,12 @@ layout(push_constant) uniform Push {
 
 // The push constants that every window needs, each read once (kernel.glsl).
 uvec3 size, stride, output_size, window_size, window_stride, dilation, start_padding, counted_begin, counted_end;
-uint plane_stride, first_output, output_count, source_base, word_count, item_count;
+uint plane_stride, first_output, output_count, word_count, item_count;
 #ifdef IN_PLACE
 uint indices_base, values_base;
-const uint source_first = 0, source_count = 0;  // SEGMENTED is false
 #else
 uvec3 split_sizes, split_counts;
-uint split_begin, partials_base, source_first, source_count;
+uint split_begin, partials_base;
 #endif
 
 void read_push()

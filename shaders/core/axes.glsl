@@ -35,7 +35,7 @@ layout(push_constant) uniform Push {
 
 // The push constants that every output needs, each read once (kernel.glsl).
 uint kept_rank, outer_stride, reduced_begin, reduced_end, split_size, split_count, first_output, output_count;
-uint source_first, source_count, source_base, target_base, values_base;
+uint target_base, values_base;
 
 void read_push()
 {

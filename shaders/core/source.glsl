@@ -6,6 +6,19 @@
 layout(set = 0, binding = 1) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = 1) readonly buffer SourceVectors { uvec4 source_vectors[]; };
 
+// The bound segment of the input: its first element, and the size of a full segment; address + source_base is the place
+// in the buffer. Kernels set what they need.
+uint source_first, source_count, source_base;
+
+// The element at `address`; 0, if the bound segment does not have it.
+Bits element_at(uint address)
+{
+    Bits element = Bits(0);
+    if (!SEGMENTED || address - source_first < source_count)
+        element = LOAD(source, address + source_base);
+    return element;
+}
+
 // The vector that begins with element `at` of the buffer, a multiple of VECTOR_SIZE.
 uvec4 aligned_vector(uint at) { return source_vectors[at / VECTOR_SIZE]; }
 

@@ -50,7 +50,7 @@ const uint FILLING = (RING_ROWS - 1) / FRESH_ROWS;
 const uint HELD_ROWS = SHARED ? 1 : WINDOW_HEIGHT;  // input rows of a window in a row of the ring
 
 // The push constants that every tile needs, each read once (kernel.glsl).
-uint plane_stride, depth_stride, row_stride, source_base, indices_base, values_base;
+uint plane_stride, depth_stride, row_stride, indices_base, values_base;
 uvec3 size, start_padding, counted_begin, counted_end;
 
 void read_push()
