@@ -18,7 +18,7 @@ from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.lowering.problem import sums_can_be_exact
 from dmlgpu.reference.bounds import is_exact
 from dmlgpu.tools.registry import CANONICAL, Operator, Sample, inputs_of
-from tests.support.cases import DECREASING, UINT32, UINT64, Array, arranged
+from tests.support.cases import DECREASING, INCREASING, UINT32, UINT64, Array, arranged
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 from tests.support.limits import MAPPINGS, limits_of
 
@@ -38,10 +38,16 @@ _WINDOWS = tuple(
 )
 # Fewer places than elements, and more.
 _PLACES = (Sample((2, 3, 9, 7), {"output_sizes": (5, 6)}), Sample((1, 2, 5, 6), {"output_sizes": (10, 13)}))
+# Lines of many times k elements, and lines that are sorted as a whole.
+_LINES = (
+    Sample((3, 2500), {"axis": 1, "k": 20, "indices_data_type": UINT32}),
+    Sample((40, 36), {"axis": 0, "k": 40, "indices_data_type": UINT64, "axis_direction": INCREASING}),
+)
 
 
 def descs(operator: Operator, data_type: DataType) -> tuple[OperatorDesc, ...]:
-    samples = _REDUCTIONS if "axes" in operator.fields else _WINDOWS if "window_size" in operator.fields else _PLACES
+    by_field = {"axes": _REDUCTIONS, "window_size": _WINDOWS, "k": _LINES}
+    samples = next((samples for field, samples in by_field.items() if field in operator.fields), _PLACES)
     return tuple(operator.on(sample, data_type) for sample in samples)
 
 

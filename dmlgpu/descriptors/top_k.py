@@ -63,37 +63,15 @@ class _TopK(OperatorDesc):
 
 @dataclass(frozen=True)
 class TopKOperatorDesc(_TopK):
-    """The k greatest elements along an axis, the greatest first, and their indices (DML_TOP_K_OPERATOR_DESC).
-
-    Equal elements stand in ascending order of their indices. NaN counts as greater than all numbers, -0 and +0 are
-    equal, denormals are compared exactly. A value has the bits of the element at its index.
-
-    Decisions of docs/semantics.md: 8, 9, 23, 24.
-
-    Formula:
-        order = the indices j along the axis, sorted by input[j] from the greatest, then by j from the least
-        output_index[i] = order[i], output_value[i] = input[order[i]], for i = 0 ... k - 1, in each line along the axis
-
-    Args:
-        input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too, which
-            DirectML does not take.
-        output_value_tensor: the input's sizes with k on the axis, and the input's type.
-        output_index_tensor: the same sizes; UINT32, INT32, UINT64 or INT64. Indices count along the axis.
-        axis: along which elements are compared.
-        k: how many; 1 to the size of the axis.
-
-    Raises:
-        DescriptorError: naming the field that breaks a rule.
+    """`TopK1OperatorDesc` with DECREASING: the k greatest elements along an axis (DML_TOP_K_OPERATOR_DESC).
 
     Example:
         >>> import numpy as np
         >>> from dmlgpu import TopKOperatorDesc, verify
         >>> x = np.array([[1, 2, 2, 3], [6, 6, 6, 6]], np.float32)
         >>> values, indices = verify(TopKOperatorDesc.of(x, 3), x)
-        >>> values.tolist()
-        [[3.0, 2.0, 2.0], [6.0, 6.0, 6.0]]
-        >>> indices.tolist()
-        [[3, 1, 2], [0, 1, 2]]
+        >>> values.tolist(), indices.tolist()
+        ([[3.0, 2.0, 2.0], [6.0, 6.0, 6.0]], [[3, 1, 2], [0, 1, 2]])
     """
 
     @classmethod
@@ -122,22 +100,22 @@ class TopKOperatorDesc(_TopK):
 class TopK1OperatorDesc(_TopK):
     """The k greatest or least elements along an axis, in order, and their indices (DML_TOP_K1_OPERATOR_DESC).
 
-    Fields and rules are those of `TopKOperatorDesc`. In both directions equal elements stand in ascending order of
-    their indices, and NaN is greater than all numbers.
+    Equal elements stand in ascending order of their indices, in both directions. NaN counts as greater than all
+    numbers, -0 and +0 are equal, denormals are compared exactly. A value has the bits of the element at its index.
 
-    Decisions of docs/semantics.md: 8, 9, 23, 24.
+    Decisions of docs/semantics.md: 8, 9, 21, 23, 24.
 
     Formula:
-        order = the indices j along the axis, sorted by input[j] from the greatest, with INCREASING from the least,
-                then by j from the least
-        output_index[i] = order[i], output_value[i] = input[order[i]], for i = 0 ... k - 1, in each line along the axis
+        order = all j along the axis by input[j], the greatest first, or with INCREASING the least; equal ones by j
+        output_value[i] = input[order[i]], output_index[i] = order[i], for i from 0 to k - 1
 
     Args:
-        input_tensor: as for `TopKOperatorDesc`.
-        output_value_tensor: likewise.
-        output_index_tensor: likewise.
-        axis: likewise.
-        k: likewise.
+        input_tensor: 1 to 8 dimensions; FLOAT32, FLOAT16 or any integer of 8 to 64 bits; FLOAT64 too, which
+            DirectML does not take.
+        output_value_tensor: the input's sizes with k on the axis, and the input's type.
+        output_index_tensor: the same sizes; UINT32, INT32, UINT64 or INT64. Indices count along the axis.
+        axis: along which elements are compared.
+        k: how many elements; 1 to the size of the axis.
         axis_direction: DECREASING for the greatest elements, the greatest first; INCREASING for the least, the least
             first.
 
@@ -168,7 +146,7 @@ class TopK1OperatorDesc(_TopK):
         """The descriptor for an input; its outputs are inferred, and packed.
 
         Args:
-            input_tensor: as for `TopKOperatorDesc.of`.
+            input_tensor: a TensorDesc, an array or a device tensor; only its type and layout count.
             k: see the field.
             axis: see the field; a negative one counts from the last.
             axis_direction: see the field.

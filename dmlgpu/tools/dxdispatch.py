@@ -286,7 +286,7 @@ def _field(name: str, node: _Node) -> Any:
         return node.member_of(*_ENUMERATIONS[name])
     if name == "include_padding":
         return node.flag()
-    return node.integer() if name == "p" else tuple(entry.integer() for entry in node.entries())
+    return node.integer() if name in ("p", "axis", "k") else tuple(entry.integer() for entry in node.entries())
 
 
 # Commands

@@ -37,7 +37,7 @@ _WORDS: dict[str, Mapping[str, Any]] = {
 _SUMMED = {data_type.name: data_type for data_type in SELECTED_TYPES if data_type is not DataType.FLOAT64}
 _DTYPES = {"mean": {name: _SUMMED[name] for name in ("FLOAT32", "FLOAT16")}, "prod": _SUMMED, "sum": _SUMMED}
 # Arguments that are one number.
-_NUMBERS = ("p",)
+_NUMBERS = "p", "k"
 # The arguments that `of` takes as **window, and their defaults.
 _WINDOW = dict.fromkeys(WINDOW_FIELDS) | {"include_padding": False, "p": 2}
 _HOW = "the function of REDUCE is an argument, as in: reduce float32 8,100 function=SUM axis=1"

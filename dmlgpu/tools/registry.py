@@ -39,6 +39,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import Array, TensorDesc, packed_strides
+from dmlgpu.descriptors.top_k import TopK1OperatorDesc, TopKOperatorDesc
 from dmlgpu.functions import (
     argmax,
     argmin,
@@ -117,7 +118,7 @@ class Operator:
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields of the descriptor: those with `axes` reduce, those with `window_size` pool."""
+        """The fields of the descriptor: those with `axes` reduce, with `window_size` pool, with `k` sort."""
         return frozenset(self.desc.__dataclass_fields__)  # type: ignore[attr-defined]
 
     def describes(self, desc: OperatorDesc) -> bool:
@@ -239,11 +240,26 @@ _PLACES = tuple(
         ((1, 1, 1, 1), (1, 1), _packed, _packed),
     )
 )
+# For TOP_K: a k below and above what is sorted at once, all elements, and lines of many times k.
+_LINES = tuple(
+    Sample(sizes, {"axis": axis, "k": k}, source, target)
+    for sizes, axis, k, source, target in (
+        ((37,), 0, 5, _packed, _packed),
+        ((1, 1), 1, 1, _packed, _packed),
+        ((4, 70), 0, 3, _spaced, _packed),
+        ((5, 6, 7), 1, 6, _packed, _spaced),
+        ((4, 30, 5), 1, 20, _broadcast, _packed),
+        ((3, 4, 5, 6), 2, 2, _reversed, _reversed),
+        ((2, 3, 1, 2, 2, 3, 1, 2), 5, 2, _spaced, _packed),
+        ((3, 5000), 1, 17, _packed, _packed),
+    )
+)
 _INDEX_TYPES = {"output_data_type": INDEX_TYPES}
 _DIRECTIONS = {"axis_direction": tuple(AxisDirection)}
 _AVERAGES = {"include_padding": (False, True)}
 _NORMS = {"p": (2, 1, 3)}
 _GIVEN_INDICES = {"indices_data_type": (DataType.UINT64, DataType.UINT32)}
+_SORTED_INDICES = {"indices_data_type": INDEX_TYPES}
 _INDICES = {"indices_data_type": (None, DataType.UINT32, DataType.UINT64)}
 
 
@@ -266,6 +282,8 @@ OPERATORS = (
     Operator("MAX_POOLING2", MaxPooling2OperatorDesc, max_pooling, _WINDOWS, _INDICES),
     Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, _INDICES),
     Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _GIVEN_INDICES),
+    Operator("TOP_K", TopKOperatorDesc, None, _LINES, _SORTED_INDICES),
+    Operator("TOP_K1", TopK1OperatorDesc, None, _LINES, _SORTED_INDICES | _DIRECTIONS),
 )
 # Descriptors by the names of DirectML, which has one REDUCE.
 DESCRIPTORS = {operator.name.partition(" ")[0]: operator.desc for operator in OPERATORS}

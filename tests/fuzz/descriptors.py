@@ -211,6 +211,14 @@ def unpooling(choices: Choices, data_type: DataType) -> Taken:
     return tensor(choices, data_type, sizes), {"output_sizes": (choices.integer(1, 9), choices.integer(1, 9))}
 
 
+def lines(choices: Choices, data_type: DataType, long: bool) -> Taken:
+    source, arguments = reduction(choices, data_type, long)
+    axis = arguments["axes"][0]
+    # Small ones often, and all elements.
+    k = min(choices.integer(1, choices.of((10, 30, MAX_ELEMENTS))), source.sizes[axis])
+    return source, {"axis": axis, "k": k}
+
+
 def operator(
     choices: Choices,
     kind: Operator,
@@ -232,6 +240,8 @@ def operator(
             source = tensor(choices, data_type, windows_sizes)
     elif "axes" in kind.fields:
         source, arguments = reduction(choices, data_type, long)
+    elif "k" in kind.fields:
+        source, arguments = lines(choices, data_type, long)
     else:
         source, arguments = unpooling(choices, data_type)
     options = {name: choices.of(values) for name, values in kind.options.items()}

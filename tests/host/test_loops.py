@@ -19,6 +19,7 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
     TensorDesc,
+    TopKOperatorDesc,
 )
 from dmlgpu.lowering.kernels import DESCRIPTIONS
 from dmlgpu.lowering.limits import Limits
@@ -190,6 +191,9 @@ def grad(kind, data_type, sizes, window, strides=(1, 1)):
             "scatter",
             MaxUnpoolingOperatorDesc.of(TensorDesc(UINT8, (1, 1, 4096, 4096), (0, 0, 4097, 1)), (4096, 4096)),
         ),
+        ("top_k_sort", TopKOperatorDesc.of(TensorDesc(FLOAT32, (4, 1 << 22)), 3)),
+        ("top_k_merge", TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21)),
+        ("top_k_write", TopKOperatorDesc.of(TensorDesc(UINT8, (1 << 21,)), 1 << 21)),
     ],
     ids=str,
 )
@@ -285,6 +289,7 @@ def too_long():
         source, indices = TensorDesc(FLOAT32, PLANE, strides), TensorDesc(UINT32, PLANE, strides)
         unpooling = MaxUnpoolingOperatorDesc.of(source, PLANE, indices_tensor=indices)
         yield lower(dataclasses.replace(unpooling, output_tensor=source), ONE)
+    yield lower(TopKOperatorDesc.of(TensorDesc(FLOAT32, (1 << 21,)), 1 << 21), ONE)
 
 
 def test_an_inner_loop_of_the_only_item_is_reported(counter):

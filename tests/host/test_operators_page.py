@@ -41,11 +41,15 @@ def test_all_types_of_directml_are_taken(operator):
             assert set(types) <= set(operator.types[field])
 
 
-def test_only_float64_bool_and_indices_of_a_gradient_are_extensions():
+def test_only_float64_bool_and_some_indices_are_extensions():
     rows = [
         row for operator in OPERATORS for row in operators_page.types(operator) if row[0] == operators_page.EXTENSION
     ]
-    assert {types for row in rows for types in row[1:] if types} == {"FLOAT64, bool as UINT8", "UINT64, UINT32"}
+    assert {types for row in rows for types in row[1:] if types} == {
+        "FLOAT64, bool as UINT8",
+        "UINT64, UINT32",  # of a gradient
+        "INT64, INT32",  # of TOP_K
+    }
 
 
 def test_what_directml_lacks_is_marked(monkeypatch):

@@ -24,6 +24,7 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
     TensorDesc,
+    TopK1OperatorDesc,
     reference,
 )
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
@@ -214,8 +215,33 @@ def literal_unpool(desc, indices):
     return found
 
 
+def literal_order(line, least_first):
+    """The indices of a line's elements: one is placed after another, each time the first of those that win."""
+    left = [*range(len(line))]
+    while left:
+        best = left[0]
+        for index in left[1:]:
+            a, b = (line[best], line[index]) if least_first else (line[index], line[best])
+            if (is_nan(a) and not is_nan(b)) or a > b:
+                best = index
+        left.remove(best)
+        yield best
+
+
+def check_top_k(desc, x):
+    values, indices = (np.moveaxis(output, desc.axis, -1) for output in reference(desc, x))
+    lines = np.moveaxis(x, desc.axis, -1)
+    for at in np.ndindex(lines.shape[:-1]):
+        order = [*literal_order(lines[at].tolist(), desc.axis_direction is INCREASING)][: desc.k]
+        assert indices[at].tolist() == order
+        assert bits(values[at]) == bits(lines[at][order])
+
+
 def check(desc: OperatorDesc, x, *others):
     values = desc.canonical()
+    if isinstance(values, TopK1OperatorDesc):
+        check_top_k(values, x)
+        return
     if isinstance(values, MaxUnpoolingOperatorDesc):
         (output,) = reference(desc, x, *others)
         elements = [0 if number is None else bits(x.reshape(-1))[number] for number in literal_unpool(desc, *others)]
@@ -293,6 +319,13 @@ def test_reference_is_the_literal_reading_of_max_pooling(data):
     desc = pool_desc(data_type, sizes, window, strides, start, end, dilations)
     fill = draw(st.sampled_from((ties, special, distinct)))
     check(desc, fill(data_type.numpy, math.prod(sizes)).reshape(sizes))
+
+
+def test_nan_comes_after_all_numbers():
+    x = np.array([1, np.nan, -np.inf, np.nan, np.inf, 2], np.float32)
+    for direction, expected in (DECREASING, [1, 3, 4, 5]), (INCREASING, [2, 0, 5, 4]):
+        _, indices = reference(TopK1OperatorDesc.of(x, 4, axis_direction=direction), x)
+        assert indices.tolist() == expected
 
 
 def test_reduce_is_arg_op_with_increasing_direction():

@@ -34,6 +34,8 @@ from dmlgpu import (
     ReduceFunction,
     ReduceOperatorDesc,
     TensorDesc,
+    TopK1OperatorDesc,
+    TopKOperatorDesc,
 )
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ExtremumOperatorDesc
@@ -295,6 +297,46 @@ def _pool_example(id: str, x: Any, values: Any, indices: Any, *args: Any, **kwar
     return Case(id, desc, (given(x),), ([[values]], [[indices]]))
 
 
+_SIXES = [[1, 2, 2, 3], [3, 4, 5, 5], [6, 6, 6, 6]]
+_TENS = [[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]]
+
+_TOP_K_EXAMPLES = [
+    Case(
+        f"top-k-{tag}",
+        TopK1OperatorDesc.of(TensorDesc(data_type, np.shape(x)), k, axis, direction),
+        (given(x),),
+        (values, indices),
+    )
+    for tag, data_type, x, axis, k, direction, values, indices in (
+        ("rows", FLOAT32, _TENS, 1, 2, DECREASING, [[11, 10], [9, 8], [7, 6]], [[3, 2], [2, 3], [3, 2]]),
+        ("columns", FLOAT32, _TENS, 0, 2, DECREASING, [[4, 5, 10, 11], [3, 2, 9, 8]], [[2, 2, 0, 0], [1, 1, 1, 1]]),
+        (
+            "ties",
+            FLOAT32,
+            _SIXES,
+            1,
+            3,
+            DECREASING,
+            [[3, 2, 2], [5, 5, 4], [6, 6, 6]],
+            [[3, 1, 2], [2, 3, 1], [0, 1, 2]],
+        ),
+        (
+            "least",
+            FLOAT32,
+            _SIXES,
+            1,
+            3,
+            INCREASING,
+            [[1, 2, 2], [3, 4, 5], [6, 6, 6]],
+            [[0, 1, 2], [0, 1, 2], [0, 1, 2]],
+        ),
+        ("cut-in-ties", FLOAT32, [5, 7, 7, 7, 5], 0, 2, DECREASING, [7, 7], [1, 2]),
+        ("least-cut-in-ties", FLOAT32, [5, 7, 7, 7, 5], 0, 3, INCREASING, [5, 5, 7], [0, 4, 1]),
+        ("wide", INT64, [2**53, 2**53 + 1, 2**53 - 1, 2**53 + 1], 0, 2, DECREASING, [2**53 + 1] * 2, [1, 3]),
+        ("zeros", FLOAT32, [-0.0, 0.0, -1, 0.0, -0.0], 0, 4, DECREASING, [-0.0, 0.0, 0.0, -0.0], [0, 1, 3, 4]),
+    )
+]
+
 DOCUMENTED = [
     _arg_example("argmax-of-columns", ArgmaxOperatorDesc, MATRIX, [0], [[1, 2, 1]]),
     _arg_example("argmax-of-rows", ArgmaxOperatorDesc, MATRIX, [1], [[2], [2], [1]]),
@@ -412,6 +454,7 @@ DOCUMENTED = [
         start=(1, 1),
         end=(1, 1),
     ),
+    *_TOP_K_EXAMPLES,
 ]
 
 # ARGMAX, ARGMIN
@@ -675,6 +718,57 @@ UNPOOLED = [
     for data_type, index_type in zip(WIDTHS, itertools.cycle((UINT64, UINT32)), strict=False)
     for tag, output, gap in (("more", (3, 2, 10, 14), 0), ("fewer", (3, 2, 2, 3), 0), ("gaps", (3, 2, 6, 5), 1))
 ]
+
+# TOP_K: around what an item sorts, and what is merged at a time; lines that are sorted as a whole, and by groups, the
+# last of which is not full; every type; layouts of all tensors; sorted and reversed lines.
+
+
+def _top_k_cases() -> Iterator[Case]:
+    types, indices = itertools.cycle(ELEMENT_TYPES), itertools.cycle(INDEX_TYPES)
+    directions = itertools.cycle((DECREASING, DECREASING, INCREASING))
+    fills = itertools.cycle((ties, special, any_bits, distinct, special_without_nan))
+
+    def case(tag: str, data_type: DataType, sizes: tuple[int, ...], axis: int, k: int, **strides: Any) -> Case:
+        source = TensorDesc(data_type, sizes, strides.get("strides"))
+        desc = TopK1OperatorDesc.of(source, k, axis, next(directions), indices_data_type=next(indices))
+        for field in "output_value_tensor", "output_index_tensor":
+            tensor = dataclasses.replace(getattr(desc, field), strides=strides.get(field))
+            desc = dataclasses.replace(desc, **{field: tensor})
+        fill = next(fills)
+        return Case(f"top-k-{tag}-{data_type.name}-{desc.axis_direction.name}-{fill.__name__}".lower(), desc, (fill,))
+
+    for n, k in (
+        *((1, 1), (7, 7), (8, 8), (9, 8), (9, 9), (16, 16), (17, 15), (31, 30), (33, 33), (100, 1), (100, 2), (127, 8)),
+        *((128, 8), (129, 9), (300, 16), (300, 17), (257, 256), (1000, 4), (1000, 15), (1030, 50), (5001, 3)),
+    ):
+        yield case(f"{n}-{k}", next(types), (3, n), 1, k)
+    for data_type in ELEMENT_TYPES:
+        yield case("type", data_type, (2, 21, 5), 1, 9)
+        yield case("type-groups", data_type, (3, 2, 203), 2, 5)
+    for data_type, (tag, strides) in itertools.product(
+        WIDTHS,
+        {
+            "padded-input": {"strides": (336, 16, 1)},
+            "column-major-input": {"strides": (1, 2, 40)},
+            "broadcast-lines": {"strides": (0, 15, 1)},
+            "broadcast-elements": {"strides": (15, 0, 1)},
+            "permuted-input": {"strides": (20, 1, 41)},
+            "padded-values": {"output_value_tensor": (240, 17, 1)},
+            "permuted-indices": {"output_index_tensor": (1, 2, 20)},
+            "padded-outputs": {"output_value_tensor": (240, 17, 1), "output_index_tensor": (200, 16, 1)},
+        }.items(),
+    ):
+        yield case(tag, data_type, (2, 20, 15), 1, 10, **strides)
+    # Axes between others: four dimensions that do not merge.
+    yield case("between", UINT8, (2, 3, 9, 4, 3), 2, 4, strides=(1, 350, 2, 20, 100))
+    for fill, k in itertools.product((least, distinct), (10, 90)):
+        yield Case(f"top-k-{fill.__name__}-{k}", TopKOperatorDesc.of(TensorDesc(FLOAT32, (2, 90)), k), (fill,))
+    for tag, step in ("sorted", 1), ("reversed", -1):
+        x = np.arange(600)[::step]
+        yield Case(f"top-k-{tag}", TopK1OperatorDesc.of(TensorDesc(INT16, (600,)), 30), (given(x),))
+
+
+TOP_K = list(_top_k_cases())
 
 # Every way in which a tensor can lie: padded, permuted, broadcast, or all at once.
 STRIDED_ARGS = [
@@ -1044,6 +1138,7 @@ CASES = [
     *SUMMED_WINDOWS,
     *GRADIENTS,
     *UNPOOLED,
+    *TOP_K,
     *STRIDED_ARGS,
     *EXTREMA,
     *POOLED_TYPES,

@@ -22,6 +22,17 @@ def same(levels: TypeTable) -> Levels:
     return {level: {"input_tensor": types, "output_tensor": types} for level, types in levels.items()}
 
 
+def top_k(levels: TypeTable) -> Levels:
+    """Of one of two operators, with elements of these types by level."""
+    sorted_types = {
+        level: dict.fromkeys(("input_tensor", "output_value_tensor"), types) for level, types in levels.items()
+    }
+    first = next(iter(levels))
+    sorted_types[first] |= {"output_index_tensor": (UINT32,)}
+    sorted_types["5_0"] |= {"output_index_tensor": (UINT64,)}
+    return sorted_types
+
+
 def max_pooling(introduced: str) -> Levels:
     """Of one of three operators; the first has no indices."""
     values = same({introduced: FLOATS, "3_0": (INT8, UINT8), "5_0": (INT64, INT32, INT16, UINT64, UINT32, UINT16)})
@@ -43,6 +54,7 @@ EXTREME = same({"1_0": FLOATS, "2_1": (INT32, UINT32), "3_0": (INT16, INT8, UINT
 ABSOLUTE = same({"1_0": FLOATS, "5_0": INDICES})
 TOTAL = same({"1_0": FLOATS, "2_1": (INT32, UINT32), "5_0": (INT64, UINT64)})
 OF_FLOATS = same({"1_0": FLOATS})
+
 
 # By the names of the registry.
 FEATURE_LEVELS: dict[str, Levels] = {
@@ -79,4 +91,6 @@ FEATURE_LEVELS: dict[str, Levels] = {
             "output_tensor": (INT64, UINT64, *SMALL_INTEGERS),
         },
     },
+    "TOP_K": top_k({"2_0": FLOATS, "2_1": SMALL_INTEGERS, "5_0": (INT64, UINT64)}),
+    "TOP_K1": top_k({"2_1": (*FLOATS, *SMALL_INTEGERS), "5_0": (INT64, UINT64)}),
 }

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, DescriptorError, Device, OperatorDesc, ReduceFunction
@@ -188,6 +189,10 @@ def check_work(plan: Plan, limits: Limits) -> None:
         elif dispatch.shader.variant.startswith("scatter"):
             assert push.get("element_count", push["output_count"]) <= max(64, limits.dispatch_elements)
             continue
+        elif dispatch.shader.variant.startswith("top_k"):
+            loads = 1 if dispatch.shader.constants.get("chosen") else push.get("group_size", 1)
+            assert push["item_count"] == 1 or push["item_count"] * loads <= limits.dispatch_elements
+            continue
         elif "split_end" in push:
             each = push["split_end"] - push["split_begin"]
         else:
@@ -216,6 +221,8 @@ def check_partials(plan: Plan, limits: Limits) -> None:
     """
     partials = [d for d in plan.dispatches if any(binding.role is Role.PARTIALS for binding in d.bindings)]
     assert bool(partials) == bool(plan.partial_bytes)
+    if any(dispatch.shader.variant == "top_k_sort" for dispatch in partials):
+        return  # the kernel has its own limit
     problems = problems_with(plan.desc, plan.flags)
     share = max(problem.source.size_in_bytes for problem in problems) // 16
     limit = min(max(limits.partial_bytes, share), limits.segment_bytes)
@@ -276,19 +283,54 @@ def written_ranges(plan: Plan, output: int) -> list[tuple[int, int, int]]:
         # With one output a kernel's bindings for values and for indices both have it.
         for segment in {b.segment for b in dispatch.bindings if (b.role, b.tensor) == (Role.OUTPUT, output)}
         if "first_element" not in dispatch.push and not dispatch.push.get("first_item")
+        if dispatch.shader.variant != "top_k_write"
     ]
 
 
 def check_coverage(plan: Plan) -> None:
     """Ranges of outputs follow each other without gap or overlap; within a range every segment stands once."""
+    check_lines(plan)
     for output, tensor in enumerate(plan.desc.outputs):
         written = written_ranges(plan, output)
+        if not written:
+            continue
         assert max(collections.Counter(written).values()) == 1
         ranges = sorted({(begin, end) for begin, end, _ in written})
         assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
         assert ranges[-1][1] == tensor.element_count
         check_scattered(plan, tensor.element_count)
     check_tiles(plan)
+
+
+def check_lines(plan: Plan) -> None:
+    """Each pass of TOP_K has all of its items, and each output is written."""
+    passes = [d for d in plan.dispatches if d.shader.variant.startswith("top_k")]
+    end = 0
+    for dispatch, after in itertools.pairwise((*passes, None)):
+        push = dispatch.push
+        assert push["first_item"] == end
+        end += push["item_count"]
+        if after is None or not after.push["first_item"]:
+            k = passes[-1].push["k"]
+            lines = len(dispatch.outputs) // k
+            lists = (
+                push.get("merged_count", 1) * -(-push["merged_size"] // push["item_size"])
+                if "merged_size" in push
+                else k
+            )
+            assert end == lines * (push["list_count"] if "group_size" in push else lists)
+            end = 0
+    for output, tensor in enumerate(plan.desc.outputs if passes else ()):
+        written = np.zeros(tensor.element_count, np.int8)
+        name = ("values", "indices")[output]
+        for push in (dispatch.push for dispatch in passes if dispatch.shader.variant == "top_k_write"):
+            item = np.arange(push["first_item"], push["first_item"] + push["item_count"])
+            line, rank = push["first_line"] + item // push["k"], item % push["k"]
+            outer, inner = np.divmod(line, push["inner"])
+            at = (outer * push["k"] + rank) * push["inner"] + inner
+            first = push[f"{name}_first"]
+            written[at[(at >= first) & (at < first + push[f"{name}_count"])]] += 1
+        assert written.all()
 
 
 def check_tiles(plan: Plan) -> None:
@@ -306,7 +348,7 @@ def check_scattered(plan: Plan, outputs: int) -> None:
     """Each step of unpooling looks once, of each segment, for each element that goes to each output; WRITES twice."""
     steps = collections.defaultdict(set)
     for dispatch in plan.dispatches:
-        if "first_element" in dispatch.push:
+        if "first_element" in dispatch.push and dispatch.shader.variant != "top_k_sort":
             push = dispatch.push
             pairs = push["element_count"] * push["output_count"]
             if dispatch.shader.constants.get("reports"):

@@ -14,8 +14,9 @@ first k elements of the line.
     groups     [ 3 9 1 ][ 4 4 2 ][ 7 8 5 ][ 1 0 6 ]           k = 2
     first      [     9          4         8        6 ]         9 and 8: the first and the third group
 
-Lists lie in two intermediates, which passes write in turns. Lines for which these have no room are computed in chunks
-of elements, each of which is merged with the result of those before. A chunk also ends where a segment ends.
+Lists are partial results. Passes write the two halves of their memory in turns. Lines for which a half has no room are
+computed in chunks of elements, each of which is merged with the result of those before. A chunk also ends where a
+segment ends.
 """
 
 from __future__ import annotations
@@ -26,11 +27,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from dmlgpu.descriptors.dtypes import DataType
-from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError
 from dmlgpu.lowering.geometry import runs_of_segments
-from dmlgpu.lowering.kernels.kernel import Kernel, constants_of, segment_push, shader_of, wrapped
+from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, segment_push, shader_of, wrapped
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Lines, Role
 
@@ -38,8 +37,10 @@ from dmlgpu.lowering.problem import Lines, Role
 _LIST, _HALF = 8, 4
 # Elements of a line for each of k from which on groups are faster.
 _GROUPED = 16
-# Entries of an item of top_k_merge.comp, at most, and the loads of its binary search.
-_MERGED, _SEARCH = 64, 2 * 32
+# Bytes that every device can bind (maxStorageBufferRange), also where segments have fewer.
+_BINDABLE = 1 << 27
+# Entries of an item of top_k_merge.comp, at most.
+_MERGED = 64
 
 
 @dataclass(frozen=True)
@@ -102,22 +103,20 @@ class TopK(Kernel):
         return self.problem.accumulator.state_words(self.source.data_type)
 
     @cached_property
-    def intermediates(self) -> tuple[TensorDesc, ...]:
-        return (TensorDesc(DataType.UINT32, (self._entries * self.entry_words,)),) * 2
-
-    @cached_property
     def _entries(self) -> int:
-        """Entries that an intermediate has room for."""
-        lines, words = self.lines, 4 * self.entry_words
-        most, least = self.limits.segment_bytes // words, 2 * (lines.k + _LIST)
+        """Entries that a half has room for."""
+        lines, bytes_of_both = self.lines, 2 * 4 * self.entry_words
+        most = max(self.limits.segment_bytes, _BINDABLE) // bytes_of_both
+        room = self._room(lines.element.size)
+        # What is left of k beside the result so far is for a chunk.
+        least = lines.k + max(lines.k // 4, _LIST) + _LIST
         if least > most:
             raise DescriptorError(
                 f"TopK1OperatorDesc.k: {lines.k} is not allowed for {self.source.data_type.name}; allowed on this "
-                f"device are numbers up to {most // 2 - _LIST}"
+                f"device are numbers up to {most * 4 // 5 - _LIST}"
             )
-        wanted = lines.count * self._room(lines.element.size)
-        share = max(self.limits.intermediate_bytes, self.source.size_in_bytes // 16) // words
-        return max(least, min(most, share, wanted))
+        share = max(self.limits.intermediate_bytes, self.source.size_in_bytes // SCRATCH_SHARE)
+        return max(least, min(lines.count * room, min(share, self.limits.segment_bytes) // bytes_of_both))
 
     def _room(self, elements: int) -> int:
         """Entries of a line after the pass that leaves most."""
@@ -176,7 +175,7 @@ class TopK(Kernel):
 
     def _line_dispatches(self, lines: range, chunks: Iterable[_Chunk]) -> Iterator[tuple[Dispatch, int]]:
         """The dispatches of some lines, whose chunks are computed one after the other."""
-        # The list of the result so far has `kept` entries, at the begin of intermediate `place`.
+        # The list of the result so far has `kept` entries, at the begin of half `place`.
         kept, place = 0, 0
         for chunk in chunks:
             passes, lists = self._passes(chunk.end - chunk.begin), _Lists(1, 0)
@@ -239,7 +238,7 @@ class TopK(Kernel):
         }
         bindings = self._bound(push, "source_base", read), self._bound(push, "target_base", written, is_written=True)
         items = len(lines) * merged.count * -(-merged.size // size)
-        loads = (size + _HALF + _SEARCH) * self.entry_words
+        loads = size + _HALF + 2 * lists.size.bit_length()  # and those of the binary search
         yield from self._items("top_k_merge", items, loads, lines, push, {}, bindings)
 
     def _write(self, lines: range, size: int, place: int) -> Iterator[tuple[Dispatch, int]]:
@@ -252,14 +251,14 @@ class TopK(Kernel):
             for i, name in enumerate(["values", "indices"]):
                 push |= segment_push(name, pair[i].segment_size, begin // pair[i].segment_size)
                 bindings.append(self.output_binding(begin, i, f"{name}_base"))
-            yield from self._items("top_k_write", len(lines) * k, self.entry_words, lines, push, {}, tuple(bindings))
+            yield from self._items("top_k_write", len(lines) * k, 1, lines, push, {}, tuple(bindings))
             begin = min((begin // output.segment_size + 1) * output.segment_size for output in pair)
 
     def _bound(self, push: dict[str, Any], base: str, place: tuple[int, int], *, is_written: bool = False) -> Binding:
-        """The binding of an intermediate, of which entries from a place on are read or written."""
-        number, first = place
-        push[base] = first * self.entry_words
-        return Binding(Role.INTERMEDIATE, self.first_intermediate + number, 0, base, written=is_written)
+        """The binding of lists that are read or written from an entry of a half on."""
+        half, first = place
+        push[base] = (half * self._entries + first) * self.entry_words
+        return Binding(Role.PARTIALS, base=base, written=is_written)
 
     def _items(
         self,
@@ -281,4 +280,5 @@ class TopK(Kernel):
         for first in range(0, items, most):
             count = min(most, items - first)
             values = Values(**push, first_item=first, item_count=count)
-            yield Dispatch(shader, values, bindings, self.limits.loads(count, loads), outputs), 0
+            dispatch = Dispatch(shader, values, bindings, self.limits.loads(count, loads), outputs)
+            yield dispatch, 2 * self._entries * self.entry_words * 4
