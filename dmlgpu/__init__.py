@@ -50,6 +50,7 @@ from dmlgpu.functions import (
     mean,
     prod,
     reduce,
+    top_k,
     verify,
 )
 from dmlgpu.functions import (
@@ -123,6 +124,7 @@ __all__ = [
     "prod",
     "reduce",
     "reference",
+    "top_k",
     "verify",
 ]
 

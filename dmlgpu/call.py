@@ -23,11 +23,22 @@ from dmlgpu.descriptors.reduction import (
     ARG_TYPES,
     REDUCE_TYPES,
     ArgOperatorDesc,
+    AxisDirection,
     ExtremumOperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    axes_of,
 )
-from dmlgpu.descriptors.tensor import MAX_ELEMENTS, MAX_RANK, LargeTensorDesc, TensorDesc, is_integer, unsigned_array
+from dmlgpu.descriptors.tensor import (
+    MAX_ELEMENTS,
+    MAX_RANK,
+    LargeTensorDesc,
+    TensorDesc,
+    integer,
+    is_integer,
+    unsigned_array,
+)
+from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.lowering.problem import problems_with
@@ -212,6 +223,25 @@ def extremum(
     source = x.tensor(f"{kind.__name__}.input_tensor", kind.types["input_tensor"])
     desc = kind.of(function, source, axis=axis, indices_data_type=index_type)
     return _over_axes(desc, x, keepdims, values, desc.output_indices_tensor.data_type.numpy)
+
+
+# As NumPy and the array API standard name directions.
+MODES = {"largest": AxisDirection.DECREASING, "smallest": AxisDirection.INCREASING}
+
+
+def top_k(x: Operand, k: Any, axis: Any, mode: Any, in_order: Any, dtype: Any) -> Call:
+    """The first k elements along an axis, and their indices; they are always in order."""
+    kind, name = TopK1OperatorDesc, TopK1OperatorDesc.__name__
+    if not isinstance(mode, str) or mode not in MODES:
+        raise DescriptorError(f"{name}.mode: {shown(mode)} is not allowed; allowed are {', '.join(map(repr, MODES))}")
+    _flag(name, "sorted", in_order)
+    source = x.tensor(f"{name}.input_tensor", kind.types["input_tensor"])
+    (axis,) = axes_of(name, integer(name, "axis", axis), source.rank)
+    if 0 in x.shape[axis : axis + 1]:
+        raise DescriptorError(f"{name}.k: {shown(k)} is out of range; axis {axis} of {x.shape} is empty")
+    desc = kind.of(source, k, axis, MODES[mode], indices_data_type=dtype)
+    shape = tuple([desc.k if i == axis else size for i, size in enumerate(x.shape)])
+    return Call(desc, shape, (x.native, desc.output_index_tensor.data_type.numpy), fill=_fill_of(shape))
 
 
 def _numpy_types(name: str, function: ReduceFunction, x: Operand, dtype: Any) -> tuple[Type, Type]:

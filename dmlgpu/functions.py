@@ -6,7 +6,7 @@ A body makes the `Call`; the decorator finds out where the array lies, adds `out
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, Unpack, cast, overload
+from typing import Any, Literal, Protocol, SupportsIndex, Unpack, cast, overload
 
 from dmlgpu import call as calls
 from dmlgpu.call import Call, Operand
@@ -23,6 +23,7 @@ from dmlgpu.sources import (
     ElementType,
     Function,
     Ints,
+    Mode,
     Padding,
     Source,
     Where,
@@ -316,6 +317,75 @@ def min(
         [1, -3]
     """
     return calls.extremum("min", ReduceFunction.MIN, x, axis, keepdims, output_indices, indices_data_type)
+
+
+class _TopK(Protocol):
+    """`top_k`, which returns two results."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, x: DeviceTensor, k: SupportsIndex, *, axis: SupportsIndex = ..., mode: Mode = ..., sorted: bool = ...,
+        indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> tuple[DeviceTensor, DeviceTensor]: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: ArrayLike | Source, k: SupportsIndex, *, axis: SupportsIndex = ..., mode: Mode = ...,
+        sorted: bool = ..., indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> tuple[Array, Array]: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, x: Any, k: SupportsIndex, *, axis: SupportsIndex = ..., mode: Mode = ..., sorted: bool = ...,
+        indices_data_type: ElementType = ..., **where: Unpack[Where],
+    ) -> Any: ...  # fmt: skip
+
+
+_top_k = cast("Callable[[Any], _TopK]", function)
+
+
+@_top_k
+def top_k(
+    x: Operand,
+    k: SupportsIndex,
+    *,
+    axis: SupportsIndex = -1,
+    mode: Mode = "largest",
+    sorted: bool = True,
+    indices_data_type: ElementType = DataType.INT64,
+    **where: Unpack[Where],
+) -> Call:
+    """The k greatest or least elements along an axis, and their indices: `TopK1OperatorDesc` of an array.
+
+    The arguments are those of NumPy 2.6's `np.top_k`. Which elements are found, and their order, are the same on every
+    device and for all chunks: equal ones are in ascending order of their indices, and the first of them are found.
+
+    Args:
+        x: as for `argmax`.
+        k: how many; 1 to the size of the axis.
+        axis: an axis; a negative one is counted from the last.
+        mode: "largest", the greatest first, or "smallest", the least first. In both NaN is greater than all numbers;
+            in NumPy it comes last in both.
+        sorted: there because others have it; False changes nothing.
+        indices_data_type: as for `max`.
+        out: a pair of what `argmax` takes.
+        device: as for `argmax`.
+
+    Returns:
+        (values, indices): x's shape with k on the axis; x's type, and the other one. Otherwise as `argmax`.
+
+    Raises:
+        DescriptorError: an argument is not allowed, or the axis has fewer than k elements. Others as of `argmax`.
+
+    Example:
+        >>> import dmlgpu
+        >>> values, indices = dmlgpu.top_k([[1, 7, 7, 3], [6, 6, 6, 6]], 3)
+        >>> values.tolist(), indices.tolist()
+        ([[7, 7, 3], [6, 6, 6]], [[1, 2, 3], [0, 1, 2]])
+        >>> dmlgpu.top_k([3.0, float("nan"), 1.0], 2, mode="smallest")[0].tolist()
+        [1.0, 3.0]
+    """
+    return calls.top_k(x, k, axis, mode, sorted, indices_data_type)
 
 
 class _MaxPooling(Protocol):

@@ -42,6 +42,7 @@ from dmlgpu.runtime.tensor import DeviceTensor, view_of
 # What users type: an entry for each axis or dimension, or one for all; members of enumerations, or their names.
 Ints = SupportsIndex | Iterable[SupportsIndex]
 Padding = SupportsIndex | Iterable[SupportsIndex | Iterable[SupportsIndex]]
+Mode = Literal["largest", "smallest"]
 Direction = AxisDirection | Literal["increasing", "decreasing"]
 Function = (
     ReduceFunction
@@ -122,6 +123,7 @@ _ELSEWHERE = {
     "indices_data_type": "dtype",
     "keepdim": "keepdims",
     "kernel_size": "window_size",
+    "largest": "mode='smallest' in place of largest=False",
     "norm_type": "p",
     "output_data_type": "dtype",
     "pool_size": "window_size",
@@ -139,6 +141,7 @@ _FIELDS = {
     "end_padding": "padding",
     "output_tensor.data_type": "dtype",
     "output_indices_tensor.data_type": "indices_data_type",
+    "output_index_tensor.data_type": "indices_data_type",
     "output_tensor.sizes": "output_sizes",
     "output_gradient_tensor.sizes": "input_sizes",
     "input_gradient_tensor.sizes": "gradient.shape",

@@ -1,12 +1,11 @@
-"""Reductions with the signatures of the Python array API standard: argmax, argmin, max, min, sum, prod and mean.
+"""The array API standard's functions that dmlgpu has: argmax, argmin, max, min, sum, prod, mean and top_k.
 
     from dmlgpu.interop import array_api as xp
     xp.sum(x, axis=(0, 2), keepdims=True)
 
 They are dmlgpu's functions, which have the standard's arguments and more: the result for a device tensor is a device
 tensor, for arrays of other libraries on the host it is a NumPy array, or a NumPy scalar if no axis is left. A device
-tensor is not converted: the sum of int32 and uint32 needs dtype=x.dtype. Only argmax, argmin, max and min take
-float64.
+tensor is not converted: the sum of int32 and uint32 needs dtype=x.dtype. sum, prod and mean do not take float64.
 
 Example:
     >>> import numpy as np
@@ -18,6 +17,6 @@ Example:
     dtype('int64')
 """
 
-from dmlgpu.functions import argmax, argmin, max, mean, min, prod, sum
+from dmlgpu.functions import argmax, argmin, max, mean, min, prod, sum, top_k
 
-__all__ = ["argmax", "argmin", "max", "mean", "min", "prod", "sum"]
+__all__ = ["argmax", "argmin", "max", "mean", "min", "prod", "sum", "top_k"]

@@ -26,4 +26,4 @@ def counted(name):
 
 
 globals().update({name: value for name, value in vars(numpy).items() if name not in globals()})
-globals().update({name: counted(name) for name in array_api.__all__})
+globals().update({name: counted(name) for name in array_api.__all__ if hasattr(numpy, name)})

@@ -14,7 +14,7 @@ from pathlib import Path
 from dmlgpu.interop import array_api
 from tests.support.drivers import DRIVERS, device_of, use_drivers_under_test
 
-NAMES = sorted(array_api.__all__)
+NAMES = sorted({*array_api.__all__} - {"top_k"})  # which is in the standard's draft
 SEARCHING = [name for name in NAMES if name.startswith("arg")]
 STATISTICAL = [name for name in NAMES if name not in SEARCHING]
 SUMS = ["mean", "prod", "sum"]

@@ -33,7 +33,7 @@ def same(got, expected):
 
 
 def test_names_and_signatures():
-    assert sorted(xp.__all__) == sorted(NAMES)
+    assert sorted(xp.__all__) == sorted([*NAMES, "top_k"])
     for name in NAMES:
         function = getattr(xp, name)
         assert function is getattr(dmlgpu, name)
@@ -41,6 +41,16 @@ def test_names_and_signatures():
         assert has["axis"] is None
         assert has["keepdims"] is False
         assert has.get("dtype", 0) is None or name not in ("sum", "prod")
+
+
+def test_top_k_has_the_standard_s_arguments_and_numpy_s():
+    assert xp.top_k is dmlgpu.top_k
+    has = {each.name: each.default for each in inspect.signature(xp.top_k).parameters.values()}
+    assert [*has][:2] == ["x", "k"]
+    assert (has["axis"], has["mode"], has["sorted"]) == (-1, "largest", True)
+    values, indices = xp.top_k(np.float32([[3, 1], [2, 5]]), 1, axis=0, mode="smallest")
+    same(values, np.float32([[2, 1]]))
+    same(indices, np.array([[1, 0]]))
 
 
 @pytest.mark.parametrize("dtype", [*SIGNED, *UNSIGNED, "bool", "float16", "float32", "float64"])

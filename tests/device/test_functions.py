@@ -3,6 +3,7 @@
 import array
 import collections
 import itertools
+import re
 import typing
 import warnings
 from functools import partial
@@ -25,6 +26,7 @@ from dmlgpu import (
     reference,
     sources,
 )
+from dmlgpu.descriptors.tensor import bits
 from tests.support.cases import INDEX_TYPES, INT64, UINT64
 from tests.support.processes import output_of
 
@@ -307,6 +309,8 @@ def test_three_spatial_dimensions(device):
     ("lp_pooling", "start_padding", r"padding, with a pair \(before, after\)"), ("lp_pooling", "norm_type", "p$"),
     ("argmax", "indices_data_type", "dtype$"), ("max", "dtype", "indices_data_type$"),
     ("max", "return_index", "output_indices$"),
+    ("top_k", "dim", "axis$"), ("top_k", "largest", "mode='smallest' in place of largest=False$"),
+    ("top_k", "dtype", "indices_data_type$"),
     ("sum", "chunk_bytes", r"dmlgpu\.chunked\(x, chunk_bytes=\.\.\.\) for x$"),
 ], ids=lambda wrong: wrong[1])  # fmt: skip
 def test_keywords_of_others_get_their_name_here(wrong):
@@ -818,3 +822,110 @@ def test_arguments_are_checked_where_there_are_no_elements(function, wrong):
             function(np.zeros((rows, 3), np.float32), **{"axis": 0, **wrong})
         messages.add(str(caught.value))
     assert len(messages) == 1
+
+
+# The first k elements of a line
+
+
+def first_of(line, k, mode):
+    """The indices of the first k elements, by Python's sort, which leaves equal ones in their order."""
+    keys = [(bool(value != value), 0 if value != value else value) for value in line.tolist()]
+    return sorted(range(len(keys)), key=keys.__getitem__, reverse=mode == "largest")[:k]
+
+
+def top_k_of(x, k, axis=-1, mode="largest"):
+    indices = np.apply_along_axis(first_of, axis, x, k, mode).astype(np.int64)
+    return np.take_along_axis(x, indices, axis), indices
+
+
+def is_top_k(got, x, k, axis=-1, mode="largest", dtype=np.int64):
+    """Elements have their bits, too."""
+    values, indices = top_k_of(x, k, axis, mode)
+    assert isinstance(got, tuple)
+    assert [each.dtype for each in got] == [x.dtype.newbyteorder("="), dtype]
+    np.testing.assert_array_equal(bits(np.asarray(got[0])), bits(values.astype(got[0].dtype)))
+    np.testing.assert_array_equal(got[1], indices)
+
+
+@pytest.mark.parametrize("mode", ["largest", "smallest"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", ">f8", "int8", "uint16", "int64", "uint64", "bool"])
+def test_top_k(device, dtype, mode):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 7, (5, 40, 6)).astype(dtype)
+    if x.dtype.kind == "f":
+        special = rng.choice(np.array([np.nan, -np.nan, np.inf, -np.inf, -0.0, 5e-324], dtype), x.shape)
+        x = np.where(rng.random(x.shape) < 0.3, special, x)
+    for view in x, x[::2, ::-1], x.T:
+        for axis in -3, -1, 1:
+            for k in 1, view.shape[axis] // 2, view.shape[axis]:
+                is_top_k(dmlgpu.top_k(view, k, axis=axis, mode=mode, device=device), view, k, axis, mode)
+    if dtype != "bool":
+        for axis in range(3):
+            got = dmlgpu.top_k(device.tensor(x), 3, axis=axis, mode=mode)
+            assert all(isinstance(each, dmlgpu.DeviceTensor) for each in got)
+            is_top_k(tuple(each.numpy() for each in got), x, 3, axis, mode)
+
+
+def test_top_k_of_device_tensors_with_strides(device):
+    x = np.random.default_rng(1).integers(0, 9, (6, 7)).astype(np.int16)
+    for strides in ((20, 2), (1, 8), (0, 3)):
+        values = x if strides[0] else np.broadcast_to(x[0], x.shape)
+        t = device.tensor(values, dmlgpu.TensorDesc(DataType.INT16, x.shape, strides))
+        for k, axis, mode in ((4, 1, "largest"), (5, 0, "smallest")):
+            got = dmlgpu.top_k(t, k, axis=axis, mode=mode)
+            is_top_k(tuple(each.numpy() for each in got), values, k, axis, mode)
+
+
+def test_top_k_of_what_numpy_can_view(device):
+    for x in VIEWABLE.values():
+        values, indices = dmlgpu.top_k(x, 2, device=device)
+        assert (values.tolist(), indices.tolist()) == ([[3, 2], [4, 3], [5, 2]], [[2, 1], [2, 0], [1, 0]])
+    values, indices = dmlgpu.top_k(bytearray(b"abca"), np.int8(3), axis=np.int64(0), mode="smallest", device=device)
+    assert (values.tolist(), indices.tolist()) == ([*b"aab"], [0, 3, 1])
+
+
+@pytest.mark.parametrize("data_type", [*INDEX_TYPES, np.int32, "uint32", ">u8"])
+def test_types_of_the_indices_of_top_k(device, data_type):
+    got = dmlgpu.top_k(X, 2, axis=0, indices_data_type=data_type, device=device)
+    is_top_k(got, X, 2, 0, dtype=DataType.of(data_type).numpy)
+
+
+def test_sorted_changes_nothing(device):
+    for given in True, False, np.False_:
+        is_top_k(dmlgpu.top_k(X, 3, sorted=given, device=device), X, 3)
+
+
+def test_top_k_without_dimensions_is_one_element(device):
+    for x in (np.float32(3), np.array(3, np.int8), 3.5, device.tensor(np.float32(3))):
+        values, indices = dmlgpu.top_k(x, 1, device=device)
+        assert (values.shape, indices.shape, float(values), int(indices)) == ((), (), float(x), 0)
+    assert type(dmlgpu.top_k(np.float32(3), 1, axis=0, device=device)[1]) is np.int64
+
+
+@pytest.mark.parametrize(("shape", "axis", "expected"), [((0, 4), 1, (0, 3)), ((4, 2, 0), 0, (3, 2, 0))], ids=str)
+def test_top_k_of_no_lines_is_empty(shape, axis, expected):
+    for dtype in ("float16", "bool"):
+        values, indices = dmlgpu.top_k(np.zeros(shape, dtype), 3, axis=axis, indices_data_type=UINT64)
+        assert (values.shape, values.dtype, indices.shape, indices.dtype) == (expected, dtype, expected, np.uint64)
+    with pytest.raises(
+        DescriptorError, match=r"^TopK1OperatorDesc\.k: 5 is out of range; allowed are 1 to 4, the size"
+    ):
+        dmlgpu.top_k(np.zeros(shape, np.float32), 5, axis=axis)
+
+
+@pytest.mark.parametrize("k", [0, 1, 2])
+@pytest.mark.parametrize(("shape", "axis"), [((0,), 0), ((3, 0), 1), ((0, 0), 0)])
+def test_top_k_of_lines_of_nothing_is_an_error(shape, axis, k):
+    says = rf"^TopK1OperatorDesc\.k: {k} is out of range; axis {axis} of {re.escape(str(shape))} is empty$"
+    with pytest.raises(DescriptorError, match=says):
+        dmlgpu.top_k(np.zeros(shape, np.float32), k, axis=axis - len(shape))
+
+
+def test_what_only_equals_a_known_top_k_is_checked(device):
+    dmlgpu.top_k(X, 1, axis=1, device=device)
+    for wrong in ({"k": True}, {"k": 1.0}, {"axis": True}, {"axis": 1.0}, {"sorted": 1}):
+        with pytest.raises(DescriptorError, match=f"^TopK1OperatorDesc.{next(iter(wrong))}: "):
+            dmlgpu.top_k(X, **{"k": 1, "axis": 1, **wrong}, device=device)
+    k = Changing()
+    for k.value in 1, 3, 2:
+        assert dmlgpu.top_k(X, k, device=device)[0].shape == (3, k.value)

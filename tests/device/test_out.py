@@ -137,6 +137,34 @@ def test_two_arrays():
     refuses("lies in another result", dmlgpu.max_pooling, x, **WINDOW, out=(indices, indices[::-1]))
 
 
+def test_the_pair_of_top_k(device):
+    pair = dmlgpu.top_k(X, 3, axis=1)
+    outs = tuple(np.zeros((*each.shape, 2), each.dtype)[..., 1] for each in pair)
+    assert dmlgpu.top_k(X, 3, axis=1, out=outs) is outs
+    t, on_device = device.tensor(X), tuple(device.tensor(np.zeros_like(each)) for each in pair)
+    assert dmlgpu.top_k(t, 3, axis=1, out=on_device) is on_device
+    for got, also, expected in zip(outs, on_device, pair, strict=True):
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_array_equal(also.numpy(), expected)
+    words = "array of int64; for another type give indices_data_type=$"
+    refuses(words, dmlgpu.top_k, X, 3, axis=1, out=(outs[0], outs[1].astype(np.uint64)), error=TypeError)
+    refuses("for each of 2 results an array$", dmlgpu.top_k, X, 3, axis=1, out=outs[0])
+    refuses(r"the shape \(2, 3, 8\) is wrong; expected \(2, 3, 4\)$", dmlgpu.top_k, X.swapaxes(1, 2)[:, :, :4], 3,
+            axis=1, out=pair)  # fmt: skip
+    x = X.astype(np.int64)  # with all elements, sorted where they lie
+    values, indices = dmlgpu.top_k(x, 6, axis=1)
+    dmlgpu.top_k(x, 6, axis=1, out=(x, places := np.empty_like(x)))
+    np.testing.assert_array_equal(x, values)
+    np.testing.assert_array_equal(places, indices)
+    refuses("lies in another result", dmlgpu.top_k, x, 6, axis=1, out=(x, x))
+    t = device.tensor(x)
+    for out in ((t, device.tensor(places)), (device.tensor(places), t)):
+        with pytest.raises(
+            DescriptorError, match=r"shares memory with input_tensor; an output needs memory of its own"
+        ):
+            dmlgpu.top_k(t, 6, axis=1, out=out)
+
+
 def test_two_device_tensors(device):
     pair = dmlgpu.max_pooling(X, **WINDOW)
     x, outs = device.tensor(X), tuple(device.tensor(np.zeros_like(each)) for each in pair)

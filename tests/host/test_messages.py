@@ -27,6 +27,7 @@ from dmlgpu import (
     reduce,
     reference,
     sum,
+    top_k,
 )
 from dmlgpu.errors import shown
 from tests.support.cases import FLOAT32, INT16, INT32, NO_END, UINT8, UINT32
@@ -70,6 +71,7 @@ CALLS = {
     argmax: ("ArgmaxOperatorDesc", {"x": ROWS}),
     argmin: ("ArgminOperatorDesc", {"x": ROWS}),
     reduce: ("ReduceOperatorDesc", {"function": ReduceFunction.SUM}),
+    top_k: ("TopK1OperatorDesc", {"x": ROWS, "k": 1}),
     max_pooling: ("MaxPooling2OperatorDesc", {"x": IMAGE, "window_size": 2}),
     average_pooling: ("AveragePooling1OperatorDesc", {"window_size": 2}),
     average_pooling_grad: ("AveragePoolingGradOperatorDesc", {"gradient": ROWS}),
@@ -150,6 +152,14 @@ ALONE = {
         ("axis_direction", [FLOAT32], DIRECTIONS),
     ],
     argmin: [("axis_direction", [3], DIRECTIONS)],
+    top_k: [
+        ("k", [0, -1, 4, 2**40], "1 to 3, the size of the axis"),
+        ("k", [True, np.True_, 1.0, np.float32(1), "1", None, (1,)], "an integer"),
+        ("axis", [2, -3, 2**40], "-2 to 1"),
+        ("axis", [None, (1,), 1.0, False], "an integer"),
+        ("mode", ["LARGEST", "max", None, 1, True, np.array(["largest", "smallest"])], "'largest', 'smallest'"),
+        ("sorted", [1, None, "yes"], "True and False"),
+    ],
     max_pooling: [
         ("window_size", [None], f"an integer ... {LIST}"),
         ("window_size", [{2, 3}], LIST),
@@ -275,6 +285,13 @@ OTHERS = {
     argmin: [
         ({"x": ROWS[:, :0]}, "input_tensor.sizes: ... (0, 1) ... (2, 0) ... empty"),
         ({"x": ROWS[:, :0], "axis": 1}, "input_tensor.sizes: ... (1,) ... (2, 0) ... empty"),
+    ],
+    top_k: [
+        ({"k": 10**5000}, "k: int ... 1 to 3"),
+        ({"x": ROWS.astype(complex)}, f"input_tensor.data_type: ... complex128 ... {NUMPY_SELECTED}"),
+        ({"x": ROWS[:, :0]}, "k: 1 ... axis 1 ... (2, 0) ... empty"),
+        ({"indices_data_type": np.float32}, f"indices_data_type: FLOAT32 ... {INDICES}"),
+        ({"indices_data_type": None}, "indices_data_type: None ... a DataType ... a NumPy type"),
     ],
     reduce: [
         ({"x": BOOLS}, f"input_tensor.data_type: ... bool ... {NUMBERS.lower()} ... {TO_INT32}"),
