@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.results import BenchmarkError
 from dmlgpu import DataType, MaxPooling2OperatorDesc, OperatorDesc, ReduceFunction, TensorDesc, reference
 from dmlgpu.tools.registry import OPERATORS
-from tests.support.cases import Array, Case, Fill, permuted_strides
+from tests.support.cases import Array, Case, Fill, distinct, permuted_strides
 
 FLOAT32, FLOAT16 = DataType.FLOAT32, DataType.FLOAT16
 INT8, UINT8, INT64 = DataType.INT8, DataType.UINT8, DataType.INT64
@@ -53,6 +53,12 @@ def argmax_case(
 def reduce_case(function: ReduceFunction, name: str, sizes: tuple[int, ...], axes: Sequence[int]) -> Case:
     id = f"{function.name.lower().replace('_', '-')}-{name}"
     return operator_case(f"REDUCE {function.name}", id, TensorDesc(FLOAT32, sizes), axes=axes)
+
+
+def top_k_case(name: str, sizes: tuple[int, ...], k: int) -> Case:
+    """Elements are distinct, as peers disagree on ties."""
+    case = operator_case("TOP_K1", f"top-k-{name}", TensorDesc(FLOAT32, sizes), k=k, indices_data_type=INT64)
+    return replace(case, fills=(distinct,))
 
 
 # What names of cases begin with.
@@ -151,6 +157,9 @@ CASES = [
     *(_RESNET(f"resnet-{data_type.name.lower()}", data_type=data_type) for data_type in (FLOAT16, UINT8)),
     *(_RESNET("resnet", operator=operator) for operator in _POOLS if operator != "MAX_POOLING2"),
     unpooling_case("2x2", (8, 64, 112, 112), 2),
+    *(top_k_case(f"4096x1024-{k}", (4096, 1024), k) for k in (1, 5, 50, 1000)),
+    *(top_k_case(f"vocabulary-{k}", (1, 129280), k) for k in (1, 50, 1000)),
+    top_k_case("200000-2048", (1, 200000), 2048),
 ]
 
 # Batches with which they have some 200 MB of input or more: enough that a GPU takes longer than a submission does.
@@ -190,6 +199,7 @@ LARGE = [
         if operator != "MAX_POOLING2"
     ),
     unpooling_case("large-2x2", (32, 64, 112, 112), 2),
+    *(top_k_case(f"65536x1024-{k}", (1 << 16, 1024), k) for k in (5, 50)),
 ]
 
 # Cases of any power of two of elements, from 2^10.
@@ -234,6 +244,8 @@ def describe(desc: OperatorDesc) -> str:
     elif "window_size" in fields:
         text += f" window {_by(fields['window_size'])} strides {_by(fields['strides'])}"
         text += f" padding {_by(fields['start_padding'])}"
+    elif "k" in fields:
+        text += f" axis {fields['axis']} k {fields['k']}"
     else:
         text += f" to {_by(desc.outputs[0].sizes)}"
     if max(fields.get("dilations", (1,))) > 1:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Contender, Peer, as_outputs, with_one_axis
+from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, with_one_axis
 from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
+    AxisDirection,
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
@@ -22,6 +23,7 @@ from dmlgpu import (
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    TopK1OperatorDesc,
 )
 from tests.support.cases import Array
 
@@ -104,6 +106,19 @@ class NumpyPeer(Peer):
             return output
 
         return _contender(desc, call)
+
+    def top_k(self, desc: TopK1OperatorDesc, x: Array) -> Contender:
+        if desc.axis_direction is not AxisDirection.DECREASING:
+            raise UnavailableError("selects the greatest elements only")
+        rows = np.moveaxis(x, desc.axis, -1)
+
+        def call() -> tuple[Array, Array]:
+            any_order = np.argpartition(rows, -desc.k)[..., -desc.k :]
+            order = np.argsort(np.take_along_axis(rows, any_order, -1))[..., ::-1]
+            indices = np.take_along_axis(any_order, order, -1)
+            return np.take_along_axis(rows, indices, -1), indices
+
+        return Contender(call, lambda outputs: as_outputs(desc, *(np.moveaxis(y, -1, desc.axis) for y in outputs)))
 
 
 def _contender(desc: OperatorDesc, call: Callable[[], Any]) -> Contender:

@@ -14,12 +14,14 @@ from benchmarks.peers import Contender, Peer, UnavailableError, as_outputs, core
 from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePooling1OperatorDesc,
+    AxisDirection,
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxUnpoolingOperatorDesc,
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    TopK1OperatorDesc,
     devices,
 )
 from tests.support.cases import Array
@@ -75,6 +77,10 @@ class OnnxruntimePeer(Peer):
     def max_unpooling(self, desc: MaxUnpoolingOperatorDesc, x: Array, indices: Array) -> Contender:
         scale = [target // source for target, source in zip(desc.output_tensor.sizes[2:], x.shape[2:], strict=True)]
         return self._contender(desc, "MaxUnpool", [x, indices.astype(np.int64)], kernel_shape=scale, strides=scale)
+
+    def top_k(self, desc: TopK1OperatorDesc, x: Array) -> Contender:
+        largest = int(desc.axis_direction is AxisDirection.DECREASING)
+        return self._contender(desc, "TopK", [x], np.array([desc.k]), axis=desc.axis, largest=largest)
 
     def _contender(
         self, desc: OperatorDesc, operator: str, inputs: Sequence[Array], *constants: Array, **attributes: Any

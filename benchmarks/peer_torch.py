@@ -15,6 +15,7 @@ from dmlgpu import (
     ArgmaxOperatorDesc,
     AveragePooling1OperatorDesc,
     AveragePoolingGradOperatorDesc,
+    AxisDirection,
     LpPooling1OperatorDesc,
     MaxPooling2OperatorDesc,
     MaxPoolingGradOperatorDesc,
@@ -22,6 +23,7 @@ from dmlgpu import (
     OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    TopK1OperatorDesc,
 )
 from tests.support.cases import Array
 
@@ -153,6 +155,10 @@ class TorchPeer(Peer):
         where = indices.astype(np.int64) - _planes(target)
         unpool = self._torch.ops.aten.max_unpool2d
         return self._contender(desc, partial(unpool, self._tensor(x), self._tensor(where), target[2:]))
+
+    def top_k(self, desc: TopK1OperatorDesc, x: Array) -> Contender:
+        largest = desc.axis_direction is AxisDirection.DECREASING
+        return self._contender(desc, partial(self._torch.topk, self._tensor(x), desc.k, desc.axis, largest))
 
     def _max_pool(self, desc: MaxPooling2OperatorDesc | MaxPoolingGradOperatorDesc) -> Callable[..., Any]:
         pool = self._pool("max", desc.window_size)

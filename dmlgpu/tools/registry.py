@@ -50,6 +50,7 @@ from dmlgpu.functions import (
     max_pooling_grad,
     max_unpooling,
     reduce,
+    top_k,
 )
 
 Ints = tuple[int, ...]
@@ -283,7 +284,7 @@ OPERATORS = (
     Operator("MAX_POOLING_GRAD", MaxPoolingGradOperatorDesc, max_pooling_grad, _WINDOWS, _INDICES),
     Operator("MAX_UNPOOLING", MaxUnpoolingOperatorDesc, max_unpooling, _PLACES, _GIVEN_INDICES),
     Operator("TOP_K", TopKOperatorDesc, None, _LINES, _SORTED_INDICES),
-    Operator("TOP_K1", TopK1OperatorDesc, None, _LINES, _SORTED_INDICES | _DIRECTIONS),
+    Operator("TOP_K1", TopK1OperatorDesc, top_k, _LINES, _SORTED_INDICES | _DIRECTIONS),
 )
 # Descriptors by the names of DirectML, which has one REDUCE.
 DESCRIPTORS = {operator.name.partition(" ")[0]: operator.desc for operator in OPERATORS}
