@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import BenchmarkError
-from dmlgpu import DataType, MaxPooling2OperatorDesc, OperatorDesc, ReduceFunction, TensorDesc, reference
+from dmlgpu import AxisDirection, DataType, MaxPooling2OperatorDesc, OperatorDesc, ReduceFunction, TensorDesc, reference
 from dmlgpu.tools.registry import OPERATORS
 from tests.support.cases import Array, Case, Fill, distinct, permuted_strides
 
@@ -57,7 +57,8 @@ def reduce_case(function: ReduceFunction, name: str, sizes: tuple[int, ...], axe
 
 def top_k_case(name: str, sizes: tuple[int, ...], k: int) -> Case:
     """Elements are distinct, as peers disagree on ties."""
-    case = operator_case("TOP_K1", f"top-k-{name}", TensorDesc(FLOAT32, sizes), k=k, indices_data_type=INT64)
+    options = {"axis_direction": AxisDirection.DECREASING, "indices_data_type": INT64}
+    case = operator_case("TOP_K1", f"top-k-{name}", TensorDesc(FLOAT32, sizes), k=k, **options)
     return replace(case, fills=(distinct,))
 
 

@@ -18,7 +18,7 @@ from itertools import product
 import pytest
 import z3
 
-from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection, DataType, TensorDesc
+from dmlgpu import ArgmaxOperatorDesc, ArgminOperatorDesc, AxisDirection, DataType, TensorDesc, TopK1OperatorDesc
 from dmlgpu.descriptors.reduction import ARG_TYPES, ArgOperatorDesc
 from dmlgpu.lowering.lower import lower
 from dmlgpu.lowering.plan import Dispatch, Values
@@ -132,6 +132,26 @@ def test_the_right_element_is_taken(kernel, data_type):
                     f"{arg.__name__} {direction.name} of {data_type.name} by {dispatch.shader.module}: "
                     f"of {x:#x} and {y:#x} it takes {taken[0]}"
                 )
+
+
+@pytest.mark.parametrize("data_type", ARG_TYPES["input_tensor"], ids=lambda data_type: data_type.name)
+def test_two_elements_are_sorted(data_type):
+    """With which TOP_K sorts and merges any number: all by one comparison of two entries."""
+    a, b = z3.BitVecs("a b", data_type.bits)
+    words = 1 + max(1, data_type.bits // 32)
+    for direction in AxisDirection:
+        desc = TopK1OperatorDesc.of(TensorDesc(data_type, (1, 2)), 2, 1, direction)
+        sort, *_ = lower(desc, PLANNED["cpu"]).dispatches
+        # NaN is greater than all numbers in both directions.
+        larger, smaller = (b, a) if direction is AxisDirection.DECREASING else (a, b)
+        swapped = is_below(data_type, False, smaller, larger)
+        unknown = [z3.BitVec(f"before{i}", 32) for i in range(2 * words)]
+        for conditions, buffers in ways(sort, {0: words_of([a, b]), 1: unknown, 2: [z3.BitVecVal(0, 32)]}):
+            solver = z3.Solver()
+            solver.add(*conditions)
+            first, second = (z3.If(swapped, z3.BitVecVal(i, 32), z3.BitVecVal(1 - i, 32)) for i in (1, 0))
+            right = z3.And(buffers[1][0] == first, buffers[1][words] == second)
+            assert solver.check(z3.Not(right)) == z3.unsat, (direction, solver.model())
 
 
 def test_a_wrong_order_is_refuted(monkeypatch):

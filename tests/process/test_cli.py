@@ -238,8 +238,7 @@ REFUSED = {
     "demo --device nonsense": "dmlgpu: there is no device 'nonsense'; devices are 0: ",
     "verify --device 999": "dmlgpu: there is no device 999; devices are 0: ",
     "verify --device nonsense": "dmlgpu: there is no device 'nonsense'; devices are 0: ",
-    "explain sum float32 3": "operator: 'sum' ... ARGMAX, ARGMIN, REDUCE, AVERAGE_POOLING ... MAX_UNPOOLING; "
-    + explain._HOW,
+    "explain sum float32 3": "operator: 'sum' ... ARGMAX, ARGMIN, REDUCE, AVERAGE_POOLING ... TOP_K1; " + explain._HOW,
     "explain reduce sum float32 3": f"type: 'sum' ... {explain._HOW}",
     "explain reduce sum": f"type: 'sum' ... {explain._HOW}",
     "explain argmax float32": f"sizes: ... required ... {INTEGERS}\n",
@@ -769,14 +768,19 @@ def test_profile_runs_the_dispatches_of_a_model(driver, capsys, monkeypatch, tmp
     assert capsys.readouterr().err == "dmlgpu: commands: there is no dispatch\n"
 
 
-OUTPUT_SIZES = {"AVERAGE_POOLING_GRAD": ["output_sizes=1,2,10,9"], "MAX_UNPOOLING": ["output_sizes=1,2,18,16"]}
+REQUIRED = {
+    "AVERAGE_POOLING_GRAD": ["output_sizes=1,2,10,9"],
+    "MAX_UNPOOLING": ["output_sizes=1,2,18,16"],
+    "TOP_K": ["k=3", "axis=2"],
+    "TOP_K1": ["k=3", "axis_direction=increasing"],
+}
 
 
 @pytest.mark.parametrize("operator", registry.OPERATORS, ids=lambda operator: operator.name)
 def test_profile_takes_every_operator(operator, capsys):
     sizes = "9,8" if "axes" in operator.fields else "1,2,9,8"
     window = ["window_size=2,2"] if "window_size" in operator.fields else []
-    words = [operator.name, "float32", sizes, *window, *OUTPUT_SIZES.get(operator.name, [])]
+    words = [operator.name, "float32", sizes, *window, *REQUIRED.get(operator.name, [])]
     call = cli._calls_of_operator(words)
     with dmlgpu.Device() as device, device.profile() as profile:
         call(device)
