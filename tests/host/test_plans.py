@@ -505,6 +505,29 @@ def test_large_windows_over_several_segments_cost_no_more(indices):
     assert works[1] <= 1.1 * works[0]
 
 
+@pytest.mark.parametrize(
+    ("segment_bytes", "desc"),
+    [
+        # Rows of all planes lie next to each other, so that each plane lies in all segments.
+        (1 << 16, pool_desc(FLOAT32, (1, 64, 32, 32), (15, 15), input_strides=(65536, 32, 2048, 1))),
+        # The intermediates of few planes fit.
+        (
+            1 << 20,
+            AveragePoolingGradOperatorDesc.of(
+                TensorDesc(FLOAT32, (1, 99, 23, 23)), (256, 256), (31, 31), strides=(10, 10)
+            ),
+        ),
+    ],
+    ids=["segments", "intermediates"],
+)
+def test_windows_are_not_separated_where_that_takes_too_many_dispatches(segment_bytes, desc):
+    limits = Limits(segment_bytes, group_size=64, group_count=8, intermediate_bytes=1 << 18)
+    assert lower(desc, limits).mapping[0].startswith("pool_separable")
+    plan = lower(desc, dataclasses.replace(limits, dispatch_count=64))
+    check(plan)
+    assert not any("separable" in each.shader.variant for each in plan.dispatches)
+
+
 @pytest.mark.parametrize("data_type", [FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())
 @pytest.mark.parametrize("flags", [ExecutionFlags.NONE, ExecutionFlags.EXACT_SUMS], ids=str)
 def test_what_has_no_first_element_is_loaded_as_it_lies_in_memory(data_type, flags):

@@ -184,7 +184,16 @@ class PoolSeparable(Kernel):
         # sums both take as long to add.
         by_pool = count * (4 + self._direct.elements // self.problem.output_count)
         each = 2.5 if self.limits.unrolls else 12 if self.selects else 5
-        return "windows have few elements in common" if each * elements >= by_pool else ""
+        if each * elements >= by_pool:
+            return "windows have few elements in common"
+        # At least one for each run of rows, and for each further pass of a range.
+        dispatches, further = 0, len(self._passes(1, self.lines)) - 1
+        in_segments = self.problem.sources[0].segment_count > 1
+        for part in self._ranges():
+            dispatches += further + (sum(1 for _ in self._runs(part)) if in_segments else 1)
+            if dispatches > self.limits.dispatch_count:
+                return f"it takes more than {self.limits.dispatch_count} dispatches"
+        return ""
 
     # How the work is cut
 
@@ -433,25 +442,29 @@ class PoolSeparable(Kernel):
         behind = len(self._passes(1, self.lines)) - 1
         return replace(self._intermediate(behind, base), unit_bits=self.source.data_type.bits)
 
-    def _rows(self, part: PlaneRange, one_pass: SeparablePass, *, to_outputs: bool) -> Iterator[Dispatch]:
-        """The pass along width of a range: the rows of each segment, and those in several."""
+    def _runs(self, part: PlaneRange) -> Iterator[tuple[range, int | None]]:
+        """The rows of the input that a range needs, in runs that lie in one segment; None for a row in several."""
         windows, (depth, height, width) = self.windows, self._lines(part)[1]
         first = self._first_row(part)[0]
-        slabs, rows = Dim(depth.size, windows.stride[0]), Dim(height.size, windows.stride[1])
+        planes, slabs = Dim(len(part.planes), self.planes.stride), Dim(depth.size, windows.stride[0])
         size, reach = self.problem.sources[0].segment_size, (width.size - 1) * windows.stride[2]
-        tiles = width.tiles(one_pass.tile)
-        runs = list(runs_of_segments(first, (Dim(len(part.planes), self.planes.stride), slabs, rows), reach, size))
+        runs = runs_of_segments(first, (planes, slabs, Dim(height.size, windows.stride[1])), reach, size)
         # Runs of one segment may follow each other: the last rows of a plane, and whole planes.
         for segment, together in itertools.groupby(runs, key=lambda run: run[1]):
             if segment is None:
-                for (row,), _ in together:
-                    yield from self._copied(part, row)
-                    items = range(row * tiles, (row + 1) * tiles)
-                    yield from self._rows_of(part, one_pass, items, None, to_outputs=to_outputs)
+                yield from together
             else:
-                found = [numbers for numbers, _ in together]
-                items = range(found[0].start * tiles, found[-1].stop * tiles)
-                yield from self._rows_of(part, one_pass, items, segment, to_outputs=to_outputs)
+                rows = [numbers for numbers, _ in together]
+                yield range(rows[0].start, rows[-1].stop), segment
+
+    def _rows(self, part: PlaneRange, one_pass: SeparablePass, *, to_outputs: bool) -> Iterator[Dispatch]:
+        """The pass along width of a range: the rows of each segment, and those in several."""
+        tiles = one_pass.line.tiles(one_pass.tile)
+        for rows, segment in self._runs(part):
+            if segment is None:
+                yield from self._copied(part, rows.start)
+            items = range(rows.start * tiles, rows.stop * tiles)
+            yield from self._rows_of(part, one_pass, items, segment, to_outputs=to_outputs)
 
     def _rows_of(
         self, part: PlaneRange, one_pass: SeparablePass, items: range, segment: int | None, *, to_outputs: bool
