@@ -107,13 +107,13 @@ class Limits:
         """Invocations of a workgroup that can share an item: a power of 2 that divides the workgroup."""
         return self.group_size & -self.group_size if self.cooperating else 1
 
-    def of_plan(self, loads: int) -> Limits:
-        """The limits of a plan with so many loads, of all invocations.
+    def of_plan(self, elements: int) -> Limits:
+        """The limits of a plan whose dispatches load so many elements.
 
         On a CPU, which no watchdog resets, a plan of _WIDER_FROM dispatches or more gets _WIDER times the workgroups,
         so that loops stay short. One of 2/_LONGER_FROM or more of the dispatches that it may have gets longer ones.
         """
-        dispatches = loads // self.dispatch_elements
+        dispatches = elements // self.dispatch_elements
         if self.cooperating or dispatches < _WIDER_FROM:
             return self
         longer = min(_LONGER, power_of_2(dispatches * _LONGER_FROM // self.dispatch_count))

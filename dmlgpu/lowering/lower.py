@@ -40,10 +40,9 @@ def lower(
     segment_size = _segment_size_of(desc, limits, memory)
     problems = tuple([problem.in_memory(segment_size) for problem in problems])
     kernels, passed_over = _chosen(desc, problems, limits, kernel)
-    # Loads of all invocations, about: an output, too, counts as one.
-    loads = [one.elements * one.problem.accumulator.loads() + one.problem.output_count for one in kernels]
-    plan_limits = limits.of_plan(sum(loads))
+    plan_limits = limits.of_plan(sum([one.elements for one in kernels]))
     if plan_limits != limits:
+        # More workgroups have smaller tiles, with which another kernel may be the first that fits.
         kernels, passed_over = _chosen(desc, problems, plan_limits, kernel)
     elements = sum([one.elements for one in kernels])
     dispatches, partial_bytes = _cut(desc, kernels, plan_limits, elements)
