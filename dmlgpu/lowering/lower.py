@@ -8,11 +8,35 @@ from collections.abc import Callable, Sequence
 from dmlgpu.descriptors.operator import ExecutionFlags, OperatorDesc
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.errors import DescriptorError, shown
-from dmlgpu.lowering.kernels import DESCRIPTIONS, kernels_of
+from dmlgpu.lowering.accumulators import ExactSum
+from dmlgpu.lowering.kernels.columns import Columns
+from dmlgpu.lowering.kernels.combine import COMBINE
+from dmlgpu.lowering.kernels.exact import ExactColumns, ExactPoolDirect, ExactPoolSmall, ExactReduce, ExactRows
 from dmlgpu.lowering.kernels.kernel import Kernel
+from dmlgpu.lowering.kernels.pool_backward import PoolBackward
+from dmlgpu.lowering.kernels.pool_backward_separable import PoolBackwardSeparable
+from dmlgpu.lowering.kernels.pool_backward_small import PoolBackwardSmall
+from dmlgpu.lowering.kernels.pool_direct import PoolDirect
+from dmlgpu.lowering.kernels.pool_separable import PoolSeparable
+from dmlgpu.lowering.kernels.pool_small import PoolSmall
+from dmlgpu.lowering.kernels.reduce import Reduce
+from dmlgpu.lowering.kernels.rows import Rows
+from dmlgpu.lowering.kernels.scatter import Scatter
+from dmlgpu.lowering.kernels.top_k import TopK
 from dmlgpu.lowering.limits import Limits
 from dmlgpu.lowering.plan import Dispatch, Plan
-from dmlgpu.lowering.problem import Axes, OutputTensor, Problem, Role, Source, problems_with
+from dmlgpu.lowering.problem import (
+    Axes,
+    CoveringWindows,
+    Lines,
+    OutputTensor,
+    Problem,
+    Role,
+    Scattered,
+    Source,
+    Windows,
+    problems_with,
+)
 
 
 def lower(
@@ -80,6 +104,30 @@ def _intermediates(problems: Sequence[Problem]) -> tuple[TensorDesc, ...]:
 
 # Choose
 
+# By domain, in the order in which they are tried; the last one fits every problem.
+KERNELS: dict[type, tuple[type[Kernel], ...]] = {
+    Axes: (Rows, Columns, Reduce),
+    Windows: (PoolSmall, PoolSeparable, PoolDirect),
+    CoveringWindows: (PoolBackwardSmall, PoolBackwardSeparable, PoolBackward),
+    Scattered: (Scatter,),
+    Lines: (TopK,),
+}
+# Of exact sums.
+_EXACT: dict[type, tuple[type[Kernel], ...]] = {
+    Axes: (ExactRows, ExactColumns, ExactReduce),
+    Windows: (ExactPoolSmall, ExactPoolDirect),
+}
+
+# What runs, by its variant.
+DESCRIPTIONS: dict[str, str] = COMBINE | {
+    name: text for kernels in KERNELS.values() for kernel in kernels for name, text in kernel.variants.items()
+}
+
+
+def _kernels_of(problem: Problem) -> tuple[type[Kernel], ...]:
+    """The kernels for a problem."""
+    return (_EXACT if isinstance(problem.accumulator, ExactSum) else KERNELS)[type(problem.domain)]
+
 
 def _chosen(
     desc: OperatorDesc, problems: Sequence[Problem], limits: Limits, wanted: str | None
@@ -88,8 +136,8 @@ def _chosen(
     kernels, passed_over, first_intermediate = [], dict[str, str](), len(_intermediates(problems))
     for problem in problems:
         # Each domain has kernels of its own.
-        kinds = kernels_of(problem)
-        others = {kind.name for other in problems for kind in kernels_of(other) if kind not in kinds}
+        kinds = _kernels_of(problem)
+        others = {kind.name for other in problems for kind in _kernels_of(other) if kind not in kinds}
         candidates = [kind(problem, limits, first_intermediate) for kind in kinds]
         kernel, not_chosen = _choose(desc, candidates, None if wanted in others else wanted)
         kernels.append(kernel)

@@ -8,9 +8,8 @@ import pytest
 
 from dmlgpu import ArgmaxOperatorDesc, DescriptorError, explain
 from dmlgpu.comparison import check_outputs
-from dmlgpu.lowering.kernels import DESCRIPTIONS, KERNELS
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.lower import DESCRIPTIONS, KERNELS, lower
 from dmlgpu.lowering.problem import problems_of
 from tests.support.cases import CASES, FLOAT32, FLOAT64, UINT8, arg_desc, pool_desc
 from tests.support.limits import LIMITS, LOWERED

@@ -10,8 +10,7 @@ import dmlgpu
 from dmlgpu import DescriptorError, ReduceFunction, ReduceOperatorDesc, TensorDesc, VerificationError, reduce, verify
 from dmlgpu.comparison import differences
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, ExtremumOperatorDesc, ShortSumOperatorDesc
-from dmlgpu.lowering.kernels import KERNELS
-from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.lower import KERNELS, lower
 from dmlgpu.lowering.problem import Axes
 from dmlgpu.reference import reference
 from dmlgpu.reference.bounds import bounds

@@ -21,9 +21,8 @@ from dmlgpu import (
     TensorDesc,
     TopKOperatorDesc,
 )
-from dmlgpu.lowering.kernels import DESCRIPTIONS
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.lower import DESCRIPTIONS, lower
 from tests.fuzz import large
 from tests.fuzz.descriptors import Choices
 from tests.support import symbolic

@@ -17,11 +17,10 @@ from dmlgpu import (
     TensorDesc,
 )
 from dmlgpu.lowering.geometry import Dim
-from dmlgpu.lowering.kernels import KERNELS
 from dmlgpu.lowering.kernels.cut import Extent, Part, PartKernel, Rules, Tiling
 from dmlgpu.lowering.kernels.pool_backward import PoolBackward
 from dmlgpu.lowering.limits import Limits
-from dmlgpu.lowering.lower import lower
+from dmlgpu.lowering.lower import KERNELS, lower
 from dmlgpu.lowering.problem import Axes, CoveringWindows, problems_of
 from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, arg_desc, pool_desc
 from tests.support.plans import check

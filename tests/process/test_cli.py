@@ -13,7 +13,7 @@ import pytest
 import dmlgpu
 from dmlgpu.chunks.source import Chunked
 from dmlgpu.descriptors.operator import ALL_TYPES
-from dmlgpu.lowering.kernels import DESCRIPTIONS
+from dmlgpu.lowering.lower import DESCRIPTIONS
 from dmlgpu.reference import reference
 from dmlgpu.runtime import drivers
 from dmlgpu.tools import cli, exhaustive, explain, registry, selfcheck
