@@ -16,11 +16,8 @@ class Accumulator(ABC):
     """What planning asks of an accumulator. Its fields are its specialization constants, two at most."""
 
     name: ClassVar[str]
-
-    @property
-    def has_index(self) -> bool:
-        """Whether a result is an element, which has an index. Kernels over axes have a binding for each."""
-        return False
+    has_index: ClassVar[bool] = False
+    """Whether a result is an element, which has an index. Kernels over axes have a binding for each."""
 
     @property
     def needs_count(self) -> bool:
@@ -62,10 +59,7 @@ class Selection(Accumulator):
     last: bool = False
 
     name: ClassVar = "selection"
-
-    @property
-    def has_index(self) -> bool:
-        return True
+    has_index: ClassVar = True
 
     def state_words(self, data_type: DataType) -> int:
         """As stored: an index and the bits of an element."""
