@@ -38,7 +38,8 @@ class Limits:
     """Bytes of the partials of a first pass, at most, or a sixteenth of the source's where that is more; more only
     where the partials of one output are. No more than a segment."""
     intermediate_bytes: int = 16 << 20
-    """Bytes of the intermediates that a kernel's own dispatches hand on, at most, or a sixteenth of the source's."""
+    """Bytes of the intermediates that a kernel's own dispatches hand on, at most, or a sixteenth of the source's; of
+    separable passes also of the outputs'."""
     dispatch_elements: int = 1 << 24
     """Elements that a dispatch loads, about: a slow device of its kind is done within 200 ms."""
     dispatch_count: int = 2048

@@ -505,27 +505,32 @@ def test_large_windows_over_several_segments_cost_no_more(indices):
     assert works[1] <= 1.1 * works[0]
 
 
+# Outputs are 124 times as many as gradients.
+SPREAD = AveragePoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 99, 23, 23)), (256, 256), (31, 31), strides=(10, 10))
+
+
 @pytest.mark.parametrize(
-    ("segment_bytes", "desc"),
+    ("segment_bytes", "most", "desc"),
     [
         # Rows of all planes lie next to each other, so that each plane lies in all segments.
-        (1 << 16, pool_desc(FLOAT32, (1, 64, 32, 32), (15, 15), input_strides=(65536, 32, 2048, 1))),
-        # The intermediates of few planes fit.
-        (
-            1 << 20,
-            AveragePoolingGradOperatorDesc.of(
-                TensorDesc(FLOAT32, (1, 99, 23, 23)), (256, 256), (31, 31), strides=(10, 10)
-            ),
-        ),
+        (1 << 16, 64, pool_desc(FLOAT32, (1, 64, 32, 32), (15, 15), input_strides=(65536, 32, 2048, 1))),
+        # The intermediates of some planes fit.
+        (1 << 25, 8, SPREAD),
     ],
     ids=["segments", "intermediates"],
 )
-def test_windows_are_not_separated_where_that_takes_too_many_dispatches(segment_bytes, desc):
-    limits = Limits(segment_bytes, group_size=64, group_count=8, intermediate_bytes=1 << 18)
+def test_windows_are_not_separated_where_that_takes_too_many_dispatches(segment_bytes, most, desc):
+    limits = Limits(segment_bytes, group_size=64, group_count=256, intermediate_bytes=1 << 18)
     assert lower(desc, limits).mapping[0].startswith("pool_separable")
-    plan = lower(desc, dataclasses.replace(limits, dispatch_count=64))
+    plan = lower(desc, dataclasses.replace(limits, dispatch_count=most))
     check(plan)
     assert not any("separable" in each.shader.variant for each in plan.dispatches)
+
+
+def test_outputs_that_are_larger_than_the_source_take_few_dispatches():
+    plan = lower(SPREAD, Limits(1 << 25, group_size=64, group_count=8, intermediate_bytes=1 << 18))
+    assert len(plan.dispatches) == 12
+    assert sum([tensor.size_in_bytes for tensor in plan.intermediates]) <= SPREAD.outputs[0].size_in_bytes // 16
 
 
 @pytest.mark.parametrize("data_type", [FLOAT32, INT64], ids=lambda data_type: data_type.name.lower())

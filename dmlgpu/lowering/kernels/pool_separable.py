@@ -316,9 +316,8 @@ class PoolSeparable(Kernel):
         """Bytes of intermediates, at most: enough that two ranges share no more rows than each has of its own."""
         line = self.lines[self.range_axis]
         outputs = min(line.output_size, line.overlap)
-        return max(
-            self.limits.intermediate_bytes, self.source.size_in_bytes // SCRATCH_SHARE, sum(self._bytes(1, outputs))
-        )
+        largest = max(self.source.size_in_bytes, self.problem.outputs[0].tensor.size_in_bytes)
+        return max(self.limits.intermediate_bytes, largest // SCRATCH_SHARE, sum(self._bytes(1, outputs)))
 
     def _most_items(self, one_pass: SeparablePass) -> int:
         """Items of a dispatch; a pass may take several."""
