@@ -35,6 +35,7 @@ from dmlgpu.descriptors.reduction import (
     ShortSumOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import Array, ArrayLike, TensorDesc, as_array, check_plain, described
+from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.errors import DescriptorError, shown
 from dmlgpu.runtime.device import Device, Selector, open_device
 from dmlgpu.runtime.tensor import DeviceTensor, view_of
@@ -148,7 +149,7 @@ _FIELDS = {
 }
 
 # The operators that other sources compute.
-_IN_PARTS = (ArgOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc, PoolingOperatorDesc)
+_IN_PARTS = (ArgOperatorDesc, ReduceOperatorDesc, ExtremumOperatorDesc, PoolingOperatorDesc, TopK1OperatorDesc)
 
 # The types of values that cannot change, so that they can be keys of a cache.
 _IMMUTABLE = {int, float, bool, str, type(None), DataType, AxisDirection, ReduceFunction, Operand}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from dmlgpu.call import Call, Operand, Shape, Type, arg, reduced
+from dmlgpu.call import Call, Operand, Shape, Type, arg, reduced, top_k
 from dmlgpu.chunks.rounding import added, quotients, roots, sums
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import ExecutionFlags
@@ -25,6 +25,7 @@ from dmlgpu.descriptors.reduction import (
     ReduceOperatorDesc,
 )
 from dmlgpu.descriptors.tensor import Array
+from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.runtime.device import Selector, open_device
 from dmlgpu.sources import computed, operand_of
 
@@ -46,21 +47,29 @@ class Reduction:
     """Whether of equal elements the last one wins."""
     exact: bool = False
     """Whether sums of floats are rounded once."""
+    k: int = 0
+    """Of TOP_K how many elements along the axis `function` selects; 0: another reduction, to one."""
 
     @classmethod
     def of(cls, call: Call, operand: Operand) -> Self:
         """The reduction that a function computes of an array."""
         desc = call.desc
-        if isinstance(desc, ArgOperatorDesc):
+        axes: Shape
+        last, k = False, 0
+        if isinstance(desc, TopK1OperatorDesc):
+            greatest = desc.axis_direction is AxisDirection.DECREASING
+            function, axes, k = ReduceFunction.MAX if greatest else ReduceFunction.MIN, (desc.axis,), desc.k
+        elif isinstance(desc, ArgOperatorDesc):
             function = ReduceFunction.ARGMAX if isinstance(desc, ArgmaxOperatorDesc) else ReduceFunction.ARGMIN
-            last = desc.axis_direction is AxisDirection.DECREASING
+            axes, last = desc.axes, desc.axis_direction is AxisDirection.DECREASING
         else:
             assert isinstance(desc, (ReduceOperatorDesc, ExtremumOperatorDesc))
-            function, last = desc.function, False
+            function, axes = desc.function, desc.axes
         shape = operand.shape or (1,)
         element_type = (call.converted or operand.dtype).newbyteorder("=")
         exact = ExecutionFlags.EXACT_SUMS in call.flags and element_type.kind == "f" and function in _EXACT
-        return cls(shape, desc.axes, len(call.shape) == len(shape), call.dtypes, element_type, function, last, exact)
+        keepdims = len(call.shape) == len(shape)
+        return cls(shape, axes, keepdims, call.dtypes, element_type, function, last, exact, k)
 
     @property
     def count(self) -> int:
@@ -69,8 +78,12 @@ class Reduction:
 
     @property
     def sizes(self) -> Shape:
-        """The sizes of the outputs, with 1 on every reduced axis."""
-        return tuple(1 if axis in self.axes else size for axis, size in enumerate(self.shape))
+        """The sizes of the outputs, with 1 on every reduced axis, or k."""
+        return self._outputs_of(self.shape)
+
+    def _outputs_of(self, shape: Shape) -> Shape:
+        """The sizes of the outputs of an array of this shape."""
+        return tuple((self.k or 1) if axis in self.axes else size for axis, size in enumerate(shape))
 
     def reduced(self, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
         """Takes an entry for each dimension of x; returns those for the dimensions of the results."""
@@ -80,6 +93,8 @@ class Reduction:
 
     @property
     def _aggregation(self) -> Aggregation:
+        if self.k:
+            return _TOP_K
         table = _OF_INTEGERS if self.element_type.kind != "f" else _EXACT if self.exact else _AGGREGATIONS
         return table[self.function]
 
@@ -89,7 +104,9 @@ class Reduction:
         return self._aggregation.partial_type(self.element_type)
 
     def partial(self, chunk: Array, begin: Shape, device: Selector = None) -> Array:
-        """The partials of a chunk: an array with size 1 on every reduced axis, but on the first terms of exact sums.
+        """The partials of a chunk: an array with size 1 on every reduced axis.
+
+        On the first of these axes are the terms of exact sums, or the elements of TOP_K.
 
         Args:
             chunk: a part of the array; no size on a reduced axis is 0.
@@ -119,12 +136,13 @@ class Reduction:
     def results(self, partial: Array) -> tuple[Array, ...]:
         """The outputs, from the merged partials of all chunks: of each result."""
         rows = _rows(partial, self.axes)
-        sizes = self.reduced(tuple(1 if axis in self.axes else size for axis, size in enumerate(partial.shape)))
+        sizes = self.reduced(self._outputs_of(partial.shape))
         with np.errstate(all="ignore"):
             values = (
                 [rows["value"], rows["index"]] if len(self.dtypes) > 1 else [self._aggregation.finish(rows, self.count)]
             )
-            return tuple([y.astype(dtype).reshape(sizes) for y, dtype in zip(values, self.dtypes, strict=True)])
+            columns = [y.astype(dtype).reshape(self.k or 1, -1) for y, dtype in zip(values, self.dtypes, strict=True)]
+            return tuple([_along(y, partial.shape, self.axes).reshape(sizes) for y in columns])
 
 
 def _reduced(
@@ -213,6 +231,27 @@ def _selection(field: str) -> Aggregation:
         return np.dtype([("value", dtype), ("index", np.int64)])
 
     return Aggregation(partial_type, _winners, _best, lambda partial, count: partial[field])
+
+
+# TOP_K: partials are the first elements of a chunk, in order, with their indices in the whole array.
+
+
+def _first(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
+    (axis,) = reduction.axes
+    k, mode = min(reduction.k, chunk.shape[axis]), "largest" if reduction.function in _GREATEST else "smallest"
+    call = top_k(operand_of(chunk), k, axis, mode, True, DataType.INT64)
+    values, indices = computed(call, {"x": chunk}, chunk, device=device)
+    partial = np.empty(values.shape, reduction.partial_type)
+    partial["value"], partial["index"] = values, indices + begin[axis]
+    return partial
+
+
+def _first_of_all(reduction: Reduction, rows: Array) -> Array:
+    # np.lexsort has all rules for the least elements: NaN last, -0 equal to +0. For the greatest ones it is reversed.
+    sign = -1 if reduction.function in _GREATEST else 1
+    order = np.lexsort((sign * rows["index"], rows["value"]), axis=0)[::sign]
+    first: Array = np.take_along_axis(rows, order[: reduction.k], 0)
+    return first
 
 
 # Sums, and products of integers: a partial result is that of a chunk. That of floats is rounded to float32, so the
@@ -338,4 +377,5 @@ _AGGREGATIONS: dict[ReduceFunction, Aggregation] = {
     _F.SUM_SQUARE: _joined(_F.SUM_SQUARE),
 }
 _EXACT = {function: _exact(function) for function in (_F.AVERAGE, _F.L1, _F.L2, _F.SUM, _F.SUM_SQUARE)}
+_TOP_K = replace(_selection("value"), of_chunk=_first, merge=_first_of_all)
 _OF_INTEGERS = _AGGREGATIONS | {_F.MULTIPLY: _joined(_F.MULTIPLY, np.multiply)}

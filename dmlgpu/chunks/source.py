@@ -43,9 +43,10 @@ def chunked(x: Any, *, chunk_bytes: int = CHUNK_BYTES, progress: Progress = None
     reuse the memory of its slices. So a call needs memory for two chunks, for one slice of x, for one chunk on the
     device, and for the results, unless they go to `out`. A chunk consists of whole chunks of zarr or HDF5 if these fit.
 
-    Indices, maxima and minima are those of the whole array, bit for bit, whatever the chunks. A sum of floats is within
-    the bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, as the sum of each chunk is
-    rounded. Exact sums are those of the whole array, bit for bit: chunks hand on their sums without rounding.
+    Indices, maxima, minima and the elements of top_k are those of the whole array, bit for bit, whatever the chunks. A
+    sum of floats is within the bound of `dmlgpu.reference.bounds` plus 2^-23 of the sum of the absolute terms, as the
+    sum of each chunk is rounded. Exact sums are those of the whole array, bit for bit: chunks hand on their sums
+    without rounding.
 
     The argument `out` of the functions is an array, anything else that takes slices, or the path of a new .npy file,
     which is returned as np.memmap; for two results a tuple of two. A file appears at its path when it is complete.
@@ -134,12 +135,14 @@ class Chunked(Source):
     def _reduce(self, reduction: Reduction, call: Call, out: Any, device: Device) -> list[Any]:
         axes = reduction.axes
         itemsize: int = self._dtype.itemsize
-        # A device rounds exact sums of whole outputs: so chunks have as many elements of an output as fit.
-        first = axes if reduction.exact else ()
+        # A device rounds exact sums of whole outputs, and the host merges elements of TOP_K: so chunks have as many
+        # elements of an output as fit.
+        first = axes if reduction.exact or reduction.k else ()
         sizes = self._chunk_sizes(reduction.shape, self._stored, lambda sizes: itemsize * math.prod(sizes), first)
         # First all chunks of one region of the outputs, then all of the next one.
         reduced = tuple(size if axis in axes else 1 for axis, size in enumerate(reduction.shape))
-        regions, parts = Regions(reduction.sizes, sizes), Regions(reduced, sizes)
+        whole = tuple(reduction.sizes[axis] if axis in axes else size for axis, size in enumerate(sizes))
+        regions, parts = Regions(reduction.sizes, whole), Regions(reduced, sizes)
         partial: Array | None = None
 
         def chunk(i: int) -> Region:

@@ -221,6 +221,7 @@ def _reduced(reduction: Reduction, x: Any, device: Selector) -> tuple[Any, ...]:
             aggregate=partial(_result, reduction, i),
             axis=reduction.axes,
             keepdims=reduction.keepdims,
+            output_size=reduction.k or 1,
             concatenate=False,
             # The type of partials, also merged ones; results have the type of `meta`.
             dtype=reduction.partial_type,

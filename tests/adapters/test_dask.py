@@ -107,6 +107,56 @@ def test_maxima_and_their_indices(seed):
             np.testing.assert_array_equal(bits(np.asarray(found)), bits(np.asarray(expected)))
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_top_k(seed):
+    rng = np.random.default_rng(seed)
+    x = elements(SELECTED[seed % len(SELECTED)], shape_of(rng), rng)
+    axis = int(rng.integers(-x.ndim, x.ndim))
+    k, mode = int(rng.integers(1, x.shape[axis] + 1)), ("largest", "smallest")[seed % 2]
+    got = computed(*dmlgpu.top_k(chunked(x, rng), k, axis=axis, mode=mode, indices_data_type="int32"))
+    expected = dmlgpu.top_k(x, k, axis=axis, mode=mode, indices_data_type="int32")
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(bits(ours), bits(theirs))
+
+
+def test_top_k_of_many_chunks(monkeypatch):
+    """No task has more than k elements of a few chunks, and results have one chunk along the axis."""
+    merged, sizes = Reduction.merged, []
+
+    def spy(self, partials):
+        sizes.append(partials.size)
+        return merged(self, partials)
+
+    monkeypatch.setattr(Reduction, "merged", spy)
+    x = np.random.default_rng(11).integers(0, 99, (3, 2560)).astype(np.int16)
+    with dask.config.set(split_every=4):
+        values, indices = dmlgpu.top_k(da.from_array(x, chunks=(1, 10)), 7)
+        assert values.chunks == indices.chunks == ((1, 1, 1), (7,))
+        for got, expected in zip(computed(values, indices), dmlgpu.top_k(x, 7), strict=True):
+            np.testing.assert_array_equal(got, expected, strict=True)
+    assert max(sizes) == 4 * 7
+    # Both results are of the same partials.
+    assert len(set(values.dask.layers) & set(indices.dask.layers)) >= 3
+
+
+def test_top_k_of_other_dask_arrays(tmp_path):
+    x = da.from_array(np.float32([[5, 1, 5], [2, 2, 9]]), chunks=(1, 2))
+    paths = tmp_path / "values.npy", tmp_path / "indices.npy"
+    dmlgpu.top_k(x, 2, mode="smallest", out=paths)
+    assert [np.load(path).tolist() for path in paths] == [[[1, 5], [2, 2]], [[1, 0], [0, 1]]]
+    for got, expected in zip(computed(*dmlgpu.top_k(da.from_array(np.int8(3)), 1)), (3, 0), strict=True):
+        assert got == expected
+    nothing = da.zeros((0, 4), chunks=(0, 3), dtype=np.float32)
+    for got, dtype in zip(computed(*dmlgpu.top_k(nothing, 3)), (np.float32, np.int64), strict=True):
+        assert (got.shape, got.dtype) == ((0, 3), dtype)
+    with pytest.raises(dmlgpu.DescriptorError, match=r"^TopK1OperatorDesc\.k: 4 is out of range; allowed are 1 to 3"):
+        dmlgpu.top_k(x, 4)
+    lie = x.map_blocks(lambda chunk: chunk.astype(int), dtype=np.float32, meta=np.empty((0, 0), np.float32))
+    with pytest.raises(dmlgpu.DescriptorError, match=r"^top_k\.x: chunk \(\d, \d\) of x is int64 .*, declared as fl"):
+        dmlgpu.top_k(lie, 1)[1].compute()
+
+
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize(
     ("shape", "chunks", "axis"),

@@ -117,6 +117,40 @@ def test_reductions_of_chunks(axis, chunk_bytes):
     same("reduce", x, ReduceFunction.SUM, **options)  # sums of small integers are exact
 
 
+@pytest.mark.parametrize("chunk_bytes", [4, 60, 500, 3000, 1 << 20])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_top_k_of_chunks(axis, chunk_bytes):
+    """With ties; chunks may have fewer elements along the axis than are asked for."""
+    x = Sliced(values(6, 7, 8))
+    for k, mode in ((1, "largest"), (4, "smallest"), (x.shape[axis], "largest")):
+        x.reads.clear()
+        same("top_k", x, k, axis=axis, mode=mode, indices_data_type="uint32", chunk_bytes=chunk_bytes)
+        assert (x.times_read() == 1).all()
+        assert x.largest_read() <= chunk_bytes
+    bools = x.x[:, 2] > 4
+    same("top_k", bools, 3, axis=axis % 2, chunk_bytes=chunk_bytes)
+    same("top_k", x.x.astype(">f8").T[::-1], 2, axis=axis, chunk_bytes=chunk_bytes)
+    same("top_k", x.x[:0] if axis else x.x[:, :0], 3, axis=axis, chunk_bytes=chunk_bytes)
+
+
+def test_chunks_of_top_k_have_whole_lines_if_these_fit():
+    x = Sliced(values(64, 1 << 15, dtype="uint8"))
+    same("top_k", x, 50, axis=0, chunk_bytes=1 << 20)
+    assert all(part[0] == slice(0, 64) for part, _ in x.reads)
+
+
+def test_top_k_of_chunks_goes_to_files(tmp_path):
+    x, paths = values(40, 30), (tmp_path / "values.npy", tmp_path / "indices.npy")
+    got = dmlgpu.top_k(chunked(x, chunk_bytes=400), 11, axis=0, mode="smallest", out=paths)
+    assert all(isinstance(each, np.memmap) for each in got)
+    for path, expected in zip(paths, dmlgpu.top_k(x, 11, axis=0, mode="smallest"), strict=True):
+        np.testing.assert_array_equal(np.load(path), expected, strict=True)
+    refuses_out("for each of 2 results an array or a path$", "top_k", Sliced(x), 2, out=paths[0])
+    refuses_out("lies in x", "top_k", x, 30, out=(x, np.empty(x.shape, np.int64)))
+    with pytest.raises(DescriptorError, match=r"^TopK1OperatorDesc\.k: 31 is out of range; allowed are 1 to 30"):
+        dmlgpu.top_k(chunked(x), 31)
+
+
 TYPES = ["bool", "int8", "uint8", ">i2", "uint16", "int32", "uint32", "int64", ">u8", "float16", ">f4"]
 
 

@@ -19,8 +19,9 @@ from dmlgpu import (
     MaxPooling2OperatorDesc,
     ReduceFunction,
     ReduceOperatorDesc,
+    TopK1OperatorDesc,
 )
-from dmlgpu.call import Operand, arg, pooled, reduced
+from dmlgpu.call import Operand, arg, pooled, reduced, top_k
 from dmlgpu.chunks.pooling import Pooling
 from dmlgpu.chunks.reduction import Reduction
 from dmlgpu.chunks.regions import Regions
@@ -46,6 +47,11 @@ def indices_of(kind, shape, dtype, axis=None, keepdims=False, axis_direction="in
 def reduction_of(shape, element_type, function, axis=None, keepdims=False, **options):
     x = array_of(shape, element_type)
     return Reduction.of(reduced(x, function, axis, keepdims, **options), x)
+
+
+def top_k_of(shape, dtype, k, axis, mode="largest"):
+    x = array_of(shape, dtype)
+    return Reduction.of(top_k(x, k, axis, mode, True, np.int64), x)
 
 
 def pooling_of(kind, shape, dtype, window_size, **window):
@@ -85,10 +91,16 @@ def axes_of(shape, choose):
 
 
 def merged(reduction, x, sizes, choose, device):
-    """Every chunk alone, merged in a random order and in random groups."""
-    result = np.full(reduction.reduced(reduction.sizes), 77, reduction.dtypes[0])
+    """The first result of chunks."""
+    return all_merged(reduction, x, sizes, choose, device)[0]
+
+
+def all_merged(reduction, x, sizes, choose, device):
+    """The results of every chunk alone, merged in a random order and in random groups."""
+    results = [np.full(reduction.reduced(reduction.sizes), 77, dtype) for dtype in reduction.dtypes]
     along = tuple(size if axis in reduction.axes else 1 for axis, size in enumerate(x.shape))
-    for outputs in Regions(reduction.sizes, sizes):
+    whole = tuple(reduction.sizes[i] if i in reduction.axes else size for i, size in enumerate(sizes))
+    for outputs in Regions(reduction.sizes, whole):
         partials = []
         for part in Regions(along, sizes):
             chunk = tuple((part if axis in reduction.axes else outputs)[axis] for axis in range(x.ndim))
@@ -99,8 +111,9 @@ def merged(reduction, x, sizes, choose, device):
             partials.append(reduction.merged(np.concatenate(partials[:count], choose.choice(reduction.axes))))
             partials = partials[count:]
         assert partials[0].dtype == reduction.partial_type
-        result[reduction.reduced(outputs)] = reduction.results(partials[0])[0]
-    return result
+        for result, part in zip(results, reduction.results(partials[0]), strict=True):
+            result[reduction.reduced(outputs)] = part
+    return results
 
 
 def terms_of(x, function):
@@ -151,6 +164,23 @@ def test_ties_of_any_chunks(kind, direction, device):
         taken = x.view(np.uint8) if dtype == "bool" else x
         (expected,) = reference(kind.of(taken, axes, direction, output_data_type=np.int64), taken)
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("mode", ["largest", "smallest"])
+def test_top_k_of_any_chunks(mode, device):
+    rng, choose = np.random.default_rng(5), random.Random(mode)
+    for dtype in ("float32", "float16", "float64", "uint8", "int64", "uint64", "bool") * 5:
+        shape = choose.choice([(37,), (12, 13), (5, 4, 6), (3, 4, 3, 4)])
+        axis, x = choose.randrange(len(shape)), few_values(rng, dtype, shape)
+        k = choose.randint(1, shape[axis])
+        reduction = top_k_of(shape, x.dtype, k, axis, mode)
+        got = all_merged(reduction, x, sizes_of(shape, choose), choose, device)
+        taken = x.view(np.uint8) if dtype == "bool" else x
+        direction = AxisDirection.DECREASING if mode == "largest" else AxisDirection.INCREASING
+        values, indices = reference(TopK1OperatorDesc.of(taken, k, axis, direction), taken)
+        assert [each.dtype for each in got] == [x.dtype, np.int64]
+        np.testing.assert_array_equal(bits(got[0]), bits(values))
+        np.testing.assert_array_equal(got[1], indices)
 
 
 @pytest.mark.parametrize("function", [ReduceFunction.MAX, ReduceFunction.MIN], ids=lambda function: function.name)
@@ -326,6 +356,10 @@ def test_indices_beyond_32_bits(device):
     chunk[1, :, 2] = 9
     partial = reduction.partial(chunk, ((1 << 18) - 2, 0, 5), device)
     assert reduction.results(partial)[0].tolist() == [((1 << 18) - 1) * (1 << 17) + 7] * 3
+    first = top_k_of((2, 1 << 35), "uint8", 3, 1)
+    partial = first.partial(np.uint8([[0, 7, 7, 0], [1, 0, 0, 9]]), (0, (1 << 35) - 4), device)
+    last = (1 << 35) - 1
+    assert first.results(partial)[1].tolist() == [[last - 2, last - 1, last - 3], [last, last - 3, last - 2]]
     sizes, window = (1 << 17, 1 << 16), {"strides": 2, "output_indices": True}
     pooling = pooling_of(MaxPooling2OperatorDesc, (3, 1 << 18, 1 << 17), np.dtype("uint8"), (2, 2), **window)
     assert pooling.output_shape == (3, *sizes)
@@ -440,6 +474,7 @@ def test_they_travel_to_other_processes(device):
     for each in (
         reduction_of((4, 5), "float16", ReduceFunction.MULTIPLY, axis=0),
         indices_of(ArgmaxOperatorDesc, (4, 5), "int8"),
+        top_k_of((4, 5), "int8", 3, 1),
         pooling_of(LpPooling1OperatorDesc, (4, 5), "float32", 2, p=3),
     ):
         assert pickle.loads(pickle.dumps(each)) == each
