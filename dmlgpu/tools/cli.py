@@ -40,7 +40,7 @@ _EXTRAS = {"rich": "cli", "PIL": "demo"}
 # The functions that `dmlgpu stream` computes.
 _STREAMED = (
     *("argmax", "argmin", "average_pooling", "lp_pooling", "max", "max_pooling", "mean", "min", "prod", "reduce"),
-    "sum",
+    *("sum", "top_k"),
 )
 # Width of tables in files and pipes.
 _COLUMNS = 120
@@ -346,7 +346,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "--output",
         nargs="+",
         metavar="FILE",
-        help=".npy files for the results, the indices of pooling second; without it they are printed",
+        help=".npy files for the results, indices second; without it they are printed",
     )
     stream.add_argument("--force", action="store_true", help="write results over files that are there, but FILE")
     stream.add_argument(
@@ -679,7 +679,7 @@ def _stream(args: argparse.Namespace) -> int:
         return _fail(error, 2)
     if not x.ndim:
         return _fail(f"{args.file}: an array without dimensions is not allowed; allowed are 1 or more", 2)
-    count = 1 + bool(arguments.get("output_indices"))
+    count = 1 + (args.function == "top_k" or bool(arguments.get("output_indices")))
     if args.output and len(args.output) != count:
         return _fail(f"--output: {len(args.output)} files are not allowed; {args.function} gives {count} here", 2)
     _check_outputs(args)

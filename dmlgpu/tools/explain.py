@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dmlgpu.call import POSITION_TYPES
+from dmlgpu.call import MODES, POSITION_TYPES
 from dmlgpu.descriptors.dtypes import DataType, listed
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc
 from dmlgpu.descriptors.pooling import WINDOW_FIELDS
@@ -31,7 +31,9 @@ _WORDS: dict[str, Mapping[str, Any]] = {
     "exact": _FLAGS,
     "include_padding": _FLAGS,
     "keepdims": _FLAGS,
+    "mode": {mode.upper(): mode for mode in MODES},
     "output_indices": _FLAGS,
+    "sorted": _FLAGS,
 }
 # The types that sums and means are computed in: of other functions `dtype` is the type of indices.
 _SUMMED = {data_type.name: data_type for data_type in SELECTED_TYPES if data_type is not DataType.FLOAT64}

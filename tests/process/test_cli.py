@@ -854,6 +854,25 @@ def test_stream_writes_two_results(file, any_cpu, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+def test_stream_writes_top_k(file, any_cpu, capsys):
+    words, files = "k=3 axis=1 mode=smallest", ["values.npy", "indices.npy"]
+    assert main(["stream", "top_k", "x.npy", *words.split(), "--output", *files]) == 0
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()[:2]] == files
+    for name, expected in zip(files, dmlgpu.top_k(np.load(file), 3, axis=1, mode="smallest"), strict=True):
+        np.testing.assert_array_equal(np.load(name), expected, strict=True)
+    for words, said in (
+        ("k=3 --output values.npy", "--output: 1 files are not allowed; top_k gives 2 here"),
+        ("axis=1", "top_k.k: it is required; allowed are integers"),
+        ("k=two", "top_k.k: 'two' is not allowed; allowed are integers"),
+        ("k=2 mode=max", "top_k.mode: 'max' is not allowed; allowed are LARGEST, SMALLEST"),
+        ("k=2 largest=False", "top_k: 'largest=False' is not allowed; write mode='smallest' in place of largest=False"),
+        ("k=2 dim=0", "top_k: 'dim=0' is not allowed; write axis"),
+        ("k=1,2", "TopK1OperatorDesc.k: (1, 2) is not an integer"),
+    ):
+        assert main(f"stream top_k x.npy {words}".split()) == 2
+        assert capsys.readouterr().err == f"dmlgpu: {said}\n"
+
+
 def test_stream_reads_in_chunks_and_says_how_many_are_done(file, driver, monkeypatch, capsys):
     given = {}
 
