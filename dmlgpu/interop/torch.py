@@ -4,10 +4,10 @@
     interop.torch.max_pool2d(x, 3, stride=2, return_indices=True)
 
 max_pool1d to max_pool3d, avg_pool1d to avg_pool3d, lp_pool2d and max_unpool2d as in `torch.nn.functional`, and their
-modules as in `torch.nn`; argmax, argmin, sum, mean, amax and amin as in `torch`. Tensors must be on the CPU: they are
-copied to the default device of dmlgpu, and results are copied back. Indices count within a plane, as PyTorch's do. The
-first of equal maxima wins; the first NaN wins over all numbers. Autograd and torch.compile work, the transforms of
-torch.func do not. Only reductions and max_unpool2d have gradients of gradients.
+modules as in `torch.nn`; argmax, argmin, sum, mean, amax, amin and topk as in `torch`. Tensors must be on the CPU: they
+are copied to the default device of dmlgpu, and results are copied back. Indices count within a plane, as PyTorch's do.
+The first of equal maxima wins; the first NaN wins over all numbers. Autograd and torch.compile work, the transforms of
+torch.func do not. Only reductions, topk and max_unpool2d have gradients of gradients.
 
 Needs the extra `torch`.
 
@@ -60,6 +60,7 @@ __all__ = [
     "max_unpool2d",
     "mean",
     "sum",
+    "topk",
 ]
 
 _FLOATS = torch.float32, torch.float16
@@ -327,6 +328,28 @@ def mean(
     return _reduced("mean", _converted("mean", input, dtype, _FLOATS), dim, keepdim, _FLOATS)
 
 
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """As `torch.topk`, of the types of `max_pool2d`: (values, indices), with int64 indices.
+
+    They are always in order, equal elements in ascending order of their indices, and the first of these are found. NaN
+    is greater than all numbers. All floats have gradients.
+
+    Example:
+        >>> import torch
+        >>> from dmlgpu.interop import torch as pooling
+        >>> values, indices = pooling.topk(torch.tensor([3, 7, 1, 7]), 3)
+        >>> values.tolist(), indices.tolist()
+        ([7, 7, 3], [1, 3, 0])
+    """
+    name = "topk"
+    _check(name, input, _SELECTED, largest=largest, sorted=sorted)
+    (axis,) = _axes(name, input, dim, [dim])
+    least, most = (0, input.shape[axis]) if input.ndim else (1, 1)
+    if not _is_int(k) or not least <= k <= most:
+        raise ValueError(f"{name}: k={k} is not allowed; allowed are integers from {least} to {most}")
+    return torch.return_types.topk(_top_k(input, k, axis, largest))
+
+
 # Modules: those of `torch.nn` with another `forward`. Their attributes have the names of the functions' parameters.
 
 
@@ -415,8 +438,8 @@ def _converted(name: str, x: Tensor, dtype: torch.dtype | None, types: Sequence[
     return x.to(dtype or x.dtype)
 
 
-def _is_int(value: Any) -> bool:  # also a SymInt, while PyTorch traces; not a bool
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+def _is_int(value: Any) -> bool:  # not a bool; also a SymInt while PyTorch traces, of which Dynamo has no hasattr
+    return (isinstance(value, int) or hasattr(value, "__index__")) and not isinstance(value, bool)
 
 
 def _entries(name: str, field: str, value: Any, rank: int, least: int) -> list[int]:
@@ -497,11 +520,17 @@ def _avg_pool(name: str, rank: int, x: Tensor, *arguments: Any) -> Tensor:
 def _reduced(name: str, x: Tensor, dim: Any, keepdim: bool, types: Sequence[torch.dtype] = _SELECTED) -> Tensor:
     _check(name, x, types, keepdim=keepdim)
     dims = [*dim] if isinstance(dim, (list, tuple)) else [] if dim is None else [dim]
+    axes = _axes(name, x, dim, dims or range(x.ndim))
+    axes = axes if x.ndim else []
+    return _reduce(x, name, axes) if keepdim else _reduce(x, name, axes).squeeze(axes)
+
+
+def _axes(name: str, x: Tensor, dim: Any, dims: Sequence[Any]) -> list[int]:
+    """The axes that the entries of the argument `dim` are."""
     rank = x.ndim or 1
     if not all(_is_int(each) and -rank <= each < rank for each in dims):
         raise IndexError(f"{name}: dim={dim} is not allowed; allowed are integers from {-rank} to {rank - 1}")
-    axes = [each % rank for each in dims or range(x.ndim)] if x.ndim else []
-    return _reduce(x, name, axes) if keepdim else _reduce(x, name, axes).squeeze(axes)
+    return [each % rank for each in dims]
 
 
 # The operators of torch.library: `fake` gives results without values, for tracing; `save` keeps what `backward` needs.
@@ -566,6 +595,15 @@ def reduce(x: Any, name: str, axes: Sequence[int]) -> Any:
     return np.asarray(function(x, axis=tuple(axes) if x.ndim else None, keepdims=True, **options))
 
 
+def top_k(x: Any, k: int, axis: int, largest: bool) -> Any:
+    """`functions.top_k`, also of no elements; arrays, also where x has no dimensions."""
+    if not k:
+        sizes = (*x.shape[:axis], 0, *x.shape[axis + 1 :])
+        return np.empty(sizes, x.dtype), np.empty(sizes, np.int64)
+    values, indices = functions.top_k(x, k, axis=axis, mode="largest" if largest else "smallest")
+    return np.asarray(values), np.asarray(indices)
+
+
 def _fake_max_pooling(x: Tensor, *window: Any) -> tuple[Tensor, Tensor]:
     *_, sizes, output_indices = window
     return x.new_empty(sizes), x.new_empty(sizes if output_indices else 0, dtype=torch.int32)
@@ -574,6 +612,11 @@ def _fake_max_pooling(x: Tensor, *window: Any) -> tuple[Tensor, Tensor]:
 def _fake_reduce(x: Tensor, name: str, axes: Sequence[int]) -> Tensor:
     sizes = [1 if i in axes else size for i, size in enumerate(x.shape)]
     return x.new_empty(sizes, dtype=torch.int64 if name.startswith("arg") else x.dtype)
+
+
+def _fake_top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+    sizes = [k if i == axis else size for i, size in enumerate(x.shape)]
+    return x.new_empty(sizes), x.new_empty(sizes, dtype=torch.int64)
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -626,6 +669,20 @@ def _reduce_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return (gradient / shared).expand(ctx.sizes), None, None
 
 
+def _save_top_k(ctx: Any, inputs: Any, output: Any) -> None:
+    x, _, ctx.axis, _ = inputs
+    ctx.sizes = x.shape
+    ctx.save_for_backward(output[1])
+    ctx.set_materialize_grads(False)  # for indices these would be as many zeros
+
+
+def _top_k_backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    (indices,) = ctx.saved_tensors
+    if gradient is not None:
+        gradient = gradient.new_zeros(ctx.sizes).scatter(ctx.axis, indices, gradient)
+    return gradient, None, None, None
+
+
 _WINDOW = "SymInt[] window_size, SymInt[] strides, SymInt[] start_padding, SymInt[] end_padding"
 
 _max_pooling_grad = _operator(
@@ -673,3 +730,11 @@ _max_unpooling = _operator(
     _unpool_backward,
 )
 _reduce = _operator(reduce, "Tensor x, str name, SymInt[] axes", "Tensor", _fake_reduce, _save_reduce, _reduce_backward)
+_top_k = _operator(
+    top_k,
+    "Tensor x, SymInt k, int axis, bool largest",
+    "(Tensor, Tensor)",
+    _fake_top_k,
+    _save_top_k,
+    _top_k_backward,
+)

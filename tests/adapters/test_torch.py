@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import itertools
 import pickle
 import random
 
@@ -27,7 +28,9 @@ MODULES = {  # and arguments of each
     "LPPool2d": (2, (2, 3), None, True),
     "MaxUnpool2d": (2,),
 }
-SIZES = {name: (1, 2, 4, 4, 4)[: 2 + int(name[-2])] for name in POOLS} | dict.fromkeys(REDUCTIONS, (1, 2, 4, 4))
+SIZES = {name: (1, 2, 4, 4, 4)[: 2 + int(name[-2])] for name in POOLS} | dict.fromkeys(
+    (*REDUCTIONS, "topk"), (1, 2, 4, 4)
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +39,9 @@ def _on_the_driver(driver, monkeypatch):
 
 
 def called(name, x, **options):
-    """A function of an input, and of windows of 2 where it has windows."""
-    return getattr(interop.torch, name)(x, **({"kernel_size": 2} if "pool" in name else {}) | options)
+    """A function of an input, and of windows of 2 where it has windows, or of 2 elements."""
+    needed = {"kernel_size": 2} if "pool" in name else {"k": 2} if name == "topk" else {}
+    return getattr(interop.torch, name)(x, **needed | options)
 
 
 def values(*sizes, dtype=torch.float32, seed=0):
@@ -60,7 +64,7 @@ def gradient_of(function, x):
 
 
 def test_names():
-    assert sorted(interop.torch.__all__) == sorted([*POOLS, *REDUCTIONS, "lp_pool2d", "max_unpool2d", *MODULES])
+    assert sorted(interop.torch.__all__) == sorted([*POOLS, *REDUCTIONS, "topk", "lp_pool2d", "max_unpool2d", *MODULES])
 
 
 @pytest.mark.parametrize("name", ["lp_pool2d", "max_unpool2d"])
@@ -407,6 +411,71 @@ def test_types_of_reductions(dtype):
     torch.testing.assert_close(interop.torch.mean(x, 0, dtype=torch.float32), torch.mean(x, 0, dtype=torch.float32))
 
 
+def test_the_signature_of_topk_is_pytorch_s():
+    schema = torch.ops.aten.topk.default._schema
+    ours = inspect.signature(interop.torch.topk).parameters
+    assert [*ours][1:] == [argument.name for argument in schema.arguments][1:]
+    assert [each.default for each in ours.values()][2:] == [argument.default_value for argument in schema.arguments][2:]
+
+
+TYPES = ["float16", "float32", "float64", "int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("largest", [False, True])
+def test_topk_is_that_of_pytorch(largest, dtype):
+    """Of equal elements its indices are any; those of its stable sort are the first."""
+    x = with_ties(3, 17, 4, dtype=getattr(torch, dtype))
+    if x.is_floating_point():
+        x[1, ::3] = torch.nan
+        x[2, 1::4] = -0.0
+        x[0, :2] = -torch.inf
+    wide = x.double()  # PyTorch has not all of these types
+    for dim, k in itertools.product((0, 1, 2, -1, -2), (0, 1, 2, 3, 4, 17)):
+        if k > x.shape[dim]:
+            continue
+        got = interop.torch.topk(x, k, dim, largest)
+        assert isinstance(got, torch.return_types.topk)
+        assert (got.values.dtype, got.indices.dtype) == (x.dtype, torch.int64)
+        expected = torch.topk(wide, k, dim, largest)
+        torch.testing.assert_close(got.values.double(), expected.values, rtol=0, atol=0, equal_nan=True)
+        order = torch.sort(wide, dim=dim, descending=largest, stable=True).indices
+        assert torch.equal(got.indices, order.narrow(dim, 0, k))
+        same = interop.torch.topk(x, k=k, dim=dim, largest=largest, sorted=False)
+        assert torch.equal(same.indices, got.indices)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize(("k", "dim", "largest"), [(3, -1, True), (4, 0, False), (1, 1, True), (0, 1, True)])
+def test_gradients_of_topk(k, dim, largest, dtype):
+    x = values(4, 5, 6).to(dtype)
+    ours, theirs = (gradient_of(lambda y, f=f: f(y, k, dim, largest)[0], x) for f in (interop.torch.topk, torch.topk))
+    assert ours[0].dtype == dtype
+    assert all(map(torch.equal, ours, theirs))
+
+
+def test_gradients_of_topk_go_to_the_elements_it_found():
+    x = torch.tensor([2.0, 7.0, 7.0, 7.0, 1.0], requires_grad=True)
+    values, indices = interop.torch.topk(x, 2)
+    (gradient,) = torch.autograd.grad((values * torch.tensor([3.0, 5.0])).sum(), x, create_graph=True)
+    assert indices.tolist() == [1, 2]
+    assert not indices.requires_grad
+    assert gradient.tolist() == [0, 3, 5, 0, 0]
+    rows = torch.arange(12.0).double().reshape(3, 4).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda y: interop.torch.topk(y, 2, 1)[0] ** 2, rows)
+
+
+def test_topk_without_dimensions_and_of_nothing():
+    x = torch.tensor(3.0, requires_grad=True)
+    for dim in (0, -1):
+        got = interop.torch.topk(x, 1, dim)
+        assert (got.values.shape, got.indices.shape, got.values.item(), got.indices.item()) == ((), (), 3, 0)
+        assert torch.autograd.grad(got.values * 2, x)[0] == 2
+    nothing = torch.empty(0, 4, 2)
+    assert [each.shape for each in interop.torch.topk(nothing, 3, 1)] == [(0, 3, 2)] * 2
+    assert [each.shape for each in interop.torch.topk(nothing, 0, 0)] == [(0, 4, 2)] * 2
+
+
 def test_tensors_without_dimensions_and_of_nothing():
     x = torch.tensor(3.0, requires_grad=True)
     for name in REDUCTIONS:
@@ -432,7 +501,7 @@ def test_dimensions_of_one_that_are_kept():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which PyTorch calls itself
-@pytest.mark.parametrize("name", POOLS + REDUCTIONS)
+@pytest.mark.parametrize("name", [*POOLS, *REDUCTIONS, "topk"])
 def test_a_tangent_is_not_dropped(name):
     x = values(*SIZES[name])
     with pytest.raises(ValueError, match=rf"^{name}: input has a tangent; gradients in forward mode are not supported"):
@@ -494,6 +563,8 @@ NO_INDICES = torch.empty(0, dtype=torch.int32)
         ("max_unpooling", (values(2, 3, 2, 2), torch.arange(24).reshape(2, 3, 2, 2), [2, 3, 5, 5])),
         ("average_pooling_grad", (values(2, 3, 5, 7), [2, 3, 9, 8], *WINDOW, False)),
         *(("reduce", (values(3, 4, 5), name, [0, 2])) for name in REDUCTIONS),
+        ("top_k", (values(3, 4, 5), 2, 1, True)),
+        ("top_k", (values(3, 4, 5).mT, 0, 2, False)),
     ],
 )
 def test_operators_are_registered_as_pytorch_wants(operator, arguments, needs_gradient):
@@ -523,6 +594,7 @@ def test_operators_are_registered_as_pytorch_wants(operator, arguments, needs_gr
         ("amin", (1, True), (3, 4, 5)),
         ("sum", ((0, 2),), (3, 4, 5)),
         ("mean", (1, True), (3, 4, 5)),
+        ("topk", (3, 1, False), (3, 4, 5)),
     ],
 )
 def test_gradients_are_those_of_finite_differences(name, arguments, sizes):
@@ -544,7 +616,8 @@ def network(x):
         - interop.torch.mean(x, (2, 3), keepdim=False)
     )
     lines, places = interop.torch.max_pool1d(interop.torch.avg_pool1d(x[:, :, 0], 2), 3, return_indices=True)
-    return sums, indices, interop.torch.argmax(x, 1), lines, places
+    greatest = interop.torch.topk(x, x.shape[2] // 3, 2)
+    return sums + greatest.values.sum((2, 3)), indices, interop.torch.argmax(x, 1), lines, places, greatest.indices
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -558,7 +631,7 @@ def test_compiled_by_pytorch(backend):
         for got, expected in zip(compiled(x), network(eager), strict=True):
             torch.testing.assert_close(got, expected)
         for each, function in ((x, compiled), (eager, network)):
-            sums, _, _, lines, _ = function(each)
+            sums, _, _, lines, *_ = function(each)
             ((sums**2).sum() + (lines**3).sum()).backward()
         torch.testing.assert_close(x.grad, eager.grad)
 
@@ -619,7 +692,7 @@ def on_device(x, device):
         return torch.empty(x.shape, device=device)
 
 
-@pytest.mark.parametrize("name", POOLS + REDUCTIONS)
+@pytest.mark.parametrize("name", [*POOLS, *REDUCTIONS, "topk"])
 def test_inputs_that_are_refused(name):
     x = torch.ones(SIZES[name])
     for wrong, error, says in (
@@ -664,6 +737,14 @@ X = torch.ones(1, 2, 4, 4)
         ("avg_pool2d", X[0, 0], {}, ValueError, ": input has 2 dimensions; .* 3 and 4"),
         ("max_pool3d", X[0], {}, ValueError, ": input has 3 dimensions; .* 4 and 5"),
         ("avg_pool2d", X, {"divisor_override": 0}, ValueError, ": divisor_override=0 is"),
+        *(
+            ("topk", X, {"k": k}, ValueError, f": k={k} is not allowed; allowed are integers from 0 to 4$")
+            for k in (-1, 5, 2.0, True, None, 2**63)
+        ),
+        ("topk", X[0, 0, 0, 0], {"k": 0}, ValueError, ": k=0 is not allowed; allowed are integers from 1 to 1$"),
+        ("topk", X, {"dim": -5}, IndexError, ": dim=-5 is not allowed; allowed are integers from -4 to 3"),
+        ("topk", X, {"dim": None}, IndexError, ": dim=None is not allowed"),
+        ("topk", X, {"dim": (0,)}, IndexError, r": dim=\(0,\) is not allowed"),
         ("amax", X, {"dim": 4}, IndexError, ": dim=4 is not allowed; allowed are integers from -4 to 3"),
         ("sum", X.double(), {}, TypeError, r": input is of torch\.float64: .*; allowed are torch\.float32, "),
         (
@@ -711,6 +792,8 @@ def test_dimensions_that_are_given_twice_are_refused():
         ("avg_pool3d", "count_include_pad"),
         ("sum", "keepdim"),
         ("argmax", "keepdim"),
+        ("topk", "largest"),
+        ("topk", "sorted"),
     ],
 )
 def test_flags_are_true_or_false(name, flag, wrong):
