@@ -2,9 +2,10 @@
 
     outputs = dmlgpu.interop.onnx.prepare(model).run([x])
 
-Supported are ArgMax, ArgMin, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalAveragePool, GlobalLpPool, MaxUnpool
-and Reduce*, of every opset that has them; and Constant, because exporters write axes as constants. Results follow
-ONNX's operator specifications, types are those of the descriptors. Tensors between two operators stay on the device.
+Supported are ArgMax, ArgMin, TopK, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalAveragePool, GlobalLpPool,
+MaxUnpool and Reduce*, of every opset that has them; and Constant, because exporters write axes as constants. Results
+follow ONNX's operator specifications, types are those of the descriptors. Tensors between two operators stay on the
+device.
 
 The host does two things: it converts indices for `storage_order` 1, and it copies MaxUnpool's output into a larger
 `output_shape`. Reduce* over no elements gives 1 for a product, NaN for a mean, inf for a minimum, -inf for a maximum or
@@ -31,6 +32,7 @@ from dmlgpu.descriptors.pooling import FLOAT_POOLING_TYPES, MAX_POOLING_TYPES, M
 from dmlgpu.descriptors.reduction import ARG_TYPES, REDUCE_TYPES, AxisDirection
 from dmlgpu.descriptors.reduction import ReduceFunction as F
 from dmlgpu.descriptors.tensor import as_array
+from dmlgpu.descriptors.top_k import TopK1OperatorDesc
 from dmlgpu.descriptors.window import Window
 from dmlgpu.errors import DescriptorError, extra
 from dmlgpu.runtime.device import Device, open_device
@@ -88,7 +90,7 @@ class _Call:
     def integers(self, attribute: str, i: int) -> tuple[int, ...] | None:
         """Integers that some opsets have as an attribute, and others as input i; None: they are not given."""
         if attribute in self.attributes:
-            return tuple(self.attributes[attribute])
+            return tuple(np.atleast_1d(self.attributes[attribute]).tolist())
         if i >= len(self._inputs) or not self._inputs[i]:
             return None
         return tuple(np.asarray(self._values[self._inputs[i]]).reshape(-1).tolist())
@@ -106,6 +108,18 @@ def _arg(function: Callable[..., Any], call: _Call) -> Sequence[Value]:
     axis, keepdims = call.attributes.get("axis", 0), call.flag("keepdims", 1)
     direction = AxisDirection.DECREASING if call.flag("select_last_index") else AxisDirection.INCREASING
     return [function(call.data(0), axis, keepdims=keepdims, axis_direction=direction, device=call.device)]
+
+
+def _top_k(call: _Call) -> Sequence[Value]:
+    x, counts, axis = call.data(0), call.integers("k", 1), call.attributes.get("axis", -1)
+    if counts is None or len(counts) != 1:
+        raise DescriptorError(f"{call.name}: K {counts} is not allowed; allowed is one integer")
+    call.flag("sorted", 1)  # they are always in order
+    mode: Any = "largest" if call.flag("largest", 1) else "smallest"
+    if counts == (0,) and -x.ndim <= axis < x.ndim:
+        sizes = [0 if i == axis % x.ndim else size for i, size in enumerate(x.shape)]
+        return [np.empty(sizes, x.dtype), np.empty(sizes, np.int64)]
+    return functions.top_k(x, *counts, axis=axis, mode=mode, device=call.device)
 
 
 def _of_nothing(function: F, dtype: np.dtype[Any]) -> Any:
@@ -263,6 +277,7 @@ _NAMES = {F.AVERAGE: "Mean", F.MULTIPLY: "Prod"}
 _OPERATORS: Mapping[str, tuple[TypeTable, Callable[[_Call], Sequence[Value]]]] = {
     "ArgMax": (ARG_TYPES, partial(_arg, functions.argmax)),
     "ArgMin": (ARG_TYPES, partial(_arg, functions.argmin)),
+    "TopK": (TopK1OperatorDesc.types, _top_k),
     "MaxPool": (MAX_POOLING_TYPES, _max_pool),
     "AveragePool": (
         FLOAT_POOLING_TYPES,
@@ -306,7 +321,7 @@ def _check_types(graph: onnx.GraphProto, constants: Mapping[str, np.ndarray[Any,
         _check_type(node, 0, types, allowed)
         if "indices_tensor" in table:
             _check_type(node, 1, types, [integer])
-        # ArgMax's and ArgMin's outputs are indices, and so is MaxPool's second one.
+        # ArgMax's and ArgMin's outputs are indices, and so are the second ones of TopK and MaxPool.
         first = integer if table is ARG_TYPES else types.get(node.input[0], 0)
         types |= zip(node.output, (first, integer), strict=False)
 

@@ -16,6 +16,7 @@ import dmlgpu
 from dmlgpu import interop
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+UNSUPPORTED, BAD = interop.onnx.UnsupportedError, dmlgpu.DescriptorError
 
 # Of sums of float64, which neither DirectML nor dmlgpu has.
 REFUSED = {
@@ -57,7 +58,7 @@ WRONG = "test_maxunpool_export_with_output_shape"
 
 
 def test_all_official_tests_run(driver, names):
-    assert {kind: len(found) for kind, found in names.items()} == {"node": 176, "file": 18}
+    assert {kind: len(found) for kind, found in names.items()} == {"node": 183, "file": 18}
     prepared = []
 
     class Backend(interop.onnx.Backend):
@@ -78,8 +79,8 @@ def test_all_official_tests_run(driver, names):
     assert set(refused) == {f"{name}_cpu" for name in REFUSED}
     assert all("DOUBLE is not supported" in text for text in refused.values())
     # A model has one node here. The runner counts what it skips as a success: what ran is counted by the backend.
-    assert result.testsRun - len(result.skipped) == 175 + 18
-    assert sum(each.executions for each in prepared) == 175 + 18 - len(REFUSED)
+    assert result.testsRun - len(result.skipped) == 182 + 18
+    assert sum(each.executions for each in prepared) == 182 + 18 - len(REFUSED)
 
 
 def model_of(nodes, inputs, outputs, opset=22, initializers=()):
@@ -480,6 +481,106 @@ def test_unpooling_takes_off_what_was_padded(vulkan):
     assert np.array_equal(got.z[got.z != 0], x[got.z != 0])
 
 
+def first_of(x, k, axis, largest=1):
+    """The first k elements by NumPy's stable sort, and their indices."""
+    rows = np.flip(x, axis) if largest else x
+    order = np.argsort(rows, axis, kind="stable")
+    if largest:
+        order = x.shape[axis] - 1 - np.flip(order, axis)
+    indices = order.take(range(k), axis)
+    return np.take_along_axis(x, indices, axis), indices
+
+
+@pytest.mark.parametrize("opset", [1, 10, 11, 24])
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_top_k_of_every_opset(vulkan, axis, opset):
+    """Each with ties, of which ONNX wants the first."""
+    x, outputs = values(3, 7, 5) % 4, {"y": FLOAT, "i": INT64}
+    if axis == 0:
+        x[1, 2], x[2, 3] = np.nan, -np.nan
+    attributes = {} if axis == -1 else {"axis": axis}
+    for k, largest, is_sorted in ((1, 1, 1), (3, 0, 1), (2, 0, 0)):
+        further = {"largest": largest, "sorted": is_sorted} if opset >= 11 else {}
+        largest = further.get("largest", 1)
+        if opset == 1:
+            node = helper.make_node("TopK", ["x"], ["y", "i"], k=k, **attributes)
+            models = [model_of([node], {"x": x}, outputs, opset=1)]
+        else:
+            node = helper.make_node("TopK", ["x", "k"], ["y", "i"], **attributes, **further)
+            tensor = np.array([k])
+            constant = helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(tensor))
+            maximum = helper.make_node("ReduceMax", ["counts"], ["k"], axes=[0]) if opset < 18 else None
+            models = [
+                model_of([node], {"x": x, "k": tensor}, outputs, opset=opset),
+                model_of([node], {"x": x}, outputs, opset=opset, initializers={"k": tensor}),
+                model_of([constant, node], {"x": x}, outputs, opset=opset),
+            ]
+            if maximum:  # which is on the device
+                counts = {"counts": np.array([0, k, 1])}
+                models.append(model_of([maximum, node], {"x": x}, outputs, opset=opset, initializers=counts))
+        expected = first_of(x, k, axis, largest)
+        for model in models:
+            inputs = {"x": x, "k": np.array([k])}
+            got = interop.onnx.run_model(model, {each.name: inputs[each.name] for each in model.graph.input}, vulkan)
+            for ours, theirs in zip(got, expected, strict=True):
+                np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint16, np.int64, np.uint64])
+def test_types_of_top_k(vulkan, dtype):
+    x = (values(4, 30) % 9).astype(dtype)
+    got = interop.onnx.run_node(helper.make_node("TopK", ["x", "k"], ["y", "i"], largest=0), [x, np.array([7])], vulkan)
+    for ours, theirs in zip(got[:2], first_of(x, 7, 1, 0), strict=True):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+def test_top_k_stays_on_the_device(vulkan, monkeypatch):
+    x = values(3, 9)
+    nodes = [
+        helper.make_node("TopK", ["x", "k"], ["y", "i"]),
+        helper.make_node("ReduceSum", ["y"], ["s"], keepdims=0),
+        helper.make_node("ReduceMax", ["i"], ["m"], keepdims=0),
+    ]
+    downloads = []
+    numpy = dmlgpu.DeviceTensor.numpy
+    monkeypatch.setattr(dmlgpu.DeviceTensor, "numpy", lambda self: downloads.append(self.shape) or numpy(self))
+    outputs = {"s": FLOAT, "m": INT64}
+    got = interop.onnx.run_model(model_of(nodes, {"x": x}, outputs, initializers={"k": np.array([4])}), [x], vulkan)
+    assert downloads == [(), ()]
+    expected, indices = first_of(x, 4, 1)
+    assert (got.s, got.m) == (expected.sum(), indices.max())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "k", "axis", "expected"),
+    [((0, 4), 3, -1, (0, 3)), ((3, 4), 0, 0, (0, 4)), ((3, 0), 0, 1, (3, 0)), ((3, 0), 2, 0, (2, 0))],
+)
+def test_top_k_of_nothing(vulkan, sizes, k, axis, expected):
+    node = helper.make_node("TopK", ["x", "k"], ["y", "i"], axis=axis)
+    got = interop.onnx.run_node(node, [np.zeros(sizes, np.float32), np.array([k])], vulkan)
+    assert [(each.shape, each.dtype) for each in got[:2]] == [(expected, np.float32), (expected, np.int64)]
+
+
+@pytest.mark.parametrize(
+    ("x", "k", "attributes", "error", "message"),
+    [
+        (values(3, 4), [5], {}, BAD, r"TopK1OperatorDesc\.k: 5 is out of range; allowed are 1 to 4"),
+        (values(3, 4), [-1], {}, BAD, r"TopK1OperatorDesc\.k: -1 is out of range; allowed are 1 to 4"),
+        (values(3, 4), [2**62], {}, BAD, r"TopK1OperatorDesc\.k: 4611686018427387904 is out of range"),
+        (values(3, 0), [1], {}, BAD, r"TopK1OperatorDesc\.k: 1 is out of range; axis 1 of \(3, 0\) is empty"),
+        (values(3, 4), [1, 2], {}, BAD, r"TopK \(y\): K \(1, 2\) is not allowed; allowed is one integer$"),
+        (values(3, 4), [], {}, BAD, r"TopK \(y\): K \(\) is not allowed; allowed is one integer$"),
+        (values(3, 4), [0], {"axis": 2}, BAD, r"TopK1OperatorDesc\.axis: 2 is out of range; allowed are -2 to 1"),
+        (values(3, 4), [1], {"largest": 2}, UNSUPPORTED, r"TopK \(y\): largest 2 is not .* allowed are 0 and 1$"),
+        (values(3, 4), [1], {"sorted": -1}, UNSUPPORTED, r"TopK \(y\): sorted -1 is not .* allowed are 0 and 1$"),
+    ],
+)
+def test_top_ks_that_are_refused(vulkan, x, k, attributes, error, message):
+    node = helper.make_node("TopK", ["x", "k"], ["y", "i"], **attributes)
+    with pytest.raises(error, match=f"^{message}"):
+        interop.onnx.run_node(node, [x, np.array(k, np.int64)], vulkan)
+
+
 def test_what_onnx_does_not_allow_is_refused():
     node, x = node_of("ArgMax", ax=1), values(3, 4)
     with pytest.raises(onnx.checker.ValidationError):
@@ -710,7 +811,6 @@ def test_an_input_that_a_node_names_twice_is_one():
         interop.onnx.run_node(node, [x, x])
 
 
-UNSUPPORTED, BAD = interop.onnx.UnsupportedError, dmlgpu.DescriptorError
 PADDINGS = "NOTSET, VALID, SAME_UPPER, SAME_LOWER"
 
 
