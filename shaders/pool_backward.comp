@@ -7,8 +7,8 @@
 // One invocation computes a tile of neighbouring words; a word has two outputs of 16 bits, or one. Along a row it moves
 // from one element to the next without dividing, because llvmpipe divides for one invocation after the other.
 //
-// Without IN_PLACE a tile is one word. An invocation takes a split of the windows that hold its elements, and writes
-// partials for combine.comp.
+// Without IN_PLACE an invocation takes a split of the windows that hold one element, and writes a partial result for
+// combine.comp.
 
 #include "core/gradients.glsl"
 
@@ -84,12 +84,13 @@ Element after(Element element)
     return element;
 }
 
-// What windows give to an element: all windows, or with partials those of a split.
-State gathered(Element element, uint split_begin, uint split_end)
+#ifdef IN_PLACE
+
+// What all windows give to an element.
+State gathered(Element element)
 {
     State state = identity();  // as empty_from(): this kernel has sums only
     uvec3 begin = element.begin, end = element.end;
-#ifdef IN_PLACE
     uint first = element.plane * window_count.x, plane_address = element.plane * plane_stride;
     for (uint z = begin.x; z < end.x; ++z) {
         uint shares_depth = shares(z, 0);
@@ -100,18 +101,48 @@ State gathered(Element element, uint split_begin, uint split_end)
                 take(state, row + x, row_address + x * stride.z, element.number, shares_row * shares(x, 2));
         }
     }
+    return state;
+}
+
+void main()
+{
+    read_push();
+    uint first_output = push.first_output, output_count = push.output_count, tile = push.tile * ELEMENTS_PER_WORD;
+    Items mine = items_of((output_count - 1) / tile + 1);
+    uint item = mine.next;
+    for (; item < mine.end; item += ITEM_STRIDE) {
+        uint i = item * tile, end = i + min(tile, output_count - i), words[WORDS_PER_ELEMENT];
+        while (i < end) {
+            // The rest of the row, or of the tile. A loop, because llvmpipe computes the body of an `if` in any case.
+            Element element = element_number(first_output + i);
+            uint row_end = i + min(end - i, size.z + start_padding.z - element.at.z);
+            for (; i < row_end; ++i, element = after(element)) {
+                uint k = i % ELEMENTS_PER_WORD;
+                PUT(words, k, value_of(gathered(element), 1))
+                if (k == ELEMENTS_PER_WORD - 1 || i == end - 1)
+                    STORE_WORD(values, first_output + i - k + values_base, words, k + 1)
+            }
+        }
+    }
+    report(item, mine.end);
+}
+
 #else
+
+// What windows begin to end - 1 give to an element, of those that can hold it.
+State gathered(Element element, uint begin, uint end)
+{
+    State state = identity();
     // The most windows that hold one element, along each dimension.
     uvec3 most = min(window_count, reach / window_stride + 1);
-    for (uint number = split_begin; number < split_end; ++number) {
+    for (uint number = begin; number < end; ++number) {
         uint row = number / most.z, depth = row / most.y;
-        uvec3 at = begin + uvec3(depth, row - depth * most.y, number - row * most.z);
+        uvec3 at = element.begin + uvec3(depth, row - depth * most.y, number - row * most.z);
         uint window = ((element.plane * window_count.x + at.x) * window_count.y + at.y) * window_count.z + at.z;
         uint address = element.plane * plane_stride + at.x * stride.x + at.y * stride.y + at.z * stride.z;
-        if (all(lessThan(at, end)))
+        if (all(lessThan(at, element.end)))
             take(state, window, address, element.number, shares(at.x, 0) * shares(at.y, 1) * shares(at.z, 2));
     }
-#endif
     return state;
 }
 
@@ -119,41 +150,16 @@ void main()
 {
     read_push();
     uint first_output = push.first_output, output_count = push.output_count;
-    uint word_count = (output_count - 1) / ELEMENTS_PER_WORD + 1;
-#ifdef IN_PLACE
-    uint tile = push.tile, tile_count = (word_count - 1) / tile + 1, item_count = tile_count;
-#else
-    const uint tile = 1;
     uint split_begin = push.split_begin, split_end = push.split_end, split_size = push.split_size;
-    uint tile_count = word_count, item_count = tile_count * ((split_end - split_begin - 1) / split_size + 1);
-#endif
-
-    Items mine = items_of(item_count);
+    Items mine = items_of(output_count * ((split_end - split_begin - 1) / split_size + 1));
     uint item = mine.next;
     for (; item < mine.end; item += ITEM_STRIDE) {
-        uint split = TO_PARTIALS ? item / tile_count : 0, begin = 0, end = 0;
-#ifndef IN_PLACE
-        begin = split_begin + split * split_size;
-        end = begin + min(split_end - begin, split_size);
-#endif
-        uint i = (item - split * tile_count) * tile * ELEMENTS_PER_WORD, words[WORDS_PER_ELEMENT];
-        uint tile_end = i + min(tile * ELEMENTS_PER_WORD, output_count - i);
-        while (i < tile_end) {
-            // The rest of the row, or of the tile. A loop, because llvmpipe computes the body of an `if` in any case.
-            Element element = element_number(first_output + i);
-            uint row_end = i + min(tile_end - i, size.z + start_padding.z - element.at.z);
-            for (; i < row_end; ++i, element = after(element)) {
-                State state = gathered(element, begin, end);
-                if (TO_PARTIALS)
-                    STORE_STATE(values, (split * output_count + i) * STATE_WORDS + values_base, state)
-                else {
-                    uint k = i % ELEMENTS_PER_WORD;
-                    PUT(words, k, value_of(state, 1))
-                    if (k == ELEMENTS_PER_WORD - 1 || i == tile_end - 1)
-                        STORE_WORD(values, first_output + i - k + values_base, words, k + 1)
-                }
-            }
-        }
+        uint split = item / output_count, begin = split_begin + split * split_size;
+        Element element = element_number(first_output + item - split * output_count);
+        State state = gathered(element, begin, begin + min(split_end - begin, split_size));
+        STORE_STATE(values, item * STATE_WORDS + values_base, state)
     }
     report(item, mine.end);
 }
+
+#endif

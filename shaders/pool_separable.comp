@@ -145,13 +145,13 @@ layout(push_constant) uniform Push {
 // for one invocation after the other, even in a branch that is not taken.
 uint size, output_size, window_size, window_stride, dilation, start_padding, spacing, width, pitch;
 uint values_base, indices_base, line_stride;
+uint vectors = 1;  // of columns, at one position
 #ifdef ROWS
 uvec2 rows, input_rows = uvec2(0);
 uvec3 stride;
 uint plane_stride, first_index = 0;
-const uint vectors = 1;
 #else
-uint row_count, row_vectors, vectors, source_indices;
+uint row_count, row_vectors, source_indices;
 #endif
 
 void read_push()
@@ -187,24 +187,21 @@ void read_push()
 }
 
 // A tile: its lines, and its windows. Positions count from the first element of a line, in elements, also of gradients:
-// tile_of() has divided by BASE_DILATION.
+// set_windows() has divided by BASE_DILATION.
 struct Tile {
     uint outer;
-    uint line;  // where the first of its lines begins in the buffer
-#ifdef ROWS
-    uint index_base;  // the index of the line's first element
-#else
-    uint vector;   // of columns
-    uint row;     // of the intermediate at one position
-    uint column;  // the first one of the vector in this row
-#endif
-    uint begin;  // the first window; the others are `spacing` apart
-    uint elements;  // of each window
-    int start;   // the position of its first element, negative in the padding; the others are `dilation` apart
-    int first;   // the first and the last of these positions in the input
-    int last;
+    uint line;        // where the first of its lines begins in the buffer
+    uint index_base;  // ROWS: the index of this line's first element
+    uint vector;      // else: of columns, from column `column` of row `row` of the intermediate at one position on
+    uint row;
+    uint column;
     // Elements of a window that count for an average, or elements that share a gradient, along the other dimensions.
     uint counts[COLUMNS];
+    uint begin;  // the first window; the others are `spacing` apart
+    uint elements;  // of each window
+    int start;  // the position of its first element, negative in the padding; the others are `dilation` apart
+    int first;  // the first and the last of these positions in the input
+    int last;
 };
 
 #ifdef SHARES
@@ -219,57 +216,67 @@ uint counted_across(uint at, uint d)
 }
 #endif
 
-Tile tile_of(uint item, uint tiles, uint residues)
-{
-    // item = (outer * tiles + number) * vectors + vector
-    uint together = item / vectors, vector = item - together * vectors;
-    uint outer = together / tiles, number = together - outer * tiles, counts[COLUMNS];
-    [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-        counts[c] = 1;
+// Sets the lines of a tile.
 #ifdef ROWS
-    uint line = outer * stride.y + source_base, index_base = outer * size + first_index;
-    if (!FLAT) {
-        uint slab = outer / rows.y, height = outer - slab * rows.y;
-        uint plane = slab / rows.x, depth = slab - plane * rows.x;
-        line = plane * plane_stride + depth * stride.x + height * stride.y + source_base;
-        index_base = ((plane * input_rows.x + depth) * input_rows.y + height) * size + first_index;
+void set_lines(inout Tile tile, uint vector)
+{
+    uint slab = FLAT ? 0 : tile.outer / rows.y, height = tile.outer - slab * rows.y;
+    uint plane = FLAT ? 0 : slab / rows.x, depth = slab - plane * rows.x;
+    tile.line = plane * plane_stride + depth * stride.x + height * stride.y + source_base;
+    tile.index_base = ((plane * input_rows.x + depth) * input_rows.y + height) * size + first_index;
+    tile.counts[0] = 1;
 #ifdef SHARES
-        counts[0] = shares((depth + push.first_row[0]) * STRIDE_DEPTH, 0)
-            * shares((height + push.first_row[1]) * STRIDE_HEIGHT, 1);
+    tile.counts[0] = shares((depth + push.first_row[0]) * STRIDE_DEPTH, 0)
+        * shares((height + push.first_row[1]) * STRIDE_HEIGHT, 1);
 #endif
-    }
+}
 #else
-    uint line = outer * size * vectors + vector + source_base / 4;
-    uint row = vector / row_vectors, column = (vector - row * row_vectors) * COLUMNS;
+void set_lines(inout Tile tile, uint vector)
+{
+    tile.line = tile.outer * size * vectors + vector + source_base / 4;
+    tile.vector = vector;
+    tile.row = vector / row_vectors;
+    tile.column = (vector - tile.row * row_vectors) * COLUMNS;
 #ifndef HAS_INDEX
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c)
-        counts[c] = counted_across(row, 0) * counted_across(column + c, 1);
+        tile.counts[c] = counted_across(tile.row, 0) * counted_across(tile.column + c, 1);
 #endif
+}
 #endif
-    uint begin = number * TILE;
+
+// Sets the windows of tile `number` of its lines.
+void set_windows(inout Tile tile, uint number, uint residues)
+{
+    tile.begin = number * TILE;
     if (DILATED) {
         uint in_residue = number / residues;
-        begin = in_residue * TILE * spacing + number - in_residue * residues;
+        tile.begin = in_residue * TILE * spacing + number - in_residue * residues;
     }
-    int start = int(begin * window_stride - start_padding);
-    uint elements = window_size;
+    int start = int(tile.begin * window_stride - start_padding);
+    tile.elements = window_size;
     if (BASE_DILATION > 1) {
         // The window has positions start to end; its elements are the multiples of BASE_DILATION among them.
         uint end = uint(start) + window_size - 1;
         start = start > 0 ? int((uint(start) - 1) / BASE_DILATION) + 1 : -int(uint(-start) / BASE_DILATION);
-        elements = end / BASE_DILATION - uint(start) + 1;
+        tile.elements = end / BASE_DILATION - uint(start) + 1;
     }
     int first = max(start, 0), last = int(size) - 1;
     if (DILATED && start < 0)
         first = start + int(((0 - uint(start) - 1) / dilation + 1) * dilation);
-    first = min(first, last);
-    if (DILATED)
-        last -= (last - first) % int(dilation);
-#ifdef ROWS
-    return Tile(outer, line, index_base, begin, elements, start, first, last, counts);
-#else
-    return Tile(outer, line, vector, row, column, begin, elements, start, first, last, counts);
-#endif
+    tile.start = start;
+    tile.first = min(first, last);
+    tile.last = DILATED ? last - (last - tile.first) % int(dilation) : last;
+}
+
+// item = (outer * tiles + number) * vectors + vector
+Tile tile_of(uint item, uint tiles, uint residues)
+{
+    Tile tile;
+    uint together = item / vectors;
+    tile.outer = together / tiles;
+    set_lines(tile, item - together * vectors);
+    set_windows(tile, together - tile.outer * tiles, residues);
+    return tile;
 }
 
 // Loads the states at `position` of the tile's COLUMNS lines. To a sum they add nothing unless `counts`.
@@ -383,10 +390,8 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
         }
     }
     if (GROUP == 4 && (TO_OUTPUTS ? WHOLE && INDEX_WORDS == 1 : INDEXED)) {
-        uvec4 vector;
-        [[unroll]] for (uint i = 0; i < GROUP; ++i)
-            vector[i % 4] = found[i];
-        index_vectors[(number + indices_base) / 4] = vector;
+        index_vectors[(number + indices_base) / 4]
+            = uvec4(found[0], found[1 % GROUP], found[2 % GROUP], found[3 % GROUP]);
     } else if (TO_OUTPUTS ? INDEX_WORDS != 0 : INDEXED) {
         [[unroll]] for (uint i = 0; i < GROUP; ++i)
             if (i < left) {
@@ -396,6 +401,24 @@ void store(State group[GROUP], uint found[GROUP], uint number, uint left)
                     indices[number + i + indices_base] = found[i];
             }
     }
+}
+
+// The index of a window's winner in the input, or what its average is divided by.
+uint found_of(Tile tile, uint c, uint window, State state)
+{
+#if defined(HAS_INDEX) && defined(ROWS)
+    return tile.index_base + index_of(state);
+#elif defined(HAS_INDEX)
+    uint index = 0, at = ((tile.outer * size + index_of(state)) * vectors + tile.vector) * COLUMNS + c;
+    if (INDEXED)
+        index = source[at + source_indices];
+    return index;
+#elif defined(SHARES)
+    return tile.counts[c];
+#else
+    uint along = counted(window * window_stride, window_size, dilation, push.counted_begin, push.counted_end);
+    return tile.counts[c] * (TO_OUTPUTS ? along : 1);
+#endif
 }
 
 // Computes UNROLLED windows of a tile, of which the first is window `first`, from the first prefixes, and stores them.
@@ -417,35 +440,20 @@ void store_windows(Tile tile, uint first, inout State suffix[COLUMNS], inout int
             State state = prefixes[k][c];
             if (!COPIES)
                 state = window_of(state, suffix[c]);
-            uint i = (k * COLUMNS + c) % GROUP, position = index_of(state);
+            uint i = (k * COLUMNS + c) % GROUP;
             group[i] = state;
-#ifndef HAS_INDEX
-            found[i] = tile.counts[c];
-#ifndef SHARES
-            if (TO_OUTPUTS)
-                found[i] *= counted((tile.begin + (first + k) * spacing) * window_stride, window_size, dilation,
-                                    push.counted_begin, push.counted_end);
-#endif
-#elif defined(ROWS)
-            found[i] = tile.index_base + position;
-#else
-            found[i] = 0;
-            if (INDEXED)
-                found[i]
-                    = source[((tile.outer * size + position) * vectors + tile.vector) * COLUMNS + c + source_indices];
-#endif
+            found[i] = found_of(tile, c, tile.begin + (first + k) * spacing, state);
         }
 #ifdef ROWS
         uint window = tile.begin + (first + k - (GROUP - 1)) * spacing;  // the first window of the group
         if (k % GROUP == GROUP - 1 && window < output_size)
             store(group, found, tile.outer * pitch + window, output_size - window);
 #else
-        uint window = tile.begin + (first + k) * spacing, column = tile.column;
+        uint window = tile.begin + (first + k) * spacing;
+        uint row = (tile.outer * output_size + window) * row_count + tile.row;
         // A row of the intermediate may end with vectors that hold no outputs.
-        if (window < output_size && column < width) {
-            uint row_number = (tile.outer * output_size + window) * row_count + tile.row;
-            store(group, found, row_number * (TO_OUTPUTS ? width : pitch) + column, width - column);
-        }
+        if (window < output_size && tile.column < width)
+            store(group, found, row * (TO_OUTPUTS ? width : pitch) + tile.column, width - tile.column);
 #endif
     }
 }

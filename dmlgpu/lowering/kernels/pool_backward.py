@@ -59,31 +59,30 @@ class PoolBackward(PlanesKernel):
         """Windows that may cover an element, along each dimension."""
         return tuple([min(window.output_size, window.overlap) for window in self.windows.along])
 
-    def tiling_of(self, words: int, windows: int, loads: int) -> Tiling:
-        """This many words of outputs, each with so many windows, which take so many loads."""
-        outputs = words * self.per_word
+    def tile_of(self, words: int) -> Tiling:
+        """This many words of outputs."""
+        outputs, (depth, height, width) = words * self.per_word, self.most
+        loads = 1 + depth * (1 + height * (1 + width))
         # A tile may begin anywhere in a row of outputs, in each invocation at another output.
-        width = min(outputs, self.windows.along[2].size)
-        rows = (outputs + width - 2) // width + 1
-        return Tiling(outputs, windows, rows * (1 + width * (1 + loads)))
+        row = min(outputs, self.windows.along[2].size)
+        rows = (outputs + row - 2) // row + 1
+        return Tiling(outputs, self.element_count, rows * (1 + row * (1 + loads)))
 
     @cached_property
     def in_place(self) -> Tiling:
-        depth, height, width = self.most
-        loads = 1 + depth * (1 + height * (1 + width))
         words = self.problem.output_count // self.per_word // self.limits.invocations
         tile = max(1, min(_COOPERATING_TILE if self.limits.cooperating else _TILE, words))
-        while tile > 1 and not self.fits(self.tiling_of(tile, self.element_count, loads)):
+        while tile > 1 and not self.fits(self.tile_of(tile)):
             tile -= 1
-        return self.tiling_of(tile, self.element_count, loads)
+        return self.tile_of(tile)
 
     @cached_property
     def with_partials(self) -> Tiling:
         """How it writes partials."""
         split = self.element_count
-        while split > 1 and not self.fits(self.tiling_of(1, split, split)):
+        while split > 1 and not self.fits(Tiling(1, split, 2 + split)):
             split = -(-split // 2)
-        return self.tiling_of(1, split, split)
+        return Tiling(1, split, 2 + split)
 
     @cached_property
     def rules(self) -> Rules:
