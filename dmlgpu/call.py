@@ -229,17 +229,23 @@ def extremum(
 MODES = {"largest": AxisDirection.DECREASING, "smallest": AxisDirection.INCREASING}
 
 
-def top_k(x: Operand, k: Any, axis: Any, mode: Any, in_order: Any, dtype: Any) -> Call:
+def top_k(x: Operand, k: Any, axis: Any, largest: Any, mode: Any, in_order: Any, dtype: Any) -> Call:
     """The first k elements along an axis, and their indices; they are always in order."""
     kind, name = TopK1OperatorDesc, TopK1OperatorDesc.__name__
-    if not isinstance(mode, str) or mode not in MODES:
-        raise DescriptorError(f"{name}.mode: {shown(mode)} is not allowed; allowed are {', '.join(map(repr, MODES))}")
+    direction = MODES["largest" if _flag(name, "largest", largest) else "smallest"]
+    if mode is not None:
+        if not isinstance(mode, str) or mode not in MODES:
+            allowed = ", ".join(map(repr, MODES))
+            raise DescriptorError(f"{name}.mode: {shown(mode)} is not allowed; allowed are {allowed}")
+        if not largest:
+            raise DescriptorError(f"{name}.mode: {shown(mode)} and largest=False are given; give one of them")
+        direction = MODES[mode]
     _flag(name, "sorted", in_order)
     source = x.tensor(f"{name}.input_tensor", kind.types["input_tensor"])
     (axis,) = axes_of(name, integer(name, "axis", axis), source.rank)
     if 0 in x.shape[axis : axis + 1]:
         raise DescriptorError(f"{name}.k: {shown(k)} is out of range; axis {axis} of {x.shape} is empty")
-    desc = kind.of(source, k, axis, MODES[mode], indices_data_type=dtype)
+    desc = kind.of(source, k, axis, direction, indices_data_type=dtype)
     shape = tuple([desc.k if i == axis else size for i, size in enumerate(x.shape)])
     return Call(desc, shape, (x.native, desc.output_index_tensor.data_type.numpy), fill=_fill_of(shape))
 

@@ -326,18 +326,18 @@ class _TopK(Protocol):
 
     @overload
     def __call__(
-        self, x: DeviceTensor, k: SupportsIndex, *, axis: SupportsIndex = ..., mode: Mode = ..., sorted: bool = ...,
-        indices_data_type: ElementType = ..., **where: Unpack[Where],
+        self, x: DeviceTensor, k: SupportsIndex, *, axis: SupportsIndex = ..., largest: bool = ..., sorted: bool = ...,
+        mode: Mode | None = ..., indices_data_type: ElementType = ..., **where: Unpack[Where],
     ) -> tuple[DeviceTensor, DeviceTensor]: ...  # fmt: skip
     @overload
     def __call__(
-        self, x: ArrayLike | Source, k: SupportsIndex, *, axis: SupportsIndex = ..., mode: Mode = ...,
-        sorted: bool = ..., indices_data_type: ElementType = ..., **where: Unpack[Where],
+        self, x: ArrayLike | Source, k: SupportsIndex, *, axis: SupportsIndex = ..., largest: bool = ...,
+        sorted: bool = ..., mode: Mode | None = ..., indices_data_type: ElementType = ..., **where: Unpack[Where],
     ) -> tuple[Array, Array]: ...  # fmt: skip
     @overload
     def __call__(
-        self, x: Any, k: SupportsIndex, *, axis: SupportsIndex = ..., mode: Mode = ..., sorted: bool = ...,
-        indices_data_type: ElementType = ..., **where: Unpack[Where],
+        self, x: Any, k: SupportsIndex, *, axis: SupportsIndex = ..., largest: bool = ..., sorted: bool = ...,
+        mode: Mode | None = ..., indices_data_type: ElementType = ..., **where: Unpack[Where],
     ) -> Any: ...  # fmt: skip
 
 
@@ -350,23 +350,26 @@ def top_k(
     k: SupportsIndex,
     *,
     axis: SupportsIndex = -1,
-    mode: Mode = "largest",
+    largest: bool = True,
     sorted: bool = True,
+    mode: Mode | None = None,
     indices_data_type: ElementType = DataType.INT64,
     **where: Unpack[Where],
 ) -> Call:
     """The k greatest or least elements along an axis, and their indices: `TopK1OperatorDesc` of an array.
 
-    The arguments are those of NumPy 2.6's `np.top_k`. Which elements are found, and their order, are the same on every
-    device and for all chunks: equal ones are in ascending order of their indices, and the first of them are found.
+    The arguments are those of PyTorch's `topk` and of NumPy 2.6's `np.top_k`. Which elements are selected, and their
+    order, are the same on every device and for all chunks: equal ones are in ascending order of their indices, and the
+    first of them are selected.
 
     Args:
         x: as for `argmax`.
         k: how many; 1 to the size of the axis.
         axis: an axis; a negative one is counted from the last.
-        mode: "largest", the greatest first, or "smallest", the least first. In both NaN is greater than all numbers;
-            in NumPy it comes last in both.
+        largest: True for the greatest elements, the greatest first; False for the least, the least first. In both NaN
+            is greater than all numbers; in NumPy it comes last in both.
         sorted: there because others have it; False changes nothing.
+        mode: NumPy's word, in place of `largest`: "largest" or "smallest".
         indices_data_type: as for `max`.
         out: a pair of what `argmax` takes.
         device: as for `argmax`.
@@ -382,10 +385,10 @@ def top_k(
         >>> values, indices = dmlgpu.top_k([[1, 7, 7, 3], [6, 6, 6, 6]], 3)
         >>> values.tolist(), indices.tolist()
         ([[7, 7, 3], [6, 6, 6]], [[1, 2, 3], [0, 1, 2]])
-        >>> dmlgpu.top_k([3.0, float("nan"), 1.0], 2, mode="smallest")[0].tolist()
+        >>> dmlgpu.top_k([3.0, float("nan"), 1.0], 2, largest=False)[0].tolist()
         [1.0, 3.0]
     """
-    return calls.top_k(x, k, axis, mode, sorted, indices_data_type)
+    return calls.top_k(x, k, axis, largest, mode, sorted, indices_data_type)
 
 
 class _MaxPooling(Protocol):

@@ -124,7 +124,6 @@ _ELSEWHERE = {
     "indices_data_type": "dtype",
     "keepdim": "keepdims",
     "kernel_size": "window_size",
-    "largest": "mode='smallest' in place of largest=False",
     "norm_type": "p",
     "output_data_type": "dtype",
     "pool_size": "window_size",

@@ -238,8 +238,8 @@ def _selection(field: str) -> Aggregation:
 
 def _first(reduction: Reduction, chunk: Array, begin: Shape, device: Selector) -> Array:
     (axis,) = reduction.axes
-    k, mode = min(reduction.k, chunk.shape[axis]), "largest" if reduction.function in _GREATEST else "smallest"
-    call = top_k(operand_of(chunk), k, axis, mode, True, DataType.INT64)
+    k, largest = min(reduction.k, chunk.shape[axis]), reduction.function in _GREATEST
+    call = top_k(operand_of(chunk), k, axis, largest, None, True, DataType.INT64)
     values, indices = computed(call, {"x": chunk}, chunk, device=device)
     partial = np.empty(values.shape, reduction.partial_type)
     partial["value"], partial["index"] = values, indices + begin[axis]

@@ -115,11 +115,11 @@ def _top_k(call: _Call) -> Sequence[Value]:
     if counts is None or len(counts) != 1:
         raise DescriptorError(f"{call.name}: K {counts} is not allowed; allowed is one integer")
     call.flag("sorted", 1)  # they are always in order
-    mode: Any = "largest" if call.flag("largest", 1) else "smallest"
+    largest = bool(call.flag("largest", 1))
     if counts == (0,) and -x.ndim <= axis < x.ndim:
         sizes = [0 if i == axis % x.ndim else size for i, size in enumerate(x.shape)]
         return [np.empty(sizes, x.dtype), np.empty(sizes, np.int64)]
-    return functions.top_k(x, *counts, axis=axis, mode=mode, device=call.device)
+    return functions.top_k(x, *counts, axis=axis, largest=largest, device=call.device)
 
 
 def _of_nothing(function: F, dtype: np.dtype[Any]) -> Any:

@@ -600,7 +600,7 @@ def top_k(x: Any, k: int, axis: int, largest: bool) -> Any:
     if not k:
         sizes = (*x.shape[:axis], 0, *x.shape[axis + 1 :])
         return np.empty(sizes, x.dtype), np.empty(sizes, np.int64)
-    values, indices = functions.top_k(x, k, axis=axis, mode="largest" if largest else "smallest")
+    values, indices = functions.top_k(x, k, axis=axis, largest=largest)
     return np.asarray(values), np.asarray(indices)
 
 

@@ -31,6 +31,7 @@ _WORDS: dict[str, Mapping[str, Any]] = {
     "exact": _FLAGS,
     "include_padding": _FLAGS,
     "keepdims": _FLAGS,
+    "largest": _FLAGS,
     "mode": {mode.upper(): mode for mode in MODES},
     "output_indices": _FLAGS,
     "sorted": _FLAGS,

@@ -51,7 +51,7 @@ def reduction_of(shape, element_type, function, axis=None, keepdims=False, **opt
 
 def top_k_of(shape, dtype, k, axis, mode="largest"):
     x = array_of(shape, dtype)
-    return Reduction.of(top_k(x, k, axis, mode, True, np.int64), x)
+    return Reduction.of(top_k(x, k, axis, True, mode, True, np.int64), x)
 
 
 def pooling_of(kind, shape, dtype, window_size, **window):

@@ -309,7 +309,7 @@ def test_three_spatial_dimensions(device):
     ("lp_pooling", "start_padding", r"padding, with a pair \(before, after\)"), ("lp_pooling", "norm_type", "p$"),
     ("argmax", "indices_data_type", "dtype$"), ("max", "dtype", "indices_data_type$"),
     ("max", "return_index", "output_indices$"),
-    ("top_k", "dim", "axis$"), ("top_k", "largest", "mode='smallest' in place of largest=False$"),
+    ("top_k", "dim", "axis$"),
     ("top_k", "dtype", "indices_data_type$"),
     ("sum", "chunk_bytes", r"dmlgpu\.chunked\(x, chunk_bytes=\.\.\.\) for x$"),
 ], ids=lambda wrong: wrong[1])  # fmt: skip
@@ -864,6 +864,15 @@ def test_top_k(device, dtype, mode):
             got = dmlgpu.top_k(device.tensor(x), 3, axis=axis, mode=mode)
             assert all(isinstance(each, dmlgpu.DeviceTensor) for each in got)
             is_top_k(tuple(each.numpy() for each in got), x, 3, axis, mode)
+
+
+def test_both_words_for_the_direction_of_top_k(device):
+    x = np.float32([3, np.nan, 1, 3])
+    for largest, mode, expected in (True, "largest", [1, 0, 3]), (False, "smallest", [2, 0, 3]):
+        assert dmlgpu.top_k(x, 3, largest=largest, device=device)[1].tolist() == expected
+        assert dmlgpu.top_k(x, 3, mode=mode, device=device)[1].tolist() == expected
+    with pytest.raises(DescriptorError, match=r"mode: 'largest' and largest=False are given; give one of them$"):
+        dmlgpu.top_k(x, 3, largest=False, mode="largest", device=device)
 
 
 def test_top_k_of_device_tensors_with_strides(device):

@@ -157,7 +157,8 @@ ALONE = {
         ("k", [True, np.True_, 1.0, np.float32(1), "1", None, (1,)], "an integer"),
         ("axis", [2, -3, 2**40], "-2 to 1"),
         ("axis", [None, (1,), 1.0, False], "an integer"),
-        ("mode", ["LARGEST", "max", None, 1, True, np.array(["largest", "smallest"])], "'largest', 'smallest'"),
+        ("largest", [1, None, "no"], "True and False"),
+        ("mode", ["LARGEST", "max", 1, True, np.array(["largest", "smallest"])], "'largest', 'smallest'"),
         ("sorted", [1, None, "yes"], "True and False"),
     ],
     max_pooling: [

@@ -864,8 +864,11 @@ def test_stream_writes_top_k(file, any_cpu, capsys):
         ("k=3 --output values.npy", "--output: 1 files are not allowed; top_k gives 2 here"),
         ("axis=1", "top_k.k: it is required; allowed are integers"),
         ("k=two", "top_k.k: 'two' is not allowed; allowed are integers"),
-        ("k=2 mode=max", "top_k.mode: 'max' is not allowed; allowed are LARGEST, SMALLEST"),
-        ("k=2 largest=False", "top_k: 'largest=False' is not allowed; write mode='smallest' in place of largest=False"),
+        ("k=2 mode=max", "top_k.mode: 'max' is not allowed; allowed are LARGEST, SMALLEST, None"),
+        (
+            "k=2 largest=False mode=smallest",
+            "TopK1OperatorDesc.mode: 'smallest' and largest=False are given; give one of them",
+        ),
         ("k=2 dim=0", "top_k: 'dim=0' is not allowed; write axis"),
         ("k=1,2", "TopK1OperatorDesc.k: (1, 2) is not an integer"),
     ):
