@@ -2,15 +2,18 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_ARB_enhanced_layouts : require
 #extension GL_EXT_control_flow_attributes : require
-// Writes each element to its output if scatter_mark.comp left its number there, the third step of core/scattered.glsl,
-// and with AGAIN the fourth. An item is four elements of the source.
+// Writes each element to its output if scatter_mark.comp left its number there, the third step of core/scattered.glsl.
+// WRITE names other steps. An item is four elements of the source.
 
 #define NO_STATUS
 #define INDICES 0
 #include "core/scattered.glsl"
 
-layout(constant_id = 11) const bool AGAIN = false;
+layout(constant_id = 11) const uint WRITE = 0;  // which elements are written: Write of kernels/scatter.py
 layout(constant_id = 12) const uint LATE = 0;  // the highest bit; 0 where numbers need it: all are written again then
+layout(constant_id = 13) const bool CHECKED = false;  // there is something to do only if `again` says so
+
+const bool AGAIN = WRITE == 1, ALL = WRITE == 2, COMPARES = WRITE == 3;
 
 layout(set = 0, binding = 2) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = 2) readonly buffer SourceVectors { uvec4 source_vectors[]; };
@@ -62,7 +65,7 @@ void read_push()
     values_base = push.values_base;
 }
 
-// Writes an output that was cleared. Other invocations may write its neighbours in the word at the same time. No two
+// Writes an output. Other invocations may write its neighbours in the word at the same time. But with ALL, no two
 // write the same output: the stores are atomic because llvmpipe is faster at these (2x2 on Mesa 22.3: 14.5 ms, not
 // 18.4).
 void write(uint at, Bits bits)
@@ -73,32 +76,38 @@ void write(uint at, Bits bits)
 #elif BITS == 32
     atomicStore(values[at], bits, RELAXED);
 #else
-    if (AGAIN)
+    if (AGAIN || CHECKED)
         STORE_ELEMENT(values, at, bits)
-    else
+    else  // it was cleared
         atomicOr(values[at / ELEMENTS_PER_WORD], bits << at % ELEMENTS_PER_WORD * BITS);
 #endif
 }
 
 // Writes element `number` to output `index`, if the mark there is its own. Says whether it is later than the one that
-// has the mark. `packed` is the element itself, if PACKED and of 32 bits.
+// has the mark; with COMPARES, whether the output differs. `packed` is the element itself, if PACKED and of 32 bits.
 bool take(uint number, uint index, uint packed)
 {
-    uint mark = number + 1, marked = atomicLoad(last[index + last_base], RELAXED);
-    bool later = !AGAIN && (marked & ~LATE) < mark;
-    if (later)
+    uint mark = number + 1, marked = mark;
+    if (!ALL && !COMPARES)
+        marked = atomicLoad(last[index + last_base], RELAXED);
+    bool again = !AGAIN && (marked & ~LATE) < mark;
+    if (again)
         atomicMax(last[index + last_base], mark | LATE);
     if (marked == (AGAIN ? mark | LATE : mark)) {
         uint from = address_of(number, size, source_stride), to = address_of(index, output_size, values_stride);
         if (is_bound(from, source_first, source_count) && is_bound(to, values_first, values_count)) {
 #if BITS == 32
-            write(to + values_base, PACKED ? packed : source[from + source_base]);
+            Bits element = PACKED ? packed : source[from + source_base];
 #else
-            write(to + values_base, LOAD(source, from + source_base));
+            Bits element = LOAD(source, from + source_base);
 #endif
+            if (COMPARES)
+                again = LOAD(values, to + values_base) != element;
+            else
+                write(to + values_base, element);
         }
     }
-    return later;
+    return again;
 }
 
 void main()
@@ -106,11 +115,11 @@ void main()
     read_push();
     uint first_output = push.first_output, output_count = push.output_count, again = first_output + last_base - 1;
     uint first_element = push.first_element, end = first_element + push.element_count;
-    if (AGAIN && last[again] == 0)
+    if ((AGAIN || CHECKED) && last[again] == 0)
         return;
     Items mine = items_of((push.element_count - 1) / 4 + 1);
     uint item = mine.next;
-    bool any_later = false;
+    bool any_again = false;
     for (; item < mine.end; item += ITEM_STRIDE) {
         uint number = first_element + item * 4;
         uvec4 index = indices_of(number), elements;
@@ -119,10 +128,10 @@ void main()
         // No `continue`: with one spirv-opt does not unroll, and SwiftShader never does.
         [[unroll]] for (uint k = 0; k < 4; ++k) {
             if (number + k < end && index[k] - first_output < output_count)
-                any_later = take(number + k, index[k], elements[k]) || any_later;
+                any_again = take(number + k, index[k], elements[k]) || any_again;
         }
     }
-    uint flags = (any_later ? 1 : 0) | (ended_early(item, mine.end) ? ENDED_EARLY : 0);
+    uint flags = (any_again ? 1 : 0) | (ended_early(item, mine.end) ? ENDED_EARLY : 0);
     if (flags != 0)
         atomicOr(last[again], flags);
 }

@@ -9,6 +9,7 @@
 #include "core/scattered.glsl"
 
 layout(constant_id = 11) const bool REPORTS = false;  // hand on what `scatter` left in `again`, and nothing else
+layout(constant_id = 12) const bool CHECKED = false;  // there is something to do only if `again` says so
 
 // Address + base is the place in the buffer, in elements.
 layout(push_constant) uniform Push {
@@ -39,7 +40,9 @@ void main()
             atomicOr(status[0], ENDED_EARLY);
         return;
     }
-    if (gl_GlobalInvocationID.x == 0)
+    if (CHECKED && last[again] == 0)
+        return;
+    if (!CHECKED && gl_GlobalInvocationID.x == 0)
         last[again] = 0;
     Items mine = items_of((push.element_count - 1) / 4 + 1);
     uint item = mine.next;

@@ -11,6 +11,13 @@
 // `scatter` binds four buffers. So it has no status (kernel.glsl), and sets a bit of `again` where a driver ended a
 // loop early. scatter_mark with REPORTS, the fifth step, hands the bit on.
 //
+// Of 8 or 16 bits, numbers take more memory than all tensors. Where that is much, `last` has those of a part of the
+// outputs, which take the steps above one part after the other. But two steps come before them, and with CHECKED they
+// have something to do only if again != 0: if indices repeat, and their elements differ.
+//
+//   scatter, ALL         output[index[i]] = source[i]   where indices repeat any bits of the elements may stay
+//   scatter, COMPARES    again = 1                      if output[index[i]] != source[i]
+//
 // Nothing is read of `last` but what scatter_mark wrote. `scatter` needs atomicMax() only where indices repeat: without
 // scatter_mark it took half of all the time on llvmpipe, and nearly all on SwiftShader.
 //

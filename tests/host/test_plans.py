@@ -172,6 +172,17 @@ def test_numbers_of_elements_leave_a_bit_where_they_can(columns, late):
     assert {each["late"] for each in constants if "late" in each} == {late}
 
 
+@pytest.mark.parametrize("data_type", [UINT8, FLOAT16])
+def test_unpooling_of_short_types_marks_some_outputs_at_a_time(data_type):
+    """In a sixteenth of the memory of all tensors, though a mark has 4 bytes."""
+    desc = MaxUnpoolingOperatorDesc.of(TensorDesc(data_type, (4, 64, 512, 512)), (1024, 1024))
+    tensors = sum(tensor.size_in_bytes for tensor in (*desc.inputs, *desc.outputs))
+    for limits in PLANNED["cpu"], PLANNED["gpu"]:
+        plan = lower(desc, limits)
+        assert sum(map(sum, plan.scratch)) <= tensors / 16 + 4
+        assert len(plan.dispatches) <= 500
+
+
 def test_work_without_end_is_refused():
     """Every element of 8000 x 8000 is in up to 2000 x 2000 windows."""
     desc = MaxPoolingGradOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 8000, 8000)), (4000, 4000), strides=(2, 2))

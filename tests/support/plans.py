@@ -345,15 +345,16 @@ def check_tiles(plan: Plan) -> None:
 
 
 def check_scattered(plan: Plan, outputs: int) -> None:
-    """Each step of unpooling looks once, of each segment, for each element that goes to each output; WRITES twice."""
+    """Each step of unpooling looks once, of each segment, for each element that goes to each output."""
     steps = collections.defaultdict(set)
+    is_checked = any(dispatch.shader.constants.get("checked", False) for dispatch in plan.dispatches)
     for dispatch in plan.dispatches:
         if "first_element" in dispatch.push and dispatch.shader.variant != "top_k_sort":
-            push = dispatch.push
+            push, constants = dispatch.push, dispatch.shader.constants
             pairs = push["element_count"] * push["output_count"]
-            if dispatch.shader.constants.get("reports"):
-                continue
-            step = dispatch.shader.module, dispatch.shader.constants.get("again")
+            if constants.get("reports") or ("write" not in constants and constants["checked"] != is_checked):
+                continue  # it marks nothing that is looked at
+            step = dispatch.shader.module, constants.get("write")
             steps[step].add((push["first_element"], push["first_output"], pairs))
     for looked in steps.values():
         assert sum(pairs for _, _, pairs in looked) == plan.desc.inputs[0].element_count * outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.tensor import TensorDesc
 from dmlgpu.lowering.geometry import Dim, address_span, merged
-from dmlgpu.lowering.kernels.kernel import Kernel, constants_of, segment_push, wrapped
+from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, segment_push, wrapped
 from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 from dmlgpu.lowering.problem import Role, Source
 
@@ -19,6 +20,16 @@ from dmlgpu.lowering.problem import Role, Source
 _ALIGNMENT = 64
 # Elements of an item, and its loads: for each the words of its index, the last element with that, and the element.
 _ITEM, _LOADS = 4, 16
+
+
+class Write(enum.IntEnum):
+    """Which elements scatter.comp writes."""
+
+    MARKED = 0
+    AGAIN = 1
+    ALL = 2
+    NONE = 3
+    """It compares them with what was written."""
 
 
 @dataclass(frozen=True)
@@ -34,35 +45,62 @@ class Scatter(Kernel):
 
     @property
     def elements(self) -> int:
-        return 3 * self.source.element_count + self.problem.output_count
+        steps = 3 * -(-self.problem.output_count // self._most_marked) + 2 * self._is_checked
+        return steps * self.source.element_count + self.problem.output_count
+
+    @cached_property
+    def _most_marked(self) -> int:
+        """Outputs that have a mark at a time, at most."""
+        most = self.limits.segment_bytes
+        if self.source.data_type.bits < 32:
+            tensors = self.problem.outputs[0].tensor, *[source.tensor for source in self.problem.sources]
+            size = sum([tensor.size_in_bytes for tensor in tensors])
+            most = min(most, max(self.limits.intermediate_bytes, size // SCRATCH_SHARE))
+        return most // 4 - 1
+
+    @property
+    def _is_checked(self) -> bool:
+        """Whether elements are written without marks first."""
+        return self.source.data_type.bits < 32 and self.problem.output_count > self._most_marked
 
     @cached_property
     def intermediates(self) -> tuple[TensorDesc, ...]:
         """A word, and of each output that is worked on at once, 1 + the number of its last element."""
-        most = self.limits.segment_bytes // 4 - 1
-        return (TensorDesc(DataType.UINT32, (min(self.problem.output_count, most) + 1,)),)
+        return (TensorDesc(DataType.UINT32, (min(self.problem.output_count, self._most_marked) + 1,)),)
 
     def dispatches(self) -> Iterator[tuple[Dispatch, int]]:
         (output,), (source, indices) = self.problem.outputs, self.problem.sources
-        (last_tensor,) = self.intermediates
         values = Source(output.tensor, output.role, output.number, output.segment_size)
-        last = Source(last_tensor, Role.INTERMEDIATE)
+        last = {"last": (Source(self.intermediates[0], Role.INTERMEDIATE), 0)}
         all_outputs, all_elements = range(self.problem.output_count), range(self.source.element_count)
+        most, checked = self._most(_ITEM, _LOADS), self._is_checked
+        late = 1 << 31 if len(all_elements) < 1 << 31 else 0
+
+        def mark(outputs: range, every: range, **own: int) -> Iterator[tuple[Dispatch, int]]:
+            for elements, (of_indices,) in self._ranges(every, most, indices):
+                bound = {"indices": (indices, of_indices)} | last
+                yield self._dispatch("scatter_mark", outputs, elements, bound, **own), 0
+
+        def write(which: Write, outputs: range, of_values: int) -> Iterator[tuple[Dispatch, int]]:
+            own = {"write": which, "late": late, "checked": checked and which in (Write.MARKED, Write.AGAIN)}
+            for elements, (of_indices, of_source) in self._ranges(all_elements, most, indices, source):
+                bound = {"indices": (indices, of_indices)} | last
+                bound |= {"source": (source, of_source), "values": (values, of_values)}
+                yield self._dispatch("scatter", outputs, elements, bound, **own), 0
+
         for outputs, (of_values,) in self._ranges(all_outputs, self._most(*_cleared(values.tensor)), values):
             yield self._dispatch("scatter_clear", outputs, range(0), {"values": (values, of_values)}), 0
-        most, places = self._most(_ITEM, _LOADS), last_tensor.element_count - 1
-        late = 1 << 31 if len(all_elements) < 1 << 31 else 0
-        for outputs, (of_values,) in self._ranges(all_outputs, places, values):
-            for elements, (of_indices,) in self._ranges(all_elements, most, indices):
-                bound = {"indices": (indices, of_indices), "last": (last, 0)}
-                yield self._dispatch("scatter_mark", outputs, elements, bound, reports=False), 0
-            for again in False, True:
-                for elements, (of_indices, of_source) in self._ranges(all_elements, most, indices, source):
-                    bound = {"indices": (indices, of_indices), "last": (last, 0)}
-                    bound |= {"source": (source, of_source), "values": (values, of_values)}
-                    yield self._dispatch("scatter", outputs, elements, bound, again=again, late=late), 0
-            bound = {"indices": (indices, 0), "last": (last, 0)}
-            yield self._dispatch("scatter_mark", outputs, range(1), bound, reports=True), 0
+        if checked:
+            # It sets `again` to 0. Its only mark is written again.
+            yield from mark(range(1), range(1), reports=False, checked=False)
+            for which in Write.ALL, Write.NONE:
+                for outputs, (of_values,) in self._ranges(all_outputs, len(all_outputs), values):
+                    yield from write(which, outputs, of_values)
+        for outputs, (of_values,) in self._ranges(all_outputs, self._most_marked, values):
+            yield from mark(outputs, all_elements, reports=False, checked=checked)
+            yield from write(Write.MARKED, outputs, of_values)
+            yield from write(Write.AGAIN, outputs, of_values)
+            yield from mark(outputs, range(1), reports=True, checked=False)
 
     def _most(self, item: int, loads: int) -> int:
         """Elements, or outputs, of a dispatch, at most, with so many for an item and so many loads of that."""
@@ -87,7 +125,7 @@ class Scatter(Kernel):
             begin = end
 
     def _dispatch(
-        self, step: str, outputs: range, elements: range, bound: dict[str, tuple[Source, int]], **own: int
+        self, variant: str, outputs: range, elements: range, bound: dict[str, tuple[Source, int]], **own: int
     ) -> Dispatch:
         """The dispatch of a step, with the segment that is bound of each tensor; its own constants are given."""
         (target,) = self.problem.outputs
@@ -108,7 +146,7 @@ class Scatter(Kernel):
         own["index_words"] = self.problem.sources[1].tensor.data_type.bits // 32
         constants = constants_of(self.problem, self.limits, (), **own)
         bits = self.source.data_type.bits if "values" in bound else 32
-        shader = Shader(step, self.problem.accumulator.name, bits, Values(**constants))
+        shader = Shader(variant, self.problem.accumulator.name, bits, Values(**constants))
         item, each = (_ITEM, _LOADS) if elements else _cleared(target.tensor)
         loads = self.limits.loads(-(-len(elements or outputs) // item), each)
         return Dispatch(shader, Values(**push), tuple(bindings), loads, outputs)
