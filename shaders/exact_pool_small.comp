@@ -1,15 +1,25 @@
 #version 430
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-// Exact averages over small windows (exact.glsl). Tiles, spans and the ring are those of pool_small.comp; the ring has
-// bins, all with one `least`.
+// Exact averages over windows (exact.glsl). Tiles, spans and the ring are those of pool_small.comp; the ring has bins,
+// all with one `least`.
+//
+// A wide window has PIECES pieces of WINDOW_WIDTH columns, and a span covers those of one piece. Where windows are high,
+// there is no ring: from one row of outputs to the next, the rows of the input that windows leave are subtracted, and
+// those that they reach are added.
 
 #include "core/spans.glsl"
+
+layout(constant_id = 23) const uint WHOLE_WIDTH = 1;  // of a window
+layout(constant_id = 24) const bool SUBTRACTS = false;
+
+const uint PIECES = (WHOLE_WIDTH - 1) / WINDOW_WIDTH + 1;
+const uint COLUMNS = SPAN + (PIECES - 1) * WINDOW_WIDTH * DILATION_WIDTH;  // of the input, that a tile covers
 
 layout(set = 0, binding = 2) buffer Values { uint values[]; };
 layout(set = 0, binding = 2) writeonly buffer ValueVectors { uvec4 value_vectors[]; };
 
-const uvec3 WINDOW = uvec3(WINDOW_DEPTH, WINDOW_HEIGHT, WINDOW_WIDTH);
+const uvec3 WINDOW = uvec3(WINDOW_DEPTH, WINDOW_HEIGHT, WHOLE_WIDTH);
 const uvec3 DILATION = uvec3(DILATION_DEPTH, DILATION_HEIGHT, DILATION_WIDTH);
 
 uvec3 stride;  // of windows
@@ -27,7 +37,7 @@ void choose_least(uint plane, uint z, uint y, uint left)
     uint row = plane * plane_stride + min(z, size.x - 1) * depth_stride + min(y, size.y - 1) * row_stride + source_base;
     greatest = max(greatest, 1) - 1;
     for (uint i = 0; i < 8; ++i)
-        greatest = max(greatest, finite_exponent(LOAD(source, row + min(left + i * SPAN / 8, size.z - 1))));
+        greatest = max(greatest, finite_exponent(LOAD(source, row + min(left + i * COLUMNS / 8, size.z - 1))));
     least = empty_bin(greatest).least;
 }
 
@@ -42,19 +52,59 @@ void begin_ring_row()
     }
 }
 
-// Adds the span of row (z, y) to the last row of the ring.
-void add_span(uint plane, uint z, uint y, uint left)
+// Adds the elements of a span that window `k` has to its bin in the last row of the ring: up to `width` of them.
+void add_window(uint k, uint width)
 {
-    uint width = y < size.y && z < size.x ? size.z : 0, none = 0;
-    uvec4 vectors[VECTORS_AND_ONE];
-    load_span(plane * plane_stride + z * depth_stride + y * row_stride + left + source_base, vectors);
-    [[unroll]] for (uint c = 0; c < SPAN; ++c) {
-        Bits bits = element_at(vectors, c);
-        elements[c] = bin_of(least, left + c < width ? bits : none);
+    [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w) {
+        // Only the last piece may have fewer columns, by `rest`.
+        const uint rest = PIECES * WINDOW_WIDTH - WHOLE_WIDTH;
+        if (w + rest < WINDOW_WIDTH || w < width)
+            add(ring[LAST_ROW + k], elements[k * STRIDE_WIDTH + w * DILATION_WIDTH]);
+        if (w % 2 == 1 || w + 1 == WINDOW_WIDTH)
+            propagate_carries(ring[LAST_ROW + k].digits);
     }
-    [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k) {
-        [[unroll]] for (uint w = 0; w < WINDOW_WIDTH; ++w)
-            add(ring[LAST_ROW + k], elements[k * STRIDE_WIDTH + w * DILATION_WIDTH], w, WINDOW_WIDTH);
+}
+
+// Adds the elements of row (z, y) to the last row of the ring; with `sign`, the bit, subtracts them.
+void add_row(uint plane, uint z, uint y, uint left, uint sign)
+{
+    uint width = y < size.y && z < size.x ? size.z : 0, none = 0, row = plane * plane_stride + z * depth_stride;
+    for (uint begin = 0; begin < WHOLE_WIDTH; begin += WINDOW_WIDTH, left += WINDOW_WIDTH * DILATION_WIDTH) {
+        uvec4 vectors[VECTORS_AND_ONE];
+        load_span(row + y * row_stride + left + source_base, vectors);
+        [[unroll]] for (uint c = 0; c < SPAN; ++c) {
+            Bits bits = element_at(vectors, c);
+            if (SUBTRACTS)
+                bits ^= sign;
+            elements[c] = bin_of(least, left + c < width ? bits : none);
+        }
+        [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
+            add_window(k, WHOLE_WIDTH - begin);
+    }
+}
+
+// Moves the ring on by FRESH_ROWS, for windows that begin at (front, top, left).
+void load_rows(uint plane, uint front, uint top, uint left)
+{
+    for (uint r = RING_ROWS - FRESH_ROWS; r < RING_ROWS; ++r) {
+        begin_ring_row();
+        for (uint d = 0; d < WINDOW_DEPTH; ++d) {
+            for (uint h = 0; h < HELD_ROWS; ++h)
+                add_row(plane, front + d * DILATION_DEPTH, top + r + h * DILATION_HEIGHT, left, 0);
+        }
+    }
+}
+
+// The same without a ring, from the windows above these.
+void move_down(uint plane, uint front, uint top, uint left)
+{
+    uint above = top - stride.y, below = top + WINDOW_HEIGHT * DILATION_HEIGHT - stride.y;
+    for (uint d = 0; d < WINDOW_DEPTH; ++d) {
+        for (uint y = 0; y < 2 * stride.y; y += DILATION_HEIGHT) {
+            bool leaves = y < stride.y;
+            uint sign = leaves ? SIGN : 0;
+            add_row(plane, front + d * DILATION_DEPTH, leaves ? above + y : below + y - stride.y, left, sign);
+        }
     }
 }
 
@@ -77,19 +127,22 @@ uint counted_of(uvec3 window)
     return count;
 }
 
-// The sum of a window without a bin.
-Long sum_of(uint plane, uvec3 window)
+// Adds rows `begin` to `end` - 1 of a window to a sum without a bin; with `sign`, the bit, subtracts them. `specials` is
+// how many NaN, infinities and negative ones there are.
+void add_rows(inout Long sum, inout uvec3 specials, uint plane, uvec3 window, uint begin, uint end, uint sign)
 {
-    Long sum = identity();
     for (uint z = 0; z < WINDOW_DEPTH; ++z)
-        for (uint y = 0; y < WINDOW_HEIGHT; ++y)
-            for (uint x = 0; x < WINDOW_WIDTH; ++x) {
+        for (uint y = begin; y != end; ++y)
+            for (uint x = 0; x < WHOLE_WIDTH; ++x) {
                 uvec3 at = window * stride + uvec3(z, y, x) * DILATION - start_padding;
                 uint address = plane * plane_stride + at.x * depth_stride + at.y * row_stride + at.z + source_base;
-                if (all(lessThan(at, size)))
-                    add(sum, LOAD(source, address));
+                if (all(lessThan(at, size))) {
+                    Bits bits = LOAD(source, address);
+                    uvec3 special = uvec3(special_of(bits)) >> uvec3(0, 1, 2) & 1u, less = 0u - special;
+                    specials += sign == 0 ? special : less;
+                    add(sum, bits ^ sign);
+                }
             }
-    return sum;
 }
 
 void main()
@@ -109,19 +162,16 @@ void main()
         uint top = origin.y - FILLING * FRESH_ROWS, iterations = FILLING + tile.end - tile.row;
         uint missed_begin = tile.end, missed_end = 0;  // rows in which a bin has missed an element
         for (uint iteration = 0; iteration < iterations; ++iteration, top += stride.y) {
-            for (uint r = RING_ROWS - FRESH_ROWS; r < RING_ROWS; ++r) {
-                begin_ring_row();
-                for (uint d = 0; d < WINDOW_DEPTH; ++d) {
-                    for (uint h = 0; h < HELD_ROWS; ++h)
-                        add_span(tile.plane, origin.x + d * DILATION_DEPTH, top + r + h * DILATION_HEIGHT, origin.z);
-                }
-            }
+            if (SUBTRACTS && iteration != 0)
+                move_down(tile.plane, origin.x, top, origin.z);
+            else
+                load_rows(tile.plane, origin.x, top, origin.z);
             if (iteration < FILLING)
                 continue;
             add_columns();
             uint row = tile.row + iteration - FILLING, missed = 0, words[4];
             [[unroll]] for (uint k = 0; k < TILE_WIDTH; ++k)
-                missed |= uint(has_missed(bins[k]));
+                missed |= uint(SUBTRACTS ? bins[k].missed != 0 : has_missed(bins[k]));
             if (missed != 0) {
                 missed_begin = min(missed_begin, row);
                 missed_end = row + 1;
@@ -134,12 +184,27 @@ void main()
             }
         }
         // Drivers for CPUs run the body of a loop once, if only for no item: so it stands here, for all rows.
-        for (uint next = missed_begin * TILE_WIDTH; next < missed_end * TILE_WIDTH; ++next) {
-            uint row = next / TILE_WIDTH, column = tile.left + next % TILE_WIDTH;
+        uint missed_rows = missed_end - min(missed_begin, missed_end), fresh = stride.y / DILATION_HEIGHT;
+        Long sum;
+        uvec3 specials;
+        for (uint next = 0; next < missed_rows * TILE_WIDTH; ++next) {
+            uint k = next / max(missed_rows, 1), row = missed_begin + next - k * missed_rows, column = tile.left + k;
             uvec3 window = uvec3(tile.depth, row - tile.row + tile.top, column);
-            Long sum = sum_of(tile.plane, window);
+            bool again = !SUBTRACTS || row == missed_begin;
+            if (again) {
+                sum = identity();
+                specials = uvec3(0);
+            }
+            // The rows that the window above this one has and this one has not; then those that only this one has.
+            for (uint step = again ? 1 : 0; step < 2; ++step) {
+                uint begin = again ? 0 : step == 0 ? 0 - fresh : WINDOW_HEIGHT - fresh;
+                uint count = again ? WINDOW_HEIGHT : fresh;
+                add_rows(sum, specials, tile.plane, window, begin, begin + count, step == 0 ? SIGN : 0);
+            }
+            uvec3 there = min(specials, 1);
+            sum.specials = there.x * HAS_NAN | there.y * HAS_INFINITY | there.z * HAS_NEGATIVE_INFINITY;
             if (column < output_size.z)
-                values[row * output_size.z + column + values_base] = value_of(sum, counted_of(window));
+                STORE_ELEMENT(values, row * output_size.z + column + values_base, value_of(sum, counted_of(window)))
         }
     }
     report(item, mine.end);

@@ -120,7 +120,10 @@ _EXACT: dict[type, tuple[type[Kernel], ...]] = {
 
 # What runs, by its variant.
 DESCRIPTIONS: dict[str, str] = COMBINE | {
-    name: text for kernels in KERNELS.values() for kernel in kernels for name, text in kernel.variants.items()
+    name: text
+    for kernels in (*_EXACT.values(), *KERNELS.values())
+    for kernel in kernels
+    for name, text in kernel.variants.items()
 }
 
 

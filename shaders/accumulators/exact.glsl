@@ -46,6 +46,8 @@ const uint WORDS = 10;
 #endif
 #ifdef SQUARES
 const uint FACTORS = 2, DIGITS = 4;
+#elif defined(WIDE_BINS)
+const uint FACTORS = 1, DIGITS = 3;
 #else
 const uint FACTORS = 1, DIGITS = 2;
 #endif
@@ -69,8 +71,12 @@ struct Bin {
 };
 
 // 2^10 elements (kernels/exact.py) of 24 bits, shifted by up to 27: |sum| < 2^61. Squares have 48 bits, and are shifted
-// by up to 54: |sum| < 2^112. Every float16 fits.
+// by up to 54: |sum| < 2^112. Every float16 fits. With WIDE_BINS 2^17 elements, shifted by up to 50: |sum| < 2^91.
+#ifdef WIDE_BINS
+const uint RANGE = 50;
+#else
 const uint RANGE = 27;
+#endif
 
 uint exponent_of(Bits bits) { return bits >> MANTISSA & SPECIAL; }
 // Which infinity or NaN an element is; 0 for a number.
@@ -81,7 +87,7 @@ uint special_of(Bits bits)
     return exponent_of(bits) == SPECIAL ? special : none;
 }
 
-// The digits of this mantissa, or of its square, shifted by 1 or 2 places for each of `steps`, at most 30.
+// The digits of this mantissa, or of its square, shifted by 1 or 2 places for each of `steps`, at most RANGE, or 30.
 uint[DIGITS] shifted_left(int number, uint steps)
 {
 #ifdef SQUARES
@@ -94,6 +100,11 @@ uint[DIGITS] shifted_left(int number, uint steps)
     uint a = low << shift & DIGIT, b = (low >> (DIGIT_BITS - shift) | high << shift) & DIGIT;
     uint c = high >> (DIGIT_BITS - shift);
     return uint[](whole_digit ? zero : a, whole_digit ? a : b, whole_digit ? b : c, whole_digit ? c : zero);
+#elif defined(WIDE_BINS)
+    bool whole_digit = steps >= DIGIT_BITS;
+    uint zero = 0, less = whole_digit ? DIGIT_BITS : zero, shift = steps - less, sign = uint(number >> 31);
+    uint a = uint(number) << shift & DIGIT, b = uint(number >> (DIGIT_BITS - shift)), low = b & DIGIT;
+    return uint[](whole_digit ? zero : a, whole_digit ? a : low, whole_digit ? b : sign);
 #else
     return uint[](uint(number) << steps & DIGIT, uint(number >> (DIGIT_BITS - steps)));
 #endif
@@ -312,7 +323,7 @@ Bits value_of_parts(bool negative, uint high, uint middle, bool more, int positi
     return nan ? NAN_BITS : bits;
 }
 
-#ifndef SQUARES
+#if !defined(SQUARES) && !defined(WIDE_BINS)
 // For a bin that missed none.
 Bits value_of(Bin bin, uint count)
 {
@@ -384,7 +395,7 @@ Bits value_of(Long sum, uint count)
     Bits value = value_of_parts(negative, high, middle, more, position, sum.specials, count);
     return RESULT == WORD ? word_of_sum : value;
 }
-#ifdef SQUARES
+#if defined(SQUARES) || defined(WIDE_BINS)
 Bits value_of(Bin bin, uint count) { return value_of(long_of(bin), count); }
 #endif
 uint index_of(Long sum) { return 0; }

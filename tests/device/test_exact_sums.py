@@ -21,7 +21,7 @@ from dmlgpu.comparison import check_outputs
 from dmlgpu.descriptors.reduction import ExactSquaresOperatorDesc, ExactSumOperatorDesc
 from dmlgpu.lowering.lower import lower
 from tests.support.cases import FLOAT16, FLOAT32, INT32
-from tests.support.limits import LIMITS
+from tests.support.limits import LIMITS, limits_of
 
 pytestmark = pytest.mark.every_driver
 
@@ -191,7 +191,7 @@ def test_quotients_at_and_beside_ties(mapped, count):
 
 
 @by_float
-@pytest.mark.parametrize("window_size", [(3, 3), (1, 40), (33, 33), (5, 64)])
+@pytest.mark.parametrize("window_size", [(3, 3), (1, 40), (20, 3), (17, 37), (33, 33), (5, 64)])
 def test_special_values_in_windows(mapped, dtype, window_size):
     """The last windows are computed as axes."""
     x = np.random.default_rng(4).standard_normal((2, 2, 35, 64)).astype(dtype)
@@ -200,6 +200,32 @@ def test_special_values_in_windows(mapped, dtype, window_size):
     x[1, 1] = np.finfo(dtype).max
     desc = AveragePooling1OperatorDesc.of(x, window_size, strides=(5, 1) if window_size[1] == 64 else (1, 1))
     dmlgpu.verify(desc, x, flags=EXACT, device=mapped)
+
+
+@by_float
+@pytest.mark.parametrize(
+    ("sizes", "window_size", "options"),
+    [
+        ((2, 1, 60, 30), (20, 3), {"strides": (4, 2), "dilations": (2, 1)}),
+        ((1, 2, 50, 20), (33, 2), {"strides": (2, 1), "start_padding": (7, 0), "end_padding": (9, 1)}),
+        ((1, 1, 3, 21, 42), (2, 17, 34), {"start_padding": (1, 8, 3)}),
+        ((1, 1, 56, 51), (40, 40), {}),
+    ],
+)
+@pytest.mark.parametrize("spread", [1, 8])
+def test_rows_that_windows_leave(driver, open_device, dtype, sizes, window_size, options, spread):
+    """Windows so high that rows are subtracted, by invocations so few that each has several rows of outputs."""
+    few = replace(limits_of(driver, "CPU"), group_size=4, group_count=1, simd_width=4, unrolls=True)
+    device = open_device(driver.index, few)
+    x = np.random.default_rng(5).standard_normal(sizes)
+    x = (np.sign(x) * np.exp(spread * np.minimum(x, 1))).astype(dtype)
+    if spread > 1:
+        x.reshape(-1)[[3, 70, 400]] = np.inf, -np.inf, np.nan
+    desc = AveragePooling1OperatorDesc.of(x, window_size, **options)
+    first = device.compile(desc, flags=EXACT).plan.dispatches[0]
+    assert first.shader.constants["subtracts"]
+    assert first.push["tile_height"] > 1
+    dmlgpu.verify(desc, x, flags=EXACT, device=device)
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,11 @@ def rows():
         ("columns_wide", (1 << 8, 1000, 16), (0, 16, 1), (1,)),
         ("reduce", (1 << 12, 20, 20, 2), (0, 40, 2, 1), (1, 2)),
         ("pool_small", (1, 1, 1 << 12, 1 << 9), (0, 0, 0, 1), (7, 7)),
+        ("pool_small", (1, 1, 1 << 10, 1 << 8), (0, 0, 0, 1), (20, 40)),
+        ("pool_small_wide", (1, 1, 1 << 10, 1 << 8), (0, 0, 0, 1), (40, 40)),
         ("pool_direct", (1, 1, 1, 1 << 20), (0, 0, 0, 0), (1, 1)),
-        ("pool_direct", (1, 1, 900, 80), (0, 0, 0, 1), (25, 40)),
-        ("pool_direct", (1, 1, 900, 80), (0, 0, 0, 1), (33, 40)),
+        ("pool_direct", (1, 1, 900, 80), (0, 0, 0, 2), (25, 40)),
+        ("pool_direct", (1, 1, 900, 80), (0, 0, 0, 2), (33, 40)),
     ],
 )
 def test_elements_that_bins_miss(counter, variant, sizes, strides, axes):
@@ -274,6 +276,8 @@ def too_long():
         if function is ReduceFunction.SUM:
             windows = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 2, 1 << 21)), (2, 1))
             yield lower(windows, dataclasses.replace(limits, segment_bytes=1 << 23), "pool_direct", flags)
+    high = AveragePoolingOperatorDesc.of(TensorDesc(FLOAT32, (1, 1, 1 << 14, 512)), (33, 34))
+    yield lower(high, ONE, flags=ExecutionFlags.EXACT_SUMS)
     yield lower(pool_desc(FLOAT32, PLANE, (3, 3)), ONE)
     yield lower(pool_desc(FLOAT32, PLANE, (21, 21)), dataclasses.replace(ONE, intermediate_bytes=1 << 30))
     yield lower(pool_desc(FLOAT32, LINE, (1, 1), (2, 1)), ONE, "pool_direct")

@@ -1120,6 +1120,15 @@ EXACT = [
     dataclasses.replace(case, id=f"exact-{case.id}", flags=ExecutionFlags.EXACT_SUMS)
     for case in (*REDUCED, *SUMMED_WINDOWS, *SAMPLES)
     if sums_can_be_exact(case.desc)
+] + [
+    # More elements than most sums of a window have room for.
+    Case(
+        f"exact-average-high-{data_type.name}".lower(),
+        AveragePooling1OperatorDesc.of(TensorDesc(data_type, (1, 2, 40, 38)), (33, 34)),
+        (small,),
+        flags=ExecutionFlags.EXACT_SUMS,
+    )
+    for data_type in (FLOAT32, FLOAT16)
 ]
 
 # Every list above, small enough that all of it runs on every device.

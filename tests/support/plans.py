@@ -177,6 +177,9 @@ def check_work(plan: Plan, limits: Limits) -> None:
             # An output has its part of each row that its tile combines, and combines rows of the ring.
             ring, fresh, rows = constants["ring_rows"], constants["fresh_rows"], push["tile_height"]
             taken = (rows + (ring - 1) // fresh) * fresh * (1 if ring > 1 else height)
+            if constants.get("subtracts"):
+                taken = height + 2 * (rows - 1) * push["window_stride"][1] // constants["dilation_height"]
+            width = constants.get("whole_width", width)
             each = depth * width * math.ceil(taken / rows) + height
             least = push["output_size"][2]
         elif "window_size" in push:

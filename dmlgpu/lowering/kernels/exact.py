@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from dmlgpu.descriptors.tensor import MAX_ELEMENTS
 from dmlgpu.lowering.accumulators import ExactSquares
 from dmlgpu.lowering.kernels.columns import Columns
 from dmlgpu.lowering.kernels.cut import Part, Tiling
@@ -22,6 +23,10 @@ from dmlgpu.lowering.plan import Binding, Dispatch, Shader, Values
 
 # Elements of a split, at most: a bin holds them without overflow, and the second look is short.
 _LONGEST = 1 << 10
+# The same of bins with a digit more.
+_LONGEST_WIDE = 1 << 17
+# Columns of a piece of a window, at most, and rows of a window that is computed without a ring, more than so many.
+_PIECE, _HIGH = 32, 16
 
 
 @dataclass(frozen=True)
@@ -102,16 +107,63 @@ class ExactPoolDirect(PoolDirect):
 
 @dataclass(frozen=True)
 class ExactPoolSmall(PoolSmall):
-    """exact_pool_small.comp: windows so small that loops over them are unrolled."""
+    """exact_pool_small.comp: loops over pieces of windows are unrolled."""
 
+    variants: ClassVar = {
+        **PoolSmall.variants,
+        "pool_small_wide": "the same, of windows with so many elements that their sums have a digit more",
+    }
+    largest_window: ClassVar = MAX_ELEMENTS
     why_separable: ClassVar = ""
     state_registers: ClassVar = 4
 
+    @property
+    def why_impossible(self) -> str:
+        too_large = self.elements_of_window > _LONGEST_WIDE
+        return f"the window has more than {_LONGEST_WIDE} elements" if too_large else super().why_impossible
+
+    @property
+    def elements_of_window(self) -> int:
+        return math.prod(self.windows.fields["window_size"])
+
+    @cached_property
+    def piece(self) -> int:
+        """Columns of a piece of a window: whole vectors, where there are several."""
+        width = self.windows.along[2].window_size
+        piece = -(-width // -(-width // _PIECE))
+        return piece if piece == width else -(-piece // self.vector_size) * self.vector_size
+
+    @cached_property
+    def subtracts(self) -> bool:
+        """Whether rows of the input are subtracted that windows leave."""
+        height = self.windows.along[1]
+        rows, stride, dilation = height.window_size, height.stride, height.dilation
+        return stride % dilation == 0 and 2 * stride < rows * dilation and rows > _HIGH
+
+    def _tile_of(self, width: int) -> Tile:
+        tile, along = super()._tile_of(width), self.windows.along
+        tile = replace(tile, span=along[2]._replace(window_size=self.piece).span(width))
+        return replace(tile, ring_rows=1, fresh=1, held_rows=along[1].window_size) if self.subtracts else tile
+
     def loads_of(self, tile: Tile) -> int:
-        size = depth, height, _ = self.windows.fields["window_size"]
+        depth, height, width = self.windows.fields["window_size"]
         # Eight elements choose the place of the bins.
-        again = 9 + tile.height * tile.width * (2 + depth * (1 + height) + math.prod(size))
-        return super().loads_of(tile) + again
+        rows = self.rows_of(tile) if self.subtracts else tile.height * height
+        again = 9 + tile.width * (tile.height * (4 + 2 * depth) + rows * depth * (1 + width))
+        loops = tile.iterations * (1 + tile.fresh * (1 + depth))
+        return loops + self.rows_of(tile) * depth * (1 + -(-width // self.piece)) + again
+
+    def rows_of(self, tile: Tile) -> int:
+        _, height, _ = self.windows.along
+        fresh = height.stride // height.dilation
+        return height.window_size + 2 * fresh * (tile.height - 1) if self.subtracts else super().rows_of(tile)
+
+    def shader(self, part: Part) -> Shader:
+        shader, width = super().shader(part), self.windows.along[2].window_size
+        own = {"window_width": self.piece, "whole_width": width, "subtracts": self.subtracts}
+        wide = self.source.data_type.bits == 32 and self.elements_of_window > _LONGEST
+        variant = "pool_small_wide" if wide else shader.variant
+        return replace(shader, variant=variant, constants=Values(**{**shader.constants, **own}))
 
     @cached_property
     def direct(self) -> ExactPoolDirect:

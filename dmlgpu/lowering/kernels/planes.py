@@ -128,7 +128,7 @@ class WholeRowsKernel(PlanesKernel):
         most = self.most_outputs // step * step
         return replace(
             rules,
-            outputs_in_place=most if rules.outputs_in_place else 0,
+            outputs_in_place=most,
             outputs_with_partials=min(
                 rules.outputs_with_partials, rules.outputs_in_place or rules.outputs_with_partials
             ),

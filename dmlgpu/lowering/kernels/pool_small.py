@@ -76,11 +76,14 @@ class PoolSmall(WholeRowsKernel):
         "pool_small": "one invocation for neighbouring outputs of some rows: small windows share what they load",
     }
 
+    largest_window: ClassVar[int] = _SMALL_WINDOW
+    """Along a dimension."""
+
     @property
     def why_impossible(self) -> str:
         windows, tile, width = self.windows, self.tile, self.windows.along[2]
-        if max(windows.fields["window_size"]) > _SMALL_WINDOW:
-            return f"the window is larger than {_SMALL_WINDOW} along a dimension"
+        if max(windows.fields["window_size"]) > self.largest_window:
+            return f"the window is larger than {self.largest_window} along a dimension"
         # A place beyond 2^32 would wrap around in pool_small.comp, and might be in the input again.
         if max([window.end for window in windows.along]) > MAX_ELEMENTS:
             return "windows hang over the end so far that their positions would wrap around into the input"
@@ -198,12 +201,16 @@ class PoolSmall(WholeRowsKernel):
         rows = 1 + depth * (1 + tile.held_rows * self.problem.accumulator.loads(tile.span))
         return tile.iterations * (1 + tile.fresh * rows)
 
+    def rows_of(self, tile: Tile) -> int:
+        """Rows of the input that a tile takes, with those that it takes again; for each depth."""
+        return tile.iterations * tile.fresh * tile.held_rows
+
     @cached_property
     def in_place(self) -> Tiling:
         tile, (_, rows, row) = self.tile, self.windows.fields["output_size"]
         depth, height, width = self.windows.fields["window_size"]
         # Of the rows that a tile takes each of its outputs has a part; then it combines them.
-        taken = -(-tile.iterations * tile.fresh * tile.held_rows // tile.height)
+        taken = -(-self.rows_of(tile) // tile.height)
         elements = depth * width * taken + height
         return Tiling(tile.width, elements, self.loads_of(tile), height=tile.height, row=row, rows=rows)
 
