@@ -6,8 +6,8 @@
 //   line    [ group ][ group ] ... [ group ][ group ] ... [ group ] ...
 //           |------------ item 0 ----------||---------- item 1 ---- ...
 //
-// With a group_size of 1 these are all elements. With CHOSEN, an item sorts LIST neighbouring elements of a group, and
-// the groups are those of the entries of a list:
+// With a group_size of 1 these are all elements. Where groups are chosen, an item sorts LIST neighbouring elements of a
+// group, and the groups are those of the entries of a list:
 //
 //   list    [ entry ][ entry ] ...      chosen    [ its group ][ its group ] ...
 //                                                 [ item ][ item ] ...
@@ -24,7 +24,7 @@ layout(push_constant) uniform Push {
     uint group_size;     // elements of a group
     uint first_element;  // of each line, in this dispatch
     uint element_count;
-    uint chosen_count;   // entries of the list of a line that chooses groups
+    uint chosen_count;   // entries of the list of a line that chooses groups; 0: items have all groups
     uint chosen_base;    // of these lists, in words
     uint outer_stride;   // lines are numbered outer * inner_size + inner
     uint inner_stride;
@@ -38,7 +38,6 @@ layout(push_constant) uniform Push {
 #include "core/entries.glsl"
 
 layout(constant_id = 11) const bool CONTIGUOUS = false;  // elements of a line follow each other
-layout(constant_id = 12) const bool CHOSEN = false;
 
 layout(set = 0, binding = 2) buffer Target { uint target[]; };
 layout(set = 0, binding = 3) readonly buffer Chosen { uint chosen[]; };
@@ -60,21 +59,22 @@ void main()
 {
     uint line_count = push.line_count, list_count = push.list_count, list_size = push.list_size;
     uint first_element = push.first_element, element_count = push.element_count, stride = push.element_stride;
-    uint group_size = push.group_size;
+    uint group_size = push.group_size, chosen_count = push.chosen_count;
+    bool by_line = CONTIGUOUS || chosen_count != 0;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
     for (; next < mine.end; next += ITEM_STRIDE) {
         // Neighbouring items load neighbouring memory.
         uint item = push.first_item + next;
-        uint list = CONTIGUOUS || CHOSEN ? item % list_count : item / line_count;
-        uint line = CONTIGUOUS || CHOSEN ? item / list_count : item - list * line_count;
+        uint list = by_line ? item % list_count : item / line_count;
+        uint line = by_line ? item / list_count : item - list * line_count;
         uint number = push.first_line + line, outer = number / push.inner_size,
              inner = number - outer * push.inner_size;
         uint address = push.source_base + first_element * stride;
         address += outer * push.outer_stride + inner * push.inner_stride;
         uint begin = list * LIST * group_size, step = group_size, iterations = group_size;
-        if (CHOSEN) {
-            uint place = list * LIST, entry = line * push.chosen_count + place / group_size;
+        if (chosen_count != 0) {
+            uint place = list * LIST, entry = line * chosen_count + place / group_size;
             uint element = chosen[push.chosen_base + entry * ENTRY_WORDS] - first_element;
             begin = element - element % group_size + place % group_size;
             step = 1;

@@ -193,7 +193,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
             assert push.get("element_count", push["output_count"]) <= max(64, limits.dispatch_elements)
             continue
         elif dispatch.shader.variant.startswith("top_k"):
-            loads = 1 if dispatch.shader.constants.get("chosen") else push.get("group_size", 1)
+            loads = 1 if push.get("chosen_count") else push.get("group_size", 1)
             assert push["item_count"] == 1 or push["item_count"] * loads <= limits.dispatch_elements
             continue
         elif "split_end" in push:

@@ -206,7 +206,7 @@ class TopK(Kernel):
             "group_size": one.group,
             "first_element": chunk.begin,
             "element_count": chunk.end - chunk.begin,
-            "chosen_count": chosen,
+            "chosen_count": chosen if one.is_chosen else 0,
             "outer_stride": wrapped(domain.outer.stride),
             "inner_stride": domain.inner.stride,
             "inner_size": domain.inner.size,
@@ -218,7 +218,7 @@ class TopK(Kernel):
             self._bound(push, "target_base", written, is_written=True),
             self._bound(push, "chosen_base", read),
         )
-        constants = {"contiguous": domain.element.stride == 1, "chosen": one.is_chosen}
+        constants = {"contiguous": domain.element.stride == 1}
         loads = _LIST if one.is_chosen else _LIST * one.group
         yield from self._items("top_k_sort", len(lines) * one.lists.count, loads, lines, push, constants, bindings)
 
