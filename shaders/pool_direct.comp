@@ -6,9 +6,10 @@
 // window's elements that lie in the input, in row-major order, and writes value and index. With VECTORS, the elements
 // in a row of a window are contiguous in memory, and most are read in vectors.
 //
-// Without IN_PLACE an invocation takes one split of its windows, and writes partials for combine.comp. A split has
-// `split_size` steps along one dimension, the cut; one step along each dimension before the cut; and all steps along
-// each dimension behind it. The numbers of the splits of a window of 6 x 4:
+// Without IN_PLACE an invocation takes one split of its windows, and writes partials for combine.comp. A module of its
+// own: both would have 38 words of push constants, and Vulkan promises 32. A split has `split_size` steps along one
+// dimension, the cut; one step along each dimension before the cut; and all steps along each dimension behind it. The
+// numbers of the splits of a window of 6 x 4:
 //
 //   cut along height, 2 steps     0 0 0 0        cut along width, 3 steps     0 0 0 1
 //                                 0 0 0 0                                     2 2 2 3
