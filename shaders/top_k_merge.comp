@@ -49,17 +49,25 @@ void merge_halves()
 void main()
 {
     uint list_count = push.list_count, list_size = push.list_size, second_size = push.second_size;
-    uint line_entries = (list_count / 2) * (list_size + second_size) + list_count % 2 * list_size;
     uint merged_count = push.merged_count, merged_size = push.merged_size;
     uint item_size = push.item_size, items_of_list = (merged_size - 1) / item_size + 1;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
     for (; next < mine.end; next += ITEM_STRIDE) {
-        uint item = push.first_item + next, list = item / items_of_list;
-        uint line = list / merged_count, pair = list - line * merged_count;
-        uint begin = (item - list * items_of_list) * item_size, end = min(begin + item_size, merged_size);
-        uint count_a = list_size, count_b = 2 * pair + 1 < list_count ? second_size : 0;
-        uint a = line * line_entries + pair * (list_size + second_size), b = a + list_size;
+        // Divisions take long, and mostly nothing needs them.
+        uint list = push.first_item + next, begin = 0;
+        if (items_of_list != 1) {
+            begin = list % items_of_list * item_size;
+            list /= items_of_list;
+        }
+        uint count_a = list_size, count_b = second_size, a = list * (list_size + second_size);
+        if (list_count % 2 == 1) {
+            // The last list of a line is alone.
+            uint line = list / merged_count, pair = list - line * merged_count;
+            a -= line * second_size;
+            count_b = pair == merged_count - 1 ? 0 : second_size;
+        }
+        uint b = a + list_size, end = min(begin + item_size, merged_size);
         // How many of these are of list a: between low and high.
         uint before = min(begin, count_a + count_b), low = before - min(before, count_b), high = min(before, count_a);
         while (low < high) {

@@ -6,7 +6,7 @@
 //   line    [ group ][ group ] ... [ group ][ group ] ... [ group ] ...
 //           |------------ item 0 ----------||---------- item 1 ---- ...
 //
-// With a group_size of 1 these are all elements. Where groups are chosen, an item sorts LIST neighbouring elements of a
+// With groups of one element these are all elements. Where groups are chosen, an item sorts LIST neighbouring elements of a
 // group, and the groups are those of the entries of a list:
 //
 //   list    [ entry ][ entry ] ...      chosen    [ its group ][ its group ] ...
@@ -21,7 +21,7 @@ layout(push_constant) uniform Push {
     uint first_line;
     uint list_count;     // of a line
     uint list_size;      // entries of a list that are kept
-    uint group_size;     // elements of a group
+    uint group_shift;    // groups have 1 << group_shift elements
     uint first_element;  // of each line, in this dispatch
     uint element_count;
     uint chosen_count;   // entries of the list of a line that chooses groups; 0: items have all groups
@@ -59,7 +59,7 @@ void main()
 {
     uint line_count = push.line_count, list_count = push.list_count, list_size = push.list_size;
     uint first_element = push.first_element, element_count = push.element_count, stride = push.element_stride;
-    uint group_size = push.group_size, chosen_count = push.chosen_count;
+    uint group_shift = push.group_shift, group_size = 1 << group_shift, chosen_count = push.chosen_count;
     bool by_line = CONTIGUOUS || chosen_count != 0;
     Items mine = items_of(push.item_count);
     uint next = mine.next;
@@ -68,15 +68,18 @@ void main()
         uint item = push.first_item + next;
         uint list = by_line ? item % list_count : item / line_count;
         uint line = by_line ? item / list_count : item - list * line_count;
-        uint number = push.first_line + line, outer = number / push.inner_size,
-             inner = number - outer * push.inner_size;
+        uint outer = push.first_line + line, inner = 0;
+        if (push.inner_size != 1) {
+            inner = outer % push.inner_size;
+            outer /= push.inner_size;
+        }
         uint address = push.source_base + first_element * stride;
         address += outer * push.outer_stride + inner * push.inner_stride;
         uint begin = list * LIST * group_size, step = group_size, iterations = group_size;
         if (chosen_count != 0) {
-            uint place = list * LIST, entry = line * chosen_count + place / group_size;
+            uint place = list * LIST, entry = line * chosen_count + (place >> group_shift);
             uint element = chosen[push.chosen_base + entry * ENTRY_WORDS] - first_element;
-            begin = element - element % group_size + place % group_size;
+            begin = (element & ~(group_size - 1)) + (place & (group_size - 1));
             step = 1;
             iterations = 1;
         }
@@ -86,8 +89,14 @@ void main()
             [[unroll]] for (uint i = 0; i < LIST; ++i) {
                 uint at = begin + i * step + iteration, index = first_element + at, none = NONE;
                 bool is_element = at < element_count;
-                set_entry(LIST, LOAD(source, address + (is_element ? at : 0) * stride), is_element ? index : none);
-                order(i, LIST);
+                uint offset = is_element ? at : 0;
+                offset = CONTIGUOUS ? offset : offset * stride;
+                set_entry(LIST, LOAD(source, address + offset), is_element ? index : none);
+                // Indices ascend: of equal elements the first stays.
+                bool wins = any(bvec2(is_above(keys[LIST], keys[i]), iteration == 0));
+                keys[i] = wins ? keys[LIST] : keys[i];
+                elements[i] = wins ? elements[LIST] : elements[i];
+                indices[i] = wins ? indices[LIST] : indices[i];
             }
         }
         sort_entries();

@@ -193,7 +193,7 @@ def check_work(plan: Plan, limits: Limits) -> None:
             assert push.get("element_count", push["output_count"]) <= max(64, limits.dispatch_elements)
             continue
         elif dispatch.shader.variant.startswith("top_k"):
-            loads = 1 if push.get("chosen_count") else push.get("group_size", 1)
+            loads = 1 if push.get("chosen_count") else 1 << push.get("group_shift", 0)
             assert push["item_count"] == 1 or push["item_count"] * loads <= limits.dispatch_elements
             continue
         elif "split_end" in push:
@@ -321,7 +321,7 @@ def check_lines(plan: Plan) -> None:
                 if "merged_size" in push
                 else k
             )
-            assert end == lines * (push["list_count"] if "group_size" in push else lists)
+            assert end == lines * (push["list_count"] if "group_shift" in push else lists)
             end = 0
     for output, tensor in enumerate(plan.desc.outputs if passes else ()):
         written = np.zeros(tensor.element_count, np.int8)

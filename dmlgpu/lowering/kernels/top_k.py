@@ -28,7 +28,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from dmlgpu.errors import DescriptorError
-from dmlgpu.lowering.geometry import runs_of_segments
+from dmlgpu.lowering.geometry import power_of_2, runs_of_segments
 from dmlgpu.lowering.kernels.kernel import SCRATCH_SHARE, Kernel, constants_of, segment_push, shader_of, wrapped
 from dmlgpu.lowering.plan import Binding, Dispatch, Values
 from dmlgpu.lowering.problem import Lines, Role
@@ -62,7 +62,7 @@ class _Pass(NamedTuple):
     lists: _Lists
     """What it leaves of a line."""
     group: int = 0
-    """Elements of a group."""
+    """Elements of a group, a power of 2."""
     is_chosen: bool = False
     """Whether groups are those of the entries of the list that the pass before it left."""
 
@@ -130,7 +130,7 @@ class TopK(Kernel):
         if elements < _GROUPED * k:
             return self._sorted(elements)
         most = self.limits.invocation_loads // (2 * _LIST)
-        group = max(1, min(math.isqrt(elements // k), most) // _LIST) * _LIST
+        group = max(_LIST, power_of_2(min(math.isqrt(elements // k), most)))
         return [*self._sorted(elements, group), *self._sorted(k * group, group, is_chosen=True)]
 
     def _sorted(self, elements: int, group: int = 1, *, is_chosen: bool = False) -> list[_Pass]:
@@ -203,7 +203,7 @@ class TopK(Kernel):
             "line_count": len(lines),
             "list_count": one.lists.count,
             "list_size": one.lists.size,
-            "group_size": one.group,
+            "group_shift": one.group.bit_length() - 1,
             "first_element": chunk.begin,
             "element_count": chunk.end - chunk.begin,
             "chosen_count": chosen if one.is_chosen else 0,
