@@ -106,7 +106,8 @@ class TopK1OperatorDesc(_TopK):
     Decisions of docs/semantics.md: 8, 9, 21, 23, 24.
 
     Formula:
-        order = all j along the axis by input[j], the greatest first, or with INCREASING the least; equal ones by j
+        order = all j along the axis, by input[j]; equal ones by j
+                the greatest first, or with INCREASING the least
         output_value[i] = input[order[i]], output_index[i] = order[i], for i from 0 to k - 1
 
     Args:
