@@ -95,15 +95,18 @@ void load_rows(uint plane, uint front, uint top, uint left)
     }
 }
 
-// The same without a ring, from the windows above these.
-void move_down(uint plane, uint front, uint top, uint left)
+// The same without a ring: adds all rows, or with `below` moves on from the windows above these. One loop does both,
+// because drivers compile what it calls once for each call.
+void move_down(uint plane, uint front, uint top, uint left, bool below)
 {
-    uint above = top - stride.y, below = top + WINDOW_HEIGHT * DILATION_HEIGHT - stride.y;
+    if (!below)
+        begin_ring_row();
+    uint height = WINDOW_HEIGHT * DILATION_HEIGHT, end = below ? 2 * stride.y : height;
     for (uint d = 0; d < WINDOW_DEPTH; ++d) {
-        for (uint y = 0; y < 2 * stride.y; y += DILATION_HEIGHT) {
-            bool leaves = y < stride.y;
-            uint sign = leaves ? SIGN : 0;
-            add_row(plane, front + d * DILATION_DEPTH, leaves ? above + y : below + y - stride.y, left, sign);
+        for (uint y = 0; y < end; y += DILATION_HEIGHT) {
+            bool leaves = below && y < stride.y;
+            uint from = below ? (leaves ? top - stride.y : top + height - 2 * stride.y) : top;
+            add_row(plane, front + d * DILATION_DEPTH, from + y, left, leaves ? SIGN : 0);
         }
     }
 }
@@ -162,8 +165,8 @@ void main()
         uint top = origin.y - FILLING * FRESH_ROWS, iterations = FILLING + tile.end - tile.row;
         uint missed_begin = tile.end, missed_end = 0;  // rows in which a bin has missed an element
         for (uint iteration = 0; iteration < iterations; ++iteration, top += stride.y) {
-            if (SUBTRACTS && iteration != 0)
-                move_down(tile.plane, origin.x, top, origin.z);
+            if (SUBTRACTS)
+                move_down(tile.plane, origin.x, top, origin.z, iteration != 0);
             else
                 load_rows(tile.plane, origin.x, top, origin.z);
             if (iteration < FILLING)
