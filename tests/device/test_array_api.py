@@ -47,7 +47,8 @@ def test_top_k_has_the_standard_s_arguments_and_numpy_s():
     assert xp.top_k is dmlgpu.top_k
     has = {each.name: each.default for each in inspect.signature(xp.top_k).parameters.values()}
     assert [*has][:2] == ["x", "k"]
-    assert (has["axis"], has["mode"], has["sorted"]) == (-1, "largest", True)
+    # `mode` is None, that is, "largest", as `largest` says so, too.
+    assert (has["axis"], has["largest"], has["sorted"], has["mode"]) == (-1, True, True, None)
     values, indices = xp.top_k(np.float32([[3, 1], [2, 5]]), 1, axis=0, mode="smallest")
     same(values, np.float32([[2, 1]]))
     same(indices, np.array([[1, 0]]))

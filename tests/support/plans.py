@@ -25,7 +25,7 @@ from tests.support.limits import CORES, LIMITS
 
 # Modules that only a GPU, or only a CPU, takes.
 OF_A_GPU = re.compile(r"\w+_cooperating_")
-OF_A_CPU = re.compile(r"(rows|columns)_(?!\w*cooperating)")
+OF_A_CPU = re.compile(r"(rows|columns)_(?!\w*cooperating)|pool_small_wide_")
 
 
 @functools.cache
