@@ -36,6 +36,7 @@ def test_chosen_cases_cover_every_kernel_and_type():
         (
             r"columns_(wide_)?(sum_16|exact|squares|product|logsumexp)",
             r"columns_wide_(integer|sum|selection_64)",
+            r"pool_small_wide_",
         )
     )
     others_of = {
