@@ -271,9 +271,8 @@ class TopK(Kernel):
         bindings: tuple[Binding, ...],
     ) -> Iterator[tuple[Dispatch, int]]:
         """The dispatches of all items of a pass, each with so many loads."""
-        all_constants = constants_of(
-            self.problem, self.limits, self.problem.outputs, increasing=self.lines.increasing, **constants
-        )
+        written = self.problem.outputs if variant == "top_k_write" else ()
+        all_constants = constants_of(self.problem, self.limits, written, increasing=self.lines.increasing, **constants)
         shader = shader_of(variant, self.problem, all_constants, built_in=True)
         outputs = range(lines.start * self.lines.k, lines.stop * self.lines.k)
         most = max(1, min(self.limits.most_items(loads), self.limits.dispatch_elements // loads))
