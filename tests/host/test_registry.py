@@ -42,6 +42,7 @@ def test_the_others_mean_the_same_as_one_that_is_computed():
         "LP_POOLING",
         "MAX_POOLING",
         "MAX_POOLING1",
+        "TOP_K",
     }
     for operator in OPERATORS:
         for desc in operator.descs():
