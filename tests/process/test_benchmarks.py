@@ -510,7 +510,7 @@ def test_show_and_compare_read_what_was_written(tmp_path, capsys, monkeypatch):
 
 
 def test_list_has_the_chosen_cases(capsys):
-    assert cli.main(["--list", "-k", "vocab"]) == 0
+    assert cli.main(["--list", "-k", "argmax-vocab"]) == 0
     assert capsys.readouterr().out == "argmax-vocabulary: ARGMAX float32 1x129280 axes 1\n"
 
 
