@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from dmlgpu.descriptors.dtypes import DataType
 from dmlgpu.descriptors.operator import SELECTED_TYPES, OperatorDesc, TypeTable
-from dmlgpu.descriptors.reduction import INDEX_TYPES, AxisDirection
+from dmlgpu.descriptors.reduction import INDEX_TYPES, AxisDirection, axes_of
 from dmlgpu.descriptors.tensor import TensorDesc, integer
 from dmlgpu.errors import shown
 
@@ -32,10 +32,9 @@ class _TopK(OperatorDesc):
     @classmethod
     def _of(cls, input_tensor: Any, k: int, axis: int, indices_data_type: Any, **others: Any) -> Self:
         source, name = TensorDesc.of(input_tensor), cls.__name__
-        axis, k = integer(name, "axis", axis), integer(name, "k", k)
-        axis = axis + source.rank if -source.rank <= axis < 0 else axis
-        sizes = [*source.sizes]
-        if 0 <= axis < source.rank and 1 <= k <= sizes[axis]:  # the constructor refuses others
+        (axis,) = axes_of(name, integer(name, "axis", axis), source.rank)
+        k, sizes = integer(name, "k", k), [*source.sizes]
+        if 1 <= k <= sizes[axis]:  # the constructor refuses others
             sizes[axis] = k
         path = f"{name}.output_index_tensor.data_type"
         data_type = DataType.of(indices_data_type, path, cls.types["output_index_tensor"], of_input=False)

@@ -121,8 +121,7 @@ def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]
         raise DescriptorError(
             f"type: {shown(data_type)} is not allowed; allowed are {listed(row.data_types, str.lower)}"
         )
-    numbers = (*_NUMBERS, "axis") if "k" in row.fields else _NUMBERS  # TOP_K has one axis
-    given = {key: value if key in numbers else _sequence(value) for key, value in given.items()}
+    given = {key: value if key in (*_NUMBERS, "axis") else _sequence(value) for key, value in given.items()}
     strides = given.pop("input_strides", None)
     source = TensorDesc(types[data_type.upper()], _sequence(Argument("sizes").value("sizes", sizes)), strides)
     desc: OperatorDesc = row.desc.of(**{row.source_field: source}, **given)  # type: ignore[attr-defined]
