@@ -28,8 +28,8 @@ class Write(enum.IntEnum):
     MARKED = 0
     AGAIN = 1
     ALL = 2
-    NONE = 3
-    """It compares them with what was written."""
+    COMPARES = 3
+    """None: it compares them with what was written."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Scatter(Kernel):
         if checked:
             # It sets `again` to 0. Its only mark is written again.
             yield from mark(range(1), range(1), reports=False, checked=False)
-            for which in Write.ALL, Write.NONE:
+            for which in Write.ALL, Write.COMPARES:
                 for outputs, (of_values,) in self._ranges(all_outputs, len(all_outputs), values):
                     yield from write(which, outputs, of_values)
         for outputs, (of_values,) in self._ranges(all_outputs, self._most_marked, values):
