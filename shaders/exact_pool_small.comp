@@ -4,9 +4,9 @@
 // Exact averages over windows (exact.glsl). Tiles, spans and the ring are those of pool_small.comp; the ring has bins,
 // all with one `least`.
 //
-// A wide window has PIECES pieces of WINDOW_WIDTH columns, and a span covers those of one piece. Where windows are high,
-// there is no ring: from one row of outputs to the next, the rows of the input that windows leave are subtracted, and
-// those that they reach are added.
+// A wide window has PIECES pieces of WINDOW_WIDTH columns, and a span covers those of one piece. Where windows are
+// high, there is no ring: from one row of outputs to the next, the rows of the input that windows leave are subtracted,
+// and those that they reach are added.
 
 #include "core/spans.glsl"
 
@@ -130,8 +130,8 @@ uint counted_of(uvec3 window)
     return count;
 }
 
-// Adds rows `begin` to `end` - 1 of a window to a sum without a bin; with `sign`, the bit, subtracts them. `specials` is
-// how many NaN, infinities and negative ones there are.
+// Adds rows `begin` to `end` - 1 of a window to a sum without a bin; with `sign`, the bit, subtracts them. `specials`
+// is how many NaN, infinities and negative ones there are.
 void add_rows(inout Long sum, inout uvec3 specials, uint plane, uvec3 window, uint begin, uint end, uint sign)
 {
     for (uint z = 0; z < WINDOW_DEPTH; ++z)

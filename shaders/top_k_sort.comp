@@ -6,8 +6,8 @@
 //   line    [ group ][ group ] ... [ group ][ group ] ... [ group ] ...
 //           |------------ item 0 ----------||---------- item 1 ---- ...
 //
-// With groups of one element these are all elements. Where groups are chosen, an item sorts LIST neighbouring elements of a
-// group, and the groups are those of the entries of a list:
+// With groups of one element these are all elements. Where groups are chosen, an item sorts LIST neighbouring elements
+// of a group, and the groups are those of the entries of a list:
 //
 //   list    [ entry ][ entry ] ...      chosen    [ its group ][ its group ] ...
 //                                                 [ item ][ item ] ...
@@ -89,9 +89,7 @@ void main()
             [[unroll]] for (uint i = 0; i < LIST; ++i) {
                 uint at = begin + i * step + iteration, index = first_element + at, none = NONE;
                 bool is_element = at < element_count;
-                uint offset = is_element ? at : 0;
-                offset = CONTIGUOUS ? offset : offset * stride;
-                set_entry(LIST, LOAD(source, address + offset), is_element ? index : none);
+                set_entry(LIST, LOAD(source, address + (is_element ? at : 0) * stride), is_element ? index : none);
                 // Indices ascend: of equal elements the first stays.
                 bool wins = any(bvec2(is_above(keys[LIST], keys[i]), iteration == 0));
                 keys[i] = wins ? keys[LIST] : keys[i];

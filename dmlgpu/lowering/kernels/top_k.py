@@ -175,13 +175,13 @@ class TopK(Kernel):
 
     def _line_dispatches(self, lines: range, chunks: Iterable[_Chunk]) -> Iterator[tuple[Dispatch, int]]:
         """The dispatches of some lines, whose chunks are computed one after the other."""
-        # The list of the result so far has `kept` entries, at the begin of half `place`.
-        kept, place = 0, 0
+        # The list of the result so far has `kept` entries, at the begin of a half.
+        kept, half = 0, 0
         for chunk in chunks:
             passes, lists = self._passes(chunk.end - chunk.begin), _Lists(1, 0)
             for left, one in zip(reversed(range(len(passes))), passes, strict=True):
                 # The last pass writes behind the result so far.
-                read, written = (1 - place, place) if left % 2 == 0 else (place, 1 - place)
+                read, written = (1 - half, half) if left % 2 == 0 else (half, 1 - half)
                 if one.group:
                     yield from self._sort(lines, chunk, one, lists.size, (read, kept), (written, kept))
                 else:
@@ -189,10 +189,10 @@ class TopK(Kernel):
                 lists = one.lists
             if kept:
                 merged = _Lists(1, min(self.lines.k, kept + lists.size))
-                yield from self._merge(lines, _Lists(2, kept), lists.size, merged, (place, 0), (1 - place, 0))
-                lists, place = merged, 1 - place
+                yield from self._merge(lines, _Lists(2, kept), lists.size, merged, (half, 0), (1 - half, 0))
+                lists, half = merged, 1 - half
             kept = lists.size
-        yield from self._write(lines, kept, place)
+        yield from self._write(lines, kept, half)
 
     def _sort(
         self, lines: range, chunk: _Chunk, one: _Pass, chosen: int, read: tuple[int, int], written: tuple[int, int]
@@ -241,13 +241,13 @@ class TopK(Kernel):
         loads = size + _HALF + 2 * lists.size.bit_length()  # and those of the binary search
         yield from self._items("top_k_merge", items, loads, lines, push, {}, bindings)
 
-    def _write(self, lines: range, size: int, place: int) -> Iterator[tuple[Dispatch, int]]:
-        """Each list of one line, to the segments of both outputs that it may lie in, two by two."""
+    def _write(self, lines: range, size: int, half: int) -> Iterator[tuple[Dispatch, int]]:
+        """Writes the list of each line, for each pair of segments of both outputs that it may lie in."""
         pair, inner, k = self.problem.outputs, self.lines.inner_outputs, self.lines.k
         begin, end = lines.start // inner * inner * k, -(-lines.stop // inner) * inner * k
         while begin < end:
             push = {"first_line": lines.start, "list_size": size, "k": k, "inner": inner}
-            bindings = [self._bound(push, "source_base", (place, 0))]
+            bindings = [self._bound(push, "source_base", (half, 0))]
             for i, name in enumerate(["values", "indices"]):
                 push |= segment_push(name, pair[i].segment_size, begin // pair[i].segment_size)
                 bindings.append(self.output_binding(begin, i, f"{name}_base"))
