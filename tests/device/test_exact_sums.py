@@ -1,6 +1,7 @@
 """EXACT_SUMS: the float nearest to the exact sum, bit for bit, whatever the kernel, the mapping and the order."""
 
 import functools
+import itertools
 import re
 from dataclasses import replace
 
@@ -96,6 +97,9 @@ VALUES = {
 @pytest.mark.parametrize("values", VALUES)
 def test_sums_are_rounded_once(mapped, dtype, values):
     random = np.random.default_rng(0)
+    functions = itertools.cycle(EXACT_FUNCTIONS)
+    for _ in range([*VALUES].index(values)):
+        next(functions)  # so that shapes of other values have other functions
     for sizes, axes in (
         *(((5, size), (1,)) for size in (1, 3, 4, 7, 9, 33, 255)),
         *(((size, 21), (0,)) for size in (2, 3, 17, 100)),
@@ -105,7 +109,7 @@ def test_sums_are_rounded_once(mapped, dtype, values):
         ((2, 3, 170), (0, 1, 2)),
     ):
         x = VALUES[values](dtype, int(np.prod(sizes)), random).reshape(sizes)
-        for function in EXACT_FUNCTIONS:
+        for function in itertools.islice(functions, 2):
             verify(x, axes, function, mapped)
 
 
@@ -128,23 +132,23 @@ def test_every_kernel(mapped, dtype):
                 assert compiled(x).tobytes() == wanted.tobytes()
 
 
-# Sizes of the input, windows, strides, dilations, padding at the begin and at the end.
+# Sizes of the input, windows, strides, dilations, padding at the begin and at the end, and whether it counts.
 WINDOWS = {
-    "2 x 2": ((2, 3, 8, 16), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0)),
-    "3 x 3": ((1, 3, 11, 13), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
-    "7 x 7": ((1, 2, 12, 9), (7, 7), (1, 1), (1, 1), (3, 2), (3, 4)),
-    "dilated": ((1, 1, 14, 15), (3, 4), (1, 2), (3, 2), (2, 1), (0, 3)),
-    "in a volume": ((1, 2, 5, 6, 7), (2, 3, 2), (2, 1, 1), (2, 1, 3), (1, 0, 1), (0, 1, 1)),
-    "1 x 40": ((1, 1, 3, 90), (1, 40), (1, 5), (1, 1), (0, 7), (0, 7)),
-    "33 x 33": ((1, 1, 35, 36), (33, 33), (1, 1), (1, 1), (1, 0), (0, 0)),
-    "40 x 40": ((1, 1, 42, 41), (40, 40), (1, 1), (1, 1), (1, 1), (0, 1)),
+    "2 x 2": ((2, 3, 8, 16), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0), False),
+    "3 x 3": ((1, 3, 11, 13), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1), True),
+    "7 x 7": ((1, 2, 12, 9), (7, 7), (1, 1), (1, 1), (3, 2), (3, 4), False),
+    "dilated": ((1, 1, 14, 15), (3, 4), (1, 2), (3, 2), (2, 1), (0, 3), True),
+    "in a volume": ((1, 2, 5, 6, 7), (2, 3, 2), (2, 1, 1), (2, 1, 3), (1, 0, 1), (0, 1, 1), False),
+    "1 x 40": ((1, 1, 3, 90), (1, 40), (1, 5), (1, 1), (0, 7), (0, 7), True),
+    "33 x 33": ((1, 1, 35, 36), (33, 33), (1, 2), (1, 1), (1, 0), (0, 0), False),
+    "40 x 40": ((1, 1, 42, 41), (40, 40), (2, 1), (1, 1), (1, 1), (0, 1), True),
 }
 
 
 @functools.cache
-def averages(windows, dtype, include_padding):
+def averages(windows, dtype):
     """The descriptor of an average over windows, inputs, and what the oracle gives for each."""
-    sizes, window_size, strides, dilations, start, end = WINDOWS[windows]
+    sizes, window_size, strides, dilations, start, end, include_padding = WINDOWS[windows]
     desc = AveragePooling1OperatorDesc.of(
         TensorDesc(FLOAT32 if dtype is np.float32 else FLOAT16, sizes), window_size, strides=strides,
         dilations=dilations, start_padding=start, end_padding=end, include_padding=include_padding,
@@ -157,10 +161,9 @@ def averages(windows, dtype, include_padding):
 
 
 @by_float
-@pytest.mark.parametrize("include_padding", [False, True])
 @pytest.mark.parametrize("windows", WINDOWS)
-def test_averages_over_windows_are_rounded_once(mapped, dtype, windows, include_padding):
-    packed, pairs = averages(windows, dtype, include_padding)
+def test_averages_over_windows_are_rounded_once(mapped, dtype, windows):
+    packed, pairs = averages(windows, dtype)
     source = packed.input_tensor
     strided = replace(source, strides=tuple(2 * stride for stride in source.element_strides))
     for desc in (packed, replace(packed, input_tensor=strided)):
@@ -181,11 +184,12 @@ def test_averages_beside_ties(mapped, little):
 def test_quotients_at_and_beside_ties(mapped, count):
     """Quotients of 25 bits, of which half are ties, and totals that are one more or less, or a quarter."""
     random = np.random.default_rng(count)
-    quotients = random.integers(1 << 24, 1 << 25, 256) * random.choice([1, 4], 256)
-    totals = quotients * count + random.choice([-1, 0, 1], 256)
+    rows = 256 if count < 1000 else 32  # split tensors have a dispatch for every 64 elements
+    quotients = random.integers(1 << 24, 1 << 25, rows) * random.choice([1, 4], rows)
+    totals = quotients * count + random.choice([-1, 0, 1], rows)
     # Divided by 255 the estimate is 1 too small, and the low word of what is left is 0.
     totals[:3] = 17120023741, 17153232901, 17173902181
-    x = np.zeros((256, count), np.float32)
+    x = np.zeros((rows, count), np.float32)
     x[:, 0], x[:, -1] = totals & -(1 << 24), totals & (1 << 24) - 1
     verify(x, (1,), F.AVERAGE, mapped)
 
@@ -198,7 +202,8 @@ def test_special_values_in_windows(mapped, dtype, window_size):
     for special, place in ((np.inf, (0, 0, 5, 50)), (-np.inf, (0, 0, 6, 52)), (np.nan, (0, 1, 3, 30)), (0, (1, 0, 9))):
         x[place] = special
     x[1, 1] = np.finfo(dtype).max
-    desc = AveragePooling1OperatorDesc.of(x, window_size, strides=(5, 1) if window_size[1] == 64 else (1, 1))
+    strides = (2, 1) if window_size[0] < 5 else (5, 1) if window_size[1] == 64 else (5, 3)
+    desc = AveragePooling1OperatorDesc.of(x, window_size, strides=strides)
     dmlgpu.verify(desc, x, flags=EXACT, device=mapped)
 
 
