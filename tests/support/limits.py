@@ -16,7 +16,7 @@ LOWERED = Limits(
     segment_bytes=256, group_size=32, group_count=3, partial_bytes=512, invocation_loads=100, dispatch_count=1 << 20
 )
 # The mapping of a CPU goes by the number of its cores: this machine's, and others.
-CORES = {f"CPU-{cores}": cores for cores in (1, 16, 64, 256)}
+CORES = {f"CPU-{cores}": cores for cores in (1, 16, 256)}
 MAPPINGS = ("CPU", *CORES, "GPU", "split")
 
 
