@@ -18,8 +18,8 @@ from tests.support.drivers import set_drivers
 from tests.support.plans import chosen
 from tests.support.processes import output_of
 
-# Of GCN 4 and 5, RDNA 2 and 3.
-HELD = ("polaris10", "vega10", "navi21", "gfx1100")
+# Of GCN 4, RDNA 2 and 3.
+HELD = ("polaris10", "navi21", "gfx1100")
 # What reads each element once, and waits for memory more than it computes: by the begins of names of modules.
 # pool_small_selection_32 is not among them: it computes, and has the three vectors of one input row in flight. Nor is
 # LOG_SUM_EXP of 16 bits, which has 200 instructions for each load.

@@ -30,7 +30,7 @@ from tests.support import symbolic
 from tests.support.cases import FLOAT16, FLOAT32, INT64, UINT8, UINT32, arg_desc, pool_desc
 from tests.support.drivers import DRIVERS, device_of
 from tests.support.iterations import MOST, Counter
-from tests.support.limits import LIMITS, MAPPINGS
+from tests.support.limits import LIMITS
 from tests.support.plans import chosen
 
 # Iterations for a load, and of the loops that end, at most.
@@ -224,14 +224,13 @@ def test_plans_of_any_size(counter, seed):
 
 
 def test_plans_of_every_kernel(counter):
-    """One of each kernel, accumulator, width and mapping."""
+    """One of each kernel, accumulator and width."""
     done = set()
-    for mapping in MAPPINGS:
-        kind = mapping in ("GPU", "split")
+    for mapping in "CPU", "GPU", "split":
         for case in chosen(mapping):
             plan = case.plan(LIMITS[mapping])
-            new = tuple(dispatch for dispatch in plan.dispatches if (kind, dispatch.shader.module) not in done)
-            done |= {(kind, dispatch.shader.module) for dispatch in new}
+            new = tuple(dispatch for dispatch in plan.dispatches if dispatch.shader.module not in done)
+            done |= {dispatch.shader.module for dispatch in new}
             check(counter, dataclasses.replace(plan, dispatches=new))
     assert len(done) > 150
 
