@@ -1,7 +1,7 @@
 """Greedy decoding: the next token is the one with the highest score.
 
-The scores go in as float16, as language models give them. Float16 makes different scores equal, so it matters which
-of them is taken. Two compiled operators find the first and the last of them in the same device tensor.
+The scores are float16, like those of language models. Different scores become equal in float16, so it matters which of
+them wins. Two compiled operators find the first and the last of equal scores in the same device tensor.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from dmlgpu import ArgmaxOperatorDesc, AxisDirection, Device
 
 WORDS = ["a", "bird", "cat", "one", "sees", "the"]
 
-# In place of a model: the scores of all words after each word. In float16 both 20.001 and 20.003 are 20.
+# Instead of a model: the scores of all words after each word. In float16 both 20.001 and 20.003 are 20.
 scores_after = np.zeros((6, 6), np.float16)
 for word, following, score in [
     ("a", "cat", 20),

@@ -1,7 +1,7 @@
 """The objects in a detector's heat map: the points that are the maximum of the 5x5 window around them.
 
-CenterNet does so in place of the usual non-maximum suppression: one max pooling, a comparison and a threshold. The
-maxima have the very bits of the input, so `==` is safe.
+CenterNet replaces the usual non-maximum suppression by this: one max pooling, a comparison and a threshold. Maxima have
+the same bits as the input, so `==` is safe.
 """
 
 import numpy as np
@@ -10,13 +10,13 @@ import dmlgpu
 
 THRESHOLD = 0.3
 
-# In place of a detector: two objects, a weaker answer beside the first of them, and something faint.
+# Instead of a detector: two objects, a weaker answer beside the first, and a faint one.
 y, x = np.mgrid[:10, :32].astype(np.float32)
 heat = np.zeros((10, 32), np.float32)
 for score, cy, cx in [(0.9, 3, 7), (0.7, 4, 9), (0.8, 6, 25), (0.2, 1, 18)]:
     heat = np.maximum(heat, score / (1 + (y - cy) ** 2 + (x - cx) ** 2))
 
-maxima = dmlgpu.max_pooling(heat, 5, padding=2)  # padded, so of the heat map's shape
+maxima = dmlgpu.max_pooling(heat, 5, padding=2)  # the padding keeps the heat map's shape
 above = heat > THRESHOLD
 objects = above & (heat == maxima)
 

@@ -1,7 +1,6 @@
-"""An image in five colours: every pixel takes the nearest colour of a palette.
+"""An image in five colours: every pixel becomes the nearest colour of a palette.
 
-ARGMIN finds it among the distances to all colours. They may be integers as well as floats; of equal distances the
-first one is taken.
+ARGMIN over the distances to all colours finds it. Distances may be integers or floats; the first of equal ones wins.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""A photograph at half its size: each pixel is the average of four, of each colour.
+"""A photograph at half its size: each pixel is the average of four pixels, colour by colour.
 
-Image files have the colours last, (height, width, 3); pooling takes them first. The argument is an image file, which
-Pillow reads; without one it is the demo's.
+Image files have the colours last, (height, width, 3); pooling needs them first. The first argument is an image file, by
+default the demo's photograph; the second, if any, is the file to write.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Max pooling and its way back: every maximum returns to the place where it stood.
+"""Max pooling and unpooling: every maximum returns to its place.
 
-Decoders such as SegNet's do so with the indices that the encoder keeps. These are positions in the whole input: one
-call serves all channels.
+Decoders such as SegNet's use the indices that the encoder keeps. Indices are positions in the whole input, so one call
+unpools all channels.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """The class of every pixel, from the class scores of a segmentation network.
 
-Networks put the classes first: (classes, height, width). ARGMAX takes this axis as it is; nothing is transposed.
+Networks put the classes first: (classes, height, width). ARGMAX reduces this axis without a transposition.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import dmlgpu
 
 CLASSES = {".": "sky", "o": "sun", "^": "hill", "~": "lake"}
 
-# In place of a network: one map of scores for each class.
+# Instead of a network: one map of scores for each class.
 y, x = np.mgrid[:12, :48].astype(np.float32)
 scores = np.stack(
     [

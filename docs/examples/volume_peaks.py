@@ -1,7 +1,7 @@
 """The peaks of a volume: the voxels that are the maximum of the 3x3x3 window around them.
 
-Pooling tells where each maximum stood, and a peak finds its own index there. Of two equal neighbours only the first
-does: a flat top counts once. A comparison of values would find it twice.
+Pooling returns the index of each maximum; a peak is a voxel that is the maximum of its own window. The first of two
+equal neighbours wins, so a flat top counts once. A comparison of values would count it twice.
 """
 
 import numpy as np
