@@ -203,8 +203,8 @@ def numpy_reduced(
     computed, result = _numpy_types(name, function, x, dtype)
     if x.is_on_device and not source == computed == result:
         raise TypeError(
-            f"{name}: {x.layout} would have to be converted to {computed}, and a device tensor is not; "
-            "pass x.numpy(), or dtype=x.dtype where that has 32 or 64 bits"
+            f"{name}: a device tensor of {x.layout} is not converted to {computed}; "
+            "pass x.numpy(), or dtype=x.dtype if that has 32 or 64 bits"
         )
     call = reduced(x, function, axis, keepdims, exact=exact, converted=computed)
     return replace(call, dtypes=(result,))
@@ -504,10 +504,10 @@ def _spatial_sizes(name: str, field: str, sizes: Any, x: Operand, leading: int) 
     spatial = len(x.shape) - leading
     entries = unsigned_array(name, field, _entries(name, field, sizes, spatial))  # N and C may be 0
     if len(entries) not in (spatial, len(x.shape)):
-        raise DescriptorError(f"{name}.{field}: {shown(entries)} has {len(entries)} entries; {spatial} are spatial")
+        raise DescriptorError(f"{name}.{field}: {shown(entries)} has {len(entries)} entries; expected {spatial}")
     shape = x.shape[:leading] + entries[-spatial:]
     if entries not in (shape, shape[leading:]):
-        raise DescriptorError(f"{name}.{field}: {shown(entries)} is wrong; it must begin as {x.shape} does")
+        raise DescriptorError(f"{name}.{field}: {shown(entries)} is wrong; it must begin with {x.shape[:leading]}")
     if math.prod(shape) > MAX_ELEMENTS and not x.in_parts:
         raise DescriptorError(
             f"{name}.{field}: {shape} has {math.prod(shape)} elements; at most {MAX_ELEMENTS} are allowed"
@@ -521,7 +521,7 @@ def _spatial(name: str, window_size: Any, shape: Shape) -> int:
     if spatial == 1 or len(shape) == 1:
         raise DescriptorError(
             f"{name}.window_size: {shown(window_size)} over {shape} is 1-D; pooling is 2-D or 3-D: "
-            "reshape x to (..., 1, width), and take a window of (1, width)"
+            "reshape x to (..., 1, width), and use a window of (1, width)"
         )
     if spatial not in (2, 3):
         raise DescriptorError(f"{name}.window_size: {shown(window_size)} has {spatial} entries; allowed are 2 and 3")

@@ -272,7 +272,7 @@ def source_of(x: Any, name: str) -> Array | DeviceTensor | Source:
         return source
     if isinstance(x, (str, os.PathLike)):
         how = f"pass dmlgpu.chunked({shown(x)})" if str(x).endswith(".npy") else "load the file first"
-        raise DescriptorError(f"{name}: {shown(x)} is no array; {how}")
+        raise DescriptorError(f"{name}: {shown(x)} is not an array; {how}")
     return as_array(x, name)
 
 

@@ -91,7 +91,7 @@ class Chunked(Source):
             except ValueError as error:
                 raise DescriptorError(f"chunked.x: {error}") from None
         if isinstance(x, DeviceTensor):
-            raise DescriptorError(f"chunked.x: {x.description} is on a device; pass it to the function as it is")
+            raise DescriptorError(f"chunked.x: {x.description} is on a device; pass it without chunked()")
         check_plain(x, "chunked.x")
         try:
             self._shape, self._dtype = tuple(map(operator.index, x.shape)), np.dtype(x.dtype)
@@ -101,7 +101,7 @@ class Chunked(Source):
         if not has_slices or not self._shape:
             raise DescriptorError(
                 f"chunked.x: {described(x)} cannot be read by slices; allowed are arrays with a NumPy type and one "
-                "dimension or more, as np.memmap, arrays of zarr and datasets of h5py, and paths of .npy files"
+                "dimension or more, such as np.memmap, zarr arrays and h5py datasets, and paths of .npy files"
             )
         if progress is not None and not callable(progress):
             raise TypeError(f"chunked.progress: {shown(progress)} is not allowed; allowed is a function, or None")
@@ -117,7 +117,7 @@ class Chunked(Source):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         # NumPy's functions would take it for one object: np.argmax would be 0.
-        raise TypeError(f"{self!r} is not read as a whole; dmlgpu's functions take it, as dmlgpu.argmax(x)")
+        raise TypeError(f"{self!r} is never read as a whole; pass it to a function of dmlgpu, such as dmlgpu.argmax(x)")
 
     @property
     def operand(self) -> Operand:
@@ -240,8 +240,8 @@ class Chunked(Source):
         count = Regions(shape, sizes).count
         if count > _MOST_CHUNKS:
             raise DescriptorError(
-                f"chunked.chunk_bytes: {most} bytes make {count} chunks; allowed are bytes that make {_MOST_CHUNKS} at "
-                f"most, and the default is {CHUNK_BYTES}"
+                f"chunked.chunk_bytes: {most} bytes make {count} chunks; at most {_MOST_CHUNKS} are allowed, and the "
+                f"default is {CHUNK_BYTES} bytes"
             )
         return sizes
 
@@ -262,7 +262,7 @@ class Chunked(Source):
         expected = tuple(each.stop - each.start for each in chunk)
         if part.shape != expected or part.dtype.newbyteorder("=") != self._dtype.newbyteorder("="):
             raise DescriptorError(
-                f"x[{chunk}] is {described(part)}; x.shape and x.dtype say {expected} and {self._dtype}"
+                f"x[{chunk}] is {described(part)}; x.shape and x.dtype declare {expected} and {self._dtype}"
             )
         if type(x) is not np.ndarray:
             # The next read may overwrite this memory. If it is mapped from a file, the copy is what reads the file.

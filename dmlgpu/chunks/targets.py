@@ -60,7 +60,7 @@ def _in_memory(shape: Shape, dtype: Type) -> Array:
     try:
         return np.empty(shape, dtype)
     except (MemoryError, OverflowError, ValueError) as error:
-        raise MemoryError(f"out: results do not fit this machine's memory, and may go to a file: {error}") from None
+        raise MemoryError(f"out: results do not fit in this machine's memory; write them to a file: {error}") from None
 
 
 def _in_file(path: str, shape: Shape, dtype: Type) -> Any:

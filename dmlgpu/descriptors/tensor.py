@@ -380,7 +380,7 @@ def write(desc: TensorDesc, field: str, x: Array, memory: Bytes) -> None:
     target[...] = x
     if desc.overlaps is not False and not np.array_equal(bits(target), bits(x)):
         raise DescriptorError(
-            f"{field}.strides: elements that share memory with strides {desc.element_strides} differ in the array"
+            f"{field}.strides: with strides {desc.element_strides} elements share memory, but differ in the array"
         )
 
 
@@ -420,9 +420,9 @@ def as_array(x: Any, field: str) -> Array:
     except MemoryError as error:
         if not isinstance(x, range):
             raise
-        raise DescriptorError(f"{field}: {x} has more elements than memory holds") from error
+        raise DescriptorError(f"{field}: {x} has more elements than fit in memory") from error
     if array.ndim == 0 and array.dtype.kind in "OSU":
-        raise DescriptorError(f"{field}: {described(x)} is nothing that NumPy can view as an array of numbers")
+        raise DescriptorError(f"{field}: {described(x)} cannot be viewed by NumPy as an array of numbers")
     if array is not x:
         check_plain(array, field)
     if not _is_viewable(x):
@@ -452,14 +452,14 @@ def check_plain(x: Any, field: str) -> None:
     array = getattr(x, "_meta", x)
     if not isinstance(array, np.ndarray):
         return
-    alone = "its elements alone are np.asarray(x)"
+    alone = "pass np.asarray(x) for its elements alone"
     # NumPy 2 imports numpy.ma at first use, in 50 ms. If there is a masked array, it is imported already.
     ma = sys.modules.get("numpy.ma")
     if ma is not None and isinstance(array, ma.MaskedArray):
-        raise DescriptorError(f"{field}: a masked array, and a tensor has no mask; fill it, as by x.filled(0); {alone}")
+        raise DescriptorError(f"{field}: a masked array; a tensor has no mask: fill it, as with x.filled(0); {alone}")
     kind = type(array)
     if isinstance(array, np.matrix) or any(getattr(kind, hook) is not getattr(np.ndarray, hook) for hook in _HOOKS):
-        raise DescriptorError(f"{field}: an array of type {kind.__name__}, and a tensor is a plain ndarray; {alone}")
+        raise DescriptorError(f"{field}: an array of type {kind.__name__}; a tensor is a plain ndarray; {alone}")
 
 
 def _check_items(x: Any, field: str, depth: int) -> None:

@@ -76,12 +76,14 @@ class DaskArray(Source):
 
     def __init__(self, x: Any, name: str) -> None:
         if not isinstance(x, da.Array):
-            raise DescriptorError(f"{name}: {described(x)} is no array; allowed are Dask arrays, as x.to_dask_array()")
+            raise DescriptorError(
+                f"{name}: {described(x)} is not an array; allowed are Dask arrays, such as x.to_dask_array()"
+            )
         if not isinstance(x._meta, np.ndarray):
             raise DescriptorError(f"{name}: chunks of x are {described(x._meta)}; allowed are those of NumPy")
         check_plain(x, name)
         if any(math.isnan(size) for size in x.shape):
-            raise DescriptorError(f"{name}: the shape {x.shape} is not known; x.compute_chunk_sizes() makes it known")
+            raise DescriptorError(f"{name}: the shape {x.shape} is unknown; call x.compute_chunk_sizes()")
         self._x, self._name = x, name
 
     @property
@@ -374,7 +376,7 @@ class LocalVulkanCluster(LocalCluster):  # type: ignore[misc]  # mypy skips dist
             raise ValueError(f"distributed.worker.multiprocessing-method: {method!r} is not allowed; allowed is spawn")
         unsigned("LocalVulkanCluster", "threads_per_worker", threads_per_worker, 1)
         if "DMLGPU_DEVICE" in (kw.get("env") or {}):
-            raise ValueError("env: DMLGPU_DEVICE is not allowed; devices= says which devices workers have")
+            raise ValueError("env: DMLGPU_DEVICE is not allowed; choose the devices with devices=")
         if not kw.pop("processes", True):
             raise ValueError("processes: False is not allowed; each worker is a process with a device of its own")
         kw = {"memory_limit": MEMORY_LIMIT // max(count, 1), **kw}

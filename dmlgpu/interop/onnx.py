@@ -147,7 +147,7 @@ def _geometry(call: _Call, rank: int) -> tuple[list[int], ...]:
     for name, entries in found.items():
         least = int(name != "pads")
         if len(entries) != (rank if least else 2 * rank):
-            raise UnsupportedError(f"{call.name}: {name} {entries} does not go with {rank} spatial dimensions")
+            raise UnsupportedError(f"{call.name}: {name} {entries} does not match {rank} spatial dimensions")
         if any(entry < least for entry in entries):
             raise UnsupportedError(
                 f"{call.name}: {name} {entries} is not allowed; allowed are integers from {least} on"
@@ -241,7 +241,7 @@ def _global_lp_pool(call: _Call) -> Sequence[Value]:
 def _max_unpool(call: _Call) -> Sequence[Value]:
     x, indices = call.image(), call.data(1)
     if indices.shape != x.shape:
-        raise DescriptorError(f"{call.name}: indices of shape {indices.shape} do not go with an input of {x.shape}")
+        raise DescriptorError(f"{call.name}: indices of shape {indices.shape} do not match an input of {x.shape}")
     *geometry, _ = _geometry(call, x.ndim - 2)
     lines = zip(x.shape[2:], *geometry, strict=True)
     inferred = *x.shape[:2], *((size - 1) * stride + k - start - end for size, k, stride, start, end in lines)
@@ -249,8 +249,8 @@ def _max_unpool(call: _Call) -> Sequence[Value]:
     sizes = call.integers("output_shape", 2) or inferred
     if len(sizes) != x.ndim or sizes[:2] != x.shape[:2] or min(sizes[2:]) < 1:
         raise DescriptorError(
-            f"{call.name}: output_shape {sizes} is not allowed; allowed are {x.ndim} sizes, of which the first are "
-            f"{x.shape[:2]}"
+            f"{call.name}: output_shape {sizes} is not allowed; allowed are {x.ndim} sizes that begin "
+            f"with {x.shape[:2]}"
         )
     # Indices are row-major over the whole output, so that its spatial dimensions can be one.
     source, places = (each.reshape(*x.shape[:2], 1, math.prod(x.shape[2:])) for each in (x, indices))
@@ -370,7 +370,7 @@ class Representation(base.BackendRep):  # type: ignore[misc]  # onnx has no type
         if sparse := [each.values.name for each in graph.sparse_initializer]:
             raise UnsupportedError(f"sparse initializers are not supported: {', '.join(sparse)}")
         if others := [each.name for each in graph.input if each.type.WhichOneof("value") not in (None, "tensor_type")]:
-            raise UnsupportedError(f"inputs that are no tensors are not supported: {', '.join(others)}")
+            raise UnsupportedError(f"inputs other than tensors are not supported: {', '.join(others)}")
         self._constants = _constants(graph)
         _check_types(graph, self._constants)
         selector = device.partition(":")[2]

@@ -180,7 +180,7 @@ class CompiledOperator:
         if len(targets) != len(fields) or not all(isinstance(target, DeviceTensor) for target in targets):
             types = ", ".join(type(target).__name__ for target in targets)
             what = "a device tensor" if len(fields) == 1 else f"{len(fields)} device tensors"
-            raise TypeError(f"out must be {what}, for {', '.join(fields)}; given are {types}")
+            raise TypeError(f"out: {types} is not allowed; allowed is {what}, for {', '.join(fields)}")
         others = list(zip(self._input_fields, sources, strict=True))
         for target, field in zip(targets, fields, strict=True):
             self._check_tensor(target, field)

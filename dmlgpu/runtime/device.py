@@ -258,7 +258,7 @@ class Device:
         memory = np.frombuffer(buffer, np.uint8)
         if memory.size != desc.size_in_bytes:
             raise DescriptorError(
-                f"TensorDesc.total_tensor_size_in_bytes: {desc.size_in_bytes} bytes are described, {memory.size} given"
+                f"TensorDesc.total_tensor_size_in_bytes: desc has {desc.size_in_bytes} bytes, the data {memory.size}"
             )
         return of_bytes(self, desc, memory)
 

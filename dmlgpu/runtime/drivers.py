@@ -172,7 +172,7 @@ def _devices(vk: Any) -> tuple[DeviceInfo, ...]:
     finally:
         vk.vkDestroyInstance(instance, None)
     if not found:
-        raise _no_device("; ".join(lacks) or "they list no device")
+        raise _no_device("; ".join(lacks) or "they have no device")
     return found
 
 
@@ -269,8 +269,8 @@ def _vulkan() -> Any:
     except ImportError as error:
         problem = import_problem(error, "vulkan")
         raise DeviceError(
-            f"the package vulkan {problem}. Install what dmlgpu needs as docs/installing.md says, or "
-            "vulkan alone: pip install vulkan"
+            f"the package vulkan {problem}. Install dmlgpu's dependencies as in docs/installing.md, or "
+            "only vulkan: pip install vulkan"
         ) from None
     except OSError as error:
         raise DeviceError(f"no Vulkan loader: {error}. Install it ({_LOADER}) and a driver ({_DRIVER})") from None
@@ -286,9 +286,9 @@ def _no_device(reason: str) -> DeviceError:
     source = f"{variable}={os.environ[variable]}" if variable else "the system, as in /usr/share/vulkan/icd.d"
     said = [text for kind, text in loader_messages() if kind != "info" or "wrong ELF class" in text]
     return DeviceError(
-        f"no Vulkan device that dmlgpu can use; drivers are those of {source} ({'; '.join([reason, *said])}). Install "
-        f"the driver of your GPU, or one that needs none ({_DRIVER}); VK_DRIVER_FILES and VK_ICD_FILENAMES, where set, "
-        "must name its manifest"
+        f"no usable Vulkan device; drivers come from {source} ({'; '.join([reason, *said])}). Install the driver of "
+        f"your GPU, or one that needs no GPU ({_DRIVER}); VK_DRIVER_FILES and VK_ICD_FILENAMES, if set, must name "
+        "its manifest"
     )
 
 

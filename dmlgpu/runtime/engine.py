@@ -209,7 +209,7 @@ class Engine:
             DeviceError: another profile is active.
         """
         if self.kompute.profile is not None:
-            raise DeviceError(f"device {self.kompute.info.name} has a profile that goes on; end it before another one")
+            raise DeviceError(f"device {self.kompute.info.name} is already being profiled; end that profile first")
         self.submit_pending()
         self.kompute.profile = profile
         self._add_memory(profile)

@@ -20,8 +20,8 @@ def check_process() -> None:
     """
     if _forked:
         raise DeviceError(
-            f"process {os.getpid()} is the fork of one with open devices or NVIDIA's driver, or with a thread that "
-            f"looked for devices, where drivers may hang; {SPAWN}"
+            f"process {os.getpid()} is the fork of a process with open devices, NVIDIA's driver, or a thread that was "
+            f"listing devices; drivers may hang here; {SPAWN}"
         )
 
 

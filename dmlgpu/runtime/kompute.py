@@ -151,7 +151,7 @@ class Kompute:
         if (*opened, uuid) != (wanted.name, wanted.max_group_size, wanted.uuid):
             raise DeviceError(
                 f"asked Kompute for device {wanted.index}, {wanted.name} with UUID {wanted.uuid}; "
-                f"it opened {opened[0]}, and the device there has UUID {uuid}: the devices have changed meanwhile"
+                f"it opened {opened[0]}, and the device there has UUID {uuid}: the devices have changed"
             )
 
     def check_usable(self) -> None:
@@ -184,7 +184,7 @@ class Kompute:
             DeviceError: this thread is in the middle of a call, as in a signal handler or a finalizer.
         """
         if self.lock._is_owned():  # type: ignore[attr-defined]
-            raise DeviceError(f"device {self.info.name} cannot be closed in the middle of a call")
+            raise DeviceError(f"device {self.info.name} cannot be closed during a call")
         with self.lock:
             self._close()
 
@@ -444,7 +444,7 @@ class Kompute:
         except RuntimeError as error:
             raise self._lose(str(error)) from error
         if not self._status.view[0]:
-            raise self._lose("the driver did not run what was submitted")
+            raise self._lose("the driver did not run the submission")
 
     def _lose(self, reason: str) -> DeviceLostError:
         self._lost = f"device {self.info.name} is lost and closed: {reason}; open a new Device"

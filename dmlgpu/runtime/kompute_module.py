@@ -38,7 +38,7 @@ def kompute() -> Any:
     except ImportError as error:
         raise DeviceError(
             f"the package {PACKAGE} {import_problem(error, 'dmlgpu_kp')}. "
-            f"Install {PACKAGE} {PACKAGE_VERSION} as docs/installing.md says"
+            f"Install {PACKAGE} {PACKAGE_VERSION} as in docs/installing.md"
         ) from None
     return dmlgpu_kp
 

@@ -178,7 +178,7 @@ def push_words(module: str, push: Mapping[str, Any]) -> list[int]:
 def _check_names(module: str, what: str, given: Mapping[str, Any], declared: Set[str]) -> None:
     if given.keys() != declared:
         missing, unknown = sorted(declared - given.keys()), sorted(given.keys() - declared)
-        raise DeviceError(f"shader {module}: of its {what} the plan lacks {missing}, and has {unknown} besides; {MEND}")
+        raise DeviceError(f"shader {module}: the plan lacks {what} {missing}, and has unknown ones {unknown}; {MEND}")
 
 
 def _read(file: Path) -> bytes:

@@ -65,7 +65,7 @@ class DeviceTensor:
 
     @shape.setter
     def shape(self, shape: Any) -> None:
-        raise AttributeError(f"the shape of {self.description} stays as it is; .reshape() gives another tensor")
+        raise AttributeError(f"the shape of {self.description} is read-only; use .reshape()")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -149,7 +149,7 @@ class DeviceTensor:
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """What NumPy's functions do with it: those of `_ON_DEVICE` are dmlgpu's, for all others it is downloaded."""
         if function in _IN_MEMORY:
-            raise TypeError(f"np.{function.__name__}: {self.description} is in the device's memory")
+            raise TypeError(f"np.{function.__name__}: {self.description} is in device memory")
         if function not in _ON_DEVICE:
             return function._implementation(*args, **kwargs)  # which makes arrays of tensors, and writes to none
         arguments = inspect.signature(function).bind(*args, **kwargs).arguments
@@ -158,12 +158,12 @@ class DeviceTensor:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
-            raise ValueError(f"{self.description} is in the device's memory: an array of it is always a copy")
+            raise ValueError(f"{self.description} is in device memory: its array is always a copy")
         return self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
 
     def __dlpack__(self, **options: Any) -> Any:
         if options.get("copy") is False:
-            raise BufferError(f"{self.description} is in the device's memory: what is exported is always a copy")
+            raise BufferError(f"{self.description} is in device memory: its export is always a copy")
         return self.numpy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -173,8 +173,8 @@ class DeviceTensor:
 
         def __getattr__(self, name: str) -> Any:
             # Libraries look for names with an underscore, and do without them.
-            hint = f"; an array has: .numpy().{name}" if hasattr(np.ndarray, name) else "; .numpy() gives an array"
-            hint = f"; np.{name} and dmlgpu.{name} take it" if name in _ON_DEVICE.values() else hint
+            hint = f"; use .numpy().{name}" if hasattr(np.ndarray, name) else "; .numpy() returns an array"
+            hint = f"; use np.{name} or dmlgpu.{name}" if name in _ON_DEVICE.values() else hint
             hint = "" if name.startswith("_") else hint
             raise AttributeError(f"a device tensor has no {name}{hint}", name=name, obj=self)
 
@@ -193,9 +193,7 @@ class DeviceTensor:
     __hash__ = object.__hash__
 
     def __reduce__(self) -> str:
-        raise TypeError(
-            f"{self.description} cannot be copied or pickled; .numpy() gives an array, Device.tensor() a new tensor"
-        )
+        raise TypeError(f"{self.description} cannot be copied or pickled; use .numpy() for an array or Device.tensor()")
 
     def bytes(self) -> Bytes:
         """The whole buffer, gaps included: `desc.size_in_bytes` bytes.
@@ -239,7 +237,7 @@ _IN_MEMORY = {np.may_share_memory, np.shares_memory}
 
 def _refused(name: str) -> Callable[..., Any]:
     def method(self: DeviceTensor, *_: object) -> Any:
-        raise TypeError(f"a device tensor has no {name}, an array has: use .numpy() of {self.description}")
+        raise TypeError(f"a device tensor has no {name}; use .numpy() of {self.description}")
 
     method.__name__ = name
     return method

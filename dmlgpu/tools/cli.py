@@ -80,7 +80,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except (DescriptorError, DeviceError, ModelError, SettingError, OSError) as error:
         return _fail(error, 2)
     except MemoryError as error:
-        return _fail(str(error) or "this machine's memory does not hold it", 2)
+        return _fail(str(error) or "out of memory on this machine", 2)
     except KeyboardInterrupt:
         return 130
 
@@ -100,20 +100,20 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser, commands = _parser()
     for argument in argv:
         if "\0" in argument:
-            parser.error(f"{argument!r} is not allowed; allowed is what a shell passes on, without a character 0")
+            parser.error(f"{argument!r} is not allowed; remove the character 0")
     first = argv[0] if argv else ""
     if first.startswith("-") and not any(option.startswith(first) for option in parser._option_string_actions):
         nearest = _nearest(first, {option for each in commands.values() for option in each._option_string_actions})
         owners = [name for name, each in commands.items() if nearest in each._option_string_actions]
         of = f"{nearest} of {', '.join(owners)}" if nearest else ""
-        parser.error(f"{first} has no command before it{_hint(of)}")
+        parser.error(f"put a command before {first}{_hint(of)}")
     if first and not first.startswith("-") and first not in commands:
         hint = _hint(_nearest(first, commands))
         parser.error(f"there is no command {first!r}; commands are {', '.join(commands)}{hint}")
     args, unknown = parser.parse_known_args(argv)
     if args.command is None:
         parser.print_help(sys.stderr)
-        parser.exit(2, "\ndmlgpu: error: a command is needed\n")
+        parser.exit(2, "\ndmlgpu: error: no command; give one of those above\n")
     if unknown:
         command = commands[args.command]
         if unknown[0].startswith("-"):
@@ -121,8 +121,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
                 f"there is no option {unknown[0]}{_hint(_nearest(unknown[0], command._option_string_actions))}"
             )
         how = _as_operator(args.model, *unknown) if args.command == "profile" and args.model else ""
-        too_many = f"{unknown[0]!r} is one argument too many, or stands behind an option; options stand at the end"
-        command.error(how or too_many)
+        command.error(how or f"unexpected argument {unknown[0]!r} (put options last)")
     return args
 
 
@@ -141,7 +140,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     parser = argparse.ArgumentParser(
         prog="dmlgpu",
         description=f"DirectML's {', '.join(names)} and {last} on any Vulkan device.",
-        epilog="exit code: 0 all is well, 1 a result differs from the oracle or something is broken, "
+        epilog="exit code: 0 success, 1 a result differs from the oracle or something is broken, "
         "2 the command could not run",
     )
     parser.add_argument("--version", action="version", version=f"dmlgpu {__version__}", help="show the version")
@@ -173,27 +172,25 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "dmlgpu devices",
         "dmlgpu devices --json",
         words=(
-            "buffer      the most bytes of a buffer that a kernel sees",
-            "allocation  the most bytes of memory that are allocated at once",
-            "group size  the most invocations of a workgroup",
-            "groups      the most workgroups of a dispatch",
-            "heaps       the device's memories; the device's has tensors, the host's what is copied",
+            "buffer      the largest buffer that a kernel can bind",
+            "allocation  the largest single allocation of memory",
+            "group size  the maximum number of invocations in a workgroup",
+            "groups      the maximum number of workgroups in a dispatch",
+            "heaps       the device's memory heaps; device: of tensors; host: of copies to and from the host",
         ),
     )
-    listing.add_argument(
-        "--json", action="store_true", help="a JSON array with everything that is known, sizes in bytes"
-    )
+    listing.add_argument("--json", action="store_true", help="print a JSON array with all properties, sizes in bytes")
 
     demo = command(
         "demo",
         _demo,
-        "run the operators on a photograph and draw what they make of it",
+        "run the operators on a photograph and draw the results",
         "dmlgpu demo",
         "dmlgpu demo --image holiday.jpg --output operators.webp",
         "dmlgpu demo --device 0",
         words=(
             "exact     the result has the oracle's bits",
-            "in bound  it differs by no more than the bound of an operator that rounds",
+            "in bound  the operator rounds, and the difference is within its bound",
         ),
     )
     demo.add_argument(
@@ -217,14 +214,14 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "dmlgpu verify --device llvmpipe",
         "dmlgpu verify --exhaustive",
         words=(
-            "right      cases with the oracle's bits; of operators that round, within their bound",
-            "different  all others; of the first one an error says where it differs",
+            "right      cases with the oracle's bits, or within the bound of an operator that rounds",
+            "different  all other cases; an error shows where the first one differs",
         ),
     )
     verify.add_argument(
         "--exhaustive",
         action="store_true",
-        help="check instead how operators order all patterns of every type of up to 32 bits; takes minutes",
+        help="check instead the order of all bit patterns of every type of up to 32 bits; takes minutes",
     )
     explain = command(
         "explain",
@@ -235,28 +232,28 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "dmlgpu explain max_pooling2 float16 1,64,112,112 window_size=3,3 strides=2,2 indices_data_type=uint32",
         "dmlgpu explain argmax uint8 100000,16 axis=0 --kernel reduce",
         words=(
-            "outputs       the elements of the output that a dispatch works for, by their numbers",
+            "outputs       the range of output elements that a dispatch computes",
             "segment       a part of a tensor that is too large for one buffer",
-            "partials      what a first pass leaves of each output for a second one, combine",
-            "intermediate  a tensor that one dispatch hands on to a later one",
+            "partials      partial results of each output, which the second pass combines",
+            "intermediate  a tensor that one dispatch writes and a later one reads",
             "word          32 bits",
         ),
     )
     explain.add_argument("operator", help=f"one of {', '.join(DESCRIPTORS).lower()}")
-    explain.add_argument("type", help="of the input's elements, as float32; a wrong one lists all")
-    explain.add_argument("sizes", nargs="?", help="of the input, as 8,64,112,112")
+    explain.add_argument("type", help="type of the input, such as float32; a wrong one lists all")
+    explain.add_argument("sizes", nargs="?", help="sizes of the input, such as 8,64,112,112")
     explain.add_argument(
         "arguments",
         nargs="*",
         default=(),
         metavar="NAME=VALUE",
-        help="of the operator, as axis=0,1 or window_size=3,3; a wrong one lists all; input_strides=1,4096 is for an "
-        "input that is not packed",
+        help="arguments of the operator, such as axis=0,1 or window_size=3,3; a wrong one lists all; "
+        "input_strides=1,4096 describes an input that is not packed",
     )
     explain.add_argument(
-        "--kernel", metavar="NAME", help="another kernel than the one that is chosen; a wrong one lists all"
+        "--kernel", metavar="NAME", help="use this kernel instead of the chosen one; a wrong one lists all"
     )
-    explain.add_argument("--exact", action="store_true", help="with sums of floats that are rounded once")
+    explain.add_argument("--exact", action="store_true", help="round sums of floats only once")
     profile = command(
         "profile",
         _profile,
@@ -265,29 +262,29 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "dmlgpu profile --op max_pooling2 float16 1,64,112,112 window_size=3,3 --calls 100 --trace pool.json",
         "dmlgpu profile model.json --device llvmpipe",
         words=(
-            "kind    what took time: docs/using.md says it of each",
-            "ms      of all together, as the host measures it",
-            "own ms  without what is inside, as dispatches in a call",
-            "share   of all own ms",
-            "median  of one, in ms, as are least and largest",
-            "GB/s    the bytes of all tensors over the time",
+            "kind    what the time was spent on; docs/using.md explains each",
+            "ms      total time, measured by the host",
+            "own ms  the same without events inside it, such as the dispatches of a call",
+            "share   part of all own ms",
+            "median  time of one event in ms; also least and largest",
+            "GB/s    bytes of all tensors per second",
         ),
     )
-    profile.add_argument("model", nargs="?", metavar="MODEL", help="a model file, as of `dmlgpu run`")
+    profile.add_argument("model", nargs="?", metavar="MODEL", help="a model file, as for `dmlgpu run`")
     profile.add_argument(
         "--op",
         nargs="+",
         metavar=("OPERATOR", "TYPE, SIZES, NAME=VALUE"),
-        help="instead of a model file an operator, in the words of `dmlgpu explain`",
+        help="an operator instead of a model file, with the arguments of `dmlgpu explain`",
     )
     profile.add_argument(
         "--calls", metavar="N", type=_from(1), default=10, help="calls after the first one (default: %(default)s)"
     )
-    profile.add_argument("--trace", metavar="FILE", help="the trace to write, as JSON")
+    profile.add_argument("--trace", metavar="FILE", help="write the trace to this JSON file")
     model = command(
         "run",
         _run_model,
-        "run a model file of DxDispatch that has these operators, and say how long dispatches take",
+        "run a model file of DxDispatch with these operators, and print the time of each dispatch",
         "dmlgpu run model.json",
         "dmlgpu run model.json -i 100 -r 10 -v 1",
         "dmlgpu run model.json -a llvmpipe --output_path results",
@@ -298,7 +295,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     for short, name, least, text in (
         ("-i", "dispatch_iterations", 1, "samples of each dispatch"),
         ("-r", "dispatch_repeat", 1, "dispatches in a sample, submitted together"),
-        ("-w", "warmup_samples", 0, "first samples that are said apart; the last one never is"),
+        ("-w", "warmup_samples", 0, "warm-up samples, reported separately; the last sample is never one"),
     ):
         text += " (default: %(default)s)"
         model.add_argument(short, f"--{name}", metavar="N", type=_from(least), default=1, help=text)
@@ -308,22 +305,22 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         type=int,
         choices=(0, 1, 2),
         default=0,
-        help="1: averages, least and largest too; 2: and every sample (default: %(default)s)",
+        help="1: also averages, least and largest; 2: also every sample (default: %(default)s)",
     )
     model.add_argument(
         "--input_path",
         type=Path,
         metavar="DIR",
-        help="of files that are read, before the current one (default: the model's)",
+        help="the folder to read files from, before the current folder (default: the model's folder)",
     )
     model.add_argument(
         "--output_path",
         type=Path,
         metavar="DIR",
         default=Path(),
-        help="of files that are written (default: the current one); none lies outside",
+        help="the folder to write files to (default: the current folder); no file is written outside it",
     )
-    model.add_argument("--force", action="store_true", help="write files over those that are there")
+    model.add_argument("--force", action="store_true", help="overwrite existing files")
     stream = command(
         "stream",
         _stream,
@@ -340,37 +337,37 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         nargs="*",
         default=(),
         metavar="NAME=VALUE",
-        help="of dmlgpu.FUNCTION, as axis=0; a wrong one lists all",
+        help="arguments of dmlgpu.FUNCTION, such as axis=0; a wrong one lists all",
     )
     stream.add_argument(
         "--output",
         nargs="+",
         metavar="FILE",
-        help=".npy files for the results, indices second; without it they are printed",
+        help=".npy files for the results, indices second (default: print the results)",
     )
-    stream.add_argument("--force", action="store_true", help="write results over files that are there, but FILE")
+    stream.add_argument("--force", action="store_true", help="overwrite existing results, but never FILE")
     stream.add_argument(
         "--chunk-mib",
         type=_from(1),
         default=CHUNK_BYTES >> 20,
         metavar="N",
-        help="the most MiB that are read at once, or one window (default: %(default)s)",
+        help="maximum MiB to read at once; at least one window is read (default: %(default)s)",
     )
     for subparser in demo, verify, explain, profile, model, stream:
         subparser.add_argument(
             "--device",
             metavar="INDEX|NAME|UUID",
-            help="an index, part of a name or a UUID of `dmlgpu devices` (default: DMLGPU_DEVICE, else the best)",
+            help="index, part of a name, or UUID, as listed by `dmlgpu devices` (default: DMLGPU_DEVICE, or the best)",
         )
 
     doctor = command(
         "doctor",
         _doctor,
-        "find what is broken, slow or odd on this machine, and say how to mend it",
+        "find what is broken, slow or odd on this machine, and how to fix it",
         "dmlgpu doctor",
         "dmlgpu doctor --json",
     )
-    doctor.add_argument("--json", action="store_true", help="everything that was found, for a bug report")
+    doctor.add_argument("--json", action="store_true", help="print all findings as JSON, for a bug report")
     return parser, commands.choices
 
 
@@ -467,7 +464,7 @@ def _demo(args: argparse.Namespace) -> int:
     console.print(table)
     console.print(
         f"Medians of {demo.RUNS} runs. Kernel: its dispatches, and the bytes of its tensors in that time. "
-        "Call: arrays in and out, so the kernel, all copies and the call itself. "
+        "Call: arrays in and out, including the kernel, all copies and the call itself. "
         "Each result was compared with the NumPy oracle's."
     )
     console.print(f"The picture is in {args.output}.", markup=False, soft_wrap=True)
@@ -536,7 +533,7 @@ def _verify_order(args: argparse.Namespace) -> int:
             minutes = (time.perf_counter() - start) / 60
             table.add_row(data_type.name, f"{1 << data_type.bits:,}", f"{minutes:.1f}")
     console.print(table)
-    console.print("The operators choose right between all neighbours: every pattern is in its place in the order.")
+    console.print("The operators choose the right one of all neighbours: they order all bit patterns correctly.")
     return 0
 
 
@@ -554,7 +551,7 @@ def _explain(args: argparse.Namespace) -> int:
         flags = ExecutionFlags.EXACT_SUMS if args.exact else ExecutionFlags.NONE
         plan = dmlgpu.explain(desc, device=device, flags=flags, kernel=args.kernel)
     console.print(escape(str(desc)), soft_wrap=True)
-    kernels = Table("Kernel", "What it does, or why it was passed over", box=SIMPLE_HEAD, pad_edge=False)
+    kernels = Table("Kernel", "What it does, or why it was not chosen", box=SIMPLE_HEAD, pad_edge=False)
     for line in plan.mapping:
         name, _, text = line.partition(": ")
         kernels.add_row(escape(name), escape(text))
@@ -576,7 +573,7 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def _as_operator(model: str, *words: str) -> str:
-    """What to write where an operator is given in place of a model, and what stands behind it; "" if none is."""
+    """What to write if the model's place has an operator, which `words` follow; "" if it has none."""
     if model.upper() not in DESCRIPTORS or os.path.exists(model):
         return ""
     call = " ".join(words or ["TYPE SIZES NAME=VALUE"])
@@ -591,7 +588,7 @@ def _profile(args: argparse.Namespace) -> int:
     from dmlgpu.runtime.profile import KIND_COLUMNS, RUN_COLUMNS, kind_rows, run_rows
 
     if (args.model is None) == (args.op is None):
-        return _fail("profile: either a model file or --op is needed; see dmlgpu profile --help", 2)
+        return _fail("profile: give either a model file or --op; see dmlgpu profile --help", 2)
     if args.model is not None and (how := _as_operator(args.model)):
         return _fail(f"profile: {how}", 2)
     call = _calls_of_model(args.model) if args.op is None else _calls_of_operator(args.op)
@@ -637,7 +634,7 @@ def _calls_of_operator(words: Sequence[str]) -> Callable[[Device], object]:
     from dmlgpu.tools.selfcheck import values
 
     if len(words) < 3:
-        raise DescriptorError(f"--op: {' '.join(words)} is not allowed; an operator, a type and sizes are needed")
+        raise DescriptorError(f"--op: {' '.join(words)} is not allowed; give an operator, a type and sizes")
     name, data_type, sizes, *arguments = words
     desc = explain.parse(name, data_type, sizes, arguments)
     kinds = {"f": "normal"}
@@ -655,7 +652,7 @@ def _run_model(args: argparse.Namespace) -> int:
             print(f"{info.index}: {info.name}")
         return 0
     if args.model is None:
-        return _fail("run: a model file is needed; see dmlgpu run --help", 2)
+        return _fail("run: give a model file; see dmlgpu run --help", 2)
     model = Model(Path(args.model), args.input_path)
     names = "dispatch_iterations", "dispatch_repeat", "warmup_samples", "timing_verbosity", "output_path", "force"
     with Device(args.device) as device:
@@ -722,11 +719,11 @@ def _check_outputs(args: argparse.Namespace) -> None:
         if path in taken:
             raise DescriptorError(f"{where} is given twice; each result needs a file of its own")
         if os.path.exists(path) and os.path.samefile(path, args.file):
-            raise DescriptorError(f"{where} is the file that is read; give another one")
+            raise DescriptorError(f"{where} is the input file; give another one")
         if os.path.lexists(path) and not args.force:
-            raise DescriptorError(f"{where} is there; with --force it is written over")
+            raise DescriptorError(f"{where} exists; overwrite it with --force")
         if os.path.exists(path) and not os.path.isfile(path):
-            raise DescriptorError(f"{where} is there, and is no file; allowed are .npy files")
+            raise DescriptorError(f"{where} exists and is not a file; allowed are .npy files")
         taken.add(path)
 
 
@@ -747,7 +744,7 @@ def _doctor(args: argparse.Namespace) -> int:
     colours = {OK: "green", ODD: "yellow", BROKEN: "red"}
     table = Table("What", "State", "Found", box=SIMPLE_HEAD, pad_edge=False)
     for finding in report.findings:
-        mend = f"\n[bold]To mend it:[/] {escape(finding.mend)}" if finding.mend else ""
+        mend = f"\n[bold]To fix it:[/] {escape(finding.mend)}" if finding.mend else ""
         colour = colours[finding.state]
         table.add_row(escape(finding.subject), f"[{colour}]{finding.state}[/]", escape(finding.text) + mend)
     console.print(table)

@@ -108,12 +108,12 @@ def _ask(task: str, *arguments: object, **variables: str) -> tuple[Any, str, str
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=_TIMEOUT, check=False)
     except subprocess.TimeoutExpired as error:
-        return None, f"it did not end in {_TIMEOUT:.0f} s", (error.stderr or b"").decode(errors="replace")
+        return None, f"the process did not end within {_TIMEOUT:.0f} s", (error.stderr or b"").decode(errors="replace")
     noise = done.stderr.decode(errors="replace")
     try:
         result, problem = json.loads(done.stdout)
     except ValueError:
-        result, problem = None, "it gave no answer"
+        result, problem = None, "the process printed no answer"
     if done.returncode:
         number = -done.returncode
         end = f"signal {number} ({signal.strsignal(number)})" if number > 0 else f"exit code {-number}"
@@ -183,20 +183,20 @@ def _numpy() -> Finding:
 
 
 def _kompute() -> Finding:
-    install = f"install {kompute_module.PACKAGE} {kompute_module.PACKAGE_VERSION} as docs/installing.md says"
+    install = f"install {kompute_module.PACKAGE} {kompute_module.PACKAGE_VERSION} as in docs/installing.md"
     unset = "unset DMLGPU_KOMPUTE"
     package, problem, _ = _ask("kompute")
     if problem:
         return _problem("Kompute", problem, unset if setting("DMLGPU_KOMPUTE") else install)
     version = _version(package)
     if package != kompute_module.PACKAGE:
-        text = "ends the process where a driver refuses something; other threads wait while a device computes"
+        text = "ends the process if a driver refuses a call; other threads wait while a device computes"
         return Finding("Kompute", ODD, f"{package} {version} {text}", unset)
     if version != kompute_module.PACKAGE_VERSION:
         return Finding(
             "Kompute", BROKEN, f"{package} {version}; dmlgpu needs {kompute_module.PACKAGE_VERSION}", install
         )
-    return Finding("Kompute", OK, f"{package} {version}; other threads of Python run while a device computes")
+    return Finding("Kompute", OK, f"{package} {version}; other Python threads run while a device computes")
 
 
 def _shaders() -> Finding:
@@ -204,13 +204,13 @@ def _shaders() -> Finding:
         modules = [spirv.load(name) for name in spirv.layouts()]
     except DeviceError as error:
         return Finding("shaders", BROKEN, str(error), spirv.MEND)
-    return Finding("shaders", OK, f"{len(modules)} modules, all of them whole")
+    return Finding("shaders", OK, f"{len(modules)} modules, all undamaged")
 
 
 def _settings() -> Iterator[Finding]:
     for name, read, slow in (
-        ("DMLGPU_VERIFY", switch, "every call is computed by NumPy too, and compared: slow"),
-        ("DMLGPU_LOG", level, "every call is written down: slow where calls are small"),
+        ("DMLGPU_VERIFY", switch, "NumPy computes every call again to compare: slow"),
+        ("DMLGPU_LOG", level, "every call is logged: slow for small calls"),
     ):
         try:
             if read(name):
@@ -234,13 +234,13 @@ def _loader() -> Iterator[Finding]:
     for kind, text in messages:
         layer = re.match('Insert instance layer "(.*?)"', text)
         if layer and layer[1] not in _CHEAP_LAYERS:
-            cost = f"{text}: layers cost time, those that validate much"
-            mend = f"set VK_LOADER_LAYERS_DISABLE={layer[1]}, or unset the variable that asks for it"
+            cost = f"{text}: layers cost time, validation layers much"
+            mend = f"set VK_LOADER_LAYERS_DISABLE={layer[1]}, or unset the variable that enables it"
             yield Finding(f"layer {layer[1]}", ODD, cost, mend)
         elif "wrong ELF class" in text:  # machines that run 32-bit programs have 32-bit drivers, too
             yield Finding("loader", OK, text)
         elif kind != "info":
-            mend = "install what it names again, or mend or unset what names it"
+            mend = "reinstall what the message names, or fix or unset the setting that names it"
             yield Finding("loader", BROKEN if kind == "error" else ODD, text, mend)
 
 
@@ -254,7 +254,7 @@ def _devices() -> tuple[list[DeviceInfo], list[Finding]]:
     if infos:
         findings.append(_default(infos))
     if {info.type for info in infos} == {"cpu"}:
-        mend = "install the driver of your GPU, if there is one"
+        mend = "if this machine has a GPU, install its driver"
         findings.append(Finding("devices", ODD, "software drivers only: results are the same, but slower", mend))
     return infos, findings
 
@@ -282,7 +282,7 @@ def _device(info: DeviceInfo) -> Iterator[Finding]:
     mesa = re.search(r"llvmpipe Mesa (\d+)\.\S+", info.driver)
     if mesa and int(mesa[1]) < _MESA:
         text = f"{mesa[0]} is old: argmax of 4096x1024 takes 17 to 34 ms with Mesa 22.3 on AMD Zen 3, 3.5 with 25.0"
-        yield Finding(subject, ODD, text, "install a newer Mesa, on Debian that of backports")
+        yield Finding(subject, ODD, text, "install a newer Mesa, on Debian from backports")
     subject += " results"
     result, problem, noise = _ask("check", info.index)
     exact, different = result or (0, "")
@@ -300,5 +300,5 @@ def _noise(subject: str, noise: str) -> Iterator[Finding]:
     lines = [line for line in noise.splitlines() if line.strip()]
     if lines:
         text = f"loader, layers or driver print {len(lines)} lines, first {lines[0].strip()[:200]!r}"
-        mend = "harmless where results are exact; unset VK_LOADER_DEBUG if it is set, a newer driver may be silent"
+        mend = "harmless if results are exact; unset VK_LOADER_DEBUG if it is set; a newer driver may be silent"
         yield Finding(subject, ODD, text, mend)

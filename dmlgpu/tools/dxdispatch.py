@@ -128,7 +128,7 @@ def _text(content: bytes) -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start} is no text; allowed are UTF-8, UTF-16 and UTF-32") from None
+        raise ValueError(f"byte {error.start} is not text; allowed are UTF-8, UTF-16 and UTF-32") from None
 
 
 def _document(text: str) -> Any:
@@ -210,7 +210,7 @@ def _file(source: _Node, data_type: DataType | None, folder: Path) -> tuple[Arra
     if not is_npy:
         if data_type and array.size % data_type.numpy.itemsize:
             each = f"{data_type.numpy.itemsize} of a {data_type.name}"
-            raise source.error(f"{path} has {array.size} bytes, which is no multiple of the {each}")
+            raise source.error(f"{path} has {array.size} bytes, not a multiple of the {each}")
         return array, data_type
     if data_type and kind is not data_type:
         raise source.error(f"{path} has {kind.name}, but initialValuesDataType is {data_type.name}")
@@ -341,7 +341,7 @@ class Model:
             except ModelError:
                 raise
             except (MemoryError, OverflowError, ValueError) as error:
-                raise node.error(f"does not fit this machine's memory: {error}") from None
+                raise node.error(f"does not fit in this machine's memory: {error}") from None
         dispatchables = root["dispatchables"].members()
         self.operators = {name: _descriptor(node) for name, node in dispatchables.items()}
         self._dispatches: list[Callable[[Device, Options, Callable[[str], None]], None]] = []
@@ -421,12 +421,12 @@ class Model:
                 path = os.path.realpath(options.output_path / target.text())
                 is_there = os.path.lexists(path) or path in taken
             except ValueError as error:
-                raise target.error(f"{shown(target.value)} is no path: {error}") from None
+                raise target.error(f"{shown(target.value)} is not a path: {error}") from None
             is_other = os.path.exists(path) and not os.path.isfile(path)  # a folder or a device
             if Path(folder) not in Path(path).parents or is_other:
                 raise target.error(f"{shown(target.value)} is not allowed; allowed are files in {folder}")
             if is_there and not options.force:
-                raise target.error(f"{path} is there, or is written twice; with --force it is written over")
+                raise target.error(f"{path} exists or is written twice; overwrite it with --force")
             taken.add(path)
 
     def _bindings(self, desc: OperatorDesc, given: dict[str, _Node], node: _Node) -> dict[str, _Binding]:
@@ -448,7 +448,7 @@ class Model:
     def _binding(self, node: _Node, tensor: TensorDesc) -> _Binding:
         if isinstance(node.value, list):
             if len(node.value) != 1:
-                raise node.error(f"{len(node.value)} resources are bound; the tensor takes 1")
+                raise node.error(f"{len(node.value)} resources are bound; allowed is 1")
             node = node.entries()[0]
         offset = 0
         name = self._known(node if isinstance(node.value, str) else node["name"], self.resources, "resource")

@@ -198,7 +198,7 @@ class _Input:
         taken, right = (self._element(desc, y.reshape(-1)[first], first) for y in (got, wanted))
         raise VerificationError(
             f"{type(desc).__name__} on device {device.info.index}: {device.info.name}, driver {device.info.driver}:\n"
-            f"it takes {taken}, and the reference {right}; "
+            f"it chose {taken}, the reference {right}; "
             f"{np.count_nonzero(different):,} of {different.size:,} outputs differ, the first is number {first:,}\n"
             f"{operator.plan}"
         )

@@ -110,7 +110,7 @@ def parse(name: str, data_type: str, sizes: str | None, arguments: Sequence[str]
     if data_type.upper() in ReduceFunction.__members__:
         raise DescriptorError(f"type: {shown(data_type)} is not allowed; {_HOW}")
     if sizes is None:
-        raise DescriptorError("sizes: they are required; allowed are integers between commas")
+        raise DescriptorError("sizes: required; allowed are integers between commas")
     # By their functions; the key is None for operators other than REDUCE.
     rows = {row.options.get("function", (None,))[0]: row for row in OPERATORS if row.desc is DESCRIPTORS[kind]}
     behind = [f"function={function}"] if function else []
@@ -165,11 +165,11 @@ def named(name: str, arguments: Sequence[str], allowed: Iterable[Argument]) -> d
         if key not in known:
             raise DescriptorError(f"{name}: {shown(argument)} is not allowed; {write_instead(key, known)}")
         if key in given:
-            raise DescriptorError(f"{name}.{key}: {shown(text)} is not allowed, as {key} is given twice")
+            raise DescriptorError(f"{name}.{key}: {shown(text)} is not allowed, because {key} is given twice")
         given[key] = known[key].value(f"{name}.{key}", text)
     for key, each in known.items():
         if each.default is _REQUIRED and key not in given:
-            raise DescriptorError(f"{name}.{key}: it is required; allowed are {each}")
+            raise DescriptorError(f"{name}.{key}: required; allowed are {each}")
     return given
 
 

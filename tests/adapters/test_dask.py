@@ -676,7 +676,7 @@ def test_wrong_input(name, device):
         return getattr(dmlgpu, name)(x, *arguments, **options, **more)
 
     x = da.ones((4, 4, 4), chunks=2, dtype=np.float32)
-    with pytest.raises(dmlgpu.DescriptorError, match=rf"^{name}\.x: .* is no array; .* as x\.to_dask_array\(\)$"):
+    with pytest.raises(dmlgpu.DescriptorError, match=rf"^{name}\.x: .* is not an array; .* as x\.to_dask_array\(\)$"):
         call(dask.delayed(np.ones)((4, 4, 4)))
     with pytest.raises(TypeError, match="a Device stays in its process; give its index"):
         call(x, device=device)
@@ -689,7 +689,7 @@ def test_wrong_input(name, device):
     with pytest.raises(dmlgpu.DescriptorError, match=r"input_tensor\.data_type"):
         call(x.astype(np.complex64))
     with pytest.raises(
-        dmlgpu.DescriptorError, match=r"the shape \(nan, 4, 4\) is not known; x\.compute_chunk_sizes\(\)"
+        dmlgpu.DescriptorError, match=r"the shape \(nan, 4, 4\) is unknown; call x\.compute_chunk_sizes\(\)"
     ):
         call(x[da.ones(4, dtype=bool, chunks=2)])
     with pytest.raises(dmlgpu.DescriptorError, match=r"chunks of x are ArrayImpl of float32 and .*; allowed are those"):
@@ -708,8 +708,8 @@ LIES = {
     "type": (lambda x: x.astype(np.float64), r" is float64 .*, declared as float32 of \(2, 2, 2\)$"),
     "sizes": (lambda x: x[:1], r" is float32 of \(1, 2, 2\), declared as float32 of \(2, 2, 2\)$"),
     "rank": (lambda x: x.sum(), r" is float32 of \(\), declared as float32 of \(2, 2, 2\)$"),
-    "mask": (lambda x: np.ma.masked_greater(x, 1), ": a masked array, and a tensor has no mask"),
-    "subclass": (lambda x: x.view(Metres), ": an array of type Metres, and a tensor is a plain ndarray"),
+    "mask": (lambda x: np.ma.masked_greater(x, 1), ": a masked array; a tensor has no mask"),
+    "subclass": (lambda x: x.view(Metres), ": an array of type Metres; a tensor is a plain ndarray"),
     "library": (jax.numpy.asarray, r" is ArrayImpl of float32 and \(2, 2, 2\); allowed are those of NumPy$"),
     "list": (lambda x: x.tolist(), r" is \(\(\(1\.0, 1\.0\).*; allowed are those of NumPy$"),
 }

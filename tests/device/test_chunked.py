@@ -710,7 +710,7 @@ def test_results_that_fit_no_disk_and_no_memory(tmp_path, shape):
         dmlgpu.argmax(chunked(x, chunk_bytes=1 << 100), 2, out=tmp_path / "x.npy")
     assert raised.value.errno in (errno.EFBIG, errno.ENOSPC)
     assert [*tmp_path.iterdir()] == []
-    with pytest.raises(MemoryError, match=r"^out: results do not fit this machine's memory, and may go to a file: "):
+    with pytest.raises(MemoryError, match=r"^out: results do not fit in this machine's memory; write them to a file: "):
         dmlgpu.argmax(chunked(x, chunk_bytes=1 << 100), 2)
 
 
@@ -807,7 +807,7 @@ def test_masked_arrays_are_refused(tmp_path):
 def test_numpy_does_not_take_them_for_one_object():
     """np.argmax would be 0."""
     x = chunked(values(3, 4))
-    words = r"^<dmlgpu\.chunked ndarray of float32 and \(3, 4\)> is not read as a whole; dmlgpu's functions take it"
+    words = r"^<dmlgpu\.chunked ndarray of float32 and \(3, 4\)> is never read as a whole; pass it to a function"
     for function in (np.argmax, np.sum, np.asarray):
         with pytest.raises(TypeError, match=words):
             function(x)
@@ -866,7 +866,7 @@ def test_more_elements_than_a_tensor_has():
 
 
 def test_device_tensors_are_refused(device):
-    with pytest.raises(DescriptorError, match=r"^chunked\.x: .* is on a device; pass it to the function as it is$"):
+    with pytest.raises(DescriptorError, match=r"^chunked\.x: .* is on a device; pass it without chunked\(\)$"):
         dmlgpu.max_pooling(chunked(device.tensor(values(3, 3))), 2)
 
 
@@ -880,7 +880,7 @@ def test_sizes_that_are_none_are_refused(chunk_bytes):
 @pytest.mark.parametrize("name", ["argmax", "max_pooling"])
 def test_sizes_that_make_too_many_chunks_are_refused(name, chunk_bytes):
     x = Sliced(np.broadcast_to(np.uint8(0), (1, 1 << 11, 1 << 20)))
-    words = rf"{chunk_bytes} bytes make {2**31 // chunk_bytes} chunks; allowed are bytes that make 1048576 at"
+    words = rf"{chunk_bytes} bytes make {2**31 // chunk_bytes} chunks; at most 1048576 are allowed"
     with pytest.raises(DescriptorError, match=rf"^chunked\.chunk_bytes: {words}"):
         getattr(dmlgpu, name)(chunked(x, chunk_bytes=chunk_bytes), 1)
     assert x.reads == []
@@ -1033,7 +1033,7 @@ def test_an_array_that_gives_something_else_is_refused(wrong):
         x.shape = (4, 7)
     else:
         x.dtype = np.dtype(np.int32)
-    with pytest.raises(DescriptorError, match=r"is ndarray of float32 and \(4, 5\); x.shape and x.dtype say"):
+    with pytest.raises(DescriptorError, match=r"is ndarray of float32 and \(4, 5\); x.shape and x.dtype declare"):
         dmlgpu.argmax(chunked(x), 1)
 
 
@@ -1047,7 +1047,7 @@ def test_a_type_that_changes_while_it_is_read_is_refused(tmp_path):
             return part.astype(np.float64)
 
     x = Changing(values(8, 5))
-    with pytest.raises(DescriptorError, match=r"is ndarray of float64 and \(1, 5\); .* say \(1, 5\) and float32$"):
+    with pytest.raises(DescriptorError, match=r"is ndarray of float64 and \(1, 5\); .* declare \(1, 5\) and float32$"):
         dmlgpu.sum(chunked(x, chunk_bytes=20), 1, out=tmp_path / "x.npy")
     assert [*tmp_path.iterdir()] == []
 

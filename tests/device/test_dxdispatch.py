@@ -243,7 +243,7 @@ def test_nothing_is_written_outside_of_the_folder(run, tmp_path, name, force):
     (folder / "linked.npy").symlink_to(tmp_path / "x.npy")
     os.mkfifo(folder / "pipe")
     before = sorted(tmp_path.rglob("*"))
-    message = r"^commands\[2\]\.targetPath: .* is (not allowed; allowed are files in .*out|no path: .*)$"
+    message = r"^commands\[2\]\.targetPath: .* is (not allowed; allowed are files in .*out|not a path: .*)$"
     with pytest.raises(ModelError, match=message):
         run(writing("y.npy", name.format(tmp_path)), output_path=folder, force=force)
     assert sorted({*tmp_path.rglob("*")} - {tmp_path / "model.json"}) == before
@@ -264,9 +264,7 @@ def test_absolute_paths_in_the_folder_are_taken(run, tmp_path):
 def test_nothing_is_written_over_another_file(run, tmp_path):
     (tmp_path / "x.bin").write_text("another file")
     for targets, number in ((("y.npy", "x.bin"), 2), (("model.json",), 1), (("y.npy", "a.npy", "./y.npy"), 3)):
-        with refused(
-            f"commands[{number}].targetPath: ... is there, or is written twice; with --force it is written over"
-        ):
+        with refused(f"commands[{number}].targetPath: ... exists or is written twice; overwrite it with --force"):
             run(writing(*targets), output_path=tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "x.bin"]
     assert (tmp_path / "x.bin").read_text() == "another file"
@@ -353,7 +351,7 @@ def test_encodings(tmp_path, encoding):
 def test_what_is_no_text(tmp_path):
     file = tmp_path / "model.json"
     file.write_bytes(b"{}\xff\xff")
-    with refused(f"{file}: byte 2 is no text; allowed are UTF-8, UTF-16 and UTF-32"):
+    with refused(f"{file}: byte 2 is not text; allowed are UTF-8, UTF-16 and UTF-32"):
         Model(file)
 
 
@@ -480,7 +478,7 @@ WRITE = {"type": "writeFile", "resource": "input", "targetPath": "x.npy"}
         (BOUND, "in", ": there is no resource 'in'; there are input, output"),
         (BOUND, None, "commands[0].bindings: field InputTensor is required..."),
         ("commands[0].bindings.Input", "input", ": the operator has no tensor of this name; ..."),
-        (BOUND, ["input", "input"], ": 2 resources are bound; the tensor takes 1"),
+        (BOUND, ["input", "input"], ": 2 resources are bound; allowed is 1"),
         (BOUND, "output", ": resource 'output' is too small: provided 8, expected 24"),
         (BOUND, {"name": "input", "elementOffset": 1}, ": resource 'input' is too small: provided 20, expected 24"),
         (
@@ -525,7 +523,7 @@ def test_numbers_that_a_type_does_not_have(resources_of, data_type, value, says)
 @pytest.mark.parametrize("count", [2**58, 2**70])
 def test_resources_that_fit_no_memory(resources_of, count):
     for values, more in ((count, {}), (1, {"sizeInBytes": 8 * count})):
-        with refused("resources.x: does not fit this machine's memory..."):
+        with refused("resources.x: does not fit in this machine's memory..."):
             resources_of(x=given("FLOAT64", {"valueCount": values, "value": 0}, **more))
 
 
@@ -554,7 +552,7 @@ def wrong_files(tmp_path):
         ("complex.npy", {}, "...complex.npy: ..."),
         ("archive.npy", {}, "...archive.npy: ..."),
         ("x.png", {}, "...images are not supported..."),
-        ("x.bin", FLOATS, "...x.bin has 13 bytes, which is no multiple of the 4 of a FLOAT32"),
+        ("x.bin", FLOATS, "...x.bin has 13 bytes, not a multiple of the 4 of a FLOAT32"),
         ("folder", {}, "there is no file ..."),
         ("folder.npy", {}, "there is no file ..."),
         ("x\0.npy", {}, "there is no file ..."),
@@ -589,7 +587,7 @@ def test_command_line(driver, capsys, tmp_path):
     assert cli.main(["run", "-s"]) == 0
     assert f"{driver.index}: {driver.name}" in capsys.readouterr().out.splitlines()
     assert cli.main(["run"]) == 2
-    assert "a model file is needed" in capsys.readouterr().err
+    assert "give a model file" in capsys.readouterr().err
     assert cli.main(["run", str(tmp_path / "nothing.json")]) == 2
     assert "nothing.json" in capsys.readouterr().err
     (tmp_path / "bad.json").write_text("{}")
@@ -604,7 +602,7 @@ def test_command_line(driver, capsys, tmp_path):
     (tmp_path / "model.json").write_text(json.dumps(writing("x.npy")))
     arguments = ["run", str(tmp_path / "model.json"), "--output_path", str(tmp_path), "-a", str(driver.index)]
     assert [cli.main(arguments), cli.main(arguments), cli.main([*arguments, "--force"])] == [0, 2, 0]
-    assert "x.npy is there, or is written twice; with --force it is written over\n" in capsys.readouterr().err
+    assert "x.npy exists or is written twice; overwrite it with --force\n" in capsys.readouterr().err
     for wrong in (["-i", "0"], ["-r", "-1"], ["-w", "-1"], ["-v", "3"]):
         with pytest.raises(SystemExit, match="2"):
             cli.main(["run", model, *wrong])

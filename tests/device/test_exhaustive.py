@@ -114,5 +114,5 @@ def test_a_wrong_order_is_found(device, driver, monkeypatch, section, taken, rig
         section.check(device)
     first, second, plan = str(caught.value).split("\n", 2)
     assert first == f"ArgmaxOperatorDesc on device {driver.index}: {driver.name}, driver {driver.driver}:"
-    assert second.startswith(f"it takes {taken}, and the reference {right}; ")
+    assert second.startswith(f"it chose {taken}, the reference {right}; ")
     assert "axis_direction=AxisDirection.INCREASING" in plan

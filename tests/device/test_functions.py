@@ -115,8 +115,8 @@ print(loaded == ("numpy.ma" in sys.modules))
 )
 @pytest.mark.parametrize("x", MORE_THAN_ELEMENTS.values(), ids=MORE_THAN_ELEMENTS)
 def test_refuses_arrays_that_are_more_than_their_elements(call, field, x):
-    says = "a masked array, .*has no mask; fill it|an array of type (?!.*fill it)"
-    with pytest.raises(DescriptorError, match=rf"^{field}: ({says}).*; its elements alone are np\.asarray\(x\)$"):
+    says = "a masked array; .*has no mask: fill it|an array of type (?!.*fill it)"
+    with pytest.raises(DescriptorError, match=rf"^{field}: ({says}).*; pass np\.asarray\(x\) for its elements alone$"):
         call(x)
 
 
@@ -498,7 +498,7 @@ def test_error_of_numpy_is_handed_on():
 
 
 def test_a_range_that_no_memory_holds():
-    with pytest.raises(DescriptorError, match=rf"^argmax\.x: range\(0, {2**61}\) has more elements than memory holds"):
+    with pytest.raises(DescriptorError, match=rf"^argmax\.x: range\(0, {2**61}\) has more elements than fit in memory"):
         argmax(range(2**61))
 
 
@@ -804,7 +804,7 @@ def test_dtype_of_functions_of_numpy(device, dtype):
 
 
 def test_a_device_tensor_is_not_widened(device):
-    with pytest.raises(TypeError, match=r"^sum: .* converted to int64, .* dtype=x\.dtype"):
+    with pytest.raises(TypeError, match=r"^sum: .* converted to int64; .* dtype=x\.dtype"):
         dmlgpu.sum(device.tensor(np.arange(3, dtype=np.int32)))
     assert dmlgpu.sum(device.tensor(np.arange(3, dtype=np.int32)), dtype=np.int32).item() == 3
 

@@ -517,7 +517,7 @@ X = np.zeros((1, 4, 4), np.float32)
         ),
         (
             lambda: average_pooling_grad(GRADIENT, (1, 2, 3), 2),
-            "AveragePoolingGradOperatorDesc.input_sizes: (1, 2, 3) has 3 entries; 2 are spatial",
+            "AveragePoolingGradOperatorDesc.input_sizes: (1, 2, 3) has 3 entries; expected 2",
         ),
         (
             lambda: average_pooling_grad(GRADIENT, 3, 2, include_padding=1),

@@ -170,7 +170,7 @@ def test_tensor_from_any_buffer(device, buffer):
 def test_tensor_from_too_few_or_too_many_bytes(device, size):
     with pytest.raises(DescriptorError) as caught:
         device.tensor_from_bytes(bytes(size), TensorDesc(FLOAT32, (3,)))
-    assert str(caught.value) == f"TensorDesc.total_tensor_size_in_bytes: 12 bytes are described, {size} given"
+    assert str(caught.value) == f"TensorDesc.total_tensor_size_in_bytes: desc has 12 bytes, the data {size}"
 
 
 def test_tensor_prints_what_and_where_it_is(device):
@@ -199,7 +199,7 @@ def test_a_dimension_that_is_repeated_is_written_once(device):
 def test_elements_that_share_memory_must_be_equal(any_device, sizes, strides):
     desc = TensorDesc(FLOAT32, sizes, strides)
     x = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
-    message = rf"strides: elements that share memory with strides \({strides[0]}, .*\) differ in the array$"
+    message = rf"strides: with strides \({strides[0]}, .*\) elements share memory, but differ in the array$"
     with pytest.raises(DescriptorError, match="^TensorDesc." + message):
         any_device.tensor(x, desc)
     operator = any_device.compile(arg_desc(ArgmaxOperatorDesc, FLOAT32, sizes, [0], strides=strides))

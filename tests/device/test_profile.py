@@ -295,7 +295,7 @@ def test_one_profile_at_a_time(either):
         with pytest.raises(DeviceError) as caught, either.profile():
             pytest.fail("it began")
         operator(X)
-    assert str(caught.value) == f"device {either.info.name} has a profile that goes on; end it before another one"
+    assert str(caught.value) == f"device {either.info.name} is already being profiled; end that profile first"
     assert kinds(profile)["call"] == 2
 
 

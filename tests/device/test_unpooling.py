@@ -179,7 +179,7 @@ X, INDICES = np.zeros((1, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
         ),
         (
             lambda: max_unpooling(X, INDICES, (4, 4, 4, 4)),
-            "MaxUnpoolingOperatorDesc.output_sizes: (4, 4, 4, 4) has 4 entries; 2 are spatial",
+            "MaxUnpoolingOperatorDesc.output_sizes: (4, 4, 4, 4) has 4 entries; expected 2",
         ),
         (
             lambda: max_unpooling(X[0], INDICES[0], 1 << 20),

@@ -181,7 +181,7 @@ ALONE = {
         ("padding[1]", [(1, (1, 2, 3)), (1, 1.5), (1, "12"), (1, ())], "an integer ... (before, after)"),
         ("output_sizes", ["2"], f"an integer ... {LIST}"),
         ("output_sizes", [(2,)], "1 entries ... 2"),
-        ("output_sizes", [(1, 3, 2, 2)], "(1, 1, 3, 3)"),
+        ("output_sizes", [(1, 3, 2, 2)], "begin with (1, 1)"),
         ("output_indices", [DataType.UINT64], "True and False"),
     ],
 }
@@ -424,9 +424,9 @@ def test_lists_of_unequal_lengths():
 
 
 def test_a_path_is_no_array():
-    with pytest.raises(DescriptorError, match=r"^argmax\.x: 'x\.npy' is no array; pass dmlgpu\.chunked\('x\.npy'\)$"):
+    with pytest.raises(DescriptorError, match=r"^argmax\.x: 'x\.npy' is not an array; pass dmlgpu\.chunked\('x\.npy"):
         argmax("x.npy")
-    with pytest.raises(DescriptorError, match=r"^argmax\.x: 'x\.png' is no array; load the file first$"):
+    with pytest.raises(DescriptorError, match=r"^argmax\.x: 'x\.png' is not an array; load the file first$"):
         argmax("x.png")
 
 
@@ -443,7 +443,7 @@ def test_what_is_no_array(x):
         (partial(max_unpooling, ROWS), "max_unpooling.indices", (4,)),
         (partial(reference, ArgmaxOperatorDesc.of(ROWS)), "ArgmaxOperatorDesc.input_tensor", ()),
     ]:
-        with pytest.raises(DescriptorError, match=rf"^{field}: {text} is nothing that NumPy can view as an array of"):
+        with pytest.raises(DescriptorError, match=rf"^{field}: {text} cannot be viewed by NumPy as an array of"):
             call(x, *arguments)
 
 

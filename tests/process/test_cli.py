@@ -140,27 +140,26 @@ def test_version(capsys):
     assert re.fullmatch(r"\d+\.\d+\.\d+", dmlgpu.__version__)
 
 
-NO_COMMAND = "has no command before it"
 WRONG_ARGUMENTS = {
-    "": "dmlgpu: error: a command is needed",
+    "": "dmlgpu: error: no command; give one of those above",
     "devics": "dmlgpu: error: ... 'devics' ... devices, demo, verify, explain, profile, run, stream, doctor; did you "
     "mean devices?",
     "nonsense": "dmlgpu: error: ... 'nonsense' ... stream, doctor\n",
-    "--jsn": f"dmlgpu: error: --jsn {NO_COMMAND}; did you mean --json of devices, doctor?",
-    "--json devices": f"dmlgpu: error: --json {NO_COMMAND}; did you mean --json of devices, doctor?",
-    "--nonsense": f"dmlgpu: error: --nonsense {NO_COMMAND}\n",
+    "--jsn": "dmlgpu: error: put a command before --jsn; did you mean --json of devices, doctor?",
+    "--json devices": "dmlgpu: error: put a command before --json; did you mean --json of devices, doctor?",
+    "--nonsense": "dmlgpu: error: put a command before --nonsense\n",
     "devices --jsn": "dmlgpu devices: error: there is no option --jsn; did you mean --json?",
     "verify --exhuastive=1": "dmlgpu verify: error: ... --exhuastive=1; did you mean --exhaustive?",
     "verify --nonsense": "dmlgpu verify: error: there is no option --nonsense\n",
-    "verify x": "dmlgpu verify: error: 'x' is one argument too many ... options stand at",
+    "verify x": "dmlgpu verify: error: unexpected argument 'x' (put options last)\n",
     "stream": "error: the following arguments are required: FUNCTION, FILE\n",
     "explain argmax": "error: the following arguments are required: type\n",
     "demo --image": "dmlgpu demo: error: argument --image: expected one argument",
-    "demo --image a\0b": r"dmlgpu: error: 'a\x00b' ... without a character 0",
+    "demo --image a\0b": r"dmlgpu: error: 'a\x00b' ... remove the character 0",
     "stream max_pooling_grad x.npy": "argument FUNCTION: ... 'max_pooling_grad' ... argmax ... sum",
     "profile argmax float32 3 axes=0": "dmlgpu profile: error: argmax is an operator, and there is no file of this "
     "name; write dmlgpu profile --op argmax float32 3 axes=0\n",
-    "profile sum float32 3": "dmlgpu profile: error: 'float32' is one argument too many",
+    "profile sum float32 3": "dmlgpu profile: error: unexpected argument 'float32' (put options last)",
     "profile --op argmax float32 3 --calls 0": "'0' ... integers from 1 on",
 }
 
@@ -213,7 +212,7 @@ def test_no_driver(monkeypatch, tmp_path, capsys):
         monkeypatch.setenv(variable, str(tmp_path / "nothing.json"))
     assert main(["devices"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("dmlgpu: no Vulkan device that dmlgpu can use; drivers are those of VK_DRIVER_FILES=")
+    assert error.startswith("dmlgpu: no usable Vulkan device; drivers come from VK_DRIVER_FILES=")
     assert error.count("\n") == 1
 
 
@@ -274,12 +273,12 @@ REFUSED = {
     "explain max_pooling2 float32 1,1,9,9": f"max_pooling2.window_size: ... required ... {INTEGERS}",
     "explain argmax float32 9,3 axes=1 --kernel rows": "kernel 'rows' cannot compute it, because an output has 3",
     "explain reduce float32 9,3 function=LOG_SUM --exact": "function: LOG_SUM is not supported with EXACT_SUMS",
-    "profile": "profile: either a model file or --op is needed",
+    "profile": "profile: give either a model file or --op",
     "profile argmax": "profile: argmax is an operator, and there is no file of this name; write dmlgpu "
     "profile --op argmax TYPE SIZES NAME=VALUE\n",
     "profile sum": "No such file or directory: 'sum'",
-    "profile a.json --op argmax float32 3": "profile: either a model file or --op is needed",
-    "profile --op argmax float32": "--op: argmax float32 ... an operator, a type and sizes are needed",
+    "profile a.json --op argmax float32 3": "profile: give either a model file or --op",
+    "profile --op argmax float32": "--op: argmax float32 ... give an operator, a type and sizes",
     "profile --op sum float32 3": "operator: 'sum' ... ARGMAX",
     "profile 'no such file.json'": "no such file.json",
     "profile --op argmax float32 3 --trace 'no folder/a.json'": "no folder/a.json",
@@ -326,13 +325,12 @@ REFUSED = {
     f"{TWO_RESULTS} a.npy": "--output: 1 files ... max_pooling gives 2 here\n",
     f"{TWO_RESULTS} a.npy ./a.npy": "--output: './a.npy' is given twice; ... a file of its own\n",
     f"{TWO_RESULTS} a.npy folder/a.npy --force": "--output: 'folder/a.npy' is given twice; ... a file of its own\n",
-    "stream argmax x.npy --output none.npy --force": "--output: 'none.npy' is there, and is no file; ... .npy files\n",
-    "stream argmax x.npy --output pipe.npy --force": "--output: 'pipe.npy' is there, and is no file; ... .npy files\n",
-    "stream argmax x.npy --output lost.npy": "--output: 'lost.npy' is there; with --force it is written over\n",
+    "stream argmax x.npy --output none.npy --force": "--output: 'none.npy' exists and is not a file; ... .npy files\n",
+    "stream argmax x.npy --output pipe.npy --force": "--output: 'pipe.npy' exists and is not a file; ... .npy files\n",
+    "stream argmax x.npy --output lost.npy": "--output: 'lost.npy' exists; overwrite it with --force\n",
     "stream argmax x.npy/../x.npy --output x.npy": "Not a directory",
     **{
-        f"stream argmax {read} --output {name}{force}": f"--output: '{name}' is the file that is read; "
-        "give another one\n"
+        f"stream argmax {read} --output {name}{force}": f"--output: '{name}' is the input file; give another one\n"
         for read, name in [
             *(("x.npy", name) for name in (*NAMES, "x.npy/../x.npy")),
             *((name, "x.npy") for name in NAMES),
@@ -608,7 +606,7 @@ def test_verify_exhaustive_finds_a_mismatch(driver, few_sections, monkeypatch, c
     assert main(["verify", "--exhaustive", "--device", str(driver.index)]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"dmlgpu: ArgmaxOperatorDesc on device {driver.index}: {driver.name}, driver ")
-    assert "\nit takes 0x7FFFF801 (2147481601) at 1, and the reference 0x7FFFF800 (2147481600) at 0; " in error
+    assert "\nit chose 0x7FFFF801 (2147481601) at 1, the reference 0x7FFFF800 (2147481600) at 0; " in error
 
 
 # explain
@@ -801,7 +799,7 @@ def test_what_does_not_fit_the_device_is_refused_before_it_is_made(command, data
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("Unable to allocate 9 GiB", "Unable to allocate 9 GiB"), ("", "this machine's memory does not hold it")],
+    [("Unable to allocate 9 GiB", "Unable to allocate 9 GiB"), ("", "out of memory on this machine")],
 )
 def test_what_does_not_fit_the_memory_is_no_traceback(monkeypatch, capsys, text, said):
     def values(*_):
@@ -862,7 +860,7 @@ def test_stream_writes_top_k(file, any_cpu, capsys):
         np.testing.assert_array_equal(np.load(name), expected, strict=True)
     for words, said in (
         ("k=3 --output values.npy", "--output: 1 files are not allowed; top_k gives 2 here"),
-        ("axis=1", "top_k.k: it is required; allowed are integers"),
+        ("axis=1", "top_k.k: required; allowed are integers"),
         ("k=two", "top_k.k: 'two' is not allowed; allowed are integers"),
         ("k=2 mode=max", "top_k.mode: 'max' is not allowed; allowed are LARGEST, SMALLEST, None"),
         (
@@ -956,7 +954,7 @@ def test_stream_writes_over_files_where_it_is_told_to(file, any_cpu, tmp_path, c
     output.symlink_to(other)
     arguments = ["stream", "argmax", str(file), "axis=0", "--output", str(output)]
     assert main(arguments) == 2
-    assert capsys.readouterr().err == f"dmlgpu: --output: '{output}' is there; with --force it is written over\n"
+    assert capsys.readouterr().err == f"dmlgpu: --output: '{output}' exists; overwrite it with --force\n"
     with monkeypatch.context() as broken:
         broken.setattr(Chunked, "_elements", fail)
         assert main([*arguments, "--force"]) == 2
@@ -977,7 +975,7 @@ def test_stream_of_what_fits_no_memory_and_no_disk(any_cpu, tmp_path, monkeypatc
     arguments = ["stream", "max_pooling", "x.npy", "window_size=1", "--chunk-mib", str(1 << 30)]
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith(
-        "dmlgpu: out: results do not fit this machine's memory, and may go to a fi"
+        "dmlgpu: out: results do not fit in this machine's memory; write them to "
     )
     assert main([*arguments, "--output", str(tmp_path / "y.npy")]) == 2
     assert re.search(r"File too large|No space left", capsys.readouterr().err)

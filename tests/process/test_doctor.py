@@ -66,9 +66,9 @@ def test_a_machine_that_works():
     assert (code, found["healthy"], of(findings, BROKEN)) == (0, True, {})
     fine = of(findings, OK)
     version = f"dmlgpu-kp {kompute_module.PACKAGE_VERSION}"
-    assert fine["Kompute"] == f"{version}; other threads of Python run while a device computes"
+    assert fine["Kompute"] == f"{version}; other Python threads run while a device computes"
     assert fine["NumPy"] == np.__version__
-    assert fine["shaders"] == f"{len(spirv.layouts())} modules, all of them whole"
+    assert fine["shaders"] == f"{len(spirv.layouts())} modules, all undamaged"
     assert re.fullmatch(r"Vulkan 1\.\d+\.\d+", fine["loader"])
     for each in dmlgpu.devices():
         assert re.match(rf"{re.escape(each.name)} .* heap [\d,]+ MiB, buffer ", fine[f"device {each.index}"])
@@ -108,7 +108,7 @@ def test_a_readable_table(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "examine", lambda: Report(True, findings, {}, {}, []))
     assert main(["doctor"]) == 0
     table = capsys.readouterr().out
-    for text in "[red]device[/]", "[b]fine", "To mend it: unset [it]", "0 broken, 1 odd, 1 ok":
+    for text in "[red]device[/]", "[b]fine", "To fix it: unset [it]", "0 broken, 1 odd, 1 ok":
         assert text in table
 
 
@@ -142,7 +142,7 @@ def test_a_driver_that_does_not_load(monkeypatch, tmp_path, content, state, text
     assert [each.state for each in findings if re.search(text, each.text)] == [state]
     infos, (together,) = doctor._devices()
     assert (infos, together.state) == ([], BROKEN)
-    assert re.match(rf"no Vulkan device .* VK_DRIVER_FILES=\S+/driver\.json \(VkError\w+; .*{text}", together.text)
+    assert re.match(rf"no usable Vulkan device; .* VK_DRIVER_FILES=\S+/driver\.json \(VkError\w+; .*{text}", together.text)
     assert together.mend.startswith("install the driver of your GPU, or one that needs none (Debian, ")
 
 
@@ -173,7 +173,7 @@ vulkan.vkCreateInstance = crash
     ("end", "text"),
     [
         ("os.abort()", "the process ended with signal 6 (Aborted): noise; "),
-        ("time.sleep(600)", "it did not end in 10 s; "),
+        ("time.sleep(600)", "the process did not end within 10 s; "),
     ],
 )
 def test_a_driver_that_ends_the_process_or_hangs(monkeypatch, children, end, text):
@@ -209,7 +209,7 @@ CHECKS = {
     ),
     "os.abort()": (BROKEN, r"the process ended with signal 6 \(Aborted\)"),
     "os.write(2, b'why') and os._exit(3)": (BROKEN, "the process ended with exit code 3: why"),
-    "os._exit(0)": (BROKEN, "it gave no answer"),
+    "os._exit(0)": (BROKEN, "the process printed no answer"),
     "1 / 0": (BROKEN, "ZeroDivisionError: division by zero"),
     "atexit.register(os._exit, 5) and None": (BROKEN, "the process ended with exit code 5"),
     "noise() if calls == 1 else None": (ODD, "loader, layers or driver print 1000000 lines, first 'noise'"),

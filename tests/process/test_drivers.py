@@ -16,10 +16,10 @@ from dmlgpu.runtime.kompute_module import PACKAGE_VERSION
 from tests.support.drivers import DRIVERS, LOADER_FOLDERS, manifests, naming, set_drivers
 from tests.support.processes import ROOT, output_of
 
-NONE = "no Vulkan device that dmlgpu can use; drivers are those of "
+NONE = "no usable Vulkan device; drivers come from "
 MEND = (
-    f"Install the driver of your GPU, or one that needs none ({drivers._DRIVER}); VK_DRIVER_FILES and "
-    "VK_ICD_FILENAMES, where set, must name its manifest"
+    f"Install the driver of your GPU, or one that needs no GPU ({drivers._DRIVER}); VK_DRIVER_FILES and "
+    "VK_ICD_FILENAMES, if set, must name its manifest"
 )
 
 
@@ -92,8 +92,8 @@ def test_no_loader(environment, tmp_path):
 
 # Packages that are not there, or do not load
 
-KP_MEND = f"Install dmlgpu-kp {PACKAGE_VERSION} as docs/installing.md says"
-VULKAN_MEND = "Install what dmlgpu needs as docs/installing.md says, or vulkan alone: pip install vulkan"
+KP_MEND = f"Install dmlgpu-kp {PACKAGE_VERSION} as in docs/installing.md"
+VULKAN_MEND = "Install dmlgpu's dependencies as in docs/installing.md, or only vulkan: pip install vulkan"
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_a_device_without_memory_is_left_out(environment, radeon):
 
 def test_drivers_that_list_no_device(monkeypatch):
     monkeypatch.setattr(vulkan, "vkEnumeratePhysicalDevices", lambda _: [])
-    with pytest.raises(dmlgpu.DeviceError, match=r" \(they list no device\)\. Install "):
+    with pytest.raises(dmlgpu.DeviceError, match=r" \(they have no device\)\. Install "):
         dmlgpu.devices()
 
 

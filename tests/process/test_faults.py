@@ -66,7 +66,7 @@ with Device() as device:
     name, uuid, size, index, beyond, result = run(PRELUDE + program, driver)
     for error in (name, uuid, size, index):
         assert error.startswith("DeviceError: asked Kompute for device ")
-        assert error.endswith(": the devices have changed meanwhile")
+        assert error.endswith(": the devices have changed")
     assert f"another with UUID {driver.uuid}; it opened {driver.name}, " in name
     assert (
         f"{driver.name} with UUID {'00' * 16}; it opened {driver.name}, and the device there has UUID {driver.uuid}"
@@ -434,9 +434,7 @@ with Device(index) as device:
 def test_a_lost_device_is_an_error_and_a_new_one_works(driver, how, memory, where):
     program = PRELUDE + f"sys.argv += {[how, where, memory]}\n" + LOST
     first, state, later, result = run(program, driver)
-    reason = (
-        "vk::Device::createFence: ErrorDeviceLost" if how == "raises" else "the driver did not run what was submitted"
-    )
+    reason = "vk::Device::createFence: ErrorDeviceLost" if how == "raises" else "the driver did not run the submission"
     assert first == later == f"DeviceLostError: device {driver.name} is lost and closed: {reason}; open a new Device"
     assert (state, result) == ("False 1", RESULT)
 
@@ -494,8 +492,8 @@ def test_forked_child_gets_a_device_error_and_the_parent_lives(driver):
     assert new == default
     assert new.startswith("DeviceError: process ")
     assert new.endswith(
-        "is the fork of one with open devices or NVIDIA's driver, or with a thread that looked for devices, where "
-        "drivers may hang; open a device in a process that is started by spawn"
+        "is the fork of a process with open devices, NVIDIA's driver, or a thread that was listing devices; "
+        "drivers may hang here; open a device in a process that is started by spawn"
     )
     assert listed == new
     assert (opened, parent) == (RESULT, f"0 {RESULT}")
@@ -779,7 +777,7 @@ print(says(operator, x))
 
 
 def test_no_device_is_closed_in_the_middle_of_its_own_call(driver):
-    error = f"DeviceError: device {driver.name} cannot be closed in the middle of a call"
+    error = f"DeviceError: device {driver.name} cannot be closed during a call"
     assert run(OPENED + CLOSED_IN_A_CALL, driver) == [
         RESULT,
         f"{RESULT} {[error]}",
